@@ -1,0 +1,1 @@
+"""Analysis: work, bounds, wave scaling, prediction choice, reports. Needs neither torch nor a GPU."""

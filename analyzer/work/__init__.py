@@ -1,0 +1,1 @@
+"""FLOPs and compulsory bytes of ops: one registered formula per op."""

@@ -1,0 +1,1 @@
+"""The trace format: records, codec, validation, and importers of other tools' files."""

@@ -1,0 +1,115 @@
+"""Declares the columns of a table record; codec, validation and JSON Schema all read the same declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Column = npt.NDArray[Any]
+MISSING = -1
+"""Stands for "none" or "not recorded" in integer columns that allow it."""
+
+
+class Table:
+    """A frozen dataclass of equally long numpy columns, each declared with `column`."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+TableT = TypeVar("TableT", bound=Table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSpec:
+    """Describe one column.
+
+    `width` is the second dimension (0: one-dimensional). `minimum` is the least legal value.
+    `default` fills the column when a file omits it; None means that a file must hold it.
+    `refers_to` names the table (or `strings`, `signatures`) that the values index.
+    """
+
+    name: str
+    dtype: str
+    doc: str
+    default: int | None = None
+    minimum: int | None = None
+    refers_to: str | None = None
+    width: int = 0
+
+    @property
+    def shape_tail(self) -> tuple[int, ...]:
+        return (self.width,) if self.width else ()
+
+
+def column(
+    dtype: str,
+    doc: str,
+    *,
+    default: int | None = None,
+    minimum: int | None = None,
+    refers_to: str | None = None,
+    width: int = 0,
+) -> Any:
+    """Declare a column as a dataclass field; see `ColumnSpec` for the arguments."""
+    if refers_to is not None and minimum is None:
+        minimum = 0 if default is None else default
+    spec = {
+        "dtype": dtype,
+        "doc": doc,
+        "default": default,
+        "minimum": minimum,
+        "refers_to": refers_to,
+        "width": width,
+    }
+    return field(metadata={"column": spec})
+
+
+def columns(table: type[Table] | Table) -> Iterator[ColumnSpec]:
+    """Yield the column declarations of a table record in file order."""
+    for item in fields(table):
+        yield ColumnSpec(name=item.name, **item.metadata["column"])
+
+
+def row_count(table: Table) -> int:
+    """Return the number of rows, which is the length of any column."""
+    return len(getattr(table, fields(table)[0].name))
+
+
+def build_table(table: type[TableT], rows: int, **values: npt.ArrayLike) -> TableT:
+    """Build a table of `rows` rows; columns not given take their default, given ones are cast and frozen.
+
+    Raises TypeError for a missing column without a default and ValueError for a wrong length.
+    """
+    unknown = values.keys() - {item.name for item in fields(table)}
+    if unknown:
+        raise TypeError(f"{table.__name__} has no column {', '.join(sorted(unknown))}")
+    return table(**{spec.name: _build_column(spec, rows, values.get(spec.name)) for spec in columns(table)})
+
+
+def _build_column(spec: ColumnSpec, rows: int, values: npt.ArrayLike | None) -> Column:
+    shape = (rows, *spec.shape_tail)
+    if values is None:
+        if spec.default is None and rows:
+            raise TypeError(f"column {spec.name} is required")
+        result = np.full(shape, spec.default or 0, dtype=spec.dtype)
+    else:
+        result = np.array(values, dtype=spec.dtype).reshape(shape)
+    result.flags.writeable = False
+    return result
+
+
+def take_rows(table: TableT, index: npt.NDArray[Any]) -> TableT:
+    """Return the rows at `index` (integers or a boolean mask), in that order."""
+    return type(table)(**{spec.name: getattr(table, spec.name)[index] for spec in columns(table)})
+
+
+def tables_equal(left: Table, right: Table) -> bool:
+    """Say whether two tables are of one type and hold the same values."""
+    return type(left) is type(right) and all(
+        np.array_equal(getattr(left, spec.name), getattr(right, spec.name)) for spec in columns(left)
+    )

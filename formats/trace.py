@@ -1,0 +1,304 @@
+"""The trace: one recorded iteration (or several) as frozen columnar tables. See docs/trace-format.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+
+from .column import MISSING, Column, Table, build_table, column, row_count, tables_equal
+from .signature import Signature
+
+FORMAT_NAME = "wavecast.trace"
+FORMAT_VERSION = "1.0"
+
+
+class Phase(IntEnum):
+    """Say which part of the iteration an op belongs to."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OPTIMIZER = 2
+    OTHER = 3
+
+
+class KernelKind(IntEnum):
+    """Say what a GPU activity is."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    COLLECTIVE = 3
+
+
+class SyncKind(IntEnum):
+    """Say what a synchronisation waits for."""
+
+    EVENT = 0
+    """The host waits for an event (cudaEventSynchronize)."""
+    STREAM_WAIT_EVENT = 1
+    """A stream waits for an event (cudaStreamWaitEvent)."""
+    STREAM = 2
+    """The host waits for a stream."""
+    DEVICE = 3
+    """The host waits for the device (the context)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IterationTable(Table):
+    """Measured iterations. A profiled one holds ops and kernels; the others were timed without the profiler."""
+
+    start_ns: Column = column("int64", "first instant, ns; negative before the start of capture")
+    end_ns: Column = column("int64", "last instant, ns")
+    profiled: Column = column("bool", "whether this iteration is the captured kind", default=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpTable(Table):
+    """Framework ops (cpu_op) in order of start; nested ones too, each with its parent."""
+
+    name: Column = column("int32", "op name, e.g. aten::addmm", refers_to="strings")
+    signature: Column = column("int32", "what it was called with", default=MISSING, refers_to="signatures")
+    thread: Column = column("int32", "host thread, numbered from 0", default=0, minimum=0)
+    start_ns: Column = column("int64", "start, ns since the start of capture", default=MISSING)
+    duration_ns: Column = column("int64", "host duration, ns", default=MISSING, minimum=MISSING)
+    parent: Column = column("int32", "innermost enclosing op on the same thread", default=MISSING, refers_to="ops")
+    phase: Column = column("int8", "0 forward, 1 backward, 2 optimizer, 3 other", default=Phase.OTHER, minimum=0)
+    sequence: Column = column("int64", "autograd sequence number", default=MISSING, minimum=MISSING)
+    forward: Column = column("int32", "forward op that a backward op differentiates", default=MISSING, refers_to="ops")
+    module: Column = column("int32", "module path, outermost first", default=MISSING, refers_to="strings")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorTable(Table):
+    """Distinct tensors, where the recording identified them."""
+
+    storage: Column = column("int32", "storage, numbered from 0; views share it", minimum=0)
+    dtype: Column = column("int32", "torch dtype name", refers_to="strings")
+    element_count: Column = column("int64", "number of elements", minimum=0)
+    device: Column = column("int16", "device index, -1 for the host", default=0, minimum=MISSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OperandTable(Table):
+    """Which tensors an op reads and writes, one row per use, in order of op."""
+
+    op: Column = column("int32", "the op", refers_to="ops")
+    tensor: Column = column("int32", "the tensor", refers_to="tensors")
+    is_output: Column = column("bool", "whether the op returns it", default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CallTable(Table):
+    """CUDA or HIP runtime and driver calls in order of start: launches, copies, event and sync calls."""
+
+    name: Column = column("int32", "API name, e.g. cudaLaunchKernel", refers_to="strings")
+    thread: Column = column("int32", "host thread, numbered from 0", default=0, minimum=0)
+    start_ns: Column = column("int64", "start, ns")
+    duration_ns: Column = column("int64", "host duration, ns", minimum=0)
+    op: Column = column("int32", "innermost enclosing op on the same thread", default=MISSING, refers_to="ops")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelTable(Table):
+    """GPU activities (kernels, copies, fills, collectives) in order of start."""
+
+    name: Column = column("int32", "kernel name, or the profiler's name of the copy", refers_to="strings")
+    kind: Column = column("int8", "0 kernel, 1 memcpy, 2 memset, 3 collective", default=0, minimum=0)
+    device: Column = column("int16", "device index", default=0, minimum=0)
+    stream: Column = column("int64", "stream number", default=0, minimum=MISSING)
+    start_ns: Column = column("int64", "start, ns")
+    duration_ns: Column = column("int64", "duration, ns", minimum=0)
+    call: Column = column(
+        "int32", "the call that launched it; a graph launch has many", default=MISSING, refers_to="calls"
+    )
+    op: Column = column("int32", "innermost op enclosing the launch", default=MISSING, refers_to="ops")
+    grid: Column = column("int32", "blocks in x, y, z; 0 where not recorded", default=0, minimum=0, width=3)
+    block: Column = column("int32", "threads in x, y, z; 0 where not recorded", default=0, minimum=0, width=3)
+    registers: Column = column("int32", "registers per thread", default=MISSING, minimum=MISSING)
+    shared_memory_bytes: Column = column(
+        "int32", "shared memory per block, static and dynamic", default=MISSING, minimum=MISSING
+    )
+    size_bytes: Column = column("int64", "bytes copied or filled", default=MISSING, minimum=MISSING)
+    recorded_occupancy_percent: Column = column(
+        "int16", "the profiler's own estimate (often 0 or wrong: compute it)", default=MISSING, minimum=MISSING
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SyncTable(Table):
+    """Synchronisations, where the recording has them."""
+
+    kind: Column = column("int8", "0 event, 1 stream wait event, 2 stream, 3 device", minimum=0)
+    call: Column = column("int32", "the call that waits", default=MISSING, refers_to="calls")
+    start_ns: Column = column("int64", "start, ns")
+    duration_ns: Column = column("int64", "duration, ns", minimum=0)
+    stream: Column = column(
+        "int64", "stream that waits, or is waited for by the host", default=MISSING, minimum=MISSING
+    )
+    waited_stream: Column = column("int64", "stream whose event is waited for", default=MISSING, minimum=MISSING)
+    record_call: Column = column("int32", "the call that recorded the waited event", default=MISSING, refers_to="calls")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CollectiveTable(Table):
+    """Communication ops, with what the process group reported."""
+
+    op: Column = column("int32", "the op that issued it", default=MISSING, refers_to="ops")
+    name: Column = column("int32", "collective, e.g. allreduce", refers_to="strings")
+    dtype: Column = column("int32", "torch dtype name", default=MISSING, refers_to="strings")
+    in_element_count: Column = column("int64", "elements sent per rank", default=MISSING, minimum=MISSING)
+    out_element_count: Column = column("int64", "elements received per rank", default=MISSING, minimum=MISSING)
+    group_size: Column = column("int32", "ranks in the group", default=MISSING, minimum=MISSING)
+    group: Column = column("int32", "process group, numbered from 0", default=MISSING, minimum=MISSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryTable(Table):
+    """Allocator events in order of time."""
+
+    time_ns: Column = column("int64", "instant, ns")
+    device: Column = column("int16", "device index, -1 for the host", default=0, minimum=MISSING)
+    block: Column = column("int32", "allocation address, renumbered from 0", default=MISSING, minimum=MISSING)
+    size_bytes: Column = column("int64", "bytes allocated; negative when freed")
+    allocated_bytes: Column = column("int64", "total allocated afterwards", default=MISSING, minimum=MISSING)
+    reserved_bytes: Column = column("int64", "total reserved afterwards", default=MISSING, minimum=MISSING)
+    op: Column = column("int32", "innermost enclosing op", default=MISSING, refers_to="ops")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Say what ran. Everything is optional: importers often cannot know."""
+
+    name: str | None = None
+    mode: str | None = None
+    """`training` or `inference`."""
+    batch_size: int | None = None
+    samples_per_iteration: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Hold the framework's precision switches while recording."""
+
+    matmul_tf32: bool | None = None
+    cudnn_tf32: bool | None = None
+    autocast_dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """Hold what the recording says about itself: an allow-list, so nothing else can leave the machine."""
+
+    producer: str = "unknown"
+    """Who wrote this file, e.g. `wavecast 0.1.0`."""
+    source_format: str = "wavecast"
+    """`wavecast` (our tracer) or what was imported, e.g. `kineto`."""
+    capture: str = "measured"
+    """`measured` (GPU), `cpu` (ops timed on a CPU) or `shapes` (nothing timed)."""
+    framework: str | None = None
+    """e.g. `torch 2.13.0`."""
+    cuda_version: str | None = None
+    hip_version: str | None = None
+    driver_version: str | None = None
+    cudnn_version: str | None = None
+    nccl_version: str | None = None
+    clock_resolution_ns: int = 1
+    """Granularity of the recorded times: 1, or 1000 where the file holds whole microseconds."""
+    rank: int | None = None
+    world_size: int | None = None
+    has_shapes: bool = False
+    has_stacks: bool = False
+    has_memory: bool = False
+    workload: Workload = field(default_factory=Workload)
+    precision: Precision = field(default_factory=Precision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Describe a GPU as the framework reports it; None where it does not."""
+
+    index: int = 0
+    name: str
+    compute_capability: str | None = None
+    """`9.0` for NVIDIA; for AMD what torch reports as major.minor (`9.4`) or the gfx name where known."""
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    warp_size: int | None = None
+    max_threads_per_block: int | None = None
+    max_threads_per_sm: int | None = None
+    registers_per_sm: int | None = None
+    shared_memory_per_sm_bytes: int | None = None
+    shared_memory_per_block_bytes: int | None = None
+    """The opt-in maximum where reported, else the default maximum."""
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    power_limit_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """Count what the recording lacks or the importer had to leave out. A gap is recorded, never hidden."""
+
+    kernels_without_call: int = 0
+    kernels_without_op: int = 0
+    ops_without_shapes: int = 0
+    ops_with_crossed_nesting: int = 0
+    """Ops that overlap another on their thread without lying inside it."""
+    events_dropped: int = 0
+    """Timed events that were not usable (negative duration, missing fields)."""
+    characters_repaired: int = 0
+    """Raw control characters inside strings that were replaced to read the file."""
+    bytes_lost: int = 0
+    """Bytes after the last readable event of a truncated file that was read with recovery."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """Hold one recording. Times are ns since the start of capture; ids are row numbers."""
+
+    meta: Meta = field(default_factory=Meta)
+    devices: tuple[Device, ...] = ()
+    strings: tuple[str, ...] = ()
+    signatures: tuple[Signature, ...] = ()
+    iterations: IterationTable = field(default_factory=lambda: build_table(IterationTable, 0))
+    ops: OpTable = field(default_factory=lambda: build_table(OpTable, 0))
+    tensors: TensorTable = field(default_factory=lambda: build_table(TensorTable, 0))
+    operands: OperandTable = field(default_factory=lambda: build_table(OperandTable, 0))
+    calls: CallTable = field(default_factory=lambda: build_table(CallTable, 0))
+    kernels: KernelTable = field(default_factory=lambda: build_table(KernelTable, 0))
+    syncs: SyncTable = field(default_factory=lambda: build_table(SyncTable, 0))
+    collectives: CollectiveTable = field(default_factory=lambda: build_table(CollectiveTable, 0))
+    memory: MemoryTable = field(default_factory=lambda: build_table(MemoryTable, 0))
+    quality: Quality = field(default_factory=Quality)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trace):
+            return NotImplemented
+        return all(_equal(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def is_measured(self) -> bool:
+        """Say whether the trace holds GPU timings."""
+        return row_count(self.kernels) > 0
+
+
+TABLES: dict[str, type[Table]] = {
+    "iterations": IterationTable,
+    "ops": OpTable,
+    "tensors": TensorTable,
+    "operands": OperandTable,
+    "calls": CallTable,
+    "kernels": KernelTable,
+    "syncs": SyncTable,
+    "collectives": CollectiveTable,
+    "memory": MemoryTable,
+}
+"""The tables of a trace, in file order."""
+
+
+def _equal(left: object, right: object) -> bool:
+    if isinstance(left, Table) and isinstance(right, Table):
+        return tables_equal(left, right)
+    return left == right

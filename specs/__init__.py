@@ -1,0 +1,1 @@
+"""The GPU catalogue: datasheet values with their sources, occupancy, prices, nodes."""

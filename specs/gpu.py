@@ -1,0 +1,89 @@
+"""One GPU of the catalogue, in SI units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Rate(StrEnum):
+    """Name an arithmetic unit and its number format. Dense rates; a multiply-add is 2 FLOP.
+
+    `FP64 … FP16` are the vector (non-tensor) units; the others are matrix (tensor) units.
+    Matrix rates accumulate in FP32, as cuBLAS and cuDNN do by default, unless the name says otherwise.
+    """
+
+    FP64 = "fp64"
+    FP32 = "fp32"
+    FP16 = "fp16"
+    MATRIX_FP64 = "matrix_fp64"
+    MATRIX_TF32 = "matrix_tf32"
+    MATRIX_FP16 = "matrix_fp16"
+    MATRIX_FP16_ACCUMULATE_FP16 = "matrix_fp16_accumulate_fp16"
+    MATRIX_BF16 = "matrix_bf16"
+    MATRIX_FP8 = "matrix_fp8"
+    MATRIX_FP8_ACCUMULATE_FP16 = "matrix_fp8_accumulate_fp16"
+    MATRIX_FP4 = "matrix_fp4"
+    MATRIX_INT8 = "matrix_int8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNote:
+    """Say where a group of values comes from and whether somebody checked it against a document or a device."""
+
+    source: str
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Describe a GPU by its datasheet. Rates and bandwidths are peaks; None where no source was found."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    vendor: str
+    architecture: str
+    chip: str | None = None
+    compute_capability: str
+    """`9.0` for NVIDIA, the gfx name (`gfx942`) for AMD."""
+    is_package: bool = False
+    """Whether this is a package of several dies that frameworks show as several devices (MI250X)."""
+    release_date: str | None = None
+
+    sm_count: int
+    """Streaming multiprocessors, or compute units on AMD."""
+    fp32_lanes_per_sm: int
+    base_clock_hz: float | None = None
+    boost_clock_hz: float
+    matrix_clock_hz: float | None = None
+    """The clock at which the vendor states matrix rates, where it is not the boost clock."""
+
+    memory_bytes: float
+    """Nominal memory."""
+    reported_memory_bytes: int | None = None
+    """What the framework reports as total, where seen."""
+    memory_type: str
+    memory_bus_bits: int | None = None
+    memory_bandwidth_bytes_per_s: float
+    l2_cache_bytes: float
+
+    peak_flops_per_s: Mapping[Rate, float]
+    """Peak rate per unit; a unit that the GPU lacks is absent."""
+
+    warp_size: int
+    max_threads_per_sm: int
+    max_blocks_per_sm: int
+    registers_per_sm: int
+    shared_memory_per_sm_bytes: int
+    max_shared_memory_per_block_bytes: int
+
+    link_bandwidth_bytes_per_s: float = 0.0
+    """NVLink or Infinity Fabric, both directions together; 0 where there is none."""
+    pcie_bandwidth_bytes_per_s: float
+    """PCIe, one direction, after line coding."""
+    tdp_w: float
+
+    sources: Mapping[str, SourceNote] = field(default_factory=dict)
+    """Per value group: clocks, memory, l2, vector, matrix, occupancy, links, power."""
+    note: str = ""
