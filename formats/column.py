@@ -43,6 +43,7 @@ class ColumnSpec:
 
     @property
     def shape_tail(self) -> tuple[int, ...]:
+        """Return the dimensions after the row."""
         return (self.width,) if self.width else ()
 
 

@@ -37,6 +37,7 @@ class TensorSpec:
 
     @property
     def element_count(self) -> int:
+        """Return the number of elements; 1 for a zero-dimensional tensor."""
         return prod(self.shape)
 
     @property
