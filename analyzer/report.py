@@ -1,0 +1,112 @@
+"""The report: what `analyze` says about one trace, as plain records that every renderer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .method import Method
+
+REPORT_FORMAT = "wavecast.prediction"
+REPORT_VERSION = "1.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """Say which recording the predictions rest on."""
+
+    name: str | None
+    """Workload name where the recording has one."""
+    source_format: str
+    capture: str
+    framework: str | None
+    mode: str | None
+    batch_size: int | None
+    samples_per_iteration: int | None
+    iteration_count: int
+    """Measured iterations in the file."""
+    iteration_index: int | None
+    """The one that is predicted: the median one; None where nothing was measured."""
+    op_count: int
+    kernel_count: int
+    """Ops and kernels within that iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Describe the GPU that was measured; every field is None for a trace without GPU timings."""
+
+    gpu: str | None = None
+    iteration_ns: float | None = None
+    gpu_busy_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPrediction:
+    """Predict the iteration on one GPU.
+
+    `iteration_ns` is the measured iteration with its GPU-busy part replaced and its idle part kept;
+    for a trace without timings it is the sum of the ops' physical lower bounds.
+    The interval is None where it is not known. `methods` gives each method's share of `gpu_busy_ns`.
+    """
+
+    gpu: str
+    vendor: str
+    is_source: bool
+    iteration_ns: float
+    iteration_low_ns: float | None
+    iteration_high_ns: float | None
+    gpu_busy_ns: float
+    methods: Mapping[Method, float]
+    speedup: float | None
+    """Source iteration over this iteration; None without a measured source."""
+    samples_per_s: float | None
+    price_usd_per_hour: float | None
+    price_date: str | None
+
+    @property
+    def usd_per_1000_iterations(self) -> float | None:
+        """Return the on-demand cost of 1,000 iterations."""
+        if self.price_usd_per_hour is None:
+            return None
+        return self.price_usd_per_hour * self.iteration_ns * 1000 / 3.6e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpPrediction:
+    """Predict all calls of one op with one signature on one GPU."""
+
+    op: str
+    """Op name, or the kernel's name where no op launched it."""
+    shapes: str
+    """The tensors' shapes, e.g. `float16[8,128] float16[128,64]`; empty where not recorded."""
+    module: str | None
+    """Module path of the first call."""
+    family: str | None
+    count: int
+    """Kernels (or ops, in a trace without timings)."""
+    source_ns: float | None
+    """Measured GPU time on the source, overlap shared out."""
+    predicted_ns: float
+    bound_ns: float | None
+    """Physical lower bound; None without shapes."""
+    bound_by: str | None
+    """`compute`, `memory` or `launch`."""
+    method: Method
+    """The method that predicts most of this op's time."""
+    reason: str
+    share: float
+    """Of the GPU-busy time on this GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Hold all that `analyze` found. `predictions` is ranked, fastest first; `ops` by predicted time."""
+
+    trace: TraceSummary
+    source: Source
+    predictions: tuple[GpuPrediction, ...]
+    ops_gpu: str
+    """The GPU that `ops` is about: the source, else the first target."""
+    ops: tuple[OpPrediction, ...]
+    warnings: tuple[str, ...] = field(default=())
