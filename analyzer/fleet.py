@@ -1,0 +1,72 @@
+"""GPUs as columns, so that one expression covers every op on every GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..specs.gpu import Gpu, Rate
+
+Floats = npt.NDArray[np.float64]
+
+FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
+    Rate.MATRIX_FP4: (Rate.MATRIX_FP8, Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),
+    Rate.MATRIX_FP8: (Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),
+    Rate.MATRIX_BF16: (Rate.FP32,),
+    Rate.MATRIX_FP16: (Rate.FP16, Rate.FP32),
+    Rate.MATRIX_TF32: (Rate.FP32,),
+    Rate.MATRIX_INT8: (Rate.FP32,),
+    Rate.MATRIX_FP64: (Rate.FP64, Rate.FP32),
+    Rate.FP16: (Rate.FP32,),
+    Rate.FP64: (Rate.FP32,),
+}
+"""What runs instead where a GPU lacks the unit: libraries widen to the next format that the GPU has.
+
+bfloat16 on GPUs before Ampere runs through FP32 arithmetic in cuBLAS, not through the FP16 units.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Hold the GPUs that are predicted, one array element each; rates have their fallbacks filled in."""
+
+    gpus: tuple[Gpu, ...]
+    bandwidth_bytes_per_s: Floats
+    l2_cache_bytes: Floats
+    sm_count: Floats
+    clock_hz: Floats
+    pcie_bytes_per_s: Floats
+    link_bytes_per_s: Floats
+    flops_per_s: Mapping[Rate, Floats]
+    is_native: Mapping[Rate, npt.NDArray[np.bool_]]
+    """Whether the GPU has the unit itself."""
+
+
+def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
+    """Turn catalogue entries into columns."""
+
+    def values(name: str) -> Floats:
+        return np.array([getattr(gpu, name) for gpu in gpus], dtype=np.float64)
+
+    return Fleet(
+        gpus=tuple(gpus),
+        bandwidth_bytes_per_s=values("memory_bandwidth_bytes_per_s"),
+        l2_cache_bytes=values("l2_cache_bytes"),
+        sm_count=values("sm_count"),
+        clock_hz=values("boost_clock_hz"),
+        pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
+        link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
+        flops_per_s={rate: np.array([_effective_rate(gpu, rate) for gpu in gpus]) for rate in Rate},
+        is_native={rate: np.array([rate in gpu.peak_flops_per_s for gpu in gpus], dtype=bool) for rate in Rate},
+    )
+
+
+def _effective_rate(gpu: Gpu, rate: Rate) -> float:
+    for candidate in (rate, *FALLBACKS.get(rate, (Rate.FP32,))):
+        if candidate in gpu.peak_flops_per_s:
+            return gpu.peak_flops_per_s[candidate]
+    return float("nan")

@@ -1,0 +1,51 @@
+"""Wave scaling: a kernel measured on one GPU, moved to another that runs the same kernel.
+
+Source of the equations: Yu, Gao, Golikov, Pekhimenko, "Habitat: A Runtime-Based Computational Performance
+Predictor for Deep Neural Network Training", USENIX ATC 2021, section 3.3 (equations 1 and 2) and section 3.4 (gamma).
+Notation there: B blocks, W wave size (blocks resident on the whole GPU), D memory bandwidth, C clock,
+subscript o the origin (here: source), d the destination (here: target).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .fleet import Floats
+
+
+def memory_boundedness(flops_per_byte: Floats, ridge_flops_per_byte: Floats) -> Floats:
+    """Return gamma in [0, 1]: 1 for a kernel bound by memory, towards 0 for one bound by arithmetic.
+
+    gamma = 1 - x / (2 R) for x < R, else R / (2 x), with x the kernel's arithmetic intensity and R the target's
+    ridge point (peak FLOP/s over bandwidth). Both arguments broadcast; 0.5 at the ridge from both sides.
+    """
+    ratio = flops_per_byte / ridge_flops_per_byte
+    return np.where(ratio < 1.0, 1.0 - 0.5 * ratio, 0.5 / np.maximum(ratio, 1.0))
+
+
+def large_wave_factor(gamma: Floats, bandwidth_ratio: Floats, clock_ratio: Floats, wave_ratio: Floats) -> Floats:
+    """Return target time over source time for many waves (equation 2).
+
+    (D_o / D_d)^gamma · (W_o / W_d · C_o / C_d)^(1 - gamma); the ratios are source over target.
+    """
+    return np.asarray(bandwidth_ratio**gamma * (wave_ratio * clock_ratio) ** (1.0 - gamma))
+
+
+def exact_wave_factor(
+    gamma: Floats,
+    bandwidth_ratio: Floats,
+    clock_ratio: Floats,
+    block_count: Floats,
+    source_wave_blocks: Floats,
+    target_wave_blocks: Floats,
+) -> Floats:
+    """Return target time over source time with whole waves counted (equation 1).
+
+    ⌈B / W_d⌉ · (D_o / D_d · W_d / W_o)^gamma · (C_o / C_d)^(1 - gamma) / ⌈B / W_o⌉.
+    The memory term carries W_d / W_o because each block of a fuller GPU gets a smaller share of its bandwidth.
+    With fewer blocks than a wave only the blocks that exist share it: W is capped at B in that term, which the
+    paper leaves open (uncapped, one block would be slowed by SMs that stay idle).
+    """
+    waves_ratio = np.ceil(block_count / target_wave_blocks) / np.ceil(block_count / source_wave_blocks)
+    resident_ratio = np.minimum(target_wave_blocks, block_count) / np.minimum(source_wave_blocks, block_count)
+    return np.asarray(waves_ratio * (bandwidth_ratio * resident_ratio) ** gamma * clock_ratio ** (1.0 - gamma))
