@@ -50,6 +50,8 @@ class IterationTable(Table):
     start_ns: Column = column("int64", "first instant, ns; negative before the start of capture")
     end_ns: Column = column("int64", "last instant, ns")
     profiled: Column = column("bool", "whether this iteration is the captured kind", default=1)
+    cpu_start_ns: Column = column("int64", "start of the host-side step, ns; -1 where not recorded", default=MISSING)
+    cpu_end_ns: Column = column("int64", "end of the host-side step, ns; -1 where not recorded", default=MISSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

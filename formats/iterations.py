@@ -1,0 +1,68 @@
+"""Finds when each iteration starts and ends on the GPU, from the host's steps and the kernels they launched."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .column import MISSING, build_table
+from .trace import IterationTable
+
+NEVER_NS: Final = int(np.iinfo(np.int64).min)
+"""Stands for the launch time of a kernel whose launch was not recorded."""
+
+Nanoseconds = npt.NDArray[np.int64]
+
+
+def iteration_table(
+    step_start_ns: npt.ArrayLike,
+    step_end_ns: npt.ArrayLike,
+    *,
+    launch_ns: npt.ArrayLike,
+    kernel_end_ns: npt.ArrayLike,
+    span_ns: tuple[int, int] | None,
+) -> IterationTable:
+    """Return the iterations of a capture whose host-side steps are given (sorted, not overlapping).
+
+    A kernel belongs to the step whose host interval holds its launch (`launch_ns`, `NEVER_NS` where unknown).
+    Several steps: an iteration lasts from the previous one's last kernel end to its own, the first one from its
+    host start, so that they telescope. One step: until the later of its host end and its last kernel end.
+    No step: one iteration over `span_ns`, or none where that is None.
+    """
+    start, end = np.asarray(step_start_ns, dtype=np.int64), np.asarray(step_end_ns, dtype=np.int64)
+    if len(start) == 0:
+        edges = [] if span_ns is None else [span_ns]
+        first, last = [edge[0] for edge in edges], [edge[1] for edge in edges]
+        return build_table(IterationTable, len(edges), start_ns=first, end_ns=last, cpu_start_ns=first, cpu_end_ns=last)
+    finish = _finish_ns(end, _step_of(start, end, np.asarray(launch_ns, dtype=np.int64)), kernel_end_ns)
+    if len(start) == 1:
+        finish = np.maximum(finish, end)
+    finish = np.maximum.accumulate(np.maximum(finish, start[0]))
+    begin = np.concatenate((start[:1], finish[:-1]))
+    return build_table(IterationTable, len(start), start_ns=begin, end_ns=finish, cpu_start_ns=start, cpu_end_ns=end)
+
+
+def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return for each instant the row of the profiled iteration whose host interval holds it, else -1."""
+    rows = np.flatnonzero(iterations.profiled)
+    rows = rows[np.argsort(iterations.cpu_start_ns[rows], kind="stable")]
+    at = _step_of(iterations.cpu_start_ns[rows], iterations.cpu_end_ns[rows], np.asarray(launch_ns, dtype=np.int64))
+    return np.where(at == MISSING, MISSING, rows[at]) if len(rows) else at
+
+
+def _step_of(start: Nanoseconds, end: Nanoseconds, instant: Nanoseconds) -> npt.NDArray[np.int64]:
+    at = np.searchsorted(start, instant, side="right").astype(np.int64) - 1
+    outside = at < 0
+    if len(end):
+        outside |= instant > end[at]
+    return np.where(outside, MISSING, at)
+
+
+def _finish_ns(step_end: Nanoseconds, step: npt.NDArray[np.int64], kernel_end_ns: npt.ArrayLike) -> Nanoseconds:
+    """Return the last kernel end of each step; its host end where it launched nothing."""
+    finish = np.full(len(step_end), NEVER_NS, dtype=np.int64)
+    inside = step != MISSING
+    np.maximum.at(finish, step[inside], np.asarray(kernel_end_ns, dtype=np.int64)[inside])
+    return np.where(finish == NEVER_NS, step_end, finish)
