@@ -1,0 +1,79 @@
+"""The op list of the report: predicted time by op and signature, on one GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..formats.signature import Signature, TensorSpec
+from ..formats.trace import Trace
+from .bounds import Limit
+from .predict import METHODS, Prediction
+from .report import OpPrediction
+from .window import Rows, group_rows
+from .workload import Workload
+
+
+def list_ops(
+    trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, *, limit: int | None
+) -> tuple[OpPrediction, ...]:
+    """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name."""
+    busy = prediction.busy_ns[:, gpu_column]
+    group = _op_groups(trace, workload)
+    totals = np.bincount(group, weights=busy, minlength=int(group.max(initial=-1)) + 1)
+    order = np.argsort(-totals, kind="stable")[:limit]
+    whole = max(float(busy.sum()), np.finfo(float).tiny)
+    return tuple(
+        _describe(trace, workload, prediction, gpu_column, np.flatnonzero(group == chosen), whole)
+        for chosen in order.tolist()
+    )
+
+
+def _op_groups(trace: Trace, workload: Workload) -> Rows:
+    """Return a group number per workload row: same op name and signature, or same kernel where no op is known."""
+    known = workload.op >= 0
+    names = trace.ops.name[workload.op[known]].astype(np.int64)
+    signatures = trace.ops.signature[workload.op[known]].astype(np.int64)
+    name, signature = np.full(len(known), -1), np.full(len(known), -1)
+    name[known], signature[known] = names, signatures
+    kernel_name = np.full(len(known), -1)
+    kernel_name[~known] = trace.kernels.name[workload.kernel[~known]]
+    return group_rows([name, signature, kernel_name])[1]
+
+
+def _describe(
+    trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows, whole_ns: float
+) -> OpPrediction:
+    busy = prediction.busy_ns[rows, gpu_column]
+    main = int(rows[np.argmax(busy)])
+    op = int(workload.op[main])
+    worked = rows[workload.has_work[rows]]
+    signature = int(trace.ops.signature[op]) if op >= 0 else -1
+    module = int(trace.ops.module[op]) if op >= 0 else -1
+    family = workload.family[main]
+    return OpPrediction(
+        op=trace.strings[trace.ops.name[op]] if op >= 0 else trace.strings[trace.kernels.name[workload.kernel[main]]],
+        shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
+        module=trace.strings[module] if module >= 0 else None,
+        family=family.value if family is not None else None,
+        count=int(workload.count[rows].sum()),
+        source_ns=float(workload.busy_ns[rows].sum()) if workload.kernel[main] >= 0 else None,
+        predicted_ns=float(busy.sum()),
+        bound_ns=_bound_ns(workload, prediction, gpu_column, worked) if len(worked) else None,
+        bound_by=Limit(int(prediction.bounds.limit[main, gpu_column])).name.lower() if len(worked) else None,
+        method=METHODS[prediction.method[main, gpu_column]],
+        reason=prediction.reason[main],
+        share=float(busy.sum()) / whole_ns,
+    )
+
+
+def _bound_ns(workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows) -> float:
+    """Return the lower bound of all calls; the kernels of one call share its bound by their time."""
+    per_kernel = prediction.bounds.lower_ns[rows, gpu_column] * workload.op_share[rows]
+    return float((per_kernel * workload.count[rows]).sum())
+
+
+def format_shapes(signature: Signature) -> str:
+    """Write the tensors of a signature as `float16[8,128] float16[128,64]`; of long lists the first three."""
+    tensors: tuple[TensorSpec, ...] = signature.tensors()
+    shown = " ".join(f"{item.dtype}[{','.join(map(str, item.shape))}]" for item in tensors[:3])
+    return f"{shown} (+{len(tensors) - 3} more)" if len(tensors) > 3 else shown

@@ -1,0 +1,217 @@
+"""Choose a method for every kernel on every GPU, and predict its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..formats.column import Column
+from ..formats.trace import KernelKind, Trace
+from ..specs.gpu import Gpu
+from ..specs.occupancy import resident_blocks
+from .bounds import Bounds, bound_ops, rate_matrix
+from .fleet import Fleet, Floats, build_fleet
+from .method import Method
+from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
+from .work import Family
+from .workload import Workload
+
+KERNEL_OVERHEAD_NS: Final = 1250.0
+"""The part of a kernel's time that no faster memory or arithmetic shortens: the shortest kernel of the V100 traces;
+H100's shortest is 1,500, B200's 1,980. Scaling it as well would promise times that no GPU reaches."""
+METHODS: Final = tuple(Method)
+_CODE: Final = {method: code for code, method in enumerate(METHODS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prediction:
+    """Hold the time of n workload rows on m GPUs."""
+
+    fleet: Fleet
+    time_ns: Floats
+    """Mean time of one kernel (or op) of the row, [n, m]."""
+    busy_ns: Floats
+    """GPU-busy time of the whole row, overlap shared out as on the source, [n, m]."""
+    method: npt.NDArray[np.int8]
+    """Index into `METHODS`, [n, m]."""
+    reason: tuple[str, ...]
+    """Why the method was chosen, per row."""
+    bounds: Bounds
+
+
+def predict_measured(trace: Trace, workload: Workload, source: Gpu, targets: Sequence[Gpu]) -> Prediction:
+    """Move measured kernels from `source` to every target.
+
+    t_target = overhead + (t_source - overhead) · factor, with the factor of the row's method; never under the
+    physical bound where the source kept to it as well. On the source itself the measured time stands.
+    """
+    fleet, origin = build_fleet(targets), build_fleet([source])
+    bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
+    factor, method, reason = _scale(trace, workload, fleet, origin, bounds.roofline_ns / source_bounds.roofline_ns)
+    measured = workload.duration_ns[:, None]
+    fixed = np.minimum(measured, KERNEL_OVERHEAD_NS)
+    time = fixed + (measured - fixed) * factor
+    least = bounds.lower_ns * workload.op_share[:, None]
+    obeys = (workload.has_work & (workload.duration_ns >= (source_bounds.lower_ns[:, 0] * workload.op_share)))[:, None]
+    time = np.where(obeys, np.maximum(time, least), time)
+    is_source = np.array([gpu.name == source.name for gpu in targets])
+    time = np.where(is_source, measured, time)
+    ratio = np.divide(time, measured, out=np.ones_like(time), where=measured > 0)
+    return Prediction(
+        fleet=fleet,
+        time_ns=time,
+        busy_ns=workload.busy_ns[:, None] * ratio,
+        method=np.where(is_source, _CODE[Method.MEASURED], method).astype(np.int8),
+        reason=reason,
+        bounds=bounds,
+    )
+
+
+def predict_shapes(workload: Workload, targets: Sequence[Gpu]) -> Prediction:
+    """Give every op its roofline time; what has no formula counts 0 and is UNMODELLED."""
+    fleet = build_fleet(targets)
+    bounds = bound_ops(workload.work, fleet)
+    known = workload.has_work[:, None]
+    time = np.where(known, bounds.roofline_ns, 0.0)
+    method = np.where(known, _CODE[Method.ROOFLINE], _CODE[Method.UNMODELLED])
+    return Prediction(
+        fleet=fleet,
+        time_ns=time,
+        busy_ns=time * workload.count[:, None],
+        method=np.broadcast_to(method, time.shape).astype(np.int8),
+        reason=tuple(
+            "nothing was measured: roofline" if known else "no formula for this op, or its shapes are missing"
+            for known in workload.has_work.tolist()
+        ),
+        bounds=bounds,
+    )
+
+
+def _scale(
+    trace: Trace, workload: Workload, fleet: Fleet, origin: Fleet, roofline_ratio: Floats
+) -> tuple[Floats, npt.NDArray[np.int8], tuple[str, ...]]:
+    """Return factor and method code [n, m], and the reason of each row."""
+    wave, launch_known = _wave_factor(trace, workload, fleet, origin)
+    bandwidth = np.broadcast_to(origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s, wave.shape)
+    compute = rate_matrix(workload.work.rate, origin) / rate_matrix(workload.work.rate, fleet)
+    pcie = np.broadcast_to(origin.pcie_bytes_per_s / fleet.pcie_bytes_per_s, wave.shape)
+    link = _link_factor(origin, fleet, wave.shape)
+    cases = _cases(trace, workload, launch_known)
+    factors = {
+        "wave": wave,
+        "bound": roofline_ratio,
+        "compute": compute,
+        "bandwidth": bandwidth,
+        "pcie": pcie,
+        "link": link,
+    }
+    factor, method = np.ones_like(wave), np.zeros(wave.shape, dtype=np.int8)
+    for rule, chosen in _RULES.items():
+        rows = np.array([case[0] == rule for case in cases], dtype=bool)
+        factor[rows], method[rows] = factors[rule][rows], _CODE[chosen]
+    unknown = ~np.isfinite(factor)
+    factor[unknown], method[unknown] = 1.0, _CODE[Method.UNMODELLED]
+    return factor, method, tuple(reason for _, reason in cases)
+
+
+_RULES: Final = {
+    "wave": Method.WAVE_SCALING,
+    "bound": Method.BOUND_RATIO,
+    "compute": Method.BOUND_RATIO,
+    "bandwidth": Method.BANDWIDTH_RATIO,
+    "pcie": Method.LINK_RATIO,
+    "link": Method.LINK_RATIO,
+}
+
+
+def _wave_factor(trace: Trace, workload: Workload, fleet: Fleet, origin: Fleet) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return Habitat's factor [n, m]; exact where the launch is known and fits on both GPUs."""
+    kernels, rows = trace.kernels, workload.kernel
+    grid, block = _product(kernels.grid[rows]), _product(kernels.block[rows])
+    intensity = np.divide(
+        workload.work.flops, workload.work.moved_bytes, out=np.zeros(len(rows)), where=workload.work.moved_bytes > 0
+    )[:, None]
+    ridge = rate_matrix(workload.work.rate, fleet) / fleet.bandwidth_bytes_per_s
+    gamma = memory_boundedness(intensity, ridge)
+    bandwidth, clock = origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s, origin.clock_hz / fleet.clock_hz
+    source_wave = _wave_blocks(kernels.registers[rows], kernels.shared_memory_bytes[rows], block, origin)
+    target_wave = _wave_blocks(kernels.registers[rows], kernels.shared_memory_bytes[rows], block, fleet)
+    launch_known = (grid > 0) & (block > 0)
+    fits = launch_known[:, None] & (source_wave > 0) & (target_wave > 0)
+    exact = exact_wave_factor(
+        gamma,
+        bandwidth,
+        clock,
+        np.maximum(grid, 1.0)[:, None],
+        np.maximum(source_wave, 1.0),
+        np.maximum(target_wave, 1.0),
+    )
+    large = large_wave_factor(gamma, bandwidth, clock, origin.sm_count / fleet.sm_count)
+    return np.where(fits, exact, large), launch_known
+
+
+def _wave_blocks(registers: Column, shared_memory_bytes: Column, block: Floats, fleet: Fleet) -> Floats:
+    """Return the blocks that are resident on the whole GPU at once, [n, m]; 0 where a block does not fit."""
+    per_sm = resident_blocks(np.maximum(block, 1.0), registers, shared_memory_bytes, fleet.gpus)
+    return np.asarray(per_sm * fleet.sm_count, dtype=np.float64)
+
+
+def _product(dimensions: Column) -> Floats:
+    return np.asarray(dimensions.astype(np.float64).prod(axis=1))
+
+
+def _link_factor(origin: Fleet, fleet: Fleet, shape: tuple[int, ...]) -> Floats:
+    """Return the ratio of GPU-to-GPU bandwidths; NaN where either GPU has no link of its own."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = origin.link_bytes_per_s / fleet.link_bytes_per_s
+    known = (origin.link_bytes_per_s > 0) & (fleet.link_bytes_per_s > 0)
+    return np.broadcast_to(np.where(known, ratio, np.nan), shape)
+
+
+def _cases(trace: Trace, workload: Workload, launch_known: npt.NDArray[np.bool_]) -> list[tuple[str, str]]:
+    """Return each row's rule and the reason for it."""
+    names = trace.kernels.name[workload.kernel].tolist()
+    facts = zip(
+        names,
+        workload.kind.tolist(),
+        workload.family,
+        workload.is_varying.tolist(),
+        workload.has_work.tolist(),
+        workload.rate_known.tolist(),
+        launch_known.tolist(),
+        strict=True,
+    )
+    return [
+        _copy_case(trace.strings[name]) if kind in _COPY_KINDS else _kernel_case(family, varying, worked, rated, launch)
+        for name, kind, family, varying, worked, rated, launch in facts
+    ]
+
+
+_COPY_KINDS: Final = (KernelKind.MEMCPY, KernelKind.MEMSET)
+
+
+def _copy_case(name: str) -> tuple[str, str]:
+    if "HtoD" in name or "DtoH" in name or "HostToDevice" in name or "DeviceToHost" in name:
+        return "pcie", "copy over PCIe: ratio of PCIe bandwidths"
+    if "PtoP" in name:
+        return "link", "copy between GPUs: ratio of link bandwidths"
+    return "bandwidth", "copy or fill on the device: ratio of memory bandwidths"
+
+
+def _kernel_case(family: Family | None, varying: bool, worked: bool, rated: bool, launch: bool) -> tuple[str, str]:
+    if family is Family.COLLECTIVE:
+        return "link", "collective: ratio of link bandwidths; waiting for other ranks is inside"
+    if varying and worked:
+        return "bound", "the library chooses another kernel there: ratio of rooflines"
+    if varying and rated:
+        return "compute", "shapes not recorded, unit known from the kernel's name: ratio of its peak rates"
+    if varying:
+        return "compute", "neither shapes nor unit recorded: ratio of FP32 peak rates"
+    intensity = "intensity from shapes" if worked else "intensity unknown, taken as memory-bound"
+    waves = "whole waves" if launch else "launch not recorded, many waves taken"
+    return "wave", f"same kernel taken: {waves}, {intensity}"
+
