@@ -28,7 +28,7 @@ TableT = TypeVar("TableT", bound=Table)
 class ColumnSpec:
     """Describe one column.
 
-    `width` is the second dimension (0: one-dimensional). `minimum` is the least legal value.
+    `width` is the second dimension (0: one-dimensional). `minimum` and `maximum` bound the legal values.
     `default` fills the column when a file omits it; None means that a file must hold it.
     `refers_to` names the table (or `strings`, `signatures`) that the values index.
     """
@@ -38,6 +38,7 @@ class ColumnSpec:
     doc: str
     default: int | None = None
     minimum: int | None = None
+    maximum: int | None = None
     refers_to: str | None = None
     width: int = 0
 
@@ -53,6 +54,7 @@ def column(
     *,
     default: int | None = None,
     minimum: int | None = None,
+    maximum: int | None = None,
     refers_to: str | None = None,
     width: int = 0,
 ) -> Any:
@@ -64,6 +66,7 @@ def column(
         "doc": doc,
         "default": default,
         "minimum": minimum,
+        "maximum": maximum,
         "refers_to": refers_to,
         "width": width,
     }

@@ -64,7 +64,9 @@ class OpTable(Table):
     start_ns: Column = column("int64", "start, ns since the start of capture", default=MISSING)
     duration_ns: Column = column("int64", "host duration, ns", default=MISSING, minimum=MISSING)
     parent: Column = column("int32", "innermost enclosing op on the same thread", default=MISSING, refers_to="ops")
-    phase: Column = column("int8", "0 forward, 1 backward, 2 optimizer, 3 other", default=Phase.OTHER, minimum=0)
+    phase: Column = column(
+        "int8", "0 forward, 1 backward, 2 optimizer, 3 other", default=Phase.OTHER, minimum=0, maximum=max(Phase)
+    )
     sequence: Column = column("int64", "autograd sequence number", default=MISSING, minimum=MISSING)
     forward: Column = column("int32", "forward op that a backward op differentiates", default=MISSING, refers_to="ops")
     module: Column = column("int32", "module path, outermost first", default=MISSING, refers_to="strings")
@@ -105,7 +107,9 @@ class KernelTable(Table):
     """GPU activities (kernels, copies, fills, collectives) in order of start."""
 
     name: Column = column("int32", "kernel name, or the profiler's name of the copy", refers_to="strings")
-    kind: Column = column("int8", "0 kernel, 1 memcpy, 2 memset, 3 collective", default=0, minimum=0)
+    kind: Column = column(
+        "int8", "0 kernel, 1 memcpy, 2 memset, 3 collective", default=0, minimum=0, maximum=max(KernelKind)
+    )
     device: Column = column("int16", "device index", default=0, minimum=0)
     stream: Column = column("int64", "stream number", default=0, minimum=MISSING)
     start_ns: Column = column("int64", "start, ns")
@@ -130,7 +134,7 @@ class KernelTable(Table):
 class SyncTable(Table):
     """Synchronisations, where the recording has them."""
 
-    kind: Column = column("int8", "0 event, 1 stream wait event, 2 stream, 3 device", minimum=0)
+    kind: Column = column("int8", "0 event, 1 stream wait event, 2 stream, 3 device", minimum=0, maximum=max(SyncKind))
     call: Column = column("int32", "the call that waits", default=MISSING, refers_to="calls")
     start_ns: Column = column("int64", "start, ns")
     duration_ns: Column = column("int64", "duration, ns", minimum=0)
