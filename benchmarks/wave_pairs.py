@@ -1,0 +1,140 @@
+"""Scores wave scaling against the plain bandwidth ratio on measured elementwise, softmax and LayerNorm kernels.
+
+Usage: python benchmarks/wave_pairs.py DATA_DIR [--least-us 50] [--by-pair]
+
+Reads DATA_DIR/ops/vector.parquet (layout: its README). For every ordered pair of GPUs and every shape measured on
+both with the same kernel name and over the least time on both, predicts the target's time from the source's, and
+prints the mean absolute percentage error: per family the mean over pairs, the worst pair, pairs and points.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as parquet
+from wavecast.analyzer.fleet import Fleet, build_fleet
+from wavecast.analyzer.wave import exact_wave_factor, large_wave_factor, memory_boundedness
+from wavecast.specs.catalog import find_gpu, load_catalog
+from wavecast.specs.gpu import Rate
+from wavecast.specs.occupancy import resident_blocks
+
+Floats = npt.NDArray[np.float64]
+ELEMENTWISE = {
+    "add", "mul", "div", "pow", "add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh",
+}  # fmt: skip
+FLOPS_PER_ELEMENT = {"layernorm": 7.0, "softmax": 5.0}
+"""As analyzer/work counts them; 1 for elementwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """One ordered pair of GPUs with the kernels measured on both, n rows."""
+
+    source: Fleet
+    target: Fleet
+    source_us: Floats
+    target_us: Floats
+    intensity: Floats
+    block_count: Floats
+    block_threads: Floats
+
+
+def load_rows(data_dir: Path) -> dict[tuple[str, str], list[dict[str, object]]]:
+    table = parquet.read_table(data_dir / "ops" / "vector.parquet")
+    rows: dict[tuple[str, str], list[dict[str, object]]] = {}
+    for row in table.to_pylist():
+        family = "elementwise" if row["op"] in ELEMENTWISE else row["op"]
+        usable = row["kernel"] and row["grid_x"] and not row["suspect"]
+        if usable and family in ("elementwise", "layernorm", "softmax"):
+            rows.setdefault((family, row["gpu"]), []).append(row)
+    return rows
+
+
+def pairings(data_dir: Path, least_us: float) -> Iterator[tuple[str, str, str, Pairing]]:
+    rows, catalog = load_rows(data_dir), load_catalog()
+    for family in ("elementwise", "layernorm", "softmax"):
+        by_gpu = {gpu: {key_of(row): row for row in found} for (kind, gpu), found in rows.items() if kind == family}
+        for source, target in permutations(sorted(by_gpu), 2):
+            shared = [
+                (by_gpu[source][key], by_gpu[target][key])
+                for key in by_gpu[source].keys() & by_gpu[target].keys()
+                if min(by_gpu[source][key]["latency_us"], by_gpu[target][key]["latency_us"]) > least_us
+            ]
+            if shared:
+                origin = [build_fleet([find_gpu(catalog, name)]) for name in (source, target)]
+                yield family, source, target, pair_up(family, shared, *origin)
+
+
+def key_of(row: dict[str, object]) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("op", "rows", "cols", "dtype", "kernel"))
+
+
+def pair_up(family: str, shared: list[tuple[dict, dict]], source: Fleet, target: Fleet) -> Pairing:
+    def values(get: Callable[[dict, dict], float]) -> Floats:
+        return np.array([get(left, right) for left, right in shared], dtype=np.float64)
+
+    return Pairing(
+        source=source,
+        target=target,
+        source_us=values(lambda left, _: left["latency_us"]),
+        target_us=values(lambda _, right: right["latency_us"]),
+        intensity=values(
+            lambda left, _: left["rows"]
+            * left["cols"]
+            * FLOPS_PER_ELEMENT.get(family, 1.0)
+            / (left["bytes_read"] + left["bytes_written"])
+        ),
+        block_count=values(lambda left, _: left["grid_x"] * left["grid_y"] * left["grid_z"]),
+        block_threads=values(lambda left, _: left["block_x"] * left["block_y"] * left["block_z"]),
+    )
+
+
+def predictions(pair: Pairing) -> dict[str, Floats]:
+    source, target = pair.source, pair.target
+    bandwidth = source.bandwidth_bytes_per_s / target.bandwidth_bytes_per_s
+    clock = source.clock_hz / target.clock_hz
+    gamma = memory_boundedness(pair.intensity, target.flops_per_s[Rate.FP32] / target.bandwidth_bytes_per_s)
+    waves = [wave_blocks(pair.block_threads, fleet) for fleet in (source, target)]
+    return {
+        "bandwidth ratio": pair.source_us * bandwidth,
+        "large waves": pair.source_us * large_wave_factor(gamma, bandwidth, clock, waves[0] / waves[1]),
+        "exact waves": pair.source_us * exact_wave_factor(gamma, bandwidth, clock, pair.block_count, *waves),
+    }
+
+
+def wave_blocks(threads: Floats, fleet: Fleet) -> Floats:
+    """The tables hold no registers and no shared memory: threads alone limit the residency."""
+    missing = np.full(len(threads), -1)
+    return resident_blocks(threads, missing, missing, fleet.gpus)[:, 0] * fleet.sm_count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data_dir", type=Path)
+    parser.add_argument("--least-us", type=float, default=50.0, help="leave out kernels below this on either GPU")
+    parser.add_argument("--by-pair", action="store_true", help="print every ordered pair")
+    options = parser.parse_args()
+    errors: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    points: dict[str, int] = {}
+    for family, source, target, pair in pairings(options.data_dir, options.least_us):
+        points[family] = points.get(family, 0) + len(pair.source_us)
+        row = {}
+        for name, predicted_us in predictions(pair).items():
+            row[name] = float(np.mean(np.abs(predicted_us / pair.target_us - 1)) * 100)
+            errors.setdefault((family, name), []).append((row[name], f"{source} → {target}"))
+        if options.by_pair:
+            print(f"{family:12} {source:22} → {target:22} {len(pair.source_us):6}", *(f"{v:6.1f}" for v in row.values()))
+    print(f"{'family':12} {'method':16} {'MAPE %':>7} {'worst %':>8}  {'pairs':>5} {'points':>7}  worst pair")
+    for (family, name), found in errors.items():
+        mean, worst = np.mean([error for error, _ in found]), max(found)
+        print(f"{family:12} {name:16} {mean:7.1f} {worst[0]:8.1f}  {len(found):5} {points[family]:7}  {worst[1]}")
+
+
+if __name__ == "__main__":
+    main()
