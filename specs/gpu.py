@@ -18,6 +18,8 @@ class Rate(StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
     MATRIX_FP64 = "matrix_fp64"
+    MATRIX_FP32 = "matrix_fp32"
+    """AMD only."""
     MATRIX_TF32 = "matrix_tf32"
     MATRIX_FP16 = "matrix_fp16"
     MATRIX_FP16_ACCUMULATE_FP16 = "matrix_fp16_accumulate_fp16"
@@ -65,11 +67,15 @@ class Gpu:
     """What the framework reports as total, where seen."""
     memory_type: str
     memory_bus_bits: int | None = None
+    memory_pin_rate_bits_per_s: float | None = None
+    """Nominal data rate of one pin: bandwidth = bus bits x this / 8."""
     memory_bandwidth_bytes_per_s: float
     l2_cache_bytes: float
 
     peak_flops_per_s: Mapping[Rate, float]
     """Peak rate per unit; a unit that the GPU lacks is absent."""
+    matrix_flops_per_clock_per_sm: int | None = None
+    """Dense FP16 with FP32 accumulation; None where there are no matrix units."""
 
     warp_size: int
     max_threads_per_sm: int
@@ -78,6 +84,8 @@ class Gpu:
     shared_memory_per_sm_bytes: int
     max_shared_memory_per_block_bytes: int
 
+    link_name: str | None = None
+    """e.g. `NVLink 4`; None where there is none."""
     link_bandwidth_bytes_per_s: float = 0.0
     """NVLink or Infinity Fabric, both directions together; 0 where there is none."""
     pcie_bandwidth_bytes_per_s: float
@@ -87,3 +95,33 @@ class Gpu:
     sources: Mapping[str, SourceNote] = field(default_factory=dict)
     """Per value group: clocks, memory, l2, vector, matrix, occupancy, links, power."""
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalog:
+    """Hold every known GPU, in the order of the file; a user's own additions come last."""
+
+    gpus: tuple[Gpu, ...]
+
+
+def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:
+    """Return the peak rate of a unit, or None where the GPU lacks it (or no source states it)."""
+    return gpu.peak_flops_per_s.get(rate)
+
+
+def is_matrix_rate(rate: Rate) -> bool:
+    """Say whether a rate belongs to the matrix (tensor) units."""
+    return rate.value.startswith("matrix_")
+
+
+def rate_clock_hz(gpu: Gpu, rate: Rate) -> float:
+    """Return the clock at which the vendor states a rate."""
+    if is_matrix_rate(rate) and gpu.matrix_clock_hz is not None:
+        return gpu.matrix_clock_hz
+    return gpu.boost_clock_hz
+
+
+def ridge_flops_per_byte(gpu: Gpu, rate: Rate) -> float | None:
+    """Return the arithmetic intensity above which a kernel is bound by the unit and not by DRAM."""
+    flops_per_s = peak_flops_per_s(gpu, rate)
+    return None if flops_per_s is None else flops_per_s / gpu.memory_bandwidth_bytes_per_s

@@ -1,0 +1,148 @@
+"""Loads the GPU catalogue, and a user's own file of additions and overrides. See docs/gpus.md."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .gpu import Catalog, Gpu
+from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
+from .match import find_gpu
+
+_CATALOG_FILE = Path(__file__).with_name("gpus.toml")
+_FILE_KEYS = ("gpu", "compute_capability", "sources")
+_INHERITED_NEVER = ("aliases", "is_package", "release_date", "note")
+"""What an entry does not take over from the one it is based on: it would be untrue of the new one."""
+
+
+def load_catalog(extra: Path | None = None) -> Catalog:
+    """Return the built-in catalogue, with the entries of the TOML file `extra` added or replacing their namesakes.
+
+    The built-in file is read once per process. Raises InputError, naming file, entry and key, for a file that
+    cannot be used.
+    """
+    return _builtin_catalog() if extra is None else _extended_catalog(extra)
+
+
+@lru_cache(maxsize=1)
+def _builtin_document() -> Entry:
+    return read_toml(_CATALOG_FILE)
+
+
+@lru_cache(maxsize=1)
+def _builtin_catalog() -> Catalog:
+    document = _builtin_document()
+    capabilities = document["compute_capability"]
+    file = _CATALOG_FILE.name
+    return Catalog(gpus=tuple(build_gpu(e, capabilities, f"{file}: {e['name']}") for e in document["gpu"]))
+
+
+def read_toml(path: Path) -> Entry:
+    """Read a TOML file; raise InputError where it cannot be opened or is no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path.name}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path.name}: expected TOML in UTF-8, found bytes that are not text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path.name}: expected TOML: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{path.name}: expected TOML, found tables nested too deeply") from error
+
+
+def _extended_catalog(path: Path) -> Catalog:
+    document = read_toml(path)
+    check_keys(document, _FILE_KEYS, path.name)
+    capabilities = _merged_capabilities(document, path.name)
+    gpus = {gpu.name: gpu for gpu in _builtin_catalog().gpus}
+    entries = {entry["name"]: entry for entry in _builtin_document()["gpu"]}
+    seen: set[str] = set()
+    for entry in _user_entries(document, path.name):
+        name = entry["name"]
+        if name in seen:
+            raise InputError(f"{path.name}: {name} stands there twice; expected one [[gpu]] table of that name")
+        seen.add(name)
+        entries[name] = _complete_entry(entry, gpus, entries, path.name)
+        gpus[name] = build_gpu(entries[name], capabilities, f"{path.name}: {name}")
+    return Catalog(gpus=tuple(gpus.values()))
+
+
+def _merged_capabilities(document: Entry, file: str) -> dict[str, Entry]:
+    merged: dict[str, Entry] = dict(_builtin_document()["compute_capability"])
+    where = f"{file}: compute_capability"
+    for name, value in check_table(document.get("compute_capability", {}), where).items():
+        table = check_table(value, f"{where} {name}")
+        check_keys(table, CAPABILITY_KEYS, f"{where} {name}")
+        merged[name] = {**merged.get(name, {}), "source": file, "verified": False, **table}
+    return merged
+
+
+def _user_entries(document: Entry, file: str) -> list[Entry]:
+    entries = document.get("gpu")
+    if not isinstance(entries, list) or not entries:
+        raise InputError(f"{file}: expected at least one [[gpu]] table, found none")
+    for number, entry in enumerate(entries):
+        where = f"{file}: gpu[{number}]"
+        name = check_table(entry, where).get("name")
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(f"{where}: name: expected text in quotes, found {name!r}")
+    return entries
+
+
+def _complete_entry(entry: Entry, gpus: Mapping[str, Gpu], entries: Mapping[str, Entry], file: str) -> Entry:
+    """Return the entry with what it leaves out taken from the one it is `based_on`, if any."""
+    entry = {"source": file, **entry}
+    base_name = entry.pop("based_on", None)
+    if base_name is None:
+        return entry
+    where = f"{file}: {entry['name']}"
+    if not isinstance(base_name, str):
+        raise InputError(f"{where}: based_on: expected the name of a GPU in quotes, found {base_name!r}")
+    base = entries[find_gpu(Catalog(gpus=tuple(gpus.values())), base_name).name]
+    inherited = {key: value for key, value in base.items() if key not in _INHERITED_NEVER}
+    merged = {**inherited, **entry}
+    for group in GROUPS:
+        if group in entry and group in base:
+            own = check_table(entry[group], f"{where}, {group}")
+            merged[group] = {**base[group], "source": f"{entry['source']}; rest as {base['name']}"} | own
+            merged[group]["verified"] = own.get("verified", False)
+        elif group in base:
+            merged[group] = {"source": base.get("source", ""), **base[group]}
+    return _scale_rates(merged, entry, base)
+
+
+def _scale_rates(merged: Entry, own: Entry, base: Entry) -> Entry:
+    """Scale the inherited peak rates by SM count times clock, where the entry changes these and not the rate.
+
+    Peak rates are SMs × FLOP per clock × clock: an H100 with twice the SMs would be wrong with the H100's rates.
+    """
+    for group, clock in (("vector", "boost_mhz"), ("matrix", "matrix_mhz")):
+        ratio = _speed(merged["clocks"], clock) / _speed(base["clocks"], clock)
+        if group not in merged or ratio == 1:
+            continue
+        given = own.get(group, {})
+        table: dict[str, Any] = merged[group]
+        scaled = {
+            key: value * ratio
+            for key, value in table.items()
+            if key.endswith(("tflops", "tops")) and key not in given and isinstance(value, int | float)
+        }
+        note = f"{table['source']}; scaled by SM count x clock from {base['name']}"
+        merged[group] = {**table, **scaled, "source": given.get("source", note), "verified": False}
+    return merged
+
+
+def _speed(clocks: Entry, clock: str) -> float:
+    """Return SM count × clock; 1 where they are no positive numbers, which `build_gpu` then reports."""
+    factors = (clocks.get("sm_count"), clocks.get(clock, clocks.get("boost_mhz")))
+    speed = 1.0
+    for factor in factors:
+        if not isinstance(factor, int | float) or not factor > 0:
+            return 1.0
+        speed *= factor
+    return speed

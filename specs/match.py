@@ -1,0 +1,125 @@
+"""Finds the GPU that a person or a framework means by a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ..errors import UnknownGpuError
+from .gpu import Catalog, Gpu
+
+_VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "geforce", "tesla", "graphics"})
+_BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "instinct", "generation"}
+_MEMORY_RATIO_RANGE: Final = (0.85, 1.10)
+"""Reported over nominal memory: ECC on GDDR6 takes 6.25 % and drivers reserve up to about 3 % more."""
+
+
+def find_gpu(catalog: Catalog, name: str) -> Gpu:
+    """Return the GPU that `name` means; case, spaces, punctuation and vendor words do not matter.
+
+    In this order: the whole name, an alias, either without brand words (`4090`), all words of `name` among the
+    entry's (`h100 pcie`). Raises UnknownGpuError where the first that matches at all matches several, or none does.
+    """
+    for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_words):
+        found = _distinct(matches(catalog, name))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownGpuError(
+                f"{name!r} means {len(found)} GPUs: {'; '.join(gpu.name for gpu in found)}; name one of them"
+            )
+    raise UnknownGpuError(_unknown_message(catalog, name))
+
+
+def match_device(catalog: Catalog, name: str, *, sm_count: int | None, memory_bytes: int | None) -> Gpu | None:
+    """Return the GPU of a device as a framework reports it, or None where none, or more than one, fits.
+
+    The name must be an entry's name or alias; SM count and memory, where known, must agree with the entry: so a
+    slice of a GPU (MIG) or a laptop part that shares a name is not taken for the whole.
+    """
+    named = _distinct([*_by_name(catalog, name), *_by_alias(catalog, name)])
+    fitting = [gpu for gpu in named if _agrees(gpu, sm_count, memory_bytes)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _agrees(gpu: Gpu, sm_count: int | None, memory_bytes: int | None) -> bool:
+    if sm_count is not None and sm_count != gpu.sm_count:
+        return False
+    low, high = _MEMORY_RATIO_RANGE
+    return memory_bytes is None or low * gpu.memory_bytes <= memory_bytes <= high * gpu.memory_bytes
+
+
+def _by_name(catalog: Catalog, name: str) -> list[Gpu]:
+    return _equal(catalog, name, _compact, lambda gpu: (gpu.name,))
+
+
+def _by_alias(catalog: Catalog, name: str) -> list[Gpu]:
+    return _equal(catalog, name, _compact, lambda gpu: gpu.aliases)
+
+
+def _by_short_name(catalog: Catalog, name: str) -> list[Gpu]:
+    return _equal(catalog, name, _short, lambda gpu: (gpu.name,))
+
+
+def _by_short_alias(catalog: Catalog, name: str) -> list[Gpu]:
+    return _equal(catalog, name, _short, lambda gpu: gpu.aliases)
+
+
+def _equal(
+    catalog: Catalog, name: str, simplify: Callable[[str], str], names: Callable[[Gpu], Iterable[str]]
+) -> list[Gpu]:
+    wanted = simplify(name)
+    if not wanted:
+        return []
+    return [gpu for gpu in catalog.gpus if any(simplify(candidate) == wanted for candidate in names(gpu))]
+
+
+def _by_words(catalog: Catalog, name: str) -> list[Gpu]:
+    wanted = _words(name) - _VENDOR_WORDS
+    if not wanted:
+        return []
+    return [gpu for gpu in catalog.gpus if any(wanted <= _searchable_words(c) for c in (gpu.name, *gpu.aliases))]
+
+
+def _unknown_message(catalog: Catalog, name: str) -> str:
+    import difflib
+
+    spellings: dict[str, str] = {}
+    for gpu in catalog.gpus:
+        for candidate in (gpu.name, *gpu.aliases):
+            spellings.setdefault(_compact(candidate), gpu.name)
+            spellings.setdefault(_short(candidate), gpu.name)
+    near = difflib.get_close_matches(_compact(name), spellings, n=5, cutoff=0.6)
+    suggestions = list(dict.fromkeys(spellings[spelling] for spelling in near))[:3]
+    hint = f"did you mean {' or '.join(suggestions)}?" if suggestions else "see `wavecast gpus` for all of them"
+    return f"no GPU of the catalogue is called {name!r}; {hint}"
+
+
+def _distinct(gpus: Iterable[Gpu]) -> list[Gpu]:
+    return list({gpu.name: gpu for gpu in gpus}.values())
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.casefold()))
+
+
+def _searchable_words(name: str) -> set[str]:
+    """Return the words of a name, and `sxm` beside `sxm4`, because people leave the generation out."""
+    words = _words(name)
+    return words | {"sxm" for word in words if word.startswith("sxm")}
+
+
+def _compact(name: str) -> str:
+    return _without(name, _VENDOR_WORDS)
+
+
+def _short(name: str) -> str:
+    """Drop the brand words too, unless nothing that tells products apart is left (TITAN RTX)."""
+    short = _without(name, _BRAND_WORDS)
+    return short if any(character.isdigit() for character in short) else _compact(name)
+
+
+def _without(name: str, dropped: frozenset[str]) -> str:
+    """Join the words of a name, in order, without the dropped ones."""
+    return "".join(word for word in re.findall(r"[a-z0-9]+", name.casefold()) if word not in dropped)
