@@ -190,7 +190,7 @@ def _with_capability(entry: Entry, capabilities: Mapping[str, Entry], where: str
         if "fp32_lanes_per_sm" not in shared:
             raise InputError(f"{where}, clocks: fp32_lanes_per_sm is missing")
         clocks = {**clocks, "fp32_lanes_per_sm": shared["fp32_lanes_per_sm"]}
-    identity = {key: shared[key] for key in ("vendor", "architecture") if key in shared}
+    identity: Entry = {key: shared[key] for key in ("vendor", "architecture") if key in shared}
     return {**identity, **entry, "clocks": clocks, "occupancy": occupancy}
 
 
@@ -242,7 +242,8 @@ def _source_note(group: Entry, entry: Entry, where: str) -> SourceNote:
 
 
 def _pcie_bytes_per_s(values: dict[str, Any], where: str) -> float:
-    generation, lanes = values.pop("pcie_generation"), values.pop("pcie_lanes")
+    generation: int = values.pop("pcie_generation")
+    lanes: int = values.pop("pcie_lanes")
     if generation not in _PCIE_BYTES_PER_S_PER_LANE:
         known = f"{min(_PCIE_BYTES_PER_S_PER_LANE)} to {max(_PCIE_BYTES_PER_S_PER_LANE)}"
         raise InputError(f"{where}, links: pcie_generation: expected {known}, found {generation}")
