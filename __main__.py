@@ -1,7 +1,47 @@
-"""The `wavecast` command."""
+"""The `wavecast` command: a group whose commands are loaded when they are used."""
 
 from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from . import __version__
+
+COMMANDS = {
+    "analyze": "analyzer.cli",
+    "show": "analyzer.commands.show",
+    "convert": "analyzer.commands.convert",
+    "gpus": "analyzer.commands.gpus",
+}
+"""Command name → module that holds a command of that name."""
+
+
+class LazyGroup(click.Group):
+    """Import a command's module only when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """Return the names in the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Load the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
+def wavecast() -> None:
+    """Record one iteration on the GPU you have; know its time on every GPU you don't."""
 
 
 def main() -> None:
     """Run the command line."""
+    wavecast(prog_name="wavecast")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The `analyze` command: a trace in, a prediction for every catalogued GPU out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from .. import __version__
+from .commands.command import (
+    WavecastCommand,
+    complete_gpu_names,
+    gpu_file_option,
+    output_options,
+    recover_option,
+    trace_argument,
+)
+from .commands.output import choose_format, screen_for, write_result
+from .commands.progress import progress_on_stderr
+
+if TYPE_CHECKING:
+    from .report import Report
+
+SHORT_OP_COUNT: Final = 10
+"""Ops shown without --ops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Hold what the command line asked for, as parsed."""
+
+    trace: Path
+    targets: tuple[str, ...]
+    source: str | None
+    gpu_file: Path | None
+    with_ops: bool
+    top: int | None
+    form: str | None
+    output: Path | None
+    recover: bool
+
+
+@click.command("analyze", cls=WavecastCommand, short_help="Predict a recorded iteration on other GPUs.")
+@trace_argument
+@click.option(
+    "--to",
+    "targets",
+    metavar="GPU",
+    multiple=True,
+    shell_complete=complete_gpu_names,
+    help="Predict for this GPU only; repeat for several. Default: every catalogued GPU.",
+)
+@click.option(
+    "--from",
+    "source",
+    metavar="GPU",
+    shell_complete=complete_gpu_names,
+    help="The GPU that was measured, where the trace does not say it or says it wrongly.",
+)
+@gpu_file_option
+@click.option("--ops", "with_ops", is_flag=True, help="List every op with its physical bound, method and reason.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"Rows of the op table; 0 leaves it out. Default: {SHORT_OP_COUNT}, with --ops all.",
+)
+@output_options("table", "json", "csv", "markdown")
+@recover_option
+@click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
+def analyze(**options: Any) -> None:
+    """Predict the iteration recorded in TRACE on every catalogued GPU.
+
+    TRACE is a wavecast trace or a PyTorch profiler file, gzipped or not, recognised by its content;
+    '-' reads standard input. The GPUs are ranked by predicted iteration time; the one that was
+    measured is marked.
+
+    \b
+    Examples:
+      analyze trace.json.gz
+      analyze trace.json.gz --to H100 --to L40S --ops
+      analyze trace.json.gz --format json -o prediction.json
+    """
+    request = Request(**options)
+    report = _predict(request)
+    write_result(_render(report, request), request.output)
+
+
+def main() -> None:
+    """Run `analyze` as a console command."""
+    analyze(prog_name="analyze")
+
+
+def _predict(request: Request) -> Report:
+    from ..formats.files import load_trace
+    from ..specs.catalog import load_catalog
+    from ..specs.match import find_gpu
+    from .analysis import analyze_trace
+
+    catalog = load_catalog(request.gpu_file)
+    targets = [find_gpu(catalog, name) for name in request.targets]
+    source = find_gpu(catalog, request.source) if request.source is not None else None
+    with progress_on_stderr("Reading the trace") as progress:
+        trace = load_trace(request.trace, recover=request.recover, progress=progress)
+    limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
+    return analyze_trace(trace, catalog, targets=targets, source=source, op_limit=limit)
+
+
+def _render(report: Report, request: Request) -> str:
+    from .rendering.report_formats import Wish, render_report
+
+    wish = Wish(with_ops=request.with_ops, screen=screen_for(request.output))
+    return render_report(report, choose_format(request.form, request.output), wish)

@@ -1,0 +1,1 @@
+"""The commands, one thin module each: read, call the library, render. Importing one loads little beside click."""

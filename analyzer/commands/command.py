@@ -1,0 +1,104 @@
+"""What all commands share: one-line errors, quiet interruptions, and options that recur."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from ...errors import WavecastError
+
+INTERRUPTED_EXIT_CODE: Final = 130
+"""What shells report for a command that Ctrl-C ended."""
+CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+class WavecastCommand(click.Command):
+    """Turn the library's errors into one line on stderr and their exit status."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        options["context_settings"] = {**CONTEXT_SETTINGS, **(options.get("context_settings") or {})}
+        super().__init__(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except WavecastError as error:
+            raise _failure(str(error), error.exit_code) from error
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED_EXIT_CODE)
+        except MemoryError as error:
+            raise _failure("out of memory: use a machine with more, or a shorter recording", 1) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            raise _failure(f"{error.strerror or error}: {error.filename or 'standard output'}", 1) from error
+
+
+def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
+    """Add `--format` with the given choices and `-o`; without `--format`, the ending of the file decides."""
+
+    def decorate(function: FunctionT) -> FunctionT:
+        choose = click.option(
+            "--format",
+            "form",
+            type=click.Choice(formats),
+            help="How to write the result. Default: what the ending of -o says (.json, .csv, .md), else table.",
+        )
+        save = click.option(
+            "-o",
+            "--output",
+            type=click.Path(path_type=Path, allow_dash=True),
+            metavar="FILE",
+            help="Write to FILE instead of standard output: whole or not at all.",
+        )
+        return choose(save(function))
+
+    return decorate
+
+
+def gpu_file_option(function: FunctionT) -> FunctionT:
+    """Add `--gpu-file`."""
+    return click.option(
+        "--gpu-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Read more GPUs (yours, unreleased, imagined) from this TOML file; see 'wavecast gpus --help'.",
+    )(function)
+
+
+def recover_option(function: FunctionT) -> FunctionT:
+    """Add `--recover`."""
+    return click.option(
+        "--recover",
+        is_flag=True,
+        help="Read a truncated or damaged profiler file as far as it goes; count what is lost.",
+    )(function)
+
+
+def trace_argument(function: FunctionT) -> FunctionT:
+    """Add the argument TRACE."""
+    return click.argument("trace", type=click.Path(path_type=Path, allow_dash=True), metavar="TRACE")(function)
+
+
+def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the catalogued GPUs that hold what was typed, for the shell's completion."""
+    from ...specs.catalog import load_catalog
+
+    typed = incomplete.casefold()
+    return [gpu.name for gpu in load_catalog().gpus if typed in gpu.name.casefold()]
+
+
+def _failure(message: str, exit_code: int) -> click.ClickException:
+    """Return click's exception for an error: the message on one line, nothing a terminal could act upon."""
+    from ..rendering.sheet import clean_text
+
+    failure = click.ClickException(clean_text(" ".join(message.split())))
+    failure.exit_code = exit_code
+    return failure

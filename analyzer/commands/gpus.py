@@ -1,0 +1,44 @@
+"""The `gpus` command: the catalogue, or one entry of it with its sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .command import WavecastCommand, complete_gpu_names, gpu_file_option, output_options
+from .output import choose_format, screen_for, write_result
+
+
+@click.command("gpus", cls=WavecastCommand, short_help="List the GPU catalogue, or all facts of one GPU.")
+@click.argument("name", required=False, metavar="[NAME]", shell_complete=complete_gpu_names)
+@output_options("table", "json", "csv")
+@gpu_file_option
+def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path | None) -> None:
+    """List the GPU catalogue; with NAME, all facts of that GPU and where each comes from.
+
+    NAME may be short ('H100 SXM', '4090') or what a framework prints. A file given with --gpu-file
+    has [[gpu]] tables like those of the built-in catalogue; `based_on = "NAME"` takes over what an
+    entry leaves out:
+
+    \b
+      [[gpu]]
+      name = "H100 with twice the bandwidth"
+      based_on = "H100 SXM5 80GB"
+      memory = { bandwidth_gb_per_s = 6704 }
+    """
+    from ...specs.catalog import load_catalog
+    from ...specs.match import find_gpu
+    from ..rendering.gpu_text import draw_gpu, draw_gpus, draw_gpus_csv, draw_gpus_json
+
+    catalog = load_catalog(gpu_file)
+    chosen = catalog.gpus if name is None else (find_gpu(catalog, name),)
+    kind = choose_format(form, output)
+    if kind == "json":
+        text = draw_gpus_json(chosen)
+    elif kind == "csv":
+        text = draw_gpus_csv(chosen)
+    else:
+        screen = screen_for(output)
+        text = draw_gpus(chosen, screen) if name is None else draw_gpu(chosen[0], screen)
+    write_result(text, output)

@@ -1,0 +1,72 @@
+"""Where a command's result goes: a terminal, a pipe or a file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from ..rendering.text import Screen
+
+FORMAT_OF_SUFFIX: Final = {".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "table"}
+NARROWEST: Final = 40
+"""Terminals report 0 columns where they do not know."""
+PLAIN_CHARACTERS: Final = str.maketrans(
+    {"─": "-", "…": "~", "–": "-", "◀": "<", "×": "x", "µ": "u", "≥": ">", "≤": "<", "�": "?", "·": "-"}
+)
+"""For terminals whose encoding lacks what tables use."""
+
+
+def choose_format(form: str | None, output: Path | None) -> str:
+    """Return the format asked for, or the one that the output's ending names, or table."""
+    if form is not None:
+        return form
+    return FORMAT_OF_SUFFIX.get(output.suffix.lower(), "table") if output is not None else "table"
+
+
+def screen_for(output: Path | None) -> Screen:
+    """Return the width and colours of where the result goes; a pipe or a file has neither limit nor colour.
+
+    COLUMNS sets the width even there; NO_COLOR and TERM=dumb turn colours off, FORCE_COLOR on.
+    """
+    from ..rendering.text import UNLIMITED_WIDTH, Screen
+
+    is_terminal = not _is_file(output) and sys.stdout.isatty()
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        width = int(columns)
+    else:
+        width = shutil.get_terminal_size().columns if is_terminal else UNLIMITED_WIDTH
+    return Screen(width=max(width, NARROWEST), has_colour=_wants_colour(is_terminal, _is_file(output)))
+
+
+def write_result(text: str, output: Path | None) -> None:
+    """Write the finished text to the file, or to standard output."""
+    if output is not None and _is_file(output):
+        from ...formats.files import write_atomic
+
+        write_atomic(output, text.encode())
+        return
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(PLAIN_CHARACTERS).encode(encoding, "replace").decode(encoding)
+    click.echo(text, nl=False, color=True)
+
+
+def _is_file(output: Path | None) -> bool:
+    return output is not None and str(output) != "-"
+
+
+def _wants_colour(is_terminal: bool, is_file: bool) -> bool:
+    if os.environ.get("NO_COLOR") or is_file:
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return is_terminal and os.environ.get("TERM") != "dumb"

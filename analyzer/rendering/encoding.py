@@ -1,0 +1,34 @@
+"""Values written for programs: JSON and CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from io import StringIO
+from typing import Any
+
+
+def encode_json(document: Any) -> str:
+    """Write JSON, indented, in the given key order, with a final line break."""
+    import orjson
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+    return orjson.dumps(document, option=options).decode()
+
+
+def encode_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Write CSV: absent values are empty, booleans are true and false, floats keep every digit."""
+    buffer = StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_csv_value(value) for value in row] for row in rows)
+    return buffer.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return value.value
+    return value

@@ -1,0 +1,108 @@
+"""Quantities as people read them: three to four significant digits and a unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import floor, isfinite, log10
+from statistics import median
+from typing import Final
+
+TIME_UNITS: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
+"""Largest first, each in ns."""
+BINARY_UNITS: Final = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+DECIMAL_PREFIXES: Final = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+ABSENT: Final = "–"
+"""Stands in a column that has data for other rows only."""
+
+TimeUnit = tuple[str, float]
+
+
+def format_number(value: float) -> str:
+    """Write a number with three to four significant digits: 0.0123, 1.23, 12.34, 123.4, 1,234."""
+    if not isfinite(value):
+        return ABSENT
+    value = float(f"{value:.4g}")
+    magnitude = abs(value)
+    if magnitude == 0:
+        return "0"
+    if magnitude >= 1:
+        decimals = 0 if magnitude >= 1000 else 1 if magnitude >= 100 else 2
+    else:
+        decimals = 2 - floor(log10(magnitude))
+    return f"{value:,.{decimals}f}"
+
+
+def common_time_unit(values_ns: Iterable[float | None]) -> TimeUnit:
+    """Return the unit that suits the median of the values, so that a column can be compared at a glance."""
+    present = [value for value in values_ns if value is not None and isfinite(value) and value > 0]
+    return _unit_for(median(present)) if present else TIME_UNITS[1]
+
+
+def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
+    """Write a time in its own unit, or in `unit` where the value has a sensible size in it."""
+    if value_ns is None:
+        return ABSENT
+    name, scale = unit or _unit_for(value_ns)
+    scaled = value_ns / scale
+    if unit is not None and value_ns and not 0.01 <= abs(scaled) < 100_000:
+        return format_time(value_ns)
+    return f"{format_number(scaled)} {name}"
+
+
+def format_time_range(low_ns: float | None, high_ns: float | None, unit: TimeUnit) -> str:
+    """Write an interval as two numbers and one unit; with one end known, as a limit."""
+    if low_ns is None or high_ns is None:
+        return "".join(
+            f"{sign} {format_time(end, unit)}" for sign, end in (("≥", low_ns), ("≤", high_ns)) if end is not None
+        )
+    name, scale = unit
+    return f"{format_number(low_ns / scale)}–{format_number(high_ns / scale)} {name}"
+
+
+def format_share(ratio: float | None) -> str:
+    """Write a share as a whole percentage; what is present but under half a percent reads `<1 %`."""
+    if ratio is None or not isfinite(ratio):
+        return ABSENT
+    if 0 < ratio < 0.005:
+        return "<1 %"
+    return f"{100 * ratio:.0f} %"
+
+
+def format_factor(ratio: float | None) -> str:
+    """Write a speed-up, e.g. 1.32×."""
+    return ABSENT if ratio is None or not isfinite(ratio) else f"{format_number(ratio)}×"
+
+
+def format_money(value_usd: float | None) -> str:
+    """Write US dollars."""
+    return ABSENT if value_usd is None or not isfinite(value_usd) else f"${format_number(value_usd)}"
+
+
+def format_bytes(value_bytes: float | None) -> str:
+    """Write a memory size in binary units, without decimals where it is a whole number of them."""
+    if value_bytes is None:
+        return ABSENT
+    for name, scale in BINARY_UNITS:
+        if value_bytes >= scale:
+            scaled = value_bytes / scale
+            return f"{scaled:,.0f} {name}" if scaled == round(scaled) else f"{format_number(scaled)} {name}"
+    return f"{value_bytes:.0f} B"
+
+
+def format_rate(value_per_s: float | None, unit: str) -> str:
+    """Write a rate in decimal units, e.g. 3.35 TB/s or 989.4 TFLOP/s."""
+    if value_per_s is None:
+        return ABSENT
+    prefix, scale = next((item for item in DECIMAL_PREFIXES if value_per_s >= item[1]), ("", 1.0))
+    scaled = value_per_s / scale
+    text = f"{scaled:,.0f}" if scaled == round(scaled) else format_number(scaled)
+    return f"{text} {prefix}{unit}"
+
+
+def format_count(count: int, singular: str, plural: str | None = None) -> str:
+    """Write a count with its noun: 1 op, 1,234 ops."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def _unit_for(value_ns: float) -> TimeUnit:
+    return next((unit for unit in TIME_UNITS if abs(value_ns) >= unit[1]), TIME_UNITS[-1])

@@ -1,0 +1,206 @@
+"""The report in words and sheets: what the table and the Markdown renderer draw alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ..method import Method
+from ..report import GpuPrediction, OpPrediction, Report
+from .quantity import (
+    ABSENT,
+    common_time_unit,
+    format_count,
+    format_factor,
+    format_money,
+    format_number,
+    format_share,
+    format_time,
+    format_time_range,
+)
+from .sheet import Sheet, SheetColumn, clean_text, drop_empty_columns, shorten_middle, tidy_kernel_name
+
+METHOD_TITLES: Final[dict[Method, str]] = {
+    Method.MEASURED: "measured",
+    Method.WAVE_SCALING: "wave\nscaling",
+    Method.BOUND_RATIO: "bound\nratio",
+    Method.BANDWIDTH_RATIO: "bandw.\nratio",
+    Method.LINK_RATIO: "link\nratio",
+    Method.ROOFLINE: "roofline",
+    Method.UNMODELLED: "not\nmodelled",
+}
+METHOD_NAMES: Final[dict[Method, str]] = {
+    Method.MEASURED: "measured",
+    Method.WAVE_SCALING: "wave scaling",
+    Method.BOUND_RATIO: "bound ratio",
+    Method.BANDWIDTH_RATIO: "bandwidth ratio",
+    Method.LINK_RATIO: "link ratio",
+    Method.ROOFLINE: "roofline",
+    Method.UNMODELLED: "not modelled",
+}
+NAME_WIDTH: Final = 56
+"""Longest op, kernel or shape text in a table; JSON and CSV hold them whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportText:
+    """Hold the parts of a rendered report in order of reading."""
+
+    headline: tuple[str, ...]
+    gpus: Sheet
+    ops: Sheet
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def describe_report(report: Report, *, detailed_ops: bool = False) -> ReportText:
+    """Put a report into words; `detailed_ops` adds each op's bound and the reason of its prediction."""
+    return ReportText(
+        headline=tuple(_headline(report)),
+        gpus=gpu_sheet(report),
+        ops=op_sheet(report, detailed=detailed_ops),
+        notes=tuple(_notes(report)),
+        warnings=tuple(clean_text(warning) for warning in report.warnings),
+    )
+
+
+def gpu_sheet(report: Report) -> Sheet:
+    """Return the ranked table of GPUs."""
+    rows = report.predictions
+    unit = common_time_unit(row.iteration_ns for row in rows)
+    columns = (
+        SheetColumn(title="#", cells=tuple(str(number) for number, _ in enumerate(rows, 1))),
+        SheetColumn(title="GPU", cells=tuple(_gpu_name(row) for row in rows), is_text=True),
+        SheetColumn(title=_time_title(report), cells=tuple(format_time(row.iteration_ns, unit) for row in rows)),
+        SheetColumn(
+            title="interval",
+            cells=tuple(format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit) for row in rows),
+            rank=2,
+        ),
+        SheetColumn(title="speed", cells=tuple(format_factor(row.speedup) for row in rows), rank=1),
+        SheetColumn(title="GPU busy", cells=tuple(format_time(row.gpu_busy_ns, unit) for row in rows), rank=7),
+        SheetColumn(title="samples/s", cells=tuple(_number(row.samples_per_s) for row in rows), rank=3),
+        SheetColumn(title="$ per\n1,000 it.", cells=tuple(_cost(row) for row in rows), rank=4),
+        *_method_columns(rows),
+    )
+    marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
+    return drop_empty_columns(Sheet(title="", columns=columns, marked_rows=marked))
+
+
+def op_sheet(report: Report, *, detailed: bool) -> Sheet:
+    """Return the table of ops on `ops_gpu`, by predicted time; `detailed` adds module, bound and reason."""
+    rows = report.ops
+    shown = sum(row.share for row in rows)
+    title = f"Ops on {clean_text(report.ops_gpu)} by {'GPU time' if report.trace.kernel_count else 'roofline time'}"
+    if rows and shown < 0.995:
+        title += f", the first {len(rows)} ({format_share(shown)} of it)"
+    columns = [*_op_columns(report)]
+    if detailed:
+        columns += _op_detail_columns(rows)
+    return drop_empty_columns(Sheet(title=title, columns=tuple(columns)))
+
+
+def _op_columns(report: Report) -> Iterator[SheetColumn]:
+    rows, source = report.ops, report.source.gpu
+    unit = common_time_unit(row.predicted_ns for row in rows)
+    yield SheetColumn(title="op", cells=tuple(_name(row.op) for row in rows), is_text=True, min_width=24)
+    yield SheetColumn(
+        title="shapes", cells=tuple(_name(row.shapes) for row in rows), is_text=True, rank=7, min_width=20
+    )
+    yield SheetColumn(title="calls", cells=tuple(f"{row.count:,}" for row in rows), rank=5)
+    if source is not None and source != report.ops_gpu:
+        measured = tuple(format_time(row.source_ns, unit) for row in rows)
+        yield SheetColumn(title="on the\nsource", cells=measured, rank=6)
+    yield SheetColumn(title="time", cells=tuple(format_time(row.predicted_ns, unit) for row in rows))
+    yield SheetColumn(title="share", cells=tuple(format_share(row.share) for row in rows), rank=2)
+    yield SheetColumn(title="method", cells=tuple(METHOD_NAMES[row.method] for row in rows), is_text=True, rank=4)
+
+
+def _op_detail_columns(rows: tuple[OpPrediction, ...]) -> Iterator[SheetColumn]:
+    unit = common_time_unit(row.predicted_ns for row in rows)
+    yield SheetColumn(title="bound", cells=tuple(format_time(row.bound_ns, unit) for row in rows), rank=1)
+    yield SheetColumn(title="bound by", cells=tuple(row.bound_by or ABSENT for row in rows), is_text=True, rank=3)
+    reasons = tuple(clean_text(row.reason) for row in rows)
+    yield SheetColumn(title="reason", cells=reasons, is_text=True, rank=1, min_width=28, wraps=True)
+    modules = tuple(_name(row.module or "") for row in rows)
+    yield SheetColumn(title="module", cells=modules, is_text=True, rank=8, min_width=20)
+
+
+def _method_columns(rows: tuple[GpuPrediction, ...]) -> Iterator[SheetColumn]:
+    """Yield one column of shares per method; the measured share says nothing beside the mark on the source."""
+    for method, title in METHOD_TITLES.items():
+        shares = [row.methods.get(method, 0.0) for row in rows]
+        cells = tuple(format_share(share) if share > 0 else "" for share in shares)
+        if method is Method.MEASURED and all(row.is_source or not row.methods.get(method) for row in rows):
+            continue
+        yield SheetColumn(title=title, cells=cells, rank=6)
+
+
+def _headline(report: Report) -> Iterator[str]:
+    trace = report.trace
+    facts = [
+        trace.mode,
+        f"batch {trace.batch_size:,}" if trace.batch_size else None,
+        trace.framework,
+        f"{trace.source_format} trace",
+        format_count(trace.op_count, "op"),
+        format_count(trace.kernel_count, "kernel"),
+    ]
+    name = clean_text(trace.name) if trace.name else "Unnamed workload"
+    yield f"{name}: {', '.join(clean_text(fact) for fact in facts if fact)}"
+    yield from _source_lines(report)
+
+
+def _source_lines(report: Report) -> Iterator[str]:
+    source = report.source
+    if source.iteration_ns is None:
+        where = "timed on a CPU" if report.trace.capture == "cpu" else "recorded without timings"
+        yield (
+            f"The ops were {where}: every time below is a roofline, the arithmetic or the memory traffic of each op "
+            "at peak rate, summed. Real GPUs are slower."
+        )
+        return
+    count = report.trace.iteration_count
+    which = f" (the median of {count:,})" if count > 1 else ""
+    busy = source.gpu_busy_ns or 0.0
+    share = busy / source.iteration_ns if source.iteration_ns else 0.0
+    where = clean_text(source.gpu or "an unnamed GPU")
+    yield (
+        f"Measured on {where}: iteration {format_time(source.iteration_ns)}{which}, "
+        f"GPU busy {format_time(busy)} of it ({format_share(share)})."
+    )
+    yield (
+        "For every other GPU the busy part is replaced by its prediction and the idle part "
+        f"({format_time(max(source.iteration_ns - busy, 0.0))}, the host's share) is kept as measured."
+    )
+
+
+def _notes(report: Report) -> Iterator[str]:
+    dates = sorted({row.price_date for row in report.predictions if row.price_date})
+    if dates:
+        span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        yield f"Prices: on-demand $ per GPU-hour as listed {span}; check today's before relying on them."
+    methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
+    if Method.UNMODELLED in methods:
+        yield "Not modelled: the measured time is kept unchanged (without one, it counts as 0)."
+
+
+def _time_title(report: Report) -> str:
+    return "roofline" if report.source.iteration_ns is None else "iteration"
+
+
+def _gpu_name(row: GpuPrediction) -> str:
+    return f"{clean_text(row.gpu)} ◀ source" if row.is_source else clean_text(row.gpu)
+
+
+def _number(value: float | None) -> str:
+    return ABSENT if value is None else format_number(value)
+
+
+def _cost(row: GpuPrediction) -> str:
+    return format_money(row.usd_per_1000_iterations)
+
+
+def _name(text: str) -> str:
+    return shorten_middle(clean_text(tidy_kernel_name(text)), NAME_WIDTH)
