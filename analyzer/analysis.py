@@ -9,8 +9,8 @@ import numpy as np
 from ..errors import InputError, UnknownGpuError
 from ..formats.column import row_count
 from ..formats.trace import Trace
-from ..specs.catalog import Catalog, match_device
-from ..specs.gpu import Gpu
+from ..specs.gpu import Catalog, Gpu
+from ..specs.match import match_device
 from ..specs.prices import price_usd_per_hour
 from .method import Method
 from .oplist import list_ops
@@ -128,7 +128,7 @@ def _rank(
                 speedup=measured_ns / iteration_ns if measured_ns is not None and iteration_ns > 0 else None,
                 samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
                 price_usd_per_hour=price.usd_per_hour if price else None,
-                price_date=price.date if price else None,
+                price_date=price.newest_date.isoformat() if price and price.newest_date else None,
             )
         )
     return tuple(sorted(ranked, key=lambda item: item.iteration_ns))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..formats.column import Column
 from ..formats.trace import KernelKind, Trace
 from ..specs.gpu import Gpu
-from ..specs.occupancy import resident_blocks
+from ..specs.occupancy import blocks_per_sm, sm_limits
 from .bounds import Bounds, bound_ops, rate_matrix
 from .fleet import Fleet, Floats, build_fleet
 from .method import Method
@@ -156,7 +156,7 @@ def _wave_factor(trace: Trace, workload: Workload, fleet: Fleet, origin: Fleet) 
 
 def _wave_blocks(registers: Column, shared_memory_bytes: Column, block: Floats, fleet: Fleet) -> Floats:
     """Return the blocks that are resident on the whole GPU at once, [n, m]; 0 where a block does not fit."""
-    per_sm = resident_blocks(np.maximum(block, 1.0), registers, shared_memory_bytes, fleet.gpus)
+    per_sm = blocks_per_sm(np.maximum(block, 1).astype(np.int64), registers, shared_memory_bytes, sm_limits(fleet.gpus))
     return np.asarray(per_sm * fleet.sm_count, dtype=np.float64)
 
 
@@ -214,4 +214,3 @@ def _kernel_case(family: Family | None, varying: bool, worked: bool, rated: bool
     intensity = "intensity from shapes" if worked else "intensity unknown, taken as memory-bound"
     waves = "whole waves" if launch else "launch not recorded, many waves taken"
     return "wave", f"same kernel taken: {waves}, {intensity}"
-

@@ -42,10 +42,10 @@ def exact_wave_factor(
     """Return target time over source time with whole waves counted (equation 1).
 
     ⌈B / W_d⌉ · (D_o / D_d · W_d / W_o)^gamma · (C_o / C_d)^(1 - gamma) / ⌈B / W_o⌉.
-    The memory term carries W_d / W_o because each block of a fuller GPU gets a smaller share of its bandwidth.
-    With fewer blocks than a wave only the blocks that exist share it: W is capped at B in that term, which the
-    paper leaves open (uncapped, one block would be slowed by SMs that stay idle).
+    The memory term carries W_d / W_o because a block gets 1 / W of the bandwidth, also when fewer blocks than a wave
+    exist: one SM cannot use the bandwidth of all. (Capping W at B there was tried on measured kernels: LayerNorm 39 %
+    error instead of 29 %, softmax 33 instead of 30; see benchmarks/wave_pairs.py.)
     """
     waves_ratio = np.ceil(block_count / target_wave_blocks) / np.ceil(block_count / source_wave_blocks)
-    resident_ratio = np.minimum(target_wave_blocks, block_count) / np.minimum(source_wave_blocks, block_count)
-    return np.asarray(waves_ratio * (bandwidth_ratio * resident_ratio) ** gamma * clock_ratio ** (1.0 - gamma))
+    share_ratio = bandwidth_ratio * target_wave_blocks / source_wave_blocks
+    return np.asarray(waves_ratio * share_ratio**gamma * clock_ratio ** (1.0 - gamma))

@@ -13,8 +13,7 @@ from wavecast.analyzer.method import Method
 from wavecast.analyzer.report import GpuPrediction, OpPrediction, Report
 from wavecast.errors import InputError, UnknownGpuError
 from wavecast.formats.trace import Trace
-from wavecast.specs.catalog import Catalog
-from wavecast.specs.gpu import Gpu, Rate
+from wavecast.specs.gpu import Catalog, Gpu, Rate
 
 GpuBuilder = Callable[..., Gpu]
 TraceBuilder = Callable[..., Trace]

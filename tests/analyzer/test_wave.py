@@ -57,6 +57,12 @@ def test_blocks_that_do_not_fill_a_wave_gain_no_waves() -> None:
     assert factor[0] == pytest.approx(0.5)
 
 
+def test_a_lone_block_of_a_memory_bound_kernel_has_one_blocks_share_of_the_bandwidth() -> None:
+    # Twice the bandwidth over four times the resident blocks: half the share, twice the time.
+    factor = exact_wave_factor(array(1.0), array(0.5), array(1.0), array(1.0), array(100.0), array(400.0))
+    assert factor[0] == pytest.approx(2.0)
+
+
 positive = st.floats(0.05, 20)
 counts = st.integers(1, 100_000).map(float)
 
