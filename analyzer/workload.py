@@ -139,7 +139,9 @@ def shape_workload(trace: Trace, window: Window) -> Workload:
     first, group = group_rows([trace.ops.name[rows].astype(np.int64), trace.ops.signature[rows].astype(np.int64)])
     owner = rows[first]
     works = [resolver.work(row) for row in owner.tolist()]
-    families = tuple(work.family if work else resolver.family(row) for work, row in zip(works, owner.tolist(), strict=True))
+    families = tuple(
+        work.family if work else resolver.family(row) for work, row in zip(works, owner.tolist(), strict=True)
+    )
     rates = [_rate("", work, trace.meta) for work in works]
     return Workload(
         kernel=np.full(len(first), -1),
