@@ -1,1 +1,50 @@
-"""FLOPs and compulsory bytes of ops: one registered formula per op."""
+"""FLOPs and compulsory bytes of ops: one registered formula per op. Importing this package registers them all."""
+
+from __future__ import annotations
+
+from . import (
+    attention,
+    collective,
+    convolution,
+    copy,
+    elementwise,
+    embedding,
+    indexing,
+    loss,
+    matmul,
+    normalization,
+    optimizer,
+    pooling,
+    random,
+    recurrent,
+    reduction,
+    view,
+)
+from .record import Family, Work
+from .registry import canonical_name, family_of, has_formula, register, work_of
+
+__all__ = [
+    "Family",
+    "Work",
+    "attention",
+    "canonical_name",
+    "collective",
+    "convolution",
+    "copy",
+    "elementwise",
+    "embedding",
+    "family_of",
+    "has_formula",
+    "indexing",
+    "loss",
+    "matmul",
+    "normalization",
+    "optimizer",
+    "pooling",
+    "random",
+    "recurrent",
+    "reduction",
+    "register",
+    "view",
+    "work_of",
+]

@@ -1,0 +1,145 @@
+"""Scaled dot-product attention. FLOPs are those of the full score matrix, as in torch's flop counter.
+
+A causal mask halves what a kernel must compute; torch counts the full matrix, and so do we: the analyzer's
+models know causality from the arguments. Forward: QKᵀ and PV; backward: the scores again and four gradients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
+from .record import Family, Work
+from .registry import register
+from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Say how an attention op's schema lays out its tensors and arguments; None where it has none."""
+
+    query: int = 0
+    grad: int | None = None
+    bias: int | None = None
+    saved: tuple[int, ...] = ()
+    """Backward: the forward's output and its log-sum-exp."""
+    is_heads_first: bool = True
+    """(batch, heads, seq, dim) or (batch, seq, heads, dim)."""
+    log_sum_exp: int | bool = False
+    """Forward: the position of the flag that asks for it, or the fixed answer."""
+    sequence_offsets: int | None = None
+    """The first of four: cumulative lengths of queries and keys, longest query, longest key."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    heads: int
+    """Batch times query heads."""
+    queries: int
+    keys: int
+    query_dim: int
+    value_dim: int
+
+
+_FORWARD: dict[str, Layout] = {
+    "aten::scaled_dot_product_attention": Layout(bias=3),
+    "aten::_scaled_dot_product_attention_math": Layout(bias=3),
+    "aten::_scaled_dot_product_flash_attention": Layout(log_sum_exp=True),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": Layout(bias=5, log_sum_exp=True),
+    "aten::_scaled_dot_product_efficient_attention": Layout(bias=3, log_sum_exp=4),
+    "aten::_scaled_dot_product_cudnn_attention": Layout(bias=3, log_sum_exp=4),
+    "aten::_scaled_dot_product_fused_attention_overrideable": Layout(bias=3, log_sum_exp=True),
+    "aten::_cudnn_attention_forward": Layout(bias=3, log_sum_exp=8),
+    "aten::_flash_attention_forward": Layout(is_heads_first=False, log_sum_exp=True, sequence_offsets=3),
+    "aten::_efficient_attention_forward": Layout(bias=3, is_heads_first=False, log_sum_exp=10, sequence_offsets=4),
+    "flash_attn::_flash_attn_forward": Layout(is_heads_first=False, log_sum_exp=True),
+    "FlashAttnFunc": Layout(is_heads_first=False, log_sum_exp=True),
+}
+_BACKWARD: dict[str, Layout] = {
+    "aten::_scaled_dot_product_flash_attention_backward": Layout(query=1, grad=0, saved=(4, 5)),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8),
+    "aten::_scaled_dot_product_efficient_attention_backward": Layout(query=1, grad=0, bias=4, saved=(5, 6)),
+    "aten::_scaled_dot_product_cudnn_attention_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": Layout(query=1, grad=0, bias=4, saved=(6, 7)),
+    "aten::_cudnn_attention_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8),
+    "aten::_flash_attention_backward": Layout(query=1, grad=0, saved=(4, 5), is_heads_first=False, sequence_offsets=6),
+    "aten::_efficient_attention_backward": Layout(
+        query=1, grad=0, bias=4, saved=(5, 10), is_heads_first=False, sequence_offsets=6
+    ),
+    "flash_attn::_flash_attn_backward": Layout(query=1, grad=0, saved=(4, 5), is_heads_first=False),
+}
+
+
+def forward_work(signature: Signature, layout: Layout) -> Work:
+    """Return 2·h·q·k·(d + e) FLOPs for h heads, q queries, k keys of dim d and values of dim e."""
+    query, key, value = _operands(signature, layout)
+    sizes = _sizes(signature, layout, query, key, value)
+    written = bytes_of(prod(query.shape[:-1]) * sizes.value_dim, query.dtype)
+    if _has_log_sum_exp(signature, layout):
+        written += bytes_of(prod(query.shape[:-1]), STATISTICS_DTYPE)
+    bias = None if layout.bias is None else optional_tensor_at(signature, layout.bias)
+    return Work(
+        family=Family.ATTENTION,
+        flops=2 * sizes.heads * sizes.queries * sizes.keys * (sizes.query_dim + sizes.value_dim),
+        read_bytes=total_bytes((query, key, value)) + tensor_bytes(bias),
+        written_bytes=written,
+        dtype=query.dtype,
+        is_matrix=True,
+    )
+
+
+def backward_work(signature: Signature, layout: Layout) -> Work:
+    """Return 2·h·q·k·(3d + 2e) FLOPs: the scores again, then the gradients of scores, values, queries and keys."""
+    query, key, value = _operands(signature, layout)
+    sizes = _sizes(signature, layout, query, key, value)
+    grad = tensor_at(signature, layout.grad or 0)
+    if grad.shape != (*query.shape[:-1], sizes.value_dim):
+        raise LackingArgumentError("a gradient of another shape than the output")
+    saved = tensors_at(signature, *layout.saved)
+    bias = None if layout.bias is None else optional_tensor_at(signature, layout.bias)
+    return Work(
+        family=Family.ATTENTION,
+        flops=2 * sizes.heads * sizes.queries * sizes.keys * (3 * sizes.query_dim + 2 * sizes.value_dim),
+        read_bytes=total_bytes((grad, query, key, value, *saved)) + tensor_bytes(bias),
+        written_bytes=query.size_bytes + key.size_bytes + value.size_bytes,
+        dtype=query.dtype,
+        is_matrix=True,
+    )
+
+
+def _operands(signature: Signature, layout: Layout) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    query, key, value = (tensor_at(signature, layout.query + offset) for offset in range(3))
+    if not len(query.shape) == len(key.shape) == len(value.shape) >= (2 if layout.is_heads_first else 3):
+        raise LackingArgumentError("query, key and value of different ranks")
+    return query, key, value
+
+
+def _sizes(signature: Signature, layout: Layout, query: TensorSpec, key: TensorSpec, value: TensorSpec) -> _Sizes:
+    """Return the problem's sizes; packed sequences count as if each were the longest, as in torch."""
+    if query.shape[-1] != key.shape[-1]:
+        raise LackingArgumentError("query and key of different dims")
+    query_dim, value_dim = query.shape[-1], value.shape[-1]
+    if layout.is_heads_first:
+        return _Sizes(prod(query.shape[:-2]), query.shape[-2], key.shape[-2], query_dim, value_dim)
+    heads = query.shape[-2]
+    offsets = None if layout.sequence_offsets is None else optional_tensor_at(signature, layout.sequence_offsets)
+    if offsets is not None and layout.sequence_offsets is not None and offsets.element_count:
+        longest = (size_at(signature, layout.sequence_offsets + 2), size_at(signature, layout.sequence_offsets + 3))
+        return _Sizes((offsets.element_count - 1) * heads, *longest, query_dim, value_dim)
+    return _Sizes(prod(query.shape[:-3]) * heads, query.shape[-3], key.shape[-3], query_dim, value_dim)
+
+
+def _has_log_sum_exp(signature: Signature, layout: Layout) -> bool:
+    where = layout.log_sum_exp
+    if isinstance(where, bool):
+        return where
+    return isinstance(argument_at(signature, where), bool | int) and flag_at(signature, where)
+
+
+for _name, _layout in _FORWARD.items():
+    register(_name, family=Family.ATTENTION)(partial(forward_work, layout=_layout))
+for _name, _layout in _BACKWARD.items():
+    register(_name, family=Family.ATTENTION)(partial(backward_work, layout=_layout))

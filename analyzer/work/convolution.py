@@ -1,0 +1,221 @@
+"""Convolutions. FLOPs are those of the direct algorithm, bias not counted, as in torch's flop counter.
+
+Forward: 2 · batch · ∏ spatial · ∏ kernel · weight[0] · weight[1], spatial being the output's, or the input's
+where transposed. weight[1] is already divided by the groups. Each of the two gradients costs the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    flag_at,
+    flags_at,
+    optional_tensor_at,
+    result_at,
+    size_at,
+    sizes_at,
+    tensor_at,
+)
+from .record import Family, Work
+from .registry import register
+from .traffic import bytes_of, tensor_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Say where a forward convolution's schema has its arguments; None where it has none."""
+
+    bias: int | None = None
+    addend: int | None = None
+    stride: int
+    padding: int
+    dilation: int | None = None
+    output_padding: int | None = None
+    groups: int | None = None
+    transposed: int | bool = False
+    """The position of the flag, or the fixed answer."""
+
+
+_GENERIC = Layout(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
+_PLAIN = Layout(bias=2, stride=3, padding=4, dilation=5, groups=6)
+_TRANSPOSED = Layout(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, transposed=True)
+_VENDOR = Layout(bias=2, padding=3, stride=4, dilation=5, groups=6)
+_KERNEL_SIZE_FIRST = Layout(bias=3, stride=4, padding=5, dilation=6)
+
+_LAYOUTS: dict[Layout, tuple[str, ...]] = {
+    _GENERIC: ("convolution", "_convolution", "convolution_overrideable"),
+    _PLAIN: ("conv1d", "conv2d", "conv3d", "_convolution_mode", "cudnn_convolution_relu", "miopen_convolution_relu"),
+    _TRANSPOSED: ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    _VENDOR: ("miopen_convolution", "miopen_depthwise_convolution", "mkldnn_convolution"),
+    Layout(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True): (
+        "miopen_convolution_transpose",
+    ),
+    Layout(padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True): (
+        "cudnn_convolution_transpose",
+    ),
+    Layout(addend=2, bias=4, stride=5, padding=6, dilation=7, groups=8): (
+        "cudnn_convolution_add_relu",
+        "miopen_convolution_add_relu",
+    ),
+    Layout(bias=3, stride=4, padding=5): ("_slow_conv2d_forward", "thnn_conv2d", "slow_conv3d_forward", "slow_conv3d"),
+    _KERNEL_SIZE_FIRST: (
+        "_conv_depthwise2d",
+        "conv_depthwise3d",
+        "thnn_conv_depthwise2d",
+        "slow_conv_dilated2d",
+        "slow_conv_dilated3d",
+    ),
+    Layout(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True): (
+        "slow_conv_transpose2d",
+        "slow_conv_transpose3d",
+    ),
+}
+_CUDNN = Layout(padding=2, stride=3, dilation=4, groups=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardLayout:
+    """Say where a backward convolution's schema has its arguments."""
+
+    grad: int = 0
+    input: int = 1
+    weight: int = 2
+    groups: int
+    mask: int
+    transposed: int | bool = False
+
+
+_BACKWARD_LAYOUTS: dict[str, BackwardLayout] = {
+    "convolution_backward": BackwardLayout(groups=9, mask=10, transposed=7),
+    "convolution_backward_overrideable": BackwardLayout(groups=8, mask=9, transposed=6),
+    "cudnn_convolution_backward": BackwardLayout(input=0, grad=1, groups=6, mask=9),
+    "miopen_convolution_backward": BackwardLayout(input=0, grad=1, groups=6, mask=9),
+    "cudnn_convolution_transpose_backward": BackwardLayout(input=0, grad=1, groups=7, mask=10, transposed=True),
+}
+
+
+def forward_work(signature: Signature, layout: Layout) -> Work:
+    """Return the work of a forward convolution whose arguments lie as `layout` says."""
+    weight = tensor_at(signature, 1)
+    x = _batched(tensor_at(signature, 0), len(weight.shape))
+    transposed = _transposed(signature, layout.transposed)
+    out_spatial = _out_spatial(signature, layout, x, weight, transposed=transposed)
+    out_channels = weight.shape[1] * _groups(signature, layout) if transposed else weight.shape[0]
+    spatial = x.shape[2:] if transposed else out_spatial
+    result = result_at(signature)
+    extras = [
+        optional_tensor_at(signature, position) for position in (layout.bias, layout.addend) if position is not None
+    ]
+    return Work(
+        family=Family.CONVOLUTION,
+        flops=2 * x.shape[0] * prod(spatial) * weight.element_count,
+        read_bytes=tensor_bytes(x) + tensor_bytes(weight) + sum(map(tensor_bytes, extras)),
+        written_bytes=bytes_of(x.shape[0] * out_channels * prod(out_spatial), (result or x).dtype),
+        dtype=x.dtype,
+        is_matrix=True,
+    )
+
+
+def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
+    """Return the work of the gradients that the mask asks for: (input, weight, bias).
+
+    torch's counter does not divide the weight gradient by the groups; it needs groups times fewer FLOPs.
+    """
+    grad, x = tensor_at(signature, layout.grad), tensor_at(signature, layout.input)
+    weight = tensor_at(signature, layout.weight)
+    if not len(grad.shape) == len(x.shape) == len(weight.shape) >= 3:
+        raise LackingArgumentError("gradient, input and weight of different ranks")
+    mask = flags_at(signature, layout.mask, 3)
+    spatial = x.shape[2:] if _transposed(signature, layout.transposed) else grad.shape[2:]
+    product = 2 * x.shape[0] * prod(spatial) * weight.element_count
+    written = mask[0] * x.size_bytes + mask[1] * weight.size_bytes + mask[2] * bytes_of(grad.shape[1], grad.dtype)
+    return Work(
+        family=Family.CONVOLUTION,
+        flops=product * (mask[0] + mask[1]),
+        read_bytes=tensor_bytes(grad) + mask[0] * tensor_bytes(weight) + mask[1] * tensor_bytes(x),
+        written_bytes=written,
+        dtype=grad.dtype,
+        is_matrix=True,
+    )
+
+
+@register("aten::cudnn_convolution", family=Family.CONVOLUTION)
+def cudnn_convolution(signature: Signature) -> Work:
+    """Return cuDNN's forward convolution; torch before 1.8 passed a bias third."""
+    has_bias = not isinstance(argument_at(signature, 2), tuple) and isinstance(argument_at(signature, 3), tuple)
+    return forward_work(signature, _VENDOR if has_bias else _CUDNN)
+
+
+def _batched(x: TensorSpec, rank: int) -> TensorSpec:
+    """Return the input with its batch dimension, which conv1d, conv2d and conv3d may leave out."""
+    if rank >= 3 and len(x.shape) == rank:
+        return x
+    if rank >= 3 and len(x.shape) == rank - 1:
+        return TensorSpec(x.dtype, (1, *x.shape), None if x.strides is None else (0, *x.strides))
+    raise LackingArgumentError("input and weight of different ranks")
+
+
+def _transposed(signature: Signature, where: int | bool) -> bool:
+    return where if isinstance(where, bool) else flag_at(signature, where)
+
+
+def _groups(signature: Signature, layout: Layout) -> int:
+    if layout.groups is None or layout.groups >= len(signature.arguments):
+        return 1
+    return size_at(signature, layout.groups)
+
+
+def _out_spatial(
+    signature: Signature, layout: Layout, x: TensorSpec, weight: TensorSpec, *, transposed: bool
+) -> tuple[int, ...]:
+    """Return the output's spatial sizes: recorded, or from the arguments by the usual arithmetic."""
+    result = result_at(signature)
+    rank = len(weight.shape) - 2
+    if result is not None and len(result.shape) >= rank:
+        return result.shape[-rank:]
+    stride = _per_dim(signature, layout.stride, rank, 1)
+    dilation = _per_dim(signature, layout.dilation, rank, 1)
+    reach = [step * (size - 1) for step, size in zip(dilation, weight.shape[2:], strict=True)]
+    padding = _padding(signature, layout.padding, rank, reach)
+    sizes = zip(x.shape[2:], stride, reach, padding, strict=True)
+    if transposed:
+        extra = _per_dim(signature, layout.output_padding, rank, 0)
+        spatial = [(n - 1) * s - p + r + e + 1 for (n, s, r, p), e in zip(sizes, extra, strict=True)]
+    else:
+        spatial = [(n + p - r - 1) // max(s, 1) + 1 for n, s, r, p in sizes]
+    if min(spatial) < 0:
+        raise LackingArgumentError("a kernel larger than the padded input")
+    return tuple(spatial)
+
+
+def _padding(signature: Signature, position: int, rank: int, reach: list[int]) -> tuple[int, ...]:
+    """Return the padding of both sides together, per dimension."""
+    mode = argument_at(signature, position)
+    if mode == "same":
+        return tuple(reach)
+    if mode == "valid":
+        return (0,) * rank
+    return tuple(2 * side for side in _per_dim(signature, position, rank, 0))
+
+
+def _per_dim(signature: Signature, position: int | None, rank: int, default: int) -> tuple[int, ...]:
+    if position is None or position >= len(signature.arguments):
+        return (default,) * rank
+    sizes = sizes_at(signature, position)
+    if len(sizes) == 1:
+        return sizes * rank
+    if len(sizes) != rank:
+        raise LackingArgumentError(position)
+    return sizes
+
+
+for _layout, _names in _LAYOUTS.items():
+    register(*(f"aten::{name}" for name in _names), family=Family.CONVOLUTION)(partial(forward_work, layout=_layout))
+for _name, _backward in _BACKWARD_LAYOUTS.items():
+    register(f"aten::{_name}", family=Family.CONVOLUTION)(partial(backward_work, layout=_backward))

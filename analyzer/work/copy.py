@@ -1,0 +1,224 @@
+"""Copies, fills and layout changes: no arithmetic, every element moved once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    optional_tensor_list_at,
+    result_at,
+    result_tensors,
+    sizes_at,
+    tensor_at,
+    tensor_list_at,
+    tensors_at,
+)
+from .record import Family, Work
+from .registry import Formula, names, register
+from .traffic import bytes_of, tensor_bytes, total_bytes
+
+
+def created_tensor(
+    signature: Signature, *, like: bool, sizes: int, dtype: int, default_dtype: str | None = None
+) -> TensorSpec:
+    """Return the tensor that a factory makes: recorded, or from its sizes and dtype.
+
+    `like` factories take shape and dtype from their first argument unless others are given.
+    """
+    result = result_at(signature)
+    if result is not None:
+        return result
+    named = argument_at(signature, dtype) if dtype >= 0 else None
+    given = named.removeprefix("torch.") if isinstance(named, str) else None
+    if like:
+        model = tensor_at(signature, 0)
+        return TensorSpec(given or model.dtype, model.shape)
+    if sizes < 0 or isinstance(argument_at(signature, sizes), TensorSpec):
+        raise LackingArgumentError("result")
+    return TensorSpec(given or default_dtype or "float32", sizes_at(signature, sizes))
+
+
+@register("aten::copy", "aten::_copy_from", family=Family.COPY)
+def copy(signature: Signature) -> Work:
+    """Overwrite a tensor with another, broadcast and cast."""
+    target, source = tensor_at(signature, 0), tensor_at(signature, 1)
+    return _work(tensor_bytes(source), tensor_bytes(target), target.dtype)
+
+
+def clone(signature: Signature, *, dtype: int | None = None) -> Work:
+    """Copy a tensor, perhaps to another dtype, device or layout; an expanded source is written in full."""
+    x = tensor_at(signature, 0)
+    result = result_at(signature)
+    named = None if dtype is None else argument_at(signature, dtype)
+    out_dtype = named.removeprefix("torch.") if isinstance(named, str) else x.dtype
+    written = bytes_of(x.element_count, out_dtype) if result is None else result.size_bytes
+    return _work(tensor_bytes(x), written, x.dtype)
+
+
+def fill(signature: Signature) -> Work:
+    """Overwrite a tensor with one value."""
+    x = result_at(signature) or tensor_at(signature, 0)
+    return _work(total_bytes(tensors_at(signature, 1)), tensor_bytes(x), x.dtype)
+
+
+def create(signature: Signature, *, like: bool, sizes: int = 0, dtype: int) -> Work:
+    """Make a tensor of one value."""
+    made = created_tensor(signature, like=like, sizes=sizes, dtype=dtype)
+    return _work(0.0, made.size_bytes, made.dtype)
+
+
+def create_new(signature: Signature, *, dtype: int) -> Work:
+    """Make a tensor of one value by sizes, of the first argument's dtype unless another is given."""
+    model = tensor_at(signature, 0)
+    made = created_tensor(signature, like=False, sizes=1, dtype=dtype, default_dtype=model.dtype)
+    return _work(0.0, made.size_bytes, made.dtype)
+
+
+def make_range(signature: Signature) -> Work:
+    """Number from start to end; the count comes from the recorded result, an `out` tensor, or integer arguments."""
+    results = result_tensors(signature) or tensors_at(signature, 3)
+    if results and results[0].element_count:
+        return _work(0.0, results[0].size_bytes, results[0].dtype)
+    numbers = [a for a in signature.arguments[:3] if isinstance(a, int) and not isinstance(a, bool)]
+    if len(numbers) != 1 or len(signature.arguments) != 1 or numbers[0] < 0:
+        raise LackingArgumentError("result")
+    return _work(0.0, bytes_of(numbers[0], "int64"), "int64")
+
+
+def join(signature: Signature) -> Work:
+    """Concatenate or stack a list."""
+    tensors = tensor_list_at(signature, 0)
+    result = result_at(signature)
+    written = sum(tensor.size_bytes for tensor in tensors) if result is None else result.size_bytes
+    return _work(total_bytes(tensors), written, tensors[0].dtype)
+
+
+def split(signature: Signature) -> Work:
+    """Copy the parts of a tensor."""
+    x = tensor_at(signature, 0)
+    return _work(tensor_bytes(x), x.size_bytes, x.dtype)
+
+
+def repeat(signature: Signature) -> Work:
+    """Tile a tensor by repeats per dim (1 per element for dims that it adds)."""
+    x, result = tensor_at(signature, 0), result_at(signature)
+    written = x.size_bytes * prod(sizes_at(signature, 1)) if result is None else result.size_bytes
+    return _work(tensor_bytes(x), written, x.dtype)
+
+
+@register("aten::repeat_interleave", family=Family.COPY)
+def repeat_interleave(signature: Signature) -> Work:
+    """Repeat slices; a tensor of repeats needs the recorded result."""
+    x, result, repeats = tensor_at(signature, 0), result_at(signature), argument_at(signature, 1)
+    read = total_bytes(tensors_at(signature, 0, 1))
+    if result is not None:
+        return _work(read, result.size_bytes, x.dtype)
+    if not isinstance(repeats, int) or repeats < 0:
+        raise LackingArgumentError("result")
+    return _work(read, x.size_bytes * repeats, x.dtype)
+
+
+def pad(signature: Signature) -> Work:
+    """Extend a tensor at its edges, innermost dim first; negative sizes crop."""
+    x, result = tensor_at(signature, 0), result_at(signature)
+    if result is not None:
+        return _work(tensor_bytes(x), result.size_bytes, x.dtype)
+    sides = argument_at(signature, 1)
+    if not isinstance(sides, tuple) or len(sides) % 2 or len(sides) > 2 * len(x.shape):
+        raise LackingArgumentError("padding")
+    sizes = list(x.shape)
+    for position, side in enumerate(sides):
+        if not isinstance(side, int):
+            raise LackingArgumentError("padding")
+        sizes[-1 - position // 2] += side
+    if min(sizes, default=0) < 0:
+        raise LackingArgumentError("padding")
+    return _work(tensor_bytes(x), bytes_of(prod(sizes), x.dtype), x.dtype)
+
+
+def pad_backward(signature: Signature) -> Work:
+    """Fold the edges' gradients back: one addition per padded element."""
+    grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
+    return _work(tensor_bytes(grad), x.size_bytes, grad.dtype, flops=max(grad.element_count - x.element_count, 0))
+
+
+def scatter_into_zeros(signature: Signature) -> Work:
+    """Place a gradient into zeros of the sizes at position 1."""
+    grad = tensor_at(signature, 0)
+    return _work(tensor_bytes(grad), bytes_of(prod(sizes_at(signature, 1)), grad.dtype), grad.dtype)
+
+
+def place(signature: Signature) -> Work:
+    """Copy a tensor with a part of it replaced by the second."""
+    x, part = tensor_at(signature, 0), tensor_at(signature, 1)
+    return _work(total_bytes((x, part)), x.size_bytes, x.dtype)
+
+
+@register("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", family=Family.COPY)
+def to_host(signature: Signature) -> Work:
+    """Copy one element to the host."""
+    x = tensor_at(signature, 0)
+    size = bytes_of(1, x.dtype)
+    return _work(size, size, x.dtype)
+
+
+@register("aten::flatten_dense_tensors", family=Family.COPY)
+def flatten(signature: Signature) -> Work:
+    """Concatenate a list into one vector."""
+    return join(signature)
+
+
+@register("aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::pad_sequence", family=Family.COPY)
+def pack(signature: Signature) -> Work:
+    """Copy sequences between packed and padded forms; padding is not known without the recorded result."""
+    tensors = tensors_at(signature, 0) or optional_tensor_list_at(signature, 0)
+    result = result_at(signature)
+    if not tensors or result is None:
+        raise LackingArgumentError("result")
+    return _work(min(total_bytes(tensors), result.size_bytes), result.size_bytes, tensors[0].dtype)
+
+
+def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0) -> Work:
+    return Work(family=Family.COPY, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+
+
+_CLONES = names(
+    "clone contiguous roll flip fliplr flipud rot90 tril triu pixel_shuffle pixel_unshuffle channel_shuffle "
+    "native_channel_shuffle lift_fresh_copy view_copy _reshape_copy permute_copy transpose_copy t_copy alias_copy "
+    "detach_copy squeeze_copy unsqueeze_copy _neg_view_copy expand_copy as_strided_copy slice_copy select_copy "
+    "diagonal_copy unfold_copy narrow_copy cuda cpu pin_memory _pin_memory type_as "
+    "view_as_real_copy view_as_complex_copy _saturate_weight_to_fp16"
+)
+_PADS = names(
+    "pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
+    "replication_pad3d"
+)
+_PAD_BACKWARDS = [f"{kind}_pad{rank}d_backward" for kind in ("reflection", "replication") for rank in (1, 2, 3)]
+_INTO_ZEROS = names("slice_backward select_backward unfold_backward diagonal_backward")
+_TABLE: dict[Formula, Sequence[str]] = {
+    clone: _CLONES,
+    partial(clone, dtype=1): ["to", "_to_copy"],
+    fill: ["fill", "zero"],
+    partial(create, like=False, dtype=1): ["zeros", "ones"],
+    partial(create, like=False, dtype=2): ["full"],
+    partial(create, like=True, dtype=1): ["zeros_like", "ones_like"],
+    partial(create, like=True, dtype=2): ["full_like"],
+    partial(create_new, dtype=2): ["new_zeros", "new_ones"],
+    partial(create_new, dtype=3): ["new_full"],
+    partial(create, like=False, sizes=-1, dtype=-1): ["eye", "scalar_tensor", "tril_indices", "triu_indices"],
+    make_range: ["arange", "range", "linspace", "logspace"],
+    join: names("cat concat concatenate stack hstack vstack dstack column_stack _chunk_cat"),
+    split: names("split_copy split_with_sizes_copy unbind_copy"),
+    repeat: ["repeat", "tile"],
+    pad: _PADS,
+    pad_backward: _PAD_BACKWARDS,
+    scatter_into_zeros: _INTO_ZEROS,
+    place: names("slice_scatter select_scatter diagonal_scatter as_strided_scatter"),
+}
+for _formula, _names in _TABLE.items():
+    register(*(f"aten::{_name}" for _name in _names), family=Family.COPY)(_formula)

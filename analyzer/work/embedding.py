@@ -1,0 +1,108 @@
+"""Embedding tables: only the rows that are looked up are read, at most the whole table."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
+from .record import Family, Work
+from .registry import register
+from .traffic import bytes_of, tensor_bytes, total_bytes
+
+
+@register("aten::embedding", family=Family.EMBEDDING)
+def embedding(signature: Signature) -> Work:
+    """Gather rows: table [v,d], indices."""
+    table, indices = tensor_at(signature, 0, rank=2), tensor_at(signature, 1)
+    written = bytes_of(indices.element_count * table.shape[1], table.dtype)
+    return _work(0, _row_bytes(table, indices) + tensor_bytes(indices), written, table.dtype)
+
+
+@register("aten::embedding_dense_backward", "aten::embedding_backward", family=Family.EMBEDDING)
+def embedding_dense_backward(signature: Signature) -> Work:
+    """Add each gradient row into a dense table gradient, all of which is written."""
+    grad, indices, rows = tensor_at(signature, 0), tensor_at(signature, 1), size_at(signature, 2)
+    written = bytes_of(rows * _last(grad), grad.dtype)
+    return _work(grad.element_count, total_bytes((grad, indices)), written, grad.dtype)
+
+
+@register("aten::embedding_sparse_backward", family=Family.EMBEDDING)
+def embedding_sparse_backward(signature: Signature) -> Work:
+    """Keep the gradient rows beside their indices."""
+    grad, indices = tensor_at(signature, 0), tensor_at(signature, 1)
+    size = total_bytes((grad, indices))
+    return _work(0, size, size, grad.dtype)
+
+
+@register("aten::embedding_renorm", family=Family.EMBEDDING)
+def embedding_renorm(signature: Signature) -> Work:
+    """Scale the rows that are looked up to a maximal norm, in place."""
+    table, indices = tensor_at(signature, 0, rank=2), tensor_at(signature, 1)
+    rows = _row_bytes(table, indices)
+    return _work(3 * indices.element_count * table.shape[1], rows + tensor_bytes(indices), rows, table.dtype)
+
+
+@register("aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only", family=Family.EMBEDDING)
+def embedding_bag(signature: Signature) -> Work:
+    """Sum, average or maximum of the rows of each bag: table, indices, offsets, weights at 6."""
+    table, indices, offsets = tensor_at(signature, 0, rank=2), tensor_at(signature, 1), tensor_at(signature, 2)
+    weights = tensors_at(signature, 6)
+    bags = _bag_count(signature, indices, offsets)
+    flops = indices.element_count * table.shape[1] * (1 + len(weights))
+    read = _row_bytes(table, indices) + total_bytes((indices, offsets, *weights))
+    return _work(flops, read, bytes_of(bags * table.shape[1], table.dtype), table.dtype)
+
+
+@register("aten::_embedding_bag_dense_backward", family=Family.EMBEDDING)
+def embedding_bag_dense_backward(signature: Signature) -> Work:
+    """Add each bag's gradient into its rows: grad, indices, bag of each index, ..., rows at 5, weights at 8."""
+    return _bag_backward(signature, saved=(2, 3, 4), rows=5, weights=8)
+
+
+@register("aten::_embedding_bag_backward", family=Family.EMBEDDING)
+def embedding_bag_backward(signature: Signature) -> Work:
+    """The same with the offsets third, rows at 6 and weights at 10."""
+    return _bag_backward(signature, saved=(2, 3, 4, 5), rows=6, weights=10)
+
+
+@register("aten::_embedding_bag_per_sample_weights_backward", family=Family.EMBEDDING)
+def per_sample_weights_backward(signature: Signature) -> Work:
+    """A dot product of gradient and row per index."""
+    grad, table, indices = tensor_at(signature, 0), tensor_at(signature, 1, rank=2), tensor_at(signature, 2)
+    read = total_bytes((grad, indices, *tensors_at(signature, 3, 4))) + _row_bytes(table, indices)
+    flops = 2 * indices.element_count * table.shape[1]
+    return _work(flops, read, bytes_of(indices.element_count, table.dtype), table.dtype)
+
+
+def _bag_backward(signature: Signature, *, saved: tuple[int, ...], rows: int, weights: int) -> Work:
+    grad, indices = tensor_at(signature, 0), tensor_at(signature, 1)
+    read = total_bytes((grad, indices, *tensors_at(signature, *saved, weights)))
+    written = bytes_of(size_at(signature, rows) * _last(grad), grad.dtype)
+    return _work(indices.element_count * _last(grad), read, written, grad.dtype)
+
+
+def _bag_count(signature: Signature, indices: TensorSpec, offsets: TensorSpec) -> int:
+    """Return the number of bags: recorded, the rows of two-dimensional indices, or the offsets."""
+    result = result_at(signature)
+    if result is not None and result.shape:
+        return result.shape[0]
+    if len(indices.shape) == 2:
+        return indices.shape[0]
+    includes_last = argument_at(signature, 7) is True
+    return max(prod(offsets.shape) - includes_last, 0)
+
+
+def _row_bytes(table: TensorSpec, indices: TensorSpec) -> float:
+    """Return the bytes of as many rows as there are indices, at most the table's."""
+    return bytes_of(min(indices.element_count, table.shape[0]) * table.shape[1], table.dtype)
+
+
+def _last(grad: TensorSpec) -> int:
+    if not grad.shape:
+        raise LackingArgumentError("a zero-dimensional gradient")
+    return grad.shape[-1]
+
+
+def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
+    return Work(family=Family.EMBEDDING, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)

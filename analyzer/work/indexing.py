@@ -1,0 +1,215 @@
+"""Gather, scatter, index and sort. A gather reads the elements it returns, at most the whole source."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import log2, prod
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    dims_at,
+    optional_tensor_list_at,
+    result_at,
+    result_tensors,
+    size_at,
+    sizes_at,
+    tensor_at,
+    tensors_at,
+)
+from .record import Family, Work
+from .registry import register
+from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
+
+
+@register("aten::gather", family=Family.INDEXING)
+def gather(signature: Signature) -> Work:
+    """One element per index."""
+    source, index = tensor_at(signature, 0), tensor_at(signature, 2)
+    return _gather_work(source, (index,), index.element_count)
+
+
+@register("aten::take", family=Family.INDEXING)
+def take(signature: Signature) -> Work:
+    """One element per index into the flattened source."""
+    source, index = tensor_at(signature, 0), tensor_at(signature, 1)
+    return _gather_work(source, (index,), index.element_count)
+
+
+@register("aten::index_select", family=Family.INDEXING)
+def index_select(signature: Signature) -> Work:
+    """Whole slices along a dim."""
+    source, index = tensor_at(signature, 0), tensor_at(signature, 2)
+    return _gather_work(source, (index,), _selected_count(signature, source, index))
+
+
+@register("aten::index", "aten::_unsafe_index", "aten::masked_select", family=Family.INDEXING)
+def index(signature: Signature) -> Work:
+    """Elements at index tensors; without the recorded result only a full set of index tensors tells how many."""
+    source = tensor_at(signature, 0)
+    indices = optional_tensor_list_at(signature, 1) or tensors_at(signature, 1)
+    result = result_at(signature)
+    if result is not None:
+        return _gather_work(source, indices, result.element_count)
+    if len(indices) != len(source.shape) or any(tensor.dtype in ("bool", "uint8") for tensor in indices):
+        raise LackingArgumentError("which dims are indexed")
+    return _gather_work(source, indices, max((tensor.element_count for tensor in indices), default=0))
+
+
+@register("aten::index_put", "aten::_index_put_impl", "aten::_unsafe_index_put", family=Family.INDEXING)
+def index_put(signature: Signature) -> Work:
+    """Write values at index tensors; adding reads the places as well."""
+    source, values = tensor_at(signature, 0), tensor_at(signature, 2)
+    indices = optional_tensor_list_at(signature, 1)
+    count = max(values.element_count, max((t.element_count for t in indices if t.dtype != "bool"), default=0))
+    is_adding = argument_at(signature, 3) is True
+    placed = bytes_of(min(count, source.element_count), source.dtype)
+    read = total_bytes((values, *indices)) + is_adding * placed
+    return _work(is_adding * count, read, placed, source.dtype)
+
+
+@register("aten::scatter", "aten::scatter_add", "aten::scatter_reduce", family=Family.INDEXING)
+def scatter(signature: Signature) -> Work:
+    """Write or combine one element per index."""
+    source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensors_at(signature, 3)
+    placed = bytes_of(min(index_.element_count, source.element_count), source.dtype)
+    return _work(index_.element_count, total_bytes((index_, *values)) + placed, placed, source.dtype)
+
+
+@register("aten::index_add", "aten::index_copy", "aten::index_reduce", family=Family.INDEXING)
+def index_add(signature: Signature) -> Work:
+    """Combine whole slices along a dim."""
+    source, index_, values = tensor_at(signature, 0), tensor_at(signature, 2), tensor_at(signature, 3)
+    placed = bytes_of(min(values.element_count, source.element_count), source.dtype)
+    return _work(values.element_count, total_bytes((index_, values)) + placed, placed, source.dtype)
+
+
+@register("aten::index_fill", family=Family.INDEXING)
+def index_fill(signature: Signature) -> Work:
+    """Fill whole slices along a dim."""
+    source, index_ = tensor_at(signature, 0), tensor_at(signature, 2)
+    placed = bytes_of(min(_selected_count(signature, source, index_), source.element_count), source.dtype)
+    return _work(0, tensor_bytes(index_), placed, source.dtype)
+
+
+@register("aten::masked_scatter", family=Family.INDEXING)
+def masked_scatter(signature: Signature) -> Work:
+    """Replace masked elements by the next ones of the source."""
+    target, mask = tensor_at(signature, 0), tensor_at(signature, 1)
+    return _work(mask.element_count, total_bytes((target, mask)), target.size_bytes, target.dtype)
+
+
+@register("aten::index_select_backward", family=Family.INDEXING)
+def index_select_backward(signature: Signature) -> Work:
+    """Add slices into zeros of the source's sizes."""
+    grad, index_ = tensor_at(signature, 0), tensor_at(signature, 3)
+    written = bytes_of(prod(sizes_at(signature, 1)), grad.dtype)
+    return _work(grad.element_count, total_bytes((grad, index_)), written, grad.dtype)
+
+
+@register("aten::nonzero", family=Family.INDEXING)
+def nonzero(signature: Signature) -> Work:
+    """List the coordinates of non-zero elements; how many is known only from the recorded result."""
+    x = tensor_at(signature, 0)
+    return _work(x.element_count, tensor_bytes(x), total_bytes(result_tensors(signature)), x.dtype)
+
+
+@register("aten::bincount", "aten::histc", family=Family.INDEXING)
+def bincount(signature: Signature) -> Work:
+    """Count elements per bin; the bins are known only from the recorded result."""
+    x = tensor_at(signature, 0)
+    read = total_bytes((x, *tensors_at(signature, 1)))
+    return _work(x.element_count, read, total_bytes(result_tensors(signature)), x.dtype)
+
+
+@register("aten::one_hot", family=Family.INDEXING)
+def one_hot(signature: Signature) -> Work:
+    """A row of zeros with a single one per element; the classes are an argument or the recorded result."""
+    x, result = tensor_at(signature, 0), result_at(signature)
+    count = x.element_count * size_at(signature, 1) if result is None else result.element_count
+    return _work(0, tensor_bytes(x), bytes_of(count, INDEX_DTYPE), x.dtype)
+
+
+def search(signature: Signature, *, boundaries: int, values: int) -> Work:
+    """Find each value's place among n boundaries: log₂ n comparisons."""
+    bounds, wanted = tensor_at(signature, boundaries), tensors_at(signature, values)
+    count = wanted[0].element_count if wanted else 1
+    last = bounds.shape[-1] if bounds.shape else 1
+    flops = count * log2(max(last, 2))
+    return _work(flops, total_bytes((bounds, *wanted)), bytes_of(count, INDEX_DTYPE), bounds.dtype)
+
+
+def sort(signature: Signature, *, has_values: bool = True) -> Work:
+    """Sort along a dim: n·log₂ n comparisons; values and int64 indices are written."""
+    x = tensor_at(signature, 0)
+    stable = argument_at(signature, 1)
+    dim = 2 if isinstance(stable, bool) or (stable is None and len(signature.arguments) > 2) else 1
+    written = bytes_of(x.element_count, INDEX_DTYPE) + has_values * x.size_bytes
+    return _sort_work(x.element_count * log2(max(_sorted_size(signature, x, dim), 2)), x, written)
+
+
+@register("aten::topk", family=Family.SORT)
+def topk(signature: Signature) -> Work:
+    """The k largest along a dim: every element is compared at least once."""
+    x = tensor_at(signature, 0)
+    size = _sorted_size(signature, x, 2)
+    count = x.element_count // max(size, 1) * size_at(signature, 1)
+    return _sort_work(x.element_count, x, bytes_of(count, x.dtype) + bytes_of(count, INDEX_DTYPE))
+
+
+@register("aten::kthvalue", family=Family.SORT)
+def kthvalue(signature: Signature) -> Work:
+    """The k-th smallest along a dim."""
+    x = tensor_at(signature, 0)
+    count = x.element_count // max(_sorted_size(signature, x, 2), 1)
+    return _sort_work(x.element_count, x, bytes_of(count, x.dtype) + bytes_of(count, INDEX_DTYPE))
+
+
+@register("aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive", family=Family.SORT)
+def unique(signature: Signature) -> Work:
+    """Sort and keep the distinct elements; how many is known only from the recorded results."""
+    x = tensor_at(signature, 0)
+    written = total_bytes(result_tensors(signature))
+    return _sort_work(x.element_count * log2(max(x.element_count, 2)), x, written)
+
+
+def _selected_count(signature: Signature, source: TensorSpec, index_: TensorSpec) -> int:
+    """Return the elements of the slices along the dim at position 1 (a lone dim needs no argument)."""
+    result = result_at(signature)
+    if result is not None:
+        return result.element_count
+    if len(source.shape) == 0:
+        return index_.element_count
+    dims = (0,) if len(source.shape) == 1 else dims_at(signature, 1, len(source.shape))
+    if dims is None or len(dims) != 1:
+        raise LackingArgumentError("dim")
+    rest = prod(size for position, size in enumerate(source.shape) if position != dims[0])
+    return rest * index_.element_count
+
+
+def _sorted_size(signature: Signature, x: TensorSpec, dim: int) -> int:
+    """Return the size of the sorted dim: the last one by default."""
+    if not x.shape:
+        return 1
+    dims = dims_at(signature, dim, len(x.shape))
+    return x.shape[dims[0]] if dims else x.shape[-1]
+
+
+def _gather_work(source: TensorSpec, indices: tuple[TensorSpec, ...], count: int) -> Work:
+    gathered = min(bytes_of(count, source.dtype), tensor_bytes(source))
+    return _work(0, gathered + total_bytes(indices), bytes_of(count, source.dtype), source.dtype)
+
+
+def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
+    return Work(family=Family.INDEXING, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+
+
+def _sort_work(flops: float, x: TensorSpec, written_bytes: float) -> Work:
+    return Work(family=Family.SORT, flops=flops, read_bytes=tensor_bytes(x), written_bytes=written_bytes, dtype=x.dtype)
+
+
+register("aten::sort", "aten::msort", family=Family.SORT)(sort)
+register("aten::argsort", family=Family.SORT)(partial(sort, has_values=False))
+register("aten::searchsorted", family=Family.INDEXING)(partial(search, boundaries=0, values=1))
+register("aten::bucketize", family=Family.INDEXING)(partial(search, boundaries=1, values=0))

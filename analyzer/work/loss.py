@@ -1,0 +1,159 @@
+"""Losses and their gradients. Reduction 0 keeps one value per element, 1 and 2 (mean, sum) leave a single one.
+
+Where the reduction was not recorded, one result counts as written: the least that it can be.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Final
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    result_at,
+    result_tensors,
+    tensor_at,
+    tensors_at,
+)
+from .record import Family, Work
+from .registry import register
+from .traffic import broadcast_shape, bytes_of, tensor_bytes, total_bytes
+
+_LOSSES: Final = {
+    "mse_loss": (3, 2),
+    "l1_loss": (3, 2),
+    "smooth_l1_loss": (6, 2),
+    "huber_loss": (6, 2),
+    "binary_cross_entropy": (7, 3),
+    "binary_cross_entropy_with_logits": (9, 4),
+    "kl_div": (4, 2),
+    "soft_margin_loss": (5, 2),
+    "poisson_nll_loss": (4, 4),
+    "cosine_embedding_loss": (8, 4),
+    "margin_ranking_loss": (4, 4),
+    "hinge_embedding_loss": (4, 3),
+}
+"""Elementwise losses: FLOPs per element with the final sum, and the position of the reduction."""
+_GRADIENTS: Final = {
+    "mse_loss_backward": 3,
+    "smooth_l1_loss_backward": 5,
+    "huber_loss_backward": 5,
+    "binary_cross_entropy_backward": 6,
+    "soft_margin_loss_backward": 6,
+}
+"""Gradients of elementwise losses: FLOPs per element."""
+_SOFTMAX_FLOPS: Final = 5
+
+
+def loss(signature: Signature, *, flops: int, reduction: int) -> Work:
+    """An elementwise loss: input, target, weights."""
+    x, target = tensor_at(signature, 0), tensor_at(signature, 1)
+    inputs = (x, target, *tensors_at(signature, *range(2, reduction)))
+    count = prod(broadcast_shape(x.shape, target.shape))
+    return _work(flops * count, inputs, _reduced_bytes(signature, reduction, count, x.dtype), x.dtype)
+
+
+def loss_backward(signature: Signature, *, flops: int) -> Work:
+    """The input's gradient: grad, input, target, weights."""
+    inputs = tensors_at(signature, 0, 1, 2, 3)
+    x = tensor_at(signature, 1)
+    return _work(flops * x.element_count, inputs, x.size_bytes, x.dtype)
+
+
+@register(
+    "aten::nll_loss_forward",
+    "aten::nll_loss2d_forward",
+    "aten::nll_loss",
+    "aten::nll_loss2d",
+    "aten::nll_loss_nd",
+    family=Family.LOSS,
+)
+def nll_loss(signature: Signature) -> Work:
+    """Pick the target's log-probability of each row: input, target, class weights, reduction."""
+    x, target = tensor_at(signature, 0), tensor_at(signature, 1)
+    weights = tensors_at(signature, 2)
+    count = target.element_count
+    written = _reduced_bytes(signature, 3, count, x.dtype)
+    picked = bytes_of(count, x.dtype)
+    return Work(
+        family=Family.LOSS,
+        flops=count * (2 + 2 * len(weights)),
+        read_bytes=picked + total_bytes((target, *weights)),
+        written_bytes=written,
+        dtype=x.dtype,
+    )
+
+
+@register("aten::nll_loss_backward", "aten::nll_loss2d_backward", family=Family.LOSS)
+def nll_loss_backward(signature: Signature) -> Work:
+    """Zeros of the input's shape with one gradient per row: grad, input, target, class weights."""
+    grad, x, target = (tensor_at(signature, position) for position in range(3))
+    weights = tensors_at(signature, 3)
+    inputs = (grad, target, *weights, *tensors_at(signature, 6))
+    return _work(target.element_count * (1 + len(weights)), inputs, x.size_bytes, x.dtype)
+
+
+@register("aten::cross_entropy_loss", family=Family.LOSS)
+def cross_entropy_loss(signature: Signature) -> Work:
+    """Log-softmax and the pick of the target's entry: input, target, class weights, reduction."""
+    x, target = tensor_at(signature, 0), tensor_at(signature, 1)
+    rows = target.element_count
+    has_probabilities = x.shape == target.shape
+    flops = (_SOFTMAX_FLOPS + 2 * has_probabilities) * x.element_count + 2 * rows * (not has_probabilities)
+    inputs = (x, target, *tensors_at(signature, 2))
+    return _work(flops, inputs, _reduced_bytes(signature, 3, rows, x.dtype), x.dtype)
+
+
+@register("aten::_ctc_loss", "aten::_cudnn_ctc_loss", family=Family.LOSS)
+def ctc_loss(signature: Signature) -> Work:
+    """Forward recursion over [time, batch, 2·target + 1]: 7 FLOP per cell of the recorded table."""
+    log_probabilities, targets = tensor_at(signature, 0), tensor_at(signature, 1)
+    table = result_at(signature, 1)
+    if table is None:
+        raise LackingArgumentError("the recorded table of path probabilities")
+    inputs = (log_probabilities, targets)
+    return _work(7 * table.element_count, inputs, total_bytes(result_tensors(signature)), log_probabilities.dtype)
+
+
+@register("aten::_ctc_loss_backward", family=Family.LOSS)
+def ctc_loss_backward(signature: Signature) -> Work:
+    """Backward recursion over the same table, and the gradient of the log-probabilities."""
+    grad, x, targets = (tensor_at(signature, position) for position in range(3))
+    likelihood, table = tensor_at(signature, 5), tensor_at(signature, 6)
+    return _work(12 * table.element_count, (grad, x, targets, likelihood, table), x.size_bytes, x.dtype)
+
+
+@register("aten::multi_margin_loss", "aten::multilabel_margin_loss_forward", family=Family.LOSS)
+def margin_loss(signature: Signature) -> Work:
+    """A hinge per class: input, target."""
+    x, target = tensor_at(signature, 0), tensor_at(signature, 1)
+    written = total_bytes(result_tensors(signature)) or bytes_of(1, x.dtype)
+    return _work(4 * x.element_count, (x, target), written, x.dtype)
+
+
+def _reduced_bytes(signature: Signature, reduction: int, count: int, dtype: str) -> float:
+    result = result_at(signature)
+    if result is not None:
+        return tensor_bytes(result)
+    mode = argument_at(signature, reduction)
+    is_kept = mode == 0 and isinstance(mode, int) and not isinstance(mode, bool)
+    return bytes_of(count if is_kept else 1, dtype)
+
+
+def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
+    return Work(
+        family=Family.LOSS,
+        flops=flops,
+        read_bytes=total_bytes(inputs),
+        written_bytes=written_bytes,
+        dtype=dtype,
+    )
+
+
+for _name, (_flops, _reduction) in _LOSSES.items():
+    register(f"aten::{_name}", family=Family.LOSS)(partial(loss, flops=_flops, reduction=_reduction))
+for _name, _flops in _GRADIENTS.items():
+    register(f"aten::{_name}", family=Family.LOSS)(partial(loss_backward, flops=_flops))

@@ -1,0 +1,243 @@
+"""Matrix products. FLOPs are 2·m·n·k; the bias, scales and fused activations are not counted (as in torch)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    flags_at,
+    optional_tensor_at,
+    result_at,
+    tensor_at,
+    tensors_at,
+)
+from .record import Family, Work
+from .registry import register
+from .traffic import broadcast_shape, bytes_of, total_bytes
+
+
+@register("aten::mm", family=Family.MATMUL)
+def mm(signature: Signature) -> Work:
+    """[m,k] @ [k,n]."""
+    return _product(signature, *_pair(signature, 0, 1, rank=2))
+
+
+@register("aten::_int_mm", family=Family.MATMUL)
+def int_mm(signature: Signature) -> Work:
+    """[m,k] @ [k,n] of int8 into int32."""
+    return _product(signature, *_pair(signature, 0, 1, rank=2), out_dtype="int32")
+
+
+@register("aten::_scaled_mm", family=Family.MATMUL)
+def scaled_mm(signature: Signature) -> Work:
+    """fp8 [m,k] @ [k,n] with scales at 2 and 3, bias at 4, output dtype at 6."""
+    extras = tensors_at(signature, 2, 3, 4, 5)
+    dtype = argument_at(signature, 6)
+    out_dtype = dtype.removeprefix("torch.") if isinstance(dtype, str) else None
+    return _product(signature, *_pair(signature, 0, 1, rank=2), extras=extras, out_dtype=out_dtype)
+
+
+@register("aten::addmm", "aten::_addmm_activation", family=Family.MATMUL)
+def addmm(signature: Signature) -> Work:
+    """self + [m,k] @ [k,n]; self is not read where beta is 0."""
+    return _product(signature, *_pair(signature, 1, 2, rank=2), extras=_addend(signature))
+
+
+@register("aten::bmm", family=Family.MATMUL)
+def bmm(signature: Signature) -> Work:
+    """[b,m,k] @ [b,k,n]."""
+    return _product(signature, *_pair(signature, 0, 1, rank=3))
+
+
+@register("aten::baddbmm", family=Family.MATMUL)
+def baddbmm(signature: Signature) -> Work:
+    """self + [b,m,k] @ [b,k,n]."""
+    return _product(signature, *_pair(signature, 1, 2, rank=3), extras=_addend(signature))
+
+
+@register("aten::addbmm", family=Family.MATMUL)
+def addbmm(signature: Signature) -> Work:
+    """self + Σ over b of [b,m,k] @ [b,k,n], into [m,n]."""
+    a, b = _pair(signature, 1, 2, rank=3)
+    return _product(signature, a, b, extras=_addend(signature), out_count=a.shape[1] * b.shape[2])
+
+
+@register("aten::mv", family=Family.MATMUL)
+def mv(signature: Signature) -> Work:
+    """[m,k] @ [k]: read-bound, on vector units."""
+    return _vector_product(signature, tensor_at(signature, 0, rank=2), tensor_at(signature, 1, rank=1))
+
+
+@register("aten::addmv", family=Family.MATMUL)
+def addmv(signature: Signature) -> Work:
+    """self + [m,k] @ [k]."""
+    matrix, vector = tensor_at(signature, 1, rank=2), tensor_at(signature, 2, rank=1)
+    return _vector_product(signature, matrix, vector, _addend(signature))
+
+
+@register("aten::dot", "aten::vdot", family=Family.MATMUL)
+def dot(signature: Signature) -> Work:
+    """[k] · [k]."""
+    return _vector_product(signature, tensor_at(signature, 0, rank=1), tensor_at(signature, 1, rank=1))
+
+
+@register("aten::outer", "aten::ger", family=Family.MATMUL)
+def outer(signature: Signature) -> Work:
+    """[m] × [n]: one multiplication per result."""
+    return _outer_product(*_pair(signature, 0, 1, rank=1), ())
+
+
+@register("aten::addr", family=Family.MATMUL)
+def addr(signature: Signature) -> Work:
+    """self + [m] × [n]."""
+    return _outer_product(*_pair(signature, 1, 2, rank=1), _addend(signature))
+
+
+@register("aten::matmul", "aten::linalg_matmul", family=Family.MATMUL)
+def matmul(signature: Signature) -> Work:
+    """Matrix product with torch.matmul's broadcasting of vectors and batches."""
+    a, b = tensor_at(signature, 0), tensor_at(signature, 1)
+    if not a.shape or not b.shape:
+        raise LackingArgumentError("matmul of a zero-dimensional tensor")
+    k = a.shape[-1]
+    rows = a.shape[-2:-1]
+    columns = b.shape[-1:] if len(b.shape) > 1 else ()
+    _require_equal(k, b.shape[-2] if len(b.shape) > 1 else b.shape[-1])
+    out_count = prod(broadcast_shape(a.shape[:-2], b.shape[:-2])) * prod(rows) * prod(columns)
+    is_matrix = bool(rows) and bool(columns)
+    return _work(2 * out_count * k, (a, b), _out_bytes(signature, out_count, a.dtype), a.dtype, is_matrix=is_matrix)
+
+
+@register("aten::linear", "aten::mkldnn_linear", family=Family.MATMUL)
+def linear(signature: Signature) -> Work:
+    """input [...,k] @ weightᵀ [n,k] + bias."""
+    x, weight = tensor_at(signature, 0), tensor_at(signature, 1)
+    if not x.shape or len(weight.shape) not in (1, 2):
+        raise LackingArgumentError("linear of a zero-dimensional tensor")
+    k = x.shape[-1]
+    _require_equal(k, weight.shape[-1])
+    out_count = prod(x.shape[:-1]) * prod(weight.shape[:-1])
+    inputs = (x, weight, *tensors_at(signature, 2))
+    return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, x.dtype), x.dtype)
+
+
+@register("aten::linear_backward", family=Family.MATMUL)
+def linear_backward(signature: Signature) -> Work:
+    """Gradients of linear for (input, weight, bias) per mask: a product each for the first two."""
+    x, grad, weight = tensor_at(signature, 0), tensor_at(signature, 1), tensor_at(signature, 2, rank=2)
+    mask = flags_at(signature, 3, 3)
+    flops = 2 * grad.element_count * weight.shape[1] * (mask[0] + mask[1])
+    written = mask[0] * x.size_bytes + mask[1] * weight.size_bytes + mask[2] * bytes_of(weight.shape[0], weight.dtype)
+    inputs = (grad, *((weight,) if mask[0] else ()), *((x,) if mask[1] else ()))
+    return _work(flops, inputs, written, grad.dtype)
+
+
+@register("aten::_grouped_mm", family=Family.MATMUL)
+def grouped_mm(signature: Signature) -> Work:
+    """Products of groups of rows, columns or inner slices; the groups' sizes need not be known for the sum."""
+    return _grouped_product(signature, tensors_at(signature, 2, 3))
+
+
+@register("aten::_scaled_grouped_mm", family=Family.MATMUL)
+def scaled_grouped_mm(signature: Signature) -> Work:
+    """fp8 grouped product with scales at 2 and 3, offsets at 4."""
+    return _grouped_product(signature, tensors_at(signature, 2, 3, 4, 5), offsets_position=4, out_dtype="bfloat16")
+
+
+@register("aten::_weight_int4pack_mm", family=Family.MATMUL)
+def weight_int4pack_mm(signature: Signature) -> Work:
+    """[m,k] @ packed int4 weights; n is read off the scales [k/group, n, 2]."""
+    a, scales = tensor_at(signature, 0, rank=2), tensor_at(signature, 3, rank=3)
+    m, k = a.shape
+    out_count = m * scales.shape[1]
+    inputs = (a, tensor_at(signature, 1), scales)
+    return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, a.dtype), a.dtype)
+
+
+def _pair(signature: Signature, first: int, second: int, *, rank: int) -> tuple[TensorSpec, TensorSpec]:
+    """Return two operands of the same rank."""
+    return tensor_at(signature, first, rank), tensor_at(signature, second, rank)
+
+
+def _product(
+    signature: Signature,
+    a: TensorSpec,
+    b: TensorSpec,
+    *,
+    extras: tuple[TensorSpec, ...] = (),
+    out_count: int | None = None,
+    out_dtype: str | None = None,
+) -> Work:
+    """Return the work of (batched) [m,k] @ [k,n]."""
+    _require_equal(a.shape[-1], b.shape[-2])
+    _require_equal(prod(a.shape[:-2]), prod(b.shape[:-2]))
+    products = prod(a.shape[:-1]) * b.shape[-1]
+    written = _out_bytes(signature, products if out_count is None else out_count, out_dtype or a.dtype)
+    return _work(2 * products * a.shape[-1], (a, b, *extras), written, a.dtype)
+
+
+def _vector_product(
+    signature: Signature, a: TensorSpec, vector: TensorSpec, extras: tuple[TensorSpec, ...] = ()
+) -> Work:
+    _require_equal(a.shape[-1], vector.shape[0])
+    written = _out_bytes(signature, prod(a.shape[:-1]), a.dtype)
+    return _work(2 * a.element_count, (a, vector, *extras), written, a.dtype, is_matrix=False)
+
+
+def _outer_product(a: TensorSpec, b: TensorSpec, extras: tuple[TensorSpec, ...]) -> Work:
+    count = a.shape[0] * b.shape[0]
+    flops = count * (2 if extras else 1)
+    return _work(flops, (a, b, *extras), bytes_of(count, a.dtype), a.dtype, is_matrix=False)
+
+
+def _grouped_product(
+    signature: Signature,
+    extras: tuple[TensorSpec, ...],
+    offsets_position: int = 2,
+    out_dtype: str | None = None,
+) -> Work:
+    a, b = tensor_at(signature, 0), tensor_at(signature, 1)
+    if not {len(a.shape), len(b.shape)} <= {2, 3}:
+        raise LackingArgumentError("grouped product of other than 2 or 3 dimensions")
+    _require_equal(a.shape[-1], b.shape[-2])
+    rows, k, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    both_batched = len(a.shape) == len(b.shape) == 3
+    products = rows * columns * (a.shape[0] if both_batched else 1)
+    out_count = products
+    if len(a.shape) == len(b.shape) == 2:
+        out_count *= tensor_at(signature, offsets_position, rank=1).shape[0]
+    return _work(2 * products * k, (a, b, *extras), _out_bytes(signature, out_count, out_dtype or a.dtype), a.dtype)
+
+
+def _addend(signature: Signature) -> tuple[TensorSpec, ...]:
+    """Return `self` of an add-product as a tuple, empty where it is not read; beta is the argument after the product."""
+    addend = optional_tensor_at(signature, 0)
+    beta = argument_at(signature, 3)
+    is_unread = isinstance(beta, int | float) and beta == 0
+    return () if addend is None or is_unread else (addend,)
+
+
+def _out_bytes(signature: Signature, count: int, dtype: str) -> float:
+    result = result_at(signature)
+    return bytes_of(count, dtype if result is None else result.dtype)
+
+
+def _require_equal(left: int, right: int) -> None:
+    if left != right:
+        raise LackingArgumentError(f"inner sizes {left} and {right} differ")
+
+
+def _work(
+    flops: int, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str, *, is_matrix: bool = True
+) -> Work:
+    return Work(
+        family=Family.MATMUL,
+        flops=flops,
+        read_bytes=total_bytes(inputs),
+        written_bytes=written_bytes,
+        dtype=dtype,
+        is_matrix=is_matrix,
+    )

@@ -1,0 +1,291 @@
+"""Normalisations and softmax: row or channel statistics, then one pass over the data.
+
+FLOPs per element, forward: sum 1, squared deviation 3, normalise 2, scale 1, shift 1. Backward of a normalisation:
+normalised input 2, scaled gradient 1, two sums 3, input gradient 4, scale gradient 2, shift gradient 1.
+Softmax: maximum, difference, exponential, sum, quotient.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...formats.signature import Argument, Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    flag_at,
+    flags_at,
+    optional_tensor_at,
+    result_at,
+    size_at,
+    tensor_at,
+    tensors_at,
+)
+from .record import Family, Work
+from .registry import Formula, register
+from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
+
+_STATISTICS_FLOPS, _NORMALISE_FLOPS = 4, 2
+_RMS_STATISTICS_FLOPS, _RMS_NORMALISE_FLOPS = 2, 1
+_BACKWARD_INPUT_FLOPS, _BACKWARD_SCALE_FLOPS, _BACKWARD_SHIFT_FLOPS = 10, 2, 1
+_BACKWARD_FIXED_STATISTICS_FLOPS = 2
+_SOFTMAX_FLOPS, _SOFTMAX_BACKWARD_FLOPS = 5, 4
+
+
+def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
+    """Layer norm: input, normalised shape, weight, bias; the native op also returns mean and 1/σ per row."""
+    x = tensor_at(signature, 0)
+    scale, shift = optional_tensor_at(signature, 2), optional_tensor_at(signature, 3)
+    written = 2 * _row_count(x, argument_at(signature, 1)) if has_statistics else 0
+    flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
+    return _forward(signature, x, flops, (scale, shift), statistics_count=written)
+
+
+def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
+    """RMS norm: input, normalised shape, weight; the fused op also returns 1/rms per row."""
+    x, scale = tensor_at(signature, 0), optional_tensor_at(signature, 2)
+    written = _row_count(x, argument_at(signature, 1)) if has_statistics else 0
+    flops = _RMS_STATISTICS_FLOPS + _RMS_NORMALISE_FLOPS + _count(scale)
+    return _forward(signature, x, flops, (scale,), statistics_count=written)
+
+
+def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics: bool) -> Work:
+    """Group norm: input, weight, bias; statistics per sample and group."""
+    x = tensor_at(signature, 0)
+    scale, shift = optional_tensor_at(signature, weight), optional_tensor_at(signature, weight + 1)
+    if not x.shape:
+        raise LackingArgumentError("a zero-dimensional input")
+    written = 2 * x.shape[0] * size_at(signature, groups) if has_statistics else 0
+    flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
+    return _forward(signature, x, flops, (scale, shift), statistics_count=written)
+
+
+def batch_norm(signature: Signature, *, training: int | bool) -> Work:
+    """Batch norm: input, weight, bias, running mean, running variance; `training` is the flag's position or value.
+
+    Training reads the batch's own statistics, saves two per channel and updates the running ones.
+    """
+    x = tensor_at(signature, 0)
+    is_training = training if isinstance(training, bool) else flag_at(signature, training)
+    scale, shift = optional_tensor_at(signature, 1), optional_tensor_at(signature, 2)
+    running = tensors_at(signature, 3, 4)
+    flops = (_STATISTICS_FLOPS if is_training else 0) + _NORMALISE_FLOPS + _count(scale, shift)
+    saved = 2 * _channel_count(x) if is_training else 0
+    work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
+    return _with_more_written(work, total_bytes(running)) if is_training else work
+
+
+@register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)
+def native_batch_norm_legit(signature: Signature) -> Work:
+    """Batch norm with running statistics, or without (instance norm), where the flag comes third."""
+    has_running = isinstance(argument_at(signature, 3), TensorSpec)
+    return batch_norm(signature, training=5 if has_running else 3)
+
+
+def normalization_backward(
+    signature: Signature, *, grad: int, x: int, saved: tuple[int, ...], scale: int, mask: int
+) -> Work:
+    """Gradients of (input, weight, bias) as the mask asks."""
+    flags = _mask(signature, mask)
+    return _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
+
+
+def rms_norm_backward(signature: Signature) -> Work:
+    """Gradients of (input, weight): grad, input, shape, 1/rms, weight, mask."""
+    flags = (*flags_at(signature, 5, 2), False)
+    return _backward(signature, tensor_at(signature, 0), tensor_at(signature, 1), (3,), 4, flags)
+
+
+def batch_norm_backward(
+    signature: Signature, *, grad: int, x: int, scale: int, saved: tuple[int, ...], training: int | bool, mask: int
+) -> Work:
+    """Gradients of a batch norm; with fixed statistics (evaluation) the input's gradient is only scaled."""
+    is_training = training if isinstance(training, bool) else flag_at(signature, training)
+    flags = (True, True, True) if mask < 0 else _mask(signature, mask)
+    work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
+    if is_training:
+        return work
+    excess = flags[0] * (_BACKWARD_INPUT_FLOPS - _BACKWARD_FIXED_STATISTICS_FLOPS)
+    return _with_flops(work, work.flops - excess * tensor_at(signature, x).element_count)
+
+
+@register("aten::batch_norm_stats", family=Family.NORMALIZATION)
+def batch_norm_stats(signature: Signature) -> Work:
+    """Mean and 1/σ per channel."""
+    x = tensor_at(signature, 0)
+    written = bytes_of(2 * _channel_count(x), STATISTICS_DTYPE)
+    return _work(x.element_count * _STATISTICS_FLOPS, tensor_bytes(x), written, x.dtype)
+
+
+@register("aten::batch_norm_elemt", family=Family.NORMALIZATION)
+def batch_norm_elemt(signature: Signature) -> Work:
+    """Normalise with given statistics: input, weight, bias, mean, 1/σ."""
+    x = tensor_at(signature, 0)
+    scale, shift = optional_tensor_at(signature, 1), optional_tensor_at(signature, 2)
+    return _forward(signature, x, _NORMALISE_FLOPS + _count(scale, shift), (scale, shift, *tensors_at(signature, 3, 4)))
+
+
+@register("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", family=Family.NORMALIZATION)
+def batch_norm_gather_stats(signature: Signature) -> Work:
+    """Combine the statistics of several processes [ranks, channels] and update the running ones."""
+    mean, deviation = tensor_at(signature, 1), tensor_at(signature, 2)
+    running = tensors_at(signature, 3, 4)
+    channels = mean.shape[-1] if mean.shape else 1
+    written = bytes_of(2 * channels, mean.dtype) + total_bytes(running)
+    flops = 6 * mean.element_count
+    return _work(flops, total_bytes((mean, deviation, *running, *tensors_at(signature, 7))), written, mean.dtype)
+
+
+@register("aten::batch_norm_backward_reduce", family=Family.NORMALIZATION)
+def batch_norm_backward_reduce(signature: Signature) -> Work:
+    """Two sums per channel, and the gradients of scale and shift."""
+    grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
+    read = total_bytes((grad, x, *tensors_at(signature, 2, 3, 4)))
+    return _work(5 * x.element_count, read, bytes_of(4 * _channel_count(x), STATISTICS_DTYPE), x.dtype)
+
+
+@register("aten::batch_norm_backward_elemt", family=Family.NORMALIZATION)
+def batch_norm_backward_elemt(signature: Signature) -> Work:
+    """The input's gradient from the combined sums."""
+    grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
+    read = total_bytes((grad, x, *tensors_at(signature, 2, 3, 4, 5, 6, 7)))
+    return _work(7 * x.element_count, read, x.size_bytes, x.dtype)
+
+
+def softmax(signature: Signature, *, extra: tuple[int, ...] = ()) -> Work:
+    """Softmax or log-softmax of the input; `extra` are further tensors read (a mask)."""
+    x = tensor_at(signature, 0)
+    return _softmax_work(signature, _SOFTMAX_FLOPS, x, (x, *tensors_at(signature, *extra)))
+
+
+def softmax_backward(signature: Signature, *, extra: tuple[int, ...] = ()) -> Work:
+    """The input's gradient from grad and output."""
+    grad, output = tensor_at(signature, 0), tensor_at(signature, 1)
+    inputs = (grad, output, *tensors_at(signature, *extra))
+    return _softmax_work(signature, _SOFTMAX_BACKWARD_FLOPS, output, inputs)
+
+
+def _forward(
+    signature: Signature,
+    x: TensorSpec,
+    flops_per_element: int,
+    parameters: tuple[TensorSpec | None, ...],
+    statistics_count: int = 0,
+) -> Work:
+    result = result_at(signature)
+    written = bytes_of(x.element_count, (result or x).dtype) + bytes_of(statistics_count, STATISTICS_DTYPE)
+    read = tensor_bytes(x) + sum(map(tensor_bytes, parameters))
+    return _work(x.element_count * flops_per_element, read, written, x.dtype)
+
+
+def _backward(
+    signature: Signature,
+    grad: TensorSpec,
+    x: TensorSpec,
+    saved: tuple[int, ...],
+    scale: int,
+    flags: tuple[bool, ...],
+) -> Work:
+    weight = optional_tensor_at(signature, scale)
+    per_element = flags[0] * _BACKWARD_INPUT_FLOPS + flags[1] * _BACKWARD_SCALE_FLOPS + flags[2] * _BACKWARD_SHIFT_FLOPS
+    parameter_bytes = 0.0 if weight is None else weight.size_bytes
+    written = flags[0] * x.size_bytes + (flags[1] + flags[2]) * parameter_bytes
+    read = total_bytes((grad, x, *tensors_at(signature, *saved))) + tensor_bytes(weight)
+    return _work(x.element_count * per_element, read, written, x.dtype)
+
+
+def _softmax_work(signature: Signature, flops: int, x: TensorSpec, inputs: tuple[TensorSpec, ...]) -> Work:
+    result = result_at(signature)
+    return Work(
+        family=Family.SOFTMAX,
+        flops=flops * x.element_count,
+        read_bytes=total_bytes(inputs),
+        written_bytes=bytes_of(x.element_count, (result or x).dtype),
+        dtype=x.dtype,
+    )
+
+
+def _mask(signature: Signature, position: int) -> tuple[bool, ...]:
+    return flags_at(signature, position, 3)
+
+
+def _row_count(x: TensorSpec, normalised_shape: Argument) -> int:
+    """Return how many rows the normalised trailing dims form; their sizes may be a list or, historically, unknown."""
+    if not isinstance(normalised_shape, tuple) or not normalised_shape:
+        raise LackingArgumentError("normalised shape")
+    rows = 1
+    for size in x.shape[: -len(normalised_shape)]:
+        rows *= size
+    return rows
+
+
+def _channel_count(x: TensorSpec) -> int:
+    if len(x.shape) < 2:
+        raise LackingArgumentError("an input without channels")
+    return x.shape[1]
+
+
+def _count(*parameters: TensorSpec | None) -> int:
+    return sum(parameter is not None for parameter in parameters)
+
+
+def _with_more_written(work: Work, written_bytes: float) -> Work:
+    return _work(work.flops, work.read_bytes, work.written_bytes + written_bytes, work.dtype)
+
+
+def _with_flops(work: Work, flops: float) -> Work:
+    return _work(flops, work.read_bytes, work.written_bytes, work.dtype)
+
+
+def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
+    return Work(
+        family=Family.NORMALIZATION, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype
+    )
+
+
+_NORMALIZATIONS: dict[str, Formula] = {
+    "layer_norm": partial(layer_norm, has_statistics=False),
+    "native_layer_norm": partial(layer_norm, has_statistics=True),
+    "rms_norm": partial(rms_norm, has_statistics=False),
+    "_fused_rms_norm": partial(rms_norm, has_statistics=True),
+    "group_norm": partial(group_norm, weight=2, groups=1, has_statistics=False),
+    "native_group_norm": partial(group_norm, weight=1, groups=6, has_statistics=True),
+    "instance_norm": partial(batch_norm, training=5),
+    "batch_norm": partial(batch_norm, training=5),
+    "native_batch_norm": partial(batch_norm, training=5),
+    "cudnn_batch_norm": partial(batch_norm, training=5),
+    "miopen_batch_norm": partial(batch_norm, training=5),
+    "_batch_norm_impl_index": partial(batch_norm, training=5),
+    "_batch_norm_with_update": partial(batch_norm, training=True),
+    "_batch_norm_no_update": partial(batch_norm, training=False),
+    "_native_batch_norm_legit_no_training": partial(batch_norm, training=False),
+    "native_layer_norm_backward": partial(normalization_backward, grad=0, x=1, saved=(3, 4), scale=5, mask=7),
+    "native_group_norm_backward": partial(normalization_backward, grad=0, x=1, saved=(2, 3), scale=4, mask=9),
+    "_fused_rms_norm_backward": rms_norm_backward,
+    "native_batch_norm_backward": partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
+    "batch_norm_backward": partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
+    "cudnn_batch_norm_backward": partial(
+        batch_norm_backward, grad=1, x=0, scale=2, saved=(5, 6, 8), training=True, mask=-1
+    ),
+    "miopen_batch_norm_backward": partial(
+        batch_norm_backward, grad=1, x=0, scale=2, saved=(5, 6), training=True, mask=-1
+    ),
+    "_batch_norm_impl_index_backward": partial(
+        batch_norm_backward, grad=2, x=1, scale=3, saved=(6, 7), training=8, mask=10
+    ),
+}
+_SOFTMAXES: dict[str, Formula] = {
+    "softmax": softmax,
+    "_softmax": softmax,
+    "log_softmax": softmax,
+    "_log_softmax": softmax,
+    "_safe_softmax": softmax,
+    "_masked_softmax": partial(softmax, extra=(1,)),
+    "_softmax_backward_data": softmax_backward,
+    "_log_softmax_backward_data": softmax_backward,
+    "_masked_softmax_backward": partial(softmax_backward, extra=(2,)),
+}
+for _name, _formula in _NORMALIZATIONS.items():
+    register(f"aten::{_name}", family=Family.NORMALIZATION)(_formula)
+for _name, _formula in _SOFTMAXES.items():
+    register(f"aten::{_name}", family=Family.SOFTMAX)(_formula)

@@ -1,0 +1,162 @@
+"""Optimizer steps: foreach ops over lists of tensors, and fused whole steps.
+
+FLOPs per element of a fused step follow its update rule (weight decay, moments, bias-corrected quotient).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    argument_at,
+    optional_tensor_list_at,
+    result_tensors,
+    tensor_at,
+    tensor_list_at,
+    tensors_at,
+)
+from .elementwise import BINARY_FLOAT_FLOPS, BINARY_FLOPS, UNARY_FLOAT_FLOPS, UNARY_FLOPS
+from .record import Family, Work
+from .registry import Formula, names, register
+from .traffic import bytes_of, total_bytes
+
+# m: 3, v: 4, root and bias correction and ε: 3, quotient and update: 3, weight decay: 2.
+_ADAM_FLOPS: Final = 15
+_AMSGRAD_FLOPS: Final = 1
+# Weight decay 2, momentum 3, update 2.
+_SGD_FLOPS, _SGD_MOMENTUM_FLOPS = 4, 3
+# Weight decay 2, squared sum 2, root and ε 2, quotient and update 3.
+_ADAGRAD_FLOPS: Final = 9
+
+
+def foreach(signature: Signature, *, positions: tuple[int, ...], flops: int, reads_first: bool = True) -> Work:
+    """An elementwise op on lists: the lists and tensors at these positions are read, as many results written."""
+    first = tensor_list_at(signature, positions[0])
+    others = _lists(signature, positions[1:])
+    outputs = result_tensors(signature) or first
+    read = (*first, *others) if reads_first else others
+    return _work(flops * _element_count(outputs), read, total_bytes(outputs), first[0].dtype)
+
+
+def foreach_sum(signature: Signature) -> Work:
+    """Add or subtract lists; a factor alpha other than 1 makes it a multiply-add."""
+    alpha = argument_at(signature, 2)
+    has_factor = isinstance(alpha, int | float) and alpha != 1
+    return foreach(signature, positions=(0, 1), flops=1 + has_factor)
+
+
+def foreach_reduce(signature: Signature, *, flops: int) -> Work:
+    """Reduce every tensor of the list to one element."""
+    tensors = tensor_list_at(signature, 0)
+    written = bytes_of(len(tensors), tensors[0].dtype)
+    return _work(flops * _element_count(tensors), tensors, written, tensors[0].dtype)
+
+
+@register("aten::_foreach_pow", family=Family.OPTIMIZER)
+def foreach_pow(signature: Signature) -> Work:
+    """Powers of lists; the base or the exponent may be a scalar."""
+    exponents = optional_tensor_list_at(signature, 1)
+    bases = optional_tensor_list_at(signature, 0)
+    if exponents and not bases:
+        return _work(_element_count(exponents), exponents, total_bytes(exponents), exponents[0].dtype)
+    return foreach(signature, positions=(0, 1), flops=1)
+
+
+@register("aten::_amp_foreach_non_finite_check_and_unscale", family=Family.OPTIMIZER)
+def unscale(signature: Signature) -> Work:
+    """Divide gradients by the loss scale in place and look for non-finite ones."""
+    gradients = tensor_list_at(signature, 0)
+    read = (*gradients, *tensors_at(signature, 1, 2))
+    return _work(2 * _element_count(gradients), read, total_bytes(gradients), gradients[0].dtype)
+
+
+@register("aten::_fused_adam", "aten::_fused_adamw", family=Family.OPTIMIZER)
+def fused_adam(signature: Signature) -> Work:
+    """One Adam step: parameters, gradients, two moments, maximal second moments (AMSGrad), step counts."""
+    extra = optional_tensor_list_at(signature, 4)
+    flops = _ADAM_FLOPS + (_AMSGRAD_FLOPS if extra else 0)
+    return _fused_step(signature, states=(2, 3, 4), flops=flops, step_counts=5, grad_scale=13)
+
+
+@register("aten::_fused_sgd", family=Family.OPTIMIZER)
+def fused_sgd(signature: Signature) -> Work:
+    """One SGD step: parameters, gradients, momentum buffers."""
+    has_momentum = bool(optional_tensor_list_at(signature, 2))
+    flops = _SGD_FLOPS + has_momentum * _SGD_MOMENTUM_FLOPS
+    return _fused_step(signature, states=(2,), flops=flops, step_counts=None, grad_scale=10)
+
+
+@register("aten::_fused_adagrad", family=Family.OPTIMIZER)
+def fused_adagrad(signature: Signature) -> Work:
+    """One Adagrad step: parameters, gradients, squared sums, step counts."""
+    return _fused_step(signature, states=(2,), flops=_ADAGRAD_FLOPS, step_counts=3, grad_scale=9)
+
+
+def _fused_step(
+    signature: Signature, *, states: tuple[int, ...], flops: int, step_counts: int | None, grad_scale: int
+) -> Work:
+    """Return a step that reads parameters, gradients and states and writes all but the gradients.
+
+    A gradient scale makes it write the unscaled gradients too.
+    """
+    parameters, gradients = tensor_list_at(signature, 0), tensor_list_at(signature, 1)
+    state = _lists(signature, states)
+    steps = () if step_counts is None else optional_tensor_list_at(signature, step_counts)
+    has_scale = isinstance(argument_at(signature, grad_scale), TensorSpec)
+    written = total_bytes((*parameters, *state)) + has_scale * total_bytes(gradients)
+    read = (*parameters, *gradients, *state, *steps)
+    return _work(flops * _element_count(parameters), read, written, parameters[0].dtype)
+
+
+def _lists(signature: Signature, positions: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+    found: list[TensorSpec] = []
+    for position in positions:
+        argument = argument_at(signature, position)
+        found.extend((tensor_at(signature, position),) if isinstance(argument, TensorSpec) else ())
+        found.extend(optional_tensor_list_at(signature, position))
+    return tuple(found)
+
+
+def _element_count(tensors: tuple[TensorSpec, ...]) -> int:
+    return sum(tensor.element_count for tensor in tensors)
+
+
+def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
+    return Work(
+        family=Family.OPTIMIZER,
+        flops=flops,
+        read_bytes=total_bytes(inputs),
+        written_bytes=written_bytes,
+        dtype=dtype,
+    )
+
+
+_UNARY: Final = names(
+    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round "
+    "rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
+)
+_BINARY: Final = names("mul div maximum minimum")
+
+
+def _formulas() -> dict[str, Formula]:
+    unary, binary = {**UNARY_FLOPS, **UNARY_FLOAT_FLOPS}, {**BINARY_FLOPS, **BINARY_FLOAT_FLOPS}
+    three = partial(foreach, positions=(0, 1, 2), flops=3)
+    return {
+        **{name: partial(foreach, positions=(0,), flops=unary[name]) for name in _UNARY},
+        **{name: partial(foreach, positions=(0, 1), flops=binary[name]) for name in _BINARY},
+        **dict.fromkeys(("clamp_min", "clamp_max"), partial(foreach, positions=(0, 1), flops=1)),
+        **dict.fromkeys(("add", "sub"), foreach_sum),
+        **dict.fromkeys(("addcmul", "addcdiv", "lerp"), three),
+        "norm": partial(foreach_reduce, flops=2),
+        "powsum": partial(foreach_reduce, flops=2),
+        "max": partial(foreach_reduce, flops=1),
+        "zero": partial(foreach, positions=(0,), flops=0, reads_first=False),
+        "copy": partial(foreach, positions=(0, 1), flops=0, reads_first=False),
+        "clone": partial(foreach, positions=(0,), flops=0),
+    }
+
+
+for _name, _formula in _formulas().items():
+    register(f"aten::_foreach_{_name}", family=Family.OPTIMIZER)(_formula)

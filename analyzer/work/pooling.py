@@ -1,0 +1,226 @@
+"""Pooling and resampling: every result reads its window; the input is moved once."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import ceil, prod
+from typing import Final
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    flags_at,
+    result_at,
+    sizes_at,
+    tensor_at,
+    tensors_at,
+)
+from .record import Family, Work
+from .registry import Formula, register
+from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
+
+# Per result element: weights times neighbours, summed. Nearest copies.
+_INTERPOLATION_FLOPS: Final = {
+    "nearest1d": 0,
+    "nearest2d": 0,
+    "nearest3d": 0,
+    "_nearest_exact1d": 0,
+    "_nearest_exact2d": 0,
+    "_nearest_exact3d": 0,
+    "linear1d": 3,
+    "bilinear2d": 7,
+    "trilinear3d": 15,
+    "bicubic2d": 31,
+    "_bilinear2d_aa": 7,
+    "_bicubic2d_aa": 31,
+}
+
+
+def pool(signature: Signature, *, rank: int, has_dilation: bool, has_indices: bool) -> Work:
+    """Maximum or average over windows: input, kernel, stride, padding, [dilation,] ceil mode."""
+    x = tensor_at(signature, 0)
+    window = prod(_per_dim(signature, 1, rank, None))
+    result = result_at(signature)
+    count = _pooled_count(signature, x, rank, has_dilation=has_dilation) if result is None else result.element_count
+    written = bytes_of(count, x.dtype) + (bytes_of(count, INDEX_DTYPE) if has_indices else 0.0)
+    return _work(count * window, tensor_bytes(x), written, x.dtype)
+
+
+def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Work:
+    """The gradient, of the input's shape: maximum adds one element per result, average a window."""
+    grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
+    window = prod(_per_dim(signature, 2, rank, None)) if indices is None else 1
+    saved = () if indices is None else tensors_at(signature, indices)
+    return _work(grad.element_count * window, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
+
+
+def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work:
+    """Pool to a given output size: each input element belongs to one window (or to two, at uneven edges)."""
+    x, result = tensor_at(signature, 0), result_at(signature)
+    if len(x.shape) < rank:
+        raise LackingArgumentError("fewer dims than pooled ones")
+    count = _adapted_count(signature, x, rank) if result is None else result.element_count
+    written = bytes_of(count, x.dtype) + (bytes_of(count, INDEX_DTYPE) if has_indices else 0.0)
+    return _work(x.element_count, tensor_bytes(x), written, x.dtype)
+
+
+def adaptive_pool_backward(signature: Signature, *, has_indices: bool) -> Work:
+    """Spread the gradient over the input's shape."""
+    grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
+    saved = tensors_at(signature, 2) if has_indices else ()
+    count = grad.element_count if has_indices else x.element_count
+    return _work(count, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
+
+
+def upsample(signature: Signature, *, flops: int) -> Work:
+    """Interpolate to an output size (or by scale factors, which need the recorded result)."""
+    x = tensor_at(signature, 0)
+    result = result_at(signature)
+    if result is not None:
+        count = result.element_count
+    elif argument_at(signature, 1) is None or len(x.shape) < 3:
+        count = _scaled_count(signature, x)
+    else:
+        count = prod(x.shape[:2]) * prod(_per_dim(signature, 1, len(x.shape) - 2, None))
+    return _work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
+
+
+def upsample_backward(signature: Signature, *, flops: int) -> Work:
+    """The input's gradient: every result's gradient goes back to its neighbours."""
+    grad = tensor_at(signature, 0)
+    written = bytes_of(prod(sizes_at(signature, 2)), grad.dtype)
+    return _work(max(flops, 1) * grad.element_count, tensor_bytes(grad), written, grad.dtype)
+
+
+def grid_sample(signature: Signature, *, flops: int) -> Work:
+    """Sample the input at a grid [n, ..., dims]."""
+    x, grid = tensor_at(signature, 0), tensor_at(signature, 1)
+    if len(x.shape) < 3 or not grid.shape:
+        raise LackingArgumentError("an input without channels")
+    count = x.shape[1] * (grid.element_count // max(grid.shape[-1], 1))
+    return _work(flops * count, total_bytes((x, grid)), bytes_of(count, x.dtype), x.dtype)
+
+
+def grid_sample_backward(signature: Signature, *, flops: int, mask: int) -> Work:
+    """Gradients of input and grid as the mask asks."""
+    grad, x, grid = (tensor_at(signature, position) for position in range(3))
+    wanted = flags_at(signature, mask, 2)
+    written = wanted[0] * x.size_bytes + wanted[1] * grid.size_bytes
+    return _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
+
+
+@register("aten::im2col", family=Family.POOLING)
+def im2col(signature: Signature) -> Work:
+    """Unfold windows into columns; needs the recorded result."""
+    return _recorded(signature)
+
+
+@register("aten::col2im", family=Family.POOLING)
+def col2im(signature: Signature) -> Work:
+    """Fold columns back: one addition per input element; needs the recorded result."""
+    return _recorded(signature, flops=tensor_at(signature, 0).element_count)
+
+
+def _recorded(signature: Signature, flops: int = 0) -> Work:
+    x, result = tensor_at(signature, 0), result_at(signature)
+    if result is None:
+        raise LackingArgumentError("result")
+    return _work(flops, tensor_bytes(x), result.size_bytes, x.dtype)
+
+
+def _adapted_count(signature: Signature, x: TensorSpec, rank: int) -> int:
+    return prod(x.shape[:-rank]) * prod(_per_dim(signature, 1, rank, None))
+
+
+def _pooled_count(signature: Signature, x: TensorSpec, rank: int, *, has_dilation: bool) -> int:
+    if len(x.shape) < rank:
+        raise LackingArgumentError("fewer dims than pooled ones")
+    kernel = _per_dim(signature, 1, rank, None)
+    stride = _per_dim(signature, 2, rank, kernel)
+    padding = _per_dim(signature, 3, rank, (0,) * rank)
+    dilation = _per_dim(signature, 4, rank, (1,) * rank) if has_dilation else (1,) * rank
+    is_ceil = argument_at(signature, 5 if has_dilation else 4) is True
+    count = prod(x.shape[:-rank])
+    for n, k, s, p, d in zip(x.shape[-rank:], kernel, stride, padding, dilation, strict=True):
+        count *= _pooled_size(n, d * (k - 1) + 1, max(s, 1), p, is_ceil=is_ceil)
+    return count
+
+
+def _pooled_size(n: int, reach: int, stride: int, padding: int, *, is_ceil: bool) -> int:
+    """Return how many windows fit; in ceil mode the last one must start inside the input or its left padding."""
+    steps = (n + 2 * padding - reach) / stride
+    size = (ceil(steps) if is_ceil else int(steps // 1)) + 1
+    if is_ceil and (size - 1) * stride >= n + padding:
+        size -= 1
+    return max(size, 0)
+
+
+def _scaled_count(signature: Signature, x: TensorSpec) -> int:
+    """Return the result's elements from the scale factors, the last argument of the `vec` overloads."""
+    factors = signature.arguments[-1]
+    if not isinstance(factors, tuple) or len(factors) != len(x.shape) - 2:
+        raise LackingArgumentError("output size or scale factors")
+    count = prod(x.shape[:2])
+    for size, factor in zip(x.shape[2:], factors, strict=True):
+        if not isinstance(factor, int | float) or not 0 <= factor < 1e6:
+            raise LackingArgumentError("scale factors")
+        count *= int(size * factor)
+    return count
+
+
+def _per_dim(signature: Signature, position: int, rank: int, default: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return sizes per dim; an empty or missing list means the default, where there is one."""
+    if default is not None and argument_at(signature, position) in (None, ()):
+        return default
+    sizes = sizes_at(signature, position)
+    if len(sizes) == 1:
+        return sizes * rank
+    if len(sizes) != rank:
+        raise LackingArgumentError(position)
+    return sizes
+
+
+def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
+    return Work(family=Family.POOLING, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+
+
+_FORMULAS: dict[str, Formula] = {
+    "max_pool1d": partial(pool, rank=1, has_dilation=True, has_indices=False),
+    "max_pool2d": partial(pool, rank=2, has_dilation=True, has_indices=False),
+    "max_pool3d": partial(pool, rank=3, has_dilation=True, has_indices=False),
+    "max_pool1d_with_indices": partial(pool, rank=1, has_dilation=True, has_indices=True),
+    "max_pool2d_with_indices": partial(pool, rank=2, has_dilation=True, has_indices=True),
+    "max_pool3d_with_indices": partial(pool, rank=3, has_dilation=True, has_indices=True),
+    "avg_pool1d": partial(pool, rank=1, has_dilation=False, has_indices=False),
+    "avg_pool2d": partial(pool, rank=2, has_dilation=False, has_indices=False),
+    "avg_pool3d": partial(pool, rank=3, has_dilation=False, has_indices=False),
+    "max_pool2d_with_indices_backward": partial(pool_backward, rank=2, indices=7),
+    "max_pool3d_with_indices_backward": partial(pool_backward, rank=3, indices=7),
+    "avg_pool2d_backward": partial(pool_backward, rank=2, indices=None),
+    "avg_pool3d_backward": partial(pool_backward, rank=3, indices=None),
+    "adaptive_avg_pool1d": partial(adaptive_pool, rank=1, has_indices=False),
+    "adaptive_avg_pool2d": partial(adaptive_pool, rank=2, has_indices=False),
+    "adaptive_avg_pool3d": partial(adaptive_pool, rank=3, has_indices=False),
+    "_adaptive_avg_pool2d": partial(adaptive_pool, rank=2, has_indices=False),
+    "_adaptive_avg_pool3d": partial(adaptive_pool, rank=3, has_indices=False),
+    "adaptive_max_pool1d": partial(adaptive_pool, rank=1, has_indices=True),
+    "adaptive_max_pool2d": partial(adaptive_pool, rank=2, has_indices=True),
+    "adaptive_max_pool3d": partial(adaptive_pool, rank=3, has_indices=True),
+    "_adaptive_avg_pool2d_backward": partial(adaptive_pool_backward, has_indices=False),
+    "_adaptive_avg_pool3d_backward": partial(adaptive_pool_backward, has_indices=False),
+    "adaptive_max_pool2d_backward": partial(adaptive_pool_backward, has_indices=True),
+    "adaptive_max_pool3d_backward": partial(adaptive_pool_backward, has_indices=True),
+    "grid_sampler": partial(grid_sample, flops=7),
+    "grid_sampler_2d": partial(grid_sample, flops=7),
+    "cudnn_grid_sampler": partial(grid_sample, flops=7),
+    "grid_sampler_3d": partial(grid_sample, flops=15),
+    "grid_sampler_2d_backward": partial(grid_sample_backward, flops=7, mask=6),
+    "grid_sampler_3d_backward": partial(grid_sample_backward, flops=15, mask=6),
+}
+for _name, _formula in _FORMULAS.items():
+    register(f"aten::{_name}", family=Family.POOLING)(_formula)
+for _mode, _flops in _INTERPOLATION_FLOPS.items():
+    _stem = f"_upsample{_mode}" if _mode.startswith("_") else f"upsample_{_mode}"
+    register(f"aten::{_stem}", family=Family.POOLING)(partial(upsample, flops=_flops))
+    register(f"aten::{_stem}_backward", family=Family.POOLING)(partial(upsample_backward, flops=_flops))

@@ -1,0 +1,166 @@
+"""Recurrent layers and cells. Every weight matrix multiplies every step of every sequence once.
+
+Gate arithmetic is not counted in whole layers (below 1 % of the products); fused cells are only gate arithmetic.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    flag_at,
+    flags_at,
+    optional_tensor_list_at,
+    tensor_at,
+    tensor_list_at,
+    tensors_at,
+)
+from .record import Family, Work
+from .registry import register
+from .traffic import bytes_of, tensor_bytes, total_bytes
+
+# Per hidden unit. LSTM: 4 gates of 1 addition, 3 sigmoids of 4, 2 tanh, 4 to update cell and output.
+# GRU: 3 gates of 1 addition, 2 sigmoids of 4, 1 tanh, 5 for the reset and the blend. Biases: 2 additions per gate.
+_LSTM_FLOPS, _GRU_FLOPS = 22, 17
+# Backward, per hidden unit: the chain rule through each gate (3 per sigmoid, 2 per tanh) and the products.
+_LSTM_BACKWARD_FLOPS, _GRU_BACKWARD_FLOPS = 26, 20
+
+
+@register("aten::_cudnn_rnn", family=Family.RECURRENT)
+def cudnn_rnn(signature: Signature) -> Work:
+    """Whole layers: input, weights, weight buffer, hx, cx."""
+    return _layers(signature, tensor_list_at(signature, 1), tensors_at(signature, 4, 5), _directions(signature, 13))
+
+
+@register("aten::miopen_rnn", family=Family.RECURRENT)
+def miopen_rnn(signature: Signature) -> Work:
+    """Whole layers: input, weights, hx, cx."""
+    return _layers(signature, tensor_list_at(signature, 1), tensors_at(signature, 3, 4), _directions(signature, 11))
+
+
+@register("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", family=Family.RECURRENT)
+def layers(signature: Signature) -> Work:
+    """Whole layers: input, state, weights; packed sequences have their batch sizes second."""
+    is_packed = isinstance(argument_at(signature, 1), TensorSpec) and isinstance(argument_at(signature, 3), tuple)
+    state = 2 if is_packed else 1
+    states = (*tensors_at(signature, state), *optional_tensor_list_at(signature, state))
+    return _layers(signature, tensor_list_at(signature, state + 1), states, _directions(signature, state + 6))
+
+
+def rnn_backward(signature: Signature, mask_position: int) -> Work:
+    """Gradients of whole layers: one product per weight for the data, one more where the mask asks for weights."""
+    x, weights, output = tensor_at(signature, 0), tensor_list_at(signature, 1), tensor_at(signature, 6)
+    mask = flags_at(signature, mask_position, 4)
+    products = _step_count(x) * _matrix_elements(weights)
+    states = tensors_at(signature, 4, 5)
+    written = tensor_bytes(x) + total_bytes(states) + (total_bytes(weights) if mask[3] else 0.0)
+    return Work(
+        family=Family.RECURRENT,
+        flops=2 * products * (1 + mask[3]),
+        read_bytes=total_bytes((x, *weights, output, *states, *tensors_at(signature, 7, 8, 9))),
+        written_bytes=written,
+        dtype=x.dtype,
+        is_matrix=True,
+    )
+
+
+@register("aten::lstm_cell", "aten::gru_cell", "aten::rnn_tanh_cell", "aten::rnn_relu_cell", family=Family.RECURRENT)
+def cell(signature: Signature) -> Work:
+    """One step: input, state, weight of input, weight of state, biases."""
+    states = (*tensors_at(signature, 1), *optional_tensor_list_at(signature, 1))
+    weights = (tensor_at(signature, 2, rank=2), tensor_at(signature, 3, rank=2), *tensors_at(signature, 4, 5))
+    return _layers(signature, weights, states, direction_count=0)
+
+
+def fused_cell(signature: Signature, flops_per_unit: int, gates: int) -> Work:
+    """Gate arithmetic of one step, after both products: gates of input and state, previous state, biases."""
+    inputs = tensors_at(signature, 0, 1, 2, 3, 4)
+    state = tensor_at(signature, 2)
+    biases = tensors_at(signature, 3, 4)
+    state_count = state.element_count
+    has_cell = gates == 4
+    # A GRU saves five values per unit for the backward, an LSTM its four gates.
+    written_count = state_count * (1 + has_cell + (4 if has_cell else 5))
+    return _gate_work(
+        state_count * (flops_per_unit + gates * len(biases)), inputs, bytes_of(written_count, state.dtype), state.dtype
+    )
+
+
+@register("aten::_thnn_fused_lstm_cell_backward", "aten::_thnn_fused_lstm_cell_backward_impl", family=Family.RECURRENT)
+def fused_lstm_cell_backward(signature: Signature) -> Work:
+    """Gradients of the four gates and of the previous cell."""
+    inputs = tensors_at(signature, 0, 1, 2, 3, 4)
+    state = tensor_at(signature, 2)
+    flops = _LSTM_BACKWARD_FLOPS * state.element_count
+    return _gate_work(flops, inputs, bytes_of(5 * state.element_count, state.dtype), state.dtype)
+
+
+@register("aten::_thnn_fused_gru_cell_backward", family=Family.RECURRENT)
+def fused_gru_cell_backward(signature: Signature) -> Work:
+    """Gradients of the three gates, of input and of state, and of the previous state."""
+    grad = tensor_at(signature, 0)
+    inputs = tensors_at(signature, 0, 1)
+    flops = _GRU_BACKWARD_FLOPS * grad.element_count
+    return _gate_work(flops, inputs, bytes_of(7 * grad.element_count, grad.dtype), grad.dtype)
+
+
+@register("aten::_cudnn_rnn_flatten_weight", family=Family.COPY)
+def flatten_weight(signature: Signature) -> Work:
+    """Copy all weights into one buffer."""
+    weights = tensor_list_at(signature, 0)
+    size = total_bytes(weights)
+    return Work(family=Family.COPY, flops=0, read_bytes=size, written_bytes=size, dtype=weights[0].dtype)
+
+
+def _layers(
+    signature: Signature, weights: tuple[TensorSpec, ...], states: tuple[TensorSpec, ...], direction_count: int
+) -> Work:
+    """Return 2 FLOP per step and weight element; written: the last layer's output (a cell has none) and the states."""
+    x = tensor_at(signature, 0)
+    steps = _step_count(x)
+    if not states or not states[0].shape:
+        raise LackingArgumentError("no recurrent state")
+    return Work(
+        family=Family.RECURRENT,
+        flops=2 * steps * _matrix_elements(weights),
+        read_bytes=total_bytes((x, *weights, *states)),
+        written_bytes=bytes_of(steps * states[0].shape[-1] * direction_count, x.dtype) + total_bytes(states),
+        dtype=x.dtype,
+        is_matrix=True,
+    )
+
+
+def _directions(signature: Signature, position: int) -> int:
+    return 1 + flag_at(signature, position)
+
+
+def _step_count(x: TensorSpec) -> int:
+    if not x.shape:
+        raise LackingArgumentError("a zero-dimensional input")
+    return prod(x.shape[:-1])
+
+
+def _matrix_elements(weights: tuple[TensorSpec, ...]) -> int:
+    return sum(weight.element_count for weight in weights if len(weight.shape) == 2)
+
+
+def _gate_work(flops: int, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:
+    return Work(
+        family=Family.RECURRENT,
+        flops=flops,
+        read_bytes=total_bytes(inputs),
+        written_bytes=written_bytes,
+        dtype=dtype,
+    )
+
+
+register("aten::_thnn_fused_lstm_cell", family=Family.RECURRENT)(
+    partial(fused_cell, flops_per_unit=_LSTM_FLOPS, gates=4)
+)
+register("aten::_thnn_fused_gru_cell", family=Family.RECURRENT)(partial(fused_cell, flops_per_unit=_GRU_FLOPS, gates=3))
+register("aten::_cudnn_rnn_backward", family=Family.RECURRENT)(partial(rnn_backward, mask_position=21))
+register("aten::miopen_rnn_backward", family=Family.RECURRENT)(partial(rnn_backward, mask_position=20))

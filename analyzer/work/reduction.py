@@ -1,0 +1,106 @@
+"""Reductions and scans: each input element is read and combined once.
+
+Where the reduced dims were not recorded, one result element counts as written: the least that it can be.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from ...formats.signature import Signature, TensorSpec
+from .arguments import (
+    LackingArgumentError,
+    argument_at,
+    dims_at,
+    result_tensors,
+    tensor_at,
+)
+from .elementwise import pointwise
+from .record import Family, Work
+from .registry import Formula, register
+from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
+
+
+def reduce(signature: Signature, *, flops: int, dim: int = 1, out_dtypes: tuple[str | None, ...] = (None,)) -> Work:
+    """Return the work of a reduction over the dims at `dim` (all where not given); None is the input's dtype."""
+    x = tensor_at(signature, 0)
+    results = result_tensors(signature)
+    if results:
+        written = total_bytes(results)
+    else:
+        count = _kept_count(signature, x, dim)
+        written = sum(bytes_of(count, dtype or x.dtype) for dtype in out_dtypes)
+    return _work(flops * x.element_count, tensor_bytes(x), written, float_dtype(x.dtype) if flops > 1 else x.dtype)
+
+
+def extremum(signature: Signature) -> Work:
+    """max or min: of one tensor, along a dim with indices, or of two tensors elementwise."""
+    second = argument_at(signature, 1)
+    if isinstance(second, TensorSpec) and not isinstance(argument_at(signature, 2), bool):
+        work = pointwise(signature, positions=(0, 1), flops=1)
+        return _work(work.flops, work.read_bytes, work.written_bytes, work.dtype)
+    has_dim = isinstance(second, int) and not isinstance(second, bool)
+    return reduce(signature, flops=1, out_dtypes=(None, INDEX_DTYPE) if has_dim else (None,))
+
+
+def scan(signature: Signature, *, flops: int, out_dtypes: tuple[str | None, ...] = (None,)) -> Work:
+    """Return the work of a cumulative op: as many results as inputs."""
+    x = tensor_at(signature, 0)
+    results = result_tensors(signature)
+    written = total_bytes(results) or sum(bytes_of(x.element_count, dtype or x.dtype) for dtype in out_dtypes)
+    return _work(flops * x.element_count, tensor_bytes(x), written, x.dtype)
+
+
+@register("aten::equal", family=Family.REDUCTION)
+def equal(signature: Signature) -> Work:
+    """Compare two tensors into one flag."""
+    left, right = tensor_at(signature, 0), tensor_at(signature, 1)
+    return _work(left.element_count, total_bytes((left, right)), 1, left.dtype)
+
+
+@register("aten::_cdist_forward", "aten::cdist", family=Family.REDUCTION)
+def cdist(signature: Signature) -> Work:
+    """Distances between the rows [p,d] and [q,d]: 3 FLOP per pair and dim."""
+    left, right = tensor_at(signature, 0), tensor_at(signature, 1)
+    if len(left.shape) < 2 or len(right.shape) < 2:
+        raise LackingArgumentError("rows of two-dimensional tensors")
+    pairs = left.element_count // max(left.shape[-1], 1) * right.shape[-2]
+    return _work(3 * pairs * left.shape[-1], total_bytes((left, right)), bytes_of(pairs, left.dtype), left.dtype)
+
+
+def _kept_count(signature: Signature, x: TensorSpec, dim: int) -> int:
+    dims = dims_at(signature, dim, len(x.shape)) if x.shape else None
+    if dims is None:
+        return 1
+    count = 1
+    for position, size in enumerate(x.shape):
+        count *= 1 if position in dims else size
+    return count
+
+
+def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
+    return Work(family=Family.REDUCTION, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+
+
+_BOTH: Final = (None, None)
+_WITH_INDEX: Final = (None, INDEX_DTYPE)
+_FORMULAS: dict[str, Formula] = {
+    **dict.fromkeys(("sum", "mean", "nansum", "nanmean", "prod", "amax", "amin"), partial(reduce, flops=1)),
+    **dict.fromkeys(("any", "all"), partial(reduce, flops=1, out_dtypes=("bool",))),
+    **dict.fromkeys(("argmax", "argmin", "count_nonzero"), partial(reduce, flops=1, out_dtypes=(INDEX_DTYPE,))),
+    **dict.fromkeys(("max", "min"), extremum),
+    **dict.fromkeys(("var", "std"), partial(reduce, flops=4)),
+    **dict.fromkeys(("var_mean", "std_mean"), partial(reduce, flops=4, out_dtypes=_BOTH)),
+    "aminmax": partial(reduce, flops=2, out_dtypes=_BOTH),
+    **dict.fromkeys(("norm", "linalg_vector_norm", "frobenius_norm"), partial(reduce, flops=2, dim=2)),
+    **dict.fromkeys(("logsumexp", "special_logsumexp"), partial(reduce, flops=4)),
+    **dict.fromkeys(("median", "nanmedian", "mode"), partial(reduce, flops=1, out_dtypes=_WITH_INDEX)),
+    "trace": partial(reduce, flops=1),
+    **dict.fromkeys(("_is_all_true", "_is_any_true"), partial(reduce, flops=1, out_dtypes=("bool",))),
+    **dict.fromkeys(("cumsum", "cumprod"), partial(scan, flops=1)),
+    **dict.fromkeys(("logcumsumexp", "_logcumsumexp"), partial(scan, flops=3)),
+    **dict.fromkeys(("cummax", "cummin"), partial(scan, flops=1, out_dtypes=_WITH_INDEX)),
+}
+for _name, _formula in _FORMULAS.items():
+    register(f"aten::{_name}", family=Family.REDUCTION)(_formula)
