@@ -151,7 +151,7 @@ def _explain_syntax(data: bytes, message: str) -> TraceError:
 
 
 def _build(document: Any) -> Trace:
-    tables = {
+    tables: dict[str, Any] = {
         name: _decode_table(table, getattr(document, name), f"$.{name}")
         for name, table in TABLES.items()
         if getattr(document, name)

@@ -22,16 +22,12 @@ def describe(value: object) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, str):
-        return _describe_text(value)
-    if isinstance(value, int) and abs(value) > LONGEST_INTEGER:
-        return f"an integer of {value.bit_length()} bits"
+        return f"the string {_shorten(json.dumps(value))}"
     if isinstance(value, int | float):
-        return repr(value)
+        return _describe_number(value)
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
-    if isinstance(value, dict | msgspec.Struct):
-        return "an object"
-    return f"a {type(value).__name__}"
+    return "an object" if isinstance(value, dict | msgspec.Struct) else f"a {type(value).__name__}"
 
 
 def check_text(value: object, path: str) -> None:
@@ -45,8 +41,10 @@ def check_text(value: object, path: str) -> None:
             raise misfit(path, "Unicode text", f"half of a surrogate pair at character {error.start}") from None
 
 
-def _describe_text(value: str) -> str:
-    return "the string " + _shorten(json.dumps(value))
+def _describe_number(value: float) -> str:
+    if isinstance(value, int) and abs(value) > LONGEST_INTEGER:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 def _shorten(text: str) -> str:

@@ -6,7 +6,7 @@ import ast
 import inspect
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType
@@ -46,11 +46,9 @@ class FieldSpec:
         return KIND_WORDS[self.kind] + (" or null" if self.is_optional else "")
 
 
-@cache
-def record_fields(record: type) -> tuple[FieldSpec, ...]:
-    """Return the fields of a record in file order."""
-    hints = get_type_hints(record)
-    return tuple(_field_spec(item, hints[item.name]) for item in fields(record))
+def record_fields(record: Any) -> tuple[FieldSpec, ...]:
+    """Return the fields of a record class in file order."""
+    return _declared_fields(record)
 
 
 def field_docs(record: type) -> dict[str, str]:
@@ -70,7 +68,7 @@ def field_docs(record: type) -> dict[str, str]:
 def encode_record(record: object) -> dict[str, Any]:
     """Return the record's JSON object, without the fields that hold their default."""
     result: dict[str, Any] = {}
-    for spec in record_fields(type(record)):
+    for spec in record_fields(record.__class__):
         value = getattr(record, spec.name)
         if spec.is_record:
             value = encode_record(value)
@@ -79,7 +77,7 @@ def encode_record(record: object) -> dict[str, Any]:
     return result
 
 
-def decode_record(record: type[RecordT], value: object, path: str) -> RecordT:
+def decode_record(record: Callable[..., RecordT], value: object, path: str) -> RecordT:
     """Build a record from its JSON object; unknown fields are ignored, values are not checked yet.
 
     Raises TraceError where an object is expected and something else stands, or a required field is missing.
@@ -95,7 +93,7 @@ def decode_record(record: type[RecordT], value: object, path: str) -> RecordT:
     return record(**found)
 
 
-def check_record(record: object, expected: type, path: str) -> None:
+def check_record(record: object, expected: type[Any], path: str) -> None:
     """Raise TraceError at the first field whose value is of the wrong type or negative or not finite."""
     if type(record) is not expected:
         raise misfit(path, f"a {expected.__name__}", describe(record))
@@ -105,6 +103,12 @@ def check_record(record: object, expected: type, path: str) -> None:
             check_record(value, spec.kind, f"{path}.{spec.name}")
         elif value is not None or not spec.is_optional:
             _check_value(spec, value, f"{path}.{spec.name}")
+
+
+@cache
+def _declared_fields(record: Any) -> tuple[FieldSpec, ...]:
+    hints = get_type_hints(record)
+    return tuple(_field_spec(item, hints[item.name]) for item in fields(record))
 
 
 def _field_spec(item: Any, hint: Any) -> FieldSpec:

@@ -27,7 +27,7 @@ class _Object(msgspec.Struct):
     dtype: str | None = None
     shape: tuple[_Size, ...] | None = None
     strides: tuple[_Size, ...] | None = None
-    unknown: Literal[True] | None = None  # type: ignore[valid-type]
+    unknown: Literal[True] | None = None
     float: Literal["inf", "-inf", "nan"] | None = None
 
 
@@ -57,9 +57,8 @@ def decode_signatures(text: bytes | msgspec.Raw) -> tuple[Signature, ...]:
     except msgspec.ValidationError as error:
         raise _rephrase(error, text) from None
     misfits: list[_Object] = []
-    signatures = tuple(
-        [Signature(_build_arguments(item.arguments, misfits), _build_arguments(item.results, misfits)) for item in values]
-    )
+    parts = [(_build_arguments(item.arguments, misfits), _build_arguments(item.results, misfits)) for item in values]
+    signatures = tuple([Signature(arguments, results) for arguments, results in parts])
     if misfits:
         check_signatures(signatures)
     return signatures

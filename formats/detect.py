@@ -1,0 +1,106 @@
+"""Recognises a file by its content, never by its name."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+
+class FileKind(Enum):
+    """Say what a file holds."""
+
+    WAVECAST = "a wavecast trace"
+    KINETO = "a PyTorch profiler (Kineto) trace"
+    JSON = "JSON"
+    GZIP = "gzip"
+    EMPTY = "an empty file"
+    TEXT = "text"
+    BINARY = "binary data"
+
+
+SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
+    (0, b"PK\x03\x04", "a zip archive (a model or checkpoint saved by torch.save looks like this, too)"),
+    (0, b"\x7fELF", "an ELF program or library"),
+    (0, b"SQLite format 3\x00", "an SQLite database (an Nsight Systems export, if it is named .sqlite)"),
+    (0, b"PAR1", "a Parquet table"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd-compressed data"),
+    (0, b"\xfd7zXZ\x00", "xz-compressed data"),
+    (0, b"BZh", "bzip2-compressed data"),
+    (0, b"\x04\x22\x4d\x18", "lz4-compressed data"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"\x89PNG", "a PNG image"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"%PDF", "a PDF document"),
+    (0, b"\x89HDF", "an HDF5 file"),
+    (0, b"ARROW1", "an Arrow file"),
+    (0, b"\xff\xfe", "UTF-16 text (save it as UTF-8)"),
+    (0, b"\xfe\xff", "UTF-16 text (save it as UTF-8)"),
+    (0, b"MZ", "a Windows program"),
+)
+"""Offset, bytes and name of what people are likely to pass by mistake."""
+
+_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_WAVECAST = re.compile(rb'"format"\s*:\s*"wavecast\.trace"')
+_KINETO = re.compile(rb'"traceEvents"\s*:')
+_EVENT_LIST = re.compile(rb'\[\s*\{[^}]*"ph"\s*:')
+_JSON_START = re.compile(rb'\{\s*(?:["}]|$)|\[\s*(?:[\[{"\d\]-]|true|false|null|$)')
+_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
+_HEAD_BYTES = 1 << 16
+
+
+def detect(data: bytes) -> FileKind:
+    """Say what a file's bytes are; the first few thousand usually suffice, a whole file never misleads."""
+    text = data[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text:
+        return FileKind.EMPTY
+    if text.startswith(b"\x1f\x8b"):
+        return FileKind.GZIP
+    if _find_magic(data):
+        return FileKind.BINARY
+    if _JSON_START.match(text):
+        return _detect_json(data, text)
+    return FileKind.TEXT if _is_text(text) else FileKind.BINARY
+
+
+def describe_content(data: bytes) -> str:
+    """Say in a few words what a file's bytes look like, for a message."""
+    kind = detect(data)
+    if kind is FileKind.BINARY:
+        return _find_magic(data) or str(kind.value)
+    if kind is FileKind.JSON:
+        return _describe_json(data[:_HEAD_BYTES])
+    return str(kind.value)
+
+
+def _find_magic(data: bytes) -> str:
+    if _PICKLE.match(data):
+        return "a Python pickle"
+    return next((name for offset, magic, name in SIGNATURES if data[offset : offset + len(magic)] == magic), "")
+
+
+def _is_text(head: bytes) -> bool:
+    """Say whether the bytes are UTF-8 without control characters; the cut may split the last character."""
+    try:
+        head[:-3].decode()
+    except UnicodeDecodeError:
+        return False
+    return not _CONTROL.search(head)
+
+
+def _detect_json(data: bytes, head: bytes) -> FileKind:
+    for part in (head, data):
+        if _WAVECAST.search(part):
+            return FileKind.WAVECAST
+        if _KINETO.search(part) or _EVENT_LIST.match(part.lstrip()):
+            return FileKind.KINETO
+    return FileKind.JSON
+
+
+def _describe_json(head: bytes) -> str:
+    keys = list(dict.fromkeys(match[1].decode(errors="replace") for match in _KEY.finditer(head)))[:5]
+    if b'"nodes"' in head and b'"schema"' in head:
+        return "a PyTorch execution trace (Chakra), which holds no GPU times"
+    return "JSON that is no trace" + (f" (first keys: {', '.join(keys)})" if keys else "")

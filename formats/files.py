@@ -1,0 +1,193 @@
+"""Reads and writes trace files: recognises by content, unpacks within limits, writes whole or not at all."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import secrets
+import stat
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from ..errors import InputError, OutputError, TraceError
+from .detect import FileKind, describe_content, detect
+from .unpack import LIMIT_VARIABLE, too_large, unpack_gzip
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+Progress = Callable[[int, int], None]
+"""Takes bytes read and bytes in all."""
+
+DEFAULT_MAX_BYTES: Final = 2 << 30
+"""Reading takes several times the text's size in memory: 2 GiB is what a machine of 24 GiB reads with room to spare."""
+STANDARD_STREAM: Final = "-"
+_STEP_BYTES: Final = 1 << 24
+_GZIP_LEVEL: Final = 6
+
+
+def load_trace(path: str | Path, *, recover: bool = False, progress: Progress | None = None) -> Trace:
+    """Read a trace: our own format or a PyTorch profiler file, plain or gzipped; `-` reads standard input.
+
+    `recover` reads what a truncated or dirty file still holds and counts the loss in `quality`.
+    Raises InputError where nothing can be read and TraceError where it is no trace.
+    """
+    data = read_bytes(path, recover=recover)
+    try:
+        return _decode(data, recover=recover, progress=progress)
+    except TraceError as error:
+        raise TraceError(f"{_name(path)}: {error}") from error
+
+
+def save_trace(trace: Trace, path: str | Path) -> None:
+    """Write a trace in our format, gzipped where the name ends in `.gz`; `-` writes to standard output.
+
+    The same trace gives the same bytes. Raises OutputError where the file cannot be written; then nothing is changed.
+    """
+    from .codec import encode
+
+    data = encode(trace)
+    write_atomic(path, pack_gzip(data) if str(path).endswith(".gz") else data)
+
+
+def read_bytes(path: str | Path, *, max_bytes: int | None = None, recover: bool = False) -> bytes:
+    """Read a file and unpack it if it is gzip; `-` reads standard input.
+
+    `max_bytes` bounds the result; it defaults to WAVECAST_MAX_TRACE_BYTES, else to 2 GiB.
+    Raises InputError or TraceError that begins with the file's name.
+    """
+    limit = _limit() if max_bytes is None else max_bytes
+    try:
+        data = _read(path, limit)
+        if detect(data) is FileKind.GZIP:
+            return unpack_gzip(data, max_bytes=limit, recover=recover)
+    except OSError as error:
+        raise _explain_unreadable(path, error) from None
+    except TraceError as error:
+        raise TraceError(f"{_name(path)}: {error}") from None
+    return data
+
+
+def pack_gzip(data: bytes) -> bytes:
+    """Compress to gzip without time, file name or operating system in its header, so that bytes are reproducible."""
+    packed = bytearray(zlib.compress(data, _GZIP_LEVEL, wbits=16 + zlib.MAX_WBITS))
+    packed[4:10] = b"\x00\x00\x00\x00\x00\xff"
+    return bytes(packed)
+
+
+def write_atomic(path: str | Path, data: bytes) -> None:
+    """Write a file whole or not at all; `-` writes to standard output.
+
+    Links are followed and permissions kept. Raises OutputError with the reason.
+    """
+    try:
+        if str(path) == STANDARD_STREAM:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        else:
+            _write_file(Path(path), data)
+    except OSError as error:
+        raise OutputError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
+
+
+def _decode(data: bytes, *, recover: bool, progress: Progress | None) -> Trace:
+    kind = detect(data)
+    if kind is FileKind.WAVECAST:
+        from .codec import decode
+
+        return decode(data)
+    if kind is FileKind.KINETO:
+        from .kineto import import_kineto
+
+        return import_kineto(data, recover=recover, progress=progress)
+    raise TraceError(
+        f"expected a wavecast trace or a PyTorch profiler trace (JSON, plain or gzipped), "
+        f"found {describe_content(data)}"
+    )
+
+
+def _limit() -> int:
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    if not text:
+        return DEFAULT_MAX_BYTES
+    if not text.isdecimal():
+        raise InputError(f"{LIMIT_VARIABLE}: expected a number of bytes, found {text!r}")
+    return int(text)
+
+
+def _read(path: str | Path, limit: int) -> bytes:
+    if str(path) == STANDARD_STREAM:
+        return _read_stream(sys.stdin.buffer, limit)
+    with Path(path).open("rb") as stream:
+        status = os.fstat(stream.fileno())
+        if stat.S_ISREG(status.st_mode) and status.st_size > limit:
+            raise too_large(f"holds {status.st_size} bytes, more than the limit of {limit}")
+        if stat.S_ISREG(status.st_mode):
+            return stream.read()
+        return _read_stream(stream, limit)
+
+
+def _read_stream(stream: BinaryIO, limit: int) -> bytes:
+    """Read to the end in steps: neither the limit nor the size that a pipe claims is allocated first."""
+    data = bytearray()
+    while chunk := stream.read(_STEP_BYTES):
+        data += chunk
+        if len(data) > limit:
+            raise too_large(f"holds more than {limit} bytes")
+    return bytes(data)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    target = path.resolve() if path.is_symlink() else path
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a directory")
+    if target.exists() and not target.is_file():
+        target.write_bytes(data)
+        return
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "the file is read-only")
+    _replace_file(target, data)
+
+
+def _replace_file(target: Path, data: bytes) -> None:
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(data)
+        if target.exists():
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _name(path: str | Path) -> str:
+    return "standard stream" if str(path) == STANDARD_STREAM else str(path)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "its directory does not exist"
+    return error.strerror or str(error)
+
+
+def _explain_unreadable(path: str | Path, error: OSError) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{path}: no such file{_suggest(Path(path))}")
+    if isinstance(error, IsADirectoryError):
+        return InputError(f"{path}: expected a trace file, found a directory; name a file in it")
+    return InputError(f"{_name(path)}: cannot be read: {_reason(error)}")
+
+
+def _suggest(path: Path) -> str:
+    """Name the file in the same directory that may have been meant."""
+    if not path.parent.is_dir():
+        return f" (the directory {path.parent} does not exist)"
+    names = [entry.name for entry in path.parent.iterdir()]
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean {path.with_name(close[0])}?" if close else ""

@@ -1,0 +1,85 @@
+"""Unpacks gzip in small steps, so that a truncated, damaged or hostile file costs little."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import Final
+
+from ..errors import TraceError
+
+MAX_RATIO: Final = 300
+"""Traces shrink 5 to 30 times; deflate's own limit is 1032."""
+RATIO_FREE_BYTES: Final = 64 << 20
+"""Below this unpacked size the ratio does not matter."""
+_STEP_BYTES: Final = 1 << 20
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+
+
+def unpack_gzip(data: bytes, *, max_bytes: int, recover: bool = False) -> bytes:
+    """Unpack gzip data of one or several members.
+
+    Raises TraceError when the data is truncated or damaged (unless `recover`: then returns what came before),
+    or unpacks to more than `max_bytes` or to an implausible multiple of its size.
+    """
+    output = io.BytesIO()
+    rest = memoryview(data)
+    while rest:
+        unpacker = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            rest = _unpack_member(unpacker, rest, output, packed_bytes=len(data), max_bytes=max_bytes)
+        except zlib.error as error:
+            return _stop(output, recover, f"damaged gzip: {str(error).partition(': ')[2] or error}")
+        if not unpacker.eof:
+            return _stop(output, recover, "truncated gzip: the data ends before its last block")
+        rest = _skip_padding(rest)
+        if rest and bytes(rest[:2]) != b"\x1f\x8b":
+            return _stop(output, recover, f"damaged gzip: {len(rest)} foreign bytes after the last member")
+    return output.getvalue()
+
+
+def _unpack_member(
+    unpacker: zlib._Decompress, packed: memoryview, output: io.BytesIO, *, packed_bytes: int, max_bytes: int
+) -> memoryview:
+    """Unpack one member into `output` and return what follows it."""
+    for begin in range(0, len(packed), _STEP_BYTES):
+        chunk: bytes | memoryview = packed[begin : begin + _STEP_BYTES]
+        while chunk and not unpacker.eof:
+            output.write(unpacker.decompress(chunk, _STEP_BYTES))
+            _check_size(output.tell(), packed_bytes, max_bytes)
+            chunk = unpacker.unconsumed_tail
+        if unpacker.eof:
+            return packed[min(begin + _STEP_BYTES, len(packed)) - len(unpacker.unused_data) :]
+    output.write(unpacker.flush())
+    return packed[len(packed) :]
+
+
+def _check_size(unpacked_bytes: int, packed_bytes: int, max_bytes: int) -> None:
+    if unpacked_bytes > max_bytes:
+        raise too_large(f"unpacks to more than {max_bytes} bytes")
+    if unpacked_bytes > RATIO_FREE_BYTES and unpacked_bytes > MAX_RATIO * packed_bytes:
+        raise TraceError(
+            f"{packed_bytes} bytes of gzip unpack to more than {MAX_RATIO} times as much, as no trace does: "
+            "if you trust the file, unpack it first with gunzip"
+        )
+
+
+def too_large(finding: str) -> TraceError:
+    """Return the error for a file over the limit, which says how to raise it."""
+    return TraceError(f"{finding}: to read it nevertheless, set {LIMIT_VARIABLE} to a larger number of bytes")
+
+
+LIMIT_VARIABLE: Final = "WAVECAST_MAX_TRACE_BYTES"
+
+
+def _skip_padding(rest: memoryview) -> memoryview:
+    """Drop the zero bytes that some tools pad with."""
+    return memoryview(bytes(rest).lstrip(b"\x00")) if bytes(rest[:1]) == b"\x00" else rest
+
+
+def _stop(output: io.BytesIO, recover: bool, reason: str) -> bytes:
+    if recover and output.tell():
+        return output.getvalue()
+    readable = output.tell()
+    advice = f"; recovery can try with the {readable} bytes before it" if readable else ""
+    raise TraceError(reason + advice)
