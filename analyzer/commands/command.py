@@ -13,6 +13,7 @@ from ...errors import WavecastError
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
+FAILED_EXIT_CODE: Final = 1
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -30,15 +31,17 @@ class WavecastCommand(click.Command):
         try:
             return super().invoke(ctx)
         except WavecastError as error:
-            raise _failure(str(error), error.exit_code) from error
+            message, exit_code = str(error), error.exit_code
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED_EXIT_CODE)
-        except MemoryError as error:
-            raise _failure("out of memory: use a machine with more, or a shorter recording", 1) from error
+        except MemoryError:
+            message, exit_code = "out of memory: use a machine with more, or record fewer iterations", FAILED_EXIT_CODE
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
-            raise _failure(f"{error.strerror or error}: {error.filename or 'standard output'}", 1) from error
+            message, exit_code = f"{error.filename or 'output'}: {error.strerror or error}", FAILED_EXIT_CODE
+        click.echo(f"Error: {_one_line(message)}", err=True)
+        ctx.exit(exit_code)
 
 
 def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
@@ -95,10 +98,8 @@ def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, inc
     return [gpu.name for gpu in load_catalog().gpus if typed in gpu.name.casefold()]
 
 
-def _failure(message: str, exit_code: int) -> click.ClickException:
-    """Return click's exception for an error: the message on one line, nothing a terminal could act upon."""
+def _one_line(message: str) -> str:
+    """Return the message on one line, without anything a terminal could act upon."""
     from ..rendering.sheet import clean_text
 
-    failure = click.ClickException(clean_text(" ".join(message.split())))
-    failure.exit_code = exit_code
-    return failure
+    return clean_text(" ".join(message.split()))

@@ -44,7 +44,7 @@ def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
         return ABSENT
     name, scale = unit or _unit_for(value_ns)
     scaled = value_ns / scale
-    if unit is not None and value_ns and not 0.01 <= abs(scaled) < 100_000:
+    if unit is not None and value_ns and not 0.1 <= abs(scaled) < 100_000:
         return format_time(value_ns)
     return f"{format_number(scaled)} {name}"
 
@@ -52,9 +52,8 @@ def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
 def format_time_range(low_ns: float | None, high_ns: float | None, unit: TimeUnit) -> str:
     """Write an interval as two numbers and one unit; with one end known, as a limit."""
     if low_ns is None or high_ns is None:
-        return "".join(
-            f"{sign} {format_time(end, unit)}" for sign, end in (("≥", low_ns), ("≤", high_ns)) if end is not None
-        )
+        limits = (("≥", low_ns), ("≤", high_ns))
+        return next((f"{sign} {format_time(end, unit)}" for sign, end in limits if end is not None), ABSENT)
     name, scale = unit
     return f"{format_number(low_ns / scale)}–{format_number(high_ns / scale)} {name}"
 

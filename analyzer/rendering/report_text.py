@@ -10,6 +10,7 @@ from ..method import Method
 from ..report import GpuPrediction, OpPrediction, Report
 from .quantity import (
     ABSENT,
+    TimeUnit,
     common_time_unit,
     format_count,
     format_factor,
@@ -79,7 +80,7 @@ def gpu_sheet(report: Report) -> Sheet:
             rank=2,
         ),
         SheetColumn(title="speed", cells=tuple(format_factor(row.speedup) for row in rows), rank=1),
-        SheetColumn(title="GPU busy", cells=tuple(format_time(row.gpu_busy_ns, unit) for row in rows), rank=7),
+        SheetColumn(title="GPU busy", cells=tuple(_busy(row, unit) for row in rows), rank=7),
         SheetColumn(title="samples/s", cells=tuple(_number(row.samples_per_s) for row in rows), rank=3),
         SheetColumn(title="$ per\n1,000 it.", cells=tuple(_cost(row) for row in rows), rank=4),
         *_method_columns(rows),
@@ -177,7 +178,9 @@ def _source_lines(report: Report) -> Iterator[str]:
 
 
 def _notes(report: Report) -> Iterator[str]:
-    dates = sorted({row.price_date for row in report.predictions if row.price_date})
+    dates = sorted(
+        {row.price_date for row in report.predictions if row.price_usd_per_hour is not None and row.price_date}
+    )
     if dates:
         span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
         yield f"Prices: on-demand $ per GPU-hour as listed {span}; check today's before relying on them."
@@ -187,11 +190,16 @@ def _notes(report: Report) -> Iterator[str]:
 
 
 def _time_title(report: Report) -> str:
-    return "roofline" if report.source.iteration_ns is None else "iteration"
+    return "roofline time" if report.source.iteration_ns is None else "iteration"
 
 
 def _gpu_name(row: GpuPrediction) -> str:
     return f"{clean_text(row.gpu)} ◀ source" if row.is_source else clean_text(row.gpu)
+
+
+def _busy(row: GpuPrediction, unit: TimeUnit) -> str:
+    """Return the busy time, unless it is all of the iteration."""
+    return ABSENT if row.gpu_busy_ns == row.iteration_ns else format_time(row.gpu_busy_ns, unit)
 
 
 def _number(value: float | None) -> str:

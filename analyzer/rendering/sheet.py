@@ -114,7 +114,7 @@ def tidy_kernel_name(name: str) -> str:
     for position in range(len(name) - 1, 0, -1):
         depth += {")": 1, "(": -1}.get(name[position], 0)
         if depth == 0:
-            return name[:position]
+            return name if name[position - 1] == " " else name[:position]
     return name
 
 

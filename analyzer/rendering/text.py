@@ -82,7 +82,7 @@ class Canvas:
             self.line(sheet.title, "bold")
         self._console.print(_rich_table(fitted, share_width(fitted, self._screen.width)), crop=False, overflow="ignore")
         if dropped:
-            self.line(f"Left out at this width: {', '.join(dropped)} (a wider terminal or a pipe shows them).", "dim")
+            self.line(f"Left out at this width: {', '.join(dropped)}. A wider terminal or a pipe shows all.", "dim")
 
     def finish(self) -> str:
         """Return what was drawn, without blanks at the ends of lines."""
