@@ -11,7 +11,9 @@ from typing import Any
 from ..errors import InputError
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
-from .match import find_gpu
+from .match import find_gpu, match_device
+
+__all__ = ["Catalog", "find_gpu", "load_catalog", "match_device", "read_toml"]
 
 _CATALOG_FILE = Path(__file__).with_name("gpus.toml")
 _FILE_KEYS = ("gpu", "compute_capability", "sources")

@@ -143,6 +143,16 @@ def blocks_per_sm(
     return np.where(can_run, blocks, 0)
 
 
+def resident_blocks(
+    threads_per_block: npt.ArrayLike,
+    registers_per_thread: npt.ArrayLike,
+    shared_memory_bytes: npt.ArrayLike,
+    gpus: Sequence[Gpu],
+) -> IntArray:
+    """Return `blocks_per_sm` on several GPUs, kernels × GPUs, for callers that hold records and not limits."""
+    return blocks_per_sm(threads_per_block, registers_per_thread, shared_memory_bytes, sm_limits(gpus))
+
+
 def occupancy_ratio(threads_per_block: npt.ArrayLike, blocks: IntArray, limits: SmLimits) -> FloatArray:
     """Return resident warps over the most that one multiprocessor can hold, kernels × GPUs.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
 
 from .catalog import read_toml
+from .layout import Entry
 
 _PRICES_FILE = Path(__file__).with_name("prices.toml")
 
@@ -21,8 +21,8 @@ class Listing:
     gpus: tuple[str, ...]
     """Catalogue names; several where the listing does not tell them apart."""
     usd_per_hour: float
-    listed_on: date | None
-    """When the source last changed the listing; None where it does not say."""
+    listed_on: str | None
+    """ISO date on which the source last changed the listing; None where it does not say."""
     cloud: str
     listed_as: str
     source: str
@@ -35,9 +35,9 @@ class Price:
     usd_per_hour: float
     """Median over clouds."""
     cloud_count: int
-    oldest_date: date | None
-    newest_date: date | None
-    """None where no listing is dated."""
+    date: str | None
+    """ISO date of the newest listing; None where no listing is dated."""
+    oldest_date: str | None
     is_shared: bool
     """Whether some listing does not tell this GPU from a sibling (SXM from PCIe)."""
 
@@ -65,13 +65,19 @@ def price_usd_per_hour(gpu_name: str) -> Price | None:
     return Price(
         usd_per_hour=median(listing.usd_per_hour for listing in newest),
         cloud_count=len(newest),
+        date=max(dates, default=None),
         oldest_date=min(dates, default=None),
-        newest_date=max(dates, default=None),
         is_shared=any(len(listing.gpus) > 1 for listing in newest),
     )
 
 
+def _listing(entry: Entry) -> Listing:
+    listed_on = entry.get("listed_on")
+    text = listed_on.isoformat() if listed_on is not None else None
+    return Listing(**{**entry, "gpus": tuple(entry["gpus"]), "listed_on": text})
+
+
 def _newest_per_cloud(listings: Iterable[Listing]) -> list[Listing]:
     """Keep one listing per cloud: the newest, among equals the one that names fewer products."""
-    ordered = sorted(listings, key=lambda item: (item.listed_on or date.min, -len(item.gpus)))
+    ordered = sorted(listings, key=lambda item: (item.listed_on or "", -len(item.gpus)))
     return list({listing.cloud: listing for listing in ordered}.values())
