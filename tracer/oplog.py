@@ -1,0 +1,139 @@
+"""Collects recorded ops row by row and turns them into the trace's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ..formats.column import MISSING, build_table
+from ..formats.signature import Signature
+from ..formats.trace import OperandTable, OpTable, Phase, TensorTable
+from .signatures import describe_tensor
+
+ItemT = TypeVar("ItemT", bound=Hashable)
+HOST = -1
+
+
+class Interner(Generic[ItemT]):
+    """Number distinct items from 0 in order of first appearance."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[ItemT, int] = {}
+
+    def number(self, item: ItemT) -> int:
+        """Return the item's number, giving it the next one when it is new."""
+        return self._numbers.setdefault(item, len(self._numbers))
+
+    def items(self) -> tuple[ItemT, ...]:
+        """Return the items in order of number."""
+        return tuple(self._numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorIdentity:
+    """Tell tensors apart: the same region of the same storage, seen as the same dtype and shape, is one tensor."""
+
+    storage: int
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    element_count: int
+    device: int
+
+
+class TensorNumbers:
+    """Number storages and tensors; storages are held weakly, so that nothing the user frees stays alive."""
+
+    def __init__(self) -> None:
+        self.tensors: Interner[TensorIdentity] = Interner()
+        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def number(self, tensor: torch.Tensor) -> int | None:
+        """Return the tensor's number; None for a tensor without plain storage (sparse)."""
+        if tensor.layout is not torch.strided:
+            return None
+        spec = describe_tensor(tensor)
+        device = HOST if tensor.device.type == "cpu" else tensor.device.index or 0
+        return self.tensors.number(
+            TensorIdentity(
+                self._storage(tensor),
+                int(tensor.storage_offset()),
+                spec.dtype,
+                spec.shape,
+                spec.strides,
+                spec.element_count,
+                device,
+            )
+        )
+
+    def _storage(self, tensor: torch.Tensor) -> int:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address not in self._storages:
+            # The weak reference keeps the address from being reused by another storage while we record.
+            self._storages[address] = (StorageWeakRef(storage), len(self._storages))
+        return self._storages[address][1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRow:
+    """Hold one recorded op."""
+
+    name: str
+    signature: Signature
+    phase: Phase
+    thread: int = 0
+    sequence: int = MISSING
+    forward: int = MISSING
+    module: str | None = None
+
+
+@dataclass(slots=True)
+class OpLog:
+    """Accumulate ops in order of issue."""
+
+    strings: Interner[str] = field(default_factory=Interner)
+    signatures: Interner[Signature] = field(default_factory=Interner)
+    tensor_numbers: TensorNumbers = field(default_factory=TensorNumbers)
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    operands: list[tuple[int, int, bool]] = field(default_factory=list)
+    modules: list[str | None] = field(default_factory=list)
+
+    def add(self, row: OpRow, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]) -> int:
+        """Append an op with the tensors it reads and returns; return its row number."""
+        op = len(self.rows)
+        name, signature = self.strings.number(row.name), self.signatures.number(row.signature)
+        module = MISSING if row.module is None else self.strings.number(row.module)
+        self.rows.append((name, signature, row.thread, row.phase, row.sequence, row.forward, module))
+        self.modules.append(row.module)
+        for is_output, tensors in ((False, inputs), (True, outputs)):
+            for tensor in tensors:
+                number = self.tensor_numbers.number(tensor)
+                if number is not None:
+                    self.operands.append((op, number, is_output))
+        return op
+
+    def op_table(self) -> OpTable:
+        """Return the ops as a table, without times."""
+        names = ("name", "signature", "thread", "phase", "sequence", "forward", "module")
+        return build_table(OpTable, len(self.rows), **_as_columns(names, self.rows))
+
+    def operand_table(self) -> OperandTable:
+        """Return which tensors each op reads and returns."""
+        columns = _as_columns(("op", "tensor", "is_output"), self.operands)
+        return build_table(OperandTable, len(self.operands), **columns)
+
+    def tensor_table(self) -> TensorTable:
+        """Return the distinct tensors; interns their dtype names, so take `strings` afterwards."""
+        found = self.tensor_numbers.tensors.items()
+        rows = [(item.storage, self.strings.number(item.dtype), item.element_count, item.device) for item in found]
+        return build_table(TensorTable, len(rows), **_as_columns(("storage", "dtype", "element_count", "device"), rows))
+
+
+def _as_columns(names: tuple[str, ...], rows: Sequence[tuple[int, ...]]) -> dict[str, list[int]]:
+    return {name: [row[index] for row in rows] for index, name in enumerate(names)}

@@ -1,0 +1,98 @@
+"""Makes the meta device issue the ops that CUDA would, while recording; everything is undone afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _foreach_utils
+
+from .attention import attend
+from .recurrent import run_gru, run_lstm, run_rnn_relu, run_rnn_tanh, shape_cudnn_rnn_backward
+
+
+def drop_out(data: Tensor, p: float, train: bool) -> Tensor:
+    """Run dropout as the one fused op that CUDA uses (schema of aten::dropout)."""
+    if p == 0 or not train or data.numel() == 0:
+        return data
+    if p == 1:
+        return data.mul(torch.zeros((), device=data.device, dtype=data.dtype))
+    output: Tensor = torch.ops.aten.native_dropout(data, p, True)[0]
+    return output
+
+
+def normalize_rms(
+    data: Tensor, normalized_shape: list[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """Run RMS normalisation as the one fused op that CUDA uses (schema of aten::rms_norm)."""
+    output: Tensor = torch.ops.aten._fused_rms_norm(data, normalized_shape, weight, eps)[0]
+    return output
+
+
+def shape_fused_rms_norm(
+    data: Tensor, normalized_shape: list[int], _weight: Tensor | None, _eps: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return the shapes of aten::_fused_rms_norm: the output and one reciprocal deviation per row, in fp32 or wider."""
+    rows = [*data.shape[: data.dim() - len(normalized_shape)], *(1 for _ in normalized_shape)]
+    statistics_dtype = torch.float64 if data.dtype is torch.float64 else torch.float32
+    return torch.empty_like(data), data.new_empty(rows, dtype=statistics_dtype)
+
+
+def shape_like_gradient(gradient: Tensor, *_rest: Any) -> Tensor:
+    """Return the shape of an elementwise backward op."""
+    return torch.empty_like(gradient)
+
+
+STAND_INS: dict[str, Callable[..., Any]] = {
+    "aten::scaled_dot_product_attention": attend,
+    "aten::dropout": drop_out,
+    "aten::lstm.input": run_lstm,
+    "aten::gru.input": run_gru,
+    "aten::rnn_tanh.input": run_rnn_tanh,
+    "aten::rnn_relu.input": run_rnn_relu,
+    **({"aten::rms_norm": normalize_rms} if hasattr(torch.ops.aten, "_fused_rms_norm") else {}),
+}
+"""Ops that decompose differently on the meta device, and what runs in their place (same schema)."""
+
+_SHAPE_RULES: dict[str, Callable[..., Any]] = {
+    "aten::_cudnn_rnn_backward": shape_cudnn_rnn_backward,
+    "aten::mish_backward": shape_like_gradient,
+    **({"aten::_fused_rms_norm": shape_fused_rms_norm} if hasattr(torch.ops.aten, "_fused_rms_norm") else {}),
+}
+"""Ops that run whole on CUDA and would decompose, or fail, on the meta device of a torch built without CUDA."""
+
+
+@contextmanager
+def cuda_ops_on_meta() -> Iterator[None]:
+    """Route the ops of `STAND_INS` and `_SHAPE_RULES` for meta tensors; restore torch's own routing on leaving."""
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        for name, function in STAND_INS.items():
+            library.impl(name.removeprefix("aten::"), function, "AutogradMeta")
+        for name, function in _SHAPE_RULES.items():
+            if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
+                # Library.impl refuses a meta kernel for an op that can also decompose, which is our purpose.
+                library.m.impl(name, "Meta", function, False)  # type: ignore[union-attr]
+        yield
+    finally:
+        library._destroy()
+
+
+@contextmanager
+def foreach_on_meta() -> Iterator[None]:
+    """Let optimizers and gradient clipping use multi-tensor ops on meta tensors, CUDA's default."""
+    # `torch.optim` deletes its attribute `optimizer`, so the module has to be imported by name.
+    owners = (_foreach_utils, import_module("torch.optim.optimizer"))
+    names = ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices")
+    originals = {(owner, name): getattr(owner, name) for owner in owners for name in names if hasattr(owner, name)}
+    try:
+        for (owner, name), original in originals.items():
+            setattr(owner, name, lambda original=original: [*original(), "meta"])
+        yield
+    finally:
+        for (owner, name), original in originals.items():
+            setattr(owner, name, original)

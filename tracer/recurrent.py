@@ -1,0 +1,66 @@
+"""Keeps recurrent layers whole, as cuDNN runs them; the meta device would unroll them step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# cuDNN's numbers of the recurrent kinds (cudnnRNNMode_t).
+_RELU, _TANH, _LSTM, _GRU = 0, 1, 2, 3
+
+
+def run_lstm(
+    data: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, num_layers: int, *flags: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run an LSTM as one cuDNN op (schema of aten::lstm.input; flags: dropout, train, bidirectional, batch_first)."""
+    hidden, cell = hx
+    projection_size = hidden.shape[2] if hidden.shape[2] != cell.shape[2] else 0
+    weights_per_layer = (4 if has_biases else 2) + (1 if projection_size else 0)
+    sizes = (cell.shape[2], projection_size, num_layers)
+    return _run_cudnn((data, params, weights_per_layer), (hidden, cell), (_LSTM, *sizes), flags)
+
+
+def _layer_without_cell(mode: int) -> Callable[..., tuple[Tensor, Tensor]]:
+    def run(
+        data: Tensor, hx: Tensor, params: Sequence[Tensor], has_biases: bool, num_layers: int, *flags: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Run a recurrent layer without cell state as one cuDNN op (schema of aten::gru.input)."""
+        weights_per_layer = 4 if has_biases else 2
+        sizes = (hx.shape[2], 0, num_layers)
+        output, hidden, _ = _run_cudnn((data, params, weights_per_layer), (hx, None), (mode, *sizes), flags)
+        return output, hidden
+
+    return run
+
+
+run_gru = _layer_without_cell(_GRU)
+run_rnn_tanh = _layer_without_cell(_TANH)
+run_rnn_relu = _layer_without_cell(_RELU)
+
+
+def shape_cudnn_rnn_backward(
+    data: Tensor, weight: Sequence[Tensor], _stride: int, _buffer: Tensor, hx: Tensor, cx: Tensor | None, *_rest: Any
+) -> tuple[Tensor, Tensor, Tensor | None, list[Tensor]]:
+    """Return the shapes of aten::_cudnn_rnn_backward, which torch has no meta kernel for."""
+    weight_gradients = [torch.empty_like(item) for item in weight]
+    return torch.empty_like(data), torch.empty_like(hx), None if cx is None else torch.empty_like(cx), weight_gradients
+
+
+def _run_cudnn(
+    operands: tuple[Tensor, Sequence[Tensor], int],
+    state: tuple[Tensor, Tensor | None],
+    mode_and_sizes: tuple[int, int, int, int],
+    flags: tuple[Any, ...],
+) -> tuple[Tensor, Tensor, Tensor]:
+    data, params, weights_per_layer = operands
+    dropout, train, bidirectional, batch_first = flags
+    # On CUDA, nn.LSTM keeps its weights in one flat buffer; the op takes it beside the list of views.
+    buffer = params[0].new_empty(sum(item.numel() for item in params))
+    output, hidden, cell, _, _ = torch.ops.aten._cudnn_rnn(
+        data, params, weights_per_layer, buffer, *state, *mode_and_sizes, batch_first, dropout, train, bidirectional,
+        [], None,
+    )  # fmt: skip
+    return output, hidden, cell

@@ -1,0 +1,122 @@
+"""The recording session: one call records one iteration, whatever the device, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from .. import __version__
+from ..errors import CaptureError, InputError
+from ..formats.trace import Phase, Trace, Workload
+from .device import describe_framework, describe_precision, describe_versions
+
+MODES = ("training", "inference")
+_recording = threading.Lock()
+
+
+def trace_iteration(
+    step: Callable[[], object],
+    *,
+    warmup: int = 3,
+    repeats: int = 5,
+    device: str | torch.device | None = None,
+    name: str | None = None,
+    mode: str | None = None,
+    batch_size: int | None = None,
+    samples_per_iteration: int | None = None,
+) -> Trace:
+    """Record one iteration: `step` is called without arguments and runs exactly one.
+
+    `device` is `cuda` (the default where there is one), `cpu`, or `meta` for shapes alone. Every run is real:
+    weights are updated and random numbers drawn, warmup + repeats + 2 times (at most twice on meta).
+    `name`, `mode`, `batch_size` and `samples_per_iteration` describe the workload; a `mode` that is not
+    given is read off the recorded ops. Exceptions of `step` pass through unchanged.
+    Raises InputError for bad arguments and CaptureError when no recording can be made.
+    """
+    _check(step, warmup, repeats, mode, {"batch_size": batch_size, "samples_per_iteration": samples_per_iteration})
+    target = _resolve_device(device)
+    with _only_recording():
+        if target.type == "meta":
+            from .shapes import record_shapes
+
+            trace = record_shapes(step, warmup=warmup)
+        else:
+            from .profiled import record_profiled
+
+            trace = record_profiled(step, device=target, warmup=warmup, repeats=repeats)
+    workload = Workload(
+        name=name,
+        mode=mode or _mode_of(trace),
+        batch_size=batch_size,
+        samples_per_iteration=samples_per_iteration,
+    )
+    return _describe(trace, target, workload)
+
+
+def _check(step: object, warmup: int, repeats: int, mode: str | None, counts: dict[str, int | None]) -> None:
+    if not callable(step):
+        raise InputError(f"step: expected a function without arguments that runs one iteration, got {step!r}")
+    for name, value in (("warmup", warmup), ("repeats", repeats)):
+        if value < 0:
+            raise InputError(f"{name}: expected 0 or more, got {value}")
+    if mode is not None and mode not in MODES:
+        raise InputError(f"mode: expected one of {', '.join(MODES)}, got {mode!r}")
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise InputError(f"{name}: expected 1 or more, got {count}")
+
+
+def _resolve_device(device: str | torch.device | None) -> torch.device:
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        target = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"device: expected cuda, cuda:N, cpu or meta, got {device!r}") from error
+    if target.type not in ("cuda", "cpu", "meta"):
+        raise InputError(f"device: expected cuda, cuda:N, cpu or meta, got {str(device)!r}")
+    if target.type == "cuda":
+        if not torch.cuda.is_available():
+            raise CaptureError("no CUDA device is available here: record shapes with device='meta', or on a GPU")
+        if (target.index or 0) >= torch.cuda.device_count():
+            raise CaptureError(f"{target} does not exist: this process sees {torch.cuda.device_count()} CUDA devices")
+    return target
+
+
+@contextmanager
+def _only_recording() -> Iterator[None]:
+    """Refuse a recording inside another: both would change the same hooks."""
+    if not _recording.acquire(blocking=False):
+        raise CaptureError("another recording is running in this process: trace_iteration cannot be nested")
+    try:
+        yield
+    finally:
+        _recording.release()
+
+
+def _mode_of(trace: Trace) -> str:
+    is_training = np.isin(trace.ops.phase, (Phase.BACKWARD, Phase.OPTIMIZER)).any()
+    return MODES[0] if is_training else MODES[1]
+
+
+def _describe(trace: Trace, target: torch.device, workload: Workload) -> Trace:
+    capture = {"cuda": "measured", "cpu": "cpu", "meta": "shapes"}[target.type]
+    meta = replace(
+        trace.meta,
+        producer=f"wavecast {__version__}",
+        source_format="wavecast",
+        capture=capture,
+        framework=describe_framework(),
+        has_shapes=True,
+        workload=workload,
+    )
+    if target.type == "cuda":
+        meta = describe_versions(meta)
+    if target.type == "meta":
+        meta = replace(meta, precision=describe_precision(None))
+    return replace(trace, meta=meta)

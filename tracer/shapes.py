@@ -1,0 +1,221 @@
+"""Records the ops of a step on the meta device: shapes without memory, without a GPU and without times."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch.autograd import _get_sequence_nr  # type: ignore[attr-defined]
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+
+from ..errors import CaptureError
+from ..formats.column import MISSING
+from ..formats.signature import Signature
+from ..formats.trace import Phase, Trace
+from .modules import ModulePaths
+from .oplog import OpLog, OpRow
+from .optimizers import OptimizerSteps
+from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta
+from .signatures import describe_arguments, describe_value, tensors_in
+
+_META = torch.device("meta")
+_NO_SEQUENCE = 2**63
+"""Nodes without a forward op (gradient accumulation) report the largest unsigned number."""
+_HOST_READERS = frozenset({torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__})
+_NOISE_NAMESPACES = frozenset({"prim", "profiler"})
+_NOISE_OPS = frozenset({"aten::detach", "aten::lift_fresh"})
+"""Ops that a dispatch mode sees more often than a real run does, and that launch nothing."""
+_DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+_NO_CUDA_AUTOCAST = r"User provided device_type of 'cuda', but CUDA is not available"
+
+
+def record_shapes(step: Callable[[], object], *, warmup: int) -> Trace:
+    """Run `step` on the meta device and return its ops; meta, devices and workload are left for the caller.
+
+    At most one warm-up run is made: it creates optimizer state, and later ones would change no shape.
+    Raises CaptureError when the step needs a tensor's values.
+    """
+    optimizers = OptimizerSteps()
+    with cuda_ops_on_meta(), foreach_on_meta(), _autocast_refused(), optimizers, _MetaByDefault(optimizers):
+        if warmup:
+            step()
+        with ModulePaths() as modules, ShapeRecorder(modules, optimizers) as recorder:
+            step()
+    log = recorder.log
+    ops, operands, tensors = log.op_table(), log.operand_table(), log.tensor_table()
+    return Trace(
+        strings=log.strings.items(), signatures=log.signatures.items(), ops=ops, tensors=tensors, operands=operands
+    )
+
+
+class ShapeRecorder(TorchDispatchMode):
+    """Log every op on meta tensors that reaches the dispatcher while this mode is entered.
+
+    Ops on host tensors alone (an optimizer's step counter) run but are not logged: they launch nothing.
+    """
+
+    def __init__(self, modules: ModulePaths, optimizers: OptimizerSteps) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.log = OpLog()
+        self._modules = modules
+        self._optimizers = optimizers
+        self._sequence_base = self._sequence_seen = _get_sequence_nr()
+        self._op_of_sequence: dict[int, int] = {}
+        self._threads: dict[int, int] = {}
+        self._backward_seen = False
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(is_traceable_wrapper_subclass_type(item) for item in types):
+            return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
+        whole = _decomposition(func)
+        if whole is not None:
+            with self:
+                return whole(*args, **kwargs)
+        if func.namespace in _NOISE_NAMESPACES or func._schema.name in _NOISE_OPS:
+            return func(*args, **kwargs)
+        ordered = describe_arguments(func, args, kwargs)
+        keep_text = func.namespace == "aten"
+        arguments = tuple(describe_value(item, keep_text=keep_text) for item in ordered)
+        result = _call(func, args, kwargs, self._modules.current)
+        self._note(func, arguments, tensors_in(ordered), result)
+        return result
+
+    def _note(self, func: torch._ops.OpOverload, arguments: Any, inputs: list[torch.Tensor], result: Any) -> None:
+        outputs = tensors_in(result)
+        sequence, forward = self._autograd_links()
+        if all(item.device != _META for item in (*inputs, *outputs)):
+            return
+        if torch.is_autocast_enabled("cuda"):
+            raise CaptureError(_AUTOCAST_MESSAGE)
+        returned = result if isinstance(result, list | tuple) else (result,)
+        results = tuple(describe_value(item, keep_text=False) for item in returned)
+        module = self._modules.current
+        if module is None and forward != MISSING:
+            module = self.log.modules[forward]
+        row = OpRow(
+            name=func._schema.name,
+            signature=Signature(arguments, results if func._schema.returns else ()),
+            phase=self._phase(sequence),
+            thread=self._threads.setdefault(threading.get_ident(), len(self._threads)),
+            sequence=sequence,
+            forward=forward,
+            module=module,
+        )
+        op = self.log.add(row, inputs, outputs)
+        if row.phase is not Phase.BACKWARD and sequence != MISSING:
+            self._op_of_sequence[sequence] = op
+
+    def _autograd_links(self) -> tuple[int, int]:
+        """Return the op's sequence number, counted from the start of the step, and its forward op."""
+        seen, now = self._sequence_seen, _get_sequence_nr()
+        self._sequence_seen = now
+        node: Any = torch._C._current_autograd_node()  # None outside backward, whatever its annotation says
+        if node is None:
+            # The autograd layer above took a number for this op's node just before the op came here.
+            return (now - 1 - self._sequence_base, MISSING) if now > seen else (MISSING, MISSING)
+        number = node._sequence_nr()
+        if not self._sequence_base <= number < _NO_SEQUENCE:
+            return MISSING, MISSING
+        sequence = number - self._sequence_base
+        return sequence, self._op_of_sequence.get(sequence, MISSING)
+
+    def _phase(self, sequence: int) -> Phase:
+        in_backward = torch._C._current_autograd_node() is not None
+        optimizers = self._optimizers
+        if optimizers.is_running and (optimizers.began_in_backward or not in_backward):
+            return Phase.FORWARD if self._modules.current else Phase.OPTIMIZER
+        if in_backward:
+            self._backward_seen = True
+            return Phase.BACKWARD
+        is_forward = self._modules.current or sequence != MISSING or not self._backward_seen
+        return Phase.FORWARD if is_forward else Phase.OTHER
+
+
+class _MetaByDefault(TorchFunctionMode):
+    """Create tensors on the meta device unless told otherwise; optimizers keep their counters on the host."""
+
+    def __init__(self, optimizers: OptimizerSteps) -> None:
+        super().__init__()
+        self._optimizers = optimizers
+        self._constructors = frozenset(_device_constructors())
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in self._constructors and kwargs.get("device") is None:
+            kwargs["device"] = torch.device("cpu") if self._optimizers.is_running else _META
+        elif func in _HOST_READERS and args[0].device == _META:
+            raise CaptureError(_values_message(f"Tensor.{func.__name__}()", None))
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def _autocast_refused() -> Iterator[None]:
+    """Turn torch's warning that autocast disables itself without CUDA into a CaptureError."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=_NO_CUDA_AUTOCAST)
+        try:
+            yield
+        except UserWarning as warning:
+            if not str(warning).startswith("User provided device_type of 'cuda'"):
+                raise
+            raise CaptureError(_AUTOCAST_MESSAGE) from warning
+
+
+_AUTOCAST_MESSAGE = (
+    "autocast has no effect on the meta device, so the recording would show the wrong precision: "
+    "cast the model and its inputs instead (model.bfloat16()), or record on a GPU"
+)
+
+
+def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
+    """Return what runs in place of a composite op, None for an op that runs as it is.
+
+    Composite ops come here only under `torch.inference_mode`, which skips the layer that resolves them.
+    """
+    stand_in = STAND_INS.get(func.name())
+    if stand_in is not None:
+        return stand_in
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    if has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(func.name(), "CPU"):
+        return None if has_kernel(func.name(), "Meta") else partial(func._op_dk, composite)
+    return None
+
+
+def _call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None) -> Any:
+    try:
+        return func(*args, **kwargs)
+    except (NotImplementedError, RuntimeError) as error:
+        if any(tag in func.tags for tag in _DATA_TAGS) or "copy out of meta tensor" in str(error):
+            raise CaptureError(_values_message(func._schema.name, module)) from error
+        if isinstance(error, NotImplementedError):
+            where = f" (in {module})" if module else ""
+            raise CaptureError(
+                f"{func._schema.name}{where} has no shape rule for the meta device: "
+                "register one with torch.library.register_fake, or record on a GPU"
+            ) from error
+        raise
+
+
+def _values_message(name: str, module: str | None) -> str:
+    where = f" (in {module})" if module else ""
+    return (
+        f"{name}{where} needs the values of a tensor, and a shape-only recording has none: keep .item(), .cpu(), "
+        "printing, boolean indexing and nonzero out of the step (torch.where keeps shapes fixed), or record on a GPU"
+    )
