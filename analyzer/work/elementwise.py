@@ -34,9 +34,9 @@ UNARY_FLOPS: Final = {
 UNARY_FLOAT_FLOPS: Final = {
     **dict.fromkeys(
         names(
-            "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh arccos "
-            "arcsin arctan arccosh arcsinh arctanh erf erfc erfinv special_erf special_erfc special_expm1 special_log1p "
-            "special_exp2 special_i0 special_ndtri lgamma digamma i0 reciprocal sinc"
+            "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+            "arccos arcsin arctan arccosh arcsinh arctanh erf erfc erfinv special_erf special_erfc special_expm1 "
+            "special_log1p special_exp2 special_i0 special_ndtri lgamma digamma i0 reciprocal sinc"
         ),
         1,
     ),
@@ -51,8 +51,8 @@ BINARY_FLOPS: Final = {
     **dict.fromkeys(
         names(
             "mul multiply maximum minimum fmax fmin floor_divide remainder fmod bitwise_and bitwise_or bitwise_xor "
-            "bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __iand__ __ior__ __ixor__ __lshift__ __rshift__ "
-            "pow copysign nextafter gcd lcm heaviside masked_fill"
+            "bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __iand__ __ior__ __ixor__ __lshift__ "
+            "__rshift__ pow copysign nextafter gcd lcm heaviside masked_fill"
         ),
         1,
     ),

@@ -213,7 +213,7 @@ def _grouped_product(
 
 
 def _addend(signature: Signature) -> tuple[TensorSpec, ...]:
-    """Return `self` of an add-product as a tuple, empty where it is not read; beta is the argument after the product."""
+    """Return `self` of an add-product as a tuple, empty where beta (the argument after the product) is 0."""
     addend = optional_tensor_at(signature, 0)
     beta = argument_at(signature, 3)
     is_unread = isinstance(beta, int | float) and beta == 0

@@ -26,12 +26,19 @@ def reduce(signature: Signature, *, flops: int, dim: int = 1, out_dtypes: tuple[
     """Return the work of a reduction over the dims at `dim` (all where not given); None is the input's dtype."""
     x = tensor_at(signature, 0)
     results = result_tensors(signature)
-    if results:
-        written = total_bytes(results)
-    else:
-        count = _kept_count(signature, x, dim)
-        written = sum(bytes_of(count, dtype or x.dtype) for dtype in out_dtypes)
+    count = 0 if results else _kept_count(signature, x, dim)
+    written = total_bytes(results) + sum(bytes_of(count, dtype or x.dtype) for dtype in out_dtypes)
     return _work(flops * x.element_count, tensor_bytes(x), written, float_dtype(x.dtype) if flops > 1 else x.dtype)
+
+
+def total(signature: Signature) -> Work:
+    """A sum or product: integers add up in int64 unless another dtype is asked for."""
+    return reduce(signature, flops=1, out_dtypes=(_total_dtype(signature),))
+
+
+def running_total(signature: Signature) -> Work:
+    """A cumulative sum or product: integers add up in int64 unless another dtype is asked for."""
+    return scan(signature, flops=1, out_dtypes=(_total_dtype(signature),))
 
 
 def extremum(signature: Signature) -> Work:
@@ -69,6 +76,14 @@ def cdist(signature: Signature) -> Work:
     return _work(3 * pairs * left.shape[-1], total_bytes((left, right)), bytes_of(pairs, left.dtype), left.dtype)
 
 
+def _total_dtype(signature: Signature) -> str:
+    dtype = tensor_at(signature, 0).dtype
+    named = next((item for item in reversed(signature.arguments) if isinstance(item, str)), None)
+    if named is not None:
+        return named.removeprefix("torch.")
+    return dtype if float_dtype(dtype) == dtype else INDEX_DTYPE
+
+
 def _kept_count(signature: Signature, x: TensorSpec, dim: int) -> int:
     dims = dims_at(signature, dim, len(x.shape)) if x.shape else None
     if dims is None:
@@ -86,7 +101,8 @@ def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> 
 _BOTH: Final = (None, None)
 _WITH_INDEX: Final = (None, INDEX_DTYPE)
 _FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(("sum", "mean", "nansum", "nanmean", "prod", "amax", "amin"), partial(reduce, flops=1)),
+    **dict.fromkeys(("sum", "nansum", "prod"), total),
+    **dict.fromkeys(("mean", "nanmean", "amax", "amin"), partial(reduce, flops=1)),
     **dict.fromkeys(("any", "all"), partial(reduce, flops=1, out_dtypes=("bool",))),
     **dict.fromkeys(("argmax", "argmin", "count_nonzero"), partial(reduce, flops=1, out_dtypes=(INDEX_DTYPE,))),
     **dict.fromkeys(("max", "min"), extremum),
@@ -98,7 +114,7 @@ _FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("median", "nanmedian", "mode"), partial(reduce, flops=1, out_dtypes=_WITH_INDEX)),
     "trace": partial(reduce, flops=1),
     **dict.fromkeys(("_is_all_true", "_is_any_true"), partial(reduce, flops=1, out_dtypes=("bool",))),
-    **dict.fromkeys(("cumsum", "cumprod"), partial(scan, flops=1)),
+    **dict.fromkeys(("cumsum", "cumprod"), running_total),
     **dict.fromkeys(("logcumsumexp", "_logcumsumexp"), partial(scan, flops=3)),
     **dict.fromkeys(("cummax", "cummin"), partial(scan, flops=1, out_dtypes=_WITH_INDEX)),
 }
