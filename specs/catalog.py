@@ -17,8 +17,8 @@ __all__ = ["Catalog", "find_gpu", "load_catalog", "match_device", "read_toml"]
 
 _CATALOG_FILE = Path(__file__).with_name("gpus.toml")
 _FILE_KEYS = ("gpu", "compute_capability", "sources")
-_INHERITED_NEVER = ("aliases", "is_package", "release_date", "note")
-"""What an entry does not take over from the one it is based on: it would be untrue of the new one."""
+_OWN_KEYS = ("aliases", "release_date", "note")
+"""What a new GPU does not take over from the one it is based on: it would be untrue of the new one."""
 
 
 def load_catalog(extra: Path | None = None) -> Catalog:
@@ -106,7 +106,8 @@ def _complete_entry(entry: Entry, gpus: Mapping[str, Gpu], entries: Mapping[str,
     if not isinstance(base_name, str):
         raise InputError(f"{where}: based_on: expected the name of a GPU in quotes, found {base_name!r}")
     base = entries[find_gpu(Catalog(gpus=tuple(gpus.values())), base_name).name]
-    inherited = {key: value for key, value in base.items() if key not in _INHERITED_NEVER}
+    is_new = base["name"] != entry["name"]
+    inherited = {key: value for key, value in base.items() if not (is_new and key in _OWN_KEYS)}
     merged = {**inherited, **entry}
     for group in GROUPS:
         if group in entry and group in base:

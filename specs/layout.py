@@ -129,6 +129,8 @@ def build_gpu(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Gp
     `where` names the file and the entry in errors. Raises InputError for unknown, missing or impossible values.
     """
     check_keys(entry, ENTRY_KEYS, where)
+    if "source" in entry or "verified" in entry:
+        _source_note(entry, entry, where)
     complete = _with_capability(entry, capabilities, where)
     values = _convert(complete, PLAIN_KEYS, where)
     values["aliases"] = tuple(values.get("aliases", ()))

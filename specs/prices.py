@@ -45,10 +45,7 @@ class Price:
 @lru_cache(maxsize=1)
 def load_prices() -> tuple[Listing, ...]:
     """Return every listing, in the order of the file."""
-    document = read_toml(_PRICES_FILE)
-    return tuple(
-        Listing(gpus=tuple(entry["gpus"]), **{"date": None, **entry["price"]}) for entry in document["listing"]
-    )
+    return tuple(_listing(entry) for entry in read_toml(_PRICES_FILE)["listing"])
 
 
 def price_usd_per_hour(gpu_name: str) -> Price | None:

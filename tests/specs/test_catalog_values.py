@@ -30,7 +30,7 @@ FP16_SHARE = {
     "gfx908": 2, "gfx90a": 2, "gfx942": 1, "gfx950": 1,
 }  # fmt: skip
 """fp16 over fp32; the fp32 of gfx942 and gfx950 counts packed instructions already."""
-MATRIX_MULTIPLES = {
+MATRIX_MULTIPLES: dict[Rate, set[float]] = {
     Rate.MATRIX_TF32: {1 / 2},
     Rate.MATRIX_FP16: {1},
     Rate.MATRIX_FP16_ACCUMULATE_FP16: {1, 2},

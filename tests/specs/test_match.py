@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wavecast.errors import UnknownGpuError
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.gpu import Catalog
+from wavecast.specs.gpu import Catalog, Gpu
 from wavecast.specs.match import find_gpu, match_device
 
 GIB = 1024**3
@@ -17,13 +17,13 @@ def test_names_are_unique_without_case_and_punctuation(catalog: Catalog) -> None
 
 
 @pytest.mark.parametrize("gpu", load_catalog().gpus, ids=lambda gpu: gpu.name)
-def test_a_name_resolves_to_itself_however_it_is_written(catalog: Catalog, gpu) -> None:
+def test_a_name_resolves_to_itself_however_it_is_written(catalog: Catalog, gpu: Gpu) -> None:
     spellings = (gpu.name, gpu.name.upper(), gpu.name.lower().replace(" ", "-"), f" {gpu.vendor} {gpu.name}")
     assert {find_gpu(catalog, spelling).name for spelling in spellings} == {gpu.name}
 
 
 @pytest.mark.parametrize("gpu", load_catalog().gpus, ids=lambda gpu: gpu.name)
-def test_an_alias_with_its_size_resolves_to_its_gpu(catalog: Catalog, gpu) -> None:
+def test_an_alias_with_its_size_resolves_to_its_gpu(catalog: Catalog, gpu: Gpu) -> None:
     for alias in gpu.aliases:
         found = match_device(catalog, alias, sm_count=gpu.sm_count, memory_bytes=int(gpu.memory_bytes))
         assert found is not None
