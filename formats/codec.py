@@ -145,8 +145,10 @@ def _explain_syntax(data: bytes, message: str) -> TraceError:
             return TraceError(f"truncated JSON: the text ends after {len(data)} bytes, before the trace does")
         return TraceError(f"malformed JSON: {message}")
     position = int(match[2])
-    found = re.match(rb"-?(NaN|Infinity)", data[position : position + 9])
-    reason = f"{found[0].decode()} is no JSON number" if found else match[1]
+    found = re.search(rb"-?(NaN|Infinity)", data[max(position - 1, 0) : position + 8])
+    reason = match[1].replace("unexpected end of hex escape", "half of a surrogate pair")
+    if found:
+        reason = f"{found[0].decode()} is no JSON number"
     return TraceError(f"malformed JSON at byte {position}: {reason}")
 
 
@@ -175,7 +177,8 @@ def _load(text: msgspec.Raw, path: str, default: Any = None) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise TraceError(f"{path}: {error}") from None
+        message, _, where = str(error).partition(" - at `$")
+        raise TraceError(f"{path}{where.rstrip('`')}: {message[:1].lower()}{message[1:]}") from None
 
 
 def _load_list(text: msgspec.Raw, path: str) -> list[Any]:

@@ -91,7 +91,7 @@ def write_atomic(path: str | Path, data: bytes) -> None:
         else:
             _write_file(Path(path), data)
     except OSError as error:
-        raise OutputError(f"{_name(path)}: cannot be written: {_reason(error)}") from None
+        raise OutputError(f"{_name(path, 'standard output')}: cannot be written: {_reason(error)}") from None
 
 
 def _decode(data: bytes, *, recover: bool, progress: Progress | None) -> Trace:
@@ -166,8 +166,8 @@ def _replace_file(target: Path, data: bytes) -> None:
         raise
 
 
-def _name(path: str | Path) -> str:
-    return "standard stream" if str(path) == STANDARD_STREAM else str(path)
+def _name(path: str | Path, stream: str = "standard input") -> str:
+    return stream if str(path) == STANDARD_STREAM else str(path)
 
 
 def _reason(error: OSError) -> str:

@@ -8,11 +8,13 @@ from typing import Final
 
 from ..errors import TraceError
 
+LIMIT_VARIABLE: Final = "WAVECAST_MAX_TRACE_BYTES"
 MAX_RATIO: Final = 300
 """Traces shrink 5 to 30 times; deflate's own limit is 1032."""
 RATIO_FREE_BYTES: Final = 64 << 20
 """Below this unpacked size the ratio does not matter."""
-_STEP_BYTES: Final = 1 << 20
+_STEP_BYTES: Final = 1 << 16
+"""What recovery loses at most before a damaged place."""
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
 
@@ -67,9 +69,6 @@ def _check_size(unpacked_bytes: int, packed_bytes: int, max_bytes: int) -> None:
 def too_large(finding: str) -> TraceError:
     """Return the error for a file over the limit, which says how to raise it."""
     return TraceError(f"{finding}: to read it nevertheless, set {LIMIT_VARIABLE} to a larger number of bytes")
-
-
-LIMIT_VARIABLE: Final = "WAVECAST_MAX_TRACE_BYTES"
 
 
 def _skip_padding(rest: memoryview) -> memoryview:
