@@ -100,12 +100,12 @@ def _predict(request: Request) -> Report:
     from .analysis import analyze_trace
 
     catalog = load_catalog(request.gpu_file)
-    targets = [find_gpu(catalog, name) for name in request.targets]
+    targets = {gpu.name: gpu for gpu in (find_gpu(catalog, name) for name in request.targets)}
     source = find_gpu(catalog, request.source) if request.source is not None else None
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
     limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
-    return analyze_trace(trace, catalog, targets=targets, source=source, op_limit=limit)
+    return analyze_trace(trace, catalog, targets=list(targets.values()), source=source, op_limit=limit)
 
 
 def _render(report: Report, request: Request) -> str:

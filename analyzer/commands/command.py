@@ -30,18 +30,13 @@ class WavecastCommand(click.Command):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except WavecastError as error:
-            message, exit_code = str(error), error.exit_code
         except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED_EXIT_CODE)
-        except MemoryError:
-            message, exit_code = "out of memory: use a machine with more, or record fewer iterations", FAILED_EXIT_CODE
-        except OSError as error:
-            if error.errno == errno.EPIPE:
+            return ctx.exit(INTERRUPTED_EXIT_CODE)
+        except (WavecastError, MemoryError, OSError) as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise
-            message, exit_code = f"{error.filename or 'output'}: {error.strerror or error}", FAILED_EXIT_CODE
-        click.echo(f"Error: {_one_line(message)}", err=True)
-        ctx.exit(exit_code)
+            click.echo(f"Error: {_one_line(_describe(error))}", err=True)
+            return ctx.exit(error.exit_code if isinstance(error, WavecastError) else FAILED_EXIT_CODE)
 
 
 def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
@@ -96,6 +91,14 @@ def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, inc
 
     typed = incomplete.casefold()
     return [gpu.name for gpu in load_catalog().gpus if typed in gpu.name.casefold()]
+
+
+def _describe(error: WavecastError | MemoryError | OSError) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory: use a machine with more, or record fewer iterations"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'output'}: {error.strerror or error}"
+    return str(error)
 
 
 def _one_line(message: str) -> str:

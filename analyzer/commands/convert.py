@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +40,14 @@ def convert(source: Path, target: Path, recover: bool) -> None:
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:
     from ...formats.column import row_count
+    from ..rendering.overview_text import describe_gaps
     from ..rendering.quantity import format_count
     from ..rendering.sheet import clean_text
 
-    sizes = _sizes(source, target)
     rows = ((trace.iterations, "iteration"), (trace.ops, "op"), (trace.kernels, "kernel"))
     counts = ", ".join(format_count(row_count(table), noun) for table, noun in rows)
-    return f"{clean_text(str(target))}: {sizes}; {counts}; {', '.join(_gaps(trace))}"
+    gaps = ", ".join(describe_gaps(asdict(trace.quality))) or "nothing dropped"
+    return f"{clean_text(str(target))}: {_sizes(source, target)}; {counts}; {gaps}"
 
 
 def _sizes(source: Path, target: Path) -> str:
@@ -55,15 +55,3 @@ def _sizes(source: Path, target: Path) -> str:
 
     written = format_bytes(target.stat().st_size)
     return f"{written} from {format_bytes(source.stat().st_size)}" if source.is_file() else written
-
-
-def _gaps(trace: Trace) -> Iterator[str]:
-    from ..rendering.quantity import format_count
-
-    gaps = {name: count for name, count in asdict(trace.quality).items() if count}
-    dropped, lost = gaps.pop("events_dropped", 0), gaps.pop("bytes_lost", 0)
-    yield f"{format_count(dropped, 'event')} dropped" if dropped else "no events dropped"
-    if lost:
-        yield f"{format_count(lost, 'byte')} lost"
-    for name, count in gaps.items():
-        yield f"{name.replace('_', ' ')} {count:,}"

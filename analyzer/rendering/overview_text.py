@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
@@ -59,6 +59,11 @@ def draw_overview(overview: Overview, screen: Screen) -> str:
     return canvas.finish()
 
 
+def describe_gaps(quality: Mapping[str, int]) -> list[str]:
+    """Say what the recording lacks, e.g. `12 kernels without op`, `3 events dropped`."""
+    return [f"{count:,} {name.replace('_', ' ')}" for name, count in quality.items() if count]
+
+
 def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     meta = overview.meta
     yield "workload", _workload(meta)
@@ -68,8 +73,7 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     counts = [format_count(count, name.rstrip("s")) for name, count in overview.row_counts.items() if count]
     yield "in the file", ", ".join(counts) or "nothing"
     yield from _iteration_facts(overview)
-    lost = [f"{name.replace('_', ' ')} {count:,}" for name, count in overview.quality.items()]
-    yield "gaps", ", ".join(lost) or "none known"
+    yield "gaps", ", ".join(describe_gaps(overview.quality)) or "none known"
 
 
 def _iteration_facts(overview: Overview) -> Iterator[tuple[str, str]]:

@@ -42,9 +42,11 @@ def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
     """Write a time in its own unit, or in `unit` where the value has a sensible size in it."""
     if value_ns is None:
         return ABSENT
+    if value_ns == 0:
+        return "0"
     name, scale = unit or _unit_for(value_ns)
     scaled = value_ns / scale
-    if unit is not None and value_ns and not 0.1 <= abs(scaled) < 100_000:
+    if unit is not None and not 0.1 <= abs(scaled) < 100_000:
         return format_time(value_ns)
     return f"{format_number(scaled)} {name}"
 

@@ -178,12 +178,13 @@ def _source_lines(report: Report) -> Iterator[str]:
 
 
 def _notes(report: Report) -> Iterator[str]:
-    dates = sorted(
-        {row.price_date for row in report.predictions if row.price_usd_per_hour is not None and row.price_date}
-    )
-    if dates:
-        span = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-        yield f"Prices: on-demand $ per GPU-hour as listed {span}; check today's before relying on them."
+    priced = [row for row in report.predictions if row.price_usd_per_hour is not None]
+    dates = sorted({row.price_date for row in priced if row.price_date})
+    if priced:
+        spans = [" to ".join(dict.fromkeys((dates[0], dates[-1])))] if dates else []
+        if any(row.price_date is None for row in priced):
+            spans.append("undated")
+        yield f"Prices: on-demand $ per GPU-hour as listed ({', '.join(spans)}); check today's before relying on them."
     methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
     if Method.UNMODELLED in methods:
         yield "Not modelled: the measured time is kept unchanged (without one, it counts as 0)."
