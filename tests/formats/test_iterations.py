@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from wavecast.formats.iterations import NEVER_NS, iteration_table, locate_iterations
 
 

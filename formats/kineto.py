@@ -1,0 +1,147 @@
+"""Imports the PyTorch profiler's JSON (Kineto) as a Trace. See docs/kineto.md."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from ..errors import TraceError
+from .column import MISSING, Column, row_count
+from .iterations import NEVER_NS, iteration_table
+from .kineto_collect import Collector
+from .kineto_gpu import build_calls, build_collectives, build_kernels, build_memory, build_syncs
+from .kineto_header import cuda_version, hip_version, plain_version, read_devices
+from .kineto_ops import build_ops
+from .kineto_read import Document, read_document
+from .kineto_recording import finish
+from .kineto_rows import MARK_STEP, MarkRows, take_rows
+from .kineto_signatures import read_signatures
+from .kineto_values import Integers
+from .trace import (
+    CallTable,
+    IterationTable,
+    KernelTable,
+    Meta,
+    OpTable,
+    Phase,
+    Quality,
+    Trace,
+    Workload,
+)
+
+_WHOLE_MICROSECONDS_NS = 1000
+
+
+def import_kineto(data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None) -> Trace:
+    """Return the trace that a PyTorch-profiler file (its decompressed JSON) holds.
+
+    `progress` is called with bytes done and bytes in all. Raises TraceError where the file is no such trace or ends
+    early; with `recover` a file that ends early is read as far as it goes, and the loss counted in `quality`.
+    """
+    with _paused_collection():
+        collector = Collector()
+        document = read_document(data, collector.consume, recover=recover, progress=progress)
+        return _assemble(collector, document)
+
+
+@contextmanager
+def _paused_collection() -> Iterator[None]:
+    """Keep the cyclic garbage collector from walking millions of fresh values that hold no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _assemble(collector: Collector, document: Document) -> Trace:
+    recording = finish(collector)
+    if not any(len(rows.start_ns) for rows in (recording.ops, recording.calls, recording.kernels)):
+        raise TraceError(
+            f"$.traceEvents: found {document.event_count} events, none of them a usable op, call or kernel; "
+            "expected a PyTorch-profiler trace"
+        )
+    uses = np.bincount(recording.ops.signature, minlength=len(collector.inputs))
+    signatures, signature_of = read_signatures(tuple(collector.inputs), uses.tolist())
+    ops = build_ops(recording, signature_of)
+    calls = build_calls(recording, ops)
+    kernels = build_kernels(recording, calls)
+    memory = build_memory(recording, ops)
+    collectives = build_collectives(recording, kernels)
+    return Trace(
+        meta=_meta(collector, document, ops.table, kernels),
+        devices=read_devices(document.header, np.unique(kernels.device).tolist()),
+        strings=tuple(recording.names),
+        signatures=signatures,
+        iterations=_iterations(recording.marks, ops.table, calls, kernels),
+        ops=ops.table,
+        calls=calls,
+        kernels=kernels,
+        syncs=build_syncs(recording),
+        collectives=collectives,
+        memory=memory,
+        quality=_quality(collector, document, ops.table, ops.nesting.crossed_count, kernels),
+    )
+
+
+def _meta(collector: Collector, document: Document, ops: OpTable, kernels: KernelTable) -> Meta:
+    header, group = document.header, document.header.distributed
+    driver = cuda_version(header.cuda_driver_version) or hip_version(header.hip_driver_version)
+    is_training = bool(np.any(ops.phase == Phase.BACKWARD))
+    return Meta(
+        producer="PyTorch profiler",
+        source_format="kineto",
+        capture="measured" if row_count(kernels) else "cpu",
+        cuda_version=cuda_version(header.cuda_runtime_version),
+        hip_version=hip_version(header.hip_runtime_version),
+        driver_version=driver,
+        nccl_version=plain_version(group.nccl_version) if group else None,
+        clock_resolution_ns=_WHOLE_MICROSECONDS_NS if collector.is_whole_microseconds else 1,
+        rank=group.rank if group else None,
+        world_size=group.world_size if group else None,
+        has_shapes=bool(np.any(ops.signature != MISSING)),
+        has_stacks=collector.has_stacks,
+        has_memory=collector.has_memory,
+        workload=Workload(mode="training" if is_training else None),
+    )
+
+
+def _quality(
+    collector: Collector, document: Document, ops: OpTable, crossed_count: int, kernels: KernelTable
+) -> Quality:
+    has_call = kernels.call != MISSING
+    return Quality(
+        kernels_without_call=int(np.sum(~has_call)),
+        kernels_without_op=int(np.sum(has_call & (kernels.op == MISSING))),
+        ops_without_shapes=int(np.sum(ops.signature == MISSING)),
+        ops_with_crossed_nesting=crossed_count,
+        events_dropped=collector.events_dropped,
+        characters_repaired=document.characters_repaired,
+        bytes_lost=document.bytes_lost,
+    )
+
+
+def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: KernelTable) -> IterationTable:
+    start, end = _host_steps(marks)
+    launch = np.append(calls.start_ns, NEVER_NS)[kernels.call]
+    finish = kernels.start_ns + kernels.duration_ns
+    starts = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
+    ends = np.concatenate((ops.start_ns + ops.duration_ns, finish))
+    span = (int(starts.min()), int(ends.max())) if len(starts) else None
+    return iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish, span_ns=span)
+
+
+def _host_steps(marks: MarkRows) -> tuple[Integers, Column]:
+    """Return the steps of the thread that has the most; one that lies within the step before it is left out."""
+    steps = take_rows(marks, np.flatnonzero(marks.name == MARK_STEP))
+    if len(steps.thread):
+        steps = take_rows(steps, np.flatnonzero(steps.thread == np.bincount(steps.thread).argmax()))
+    latest = np.maximum.accumulate(steps.end_ns)
+    steps = take_rows(steps, np.flatnonzero(np.append(True, steps.end_ns[1:] > latest[:-1])[: len(latest)]))
+    until_next = np.append(steps.start_ns[1:], steps.end_ns[-1:])
+    return steps.start_ns, np.minimum(steps.end_ns, until_next)

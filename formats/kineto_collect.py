@@ -1,0 +1,354 @@
+"""Collects the events of each kind, chunk after chunk: the one place that reads raw events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from ..errors import TraceError
+from .column import MISSING, Column
+from .kineto_clock import read_microseconds
+from .kineto_events import Arguments, Event
+from .kineto_rows import (
+    MARK_OPTIMIZER,
+    MARK_STEP,
+    MARK_ZERO_GRAD,
+    CallRows,
+    CollectiveRows,
+    FlowRows,
+    KernelRows,
+    MarkRows,
+    MemoryRows,
+    ModuleRows,
+    OpRows,
+    Rows,
+    SyncRows,
+    empty_rows,
+    join_rows,
+    row_count,
+)
+from .kineto_signatures import SEPARATOR
+from .kineto_values import (
+    Integers,
+    Interner,
+    check_range,
+    read_floats,
+    read_identifiers,
+    read_integers,
+    read_triples,
+)
+from .trace import KernelKind, SyncKind
+
+RowsT = TypeVar("RowsT", bound="Rows")
+
+NO_ARGUMENTS: Final = Arguments()
+_MODULE_PREFIX: Final = "nn.Module: "
+_MARKS: Final = {
+    "ProfilerStep#": MARK_STEP,
+    "Optimizer.step#": MARK_OPTIMIZER,
+    "Optimizer.zero_grad#": MARK_ZERO_GRAD,
+}
+_KERNEL_KINDS: Final = {
+    "kernel": KernelKind.KERNEL,
+    "gpu_memcpy": KernelKind.MEMCPY,
+    "gpu_memset": KernelKind.MEMSET,
+}
+_SYNC_KINDS: Final = {
+    "Event Sync": SyncKind.EVENT,
+    "Event Synchronize": SyncKind.EVENT,
+    "Stream Wait Event": SyncKind.STREAM_WAIT_EVENT,
+    "Stream Sync": SyncKind.STREAM,
+    "Stream Synchronize": SyncKind.STREAM,
+    "Context Sync": SyncKind.DEVICE,
+    "Context Synchronize": SyncKind.DEVICE,
+    "Device Sync": SyncKind.DEVICE,
+    "Device Synchronize": SyncKind.DEVICE,
+}
+_HOST_DEVICE_TYPE: Final = 0
+_COLLECTIVE_NAME: Final = ("nccl", "rccl", "void nccl", "void rccl")
+_MAX_INT16, _MAX_INT32 = 2**15 - 1, 2**31 - 1
+
+
+class Collector:
+    """Own the columns and the interned values while a file is read."""
+
+    def __init__(self) -> None:
+        self.names = Interner()
+        self.modules = Interner()
+        self.threads = Interner()
+        self.inputs = Interner()
+        self.collective_texts = Interner()
+        self.groups = Interner()
+        self.flows = Interner()
+        self.events_dropped = 0
+        self.is_whole_microseconds = True
+        self.has_stacks = False
+        self.has_memory = False
+        self._parts: defaultdict[type[Rows], list[Rows]] = defaultdict(list)
+        self._lengths: defaultdict[type[Rows], int] = defaultdict(int)
+
+    def consume(self, events: Sequence[Event], path: str, first: int) -> None:
+        """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
+        groups: defaultdict[str | None, list[Event]] = defaultdict(list)
+        for event in events:
+            groups[event.cat].append(event)
+        for category, read in _READERS.items():
+            if category not in groups:
+                continue
+            try:
+                read(self, groups[category])
+            except TraceError:
+                _raise_located(groups[category], events, f"{path}[{{}}]", first)
+                raise
+
+    def add(self, rows: Rows) -> None:
+        """Append rows of one kind."""
+        self._parts[type(rows)].append(rows)
+        self._lengths[type(rows)] += row_count(rows)
+
+    def length(self, kind: type[Rows]) -> int:
+        """Return how many rows of a kind there are so far."""
+        return self._lengths[kind]
+
+    def rows(self, kind: type[RowsT]) -> RowsT:
+        """Return all rows of a kind, in file order."""
+        parts = [part for part in self._parts[kind] if isinstance(part, kind)]
+        return join_rows(parts) if parts else empty_rows(kind)
+
+    def timed(self, events: Sequence[Event]) -> tuple[list[Event], Integers, Integers]:
+        """Return the usable complete events with their starts and durations; the others are counted."""
+        events = [event for event in events if event.ph == "X"]
+        start = read_microseconds([event.ts for event in events])
+        duration = read_microseconds([event.dur for event in events])
+        usable = start.is_valid & duration.is_valid & (duration.ns >= 0)
+        start_ns, duration_ns = start.ns, duration.ns
+        if not usable.all():
+            self.events_dropped += int((~usable).sum())
+            events = [event for event, good in zip(events, usable.tolist(), strict=True) if good]
+            start_ns, duration_ns = start_ns[usable], duration_ns[usable]
+        self._note_resolution(start_ns)
+        self._note_resolution(duration_ns)
+        return events, start_ns, duration_ns
+
+    def instants(self, events: Sequence[Event]) -> tuple[list[Event], Integers]:
+        """Return the usable events of a moment with their times; the others are counted."""
+        times = read_microseconds([event.ts for event in events])
+        self.events_dropped += int((~times.is_valid).sum())
+        kept = [event for event, good in zip(events, times.is_valid.tolist(), strict=True) if good]
+        return kept, times.ns[times.is_valid]
+
+    def host(self, events: Sequence[Event], start_ns: Column, duration_ns: Column) -> dict[str, Column]:
+        """Return the columns that every span of a host thread has, but its name."""
+        return {"thread": self.thread(events), "start_ns": start_ns, "duration_ns": duration_ns}
+
+    def thread(self, events: Sequence[Event]) -> Integers:
+        """Return the number of each event's thread."""
+        return self.threads.number([(event.pid, event.tid) for event in events])
+
+    def _note_resolution(self, times: Integers) -> None:
+        if self.is_whole_microseconds:
+            self.is_whole_microseconds = not np.any(times % 1000)
+
+
+def _raise_located(group: Sequence[Event], events: Sequence[Event], path: str, first: int) -> None:
+    """Raise the error of the first event that cannot be read on its own, saying which one it is."""
+    for number, event in enumerate(events):
+        if event.cat != group[0].cat:
+            continue
+        try:
+            _READERS[event.cat or ""](Collector(), [event])
+        except TraceError as error:
+            raise TraceError(f"{path.format(first + number)}{error}") from None
+
+
+def _arguments(events: Sequence[Event]) -> list[Arguments]:
+    return [event.args or NO_ARGUMENTS for event in events]
+
+
+def _read_ops(collector: Collector, events: Sequence[Event]) -> None:
+    events, start, duration = collector.timed(events)
+    arguments = _arguments(events)
+    _read_collectives(collector, arguments, is_kernel=False, first=collector.length(OpRows))
+    texts = [
+        SEPARATOR.join((item.input_types, item.input_dims, item.input_strides, item.concrete_inputs))
+        for item in arguments
+    ]
+    collector.add(
+        OpRows(
+            name=collector.names.number([event.name or "" for event in events]),
+            **collector.host(events, start, duration),
+            sequence=read_integers([item.sequence for item in arguments], "Sequence number"),
+            forward_thread=read_integers([item.forward_thread for item in arguments], "Fwd thread id"),
+            signature=collector.inputs.number(texts),
+        )
+    )
+
+
+def _read_calls(collector: Collector, events: Sequence[Event]) -> None:
+    events, start, duration = collector.timed(events)
+    arguments = _arguments(events)
+    collector.add(
+        CallRows(
+            name=collector.names.number([event.name or "" for event in events]),
+            **collector.host(events, start, duration),
+            correlation=read_integers([item.correlation for item in arguments], "correlation"),
+            grid=read_triples([item.grid for item in arguments]),
+            block=read_triples([item.block for item in arguments]),
+            shared_memory_bytes=read_integers([item.shared_memory for item in arguments], "shared memory"),
+        )
+    )
+
+
+def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
+    events, start, duration = collector.timed(events)
+    arguments = _arguments(events)
+    _read_collectives(collector, arguments, is_kernel=True, first=collector.length(KernelRows))
+    occupancy = read_floats([item.occupancy for item in arguments])
+    device = read_integers([item.device for item in arguments], "device", default=0)
+    collector.add(
+        KernelRows(
+            name=collector.names.number([event.name or "" for event in events]),
+            kind=_kernel_kinds(events, arguments),
+            start_ns=start,
+            duration_ns=duration,
+            correlation=read_integers([item.correlation for item in arguments], "correlation"),
+            device=check_range(device, "device", 0, _MAX_INT16),
+            stream=read_integers([item.stream for item in arguments], "stream"),
+            grid=read_triples([item.grid for item in arguments]),
+            block=read_triples([item.block for item in arguments]),
+            registers=_small(arguments, "registers", "registers per thread"),
+            shared_memory_bytes=_small(arguments, "shared_memory", "shared memory"),
+            size_bytes=read_integers([item.size for item in arguments], "bytes"),
+            occupancy=np.where((occupancy >= 0) & (occupancy <= _MAX_INT16), np.rint(occupancy), MISSING),
+        )
+    )
+
+
+def _small(arguments: Sequence[Arguments], attribute: str, name: str) -> Integers:
+    return check_range(read_integers([getattr(item, attribute) for item in arguments], name), name, -1, _MAX_INT32)
+
+
+def _kernel_kinds(events: Sequence[Event], arguments: Sequence[Arguments]) -> Integers:
+    kind = np.full(len(events), _KERNEL_KINDS[events[0].cat or ""] if events else 0, dtype=np.int64)
+    if kind.any():
+        return kind
+    communicates = [
+        item.collective is not None or (event.name or "").lower().startswith(_COLLECTIVE_NAME)
+        for event, item in zip(events, arguments, strict=True)
+    ]
+    return np.where(np.array(communicates, dtype=bool), int(KernelKind.COLLECTIVE), kind)
+
+
+def _read_collectives(collector: Collector, arguments: Sequence[Arguments], *, is_kernel: bool, first: int) -> None:
+    rows = [row for row, item in enumerate(arguments) if item.collective is not None]
+    if not rows:
+        return
+    items = [arguments[row] for row in rows]
+    groups = [str(item.group_id if item.group_name is None else item.group_name) for item in items]
+    sizes = read_integers([item.group_size for item in items], "Group size")
+    collector.add(
+        CollectiveRows(
+            is_kernel=np.full(len(rows), is_kernel),
+            row=np.array(rows, dtype=np.int64) + first,
+            name=collector.collective_texts.number(read_identifiers([item.collective for item in items])),
+            dtype=collector.collective_texts.number(read_identifiers([item.collective_dtype for item in items])),
+            in_elements=read_integers([item.in_elements for item in items], "In msg nelems"),
+            out_elements=read_integers([item.out_elements for item in items], "Out msg nelems"),
+            group_size=check_range(sizes, "Group size", MISSING, _MAX_INT32),
+            group=collector.groups.number(groups),
+        )
+    )
+
+
+def _read_syncs(collector: Collector, events: Sequence[Event]) -> None:
+    events, start, duration = collector.timed(events)
+    arguments = _arguments(events)
+    named = [
+        item.sync_kind if isinstance(item.sync_kind, str) else event.name
+        for event, item in zip(events, arguments, strict=True)
+    ]
+    kinds = np.array([_SYNC_KINDS.get(name or "", MISSING) for name in named], dtype=np.int64)
+    known = kinds != MISSING
+    collector.events_dropped += int((~known).sum())
+    columns: dict[str, Any] = {
+        "kind": kinds,
+        "start_ns": start,
+        "duration_ns": duration,
+        "correlation": read_integers([item.correlation for item in arguments], "correlation"),
+        "stream": read_integers([item.stream for item in arguments], "stream"),
+        "waited_stream": read_integers([item.waited_stream for item in arguments], "wait_on_stream"),
+        "record_correlation": read_integers(
+            [item.record_correlation for item in arguments], "wait_on_cuda_event_record_corr_id"
+        ),
+    }
+    collector.add(SyncRows(**{name: values[known] for name, values in columns.items()}))
+
+
+def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
+    marks = [event for event in events if (event.name or "").startswith(tuple(_MARKS))]
+    marks, start, duration = collector.timed(marks)
+    prefixes = [(event.name or "").partition("#")[0] + "#" for event in marks]
+    name = np.array([_MARKS[prefix] for prefix in prefixes], dtype=np.int64)
+    collector.add(MarkRows(name=name, **collector.host(marks, start, duration)))
+
+
+def _read_modules(collector: Collector, events: Sequence[Event]) -> None:
+    collector.has_stacks |= bool(events)
+    modules = [event for event in events if (event.name or "").startswith(_MODULE_PREFIX)]
+    modules = [event for event in modules if (event.name or "")[len(_MODULE_PREFIX) :].isidentifier()]
+    modules, start, duration = collector.timed(modules)
+    name = collector.modules.number([(event.name or "")[len(_MODULE_PREFIX) :] for event in modules])
+    collector.add(ModuleRows(name=name, **collector.host(modules, start, duration)))
+
+
+def _read_memory(collector: Collector, events: Sequence[Event]) -> None:
+    events, time = collector.instants([event for event in events if event.name == "[memory]"])
+    collector.has_memory |= bool(events)
+    arguments = _arguments(events)
+    kind = read_integers([item.device_type for item in arguments], "Device Type")
+    device = read_integers([item.memory_device for item in arguments], "Device Id")
+    device = np.where(kind == _HOST_DEVICE_TYPE, MISSING, device)
+    collector.add(
+        MemoryRows(
+            time_ns=time,
+            thread=collector.thread(events),
+            device=check_range(device, "Device Id", MISSING, _MAX_INT16),
+            address=read_integers([item.address for item in arguments], "Addr"),
+            size_bytes=read_integers([item.allocation for item in arguments], "Bytes", default=0),
+            allocated_bytes=read_integers([item.total_allocated for item in arguments], "Total Allocated"),
+            reserved_bytes=read_integers([item.total_reserved for item in arguments], "Total Reserved"),
+        )
+    )
+
+
+def _read_flows(collector: Collector, events: Sequence[Event]) -> None:
+    events, time = collector.instants([event for event in events if event.ph in ("s", "f")])
+    collector.add(
+        FlowRows(
+            time_ns=time,
+            thread=collector.thread(events),
+            flow=collector.flows.number([event.id for event in events]),
+            is_end=np.array([event.ph == "f" for event in events], dtype=bool),
+        )
+    )
+
+
+_READERS: Final[dict[str | None, Callable[[Collector, Sequence[Event]], None]]] = {
+    "cpu_op": _read_ops,
+    "cuda_runtime": _read_calls,
+    "cuda_driver": _read_calls,
+    "hip_runtime": _read_calls,
+    "hip_driver": _read_calls,
+    "kernel": _read_kernels,
+    "gpu_memcpy": _read_kernels,
+    "gpu_memset": _read_kernels,
+    "cuda_sync": _read_syncs,
+    "user_annotation": _read_marks,
+    "python_function": _read_modules,
+    "cpu_instant_event": _read_memory,
+    "fwdbwd": _read_flows,
+}
+"""How the events of each category become columns; all other categories are ignored."""

@@ -1,0 +1,119 @@
+"""The PyTorch profiler's JSON as typed records: their fields are the allow-list, nothing else is ever decoded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+ABSENT: Final = Raw()
+"""The raw text of a value that the file does not hold."""
+
+
+class Arguments(Struct, gc=False):
+    """Hold the arguments of an event.
+
+    Raw values are converted from their digits or parsed once per distinct text. The others may be of any type,
+    because user code can attach keywords of the same names to its own events: they are checked where they are used.
+    """
+
+    concrete_inputs: Raw = field(default=ABSENT, name="Concrete Inputs")
+    input_types: Raw = field(default=ABSENT, name="Input type")
+    input_strides: Raw = field(default=ABSENT, name="Input Strides")
+    input_dims: Raw = field(default=ABSENT, name="Input Dims")
+    sequence: object = field(default=None, name="Sequence number")
+    forward_thread: object = field(default=None, name="Fwd thread id")
+
+    device: object = None
+    stream: object = None
+    correlation: object = None
+    registers: object = field(default=None, name="registers per thread")
+    shared_memory: object = field(default=None, name="shared memory")
+    grid: Raw = ABSENT
+    block: Raw = ABSENT
+    occupancy: object = field(default=None, name="est. achieved occupancy %")
+    size: object = field(default=None, name="bytes")
+
+    sync_kind: object = field(default=None, name="cuda_sync_kind")
+    waited_stream: object = field(default=None, name="wait_on_stream")
+    record_correlation: object = field(default=None, name="wait_on_cuda_event_record_corr_id")
+
+    collective: object = field(default=None, name="Collective name")
+    collective_dtype: object = field(default=None, name="dtype")
+    in_elements: object = field(default=None, name="In msg nelems")
+    out_elements: object = field(default=None, name="Out msg nelems")
+    group_size: object = field(default=None, name="Group size")
+    group_name: object = field(default=None, name="Process Group Name")
+    group_id: object = field(default=None, name="Process Group ID")
+
+    device_type: object = field(default=None, name="Device Type")
+    memory_device: object = field(default=None, name="Device Id")
+    address: object = field(default=None, name="Addr")
+    allocation: object = field(default=None, name="Bytes")
+    total_allocated: object = field(default=None, name="Total Allocated")
+    total_reserved: object = field(default=None, name="Total Reserved")
+
+
+class Event(Struct, gc=False):
+    """Hold one trace event. `ts` and `dur` stay text: a double has quarter-microsecond steps today."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str | None = None
+    pid: int | str | float | None = None
+    tid: int | str | float | None = None
+    ts: Raw = ABSENT
+    dur: Raw = ABSENT
+    args: Arguments | None = None
+    id: int | str | float | None = None
+
+
+class DeviceProperties(Struct):
+    """Hold one entry of `deviceProperties`; AMD builds name some fields differently."""
+
+    index: int = field(default=0, name="id")
+    name: str = "unknown"
+    memory_bytes: int | None = field(default=None, name="totalGlobalMem")
+    compute_major: int | None = field(default=None, name="computeMajor")
+    compute_minor: int | None = field(default=None, name="computeMinor")
+    max_threads_per_block: int | None = field(default=None, name="maxThreadsPerBlock")
+    max_threads_per_sm: int | None = field(default=None, name="maxThreadsPerMultiprocessor")
+    registers_per_block: int | None = field(default=None, name="regsPerBlock")
+    registers_per_sm: int | None = field(default=None, name="regsPerMultiprocessor")
+    warp_size: int | None = field(default=None, name="warpSize")
+    shared_memory_per_block: int | None = field(default=None, name="sharedMemPerBlock")
+    shared_memory_per_block_optin: int | None = field(default=None, name="sharedMemPerBlockOptin")
+    shared_memory_per_sm: int | None = field(default=None, name="sharedMemPerMultiprocessor")
+    shared_memory_per_cu: int | None = field(default=None, name="maxSharedMemoryPerMultiProcessor")
+    sm_count: int | None = field(default=None, name="numSms")
+
+
+class DistributedInfo(Struct):
+    """Hold what is kept of `distributedInfo`: no group lists, no backend."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    nccl_version: str | None = None
+
+
+class Header(Struct):
+    """Hold what is kept of the top level, with the events that one decoding step sees."""
+
+    devices: list[DeviceProperties] | None = field(default=None, name="deviceProperties")
+    distributed: DistributedInfo | None = field(default=None, name="distributedInfo")
+    cuda_runtime_version: int | None = None
+    cuda_driver_version: int | None = None
+    hip_runtime_version: int | None = None
+    hip_driver_version: int | None = None
+    with_stack: int | None = None
+    events: list[Event] | UnsetType = field(default=UNSET, name="traceEvents")
+
+
+def merge_headers(first: Header, second: Header) -> Header:
+    """Return what comes before the events and what comes after them as one, without the events."""
+    merged = Header()
+    for name in Header.__struct_fields__:
+        if name != "events":
+            after = getattr(second, name)
+            setattr(merged, name, getattr(first, name) if after is None else after)
+    return merged

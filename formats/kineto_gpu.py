@@ -1,0 +1,166 @@
+"""Builds the tables of calls, kernels, syncs and collectives, and links each to what caused it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from .column import MISSING, Column, build_table
+from .kineto_nesting import enclosing_rows
+from .kineto_ops import Ops
+from .kineto_recording import Recording
+from .kineto_rows import CallRows, CollectiveRows, take_rows
+from .kineto_values import Integers, Interner
+from .trace import CallTable, CollectiveTable, KernelTable, MemoryTable, SyncTable
+
+_LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
+_NO_STREAM: Final = 2**31 - 1
+"""Stream numbers from here on are unsigned stand-ins for "none"."""
+_COLLECTIVE_DTYPES: Final = {
+    "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64", "Bool": "bool",
+    "Half": "float16", "Float": "float32", "Double": "float64", "BFloat16": "bfloat16",
+    "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2",
+    "Float8_e4m3fnuz": "float8_e4m3fnuz", "Float8_e5m2fnuz": "float8_e5m2fnuz",
+    "ComplexHalf": "complex32", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
+}  # fmt: skip
+"""torch dtype by the scalar type that process groups print."""
+
+
+def build_calls(recording: Recording, ops: Ops) -> CallTable:
+    """Build the table of runtime and driver calls, each in the innermost op that encloses all of it."""
+    rows = recording.calls
+    return build_table(
+        CallTable,
+        len(rows.name),
+        name=rows.name,
+        thread=rows.thread,
+        start_ns=rows.start_ns,
+        duration_ns=rows.duration_ns,
+        op=enclosing_rows(ops.nesting, rows.thread, rows.start_ns, rows.end_ns),
+    )
+
+
+def build_kernels(recording: Recording, calls: CallTable) -> KernelTable:
+    """Build the table of GPU activities, linked by correlation; ROCm keeps launch configurations on the calls."""
+    rows = recording.kernels
+    call = _find_calls(recording.calls, rows.correlation, tuple(recording.names))
+    grid, block = (
+        _or_of_call(getattr(rows, name), getattr(recording.calls, name), call, 0) for name in ("grid", "block")
+    )
+    shared = np.clip(recording.calls.shared_memory_bytes, MISSING, np.iinfo(np.int32).max)
+    return build_table(
+        KernelTable,
+        len(call),
+        name=rows.name,
+        kind=rows.kind,
+        device=rows.device,
+        stream=_streams(rows.stream),
+        start_ns=rows.start_ns,
+        duration_ns=rows.duration_ns,
+        call=call,
+        op=_at(calls.op, call),
+        grid=grid,
+        block=block,
+        registers=rows.registers,
+        shared_memory_bytes=_or_of_call(rows.shared_memory_bytes, shared, call, MISSING),
+        size_bytes=np.maximum(rows.size_bytes, MISSING),
+        recorded_occupancy_percent=rows.occupancy,
+    )
+
+
+def build_syncs(recording: Recording) -> SyncTable:
+    """Build the table of synchronisations."""
+    rows = recording.syncs
+    names = tuple(recording.names)
+    return build_table(
+        SyncTable,
+        len(rows.kind),
+        kind=rows.kind,
+        call=_find_calls(recording.calls, rows.correlation, names),
+        start_ns=rows.start_ns,
+        duration_ns=rows.duration_ns,
+        stream=_streams(rows.stream),
+        waited_stream=_streams(rows.waited_stream),
+        record_call=_find_calls(recording.calls, rows.record_correlation, names),
+    )
+
+
+def build_collectives(recording: Recording, kernels: KernelTable) -> CollectiveTable:
+    """Build the table of collectives: from ops, and from kernels whose op reports nothing itself."""
+    rows = recording.collectives
+    is_kernel = rows.is_kernel.astype(bool)
+    op = np.empty(len(rows.row), dtype=np.int64)
+    op[~is_kernel] = recording.op_row_of[rows.row[~is_kernel]]
+    op[is_kernel] = kernels.op[recording.kernel_row_of[rows.row[is_kernel]]]
+    kept = np.flatnonzero(~is_kernel | ~np.isin(op, op[~is_kernel]))
+    order = kept[np.argsort(op[kept], kind="stable")]
+    return _collective_table(take_rows(rows, order), op[order], recording.collective_texts, recording.names)
+
+
+def build_memory(recording: Recording, ops: Ops) -> MemoryTable:
+    """Build the table of allocator events; addresses become numbers in order of first appearance."""
+    rows = recording.memory
+    blocks = Interner().number(list(zip(rows.device.tolist(), rows.address.tolist(), strict=True)))
+    return build_table(
+        MemoryTable,
+        len(blocks),
+        time_ns=rows.time_ns,
+        device=rows.device,
+        block=blocks,
+        size_bytes=rows.size_bytes,
+        allocated_bytes=np.maximum(rows.allocated_bytes, MISSING),
+        reserved_bytes=np.maximum(rows.reserved_bytes, MISSING),
+        op=enclosing_rows(ops.nesting, rows.thread, rows.time_ns, rows.time_ns),
+    )
+
+
+def _find_calls(calls: CallRows, correlation: Column, names: tuple[str, ...]) -> Integers:
+    """Return the call with each correlation id, -1 where none has it.
+
+    Ids start at 1. Where a runtime call and the driver call inside it share one, a launch or copy goes first, then
+    the outer one: it lasts as long as the host is held.
+    """
+    launches = np.array([any(word in name.lower() for word in _LAUNCH_WORDS) for name in names], dtype=bool)
+    order = np.lexsort((~launches[calls.name], calls.correlation))
+    order = order[calls.correlation[order] > 0]
+    known, first = np.unique(calls.correlation[order], return_index=True)
+    at = np.searchsorted(known, correlation)
+    hit = np.append(known, MISSING)[at] == correlation
+    found = np.append(order[first], MISSING)[at]
+    return np.where(hit & (correlation > 0), found, MISSING)
+
+
+def _at(values: Column, index: Column) -> Column:
+    """Return the values at `index`, -1 where that is -1."""
+    found: Column = np.append(values, MISSING)[index]
+    return found
+
+
+def _or_of_call(values: Column, of_call: Column, call: Integers, missing: int) -> Column:
+    """Return the values, those missing from the launch."""
+    linked = (call != MISSING) & (values.reshape(len(values), -1) == missing).all(axis=1)
+    filled = values.copy()
+    filled[linked] = of_call[call[linked]]
+    return filled
+
+
+def _streams(values: Column) -> Column:
+    return np.where((values < 0) | (values >= _NO_STREAM), MISSING, values)
+
+
+def _collective_table(rows: CollectiveRows, op: Integers, texts: tuple[str, ...], names: Interner) -> CollectiveTable:
+    name_of = np.array([names[text or "unknown"] for text in texts], dtype=np.int64) if len(rows.name) else rows.name
+    dtypes = [_COLLECTIVE_DTYPES.get(text) for text in texts]
+    dtype_of = np.array([MISSING if dtype is None else names[dtype] for dtype in dtypes], dtype=np.int64)
+    return build_table(
+        CollectiveTable,
+        len(op),
+        op=op,
+        name=name_of[rows.name] if len(rows.name) else rows.name,
+        dtype=dtype_of[rows.dtype] if len(rows.name) else rows.dtype,
+        in_element_count=np.maximum(rows.in_elements, MISSING),
+        out_element_count=np.maximum(rows.out_elements, MISSING),
+        group_size=rows.group_size,
+        group=rows.group,
+    )

@@ -1,0 +1,164 @@
+"""Builds the table of ops: nesting, phases, modules, and which forward op a backward op differentiates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .column import MISSING, Column, build_table
+from .kineto_nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows
+from .kineto_recording import Recording
+from .kineto_rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, FlowRows, MarkRows, OpRows, take_rows
+from .kineto_values import Integers
+from .trace import OpTable, Phase
+
+_ENGINE: Final = "autograd::engine::evaluate_function"
+_OPTIMIZER_OPS: Final = ("aten::_fused_adam", "aten::_fused_adagrad", "aten::_fused_sgd")
+_DEEPEST_MODULE: Final = 100
+"""Module paths end here: only runaway recursion goes deeper, and would take quadratic space."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ops:
+    """Hold the table, and the trees that place calls in it."""
+
+    table: OpTable
+    nesting: Nesting
+
+
+def build_ops(recording: Recording, signature_of: Integers) -> Ops:
+    """Build the table; `signature_of` gives the signature of each distinct text of inputs."""
+    rows = recording.ops
+    nesting = nest(rows)
+    parent = parent_rows(nesting)
+    names = tuple(recording.names)
+    is_backward = _find_backward(rows, nesting, names)
+    forward = _link_forward(rows, is_backward, parent, recording.flows)
+    table = build_table(
+        OpTable,
+        len(parent),
+        name=rows.name,
+        signature=signature_of[rows.signature],
+        thread=rows.thread,
+        start_ns=rows.start_ns,
+        duration_ns=rows.duration_ns,
+        parent=parent,
+        phase=_find_phases(rows, is_backward, nesting, recording.marks, names),
+        sequence=np.maximum(rows.sequence, MISSING),
+        forward=forward,
+        module=_find_modules(recording, is_backward, forward, nesting),
+    )
+    return Ops(table=table, nesting=nesting)
+
+
+def _named(rows: OpRows, names: tuple[str, ...], prefixes: str | tuple[str, ...]) -> Column:
+    """Say which ops have a name that starts with one of the prefixes."""
+    matches = np.array([name.startswith(prefixes) for name in names], dtype=bool)
+    found: Column = matches[rows.name]
+    return found
+
+
+def _find_backward(rows: OpRows, nesting: Nesting, names: tuple[str, ...]) -> Column:
+    """Say which ops are below a call of the autograd engine or name a forward thread, recomputed ones included."""
+    roots = _named(rows, names, _ENGINE) | (rows.forward_thread > 0)
+    return inherit(nesting, np.where(roots, 1, MISSING)) == 1
+
+
+def _find_phases(
+    rows: OpRows, is_backward: Column, nesting: Nesting, marks: MarkRows, names: tuple[str, ...]
+) -> Integers:
+    """Return the phase of each op; an optimizer step inside backward (a hook) is the optimizer's."""
+    steps = take_rows(marks, np.flatnonzero(marks.name == MARK_OPTIMIZER))
+    clears = take_rows(marks, np.flatnonzero(marks.name == MARK_ZERO_GRAD))
+    step = enclosing_rows(nest(steps), rows.thread, rows.start_ns, rows.end_ns)
+    around = enclosing_rows(nesting, steps.thread, steps.start_ns, steps.end_ns)
+    in_hook = np.append((around != MISSING) & np.append(is_backward, False)[around], False)
+    in_clear = enclosing_rows(nest(clears), rows.thread, rows.start_ns, rows.end_ns) != MISSING
+    is_step = (step != MISSING) & (~is_backward | in_hook[step]) | _named(rows, names, _OPTIMIZER_OPS)
+    return np.select(
+        [is_step, is_backward, in_clear],
+        [Phase.OPTIMIZER, Phase.BACKWARD, Phase.OTHER],
+        default=Phase.FORWARD,
+    )
+
+
+def _link_forward(rows: OpRows, is_backward: Column, parent: Integers, flows: FlowRows) -> Integers:
+    """Return the forward op of each backward op.
+
+    Many forward ops carry one sequence number: those that create no autograd node show the next free one. The node
+    belongs to the last of them to start. Recomputed ops inside backward have numbers of their own thread, so they are
+    only considered where nothing else matches. The file's own arrows, where present, decide.
+    """
+    has_number = rows.sequence >= 0
+    asking = np.flatnonzero(has_number & (rows.forward_thread > 0))
+    offering = has_number & (rows.forward_thread <= 0)
+    forward = np.full(len(rows.name), MISSING, dtype=np.int64)
+    for group in (offering & is_backward, offering & ~is_backward):
+        candidates = _grouped(np.flatnonzero(group), rows.sequence)
+        at = last_before(
+            rows.sequence[candidates], rows.start_ns[candidates], rows.sequence[asking], rows.start_ns[asking]
+        )
+        found = at != MISSING
+        forward[asking[found]] = candidates[at[found]]
+    _follow_arrows(rows, parent, flows, forward)
+    return forward
+
+
+def _grouped(index: Integers, key: Column) -> Integers:
+    """Return the rows of `index` by `key`, else in order of start."""
+    ordered: Integers = index[np.argsort(key[index], kind="stable")]
+    return ordered
+
+
+def _follow_arrows(rows: OpRows, parent: Integers, flows: FlowRows, forward: Integers) -> None:
+    """Link the ops at the two ends of each arrow, and the engine's call around the backward one."""
+    is_end = flows.is_end.astype(bool)
+    starts, ends = take_rows(flows, np.flatnonzero(~is_end)), take_rows(flows, np.flatnonzero(is_end))
+    source = _op_at(rows, (rows.sequence >= 0) & (rows.forward_thread <= 0), starts)
+    target = _op_at(rows, rows.forward_thread > 0, ends)
+    _, at_start, at_end = np.intersect1d(starts.flow, ends.flow, return_indices=True)
+    source, target = source[at_start], target[at_end]
+    both = (source != MISSING) & (target != MISSING)
+    source, target = source[both], target[both]
+    forward[target] = source
+    engine = parent[target]
+    same = (engine != MISSING) & (rows.sequence[engine] == rows.sequence[target])
+    forward[engine[same]] = source[same]
+
+
+def _op_at(rows: OpRows, allowed: Column, ends: FlowRows) -> Integers:
+    """Return the innermost allowed op that starts on the thread at the very time of each arrow's end."""
+    candidates = _grouped(np.flatnonzero(allowed), rows.thread)
+    at = last_before(rows.thread[candidates], rows.start_ns[candidates], ends.thread, ends.time_ns)
+    found = np.append(candidates, MISSING)[at]
+    exact = (found != MISSING) & (np.append(rows.start_ns, 0)[found] == ends.time_ns)
+    return np.where(exact, found, MISSING)
+
+
+def _find_modules(recording: Recording, is_backward: Column, forward: Integers, nesting: Nesting) -> Integers:
+    """Return the module path around each op; a backward op has that of its forward op, or of what encloses it."""
+    rows, modules = recording.ops, recording.modules
+    trees = nest(modules)
+    paths = np.array([*_module_paths(recording, parent_rows(trees)), MISSING], dtype=np.int64)
+    module = paths[enclosing_rows(trees, rows.thread, rows.start_ns, rows.end_ns)]
+    linked = np.append(module, MISSING)[forward]
+    known = np.where(linked != MISSING, linked, module)
+    return np.where(is_backward, inherit(nesting, np.where(is_backward, known, MISSING)), module)
+
+
+def _module_paths(recording: Recording, parent: Integers) -> list[int]:
+    """Return the name number of each module call's path, e.g. `Net_0.Block_1`."""
+    names = recording.names
+    known: dict[tuple[int, int], tuple[int, str, int]] = {}
+    found: list[tuple[int, str, int]] = []
+    top = (MISSING, "", 0)
+    for name, above in zip(recording.modules.name.tolist(), parent.tolist(), strict=True):
+        number, path, depth = found[above] if above != MISSING else top
+        key = (number, name)
+        if depth < _DEEPEST_MODULE and key not in known:
+            full = f"{path}.{recording.module_names[name]}" if path else recording.module_names[name]
+            known[key] = (names[full], full, depth + 1)
+        found.append(known[key] if depth < _DEEPEST_MODULE else (number, path, depth))
+    return [number for number, _, _ in found]

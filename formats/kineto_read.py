@@ -1,0 +1,211 @@
+"""Reads a profiler file chunk by chunk, so that memory stays low, and says how far a broken one can be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from ..errors import TraceError
+from .kineto_events import Event, Header, merge_headers
+from .kineto_repair import repair
+
+CHUNK_BYTES: Final = 2 << 20
+"""Bytes decoded at a time: large enough to amortise the columns' fixed cost, small enough to reuse memory."""
+_CUT_TRIES: Final = 12
+_OPENING_TRIES: Final = 16
+_SALVAGE_TRIES: Final = 64
+
+_OPENING: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
+_EVENT_END: Final = re.compile(rb"\}(?=\s*(?:,\s*\{|\]|,?\s*\Z))")
+_BYTE: Final = re.compile(r"\(byte (\d+)\)")
+_INDEX: Final = re.compile(r"`\$(?:\.traceEvents)?\[(\d+)\]")
+_EVENTS: Final = msgspec.json.Decoder(list[Event])
+_DOCUMENT: Final = msgspec.json.Decoder(Header)
+_MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
+
+Consumer = Callable[[list[Event], str, int], None]
+"""Takes the decoded events, the path of their list and the number of the first of them."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """Hold the top level of a file whose events were consumed, and what was lost or mended."""
+
+    header: Header
+    event_count: int
+    characters_repaired: int = 0
+    bytes_lost: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Position:
+    """Track where the next event starts: in `text` at `start`, after `opening` if it is to be decoded alone."""
+
+    text: bytes
+    start: int = 0
+    opening: bytes = b""
+    header: Header
+    path: str = "$.traceEvents"
+    event_count: int = 0
+
+
+def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Progress | None) -> Document:
+    """Decode every event of `data` into `consume`, in file order.
+
+    Raises TraceError where the file is no JSON, not of the expected types, or ends early; with `recover` a file that
+    ends early or is malformed further on is read up to there.
+    """
+    report = progress or (lambda _done, _total: None)
+    at = _open(data)
+    replaced, is_mended = 0, False
+    while True:
+        for events in _whole_chunks(at):
+            consume(events, at.path, at.event_count - len(events))
+            report(max(0, len(data) - len(at.text) + at.start), len(data))
+        try:
+            header = _read_rest(at, consume)
+        except _MALFORMED as failure:
+            if not is_mended:
+                is_mended = True
+                text, replaced = repair(at.text[at.start :])
+                if text != at.text[at.start :]:
+                    at = _reopen(at, text)
+                    continue
+            lost = _salvage(at, failure, consume if recover else None)
+            report(len(data), len(data))
+            return Document(header=at.header, event_count=at.event_count, characters_repaired=replaced, bytes_lost=lost)
+        report(len(data), len(data))
+        return Document(header=header, event_count=at.event_count, characters_repaired=replaced)
+
+
+def _open(data: bytes) -> _Position:
+    """Find the list of events without decoding them; where that fails `opening` stays empty: decode it whole."""
+    text = data.removeprefix(b"\xef\xbb\xbf")
+    first = text.lstrip()[:1] if text[:1].isspace() else text[:1]
+    if first == b"[":
+        return _Position(text=text, start=text.index(b"[") + 1, opening=b"[", header=Header(), path="$")
+    if first != b"{":
+        raise TraceError(f"$: found {_describe(first)}, expected a PyTorch-profiler trace (a JSON object or list)")
+    for _, match in zip(range(_OPENING_TRIES), _OPENING.finditer(text), strict=False):
+        try:
+            header = _DOCUMENT.decode(text[: match.start()] + b'"traceEvents":[]}')
+        except (*_MALFORMED, RecursionError):
+            continue
+        return _Position(text=text, start=match.end(), opening=b'{"traceEvents":[', header=header)
+    return _Position(text=text, header=Header())
+
+
+def _reopen(at: _Position, text: bytes) -> _Position:
+    """Return the position in the mended rest of the file."""
+    if not at.opening:
+        return _open(text)
+    return _Position(text=text, opening=at.opening, header=at.header, path=at.path, event_count=at.event_count)
+
+
+def _describe(first: bytes) -> str:
+    if not first:
+        return "an empty file"
+    return "a JSON value of another kind" if first in b'"-0123456789tfn' else "bytes that are not JSON"
+
+
+def _whole_chunks(at: _Position) -> Iterator[list[Event]]:
+    """Yield the events of each chunk that is sure to be whole, moving the position behind it."""
+    while at.opening and len(at.text) - at.start > 2 * CHUNK_BYTES:
+        cut = _decode_chunk(at)
+        if cut is None:
+            return
+        events, at.start = cut
+        at.event_count += len(events)
+        yield events
+
+
+def _decode_chunk(at: _Position) -> tuple[list[Event], int] | None:
+    """Decode about a chunk: a cut between two events leaves a valid list before it, any other cut never does.
+
+    Returns the events and where the next one starts; None if no cut was found, as in the file's last chunk.
+    """
+    target, step = at.start + CHUNK_BYTES, 64
+    for _ in range(_CUT_TRIES):
+        match = _BETWEEN.search(at.text, target)
+        if match is None:
+            return None
+        try:
+            return _EVENTS.decode(_as_list(at.text, at.start, match.start() + 1)), match.end() - 1
+        except msgspec.ValidationError as error:
+            raise _wrong_type(error, at) from error
+        except RecursionError as error:
+            raise _too_deep(at) from error
+        except _MALFORMED:
+            target, step = match.end() + step, step * 4
+    return None
+
+
+def _as_list(text: bytes, start: int, end: int) -> bytes:
+    return b"".join((b"[", memoryview(text)[start:end], b"]"))
+
+
+def _read_rest(at: _Position, consume: Consumer) -> Header:
+    """Decode the last events together with what follows them."""
+    rest = at.opening + at.text[at.start :] if at.start or at.opening else at.text
+    try:
+        header = Header(events=_EVENTS.decode(rest)) if at.path == "$" else _DOCUMENT.decode(rest)
+    except msgspec.ValidationError as error:
+        raise _wrong_type(error, at) from error
+    except RecursionError as error:
+        raise _too_deep(at) from error
+    if isinstance(header.events, msgspec.UnsetType):
+        raise TraceError("$: found an object without traceEvents, expected a PyTorch-profiler trace")
+    first, at.event_count = at.event_count, at.event_count + len(header.events)
+    consume(header.events, at.path, first)
+    return merge_headers(at.header, header)
+
+
+def _salvage(at: _Position, failure: Exception, consume: Consumer | None) -> int:
+    """Consume the last readable events and return how many bytes are lost after them, or raise the error."""
+    limit, reason = _limit(at, failure)
+    events, end = _readable_events(at, limit)
+    count = at.event_count + len(events)
+    if consume is None or count == 0:
+        advice = f"; {count} events before it are readable: import it with --recover to keep them" if count else ""
+        raise TraceError(f"{at.path}: the file {reason}{advice}") from failure
+    consume(events, at.path, at.event_count)
+    at.event_count = count
+    return len(at.text) - end
+
+
+def _limit(at: _Position, failure: Exception) -> tuple[int, str]:
+    """Return where the readable part ends at the latest, and what is wrong there."""
+    found = _BYTE.search(str(failure))
+    if found is None:
+        return len(at.text), f"ends early, at byte {len(at.text)} inside event {at.event_count} or a later one"
+    limit = at.start + int(found[1]) - len(at.opening)
+    return limit, f"is malformed at about byte {limit}, in event {at.event_count} or a later one"
+
+
+def _readable_events(at: _Position, limit: int) -> tuple[list[Event], int]:
+    """Return the events that end before `limit` and the end of the last one, trying from the back."""
+    ends = [match.end() for match in _EVENT_END.finditer(at.text, at.start, limit)] if at.opening else []
+    back = 1
+    for attempt in range(_SALVAGE_TRIES):
+        if back > len(ends):
+            break
+        try:
+            return _EVENTS.decode(_as_list(at.text, at.start, ends[-back])), ends[-back]
+        except (*_MALFORMED, RecursionError):
+            back += 1 if attempt < _SALVAGE_TRIES // 2 else back
+    return [], at.start
+
+
+def _wrong_type(error: msgspec.ValidationError, at: _Position) -> TraceError:
+    message = _INDEX.sub(lambda match: f"`{at.path}[{int(match[1]) + at.event_count}]", str(error))
+    return TraceError(f"not a PyTorch-profiler trace: {message}")
+
+
+def _too_deep(at: _Position) -> TraceError:
+    return TraceError(f"{at.path}: found values nested too deeply to read, in event {at.event_count} or a later one")

@@ -1,0 +1,168 @@
+"""The columns into which the events of each kind are collected, in file order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from .column import Column
+
+RowsT = TypeVar("RowsT", bound="Rows")
+TimedT = TypeVar("TimedT", bound="TimedRows")
+
+MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD = range(3)
+"""What an annotation of the profiler's own marks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Hold events of one kind as equally long columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedRows(Rows):
+    """Hold events that last."""
+
+    start_ns: Column
+    duration_ns: Column
+
+    @property
+    def end_ns(self) -> Column:
+        """Return the end of each."""
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanRows(TimedRows):
+    """Hold timed events of host threads; names and threads are numbers."""
+
+    name: Column
+    thread: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRows(SpanRows):
+    """Hold ops; `signature` numbers the distinct texts of their inputs."""
+
+    sequence: Column
+    forward_thread: Column
+    signature: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRows(SpanRows):
+    """Hold runtime and driver calls; on ROCm they carry the launch configuration."""
+
+    correlation: Column
+    grid: Column
+    block: Column
+    shared_memory_bytes: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkRows(SpanRows):
+    """Hold the profiler's own annotations; `name` is one of the MARK numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRows(SpanRows):
+    """Hold the calls of nn.Module instances."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRows(TimedRows):
+    """Hold GPU activities."""
+
+    name: Column
+    kind: Column
+    correlation: Column
+    device: Column
+    stream: Column
+    grid: Column
+    block: Column
+    registers: Column
+    shared_memory_bytes: Column
+    size_bytes: Column
+    occupancy: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRows(TimedRows):
+    """Hold synchronisations."""
+
+    kind: Column
+    correlation: Column
+    stream: Column
+    waited_stream: Column
+    record_correlation: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRows(Rows):
+    """Hold what the process group reported on an op (`is_kernel` false) or a kernel, by its row in file order."""
+
+    is_kernel: Column
+    row: Column
+    name: Column
+    dtype: Column
+    in_elements: Column
+    out_elements: Column
+    group_size: Column
+    group: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRows(Rows):
+    """Hold allocator events."""
+
+    time_ns: Column
+    thread: Column
+    device: Column
+    address: Column
+    size_bytes: Column
+    allocated_bytes: Column
+    reserved_bytes: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRows(Rows):
+    """Hold the two ends of the arrows from forward to backward ops."""
+
+    time_ns: Column
+    thread: Column
+    flow: Column
+    is_end: Column
+
+
+def row_count(rows: Rows) -> int:
+    """Return the number of rows, which is the length of any column."""
+    return len(getattr(rows, fields(rows)[0].name))
+
+
+def empty_rows(kind: type[RowsT]) -> RowsT:
+    """Return no rows."""
+    shapes = {item.name: (0, 3) if item.name in ("grid", "block") else (0,) for item in fields(kind)}
+    return kind(**{name: np.zeros(shape, dtype=np.int64) for name, shape in shapes.items()})
+
+
+def join_rows(parts: list[RowsT]) -> RowsT:
+    """Return one record whose columns are those of the parts, one after the other."""
+    names = [item.name for item in fields(parts[0])]
+    return type(parts[0])(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def take_rows(rows: RowsT, index: npt.NDArray[np.int64]) -> RowsT:
+    """Return the rows at `index`, in that order."""
+    return type(rows)(**{item.name: getattr(rows, item.name)[index] for item in fields(rows)})
+
+
+def sort_rows(rows: TimedT) -> tuple[TimedT, npt.NDArray[np.int64]]:
+    """Return the rows by start, longest first, and each one's new place.
+
+    Equal ones keep the order of the file, where an outer span comes first.
+    """
+    order = np.lexsort((-rows.duration_ns, rows.start_ns))
+    return take_rows(rows, order), np.argsort(order)

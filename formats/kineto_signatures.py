@@ -1,0 +1,183 @@
+"""Reads the inputs of ops: `Input type`, `Input Dims`, `Input Strides` and `Concrete Inputs` → Signature."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from .column import MISSING
+from .kineto_values import Integers, Interner
+from .signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
+
+SEPARATOR: Final = b"\0"
+"""Between the four texts of one op; control characters cannot occur in them."""
+UNKNOWN_DTYPE: Final = "unknown"
+
+_DTYPES: Final[dict[str, str]] = {
+    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16",
+    "long int": "int64", "long": "int64", "long long": "int64", "long long int": "int64", "__int64": "int64",
+    "int": "int32", "short int": "int16", "short": "int16", "signed char": "int8", "char": "int8",
+    "unsigned char": "uint8", "bool": "bool",
+    "unsigned short": "uint16", "short unsigned int": "uint16", "unsigned int": "uint32",
+    "unsigned long": "uint64", "long unsigned int": "uint64",
+    "complex<float>": "complex64", "complex<double>": "complex128", "complex<c10::half>": "complex32",
+}  # fmt: skip
+"""torch dtype by the C++ type name that the profiler prints, without `c10::` and in lower case."""
+_LISTED_WORDS: Final = frozenset({
+    "none", "mean", "sum", "max", "min", "amax", "amin", "prod", "tanh", "floor", "trunc", "zeros", "border",
+    "reflection", "constant", "reflect", "replicate", "circular", "nearest", "linear", "bilinear", "bicubic",
+    "trilinear", "area", "ij", "xy", "left", "right", "fro", "nuc", "cpu", "cuda", "meta", "strided",
+})  # fmt: skip
+"""The only texts that are kept of an op's inputs, with the names of dtypes: any other may be a path or a name."""
+_INTEGER: Final = re.compile(r"-?\d{1,19}")
+_NUMBER: Final = re.compile(r"-?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|-?inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """Hold the decoded texts of one op; a list is None where the file does not have it."""
+
+    types: list[Any]
+    dims: list[Any]
+    strides: list[Any] | None
+    values: list[Any] | None
+
+
+def read_signatures(texts: Sequence[bytes], uses: Sequence[int]) -> tuple[tuple[Signature, ...], Integers]:
+    """Return the distinct signatures, and which of them each text is (-1 where it has no shapes).
+
+    `uses` counts the ops per text. Files name no dtype for the elements of a tensor list: they get that of the op's
+    first other tensor, else the one that the file's tensors have most often.
+    """
+    inputs = [_decode(text) for text in texts]
+    usual = _usual_dtype(inputs, uses)
+    signatures = Interner()
+    rows = [MISSING if item is None else signatures[_build(item, usual)] for item in inputs]
+    return tuple(signatures), np.array(rows, dtype=np.int64)
+
+
+def _decode(text: bytes) -> _Inputs | None:
+    """Return the decoded lists; None where shapes are missing or not of the known form."""
+    types, dims, strides, values = (_decode_list(part) for part in text.split(SEPARATOR))
+    if types is None or dims is None or len(types) != len(dims):
+        return None
+    inputs = _Inputs(
+        types=types, dims=dims, strides=_of_length(strides, len(types)), values=_of_length(values, len(types))
+    )
+    return inputs if all(_is_shape(item) for item in dims) else None
+
+
+def _decode_list(text: bytes) -> list[Any] | None:
+    try:
+        value = msgspec.json.decode(text) if text else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
+def _of_length(values: list[Any] | None, length: int) -> list[Any] | None:
+    return values if values is not None and len(values) == length else None
+
+
+def _is_shape(dims: object) -> bool:
+    """Say whether `dims` is a list of sizes, or a list of such lists."""
+    return isinstance(dims, list) and (
+        _are_sizes(dims) or all(isinstance(item, list) and _are_sizes(item) for item in dims)
+    )
+
+
+def _are_sizes(values: list[Any]) -> bool:
+    return all(type(item) is int and 0 <= item < 2**63 for item in values)
+
+
+def _usual_dtype(inputs: Sequence[_Inputs | None], uses: Sequence[int]) -> str:
+    counts: Counter[str] = Counter()
+    for item, use in zip(inputs, uses, strict=True):
+        for kind in item.types if item else ():
+            dtype = _dtype(kind)
+            if dtype is not None:
+                counts[dtype] += use
+    return counts.most_common(1)[0][0] if counts else UNKNOWN_DTYPE
+
+
+def _dtype(kind: object) -> str | None:
+    """Return the torch dtype of a profiler type name; None where it is no tensor's."""
+    if not isinstance(kind, str):
+        return None
+    name = kind.removeprefix("c10::").lower()
+    return _DTYPES.get(name) or (name if name in DTYPE_BYTES else None)
+
+
+def _build(inputs: _Inputs, usual: str) -> Signature:
+    dtypes = [_dtype(kind) for kind in inputs.types]
+    element = next((dtype for dtype in dtypes if dtype is not None), usual)
+    return Signature(tuple(_argument(inputs, at, dtype, element) for at, dtype in enumerate(dtypes)))
+
+
+def _argument(inputs: _Inputs, at: int, dtype: str | None, element: str) -> Argument:
+    """Return argument number `at`, of `dtype` if it is a tensor, its elements of `element` if it is a list of them."""
+    kind, dims = inputs.types[at], inputs.dims[at]
+    strides = inputs.strides[at] if inputs.strides else None
+    if dtype is not None:
+        return _tensor(dtype, dims, strides)
+    if kind == "TensorList" or isinstance(kind, list):
+        return _tensor_list(kind, dims, strides, element)
+    if dims:
+        return _tensor(UNKNOWN_DTYPE, dims, strides)
+    if inputs.values is None:
+        return UNKNOWN
+    value = inputs.values[at]
+    if value == "" and kind == "":
+        return None
+    return _parse_value(value) if isinstance(value, str) else UNKNOWN
+
+
+def _tensor(dtype: str, dims: list[Any], strides: object) -> Argument:
+    if dims and isinstance(dims[0], list):
+        return _tensor_list(None, dims, strides, dtype)
+    return TensorSpec(dtype, tuple(dims), _strides(strides, len(dims)))
+
+
+def _tensor_list(kind: object, dims: list[Any], strides: object, element: str) -> Argument:
+    if not dims or not isinstance(dims[0], list):
+        return UNKNOWN
+    dtypes = [_dtype(item) or element for item in kind] if isinstance(kind, list) else []
+    dtypes = dtypes if len(dtypes) == len(dims) else [element] * len(dims)
+    steps = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
+    return tuple(
+        TensorSpec(dtype, tuple(sizes), _strides(step, len(sizes)))
+        for dtype, sizes, step in zip(dtypes, dims, steps, strict=True)
+    )
+
+
+def _strides(strides: object, rank: int) -> tuple[int, ...] | None:
+    if isinstance(strides, list) and len(strides) == rank and _are_sizes(strides):
+        return tuple(strides)
+    return None
+
+
+def _parse_value(text: str) -> Argument:
+    """Parse a scalar or a list of scalars; what is neither a number nor a listed word is not kept."""
+    if not text.startswith("["):
+        return _parse_scalar(text)
+    items = [_parse_scalar(item.strip()) for item in text.strip("[]").split(",")] if text != "[]" else []
+    numbers = tuple(item for item in items if isinstance(item, bool | int | float))
+    return numbers if len(numbers) == len(items) else UNKNOWN
+
+
+def _parse_scalar(text: str) -> Scalar | Unknown:
+    text = text.strip("\"'")
+    if text in ("True", "False"):
+        return text == "True"
+    if _INTEGER.fullmatch(text):
+        value = int(text)
+        return value if -(2**63) <= value < 2**63 else UNKNOWN
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return text if text in _LISTED_WORDS or text in DTYPE_BYTES else UNKNOWN

@@ -1,0 +1,91 @@
+"""Turns the loosely typed values of events into columns, interning what repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Raw
+
+from ..errors import TraceError
+from .column import MISSING
+
+Integers = npt.NDArray[np.int64]
+
+_INT64: Final = np.iinfo(np.int64)
+_TRIPLE: Final = msgspec.json.Decoder(tuple[int, int, int], strict=False)
+_MAX_INT32: Final = 2**31 - 1
+
+
+class Interner(dict[Any, int]):
+    """Number distinct values from 0 in order of first appearance; `number` runs at the speed of a lookup."""
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = number = len(self)
+        return number
+
+    def number(self, values: Sequence[Any]) -> Integers:
+        """Return the number of each value."""
+        return np.fromiter(map(self.__getitem__, values), dtype=np.int64, count=len(values))
+
+
+def read_integers(values: Sequence[Any], name: str, default: int = MISSING) -> Integers:
+    """Return integers; None and values beyond int64 (a sentinel of unsigned fields) become `default`.
+
+    Raises TraceError for values that are no integers.
+    """
+    if set(map(type, values)) == {int}:
+        try:
+            return np.array(values, dtype=np.int64)
+        except OverflowError:
+            pass
+    return np.array([_read_integer(value, name, default) for value in values], dtype=np.int64)
+
+
+def _read_integer(value: Any, name: str, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        value = int(value) if len(value) < 20 else default
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int:
+        raise TraceError(f".args[{name!r}]: found a `{type(value).__name__}`, expected an integer")
+    return value if _INT64.min <= value <= _INT64.max else default
+
+
+def read_floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+    """Return floats; what is no number becomes NaN."""
+    return np.array([value if type(value) in (int, float) else np.nan for value in values], dtype=np.float64)
+
+
+def read_identifiers(values: Sequence[Any]) -> list[str]:
+    """Return the values that look like identifiers, and an empty text for all others."""
+    return [value if isinstance(value, str) and value.isidentifier() else "" for value in values]
+
+
+def check_range(values: Integers, name: str, low: int, high: int) -> Integers:
+    """Return `values` if all lie in the range, else raise TraceError."""
+    if len(values) and (int(values.min()) < low or int(values.max()) > high):
+        found = int(values.min()) if int(values.min()) < low else int(values.max())
+        raise TraceError(f".args[{name!r}]: found {found}, expected {low} to {high}")
+    return values
+
+
+def read_triples(values: Sequence[Raw]) -> Integers:
+    """Return an array of rows of three counts, zeros where there are none; each distinct text is parsed once."""
+    texts = Interner()
+    rows = texts.number(list(map(bytes, values)))
+    table = np.array([_read_triple(text) for text in texts], dtype=np.int64).reshape(-1, 3)
+    return table[rows]
+
+
+def _read_triple(text: bytes) -> tuple[int, int, int]:
+    try:
+        triple = _TRIPLE.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return 0, 0, 0
+    return triple if all(0 <= count <= _MAX_INT32 for count in triple) else (0, 0, 0)
