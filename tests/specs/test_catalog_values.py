@@ -109,7 +109,7 @@ def test_bandwidth_is_bus_times_pin_rate(gpu: Gpu) -> None:
 def test_almost_every_bandwidth_can_be_derived(catalog: Catalog) -> None:
     unknown = {gpu.name for gpu in catalog.gpus if gpu.memory_pin_rate_bits_per_s is None}
     assert unknown == {
-        "GH200 96GB (480GB LPDDR5X)", "B100 SXM", "GB200 (per GPU)", "B300 SXM (HGX)", "GB300 (per GPU)",
+        "B100 SXM", "GB200 (per GPU)", "B300 SXM (HGX)", "GB300 (per GPU)",
     }  # fmt: skip
 
 
