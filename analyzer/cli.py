@@ -111,5 +111,6 @@ def _predict(request: Request) -> Report:
 def _render(report: Report, request: Request) -> str:
     from .rendering.report_formats import Wish, render_report
 
-    wish = Wish(with_ops=request.with_ops, screen=screen_for(request.output))
+    name = "standard input" if str(request.trace) == "-" else request.trace.name
+    wish = Wish(with_ops=request.with_ops, name=name, screen=screen_for(request.output))
     return render_report(report, choose_format(request.form, request.output), wish)

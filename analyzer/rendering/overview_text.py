@@ -70,7 +70,8 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     yield "recording", f"{CAPTURE_WORDS.get(meta.capture, clean_text(meta.capture))}; {_software(meta)}"
     for device in overview.devices:
         yield f"device {device.index}", _device(device)
-    counts = [format_count(count, name.rstrip("s")) for name, count in overview.row_counts.items() if count]
+    nouns = {name: "memory event" if name == "memory" else name.rstrip("s") for name in overview.row_counts}
+    counts = [format_count(count, nouns[name]) for name, count in overview.row_counts.items() if count]
     yield "in the file", ", ".join(counts) or "nothing"
     yield from _iteration_facts(overview)
     yield "gaps", ", ".join(describe_gaps(overview.quality)) or "none known"
@@ -156,7 +157,7 @@ def _phase_sheet(overview: Overview) -> Sheet:
     columns = (
         SheetColumn(title="phase", cells=tuple(line.phase for line in lines), is_text=True),
         SheetColumn(title="ops", cells=tuple(f"{line.op_count:,}" for line in lines)),
-        SheetColumn(title="kernels", cells=tuple(f"{line.kernel_count:,}" if is_timed else "" for line in lines)),
+        SheetColumn(title="activities", cells=tuple(f"{line.kernel_count:,}" if is_timed else "" for line in lines)),
         SheetColumn(title="GPU time", cells=times),
         SheetColumn(title="share", cells=tuple(format_share(line.share) for line in lines)),
     )

@@ -19,6 +19,8 @@ class Wish:
     """Say what the user wants to see beside the GPUs, and on what."""
 
     with_ops: bool = False
+    name: str = "Unnamed workload"
+    """What a workload without a name is called: its file."""
     screen: Screen = field(default_factory=Screen)
 
 
@@ -28,7 +30,7 @@ def render_report(report: Report, name: str, wish: Wish) -> str:
 
 
 def _table(report: Report, wish: Wish) -> str:
-    return draw_report(describe_report(report, detailed_ops=wish.with_ops), wish.screen)
+    return draw_report(describe_report(report, name=wish.name, detailed_ops=wish.with_ops), wish.screen)
 
 
 def _json(report: Report, wish: Wish) -> str:
@@ -40,7 +42,7 @@ def _csv(report: Report, wish: Wish) -> str:
 
 
 def _markdown(report: Report, wish: Wish) -> str:
-    return draw_report_markdown(describe_report(report, detailed_ops=wish.with_ops))
+    return draw_report_markdown(describe_report(report, name=wish.name, detailed_ops=wish.with_ops))
 
 
 RENDERERS: Final[Mapping[str, Callable[[Report, Wish], str]]] = {

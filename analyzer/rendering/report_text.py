@@ -55,10 +55,13 @@ class ReportText:
     warnings: tuple[str, ...]
 
 
-def describe_report(report: Report, *, detailed_ops: bool = False) -> ReportText:
-    """Put a report into words; `detailed_ops` adds each op's bound and the reason of its prediction."""
+def describe_report(report: Report, *, name: str, detailed_ops: bool = False) -> ReportText:
+    """Put a report into words; `detailed_ops` adds each op's bound and the reason of its prediction.
+
+    `name` stands for a workload that has none.
+    """
     return ReportText(
-        headline=tuple(_headline(report)),
+        headline=tuple(_headline(report, name)),
         gpus=gpu_sheet(report),
         ops=op_sheet(report, detailed=detailed_ops),
         notes=tuple(_notes(report)),
@@ -109,7 +112,8 @@ def _op_columns(report: Report) -> Iterator[SheetColumn]:
     yield SheetColumn(
         title="shapes", cells=tuple(_name(row.shapes) for row in rows), is_text=True, rank=7, min_width=20
     )
-    yield SheetColumn(title="calls", cells=tuple(f"{row.count:,}" for row in rows), rank=5)
+    counted = "kernels" if report.trace.kernel_count else "calls"
+    yield SheetColumn(title=counted, cells=tuple(f"{row.count:,}" for row in rows), rank=5)
     if source is not None and source != report.ops_gpu:
         measured = tuple(format_time(row.source_ns, unit) for row in rows)
         yield SheetColumn(title="on the\nsource", cells=measured, rank=6)
@@ -138,7 +142,7 @@ def _method_columns(rows: tuple[GpuPrediction, ...]) -> Iterator[SheetColumn]:
         yield SheetColumn(title=title, cells=cells, rank=6)
 
 
-def _headline(report: Report) -> Iterator[str]:
+def _headline(report: Report, name: str) -> Iterator[str]:
     trace = report.trace
     facts = [
         trace.mode,
@@ -148,8 +152,7 @@ def _headline(report: Report) -> Iterator[str]:
         format_count(trace.op_count, "op"),
         format_count(trace.kernel_count, "kernel"),
     ]
-    name = clean_text(trace.name) if trace.name else "Unnamed workload"
-    yield f"{name}: {', '.join(clean_text(fact) for fact in facts if fact)}"
+    yield f"{clean_text(trace.name or name)}: {', '.join(clean_text(fact) for fact in facts if fact)}"
     yield from _source_lines(report)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from unicodedata import category
@@ -10,6 +11,11 @@ from .quantity import ABSENT
 
 COLUMN_GAP = 2
 """Spaces between two columns."""
+KERNEL_NOISE = re.compile(
+    r"\b(at::native|at::detail|c10|std|internal)::|\(anonymous namespace\)::"
+    r"|, (std::array|at::detail::Array)<char ?\*, \w+>(?= ?>$)"
+)
+"""What PyTorch's kernel names share."""
 CONTROL_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories that a terminal may act upon instead of showing them."""
 
@@ -106,8 +112,12 @@ def shorten_middle(text: str, width: int) -> str:
 
 
 def tidy_kernel_name(name: str) -> str:
-    """Drop what tells kernels apart least: the return type and the argument list of a C++ name."""
-    name = name.removeprefix("void ")
+    """Drop what tells kernels apart least: of a C++ name the return type, arguments, and usual namespaces."""
+    name = _drop_arguments(name.removeprefix("void "))
+    return KERNEL_NOISE.sub("", name)
+
+
+def _drop_arguments(name: str) -> str:
     if not name.endswith(")"):
         return name
     depth = 0

@@ -108,7 +108,8 @@ def test_a_number_keeps_three_digits(value: float) -> None:
     ("name", "tidy"),
     [
         ("void f<int>(int, float)", "f<int>"),
-        ("a::f<(anonymous namespace)::T>(T (*)(int), int)", "a::f<(anonymous namespace)::T>"),
+        ("a::f<(anonymous namespace)::T>(T (*)(int), int)", "a::f<T>"),
+        ("void at::native::k<4, at::native::Add<c10::Half>, std::array<char*, 3ul> >(int)", "k<4, Add<Half> >"),
         ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
         ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
         (")", ")"),
