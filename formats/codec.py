@@ -115,6 +115,8 @@ def _parse_header(data: bytes) -> Any:
         return msgspec.json.decode(data, type=_Header)
     except msgspec.ValidationError:
         raise misfit("$", f'an object with "format": "{FORMAT_NAME}"', "another JSON value") from None
+    except msgspec.DecodeError as error:
+        raise _explain_syntax(data, str(error)) from None
 
 
 def _check_version(header: Any) -> None:

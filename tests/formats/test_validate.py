@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import fields, replace
 from typing import Any
 
@@ -148,6 +149,11 @@ def test_malformed_json_is_named_with_its_place(document: dict[str, Any], old: s
         decode(text.replace(old, new).encode())
 
 
+def test_malformed_json_after_a_misfit_is_refused() -> None:
+    with pytest.raises(TraceError, match="truncated JSON"):
+        decode(b'{"format": "wavecast.trace", "ops": 1')
+
+
 def test_deep_nesting_is_refused(document: dict[str, Any]) -> None:
     for name in ("signatures", "strings", "meta", "novelty"):
         text = json.dumps(document | {name: 0}).replace(f'"{name}": 0', f'"{name}": ' + "[" * 100_000 + "]" * 100_000)
@@ -227,7 +233,7 @@ def test_a_mutated_document_never_shows_a_traceback(small_trace: Trace, data: st
     document = json.loads(encode(small_trace))
     for _ in range(data.draw(st.integers(1, 3))):
         path = data.draw(st.sampled_from(paths_of(document)))
-        put(document, path, data.draw(st.sampled_from([*HOSTILE, ...])))
+        put(document, path, deepcopy(data.draw(st.sampled_from([*HOSTILE, ...]))))
     check_bytes(json.dumps(document).encode())
 
 
