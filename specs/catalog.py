@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InputError
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
-from .match import find_gpu, match_device
+from .match import find_gpu, match_device, plain_name
 
 __all__ = ["Catalog", "find_gpu", "load_catalog", "match_device", "read_toml"]
 
@@ -63,12 +63,16 @@ def _extended_catalog(path: Path) -> Catalog:
     capabilities = _merged_capabilities(document, path.name)
     gpus = {gpu.name: gpu for gpu in _builtin_catalog().gpus}
     entries = {entry["name"]: entry for entry in _builtin_document()["gpu"]}
+    spellings = {plain_name(name): name for name in gpus}
     seen: set[str] = set()
     for entry in _user_entries(document, path.name):
         name = entry["name"]
         if name in seen:
             raise InputError(f"{path.name}: {name} stands there twice; expected one [[gpu]] table of that name")
         seen.add(name)
+        known = spellings.setdefault(plain_name(name), name)
+        if known != name:
+            raise InputError(f"{path.name}: {name} differs from {known} in spelling only; write {known} to replace it")
         entries[name] = _complete_entry(entry, gpus, entries, path.name)
         gpus[name] = build_gpu(entries[name], capabilities, f"{path.name}: {name}")
     return Catalog(gpus=tuple(gpus.values()))

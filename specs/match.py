@@ -51,11 +51,11 @@ def _agrees(gpu: Gpu, sm_count: int | None, memory_bytes: int | None) -> bool:
 
 
 def _by_name(catalog: Catalog, name: str) -> list[Gpu]:
-    return _equal(catalog, name, _compact, lambda gpu: (gpu.name,))
+    return _equal(catalog, name, plain_name, lambda gpu: (gpu.name,))
 
 
 def _by_alias(catalog: Catalog, name: str) -> list[Gpu]:
-    return _equal(catalog, name, _compact, lambda gpu: gpu.aliases)
+    return _equal(catalog, name, plain_name, lambda gpu: gpu.aliases)
 
 
 def _by_short_name(catalog: Catalog, name: str) -> list[Gpu]:
@@ -88,9 +88,9 @@ def _unknown_message(catalog: Catalog, name: str) -> str:
     spellings: dict[str, str] = {}
     for gpu in catalog.gpus:
         for candidate in (gpu.name, *gpu.aliases):
-            spellings.setdefault(_compact(candidate), gpu.name)
+            spellings.setdefault(plain_name(candidate), gpu.name)
             spellings.setdefault(_short(candidate), gpu.name)
-    near = difflib.get_close_matches(_compact(name), spellings, n=5, cutoff=0.6)
+    near = difflib.get_close_matches(plain_name(name), spellings, n=5, cutoff=0.6)
     suggestions = list(dict.fromkeys(spellings[spelling] for spelling in near))[:3]
     hint = f"did you mean {' or '.join(suggestions)}?" if suggestions else "see `wavecast gpus` for all of them"
     return f"no GPU of the catalogue is called {name!r}; {hint}"
@@ -110,14 +110,15 @@ def _searchable_words(name: str) -> set[str]:
     return words | {"sxm" for word in words if word.startswith("sxm")}
 
 
-def _compact(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return what counts of a name: its letters and digits in lower case, without vendor words."""
     return _without(name, _VENDOR_WORDS)
 
 
 def _short(name: str) -> str:
     """Drop the brand words too, unless nothing that tells products apart is left (TITAN RTX)."""
     short = _without(name, _BRAND_WORDS)
-    return short if any(character.isdigit() for character in short) else _compact(name)
+    return short if any(character.isdigit() for character in short) else plain_name(name)
 
 
 def _without(name: str, dropped: frozenset[str]) -> str:

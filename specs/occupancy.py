@@ -149,8 +149,15 @@ def resident_blocks(
     shared_memory_bytes: npt.ArrayLike,
     gpus: Sequence[Gpu],
 ) -> IntArray:
-    """Return `blocks_per_sm` on several GPUs, kernels × GPUs, for callers that hold records and not limits."""
-    return blocks_per_sm(threads_per_block, registers_per_thread, shared_memory_bytes, sm_limits(gpus))
+    """Return `blocks_per_sm` on several GPUs, kernels × GPUs, for callers that hold records and not limits.
+
+    Computes once for all GPUs of the same limits: the catalogue's 110 have 15 different ones.
+    """
+    kinds: dict[tuple[str | int, ...], int] = {}
+    columns = [kinds.setdefault(_limits_key(gpu), len(kinds)) for gpu in gpus]
+    representatives = [gpus[columns.index(kind)] for kind in range(len(kinds))]
+    limits = sm_limits(representatives)
+    return blocks_per_sm(threads_per_block, registers_per_thread, shared_memory_bytes, limits)[:, columns]
 
 
 def occupancy_ratio(threads_per_block: npt.ArrayLike, blocks: IntArray, limits: SmLimits) -> FloatArray:
@@ -160,6 +167,19 @@ def occupancy_ratio(threads_per_block: npt.ArrayLike, blocks: IntArray, limits: 
     """
     warps = -(-_rows(threads_per_block) // limits.warp_size)
     return blocks * warps / limits.max_warps
+
+
+def _limits_key(gpu: Gpu) -> tuple[str | int, ...]:
+    """Return what `sm_limits` reads of a GPU."""
+    return (
+        gpu.compute_capability,
+        gpu.warp_size,
+        gpu.max_threads_per_sm,
+        gpu.max_blocks_per_sm,
+        gpu.registers_per_sm,
+        gpu.shared_memory_per_sm_bytes,
+        gpu.max_shared_memory_per_block_bytes,
+    )
 
 
 def _block_limit(warps: IntArray, limits: SmLimits) -> IntArray:

@@ -175,6 +175,7 @@ def test_one_entry_may_build_on_another_of_the_file(load: Load) -> None:
         ("[[gpus]]\nname = 'x'", "unknown key gpus; did you mean gpu?"),
         ("[[gpu]\n", "expected TOML"),
         (toml_entry() * 2, "Test T1 stands there twice"),
+        (toml_entry(name="nvidia l-4"), "nvidia l-4 differs from L4 in spelling only; write L4 to replace it"),
         (toml_entry(memroy={"size_gib": 1}), "unknown key memroy; did you mean memory?"),
         (toml_entry(memory__bandwith_gb_per_s=1), "memory: unknown key bandwith_gb_per_s; did you mean bandwidth_gb"),
         (toml_entry(memory__size_gib=None), "Test T1, memory: size_gib is missing"),

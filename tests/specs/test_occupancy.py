@@ -119,6 +119,7 @@ def test_kernels_and_gpus_broadcast_to_the_same_as_one_by_one(kernel: tuple[int,
     together = resident_blocks(*kernel, gpus)[0]
     assert together.shape == (len(gpus),)
     assert together.tolist() == [blocks(gpu, *kernel) for gpu in gpus]
+    assert together.tolist() == blocks_per_sm(*kernel, sm_limits(gpus))[0].tolist()
 
 
 @given(KERNELS)
