@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ _NOISE_NAMESPACES = frozenset({"prim", "profiler"})
 _NOISE_OPS = frozenset({"aten::detach", "aten::lift_fresh"})
 """Ops that a dispatch mode sees more often than a real run does, and that launch nothing."""
 _DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-_NO_CUDA_AUTOCAST = r"User provided device_type of 'cuda', but CUDA is not available"
+_NO_CUDA_AUTOCAST = re.compile(r"User provided device_type of 'cuda'|CUDA is not available or torch_xla is imported")
 
 
 def record_shapes(step: Callable[[], object], *, warmup: int) -> Trace:
@@ -168,11 +169,11 @@ class _MetaByDefault(TorchFunctionMode):
 def _autocast_refused() -> Iterator[None]:
     """Turn torch's warning that autocast disables itself without CUDA into a CaptureError."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=_NO_CUDA_AUTOCAST)
+        warnings.filterwarnings("error", message=_NO_CUDA_AUTOCAST.pattern)
         try:
             yield
         except UserWarning as warning:
-            if not str(warning).startswith("User provided device_type of 'cuda'"):
+            if not _NO_CUDA_AUTOCAST.match(str(warning)):
                 raise
             raise CaptureError(_AUTOCAST_MESSAGE) from warning
 

@@ -1,0 +1,65 @@
+"""Recordings through torch's profiler, on the CPU; the GPU's are in test_cuda.py."""
+
+from __future__ import annotations
+
+import torch
+from wavecast.formats.trace import Phase
+from wavecast.tracer import trace_iteration
+
+
+def test_the_steps_result_is_what_it_would_be_without_us(training_step):
+    plain, recorded = training_step("cpu", dropout=0.0), training_step("cpu", dropout=0.0)
+    for _ in range(1 + 2 + 2):
+        plain()
+    trace_iteration(recorded, device="cpu", warmup=1, repeats=2)
+    for ours, theirs in zip(recorded.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_unprofiled_iterations_stand_beside_the_captured_one(training_step):
+    trace = trace_iteration(training_step("cpu"), device="cpu", warmup=1, repeats=3)
+    iterations = trace.iterations
+    assert list(iterations.profiled) == [False, False, False, True]
+    assert (iterations.end_ns > iterations.start_ns).all()
+    assert (iterations.end_ns[:3] <= 0).all()
+    assert (iterations.start_ns[1:3] == iterations.end_ns[:2]).all()
+    assert iterations.start_ns[3] >= 0
+
+
+def test_a_cpu_trace_holds_timed_ops_and_no_kernels(training_step, op_names):
+    trace = trace_iteration(training_step("cpu"), device="cpu", warmup=1, repeats=1, name="small")
+    assert (trace.meta.capture, trace.meta.source_format, trace.meta.has_shapes) == ("cpu", "wavecast", True)
+    assert trace.meta.workload.mode == "training"
+    assert trace.meta.workload.name == "small"
+    assert not trace.is_measured
+    assert trace.devices == ()
+    assert "aten::addmm" in op_names(trace, Phase.FORWARD)
+    assert "aten::convolution_backward" in op_names(trace, Phase.BACKWARD)
+    assert "aten::addcdiv_" in op_names(trace, Phase.OPTIMIZER)
+    assert (trace.ops.duration_ns >= 0).all()
+    addmm = [trace.signatures[s] for n, s in zip(trace.ops.name, trace.ops.signature, strict=True)
+             if trace.strings[n] == "aten::addmm"]  # fmt: skip
+    assert addmm[0].tensors()[1].shape == (4, 288)
+
+
+def test_autocast_is_noted():
+    layer = torch.nn.Linear(4, 4)
+
+    def step():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            layer(torch.ones(2, 4))
+
+    trace = trace_iteration(step, device="cpu", warmup=0, repeats=0)
+    assert trace.meta.precision.autocast_dtype == "bfloat16"
+    assert trace.meta.workload.mode == "inference"
+
+
+def test_without_autocast_none_is_noted(training_step):
+    trace = trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0)
+    assert trace.meta.precision.autocast_dtype is None
+
+
+def test_temporary_files_are_removed(training_step, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0)
+    assert list(tmp_path.iterdir()) == []
