@@ -25,7 +25,7 @@ _ABSENT = msgspec.Raw(b"")
 _Document = msgspec.defstruct(
     "_Document",
     [(name, msgspec.Raw, _ABSENT) for name in ("format", "version", "meta", "devices", "strings", "signatures")]
-    + [(name, dict[str, msgspec.Raw], msgspec.field(default_factory=dict)) for name in TABLES]
+    + [(name, dict[str, msgspec.Raw] | msgspec.UnsetType, msgspec.UNSET) for name in TABLES]
     + [("quality", msgspec.Raw, _ABSENT)],
 )
 _Header = msgspec.defstruct("_Header", [("format", msgspec.Raw, _ABSENT), ("version", msgspec.Raw, _ABSENT)])
@@ -158,7 +158,7 @@ def _build(document: Any) -> Trace:
     tables: dict[str, Any] = {
         name: _decode_table(table, getattr(document, name), f"$.{name}")
         for name, table in TABLES.items()
-        if getattr(document, name)
+        if getattr(document, name) is not msgspec.UNSET
     }
     return Trace(
         meta=decode_record(Meta, _load(document.meta, "$.meta", {}), "$.meta"),

@@ -84,6 +84,7 @@ def document(small_trace: Trace) -> dict[str, Any]:
         ("kernels.name", [4], "$.kernels.name[0]: expected an index below 4, the number of strings, found 4"),
         ("kernels.call", [1], "$.kernels.call[0]: expected an index below 1, the number of calls, or -1, found 1"),
         ("kernels", [], "$.kernels: expected an object, found array"),
+        ("tensors", {}, "$.tensors.storage: expected a list of integers, found nothing: the column is required"),
         ("kernels", None, "$.kernels: expected an object, found null"),
         ("iterations.profiled", [2], "$.iterations.profiled[0]: expected an integer from 0 to 1, found 2"),
         ("iterations.end_ns", [-1], "$.iterations.end_ns[0]: expected an end at or after the start, 0, found -1"),
