@@ -76,7 +76,7 @@ def _assemble(collector: Collector, document: Document) -> Trace:
     return Trace(
         meta=_meta(collector, document, ops.table, kernels),
         devices=read_devices(document.header, np.unique(kernels.device).tolist()),
-        strings=tuple(recording.names),
+        strings=tuple(recording.names.texts),
         signatures=signatures,
         iterations=_iterations(recording.marks, ops.table, calls, kernels),
         ops=ops.table,

@@ -34,6 +34,7 @@ from .kineto_signatures import SEPARATOR
 from .kineto_values import (
     Integers,
     Interner,
+    Names,
     check_range,
     read_floats,
     read_identifiers,
@@ -76,7 +77,7 @@ class Collector:
     """Own the columns and the interned values while a file is read."""
 
     def __init__(self) -> None:
-        self.names = Interner()
+        self.names = Names()
         self.modules = Interner()
         self.threads = Interner()
         self.inputs = Interner()

@@ -11,7 +11,7 @@ from .kineto_nesting import enclosing_rows
 from .kineto_ops import Ops
 from .kineto_recording import Recording
 from .kineto_rows import CallRows, CollectiveRows, take_rows
-from .kineto_values import Integers, Interner
+from .kineto_values import Integers, Interner, Names
 from .trace import CallTable, CollectiveTable, KernelTable, MemoryTable, SyncTable
 
 _LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
@@ -44,7 +44,7 @@ def build_calls(recording: Recording, ops: Ops) -> CallTable:
 def build_kernels(recording: Recording, calls: CallTable) -> KernelTable:
     """Build the table of GPU activities, linked by correlation; ROCm keeps launch configurations on the calls."""
     rows = recording.kernels
-    call = _find_calls(recording.calls, rows.correlation, tuple(recording.names))
+    call = _find_calls(recording.calls, rows.correlation, tuple(recording.names.texts))
     grid, block = (
         _or_of_call(getattr(rows, name), getattr(recording.calls, name), call, 0) for name in ("grid", "block")
     )
@@ -72,7 +72,7 @@ def build_kernels(recording: Recording, calls: CallTable) -> KernelTable:
 def build_syncs(recording: Recording) -> SyncTable:
     """Build the table of synchronisations."""
     rows = recording.syncs
-    names = tuple(recording.names)
+    names = tuple(recording.names.texts)
     return build_table(
         SyncTable,
         len(rows.kind),
@@ -149,7 +149,7 @@ def _streams(values: Column) -> Column:
     return np.where((values < 0) | (values >= _NO_STREAM), MISSING, values)
 
 
-def _collective_table(rows: CollectiveRows, op: Integers, texts: tuple[str, ...], names: Interner) -> CollectiveTable:
+def _collective_table(rows: CollectiveRows, op: Integers, texts: tuple[str, ...], names: Names) -> CollectiveTable:
     name_of = np.array([names[text or "unknown"] for text in texts], dtype=np.int64) if len(rows.name) else rows.name
     dtypes = [_COLLECTIVE_DTYPES.get(text) for text in texts]
     dtype_of = np.array([MISSING if dtype is None else names[dtype] for dtype in dtypes], dtype=np.int64)

@@ -33,9 +33,10 @@ def build_ops(recording: Recording, signature_of: Integers) -> Ops:
     rows = recording.ops
     nesting = nest(rows)
     parent = parent_rows(nesting)
-    names = tuple(recording.names)
+    names = tuple(recording.names.texts)
     is_backward = _find_backward(rows, nesting, names)
     forward = _link_forward(rows, is_backward, parent, recording.flows)
+    is_backward |= _on_engine_threads(rows, is_backward, forward)
     table = build_table(
         OpTable,
         len(parent),
@@ -63,7 +64,19 @@ def _named(rows: OpRows, names: tuple[str, ...], prefixes: str | tuple[str, ...]
 def _find_backward(rows: OpRows, nesting: Nesting, names: tuple[str, ...]) -> Column:
     """Say which ops are below a call of the autograd engine or name a forward thread, recomputed ones included."""
     roots = _named(rows, names, _ENGINE) | (rows.forward_thread > 0)
-    return inherit(nesting, np.where(roots, 1, MISSING)) == 1
+    is_backward: Column = inherit(nesting, np.where(roots, 1, MISSING)) == 1
+    return is_backward
+
+
+def _on_engine_threads(rows: OpRows, is_backward: Column, forward: Integers) -> Column:
+    """Say which ops run on threads that only the autograd engine uses: its final callbacks (DDP) have no call around.
+
+    Such a thread has backward ops but none that they differentiate; on a CPU the engine runs on the main thread.
+    """
+    linked = forward[forward != MISSING]
+    if len(linked) == 0:
+        return np.zeros_like(is_backward)
+    return ~np.isin(rows.thread, rows.thread[linked]) & np.isin(rows.thread, rows.thread[is_backward])
 
 
 def _find_phases(

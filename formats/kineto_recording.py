@@ -22,7 +22,7 @@ from .kineto_rows import (
     sort_rows,
     take_rows,
 )
-from .kineto_values import Integers, Interner
+from .kineto_values import Integers, Names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Recording:
     flows: FlowRows
     op_row_of: Integers
     kernel_row_of: Integers
-    names: Interner
+    names: Names
     """Strings that go into the trace, numbered by the columns of names."""
     module_names: tuple[str, ...]
     collective_texts: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ Integers = npt.NDArray[np.int64]
 
 _INT64: Final = np.iinfo(np.int64)
 _TRIPLE: Final = msgspec.json.Decoder(tuple[int, int, int], strict=False)
+_PATH: Final = re.compile(r"(?<![\w/])~?(?:/[\w.+@~-]+){2,}|(?<!\w)[A-Za-z]:\\[\w.+@~\\ -]+")
 _MAX_INT32: Final = 2**31 - 1
 
 
@@ -30,6 +32,22 @@ class Interner(dict[Any, int]):
     def number(self, values: Sequence[Any]) -> Integers:
         """Return the number of each value."""
         return np.fromiter(map(self.__getitem__, values), dtype=np.int64, count=len(values))
+
+
+class Names(Interner):
+    """Number names; `texts` holds them without the file paths that some compilers put into kernel names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._known: dict[str, int] = {}
+
+    def __missing__(self, key: str) -> int:
+        text = _PATH.sub("<path>", key)
+        self[key] = number = self._known.setdefault(text, len(self.texts))
+        if number == len(self.texts):
+            self.texts.append(text)
+        return number
 
 
 def read_integers(values: Sequence[Any], name: str, default: int = MISSING) -> Integers:
