@@ -17,6 +17,7 @@ from .oplist import list_ops
 from .predict import METHODS, Prediction, predict_measured, predict_shapes
 from .report import GpuPrediction, Report, Source, TraceSummary
 from .window import Window, select_window
+from .work import Family
 from .workload import Workload, measured_workload, shape_workload
 
 
@@ -128,7 +129,7 @@ def _rank(
                 speedup=measured_ns / iteration_ns if measured_ns is not None and iteration_ns > 0 else None,
                 samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
                 price_usd_per_hour=price.usd_per_hour if price else None,
-                price_date=price.newest_date.isoformat() if price and price.newest_date else None,
+                price_date=price.oldest_date if price else None,
             )
         )
     return tuple(sorted(ranked, key=lambda item: item.iteration_ns))
@@ -169,10 +170,11 @@ def _measured_warnings(trace: Trace, window: Window, workload: Workload, origin:
             f"the {origin.name} was busy {busy_ns / window.duration_ns:.0%} of the iteration; "
             "the idle rest (host, launches, waiting) is kept as measured on every GPU"
         )
-    collective_ns = float(sum(workload.busy_ns[row] for row, kind in enumerate(workload.kind) if kind == 3))
+    is_collective = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    collective_ns = float(workload.busy_ns[is_collective].sum())
     if collective_ns > 0.05 * busy_ns:
         yield f"{collective_ns / busy_ns:.0%} of the GPU time is communication, which includes waiting for other ranks"
-    unshaped_ns = float(workload.busy_ns[~workload.has_work & (workload.kind == 0)].sum())
+    unshaped_ns = float(workload.busy_ns[~workload.has_work & ~is_collective & (workload.kind == 0)].sum())
     if unshaped_ns > 0.05 * busy_ns:
         yield (
             f"{unshaped_ns / busy_ns:.0%} of the GPU time is in kernels whose op has no recorded shapes or no "

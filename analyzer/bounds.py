@@ -48,8 +48,12 @@ class Bounds:
     """max(arithmetic at peak, compulsory bytes at DRAM bandwidth, launch floor)."""
     lower_ns: Floats
     """The same with the part of the bytes that L2 can hold served by L2: the physical lower bound."""
-    limit: npt.NDArray[np.int8]
-    """`Limit` of the roofline."""
+    compute_ns: Floats
+    memory_ns: Floats
+
+    def limit(self, row: int, column: int) -> Limit:
+        """Return which of the three is the roofline of one op on one GPU."""
+        return Limit(int(np.argmax([self.compute_ns[row, column], self.memory_ns[row, column], LAUNCH_FLOOR_NS])))
 
 
 def bound_ops(works: WorkTable, fleet: Fleet) -> Bounds:
@@ -58,16 +62,18 @@ def bound_ops(works: WorkTable, fleet: Fleet) -> Bounds:
     Working sets that fit the last-level cache can beat the DRAM roofline (measured on 10 % of an L40S's matrix
     products), so the lower bound charges DRAM only for bytes beyond L2, and all bytes against L2 bandwidth.
     """
-    compute_ns = works.flops[:, None] / rate_matrix(works.rate, fleet) * 1e9
+    compute_ns = works.flops[:, None] * (1e9 / rate_matrix(works.rate, fleet))
     moved = works.moved_bytes[:, None]
-    memory_ns = moved / fleet.bandwidth_bytes_per_s * 1e9
-    beyond_l2_ns = np.maximum(moved - fleet.l2_cache_bytes, 0.0) / fleet.bandwidth_bytes_per_s * 1e9
-    l2_ns = moved / (L2_BYTES_PER_CLOCK_PER_SM * fleet.sm_count * fleet.clock_hz) * 1e9
-    candidates = np.stack([compute_ns, memory_ns, np.full_like(memory_ns, LAUNCH_FLOOR_NS)])
+    dram_ns_per_byte = 1e9 / fleet.bandwidth_bytes_per_s
+    l2_ns_per_byte = 1e9 / (L2_BYTES_PER_CLOCK_PER_SM * fleet.sm_count * fleet.clock_hz)
+    memory_ns = moved * dram_ns_per_byte
+    least_ns = np.maximum(compute_ns, LAUNCH_FLOOR_NS)
+    cached_ns = np.maximum(memory_ns - fleet.l2_cache_bytes * dram_ns_per_byte, moved * l2_ns_per_byte)
     return Bounds(
-        roofline_ns=candidates.max(axis=0),
-        lower_ns=np.maximum(np.maximum(compute_ns, LAUNCH_FLOOR_NS), np.maximum(beyond_l2_ns, l2_ns)),
-        limit=candidates.argmax(axis=0).astype(np.int8),
+        roofline_ns=np.maximum(least_ns, memory_ns),
+        lower_ns=np.maximum(least_ns, cached_ns),
+        compute_ns=compute_ns,
+        memory_ns=memory_ns,
     )
 
 

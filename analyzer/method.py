@@ -19,6 +19,6 @@ class Method(StrEnum):
     LINK_RATIO = "link_ratio"
     """Measured time times the ratio of PCIe or GPU-to-GPU bandwidths."""
     ROOFLINE = "roofline"
-    """Arithmetic or memory traffic at peak rate, whichever takes longer: nothing was measured; real kernels are slower."""
+    """Arithmetic or memory traffic at peak rate, whichever is longer: nothing was measured, real ones are slower."""
     UNMODELLED = "unmodelled"
     """Nothing models it: the measured time is kept as it is; without one it counts 0."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..formats.signature import Signature, TensorSpec
 from ..formats.trace import Trace
-from .bounds import Limit
+from .method import Method
 from .predict import METHODS, Prediction
 from .report import OpPrediction
 from .window import Rows, group_rows
@@ -50,6 +50,7 @@ def _describe(
     signature = int(trace.ops.signature[op]) if op >= 0 else -1
     module = int(trace.ops.module[op]) if op >= 0 else -1
     family = workload.family[main]
+    method = METHODS[prediction.method[main, gpu_column]]
     return OpPrediction(
         op=trace.strings[trace.ops.name[op]] if op >= 0 else trace.strings[trace.kernels.name[workload.kernel[main]]],
         shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
@@ -59,9 +60,9 @@ def _describe(
         source_ns=float(workload.busy_ns[rows].sum()) if workload.kernel[main] >= 0 else None,
         predicted_ns=float(busy.sum()),
         bound_ns=_bound_ns(workload, prediction, gpu_column, worked) if len(worked) else None,
-        bound_by=Limit(int(prediction.bounds.limit[main, gpu_column])).name.lower() if len(worked) else None,
-        method=METHODS[prediction.method[main, gpu_column]],
-        reason=prediction.reason[main],
+        bound_by=prediction.bounds.limit(int(worked[0]), gpu_column).name.lower() if len(worked) else None,
+        method=method,
+        reason="measured on this GPU" if method is Method.MEASURED else prediction.reason[main],
         share=float(busy.sum()) / whole_ns,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from .bounds import Bounds, bound_ops, rate_matrix
 from .fleet import Fleet, Floats, build_fleet
 from .method import Method
 from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
+from .window import Rows, group_rows
 from .work import Family
 from .workload import Workload
 
@@ -95,24 +96,23 @@ def _scale(
     trace: Trace, workload: Workload, fleet: Fleet, origin: Fleet, roofline_ratio: Floats
 ) -> tuple[Floats, npt.NDArray[np.int8], tuple[str, ...]]:
     """Return factor and method code [n, m], and the reason of each row."""
-    wave, launch_known = _wave_factor(trace, workload, fleet, origin)
-    bandwidth = np.broadcast_to(origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s, wave.shape)
-    compute = rate_matrix(workload.work.rate, origin) / rate_matrix(workload.work.rate, fleet)
-    pcie = np.broadcast_to(origin.pcie_bytes_per_s / fleet.pcie_bytes_per_s, wave.shape)
-    link = _link_factor(origin, fleet, wave.shape)
-    cases = _cases(trace, workload, launch_known)
-    factors = {
-        "wave": wave,
-        "bound": roofline_ratio,
-        "compute": compute,
-        "bandwidth": bandwidth,
-        "pcie": pcie,
-        "link": link,
+    cases = _cases(trace, workload)
+    rules = np.array([rule for rule, _ in cases], dtype=object)
+    rate = workload.work.rate
+    factors: dict[str, Callable[[Rows], Floats]] = {
+        "wave": lambda rows: _wave_factor(trace, workload, rows, fleet, origin),
+        "bound": lambda rows: np.asarray(roofline_ratio[rows]),
+        "compute": lambda rows: rate_matrix(rate[rows], origin) / rate_matrix(rate[rows], fleet),
+        "bandwidth": lambda _: origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s,
+        "pcie": lambda _: origin.pcie_bytes_per_s / fleet.pcie_bytes_per_s,
+        "link": lambda _: _link_factor(origin, fleet),
     }
-    factor, method = np.ones_like(wave), np.zeros(wave.shape, dtype=np.int8)
+    shape = (len(cases), len(fleet.gpus))
+    factor, method = np.ones(shape), np.full(shape, _CODE[Method.UNMODELLED], dtype=np.int8)
     for rule, chosen in _RULES.items():
-        rows = np.array([case[0] == rule for case in cases], dtype=bool)
-        factor[rows], method[rows] = factors[rule][rows], _CODE[chosen]
+        rows = np.flatnonzero(rules == rule)
+        if len(rows):
+            factor[rows], method[rows] = factors[rule](rows), _CODE[chosen]
     unknown = ~np.isfinite(factor)
     factor[unknown], method[unknown] = 1.0, _CODE[Method.UNMODELLED]
     return factor, method, tuple(reason for _, reason in cases)
@@ -128,35 +128,31 @@ _RULES: Final = {
 }
 
 
-def _wave_factor(trace: Trace, workload: Workload, fleet: Fleet, origin: Fleet) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return Habitat's factor [n, m]; exact where the launch is known and fits on both GPUs."""
-    kernels, rows = trace.kernels, workload.kernel
-    grid, block = _product(kernels.grid[rows]), _product(kernels.block[rows])
-    intensity = np.divide(
-        workload.work.flops, workload.work.moved_bytes, out=np.zeros(len(rows)), where=workload.work.moved_bytes > 0
-    )[:, None]
-    ridge = rate_matrix(workload.work.rate, fleet) / fleet.bandwidth_bytes_per_s
+def _wave_factor(trace: Trace, workload: Workload, rows: Rows, fleet: Fleet, origin: Fleet) -> Floats:
+    """Return Habitat's factor [rows, m]; exact where the launch is known and fits on both GPUs."""
+    kernels, table = workload.kernel[rows], trace.kernels
+    grid, block = _product(table.grid[kernels])[:, None], _product(table.block[kernels])
+    flops, moved = workload.work.flops[rows], workload.work.moved_bytes[rows]
+    intensity = np.divide(flops, moved, out=np.zeros(len(rows)), where=moved > 0)[:, None]
+    ridge = rate_matrix(workload.work.rate[rows], fleet) / fleet.bandwidth_bytes_per_s
     gamma = memory_boundedness(intensity, ridge)
     bandwidth, clock = origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s, origin.clock_hz / fleet.clock_hz
-    source_wave = _wave_blocks(kernels.registers[rows], kernels.shared_memory_bytes[rows], block, origin)
-    target_wave = _wave_blocks(kernels.registers[rows], kernels.shared_memory_bytes[rows], block, fleet)
-    launch_known = (grid > 0) & (block > 0)
-    fits = launch_known[:, None] & (source_wave > 0) & (target_wave > 0)
-    exact = exact_wave_factor(
-        gamma,
-        bandwidth,
-        clock,
-        np.maximum(grid, 1.0)[:, None],
-        np.maximum(source_wave, 1.0),
-        np.maximum(target_wave, 1.0),
+    launch = [table.registers[kernels], table.shared_memory_bytes[kernels], block.astype(np.int64)]
+    first, group = group_rows(launch)
+    source_wave, target_wave = (
+        _wave_blocks(*(column[first] for column in launch), gpus)[group] for gpus in (origin, fleet)
     )
-    large = large_wave_factor(gamma, bandwidth, clock, origin.sm_count / fleet.sm_count)
-    return np.where(fits, exact, large), launch_known
+    fits = (grid > 0) & (source_wave > 0) & (target_wave > 0)
+    waves = (np.maximum(grid, 1.0), np.maximum(source_wave, 1.0), np.maximum(target_wave, 1.0))
+    factor = exact_wave_factor(gamma, bandwidth, clock, *waves)
+    if not fits.all():
+        factor = np.where(fits, factor, large_wave_factor(gamma, bandwidth, clock, origin.sm_count / fleet.sm_count))
+    return factor
 
 
-def _wave_blocks(registers: Column, shared_memory_bytes: Column, block: Floats, fleet: Fleet) -> Floats:
+def _wave_blocks(registers: Column, shared_memory_bytes: Column, block: Column, fleet: Fleet) -> Floats:
     """Return the blocks that are resident on the whole GPU at once, [n, m]; 0 where a block does not fit."""
-    per_sm = blocks_per_sm(np.maximum(block, 1).astype(np.int64), registers, shared_memory_bytes, sm_limits(fleet.gpus))
+    per_sm = blocks_per_sm(block, registers, shared_memory_bytes, sm_limits(fleet.gpus))
     return np.asarray(per_sm * fleet.sm_count, dtype=np.float64)
 
 
@@ -164,17 +160,18 @@ def _product(dimensions: Column) -> Floats:
     return np.asarray(dimensions.astype(np.float64).prod(axis=1))
 
 
-def _link_factor(origin: Fleet, fleet: Fleet, shape: tuple[int, ...]) -> Floats:
+def _link_factor(origin: Fleet, fleet: Fleet) -> Floats:
     """Return the ratio of GPU-to-GPU bandwidths; NaN where either GPU has no link of its own."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = origin.link_bytes_per_s / fleet.link_bytes_per_s
     known = (origin.link_bytes_per_s > 0) & (fleet.link_bytes_per_s > 0)
-    return np.broadcast_to(np.where(known, ratio, np.nan), shape)
+    return np.where(known, ratio, np.nan)
 
 
-def _cases(trace: Trace, workload: Workload, launch_known: npt.NDArray[np.bool_]) -> list[tuple[str, str]]:
+def _cases(trace: Trace, workload: Workload) -> list[tuple[str, str]]:
     """Return each row's rule and the reason for it."""
     names = trace.kernels.name[workload.kernel].tolist()
+    launch_known = (_product(trace.kernels.grid[workload.kernel]) > 0).tolist()
     facts = zip(
         names,
         workload.kind.tolist(),
@@ -182,7 +179,7 @@ def _cases(trace: Trace, workload: Workload, launch_known: npt.NDArray[np.bool_]
         workload.is_varying.tolist(),
         workload.has_work.tolist(),
         workload.rate_known.tolist(),
-        launch_known.tolist(),
+        launch_known,
         strict=True,
     )
     return [

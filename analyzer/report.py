@@ -46,8 +46,9 @@ class GpuPrediction:
     """Predict the iteration on one GPU.
 
     `iteration_ns` is the measured iteration with its GPU-busy part replaced and its idle part kept;
-    for a trace without timings it is the sum of the ops' roofline times, and `iteration_low_ns` the sum
-    of their physical lower bounds. An end of the interval is None where it is not known. `methods` gives each method's share of `gpu_busy_ns`.
+    for a trace without timings it is the sum of the ops' roofline times, and `iteration_low_ns` the sum of their
+    physical lower bounds. An end of the interval is None where it is not known. `methods` gives each method's share
+    of `gpu_busy_ns`.
     """
 
     gpu: str

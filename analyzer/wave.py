@@ -28,7 +28,7 @@ def large_wave_factor(gamma: Floats, bandwidth_ratio: Floats, clock_ratio: Float
 
     (D_o / D_d)^gamma · (W_o / W_d · C_o / C_d)^(1 - gamma); the ratios are source over target.
     """
-    return np.asarray(bandwidth_ratio**gamma * (wave_ratio * clock_ratio) ** (1.0 - gamma))
+    return _mix(gamma, bandwidth_ratio, wave_ratio * clock_ratio)
 
 
 def exact_wave_factor(
@@ -48,4 +48,10 @@ def exact_wave_factor(
     """
     waves_ratio = np.ceil(block_count / target_wave_blocks) / np.ceil(block_count / source_wave_blocks)
     share_ratio = bandwidth_ratio * target_wave_blocks / source_wave_blocks
-    return np.asarray(waves_ratio * share_ratio**gamma * clock_ratio ** (1.0 - gamma))
+    return np.asarray(waves_ratio * _mix(gamma, share_ratio, clock_ratio))
+
+
+def _mix(gamma: Floats, memory_ratio: Floats, compute_ratio: Floats) -> Floats:
+    """Return memory_ratio^gamma · compute_ratio^(1 - gamma), through logarithms: one exponential per element."""
+    log_compute = np.log(compute_ratio)
+    return np.asarray(np.exp(log_compute + gamma * (np.log(memory_ratio) - log_compute)))

@@ -83,6 +83,8 @@ class _Resolver:
 
     def owner(self, row: int) -> int:
         """Return the innermost op at or around `row` whose work is known, else whose family is, else `row`."""
+        if self.work(row) is not None:
+            return row
         chain = list(self._ancestors(row))
         return next(
             (item for item in chain if self.work(item) is not None),
@@ -121,7 +123,7 @@ def measured_workload(trace: Trace, window: Window) -> Workload:
         op=owner,
         count=count,
         duration_ns=np.bincount(group, weights=duration, minlength=len(first)) / count,
-        busy_ns=np.bincount(group, weights=busy, minlength=len(first)),
+        busy_ns=np.bincount(group, weights=busy, minlength=len(first)).astype(np.float64),
         op_share=np.bincount(group, weights=duration / op_time, minlength=len(first)) / count,
         kind=kind,
         family=families,

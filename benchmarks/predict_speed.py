@@ -44,7 +44,9 @@ def build_trace(count: int) -> Trace:
         iterations=build_table(
             IterationTable, 1, start_ns=[0], end_ns=[count * 10_000], cpu_start_ns=[0], cpu_end_ns=[count * 10_000]
         ),
-        ops=build_table(OpTable, count, name=rows % 4, signature=rows, start_ns=rows * 10_000, duration_ns=rows * 0 + 9),
+        ops=build_table(
+            OpTable, count, name=rows % 4, signature=rows, start_ns=rows * 10_000, duration_ns=rows * 0 + 9
+        ),
         calls=build_table(
             CallTable, count, name=rows * 0 + 4, start_ns=rows * 10_000 + 1, duration_ns=rows * 0 + 5, op=rows
         ),

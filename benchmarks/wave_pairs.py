@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as parquet
+from pyarrow import parquet
 from wavecast.analyzer.fleet import Fleet, build_fleet
 from wavecast.analyzer.wave import exact_wave_factor, large_wave_factor, memory_boundedness
 from wavecast.specs.catalog import load_catalog
@@ -86,10 +86,12 @@ def pair_up(family: str, shared: list[tuple[dict, dict]], source: Fleet, target:
         source_us=values(lambda left, _: left["latency_us"]),
         target_us=values(lambda _, right: right["latency_us"]),
         intensity=values(
-            lambda left, _: left["rows"]
-            * left["cols"]
-            * FLOPS_PER_ELEMENT.get(family, 1.0)
-            / (left["bytes_read"] + left["bytes_written"])
+            lambda left, _: (
+                left["rows"]
+                * left["cols"]
+                * FLOPS_PER_ELEMENT.get(family, 1.0)
+                / (left["bytes_read"] + left["bytes_written"])
+            )
         ),
         block_count=values(lambda left, _: left["grid_x"] * left["grid_y"] * left["grid_z"]),
         block_threads=values(lambda left, _: left["block_x"] * left["block_y"] * left["block_z"]),
@@ -130,7 +132,9 @@ def main() -> None:
             row[name] = float(np.mean(np.abs(predicted_us / pair.target_us - 1)) * 100)
             errors.setdefault((family, name), []).append((row[name], f"{source} → {target}"))
         if options.by_pair:
-            print(f"{family:12} {source:22} → {target:22} {len(pair.source_us):6}", *(f"{v:6.1f}" for v in row.values()))
+            print(
+                f"{family:12} {source:22} → {target:22} {len(pair.source_us):6}", *(f"{v:6.1f}" for v in row.values())
+            )
     print(f"{'family':12} {'method':16} {'MAPE %':>7} {'worst %':>8}  {'pairs':>5} {'points':>7}  worst pair")
     for (family, name), found in errors.items():
         mean, worst = np.mean([error for error, _ in found]), max(found)

@@ -72,7 +72,7 @@ def test_each_kernel_is_moved_by_its_own_method(gpu: GpuBuilder, toy_trace: Trac
 def test_no_prediction_is_under_its_bound(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     report = analyze(toy_trace(), gpu(), gpu(name="Huge", memory_bandwidth_bytes_per_s=1e15, sm_count=1000))
     bounded = [item for item in report.ops if item.bound_ns is not None]
-    assert len(bounded) == 2
+    assert len(bounded) == 3
     assert all(item.predicted_ns >= item.bound_ns for item in bounded if item.bound_ns is not None)
 
 
