@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -75,8 +76,8 @@ def column(
 
 def columns(table: type[Table] | Table) -> Iterator[ColumnSpec]:
     """Yield the column declarations of a table record in file order."""
-    for item in fields(table):
-        yield ColumnSpec(name=item.name, **item.metadata["column"])
+    record: Any = table if isinstance(table, type) else type(table)
+    return iter(_declarations(record))
 
 
 def row_count(table: Table) -> int:
@@ -93,6 +94,11 @@ def build_table(table: type[TableT], rows: int, **values: npt.ArrayLike) -> Tabl
     if unknown:
         raise TypeError(f"{table.__name__} has no column {', '.join(sorted(unknown))}")
     return table(**{spec.name: _build_column(spec, rows, values.get(spec.name)) for spec in columns(table)})
+
+
+@cache
+def _declarations(table: Any) -> tuple[ColumnSpec, ...]:
+    return tuple(ColumnSpec(name=item.name, **item.metadata["column"]) for item in fields(table))
 
 
 def _build_column(spec: ColumnSpec, rows: int, values: npt.ArrayLike | None) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ def validate_decoded(trace: Trace) -> None:
         _check_values(trace, name)
 
 
+@cache
 def column_range(spec: ColumnSpec) -> tuple[int, int]:
     """Return the least and the greatest value that a column can hold, references aside."""
     if spec.dtype == "bool":
@@ -90,6 +92,8 @@ def _check_shapes(table: object, name: str) -> None:
 
 def _check_values(trace: Trace, name: str) -> None:
     table = getattr(trace, name)
+    if not row_count(table):
+        return
     for spec in columns(table):
         values, path = getattr(table, spec.name), f"$.{name}.{spec.name}"
         if spec.dtype != "bool":
