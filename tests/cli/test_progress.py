@@ -1,0 +1,63 @@
+"""The progress bar: on a terminal's stderr only, after a second only, gone at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from io import StringIO
+
+import pytest
+from wavecast.analyzer.commands import progress
+from wavecast.analyzer.commands.progress import progress_on_stderr
+
+ERASE_LINE = "\x1b[2K"
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def replace_stderr(monkeypatch: pytest.MonkeyPatch) -> Callable[[StringIO], StringIO]:
+    """Put a stream in place of stderr, from within the test: pytest sets its own just before."""
+    monkeypatch.setenv("TERM", "xterm")
+
+    def replace(stream: StringIO) -> StringIO:
+        monkeypatch.setattr(sys, "stderr", stream)
+        return stream
+
+    return replace
+
+
+def read_halfway() -> None:
+    with progress_on_stderr("Reading") as callback:
+        assert callback is not None
+        callback(1, 4)
+        callback(2, 4)
+        raise ValueError("broken")
+
+
+def test_no_bar_in_a_pipe(replace_stderr: Callable[[StringIO], StringIO]) -> None:
+    replace_stderr(StringIO())
+    with progress_on_stderr("Reading") as callback:
+        assert callback is None
+
+
+def test_no_bar_for_a_short_job(replace_stderr: Callable[[StringIO], StringIO]) -> None:
+    terminal = replace_stderr(Terminal())
+    with pytest.raises(ValueError, match="broken"):
+        read_halfway()
+    assert terminal.getvalue() == ""
+
+
+def test_a_long_job_shows_how_far_it_is_and_clears_up(
+    replace_stderr: Callable[[StringIO], StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = replace_stderr(Terminal())
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    with pytest.raises(ValueError, match="broken"):
+        read_halfway()
+    assert "Reading" in terminal.getvalue()
+    assert "50%" in terminal.getvalue()
+    assert terminal.getvalue().endswith(ERASE_LINE)
