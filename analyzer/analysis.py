@@ -105,10 +105,10 @@ def _source(window: Window, origin: Gpu | None, workload: Workload) -> Source:
 def _rank(
     trace: Trace, window: Window, workload: Workload, prediction: Prediction, origin: Gpu | None
 ) -> tuple[GpuPrediction, ...]:
-    busy_ns = prediction.busy_ns.sum(axis=0)
+    busy_ns = prediction.total_busy_ns()
     measured_ns = window.duration_ns if origin is not None else None
     idle_ns = max(0.0, measured_ns - float(workload.busy_ns.sum())) if measured_ns is not None else 0.0
-    lower_ns = (prediction.bounds.lower_ns * workload.has_work[:, None] * workload.count[:, None]).sum(axis=0)
+    lower_ns = (workload.has_work * workload.count) @ prediction.bounds.lower_ns
     samples = trace.meta.workload.samples_per_iteration or trace.meta.workload.batch_size
     shares = _method_shares(prediction)
     ranked = []
@@ -137,9 +137,10 @@ def _rank(
 
 def _method_shares(prediction: Prediction) -> list[dict[Method, float]]:
     """Return each GPU's busy time by method, as shares that sum to 1, largest first."""
-    busy = prediction.busy_ns
-    total = np.maximum(busy.sum(axis=0), np.finfo(float).tiny)
-    by_method = np.stack([(busy * (prediction.method == code)).sum(axis=0) / total for code in range(len(METHODS))])
+    total = np.maximum(prediction.total_busy_ns(), np.finfo(float).tiny)
+    by_method = np.zeros((len(METHODS), len(total)))
+    for code in np.unique(prediction.method):
+        by_method[code] = prediction.weight @ (prediction.time_ns * (prediction.method == code)) / total
     return [
         {METHODS[code]: float(shares[code]) for code in np.argsort(-shares, kind="stable").tolist() if shares[code] > 0}
         for shares in by_method.T

@@ -48,12 +48,6 @@ class Bounds:
     """max(arithmetic at peak, compulsory bytes at DRAM bandwidth, launch floor)."""
     lower_ns: Floats
     """The same with the part of the bytes that L2 can hold served by L2: the physical lower bound."""
-    compute_ns: Floats
-    memory_ns: Floats
-
-    def limit(self, row: int, column: int) -> Limit:
-        """Return which of the three is the roofline of one op on one GPU."""
-        return Limit(int(np.argmax([self.compute_ns[row, column], self.memory_ns[row, column], LAUNCH_FLOOR_NS])))
 
 
 def bound_ops(works: WorkTable, fleet: Fleet) -> Bounds:
@@ -62,19 +56,24 @@ def bound_ops(works: WorkTable, fleet: Fleet) -> Bounds:
     Working sets that fit the last-level cache can beat the DRAM roofline (measured on 10 % of an L40S's matrix
     products), so the lower bound charges DRAM only for bytes beyond L2, and all bytes against L2 bandwidth.
     """
-    compute_ns = works.flops[:, None] * (1e9 / rate_matrix(works.rate, fleet))
-    moved = works.moved_bytes[:, None]
     dram_ns_per_byte = 1e9 / fleet.bandwidth_bytes_per_s
     l2_ns_per_byte = 1e9 / (L2_BYTES_PER_CLOCK_PER_SM * fleet.sm_count * fleet.clock_hz)
+    moved = works.moved_bytes[:, None]
+    least_ns = works.flops[:, None] * (1e9 / rate_matrix(works.rate, fleet))
+    np.maximum(least_ns, LAUNCH_FLOOR_NS, out=least_ns)
     memory_ns = moved * dram_ns_per_byte
-    least_ns = np.maximum(compute_ns, LAUNCH_FLOOR_NS)
-    cached_ns = np.maximum(memory_ns - fleet.l2_cache_bytes * dram_ns_per_byte, moved * l2_ns_per_byte)
-    return Bounds(
-        roofline_ns=np.maximum(least_ns, memory_ns),
-        lower_ns=np.maximum(least_ns, cached_ns),
-        compute_ns=compute_ns,
-        memory_ns=memory_ns,
-    )
+    roofline_ns = np.maximum(least_ns, memory_ns)
+    memory_ns -= fleet.l2_cache_bytes * dram_ns_per_byte
+    np.maximum(least_ns, memory_ns, out=least_ns)
+    np.maximum(least_ns, moved * l2_ns_per_byte, out=least_ns)
+    return Bounds(roofline_ns=roofline_ns, lower_ns=least_ns)
+
+
+def limit_of(works: WorkTable, fleet: Fleet, row: int, column: int) -> Limit:
+    """Return what the roofline of one op on one GPU is."""
+    compute_ns = works.flops[row] / fleet.flops_per_s[works.rate[row]][column] * 1e9
+    memory_ns = works.moved_bytes[row] / fleet.bandwidth_bytes_per_s[column] * 1e9
+    return Limit(int(np.argmax([compute_ns, memory_ns, LAUNCH_FLOOR_NS])))
 
 
 def rate_matrix(rates: npt.NDArray[np.object_] | Sequence[Rate], fleet: Fleet) -> Floats:

@@ -18,7 +18,8 @@ FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
     Rate.MATRIX_FP8: (Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),
     Rate.MATRIX_BF16: (Rate.FP32,),
     Rate.MATRIX_FP16: (Rate.FP16, Rate.FP32),
-    Rate.MATRIX_TF32: (Rate.FP32,),
+    Rate.MATRIX_TF32: (Rate.MATRIX_FP32, Rate.FP32),
+    Rate.MATRIX_FP32: (Rate.FP32,),
     Rate.MATRIX_INT8: (Rate.FP32,),
     Rate.MATRIX_FP64: (Rate.FP64, Rate.FP32),
     Rate.FP16: (Rate.FP32,),
@@ -42,8 +43,6 @@ class Fleet:
     pcie_bytes_per_s: Floats
     link_bytes_per_s: Floats
     flops_per_s: Mapping[Rate, Floats]
-    is_native: Mapping[Rate, npt.NDArray[np.bool_]]
-    """Whether the GPU has the unit itself."""
 
 
 def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
@@ -61,7 +60,6 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
         pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
         link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
         flops_per_s={rate: np.array([_effective_rate(gpu, rate) for gpu in gpus]) for rate in Rate},
-        is_native={rate: np.array([rate in gpu.peak_flops_per_s for gpu in gpus], dtype=bool) for rate in Rate},
     )
 
 

@@ -32,7 +32,7 @@ RATE_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Rate]]] = tuple(
         (r"h884|s884|h1688|h16816|fp16|f16f16|f16_|_hhh_|half|_HHS_|_HSS_|hgemm|tensorop_f16", Rate.MATRIX_FP16),
         (r"dgemm|f64f64", Rate.MATRIX_FP64),
         (r"i8816|i16832|imma|int8", Rate.MATRIX_INT8),
-        (r"sgemm|f32f32|scudnn|_SB_|ffma", Rate.FP32),
+        (r"sgemm|f32f32|scudnn|_SB_|ffma", Rate.MATRIX_FP32),
     )
 )
 """First match wins; names of cuBLAS, cuDNN, CUTLASS and Tensile kernels."""

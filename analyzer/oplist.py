@@ -6,6 +6,7 @@ import numpy as np
 
 from ..formats.signature import Signature, TensorSpec
 from ..formats.trace import Trace
+from .bounds import limit_of
 from .method import Method
 from .predict import METHODS, Prediction
 from .report import OpPrediction
@@ -17,7 +18,7 @@ def list_ops(
     trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, *, limit: int | None
 ) -> tuple[OpPrediction, ...]:
     """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name."""
-    busy = prediction.busy_ns[:, gpu_column]
+    busy = prediction.busy_ns(gpu_column)
     group = _op_groups(trace, workload)
     totals = np.bincount(group, weights=busy, minlength=int(group.max(initial=-1)) + 1)
     order = np.argsort(-totals, kind="stable")[:limit]
@@ -43,7 +44,7 @@ def _op_groups(trace: Trace, workload: Workload) -> Rows:
 def _describe(
     trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows, whole_ns: float
 ) -> OpPrediction:
-    busy = prediction.busy_ns[rows, gpu_column]
+    busy = prediction.busy_ns(gpu_column)[rows]
     main = int(rows[np.argmax(busy)])
     op = int(workload.op[main])
     worked = rows[workload.has_work[rows]]
@@ -60,7 +61,7 @@ def _describe(
         source_ns=float(workload.busy_ns[rows].sum()) if workload.kernel[main] >= 0 else None,
         predicted_ns=float(busy.sum()),
         bound_ns=_bound_ns(workload, prediction, gpu_column, worked) if len(worked) else None,
-        bound_by=prediction.bounds.limit(int(worked[0]), gpu_column).name.lower() if len(worked) else None,
+        bound_by=_limit(workload, prediction, gpu_column, int(worked[0])) if len(worked) else None,
         method=method,
         reason="measured on this GPU" if method is Method.MEASURED else prediction.reason[main],
         share=float(busy.sum()) / whole_ns,
@@ -71,6 +72,10 @@ def _bound_ns(workload: Workload, prediction: Prediction, gpu_column: int, rows:
     """Return the lower bound of all calls; the kernels of one call share its bound by their time."""
     per_kernel = prediction.bounds.lower_ns[rows, gpu_column] * workload.op_share[rows]
     return float((per_kernel * workload.count[rows]).sum())
+
+
+def _limit(workload: Workload, prediction: Prediction, gpu_column: int, row: int) -> str:
+    return limit_of(workload.work, prediction.fleet, row, gpu_column).name.lower()
 
 
 def format_shapes(signature: Signature) -> str:

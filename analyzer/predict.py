@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..formats.column import Column
 from ..formats.trace import KernelKind, Trace
 from ..specs.gpu import Gpu
-from ..specs.occupancy import blocks_per_sm, sm_limits
+from ..specs.occupancy import resident_blocks
 from .bounds import Bounds, bound_ops, rate_matrix
 from .fleet import Fleet, Floats, build_fleet
 from .method import Method
@@ -35,13 +35,21 @@ class Prediction:
     fleet: Fleet
     time_ns: Floats
     """Mean time of one kernel (or op) of the row, [n, m]."""
-    busy_ns: Floats
-    """GPU-busy time of the whole row, overlap shared out as on the source, [n, m]."""
+    weight: Floats
+    """What a row's time counts in the GPU-busy time: its number of kernels, less where they overlap others, [n]."""
     method: npt.NDArray[np.int8]
     """Index into `METHODS`, [n, m]."""
     reason: tuple[str, ...]
     """Why the method was chosen, per row."""
     bounds: Bounds
+
+    def busy_ns(self, column: int) -> Floats:
+        """Return the GPU-busy time of each row on one GPU, overlap shared out as on the source, [n]."""
+        return np.asarray(self.time_ns[:, column] * self.weight)
+
+    def total_busy_ns(self) -> Floats:
+        """Return the GPU-busy time on each GPU, [m]."""
+        return np.asarray(self.weight @ self.time_ns)
 
 
 def predict_measured(trace: Trace, workload: Workload, source: Gpu, targets: Sequence[Gpu]) -> Prediction:
@@ -52,21 +60,20 @@ def predict_measured(trace: Trace, workload: Workload, source: Gpu, targets: Seq
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
-    factor, method, reason = _scale(trace, workload, fleet, origin, bounds.roofline_ns / source_bounds.roofline_ns)
-    measured = workload.duration_ns[:, None]
+    factor, method, reason = _scale(trace, workload, fleet, origin, (bounds, source_bounds))
+    measured = workload.duration_ns
     fixed = np.minimum(measured, KERNEL_OVERHEAD_NS)
-    time = fixed + (measured - fixed) * factor
-    least = bounds.lower_ns * workload.op_share[:, None]
-    obeys = (workload.has_work & (workload.duration_ns >= (source_bounds.lower_ns[:, 0] * workload.op_share)))[:, None]
-    time = np.where(obeys, np.maximum(time, least), time)
-    is_source = np.array([gpu.name == source.name for gpu in targets])
-    time = np.where(is_source, measured, time)
-    ratio = np.divide(time, measured, out=np.ones_like(time), where=measured > 0)
+    time = factor * (measured - fixed)[:, None]
+    time += fixed[:, None]
+    obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
+    np.maximum(time, bounds.lower_ns * (workload.op_share * obeys)[:, None], out=time)
+    is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
+    time[:, is_source], method[:, is_source] = measured[:, None], _CODE[Method.MEASURED]
     return Prediction(
         fleet=fleet,
         time_ns=time,
-        busy_ns=workload.busy_ns[:, None] * ratio,
-        method=np.where(is_source, _CODE[Method.MEASURED], method).astype(np.int8),
+        weight=np.divide(workload.busy_ns, measured, out=np.zeros_like(measured), where=measured > 0),
+        method=method,
         reason=reason,
         bounds=bounds,
     )
@@ -82,7 +89,7 @@ def predict_shapes(workload: Workload, targets: Sequence[Gpu]) -> Prediction:
     return Prediction(
         fleet=fleet,
         time_ns=time,
-        busy_ns=time * workload.count[:, None],
+        weight=workload.count.astype(np.float64),
         method=np.broadcast_to(method, time.shape).astype(np.int8),
         reason=tuple(
             "nothing was measured: roofline" if known else "no formula for this op, or its shapes are missing"
@@ -93,7 +100,7 @@ def predict_shapes(workload: Workload, targets: Sequence[Gpu]) -> Prediction:
 
 
 def _scale(
-    trace: Trace, workload: Workload, fleet: Fleet, origin: Fleet, roofline_ratio: Floats
+    trace: Trace, workload: Workload, fleet: Fleet, origin: Fleet, bounds: tuple[Bounds, Bounds]
 ) -> tuple[Floats, npt.NDArray[np.int8], tuple[str, ...]]:
     """Return factor and method code [n, m], and the reason of each row."""
     cases = _cases(trace, workload)
@@ -101,7 +108,7 @@ def _scale(
     rate = workload.work.rate
     factors: dict[str, Callable[[Rows], Floats]] = {
         "wave": lambda rows: _wave_factor(trace, workload, rows, fleet, origin),
-        "bound": lambda rows: np.asarray(roofline_ratio[rows]),
+        "bound": lambda rows: bounds[0].roofline_ns[rows] / bounds[1].roofline_ns[rows],
         "compute": lambda rows: rate_matrix(rate[rows], origin) / rate_matrix(rate[rows], fleet),
         "bandwidth": lambda _: origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s,
         "pcie": lambda _: origin.pcie_bytes_per_s / fleet.pcie_bytes_per_s,
@@ -112,9 +119,12 @@ def _scale(
     for rule, chosen in _RULES.items():
         rows = np.flatnonzero(rules == rule)
         if len(rows):
-            factor[rows], method[rows] = factors[rule](rows), _CODE[chosen]
-    unknown = ~np.isfinite(factor)
-    factor[unknown], method[unknown] = 1.0, _CODE[Method.UNMODELLED]
+            found = np.broadcast_to(factors[rule](rows), (len(rows), shape[1]))
+            factor[rows], method[rows] = found, _CODE[chosen]
+            if not np.isfinite(found).all():
+                unknown = np.nonzero(~np.isfinite(found))
+                factor[rows[unknown[0]], unknown[1]] = 1.0
+                method[rows[unknown[0]], unknown[1]] = _CODE[Method.UNMODELLED]
     return factor, method, tuple(reason for _, reason in cases)
 
 
@@ -139,9 +149,8 @@ def _wave_factor(trace: Trace, workload: Workload, rows: Rows, fleet: Fleet, ori
     bandwidth, clock = origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s, origin.clock_hz / fleet.clock_hz
     launch = [table.registers[kernels], table.shared_memory_bytes[kernels], block.astype(np.int64)]
     first, group = group_rows(launch)
-    source_wave, target_wave = (
-        _wave_blocks(*(column[first] for column in launch), gpus)[group] for gpus in (origin, fleet)
-    )
+    distinct = [column[first] for column in launch]
+    source_wave, target_wave = _wave_blocks(distinct, origin)[group], _wave_blocks(distinct, fleet)[group]
     fits = (grid > 0) & (source_wave > 0) & (target_wave > 0)
     waves = (np.maximum(grid, 1.0), np.maximum(source_wave, 1.0), np.maximum(target_wave, 1.0))
     factor = exact_wave_factor(gamma, bandwidth, clock, *waves)
@@ -150,9 +159,13 @@ def _wave_factor(trace: Trace, workload: Workload, rows: Rows, fleet: Fleet, ori
     return factor
 
 
-def _wave_blocks(registers: Column, shared_memory_bytes: Column, block: Column, fleet: Fleet) -> Floats:
-    """Return the blocks that are resident on the whole GPU at once, [n, m]; 0 where a block does not fit."""
-    per_sm = blocks_per_sm(block, registers, shared_memory_bytes, sm_limits(fleet.gpus))
+def _wave_blocks(launch: Sequence[Column], fleet: Fleet) -> Floats:
+    """Return the blocks that are resident on the whole GPU at once, [n, m]; 0 where a block does not fit.
+
+    `launch` holds registers per thread, shared memory per block in bytes, and threads per block.
+    """
+    registers, shared_memory_bytes, threads = launch
+    per_sm = resident_blocks(threads, registers, shared_memory_bytes, fleet.gpus)
     return np.asarray(per_sm * fleet.sm_count, dtype=np.float64)
 
 

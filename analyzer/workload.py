@@ -23,7 +23,6 @@ VARYING_FAMILIES: Final = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.A
 
 _MATRIX_RATES: Final = {
     "float64": Rate.MATRIX_FP64,
-    "float32": Rate.FP32,
     "float16": Rate.MATRIX_FP16,
     "bfloat16": Rate.MATRIX_BF16,
     "float4_e2m1fn_x2": Rate.MATRIX_FP4,
@@ -70,14 +69,18 @@ class _Resolver:
         self._work: dict[tuple[int, int], Work | None] = {}
 
     def work(self, row: int) -> Work | None:
+        """Return the work of an op; None for views and where no formula fits."""
         key = (self._names[row], self._signatures[row])
-        if key not in self._work:
+        try:
+            return self._work[key]
+        except KeyError:
             signature = self._trace.signatures[key[1]] if key[1] >= 0 else None
             found = work_of(self._trace.strings[key[0]], signature)
-            self._work[key] = None if found is not None and found.family is Family.VIEW else found
-        return self._work[key]
+            self._work[key] = kept = None if found is not None and found.family is Family.VIEW else found
+            return kept
 
     def family(self, row: int) -> Family | None:
+        """Return the family of an op by its name alone."""
         found = family_of(self._trace.strings[self._names[row]])
         return None if found is Family.VIEW else found
 
@@ -113,7 +116,7 @@ def measured_workload(trace: Trace, window: Window) -> Workload:
     works = [resolver.work(row) if row >= 0 else None for row in owner.tolist()]
     kind = kernels.kind[rows[first]]
     families = tuple(
-        _family(name, work, resolver.family(row) if row >= 0 else None, KernelKind(code))
+        _family(name, work, resolver.family(row) if row >= 0 and work is None else None, code)
         for name, work, row, code in zip(names, works, owner.tolist(), kind.tolist(), strict=True)
     )
     works = [_own_work(work, family) for work, family in zip(works, families, strict=True)]
@@ -182,11 +185,11 @@ def _op_time(owners: Rows, duration: Floats) -> Floats:
     return np.maximum(np.where(owners >= 0, total, duration), 1.0)
 
 
-def _family(name: str, work: Work | None, op_family: Family | None, kind: KernelKind) -> Family | None:
+def _family(name: str, work: Work | None, op_family: Family | None, kind: int) -> Family | None:
     """Choose the family: a library kernel's name decides over its op, the op over a name that tells nothing."""
-    if kind is KernelKind.COLLECTIVE:
+    if kind == KernelKind.COLLECTIVE:
         return Family.COLLECTIVE
-    if kind is not KernelKind.KERNEL:
+    if kind != KernelKind.KERNEL:
         return Family.COPY
     by_name, by_op = family_of_kernel(name), work.family if work is not None else op_family
     if by_name is Family.COLLECTIVE or by_op is None:
@@ -218,10 +221,10 @@ def _rate(name: str, work: Work | None, meta: Meta) -> Rate | None:
 
 def _float32_rate(name: str, by_name: Rate | None, work: Work, meta: Meta) -> Rate:
     if name:
-        return Rate.MATRIX_TF32 if by_name is Rate.MATRIX_TF32 else Rate.FP32
+        return Rate.MATRIX_TF32 if by_name is Rate.MATRIX_TF32 else Rate.MATRIX_FP32
     precision = meta.precision
     allowed = precision.matmul_tf32 if work.family is Family.MATMUL else precision.cudnn_tf32
-    return Rate.MATRIX_TF32 if allowed else Rate.FP32
+    return Rate.MATRIX_TF32 if allowed else Rate.MATRIX_FP32
 
 
 def _work_table(works: list[Work | None], rates: list[Rate]) -> WorkTable:

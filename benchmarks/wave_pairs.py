@@ -23,7 +23,7 @@ from wavecast.analyzer.wave import exact_wave_factor, large_wave_factor, memory_
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
-from wavecast.specs.occupancy import blocks_per_sm, sm_limits
+from wavecast.specs.occupancy import resident_blocks
 
 Floats = npt.NDArray[np.float64]
 ELEMENTWISE = {
@@ -114,7 +114,7 @@ def predictions(pair: Pairing) -> dict[str, Floats]:
 def wave_blocks(threads: Floats, fleet: Fleet) -> Floats:
     """The tables hold no registers and no shared memory: threads alone limit the residency."""
     missing = np.full(len(threads), -1)
-    return blocks_per_sm(threads.astype(np.int64), missing, missing, sm_limits(fleet.gpus))[:, 0] * fleet.sm_count
+    return resident_blocks(threads.astype(np.int64), missing, missing, fleet.gpus)[:, 0] * fleet.sm_count
 
 
 def main() -> None:
