@@ -23,6 +23,7 @@ from types import ModuleType
 import torch
 from wavecast.errors import WavecastError
 from wavecast.formats.files import save_trace
+from wavecast.formats.trace import Trace
 from wavecast.tracer import trace_iteration
 
 BATCH_SIZES = {
@@ -84,27 +85,29 @@ def _record(sample: Sample, device: str, folder: Path) -> bool:
     """Record and save one sample; report what went wrong otherwise, and say whether it worked."""
     path = folder / sample.file_name(_name_place(device))
     try:
-        with _precision(sample.precision):
-            step = build_step(import_module(f"models.{sample.model}"), sample, device)
-            trace = trace_iteration(
-                step,
-                device=device,
-                name=sample.model,
-                mode=sample.mode,
-                batch_size=sample.batch_size,
-                samples_per_iteration=sample.batch_size,
-            )
+        trace = _trace(sample, device)
         save_trace(trace, path)
     except (WavecastError, RuntimeError, OSError) as error:  # running out of memory is a RuntimeError
         print(f"{path.name}: left out: {str(error).splitlines()[0]}")
         return False
     finally:
-        step = None
         gc.collect()
         if device == "cuda":
             torch.cuda.empty_cache()
     print(f"{path.name}: {len(trace.ops.name)} ops, {len(trace.kernels.name)} kernels, {path.stat().st_size:,} bytes")
     return True
+
+
+def _trace(sample: Sample, device: str) -> Trace:
+    with _precision(sample.precision):
+        return trace_iteration(
+            build_step(import_module(f"models.{sample.model}"), sample, device),
+            device=device,
+            name=sample.model,
+            mode=sample.mode,
+            batch_size=sample.batch_size,
+            samples_per_iteration=sample.batch_size,
+        )
 
 
 def build_step(module: ModuleType, sample: Sample, device: str) -> Callable[[], object]:

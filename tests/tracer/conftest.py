@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
+from wavecast.formats.trace import Trace
 
 try:
     import torch
@@ -14,17 +18,17 @@ except ImportError:
 
 
 @pytest.fixture
-def load_model(root_dir, monkeypatch):
+def load_model(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a published architecture's module by name."""
     monkeypatch.syspath_prepend(root_dir / "benchmarks")
     return lambda name: import_module(f"models.{name}")
 
 
 @pytest.fixture
-def op_names():
+def op_names() -> Any:
     """Return the names of a trace's ops in order, of one phase if asked."""
 
-    def names(trace, phase=None):
+    def names(trace: Trace, phase: Any = None) -> Any:
         keep = trace.ops.phase == phase if phase is not None else slice(None)
         return [trace.strings[index] for index in trace.ops.name[keep]]
 
@@ -32,34 +36,32 @@ def op_names():
 
 
 @pytest.fixture
-def op_counts(op_names):
+def op_counts(op_names: Callable[..., list[str]]) -> Any:
     """Return how often each op occurs in a trace."""
     return lambda trace: Counter(op_names(trace))
 
 
-@pytest.fixture
-def training_step():
-    """Return a function that builds a small training step: convolution, normalisation, dropout, AdamW."""
+class SmallStep:
+    """A training step with convolution, normalisation, dropout, clipping and AdamW."""
 
-    def build(device="meta", dropout=0.1):
+    def __init__(self, device: str = "meta", dropout: float = 0.1) -> None:
         torch.manual_seed(0)
         with torch.device(device):
-            model = torch.nn.Sequential(
+            self.model = torch.nn.Sequential(
                 torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(),
                 torch.nn.Dropout(dropout), torch.nn.Linear(8 * 36, 10),
             )  # fmt: skip
-            images, labels = torch.randn(4, 3, 8, 8), torch.randint(10, (4,))
-        optimizer = torch.optim.AdamW(model.parameters())
+            self.images, self.labels = torch.randn(4, 3, 8, 8), torch.randint(10, (4,))
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
 
-        def step():
-            optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(model(images), labels)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            return loss
+    def __call__(self) -> None:
+        self.optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(self.model(self.images), self.labels).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
 
-        step.model = model
-        return step
 
-    return build
+@pytest.fixture
+def training_step() -> Callable[..., SmallStep]:
+    """Return what builds a small training step on a device."""
+    return SmallStep

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from wavecast.formats.files import load_trace
+from wavecast.formats.trace import Trace
 from wavecast.tracer import trace_iteration
 
 pytestmark = pytest.mark.data
@@ -25,7 +29,7 @@ OPS = {
 }
 
 
-def operands(trace):
+def operands(trace: Trace) -> Any:
     """Count the ops that do arithmetic by name and the shapes, dtypes and strides of what they read."""
     rows = zip(trace.ops.name, trace.ops.signature, strict=True)
     named = ((trace.strings[name], signature) for name, signature in rows)
@@ -35,7 +39,7 @@ def operands(trace):
 class VitSmall(nn.Module):
     """The encoder that the trace ran: twelve layers of width 768 with separate projections, and a pooler."""
 
-    def __init__(self, transformer):
+    def __init__(self, transformer: Any) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, 768, 16, 16)
         self.layers = nn.ModuleList(transformer.PreNormBlock(
@@ -44,7 +48,7 @@ class VitSmall(nn.Module):
             layer.attention = transformer.Attention(768, 12, dropout=0.0, joint=False)
         self.norm, self.pooler = nn.LayerNorm(768), nn.Linear(768, 768)
 
-    def forward(self, images):
+    def forward(self, images: Any) -> Any:
         patches = self.patches(images).flatten(2).transpose(1, 2)
         tokens = torch.cat([torch.zeros(len(images), 1, 768, dtype=images.dtype), patches], dim=1)
         for layer in self.layers:
@@ -53,12 +57,12 @@ class VitSmall(nn.Module):
 
 
 @pytest.mark.parametrize("name", ["h100_vit_small_inference", "mi300x_vit_small_inference"])
-def test_a_vision_transformer_does_the_same_work(load_model, data_dir, name):
+def test_a_vision_transformer_does_the_same_work(load_model: Callable[[str], Any], data_dir: Path, name: str) -> None:
     with torch.device("meta"):
         model = VitSmall(load_model("transformer")).bfloat16().eval()
         images = torch.zeros(4, 3, 224, 224, dtype=torch.bfloat16)
 
-    def step():
+    def step() -> None:
         with torch.no_grad():
             model(images)
 
@@ -67,7 +71,9 @@ def test_a_vision_transformer_does_the_same_work(load_model, data_dir, name):
 
 
 @pytest.mark.parametrize("name", ["h100_bert_small_inference", "mi300x_bert_small_inference"])
-def test_a_text_encoder_does_the_same_work(load_model, data_dir, monkeypatch, name):
+def test_a_text_encoder_does_the_same_work(
+    load_model: Callable[[str], Any], data_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     bert = load_model("bert_base")
     for constant, value in {"WIDTH": 512, "LAYERS": 4, "HEADS": 8}.items():
         monkeypatch.setattr(bert, constant, value)
@@ -78,7 +84,7 @@ def test_a_text_encoder_does_the_same_work(load_model, data_dir, monkeypatch, na
         layers = nn.Sequential(encoder.norm, encoder.layers, head).bfloat16().eval()
         data = torch.zeros(1, 141, 512, dtype=torch.bfloat16)
 
-    def step():
+    def step() -> None:
         with torch.no_grad():
             layers(data)
 

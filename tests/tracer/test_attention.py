@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from wavecast.tracer import trace_iteration
@@ -11,7 +14,15 @@ EFFICIENT = "aten::_scaled_dot_product_efficient_attention"
 PLAIN = "aten::bmm"
 
 
-def attend(dtype, head_dim=64, *, heads=(4, 4), lengths=(16, 16), mask=None, **options):
+def attend(
+    dtype: torch.dtype,
+    head_dim: Any = 64,
+    *,
+    heads: Any = (4, 4),
+    lengths: Any = (16, 16),
+    mask: Any = None,
+    **options: Any,
+) -> Any:
     query = torch.zeros(2, heads[0], lengths[0], head_dim, dtype=dtype, requires_grad=True)
     key, value = (torch.zeros(2, heads[1], lengths[1], head_dim, dtype=dtype, requires_grad=True) for _ in range(2))
     bias = None if mask is None else torch.zeros(lengths, dtype=mask)
@@ -41,8 +52,10 @@ def attend(dtype, head_dim=64, *, heads=(4, 4), lengths=(16, 16), mask=None, **o
     ],
 )
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-def test_the_op_is_the_one_that_cuda_chooses(op_names, options, expected, mode):
-    def step():
+def test_the_op_is_the_one_that_cuda_chooses(
+    op_names: Callable[..., list[str]], options: dict[str, Any], expected: Any, mode: Any
+) -> None:
+    def step() -> None:
         with mode():
             attend(**options)
 
@@ -50,20 +63,20 @@ def test_the_op_is_the_one_that_cuda_chooses(op_names, options, expected, mode):
     assert names & {FLASH, EFFICIENT, PLAIN} == {expected}
 
 
-def test_a_backend_that_the_user_switched_off_is_not_chosen(op_names):
-    def step():
+def test_a_backend_that_the_user_switched_off_is_not_chosen(op_names: Callable[..., list[str]]) -> None:
+    def step() -> None:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             attend(torch.bfloat16)
 
     assert PLAIN in op_names(trace_iteration(step, device="meta"))
 
 
-def test_backward_is_fused_too(op_names):
+def test_backward_is_fused_too(op_names: Callable[..., list[str]]) -> None:
     names = op_names(trace_iteration(lambda: attend(torch.bfloat16).sum().backward(), device="meta"))
     assert f"{FLASH}_backward" in names
 
 
-def test_multi_head_attention_modules_use_the_fused_op(op_names):
+def test_multi_head_attention_modules_use_the_fused_op(op_names: Callable[..., list[str]]) -> None:
     with torch.device("meta"):
         layer, data = torch.nn.TransformerEncoderLayer(64, 4, batch_first=True), torch.zeros(2, 8, 64)
     names = op_names(trace_iteration(lambda: layer(data).sum().backward(), device="meta"))

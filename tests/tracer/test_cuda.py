@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from wavecast.formats.codec import decode, encode
-from wavecast.formats.trace import Phase
+from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
 
 pytestmark = [
@@ -15,7 +19,9 @@ pytestmark = [
 ]
 
 
-def test_a_training_step_is_recorded_with_its_kernels(training_step, op_names):
+def test_a_training_step_is_recorded_with_its_kernels(
+    training_step: Callable[..., Any], op_names: Callable[..., list[str]]
+) -> None:
     trace = trace_iteration(training_step("cuda"), warmup=2, repeats=3, name="small", batch_size=4)
     assert trace.meta.capture == "measured"
     assert trace.meta.cuda_version == torch.version.cuda
@@ -32,7 +38,7 @@ def test_a_training_step_is_recorded_with_its_kernels(training_step, op_names):
     assert decode(encode(trace)) == trace
 
 
-def test_the_device_is_described():
+def test_the_device_is_described() -> None:
     trace = trace_iteration(lambda: torch.ones(1_000, device="cuda") + 1, warmup=1, repeats=1)
     (device,) = trace.devices
     found = torch.cuda.get_device_properties(0)
@@ -44,7 +50,7 @@ def test_the_device_is_described():
     assert device.max_threads_per_sm
 
 
-def test_the_captured_iteration_lasts_as_long_as_its_kernels(training_step):
+def test_the_captured_iteration_lasts_as_long_as_its_kernels(training_step: Callable[..., Any]) -> None:
     trace = trace_iteration(training_step("cuda"), warmup=2, repeats=5)
     captured = np.flatnonzero(trace.iterations.profiled)[-1]
     ends_ns = trace.kernels.start_ns + trace.kernels.duration_ns
@@ -53,10 +59,10 @@ def test_the_captured_iteration_lasts_as_long_as_its_kernels(training_step):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_is_noted(dtype):
+def test_autocast_is_noted(dtype: torch.dtype) -> None:
     layer = torch.nn.Linear(64, 64, device="cuda")
 
-    def step():
+    def step() -> None:
         with torch.autocast("cuda", dtype=dtype):
             layer(torch.ones(2, 64, device="cuda"))
 
@@ -64,7 +70,7 @@ def test_autocast_is_noted(dtype):
     assert f"torch.{trace.meta.precision.autocast_dtype}" == str(dtype)
 
 
-def test_a_step_that_uses_no_gpu_is_refused():
+def test_a_step_that_uses_no_gpu_is_refused() -> None:
     from wavecast.errors import CaptureError
 
     with pytest.raises(CaptureError, match="no GPU activity"):
@@ -72,7 +78,9 @@ def test_a_step_that_uses_no_gpu_is_refused():
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert_base", "gpt2_small"])
-def test_shapes_show_the_matrix_work_of_a_real_run(load_model, op_counts, name):
+def test_shapes_show_the_matrix_work_of_a_real_run(
+    load_model: Callable[[str], Any], op_counts: Callable[[Trace], Counter[str]], name: str
+) -> None:
     """The counts of ops that do the arithmetic agree between a shape-only and a measured recording."""
     module = load_model(name)
     families = ("aten::addmm", "aten::mm", "aten::bmm", "aten::native_layer_norm", "aten::native_dropout",
@@ -85,7 +93,7 @@ def test_shapes_show_the_matrix_work_of_a_real_run(load_model, op_counts, name):
         batch = [item.to(torch.bfloat16) if item.is_floating_point() else item for item in batch]
         optimizer = torch.optim.AdamW(model.parameters())
 
-        def step(model=model, batch=batch, optimizer=optimizer):
+        def step(model: Any = model, batch: Any = batch, optimizer: Any = optimizer) -> None:
             optimizer.zero_grad()
             module.compute_loss(model, *batch).backward()
             optimizer.step()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
 import torch
 from wavecast.formats.trace import Phase
 from wavecast.tracer import trace_iteration
 
 
-def test_the_steps_result_is_what_it_would_be_without_us(training_step):
+def test_the_steps_result_is_what_it_would_be_without_us(training_step: Callable[..., Any]) -> None:
     plain, recorded = training_step("cpu", dropout=0.0), training_step("cpu", dropout=0.0)
     for _ in range(1 + 2 + 2):
         plain()
@@ -16,7 +21,7 @@ def test_the_steps_result_is_what_it_would_be_without_us(training_step):
         assert torch.equal(ours, theirs)
 
 
-def test_unprofiled_iterations_stand_beside_the_captured_one(training_step):
+def test_unprofiled_iterations_stand_beside_the_captured_one(training_step: Callable[..., Any]) -> None:
     trace = trace_iteration(training_step("cpu"), device="cpu", warmup=1, repeats=3)
     iterations = trace.iterations
     assert list(iterations.profiled) == [False, False, False, True]
@@ -26,7 +31,9 @@ def test_unprofiled_iterations_stand_beside_the_captured_one(training_step):
     assert iterations.start_ns[3] >= 0
 
 
-def test_a_cpu_trace_holds_timed_ops_and_no_kernels(training_step, op_names):
+def test_a_cpu_trace_holds_timed_ops_and_no_kernels(
+    training_step: Callable[..., Any], op_names: Callable[..., list[str]]
+) -> None:
     trace = trace_iteration(training_step("cpu"), device="cpu", warmup=1, repeats=1, name="small")
     assert (trace.meta.capture, trace.meta.source_format, trace.meta.has_shapes) == ("cpu", "wavecast", True)
     assert trace.meta.workload.mode == "training"
@@ -42,10 +49,10 @@ def test_a_cpu_trace_holds_timed_ops_and_no_kernels(training_step, op_names):
     assert addmm[0].tensors()[1].shape == (4, 288)
 
 
-def test_autocast_is_noted():
+def test_autocast_is_noted() -> None:
     layer = torch.nn.Linear(4, 4)
 
-    def step():
+    def step() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             layer(torch.ones(2, 4))
 
@@ -54,12 +61,14 @@ def test_autocast_is_noted():
     assert trace.meta.workload.mode == "inference"
 
 
-def test_without_autocast_none_is_noted(training_step):
+def test_without_autocast_none_is_noted(training_step: Callable[..., Any]) -> None:
     trace = trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0)
     assert trace.meta.precision.autocast_dtype is None
 
 
-def test_temporary_files_are_removed(training_step, tmp_path, monkeypatch):
+def test_temporary_files_are_removed(
+    training_step: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0)
     assert list(tmp_path.iterdir()) == []

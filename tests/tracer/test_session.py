@@ -5,8 +5,10 @@ from __future__ import annotations
 import getpass
 import socket
 import tempfile
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from wavecast.tracer import trace_iteration
 DEVICES = ["meta", "cpu"]
 
 
-def hook_state():
+def hook_state() -> Any:
     optimizer = import_module("torch.optim.optimizer")
     attend = torch.ops.aten.scaled_dot_product_attention.default
     return (
@@ -36,7 +38,7 @@ def hook_state():
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_nothing_is_left_behind(training_step, device):
+def test_nothing_is_left_behind(training_step: Callable[..., Any], device: str) -> None:
     before = hook_state()
     trace_iteration(training_step(device), device=device, warmup=1, repeats=0)
     assert hook_state() == before
@@ -44,11 +46,13 @@ def test_nothing_is_left_behind(training_step, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("failing_call", [1, 2])
-def test_the_steps_own_exception_passes_through(training_step, device, failing_call):
+def test_the_steps_own_exception_passes_through(
+    training_step: Callable[..., Any], device: str, failing_call: int
+) -> None:
     before, problem, calls = hook_state(), KeyError("the user's own"), []
     step = training_step(device)
 
-    def fail():
+    def fail() -> None:
         calls.append(1)
         step()
         if len(calls) == failing_call:
@@ -61,13 +65,13 @@ def test_the_steps_own_exception_passes_through(training_step, device, failing_c
     trace_iteration(step, device=device, warmup=0, repeats=0)  # and the next recording works
 
 
-def test_an_exception_inside_a_module_and_a_backward_hook_passes_through():
+def test_an_exception_inside_a_module_and_a_backward_hook_passes_through() -> None:
     problem = ValueError("in backward")
 
-    def refuse(_gradient):
+    def refuse(_gradient: Any) -> None:
         raise problem
 
-    def step():
+    def step() -> None:
         weight = torch.nn.Parameter(torch.ones(2))
         weight.register_hook(refuse)
         weight.sum().backward()
@@ -91,8 +95,8 @@ def test_an_exception_inside_a_module_and_a_backward_hook_passes_through():
     ],
 )
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_steps_that_read_values_are_refused_in_one_line(read, found, mode):
-    def step():
+def test_steps_that_read_values_are_refused_in_one_line(read: Any, found: str, mode: Any) -> None:
+    def step() -> None:
         with mode():
             read(torch.ones(3))
 
@@ -102,9 +106,9 @@ def test_steps_that_read_values_are_refused_in_one_line(read, found, mode):
     assert "\n" not in str(caught.value)
 
 
-def test_the_refusal_names_the_module():
+def test_the_refusal_names_the_module() -> None:
     class Peeking(torch.nn.Module):
-        def forward(self, data):
+        def forward(self, data: Any) -> Any:
             return data.sum().item()
 
     model = torch.nn.Sequential(Peeking())
@@ -112,15 +116,15 @@ def test_the_refusal_names_the_module():
         trace_iteration(lambda: model(torch.ones(3)), device="meta", warmup=0)
 
 
-def test_ops_without_a_shape_rule_are_refused_in_one_line():
+def test_ops_without_a_shape_rule_are_refused_in_one_line() -> None:
     with torch.library._scoped_library("wavecast_test", "DEF") as library:
         library.define("strange(Tensor x) -> Tensor")
         with pytest.raises(CaptureError, match="wavecast_test::strange has no shape rule"):
             trace_iteration(lambda: torch.ops.wavecast_test.strange(torch.ones(2)), device="meta", warmup=0)
 
 
-def test_autocast_is_refused_on_meta():
-    def step():
+def test_autocast_is_refused_on_meta() -> None:
+    def step() -> None:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             torch.ones(2, 2) @ torch.ones(2, 2)
 
@@ -140,28 +144,28 @@ def test_autocast_is_refused_on_meta():
         ({"device": "cpu", "samples_per_iteration": -1}, "samples_per_iteration"),
     ],
 )
-def test_bad_arguments_are_named(options, message):
+def test_bad_arguments_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         trace_iteration(lambda: None, **options)
 
 
-def test_the_step_has_to_be_callable():
+def test_the_step_has_to_be_callable() -> None:
     with pytest.raises(InputError, match="step: expected a function"):
-        trace_iteration(torch.ones(1), device="cpu")
+        trace_iteration(torch.ones(1), device="cpu")  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_cuda_without_a_gpu_is_refused():
+def test_cuda_without_a_gpu_is_refused() -> None:
     with pytest.raises(CaptureError, match="device='meta'"):
         trace_iteration(lambda: None, device="cuda")
 
 
-def test_recordings_do_not_nest():
+def test_recordings_do_not_nest() -> None:
     with pytest.raises(CaptureError, match="another recording"):
         trace_iteration(lambda: trace_iteration(lambda: None, device="meta"), device="meta")
 
 
-def test_recording_shapes_draws_no_random_numbers(training_step):
+def test_recording_shapes_draws_no_random_numbers(training_step: Callable[..., Any]) -> None:
     step = training_step()
     before = torch.get_rng_state()
     trace_iteration(step, device="meta")
@@ -169,7 +173,9 @@ def test_recording_shapes_draws_no_random_numbers(training_step):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_nothing_of_the_machine_is_in_the_file(training_step, monkeypatch, device):
+def test_nothing_of_the_machine_is_in_the_file(
+    training_step: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
     token = "hf_Kq7ThisMustNotLeave"  # noqa: S105
     monkeypatch.setenv("HF_TOKEN", token)
     data = encode(trace_iteration(training_step(device), device=device, warmup=0, repeats=1))
@@ -188,6 +194,6 @@ def test_nothing_of_the_machine_is_in_the_file(training_step, monkeypatch, devic
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_trace_survives_the_file(training_step, device):
+def test_the_trace_survives_the_file(training_step: Callable[..., Any], device: str) -> None:
     trace = trace_iteration(training_step(device), device=device, warmup=0, repeats=1)
     assert decode(encode(trace)) == trace

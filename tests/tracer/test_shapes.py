@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,21 +14,21 @@ import torch
 from torch.nn import functional
 from wavecast.formats.column import MISSING
 from wavecast.formats.signature import UNKNOWN, TensorSpec
-from wavecast.formats.trace import Phase
+from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
 
 
-def record(step, **options):
+def record(step: Any, **options: Any) -> Any:
     return trace_iteration(step, device="meta", **options)
 
 
-def build_training(module, batch_size, dtype=torch.float32):
+def build_training(module: Any, batch_size: Any, dtype: torch.dtype = torch.float32) -> Any:
     with torch.device("meta"):
         model, batch = module.build().to(dtype), module.make_batch(batch_size)
     batch = [item.to(dtype) if item.is_floating_point() else item for item in batch]
     optimizer = torch.optim.AdamW(model.parameters())
 
-    def step():
+    def step() -> None:
         optimizer.zero_grad()
         module.compute_loss(model, *batch).backward()
         optimizer.step()
@@ -45,7 +48,9 @@ def build_training(module, batch_size, dtype=torch.float32):
         ("ddpm_unet", 35_746_307),
     ],
 )
-def test_architectures_have_the_published_number_of_parameters(load_model, name, parameter_count):
+def test_architectures_have_the_published_number_of_parameters(
+    load_model: Callable[[str], Any], name: str, parameter_count: int
+) -> None:
     with torch.device("meta"):
         model = load_model(name).build()
     assert sum(item.numel() for item in model.parameters()) == parameter_count
@@ -96,12 +101,18 @@ def test_architectures_have_the_published_number_of_parameters(load_model, name,
         ("dcgan", torch.float32, {"aten::convolution": 5 + 3 * 5}),
     ],
 )
-def test_training_issues_the_ops_that_the_architecture_has(load_model, op_counts, name, dtype, expected):
+def test_training_issues_the_ops_that_the_architecture_has(
+    load_model: Callable[[str], Any],
+    op_counts: Callable[[Trace], Counter[str]],
+    name: str,
+    dtype: torch.dtype,
+    expected: Any,
+) -> None:
     found = op_counts(record(build_training(load_model(name), 2, dtype)))
     assert {op: found[op] for op in expected} == expected
 
 
-def test_the_trace_says_what_it_is(training_step):
+def test_the_trace_says_what_it_is(training_step: Callable[..., Any]) -> None:
     trace = record(training_step(), name="small", batch_size=4, samples_per_iteration=4)
     assert (trace.meta.capture, trace.meta.has_shapes, trace.meta.source_format) == ("shapes", True, "wavecast")
     assert trace.meta.framework == f"torch {torch.__version__.split('+')[0]}"
@@ -112,7 +123,7 @@ def test_the_trace_says_what_it_is(training_step):
     assert (trace.ops.duration_ns == MISSING).all()
 
 
-def test_signatures_hold_the_schema_order_with_defaults_and_results(training_step):
+def test_signatures_hold_the_schema_order_with_defaults_and_results(training_step: Callable[..., Any]) -> None:
     trace = record(training_step())
     signatures = {
         trace.strings[n]: trace.signatures[s] for n, s in zip(trace.ops.name, trace.ops.signature, strict=True)
@@ -127,7 +138,7 @@ def test_signatures_hold_the_schema_order_with_defaults_and_results(training_ste
     assert signatures["aten::_log_softmax"].arguments[1:] == (1, False)
 
 
-def test_phases_follow_the_step(training_step, op_names):
+def test_phases_follow_the_step(training_step: Callable[..., Any], op_names: Callable[..., list[str]]) -> None:
     trace = record(training_step())
     assert op_names(trace, Phase.FORWARD)[0] == "aten::convolution"
     assert "aten::convolution_backward" in op_names(trace, Phase.BACKWARD)
@@ -139,10 +150,10 @@ def test_phases_follow_the_step(training_step, op_names):
     assert (np.diff(trace.ops.phase[trace.ops.phase != Phase.OTHER]) >= 0).all()
 
 
-def test_inference_has_forward_ops_only(training_step, op_names):
+def test_inference_has_forward_ops_only(training_step: Callable[..., Any], op_names: Callable[..., list[str]]) -> None:
     model = training_step().model.eval()
 
-    def predict():
+    def predict() -> Any:
         with torch.inference_mode():
             return model(torch.randn(2, 3, 8, 8))
 
@@ -153,12 +164,14 @@ def test_inference_has_forward_ops_only(training_step, op_names):
 
 
 @pytest.mark.parametrize("name", ["resnet50", "bert_base", "seq2seq", "ddpm_unet"])
-def test_inference_mode_gives_the_ops_of_no_grad(load_model, op_names, name):
+def test_inference_mode_gives_the_ops_of_no_grad(
+    load_model: Callable[[str], Any], op_names: Callable[..., list[str]], name: str
+) -> None:
     module = load_model(name)
     with torch.device("meta"):
         model, batch = module.build().eval(), module.make_batch(2)
 
-    def predict(context):
+    def predict(context: Any) -> None:
         with context():
             module.predict(model, *batch)
 
@@ -166,7 +179,7 @@ def test_inference_mode_gives_the_ops_of_no_grad(load_model, op_names, name):
     assert op_names(in_inference_mode) == op_names(record(lambda: predict(torch.no_grad)))
 
 
-def test_backward_ops_link_to_the_forward_op_and_its_module(load_model):
+def test_backward_ops_link_to_the_forward_op_and_its_module(load_model: Callable[[str], Any]) -> None:
     trace = record(build_training(load_model("resnet50"), 2))
     name_of = {index: trace.strings[name] for index, name in enumerate(trace.ops.name)}
     rows = [index for index, name in name_of.items() if name == "aten::convolution_backward"]
@@ -179,13 +192,13 @@ def test_backward_ops_link_to_the_forward_op_and_its_module(load_model):
     assert {"ResNet50.stem.0", "ResNet50.blocks.15.conv3", "ResNet50.blocks.3.downsample.0"} < paths
 
 
-def test_a_module_outside_its_caller_is_named_by_its_class():
+def test_a_module_outside_its_caller_is_named_by_its_class() -> None:
     class Holder(torch.nn.Module):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.hidden = [torch.nn.ReLU()]
 
-        def forward(self, data):
+        def forward(self, data: Any) -> Any:
             return self.hidden[0](data)
 
     model = Holder()
@@ -193,11 +206,11 @@ def test_a_module_outside_its_caller_is_named_by_its_class():
     assert [trace.strings[index] for index in trace.ops.module if index != MISSING] == ["Holder.ReLU"]
 
 
-def test_operands_tell_storages_apart(op_names):
+def test_operands_tell_storages_apart(op_names: Callable[..., list[str]]) -> None:
     with torch.device("meta"):
         weight, data = torch.zeros(8, 8), torch.zeros(2, 8)
 
-    def step():
+    def step() -> Any:
         first = data @ weight.t()
         return first.view(-1).add_(1) @ torch.zeros(16)
 
@@ -213,8 +226,8 @@ def test_operands_tell_storages_apart(op_names):
     assert trace.tensors.element_count[trace.operands.tensor[0]] == 64
 
 
-def test_freed_storages_are_not_mistaken_for_new_ones():
-    def step():
+def test_freed_storages_are_not_mistaken_for_new_ones() -> None:
+    def step() -> None:
         for _ in range(50):
             torch.ones(3)
 
@@ -222,11 +235,11 @@ def test_freed_storages_are_not_mistaken_for_new_ones():
     assert len(set(trace.tensors.storage)) == 50
 
 
-def test_checkpointed_layers_run_again_in_backward():
+def test_checkpointed_layers_run_again_in_backward() -> None:
     with torch.device("meta"):
         model, data = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()), torch.randn(4, 8)
 
-    def step():
+    def step() -> None:
         torch.utils.checkpoint.checkpoint(model, data, use_reentrant=False).sum().backward()
 
     trace = record(step)
@@ -235,7 +248,7 @@ def test_checkpointed_layers_run_again_in_backward():
     assert {trace.strings[index] for index in trace.ops.module[is_addmm]} == {"Sequential.0"}
 
 
-def test_an_optimizer_that_steps_inside_backward_is_the_optimizer(op_names):
+def test_an_optimizer_that_steps_inside_backward_is_the_optimizer(op_names: Callable[..., list[str]]) -> None:
     with torch.device("meta"):
         weight = torch.nn.Parameter(torch.ones(8, 8))
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -245,8 +258,8 @@ def test_an_optimizer_that_steps_inside_backward_is_the_optimizer(op_names):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_optimizers_keep_their_counters_on_the_host(op_names, fused):
-    def step():
+def test_optimizers_keep_their_counters_on_the_host(op_names: Callable[..., list[str]], fused: bool) -> None:
+    def step() -> None:
         weight = torch.nn.Parameter(torch.ones(8, 8))
         optimizer = torch.optim.Adam([weight], fused=fused, foreach=not fused)
         weight.sum().backward()
@@ -269,8 +282,10 @@ def test_optimizers_keep_their_counters_on_the_host(op_names, fused):
     ],
 )
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-def test_ops_that_cuda_runs_whole_are_whole(op_names, run, expected, mode):
-    def step():
+def test_ops_that_cuda_runs_whole_are_whole(
+    op_names: Callable[..., list[str]], run: Any, expected: Any, mode: Any
+) -> None:
+    def step() -> None:
         with mode():
             run(torch.ones(5, 3, 8))
 
@@ -285,17 +300,19 @@ def test_ops_that_cuda_runs_whole_are_whole(op_names, run, expected, mode):
         (lambda x: functional.rms_norm(x, (8,)), "aten::_fused_rms_norm_backward"),
     ],
 )
-def test_backward_ops_that_cuda_runs_whole_are_whole(op_names, run, expected):
+def test_backward_ops_that_cuda_runs_whole_are_whole(
+    op_names: Callable[..., list[str]], run: Any, expected: Any
+) -> None:
     names = op_names(record(lambda: run(torch.ones(3, 8, requires_grad=True)).sum().backward()))
     assert expected in names
 
 
-def test_long_lists_of_scalars_are_left_out():
+def test_long_lists_of_scalars_are_left_out() -> None:
     with torch.device("meta"):
         model = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(20))
     optimizer = torch.optim.Adam(model.parameters())
 
-    def step():
+    def step() -> None:
         optimizer.zero_grad()
         sum(layer(torch.ones(2, 2)).sum() for layer in model).backward()
         optimizer.step()
@@ -307,14 +324,19 @@ def test_long_lists_of_scalars_are_left_out():
     assert len(signatures["aten::_foreach_addcdiv_"].tensors()) == 3 * 40
 
 
-def test_the_same_step_gives_the_same_trace(training_step):
+def test_the_same_step_gives_the_same_trace(training_step: Callable[..., Any]) -> None:
     assert record(training_step()) == record(training_step())
 
 
-def test_one_warm_up_run_makes_the_optimizer_state(training_step):
+def test_one_warm_up_run_makes_the_optimizer_state(training_step: Callable[..., Any]) -> None:
     calls = []
     step = training_step()
-    record(lambda: (calls.append(1), step()))
+
+    def count() -> None:
+        calls.append(1)
+        step()
+
+    record(count)
     assert len(calls) == 2
     record(lambda: calls.append(1), warmup=0)
     assert len(calls) == 3
@@ -342,7 +364,7 @@ print(count, len(trace.ops.name), resource.getrusage(resource.RUSAGE_SELF).ru_ma
 """
 
 
-def test_a_billion_parameters_need_no_memory():
+def test_a_billion_parameters_need_no_memory() -> None:
     result = subprocess.run([sys.executable, "-c", _BILLION], capture_output=True, text=True, check=True)
     parameter_count, op_count, peak_kib = map(int, result.stdout.split())
     assert parameter_count > 1_000_000_000
