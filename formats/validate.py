@@ -13,7 +13,18 @@ from .limits import MAX_INTEGER
 from .misfit import check_text, describe, misfit
 from .record import check_record
 from .signature_json import check_signatures
-from .trace import TABLES, Device, IterationTable, Meta, OpTable, Quality, Trace
+from .trace import (
+    TABLES,
+    CallTable,
+    Device,
+    IterationTable,
+    KernelTable,
+    MemoryTable,
+    Meta,
+    OpTable,
+    Quality,
+    Trace,
+)
 
 MAX_ENUMERATED = 16
 """Below it, a column's greatest value is worth naming even where the least one is undercut."""
@@ -143,8 +154,21 @@ def _check_ends(table: Any, name: str) -> None:
         raise misfit(f"$.{name}.end_ns[{index}]", expected, describe(table.end_ns[index].item()))
 
 
+def _check_order(table: Any, name: str) -> None:
+    column = "time_ns" if name == "memory" else "start_ns"
+    times = getattr(table, column)
+    wrong = times[1:] < times[:-1]
+    if wrong.any():
+        index = int(np.argmax(wrong)) + 1
+        expected = f"a time at or after that of the row before, {times[index - 1]} (rows stand in order of time)"
+        raise misfit(f"$.{name}.{column}[{index}]", expected, str(times[index]))
+
+
 RULES: dict[type[Table], tuple[Callable[[Any, str], None], ...]] = {
     IterationTable: (_check_ends,),
-    OpTable: (_check_parents,),
+    OpTable: (_check_parents, _check_order),
+    CallTable: (_check_order,),
+    KernelTable: (_check_order,),
+    MemoryTable: (_check_order,),
 }
 """What the column declarations cannot say."""

@@ -114,6 +114,8 @@ def _draw_table(draw: st.DrawFn, table: type[Table], rows: int, counts: dict[str
     }
     if table is OpTable and "parent" in values:
         values["parent"] = np.minimum(values["parent"], np.arange(rows) - 1)
+    for name in {"start_ns", "time_ns"} & values.keys():
+        values[name] = np.sort(values[name])
     if table is IterationTable:
         values["end_ns"] = np.maximum(values["end_ns"], values["start_ns"])
     return build_table(table, rows, **values)

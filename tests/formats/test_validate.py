@@ -90,6 +90,7 @@ def document(small_trace: Trace) -> dict[str, Any]:
         ("iterations.end_ns", [-1], "$.iterations.end_ns[0]: expected an end at or after the start, 0, found -1"),
         ("ops.parent", [1, 0], "$.ops.parent[0]: expected an op before op 0 (parents come first), found 1"),
         ("ops.parent", [-1, 1], "$.ops.parent[1]: expected an op before op 1 (parents come first), found 1"),
+        ("ops.start_ns", [5, 4], "$.ops.start_ns[1]: expected a time at or after that of the row before, 5 (rows stan"),
         ("ops.start_ns", [1], "$.ops.start_ns: expected 2 rows like the columns before it, found 1"),
         ("ops.name", [], "$.ops.signature: expected 0 rows like the columns before it, found 2"),
         ("strings.1", 5, "$.strings[1]: expected a string, found 5"),

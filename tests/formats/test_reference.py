@@ -1,0 +1,56 @@
+"""docs/trace-format.md is current, and what it shows works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wavecast.formats.codec import decode, encode
+from wavecast.formats.files import save_trace
+from wavecast.formats.reference import insert_reference
+from wavecast.formats.trace import FORMAT_VERSION, Trace
+
+
+@pytest.fixture(scope="session")
+def page(root_dir: Path) -> str:
+    return (root_dir / "docs" / "trace-format.md").read_text(encoding="utf-8")
+
+
+def code_blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def test_the_list_of_fields_is_current(page: str) -> None:
+    assert insert_reference(page) == page, "run: python -m wavecast.formats.reference docs/trace-format.md"
+
+
+def test_the_version_is_current(page: str) -> None:
+    assert f"now `{FORMAT_VERSION}`" in page
+
+
+def test_the_example_is_what_the_codec_writes(page: str, small_trace: Trace) -> None:
+    (example,) = code_blocks(page, "json")
+    assert example.encode() == encode(small_trace)
+    assert decode(example.encode()) == small_trace
+
+
+@pytest.fixture
+def loaded(page: str, small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the first example leaves behind."""
+    save_trace(small_trace, tmp_path / "trace.json.gz")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(code_blocks(page, "python")[0], names)  # noqa: S102
+    return names
+
+
+def test_the_numpy_example_works(loaded: dict[str, Any]) -> None:
+    assert loaded["busy_ns"] == {"ampere_sgemm_128x64_tn": 8500}
+
+
+def test_the_pandas_example_works(page: str, loaded: dict[str, Any]) -> None:
+    pytest.importorskip("pandas")
+    exec(code_blocks(page, "python")[1], loaded)  # noqa: S102
+    assert loaded["longest"]["name"].tolist() == ["aten::linear", "aten::addmm"]
