@@ -17,7 +17,8 @@ _DECIMALS: Final = 3
 """Microseconds to nanoseconds."""
 _MAX_DIGITS: Final = 15
 """Digits before the point that cannot overflow int64 nanoseconds whatever they are."""
-_LARGEST: Final = 2**62
+_LIMIT_NS: Final = 2**61
+"""Later times (from the year 2043 on) are refused: differences and sums of three smaller ones fit int64."""
 _NEWLINE, _POINT, _ZERO = ord("\n"), ord("."), ord("0")
 
 
@@ -81,7 +82,7 @@ def _convert(digit: Column, start: Column, point: Column, stop: Column, plain: C
 
 def _read_others(texts: Sequence[Raw], total: npt.NDArray[np.int64], plain: npt.NDArray[np.bool_]) -> Times:
     """Convert one by one what the fast path left."""
-    valid = plain.copy()
+    valid = plain & (total < _LIMIT_NS)
     for row in np.flatnonzero(~plain).tolist():
         value = _read_one(bytes(texts[row]))
         if value is not None:
@@ -97,4 +98,4 @@ def _read_one(text: bytes) -> int | None:
     if not number.is_finite() or number.adjusted() > 18 - _DECIMALS:
         return None
     scaled = int(number.scaleb(_DECIMALS).to_integral_value(ROUND_HALF_UP))
-    return scaled if abs(scaled) < _LARGEST else None
+    return scaled if abs(scaled) < _LIMIT_NS else None

@@ -139,7 +139,8 @@ def _at(values: Column, index: Column) -> Column:
 
 def _or_of_call(values: Column, of_call: Column, call: Integers, missing: int) -> Column:
     """Return the values, those missing from the launch."""
-    linked = (call != MISSING) & (values.reshape(len(values), -1) == missing).all(axis=1)
+    is_missing = values == missing if values.ndim == 1 else (values == missing).all(axis=1)
+    linked = (call != MISSING) & is_missing
     filled = values.copy()
     filled[linked] = of_call[call[linked]]
     return filled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from .kineto_repair import repair
 
 CHUNK_BYTES: Final = 2 << 20
 """Bytes decoded at a time: large enough to amortise the columns' fixed cost, small enough to reuse memory."""
-_CUT_TRIES: Final = 12
+_CUT_TRIES: Final = 16
 _OPENING_TRIES: Final = 16
 _SALVAGE_TRIES: Final = 64
 
@@ -45,7 +45,10 @@ class Document:
 
 @dataclass(slots=True, kw_only=True)
 class _Position:
-    """Track where the next event starts: in `text` at `start`, after `opening` if it is to be decoded alone."""
+    """Track where the next event starts: in `text` at `start`, after `opening` if it is to be decoded alone.
+
+    `passed` counts the bytes of the file before `text`.
+    """
 
     text: bytes
     start: int = 0
@@ -53,6 +56,7 @@ class _Position:
     header: Header
     path: str = "$.traceEvents"
     event_count: int = 0
+    passed: int = 0
 
 
 def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Progress | None) -> Document:
@@ -67,7 +71,7 @@ def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Pr
     while True:
         for events in _whole_chunks(at):
             consume(events, at.path, at.event_count - len(events))
-            report(max(0, len(data) - len(at.text) + at.start), len(data))
+            report(min(at.passed + at.start, len(data)), len(data))
         try:
             header = _read_rest(at, consume)
         except _MALFORMED as failure:
@@ -105,7 +109,7 @@ def _reopen(at: _Position, text: bytes) -> _Position:
     """Return the position in the mended rest of the file."""
     if not at.opening:
         return _open(text)
-    return _Position(text=text, opening=at.opening, header=at.header, path=at.path, event_count=at.event_count)
+    return replace(at, text=text, start=0, passed=at.passed + at.start)
 
 
 def _describe(first: bytes) -> str:
@@ -130,8 +134,8 @@ def _decode_chunk(at: _Position) -> tuple[list[Event], int] | None:
 
     Returns the events and where the next one starts; None if no cut was found, as in the file's last chunk.
     """
-    target, step = at.start + CHUNK_BYTES, 64
-    for _ in range(_CUT_TRIES):
+    target = at.start + CHUNK_BYTES
+    for attempt in range(_CUT_TRIES):
         match = _BETWEEN.search(at.text, target)
         if match is None:
             return None
@@ -142,7 +146,7 @@ def _decode_chunk(at: _Position) -> tuple[list[Event], int] | None:
         except RecursionError as error:
             raise _too_deep(at) from error
         except _MALFORMED:
-            target, step = match.end() + step, step * 4
+            target = match.end() + (0 if attempt < _CUT_TRIES // 2 else 64 * 4 ** (attempt - _CUT_TRIES // 2))
     return None
 
 
@@ -168,24 +172,17 @@ def _read_rest(at: _Position, consume: Consumer) -> Header:
 
 def _salvage(at: _Position, failure: Exception, consume: Consumer | None) -> int:
     """Consume the last readable events and return how many bytes are lost after them, or raise the error."""
-    limit, reason = _limit(at, failure)
+    found = _BYTE.search(str(failure))
+    limit = len(at.text) if found is None else at.start + int(found[1]) - len(at.opening)
+    reason = "ends early, at byte" if found is None else "is malformed at about byte"
     events, end = _readable_events(at, limit)
     count = at.event_count + len(events)
     if consume is None or count == 0:
         advice = f"; {count} events before it are readable: import it with --recover to keep them" if count else ""
-        raise TraceError(f"{at.path}: the file {reason}{advice}") from failure
+        raise TraceError(f"{at.path}[{count}]: the file {reason} {at.passed + limit}{advice}") from failure
     consume(events, at.path, at.event_count)
     at.event_count = count
     return len(at.text) - end
-
-
-def _limit(at: _Position, failure: Exception) -> tuple[int, str]:
-    """Return where the readable part ends at the latest, and what is wrong there."""
-    found = _BYTE.search(str(failure))
-    if found is None:
-        return len(at.text), f"ends early, at byte {len(at.text)} inside event {at.event_count} or a later one"
-    limit = at.start + int(found[1]) - len(at.opening)
-    return limit, f"is malformed at about byte {limit}, in event {at.event_count} or a later one"
 
 
 def _readable_events(at: _Position, limit: int) -> tuple[list[Event], int]:

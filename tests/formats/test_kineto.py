@@ -1,0 +1,475 @@
+"""What the importer makes of small files, one behaviour each."""
+
+from __future__ import annotations
+
+import gc
+import json
+
+import numpy as np
+import pytest
+from wavecast.errors import TraceError
+from wavecast.formats.kineto import import_kineto
+from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
+from wavecast.formats.trace import KernelKind, Phase, SyncKind, Trace
+
+
+def event(cat, name, ts, dur, tid=1, pid=1, **args):
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def op(name, ts, dur, **more):
+    return event("cpu_op", name, ts, dur, **more)
+
+
+def call(ts, dur, correlation, name="cudaLaunchKernel", cat="cuda_runtime", **more):
+    return event(cat, name, ts, dur, correlation=correlation, **more)
+
+
+def kernel(ts, dur, correlation, name="gemm", cat="kernel", device=0, stream=7, **more):
+    return event(cat, name, ts, dur, pid=0, tid=stream, device=device, stream=stream, correlation=correlation, **more)
+
+
+def mark(name, ts, dur, tid=1):
+    return event("user_annotation", name, ts, dur, tid=tid)
+
+
+def shaped(name, ts, dur, types, dims, concrete=None, strides=None, **more):
+    inputs = {"Input type": types, "Input Dims": dims, "Concrete Inputs": concrete, "Input Strides": strides}
+    args = {key: value for key, value in inputs.items() if value is not None}
+    return {**op(name, ts, dur, **more), "args": args}
+
+
+def load(*events, **top) -> Trace:
+    return import_kineto(json.dumps({"schemaVersion": 1, "traceEvents": list(events), **top}).encode())
+
+
+def op_names(trace):
+    return [trace.strings[name] for name in trace.ops.name]
+
+
+def op_name(trace, row):
+    return None if row == -1 else trace.strings[trace.ops.name[row]]
+
+
+def test_times_are_relative_to_the_earliest_event_in_exact_ns():
+    trace = load(
+        op("aten::mm", 1683564901548726.123, 4.001),
+        call(1683564901548727, 1, 5),
+        kernel(1683564901548730.5, 2.25, 5),
+    )
+    assert trace.ops.start_ns.tolist() == [0]
+    assert trace.ops.duration_ns.tolist() == [4001]
+    assert trace.meta.clock_resolution_ns == 1
+
+
+def test_whole_microseconds_are_a_coarser_clock():
+    assert load(op("aten::mm", 10, 4), baseTimeNanoseconds=5).meta.clock_resolution_ns == 1000
+
+
+@pytest.mark.parametrize("wrap", [lambda events: events, lambda events: {"a": {"b": [1]}, "traceEvents": events}])
+@pytest.mark.parametrize("indent", [None, 1, 4])
+def test_lists_objects_and_any_whitespace(wrap, indent):
+    events = [op("aten::mm", 1, 4), op("aten::t", 2, 1)]
+    trace = import_kineto(json.dumps(wrap(events), indent=indent).encode())
+    assert op_names(trace) == ["aten::mm", "aten::t"]
+
+
+def test_top_level_keys_count_wherever_they_stand():
+    before = {"deviceProperties": [{"id": 0, "name": "A GPU", "numSms": 5}], "cuda_runtime_version": 12040}
+    after = {"distributedInfo": {"rank": 3, "world_size": 8, "nccl_version": "2.27.5"}, "cuda_driver_version": 12090}
+    document = before | {"traceEvents": [op("a", 1, 1), call(1, 0.5, 1), kernel(2, 1, 1)]} | after
+    first = import_kineto(json.dumps(document).encode())
+    second = import_kineto(json.dumps(dict(reversed(document.items()))).encode())
+    assert first == second
+    assert (first.meta.cuda_version, first.meta.driver_version) == ("12.4", "12.9")
+    assert (first.meta.rank, first.meta.world_size, first.meta.nccl_version) == (3, 8, "2.27.5")
+    assert [(device.name, device.sm_count) for device in first.devices] == [("A GPU", 5)]
+
+
+def test_nesting_follows_threads_and_the_longer_of_equal_starts_is_outer():
+    trace = load(
+        op("inner", 10, 2),
+        op("outer", 10, 10),
+        op("other thread", 11, 3, tid=2),
+        op("deep", 10, 1),
+        op("same span, later in the file", 10, 1),
+    )
+    parents = {op_name(trace, row): op_name(trace, parent) for row, parent in enumerate(trace.ops.parent)}
+    assert parents == {
+        "outer": None,
+        "inner": "outer",
+        "deep": "inner",
+        "same span, later in the file": "deep",
+        "other thread": None,
+    }
+    assert trace.ops.thread.tolist() == [0, 0, 0, 0, 1]
+
+
+def test_crossing_ops_are_counted_and_not_nested():
+    trace = load(op("a", 0, 10), op("b", 5, 10), op("c", 12, 1))
+    assert [op_name(trace, parent) for parent in trace.ops.parent] == [None, None, "b"]
+    assert trace.quality.ops_with_crossed_nesting == 1
+
+
+def test_kernels_belong_to_the_innermost_op_around_their_launch():
+    trace = load(
+        op("aten::linear", 0, 20),
+        op("aten::addmm", 5, 10),
+        op("aten::addmm", 5, 10, tid=9),
+        call(6, 2, 77, **{"External id": 3}),
+        call(14, 4, 78),
+        call(30, 1, 79),
+        kernel(40, 5, 77, **{"External id": 1}),
+        kernel(46, 5, 78),
+        kernel(55, 5, 79),
+        kernel(61, 5, 80),
+    )
+    assert [op_name(trace, row) for row in trace.kernels.op] == ["aten::addmm", "aten::linear", None, None]
+    assert trace.ops.thread[trace.kernels.op[0]] == 0
+    assert trace.kernels.call.tolist() == [0, 1, 2, -1]
+    assert (trace.quality.kernels_without_call, trace.quality.kernels_without_op) == (1, 1)
+
+
+def test_one_graph_launch_has_many_kernels():
+    trace = load(
+        op("graph", 0, 9),
+        call(1, 5, 4, name="cudaGraphLaunch"),
+        *(kernel(20 + at, 1, 4) for at in range(5)),
+    )
+    assert trace.kernels.call.tolist() == [0] * 5
+    assert trace.kernels.op.tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_driver_launches_and_runtime_calls_around_them(shared):
+    runtime, driver = (8, 8) if shared else (7, 8)
+    trace = load(
+        op("triton", 0, 9),
+        call(1, 6, runtime),
+        call(2, 4, driver, name="cuLaunchKernel", cat="cuda_driver"),
+        kernel(20, 1, 8),
+    )
+    assert trace.calls.duration_ns[trace.kernels.call[0]] == (6000 if shared else 4000)
+    assert trace.kernels.op.tolist() == [0]
+
+
+def test_a_launch_is_preferred_to_another_call_with_its_correlation():
+    trace = load(call(1, 1, 8, name="cudaFuncGetAttributes"), call(3, 1, 8), kernel(20, 1, 8))
+    assert trace.kernels.call.tolist() == [1]
+
+
+def test_kinds_launch_configurations_and_copies():
+    launch = {"grid": [2, 3, 4], "block": [128, 1, 1], "registers per thread": 32, "shared memory": 1024}
+    trace = load(
+        call(1, 1, 1),
+        kernel(10, 1, 1, **launch, **{"est. achieved occupancy %": 31.6}),
+        kernel(20, 1, 1, name="Memcpy HtoD", cat="gpu_memcpy", bytes="4096"),
+        kernel(30, 1, 1, name="Memset (Device)", cat="gpu_memset", bytes=64),
+        kernel(40, 1, 1, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
+        kernel(50, 1, 1, name="custom", **{"Collective name": "allreduce"}),
+        kernel(60, 1, 1, stream=2**32 - 1, grid="4,5,6", block=[1, 2]),
+    )
+    kinds = [KernelKind.KERNEL, KernelKind.MEMCPY, KernelKind.MEMSET, KernelKind.COLLECTIVE, KernelKind.COLLECTIVE, 0]
+    assert trace.kernels.kind.tolist() == kinds
+    assert trace.kernels.grid.tolist() == [[2, 3, 4]] + [[0, 0, 0]] * 5
+    assert trace.kernels.block[0].tolist() == [128, 1, 1]
+    assert (trace.kernels.registers[0], trace.kernels.shared_memory_bytes[0]) == (32, 1024)
+    assert trace.kernels.recorded_occupancy_percent.tolist() == [32, -1, -1, -1, -1, -1]
+    assert trace.kernels.size_bytes.tolist() == [-1, 4096, 64, -1, -1, -1]
+    assert trace.kernels.stream.tolist() == [7, 7, 7, 7, 7, -1]
+
+
+def test_rocm_launch_configurations_come_from_the_call():
+    hip = {"grid": [5, 1, 1], "block": [256, 1, 1], "shared memory": 512, "kernel": "gemm"}
+    trace = load(call(1, 1, 1, name="hipLaunchKernel", **hip), kernel(10, 1, 1), kernel(12, 1, 1, grid=[9, 1, 1]))
+    assert trace.kernels.grid.tolist() == [[5, 1, 1], [9, 1, 1]]
+    assert trace.kernels.block.tolist() == [[256, 1, 1]] * 2
+    assert trace.kernels.shared_memory_bytes.tolist() == [512, 512]
+
+
+def test_several_gpus_in_one_file():
+    properties = [{"id": number, "name": f"GPU {number}"} for number in range(4)]
+    trace = load(call(1, 1, 1), kernel(5, 2, 1, device=1), kernel(6, 2, 1, device=3), deviceProperties=properties)
+    assert trace.kernels.device.tolist() == [1, 3]
+    assert [(device.index, device.name) for device in trace.devices] == [(1, "GPU 1"), (3, "GPU 3")]
+
+
+def test_the_only_visible_gpu_is_the_one_that_ran():
+    trace = load(call(1, 1, 1), kernel(5, 2, 1, device=6), deviceProperties=[{"id": 0, "name": "GPU"}])
+    assert [device.index for device in trace.devices] == [6]
+
+
+def test_syncs_name_what_they_wait_for():
+    def sync(kind, correlation, stream, **more):
+        return event("cuda_sync", kind, 30, 2, cuda_sync_kind=kind, correlation=correlation, stream=stream, **more)
+
+    wait = {"wait_on_stream": 20, "wait_on_cuda_event_record_corr_id": 3, "wait_on_cuda_event_id": 9}
+    none = {"wait_on_stream": -1, "wait_on_cuda_event_record_corr_id": 2**64 - 1}
+    trace = load(
+        call(1, 1, 3, name="cudaEventRecord"),
+        call(5, 1, 4, name="cudaStreamWaitEvent"),
+        sync("Stream Wait Event", 4, 24, **wait),
+        sync("Event Sync", 5, 2**32 - 1, **none),
+        sync("Context Sync", 6, -1),
+        sync("Stream Synchronize", 6, 7),
+        sync("A new kind", 6, 7),
+    )
+    syncs = trace.syncs
+    assert syncs.kind.tolist() == [SyncKind.STREAM_WAIT_EVENT, SyncKind.EVENT, SyncKind.DEVICE, SyncKind.STREAM]
+    assert syncs.call.tolist() == [1, -1, -1, -1]
+    assert syncs.record_call.tolist() == [0, -1, -1, -1]
+    assert syncs.stream.tolist() == [24, -1, -1, 7]
+    assert syncs.waited_stream.tolist() == [20, -1, -1, -1]
+    assert trace.quality.events_dropped == 1
+
+
+def signature_of(types, dims, concrete=None, strides=None) -> Signature:
+    trace = load(shaped("aten::op", 1, 1, types, dims, concrete, strides))
+    return trace.signatures[trace.ops.signature[0]]
+
+
+F32 = TensorSpec("float32", (2, 3), (3, 1))
+
+
+@pytest.mark.parametrize(
+    ("types", "dims", "strides", "concrete", "arguments"),
+    [
+        (["float", "long int"], [[2, 3], []], [[3, 1], []], ["", ""], (F32, TensorSpec("int64", (), ()))),
+        (["c10::BFloat16"], [[4]], None, None, (TensorSpec("bfloat16", (4,)),)),
+        (["c10::Float8_e4m3fn"], [[4]], [[1]], None, (TensorSpec("float8_e4m3fn", (4,), (1,)),)),
+        (["c10::complex<float>"], [[4]], [[1]], None, (TensorSpec("complex64", (4,), (1,)),)),
+        (["unsigned char", "signed char", "bool", "long", "int", "short int", "double", "c10::Half"], [[1]] * 8, None,
+         None, tuple(TensorSpec(name, (1,)) for name in (
+             "uint8", "int8", "bool", "int64", "int32", "int16", "float64", "float16"))),
+        (["TensorList", "float"], [[[2, 3], [1]], [5]], [[[3, 1], [1]], [1]], ["", ""],
+         ((F32, TensorSpec("float32", (1,), (1,))), TensorSpec("float32", (5,), (1,)))),
+        (["TensorList", "Scalar"], [[], []], None, None, (UNKNOWN, UNKNOWN)),
+        (["Scalar"] * 5, [[]] * 5, [[]] * 5, ["True", "-3", "1.5e-05", "0.", "-inf"],
+         (True, -3, 1.5e-05, 0.0, float("-inf"))),
+        (["ScalarList"] * 3, [[]] * 3, [[]] * 3, ["[1, -1]", "[]", "[True, 0.5]"], ((1, -1), (), (True, 0.5))),
+        (["", "Scalar", ""], [[], [], []], [[], [], []], ["", "", "tanh"], (None, UNKNOWN, "tanh")),
+        (["", ""], [[], []], None, None, (UNKNOWN, UNKNOWN)),
+        (["Scalar", "ScalarList", "Scalar"], [[]] * 3, None, ["/home/me/data.bin", "[a, b]", "nan"], (UNKNOWN,) * 3),
+        ([], [], [], [], ()),
+    ],
+)  # fmt: skip
+def test_inputs_become_signatures(types, dims, strides, concrete, arguments):
+    assert signature_of(types, dims, concrete, strides).arguments == arguments
+
+
+def test_a_list_of_tensors_without_dtype_takes_the_usual_one():
+    half = shaped("aten::relu", 1, 1, ["c10::Half"], [[8]])
+    trace = load(half, half, shaped("aten::x", 3, 1, ["float"], [[8]]), shaped("cat", 5, 1, ["TensorList"], [[[1]]]))
+    assert trace.signatures[trace.ops.signature[3]].arguments == ((TensorSpec("float16", (1,)),),)
+
+
+@pytest.mark.parametrize("dims", ["text", [[-1]], [["a"]], {"0": 1}, [[1], [2]]])
+def test_shapes_of_an_unknown_form_are_missing_shapes(dims):
+    trace = load(shaped("a", 1, 1, ["float"], dims), shaped("b", 3, 1, ["float"], [[1]]), op("c", 5, 1))
+    assert trace.ops.signature.tolist() == [-1, 0, -1]
+    assert trace.quality.ops_without_shapes == 2
+
+
+ENGINE = "autograd::engine::evaluate_function: "
+
+
+def training():
+    """A step whose forward ops share sequence numbers: 4 is taken by aten::t, 5 by aten::addmm."""
+
+    def numbered(name, ts, dur, number, thread, tid=1):
+        return op(name, ts, dur, tid=tid, **{"Sequence number": number, "Fwd thread id": thread})
+
+    return [
+        mark("ProfilerStep#1", 0, 300),
+        event("python_function", "nn.Module: Net_0", 5, 90),
+        event("python_function", "nn.Module: Linear_1", 9, 50),
+        numbered("aten::linear", 10, 40, 4, 0),
+        numbered("aten::t", 12, 4, 4, 0),
+        op("aten::transpose", 13, 1),
+        numbered("aten::addmm", 20, 10, 5, 0),
+        numbered(f"{ENGINE}AddmmBackward0", 110, 20, 5, 1, tid=2),
+        numbered("AddmmBackward0", 111, 15, 5, 1, tid=2),
+        op("aten::mm", 112, 5, tid=2),
+        op(f"{ENGINE}torch::autograd::AccumulateGrad", 131, 2, tid=2),
+        numbered(f"{ENGINE}TBackward0", 140, 8, 4, 1, tid=2),
+        numbered("aten::relu", 141, 2, 4, 0, tid=2),
+        op("final callback", 150, 5, tid=2),
+        mark("Optimizer.step#SGD.step", 200, 50),
+        op("aten::_foreach_add_", 210, 10),
+        mark("Optimizer.zero_grad#SGD.zero_grad", 260, 10),
+        op("aten::zero_", 262, 2),
+        op("aten::_fused_adamw_", 280, 2),
+    ]
+
+
+def test_phases():
+    trace = load(*training())
+    phases = dict(zip(op_names(trace), trace.ops.phase.tolist(), strict=True))
+    forward = {"aten::linear", "aten::t", "aten::transpose", "aten::addmm"}
+    optimizer = {"aten::_foreach_add_", "aten::_fused_adamw_"}
+    for name, phase in phases.items():
+        others = Phase.OTHER if name == "aten::zero_" else Phase.BACKWARD
+        expected = Phase.FORWARD if name in forward else Phase.OPTIMIZER if name in optimizer else others
+        assert phase == expected, name
+    assert trace.meta.workload.mode == "training"
+
+
+def test_an_optimizer_step_in_a_backward_hook_is_the_optimizers():
+    trace = load(op(f"{ENGINE}X", 0, 50), mark("Optimizer.step#SGD.step", 10, 20), op("aten::add_", 12, 3))
+    assert trace.ops.phase.tolist() == [Phase.BACKWARD, Phase.OPTIMIZER]
+
+
+def test_backward_ops_link_to_the_forward_leaf_and_take_its_module():
+    trace = load(*training())
+    forward = {op_name(trace, row): op_name(trace, to) for row, to in enumerate(trace.ops.forward) if to != -1}
+    assert forward == {
+        f"{ENGINE}AddmmBackward0": "aten::addmm",
+        "AddmmBackward0": "aten::addmm",
+        f"{ENGINE}TBackward0": "aten::t",
+    }
+    module = {op_name(trace, row): trace.strings[path] for row, path in enumerate(trace.ops.module) if path != -1}
+    inside = {"aten::linear", "aten::t", "aten::transpose", "aten::addmm", "AddmmBackward0", "aten::mm", "aten::relu"}
+    assert module == dict.fromkeys(inside | {f"{ENGINE}AddmmBackward0", f"{ENGINE}TBackward0"}, "Net_0.Linear_1")
+
+
+def test_arrows_decide_where_sequence_numbers_are_ambiguous():
+    numbers = {"Sequence number": 3, "Fwd thread id": 0}
+
+    def arrow(ph, ts, tid):
+        return {"ph": ph, "cat": "fwdbwd", "name": "fwdbwd", "id": 6, "pid": 1, "tid": tid, "ts": ts}
+
+    trace = load(
+        op("first thread's", 10, 5, tid=1, **numbers),
+        op("second thread's", 12, 5, tid=2, **numbers),
+        op(f"{ENGINE}X", 50, 9, tid=3, **{"Sequence number": 3, "Fwd thread id": 1}),
+        op("X", 51, 5, tid=3, **{"Sequence number": 3, "Fwd thread id": 1}),
+        arrow("s", 10, 1),
+        arrow("f", 51, 3),
+    )
+    assert [op_name(trace, row) for row in trace.ops.forward] == [None, None, "first thread's", "first thread's"]
+
+
+def test_memory_events():
+    def allocation(ts, address, size, kind=1, tid=1, **more):
+        args = {"Addr": address, "Bytes": size, "Device Type": kind, "Device Id": 0, **more}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": tid, "ts": ts, "args": args}
+
+    total = {"Total Allocated": 300, "Total Reserved": 500}
+    trace = load(
+        op("aten::empty", 10, 10),
+        allocation(15, 139926520725504, 256, **total),
+        allocation(30, 139926520725504, -256),
+        allocation(12, 2**64 - 16, 64, kind=0),
+        allocation(16, 77, 64, kind=6, tid=5),
+    )
+    memory = trace.memory
+    assert memory.time_ns.tolist() == [2000, 5000, 6000, 20000]
+    assert memory.block.tolist() == [0, 1, 2, 1]
+    assert memory.device.tolist() == [-1, 0, 0, 0]
+    assert memory.size_bytes.tolist() == [64, 256, 64, -256]
+    assert memory.op.tolist() == [0, 0, -1, -1]
+    assert memory.allocated_bytes.tolist() == [-1, 300, -1, -1]
+    assert memory.reserved_bytes.tolist() == [-1, 500, -1, -1]
+    assert trace.meta.has_memory
+
+
+def test_collectives_come_from_ops_and_otherwise_from_kernels():
+    group = {"Process Group Name": "secret-group", "Group size": 8, "Process Group Ranks": "[0, 1]"}
+    reduce = {"Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 10, "Out msg nelems": 11, **group}
+    gather = {"Collective name": "_allgather_base", "dtype": "Odd type", "Process Group Name": "1", "Group size": 2}
+    trace = load(
+        op("record_param_comms", 0, 10, **reduce),
+        call(1, 1, 1),
+        kernel(20, 5, 1, name="ncclKernel", **reduce),
+        op("vllm::all_gather", 12, 5),
+        call(13, 1, 2),
+        kernel(30, 5, 2, name="ncclKernel", **gather),
+    )
+    collectives = trace.collectives
+    assert [trace.strings[name] for name in collectives.name] == ["allreduce", "_allgather_base"]
+    assert [op_name(trace, row) for row in collectives.op] == ["record_param_comms", "vllm::all_gather"]
+    assert trace.strings[collectives.dtype[0]] == "bfloat16"
+    assert collectives.dtype[1] == -1
+    assert collectives.group.tolist() == [0, 1]
+    assert collectives.in_element_count.tolist() == [10, -1]
+    assert collectives.out_element_count.tolist() == [11, -1]
+    assert collectives.group_size.tolist() == [8, 2]
+
+
+def test_iterations_follow_the_profilers_steps():
+    trace = load(
+        mark("ProfilerStep#7", 100, 50),
+        mark("ProfilerStep#8", 150, 50),
+        mark("ProfilerStep#8", 160, 10),
+        mark("ProfilerStep#7", 100, 70, tid=4),
+        event("gpu_user_annotation", "ProfilerStep#7", 500, 900),
+        call(120, 1, 1),
+        kernel(140, 60, 1),
+        call(155, 1, 2),
+        kernel(200, 70, 2),
+        op("a", 110, 5),
+    )
+    iterations = trace.iterations
+    assert iterations.start_ns.tolist() == [0, 100_000]
+    assert iterations.end_ns.tolist() == [100_000, 170_000]
+    assert iterations.cpu_start_ns.tolist() == [0, 50_000]
+    assert iterations.cpu_end_ns.tolist() == [50_000, 100_000]
+
+
+def test_without_steps_the_iteration_is_everything():
+    trace = load(op("a", 10, 5), call(11, 1, 1), kernel(30, 10, 1))
+    assert (trace.iterations.start_ns.tolist(), trace.iterations.end_ns.tolist()) == ([0], [30_000])
+
+
+def test_unusable_events_are_dropped_and_counted():
+    bad = [op("no ts", 1, 1), op("no dur", 1, 1), op("negative", 1, -1), op("text", "soon", 1), op("null", None, 1)]
+    del bad[0]["ts"], bad[1]["dur"]
+    trace = load(op("good", 5, 1), *bad, kernel(7, -3, 1), op("string", "6.5", "1"))
+    assert op_names(trace) == ["good", "string"]
+    assert trace.quality.events_dropped == 6
+    assert np.all(trace.ops.duration_ns == 1000)
+
+
+def test_the_garbage_collector_is_left_as_it_was():
+    assert gc.isenabled()
+    load(op("a", 1, 1))
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        load(op("a", 1, 1))
+        assert not gc.isenabled()
+        gc.enable()
+        with pytest.raises(TraceError):
+            load()
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_no_secret_survives():
+    secret = "hunter2"  # noqa: S105
+    home = f"/home/{secret}/train.py"
+    named = {secret: secret, "stream": secret, "kernel_file": home, "grid": f"grid({secret})"}
+    trace = load(
+        op("aten::mm", 1, 5, **named),
+        shaped("aten::x", 8, 1, ["Scalar", secret, "ScalarList"], [[], [3], []], [secret, "", f"[{secret}]"]),
+        shaped("aten::y", 12, 1, [secret], [[]], [home]),
+        mark(secret, 1, 2),
+        mark(f"ProfilerStep#{secret}", 1, 30),
+        mark(f"Optimizer.step#{secret}", 1, 2),
+        event("python_function", f"{home}(3): {secret}", 1, 9),
+        event("python_function", f"nn.Module: {home}", 1, 9),
+        event("gpu_user_annotation", secret, 1, 2),
+        event(secret, secret, 1, 2),
+        {"ph": "M", "name": "process_labels", "pid": secret, "tid": secret, "args": {"labels": secret}},
+        call(2, 1, 1, src=secret, kernel=secret),
+        kernel(20, 1, 1, name=f"triton<{home}:12>", context=secret, **{"Process Group Name": secret}),
+        kernel(22, 1, 1, **{"Collective name": home, "Process Group Name": secret, "dtype": home}),
+        metadata={"env": {"TOKEN": secret}, "host": secret, "user": secret},
+        traceName=home,
+        **{"distributedInfo": {"backend": secret, "pg_config": [{"pg_desc": secret}], "nccl_version": secret}},
+    )
+    assert len(trace.ops.name) == 3
+    assert secret not in repr(trace)
+    assert secret not in " ".join(trace.strings)
+    assert "triton<<path>:12>" in trace.strings
