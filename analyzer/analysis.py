@@ -108,7 +108,7 @@ def _rank(
     busy_ns = prediction.total_busy_ns()
     measured_ns = window.duration_ns if origin is not None else None
     idle_ns = max(0.0, measured_ns - float(workload.busy_ns.sum())) if measured_ns is not None else 0.0
-    lower_ns = (workload.has_work * workload.count) @ prediction.bounds.lower_ns
+    lower_ns = np.einsum("i,ij->j", workload.has_work * workload.count, prediction.bounds.lower_ns)
     samples = trace.meta.workload.samples_per_iteration or trace.meta.workload.batch_size
     shares = _method_shares(prediction)
     ranked = []
@@ -140,7 +140,8 @@ def _method_shares(prediction: Prediction) -> list[dict[Method, float]]:
     total = np.maximum(prediction.total_busy_ns(), np.finfo(float).tiny)
     by_method = np.zeros((len(METHODS), len(total)))
     for code in np.unique(prediction.method):
-        by_method[code] = prediction.weight @ (prediction.time_ns * (prediction.method == code)) / total
+        chosen = np.where(prediction.method == code, prediction.time_ns, 0.0)
+        by_method[code] = np.einsum("i,ij->j", prediction.weight, chosen) / total
     return [
         {METHODS[code]: float(shares[code]) for code in np.argsort(-shares, kind="stable").tolist() if shares[code] > 0}
         for shares in by_method.T
