@@ -40,7 +40,7 @@ def common_time_unit(values_ns: Iterable[float | None]) -> TimeUnit:
 
 def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
     """Write a time in its own unit, or in `unit` where the value has a sensible size in it."""
-    if value_ns is None:
+    if value_ns is None or not isfinite(value_ns):
         return ABSENT
     if value_ns == 0:
         return "0"
@@ -81,22 +81,22 @@ def format_money(value_usd: float | None) -> str:
 
 def format_bytes(value_bytes: float | None) -> str:
     """Write a memory size in binary units, without decimals where it is a whole number of them."""
-    if value_bytes is None:
+    if value_bytes is None or not isfinite(value_bytes):
         return ABSENT
     for name, scale in BINARY_UNITS:
         if value_bytes >= scale:
             scaled = value_bytes / scale
-            return f"{scaled:,.0f} {name}" if scaled == round(scaled) else f"{format_number(scaled)} {name}"
+            return f"{scaled:,.0f} {name}" if scaled.is_integer() else f"{format_number(scaled)} {name}"
     return f"{value_bytes:.0f} B"
 
 
 def format_rate(value_per_s: float | None, unit: str) -> str:
     """Write a rate in decimal units, e.g. 3.35 TB/s or 989.4 TFLOP/s."""
-    if value_per_s is None:
+    if value_per_s is None or not isfinite(value_per_s):
         return ABSENT
     prefix, scale = next((item for item in DECIMAL_PREFIXES if value_per_s >= item[1]), ("", 1.0))
     scaled = value_per_s / scale
-    text = f"{scaled:,.0f}" if scaled == round(scaled) else format_number(scaled)
+    text = f"{scaled:,.0f}" if scaled.is_integer() else format_number(scaled)
     return f"{text} {prefix}{unit}"
 
 

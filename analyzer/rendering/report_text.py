@@ -150,7 +150,7 @@ def _headline(report: Report, name: str) -> Iterator[str]:
         trace.framework,
         f"{trace.source_format} trace",
         format_count(trace.op_count, "op"),
-        format_count(trace.kernel_count, "kernel"),
+        format_count(trace.kernel_count, "kernel") if trace.kernel_count else None,
     ]
     yield f"{clean_text(trace.name or name)}: {', '.join(clean_text(fact) for fact in facts if fact)}"
     yield from _source_lines(report)

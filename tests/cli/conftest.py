@@ -57,7 +57,7 @@ def run() -> Callable[..., Result]:
     """Run a command in-process: `run("show", path, COLUMNS=80)`; without COLUMNS it prints as into a pipe."""
 
     def invoke(command: str, *arguments: object, stdin: bytes | None = None, **environment: object) -> Result:
-        settings = {"COLUMNS": None, "NO_COLOR": None, "FORCE_COLOR": None}
+        settings: dict[str, str | None] = {"COLUMNS": None, "NO_COLOR": None, "FORCE_COLOR": None}
         settings |= {name: str(value) for name, value in environment.items()}
         words = [str(argument) for argument in arguments]
         if command == "analyze":

@@ -220,6 +220,20 @@ def test_usage_errors_exit_with_2(run: Run, trace_file: Path) -> None:
     assert run("frobnicate").exit_code == 2
 
 
+def test_a_truncated_profiler_file_can_be_recovered(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "cut.json"
+    path.write_bytes(json.dumps(KINETO_SEED).encode()[:-30])
+    assert_refused(run("analyze", path), "cut.json", "recover")
+    result = run("analyze", path, "--recover")
+    assert result.exit_code == 0, result.output
+    assert "Warning: the recording lost" in result.stdout
+    assert "lost" in run("show", path, "--recover").stdout
+
+
+def test_a_limit_that_is_no_number(run: Run, trace_file: Path) -> None:
+    assert_refused(run("show", trace_file, WAVECAST_MAX_TRACE_BYTES="much"), "WAVECAST_MAX_TRACE_BYTES", "much")
+
+
 def test_an_interruption_is_quiet(run: Run, trace_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
@@ -248,7 +262,7 @@ def replaced(document: Any, path: tuple[str | int, ...], value: object) -> Any:
     if not path:
         return value
     copy = dict(document) if isinstance(document, dict) else list(document)
-    copy[path[0]] = replaced(document[path[0]], path[1:], value)  # type: ignore[index, call-overload]
+    copy[path[0]] = replaced(document[path[0]], path[1:], value)  # type: ignore[index]
     return copy
 
 
@@ -331,6 +345,13 @@ def test_the_profiler_file_that_is_mutated_is_valid(run: Run, tmp_path: Path) ->
     assert run("analyze", path).exit_code == 0
 
 
+def test_a_profiler_file_with_launches_and_no_kernels(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "no_kernels.json"
+    path.write_text(json.dumps(KINETO_SEED | {"traceEvents": KINETO_SEED["traceEvents"][:3]}))
+    for command in ("analyze", "show"):
+        assert run(command, path).exit_code == 0
+
+
 @MUTATION
 @given(data=st.data())
 def test_other_values_in_a_profiler_file_never_crash(data: st.DataObject, run: Run, tmp_path: Path) -> None:
@@ -339,3 +360,34 @@ def test_other_values_in_a_profiler_file_never_crash(data: st.DataObject, run: R
         place = data.draw(st.sampled_from(list(places(document))))
         document = replaced(document, place, data.draw(VALUES))
     assert_survives(run, tmp_path / "mutant.json", json.dumps(document).encode())
+
+
+GPU_FILE_VALUES = (
+    "0", "-1", "1e9", "-0.0", "inf", "nan", "2026-01-01", '"text"', "[]", "[1]", "{}", "{ x = 1 }", "true",
+    "100000", "0.001", "80",
+)  # fmt: skip
+GPU_FILE_KEYS = (
+    "aliases", "vendor", "architecture", "compute_capability", "release_date", "source", "note", "clocks", "memory",
+    "l2", "vector", "matrix", "occupancy", "links", "power", "clocks.sm_count", "clocks.boost_mhz", "memory.size_gib",
+    "memory.bandwidth_gb_per_s", "memory.bus_bits", "l2.size_mib", "vector.fp32_tflops", "matrix.fp16_tflops",
+    "links.pcie_generation", "links.pcie_lanes", "power.tdp_w", "occupancy.blocks_per_sm",
+    "occupancy.shared_memory_per_sm_kib", "based_on", "name",
+)  # fmt: skip
+
+
+@MUTATION
+@given(
+    changes=st.dictionaries(st.sampled_from(GPU_FILE_KEYS), st.sampled_from(GPU_FILE_VALUES), max_size=3),
+    has_base=st.booleans(),
+)
+def test_other_gpu_files_never_crash(
+    changes: dict[str, str], has_base: bool, run: Run, trace_file: Path, tmp_path: Path
+) -> None:
+    lines = {"name": '"Mine"'} | ({"based_on": '"H100 SXM5 80GB"'} if has_base else {}) | changes
+    path = tmp_path / "mine.toml"
+    path.write_text("[[gpu]]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items()))
+    for result in (run("analyze", trace_file, "--gpu-file", path), run("gpus", "Mine", "--gpu-file", path)):
+        assert result.exit_code in (0, 2), result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        if result.exit_code == 2:
+            assert_refused(result)

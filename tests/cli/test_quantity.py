@@ -93,6 +93,7 @@ def test_sizes_and_rates() -> None:
     assert format_bytes(512) == "512 B"
     assert format_bytes(80 * 2**30) == "80 GiB"
     assert format_bytes(2.75 * 2**20) == "2.75 MiB"
+    assert format_bytes(float("inf")) == format_rate(float("inf"), "B/s") == format_time(float("nan")) == "–"
     assert format_rate(3.352e12, "B/s") == "3.35 TB/s"
     assert format_rate(600e9, "B/s") == "600 GB/s"
     assert format_count(1, "copy", "copies") == "1 copy"
