@@ -80,7 +80,7 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tupl
             on_trace_ready=lambda finished: finished.export_chrome_trace(str(path)),
             record_shapes=True,
             profile_memory=True,
-            experimental_config=_sync_events() if device.type == "cuda" else None,
+            experimental_config=_sync_events(device),
         ) as profiler:
             with _watch_autocast(device.type) as seen:
                 step()
@@ -92,8 +92,10 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tupl
         return path.read_bytes(), next(iter(seen), None)
 
 
-def _sync_events() -> Any:
-    """Ask Kineto to record which stream waits for which: replaying several streams needs it."""
+def _sync_events(device: torch.device) -> Any:
+    """Ask Kineto to record which stream waits for which, where it can: replaying several streams needs it."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return None
     return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
 
 

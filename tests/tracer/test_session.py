@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import re
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from importlib import import_module
@@ -197,3 +200,18 @@ def test_nothing_of_the_machine_is_in_the_file(
 def test_the_trace_survives_the_file(training_step: Callable[..., Any], device: str) -> None:
     trace = trace_iteration(training_step(device), device=device, warmup=0, repeats=1)
     assert decode(encode(trace)) == trace
+
+
+def test_importing_the_tracer_does_not_import_torch() -> None:
+    code = "import sys, wavecast.tracer; print('torch' in sys.modules, wavecast.tracer.__all__)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "False ['trace_iteration']\n"
+
+
+def test_the_guides_shape_only_recipe_works(root_dir: Path, load_model: Callable[[str], Any]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (root_dir / "docs" / "recording.md").read_text(), flags=re.DOTALL)
+    training, _, shapes = blocks
+    step = training[training.index("def step") : training.index("trace = ")]
+    names = {"torch": torch, "trace_iteration": trace_iteration, "build_model": load_model("resnet50").build}
+    exec(step + shapes, names)  # noqa: S102 - our own guide
+    assert names["trace"].meta.workload.batch_size == 32

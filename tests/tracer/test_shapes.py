@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from torch.testing._internal.two_tensor import TwoTensor
 from wavecast.formats.column import MISSING
 from wavecast.formats.signature import UNKNOWN, TensorSpec
 from wavecast.formats.trace import Phase, Trace
@@ -305,6 +306,12 @@ def test_backward_ops_that_cuda_runs_whole_are_whole(
 ) -> None:
     names = op_names(record(lambda: run(torch.ones(3, 8, requires_grad=True)).sum().backward()))
     assert expected in names
+
+
+def test_wrapper_subclasses_show_the_ops_on_what_they_wrap(op_names: Callable[..., list[str]]) -> None:
+    with torch.device("meta"):
+        pair = TwoTensor(torch.ones(3, 3), torch.ones(3, 3))
+    assert op_names(record(lambda: pair @ pair)) == ["aten::mm", "aten::mm"]
 
 
 def test_long_lists_of_scalars_are_left_out() -> None:
