@@ -12,13 +12,13 @@ import orjson
 
 from ..errors import TraceError
 from .column import Column, ColumnSpec, Table, columns, row_count
+from .detect import BYTE_ORDER_MARK
 from .misfit import describe, misfit
 from .record import decode_record, encode_record
 from .signature_json import decode_signatures, encode_signature
 from .trace import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality, Trace
 from .validate import column_range, describe_bound, in_range, validate, validate_decoded
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 INTEGER_LIST_CHARACTERS = b"0123456789-, \t\r\n"
 
 _ABSENT = msgspec.Raw(b"")

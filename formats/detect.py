@@ -41,6 +41,8 @@ SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
 )
 """Offset, bytes and name of what people are likely to pass by mistake."""
 
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _WAVECAST = re.compile(rb'"format"\s*:\s*"wavecast\.trace"')
 _KINETO = re.compile(rb'"traceEvents"\s*:')
@@ -53,7 +55,7 @@ _HEAD_BYTES = 1 << 16
 
 def detect(data: bytes) -> FileKind:
     """Say what a file's bytes are; the first few thousand usually suffice, a whole file never misleads."""
-    text = data[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()
+    text = data[:_HEAD_BYTES].removeprefix(BYTE_ORDER_MARK).lstrip()
     if not text:
         return FileKind.EMPTY
     if text.startswith(b"\x1f\x8b"):

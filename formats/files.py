@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ..errors import InputError, OutputError, TraceError
-from .detect import FileKind, describe_content, detect
+from .detect import BYTE_ORDER_MARK, FileKind, describe_content, detect
 from .unpack import LIMIT_VARIABLE, too_large, unpack_gzip
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _GZIP_LEVEL: Final = 6
 def load_trace(path: str | Path, *, recover: bool = False, progress: Progress | None = None) -> Trace:
     """Read a trace: our own format or a PyTorch profiler file, plain or gzipped; `-` reads standard input.
 
-    `recover` reads what a truncated or dirty file still holds and counts the loss in `quality`.
+    `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`.
     Raises InputError where nothing can be read and TraceError where it is no trace.
     """
     data = read_bytes(path, recover=recover)
@@ -95,6 +95,7 @@ def write_atomic(path: str | Path, data: bytes) -> None:
 
 
 def _decode(data: bytes, *, recover: bool, progress: Progress | None) -> Trace:
+    data = data.removeprefix(BYTE_ORDER_MARK)
     kind = detect(data)
     if kind is FileKind.WAVECAST:
         from .codec import decode
@@ -142,7 +143,7 @@ def _read_stream(stream: BinaryIO, limit: int) -> bytes:
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    target = path.resolve() if path.is_symlink() else path
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
     if target.exists() and not target.is_file():
@@ -188,6 +189,9 @@ def _suggest(path: Path) -> str:
     """Name the file in the same directory that may have been meant."""
     if not path.parent.is_dir():
         return f" (the directory {path.parent} does not exist)"
-    names = [entry.name for entry in path.parent.iterdir()]
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
     close = difflib.get_close_matches(path.name, names, n=1)
     return f"; did you mean {path.with_name(close[0])}?" if close else ""

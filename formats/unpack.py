@@ -80,5 +80,5 @@ def _stop(output: io.BytesIO, recover: bool, reason: str) -> bytes:
     if recover and output.tell():
         return output.getvalue()
     readable = output.tell()
-    advice = f"; recovery can try with the {readable} bytes before it" if readable else ""
+    advice = f"; a profiler file can be read as far as it goes ({readable} bytes) with --recover" if readable else ""
     raise TraceError(reason + advice)

@@ -18,7 +18,7 @@ from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.formats.trace import Device, IterationTable, Meta, OpTable, Quality, Trace
 from wavecast.formats.validate import validate
 
-HOSTILE = [
+HOSTILE: list[Any] = [
     None,
     True,
     -1,
@@ -59,7 +59,8 @@ def refusal(document: Any) -> str:
 
 @pytest.fixture
 def document(small_trace: Trace) -> dict[str, Any]:
-    return json.loads(encode(small_trace))
+    loaded: dict[str, Any] = json.loads(encode(small_trace))
+    return loaded
 
 
 @pytest.mark.parametrize(
