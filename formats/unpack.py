@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zlib
 from typing import Final
 
@@ -15,6 +16,7 @@ RATIO_FREE_BYTES: Final = 64 << 20
 """Below this unpacked size the ratio does not matter."""
 _STEP_BYTES: Final = 1 << 16
 """What recovery loses at most before a damaged place."""
+_ZEROS: Final = re.compile(rb"\x00+")
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
 
@@ -29,7 +31,7 @@ def unpack_gzip(data: bytes, *, max_bytes: int, recover: bool = False) -> bytes:
     while rest:
         unpacker = zlib.decompressobj(_GZIP_WINDOW)
         try:
-            rest = _unpack_member(unpacker, rest, output, packed_bytes=len(data), max_bytes=max_bytes)
+            rest = _unpack_member(unpacker, rest, output, offset=len(data) - len(rest), max_bytes=max_bytes)
         except zlib.error as error:
             return _stop(output, recover, f"damaged gzip: {str(error).partition(': ')[2] or error}")
         if not unpacker.eof:
@@ -41,17 +43,18 @@ def unpack_gzip(data: bytes, *, max_bytes: int, recover: bool = False) -> bytes:
 
 
 def _unpack_member(
-    unpacker: zlib._Decompress, packed: memoryview, output: io.BytesIO, *, packed_bytes: int, max_bytes: int
+    unpacker: zlib._Decompress, packed: memoryview, output: io.BytesIO, *, offset: int, max_bytes: int
 ) -> memoryview:
-    """Unpack one member into `output` and return what follows it."""
+    """Unpack one member, which begins at `offset` of the file, into `output` and return what follows it."""
     for begin in range(0, len(packed), _STEP_BYTES):
         chunk: bytes | memoryview = packed[begin : begin + _STEP_BYTES]
+        end = begin + len(chunk)
         while chunk and not unpacker.eof:
             output.write(unpacker.decompress(chunk, _STEP_BYTES))
-            _check_size(output.tell(), packed_bytes, max_bytes)
             chunk = unpacker.unconsumed_tail
+            _check_size(output.tell(), offset + end - len(chunk), max_bytes)
         if unpacker.eof:
-            return packed[min(begin + _STEP_BYTES, len(packed)) - len(unpacker.unused_data) :]
+            return packed[end - len(unpacker.unused_data) :]
     output.write(unpacker.flush())
     return packed[len(packed) :]
 
@@ -61,7 +64,7 @@ def _check_size(unpacked_bytes: int, packed_bytes: int, max_bytes: int) -> None:
         raise too_large(f"unpacks to more than {max_bytes} bytes")
     if unpacked_bytes > RATIO_FREE_BYTES and unpacked_bytes > MAX_RATIO * packed_bytes:
         raise TraceError(
-            f"{packed_bytes} bytes of gzip unpack to more than {MAX_RATIO} times as much, as no trace does: "
+            f"its first {packed_bytes} bytes of gzip unpack to over {MAX_RATIO} times as much, as no trace does: "
             "if you trust the file, unpack it first with gunzip"
         )
 
@@ -73,7 +76,8 @@ def too_large(finding: str) -> TraceError:
 
 def _skip_padding(rest: memoryview) -> memoryview:
     """Drop the zero bytes that some tools pad with."""
-    return memoryview(bytes(rest).lstrip(b"\x00")) if bytes(rest[:1]) == b"\x00" else rest
+    zeros = _ZEROS.match(rest)
+    return rest[zeros.end() :] if zeros else rest
 
 
 def _stop(output: io.BytesIO, recover: bool, reason: str) -> bytes:
