@@ -33,7 +33,7 @@ def analyze_trace(
     """Predict the trace's iteration on `targets` (default: every single-device GPU of the catalogue).
 
     `source` overrides what the trace's device record says. `ops_gpu` is the GPU that the op list is about
-    (default: the first target given, else the source), `op_limit` its length (None: all).
+    (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
     Raises UnknownGpuError when the trace's GPU is not in the catalogue and InputError for a trace without ops.
     """
     window = select_window(trace)
@@ -48,13 +48,15 @@ def analyze_trace(
     else:
         workload = shape_workload(trace, window)
         prediction = predict_shapes(workload, gpus)
-    described = ops_gpu or (targets[0] if targets else origin) or gpus[0]
-    described_column = next(column for column, gpu in enumerate(gpus) if gpu.name == described.name)
+    ranked = _rank(trace, window, workload, prediction, origin)
+    described = ops_gpu or (targets[0] if targets else origin)
+    described_name = described.name if described is not None else ranked[0].gpu
+    described_column = next(column for column, gpu in enumerate(gpus) if gpu.name == described_name)
     return Report(
         trace=_summary(trace, window),
         source=_source(window, origin, workload),
-        predictions=_rank(trace, window, workload, prediction, origin),
-        ops_gpu=described.name,
+        predictions=ranked,
+        ops_gpu=described_name,
         ops=list_ops(trace, workload, prediction, described_column, limit=op_limit),
         warnings=tuple(_warnings(trace, window, workload, prediction, origin)),
     )

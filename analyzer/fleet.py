@@ -40,6 +40,7 @@ class Fleet:
     l2_cache_bytes: Floats
     sm_count: Floats
     clock_hz: Floats
+    warp_size: Floats
     pcie_bytes_per_s: Floats
     link_bytes_per_s: Floats
     flops_per_s: Mapping[Rate, Floats]
@@ -57,6 +58,7 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
         l2_cache_bytes=values("l2_cache_bytes"),
         sm_count=values("sm_count"),
         clock_hz=values("boost_clock_hz"),
+        warp_size=values("warp_size"),
         pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
         link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
         flops_per_s={rate: np.array([_effective_rate(gpu, rate) for gpu in gpus]) for rate in Rate},

@@ -139,7 +139,10 @@ _RULES: Final = {
 
 
 def _wave_factor(trace: Trace, workload: Workload, rows: Rows, fleet: Fleet, origin: Fleet) -> Floats:
-    """Return Habitat's factor [rows, m]; exact where the launch is known and fits on both GPUs."""
+    """Return Habitat's factor [rows, m]; exact where the launch is known, fits on both GPUs and holds on both.
+
+    Frameworks choose launches by the warp size, so between 32 and 64 wide warps the recorded one says nothing.
+    """
     kernels, table = workload.kernel[rows], trace.kernels
     grid, block = _product(table.grid[kernels])[:, None], _product(table.block[kernels])
     flops, moved = workload.work.flops[rows], workload.work.moved_bytes[rows]
@@ -151,7 +154,7 @@ def _wave_factor(trace: Trace, workload: Workload, rows: Rows, fleet: Fleet, ori
     first, group = group_rows(launch)
     distinct = [column[first] for column in launch]
     source_wave, target_wave = _wave_blocks(distinct, origin)[group], _wave_blocks(distinct, fleet)[group]
-    fits = (grid > 0) & (source_wave > 0) & (target_wave > 0)
+    fits = (grid > 0) & (source_wave > 0) & (target_wave > 0) & (origin.warp_size == fleet.warp_size)
     waves = (np.maximum(grid, 1.0), np.maximum(source_wave, 1.0), np.maximum(target_wave, 1.0))
     factor = exact_wave_factor(gamma, bandwidth, clock, *waves)
     if not fits.all():
@@ -222,5 +225,5 @@ def _kernel_case(family: Family | None, varying: bool, worked: bool, rated: bool
     if varying:
         return "compute", "neither shapes nor unit recorded: ratio of FP32 peak rates"
     intensity = "intensity from shapes" if worked else "intensity unknown, taken as memory-bound"
-    waves = "whole waves" if launch else "launch not recorded, many waves taken"
+    waves = "whole waves (many, to another warp size)" if launch else "launch not recorded, many waves taken"
     return "wave", f"same kernel taken: {waves}, {intensity}"

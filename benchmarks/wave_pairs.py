@@ -1,6 +1,6 @@
 """Scores wave scaling against the plain bandwidth ratio on measured elementwise, softmax and LayerNorm kernels.
 
-Usage: python benchmarks/wave_pairs.py DATA_DIR [--least-us 50] [--by-pair]
+Usage: python benchmarks/wave_pairs.py DATA_DIR [--least-us 50] [--by-pair] [--by-waves]
 
 Reads DATA_DIR/ops/vector.parquet (layout: its README). For every ordered pair of GPUs and every shape measured on
 both with the same kernel name and over the least time on both, predicts the target's time from the source's, and
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +27,13 @@ from wavecast.specs.match import find_gpu
 from wavecast.specs.occupancy import resident_blocks
 
 Floats = npt.NDArray[np.float64]
+Row = dict[str, Any]
 ELEMENTWISE = {
     "add", "mul", "div", "pow", "add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh",
 }  # fmt: skip
 FLOPS_PER_ELEMENT = {"layernorm": 7.0, "softmax": 5.0}
 """As analyzer/work counts them; 1 for elementwise."""
+WAVES = ("under 1 wave", "1 to 2", "2 to 4", "4 to 16", "over 16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +49,9 @@ class Pairing:
     block_threads: Floats
 
 
-def load_rows(data_dir: Path) -> dict[tuple[str, str], list[dict[str, object]]]:
+def load_rows(data_dir: Path) -> dict[tuple[str, str], list[Row]]:
     table = parquet.read_table(data_dir / "ops" / "vector.parquet")
-    rows: dict[tuple[str, str], list[dict[str, object]]] = {}
+    rows: dict[tuple[str, str], list[Row]] = {}
     for row in table.to_pylist():
         family = "elementwise" if row["op"] in ELEMENTWISE else row["op"]
         usable = row["kernel"] and row["grid_x"] and not row["suspect"]
@@ -69,15 +72,15 @@ def pairings(data_dir: Path, least_us: float) -> Iterator[tuple[str, str, str, P
             ]
             if shared:
                 origin = [build_fleet([find_gpu(catalog, name)]) for name in (source, target)]
-                yield family, source, target, pair_up(family, shared, *origin)
+                yield family, source, target, pair_up(family, shared, origin[0], origin[1])
 
 
-def key_of(row: dict[str, object]) -> tuple[object, ...]:
+def key_of(row: Row) -> tuple[object, ...]:
     return tuple(row[name] for name in ("op", "rows", "cols", "dtype", "kernel"))
 
 
-def pair_up(family: str, shared: list[tuple[dict, dict]], source: Fleet, target: Fleet) -> Pairing:
-    def values(get: Callable[[dict, dict], float]) -> Floats:
+def pair_up(family: str, shared: list[tuple[Row, Row]], source: Fleet, target: Fleet) -> Pairing:
+    def values(get: Callable[[Row, Row], float]) -> Floats:
         return np.array([get(left, right) for left, right in shared], dtype=np.float64)
 
     return Pairing(
@@ -104,11 +107,20 @@ def predictions(pair: Pairing) -> dict[str, Floats]:
     clock = source.clock_hz / target.clock_hz
     gamma = memory_boundedness(pair.intensity, target.flops_per_s[Rate.FP32] / target.bandwidth_bytes_per_s)
     waves = [wave_blocks(pair.block_threads, fleet) for fleet in (source, target)]
+    large = large_wave_factor(gamma, bandwidth, clock, source.sm_count / target.sm_count)
+    exact = exact_wave_factor(gamma, bandwidth, clock, pair.block_count, *waves)
     return {
         "bandwidth ratio": pair.source_us * bandwidth,
-        "large waves": pair.source_us * large_wave_factor(gamma, bandwidth, clock, waves[0] / waves[1]),
-        "exact waves": pair.source_us * exact_wave_factor(gamma, bandwidth, clock, pair.block_count, *waves),
+        "many waves": pair.source_us * large,
+        "exact waves": pair.source_us * exact,
+        "as analyze does": pair.source_us * np.where(source.warp_size == target.warp_size, exact, large),
     }
+
+
+def wave_bucket(pair: Pairing) -> list[str]:
+    """How many waves the kernel runs in on the GPU where it runs in fewer."""
+    least = np.minimum(*(pair.block_count / wave_blocks(pair.block_threads, gpu) for gpu in (pair.source, pair.target)))
+    return [WAVES[edge] for edge in np.digitize(least, [1, 2, 4, 16])]
 
 
 def wave_blocks(threads: Floats, fleet: Fleet) -> Floats:
@@ -117,28 +129,44 @@ def wave_blocks(threads: Floats, fleet: Fleet) -> Floats:
     return resident_blocks(threads.astype(np.int64), missing, missing, fleet.gpus)[:, 0] * fleet.sm_count
 
 
+@dataclass(slots=True)
+class Tally:
+    """Errors of one method: per pair, and summed per number of waves."""
+
+    by_pair: list[tuple[float, str, int]] = field(default_factory=list)
+    by_waves: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+
+    def add(self, name: str, errors: Floats, warps: str, buckets: list[str]) -> None:
+        self.by_pair.append((float(errors.mean()) * 100, name, len(errors)))
+        for bucket, error in zip(buckets, errors.tolist(), strict=True):
+            self.by_waves.setdefault((warps, bucket), []).append(error * 100)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("--least-us", type=float, default=50.0, help="leave out kernels below this on either GPU")
-    parser.add_argument("--by-pair", action="store_true", help="print every ordered pair")
+    parser.add_argument("--by-pair", action="store_true", help="print every ordered pair as well")
+    parser.add_argument("--by-waves", action="store_true", help="print errors by number of waves as well")
     options = parser.parse_args()
-    errors: dict[tuple[str, str], list[tuple[float, str]]] = {}
-    points: dict[str, int] = {}
+    tallies: dict[tuple[str, str], Tally] = {}
     for family, source, target, pair in pairings(options.data_dir, options.least_us):
-        points[family] = points.get(family, 0) + len(pair.source_us)
-        row = {}
+        warps = "equal warps" if pair.source.warp_size == pair.target.warp_size else "other warps"
         for name, predicted_us in predictions(pair).items():
-            row[name] = float(np.mean(np.abs(predicted_us / pair.target_us - 1)) * 100)
-            errors.setdefault((family, name), []).append((row[name], f"{source} → {target}"))
-        if options.by_pair:
-            print(
-                f"{family:12} {source:22} → {target:22} {len(pair.source_us):6}", *(f"{v:6.1f}" for v in row.values())
-            )
-    print(f"{'family':12} {'method':16} {'MAPE %':>7} {'worst %':>8}  {'pairs':>5} {'points':>7}  worst pair")
-    for (family, name), found in errors.items():
-        mean, worst = np.mean([error for error, _ in found]), max(found)
-        print(f"{family:12} {name:16} {mean:7.1f} {worst[0]:8.1f}  {len(found):5} {points[family]:7}  {worst[1]}")
+            errors = np.abs(predicted_us / pair.target_us - 1)
+            tallies.setdefault((family, name), Tally()).add(f"{source} → {target}", errors, warps, wave_bucket(pair))
+    print(f"{'family':12} {'method':16} {'MAPE %':>7} {'worst %':>8} {'pairs':>6} {'points':>7}  worst pair")
+    for (family, name), tally in tallies.items():
+        mean, worst = np.mean([error for error, _, _ in tally.by_pair]), max(tally.by_pair)
+        points = sum(count for *_, count in tally.by_pair)
+        print(f"{family:12} {name:16} {mean:7.1f} {worst[0]:8.1f} {len(tally.by_pair):6} {points:7}  {worst[1]}")
+    for (family, name), tally in tallies.items():
+        for error, pair_name, count in tally.by_pair if options.by_pair else ():
+            print(f"{family:12} {name:16} {error:7.1f} {count:7}  {pair_name}")
+        for warps, bucket in sorted(tally.by_waves, key=lambda key: (key[0], WAVES.index(key[1]))):
+            if options.by_waves:
+                found = tally.by_waves[warps, bucket]
+                print(f"{family:12} {name:16} {np.mean(found):7.1f} {len(found):7}  {warps}, {bucket}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Communication: bytes read from and written to this GPU's memory; what crosses the links is the network's model.
 
-`record_param_comms` counts only where the collective's name was recorded among its arguments: otherwise the
-enclosing c10d op, whose formula knows which tensor is which, answers.
+`record_param_comms` counts only where the collective's name was recorded among its arguments; otherwise the
+enclosing c10d op answers. Where that has no shapes, ask for `nccl:all_reduce` etc. with the same signature.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from .record import Family, Work
 from .registry import Formula, register
 from .traffic import total_bytes
 
-_REDUCING = frozenset({"allreduce", "all_reduce", "reduce", "reduce_scatter", "_reduce_scatter_base"})
+_REDUCING = frozenset(
+    {"allreduce", "all_reduce", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"}
+)
 
 
 def in_place(signature: Signature, *, flops: int) -> Work:
@@ -37,16 +39,12 @@ def functional(signature: Signature, *, flops: int) -> Work:
 
 def functional_gather(signature: Signature) -> Work:
     """Inputs, group size, group: the result is group-size times as large."""
-    inputs, ranks = tensor_list_at(signature, 0), size_at(signature, 1)
-    size = total_bytes(inputs)
-    return _work(0, size, size * ranks, inputs[0].dtype)
+    return _resized(signature, size_at(signature, 1), flops=0)
 
 
 def functional_reduce_scatter(signature: Signature) -> Work:
     """Inputs, operation, group size, group: the result is a group-size-th."""
-    inputs, ranks = tensor_list_at(signature, 0), size_at(signature, 2)
-    size = total_bytes(inputs)
-    return _work(_element_count(inputs), size, size / max(ranks, 1), inputs[0].dtype)
+    return _resized(signature, 1 / max(size_at(signature, 2), 1), flops=1)
 
 
 def send(signature: Signature) -> Work:
@@ -70,15 +68,26 @@ def wait(signature: Signature) -> Work:
 
 @register("record_param_comms", family=Family.COLLECTIVE)
 def record_param_comms(signature: Signature) -> Work:
-    """The process group's own record: the first tensor is the input; size-changing collectives are not answered."""
+    """The process group's own record: the first tensor is the input, the tenth argument the number of ranks."""
     names = {argument for argument in signature.arguments if isinstance(argument, str)}
     if names & {"allreduce", "all_reduce", "broadcast", "reduce", "all_to_all", "all_to_allv", "alltoall_base"}:
         return in_place(signature, flops=int(bool(names & _REDUCING)))
+    if names & {"_allgather_base", "all_gather", "allgather_into_tensor_coalesced"}:
+        return _resized(signature, size_at(signature, 9), flops=0)
+    if names & _REDUCING:
+        return _resized(signature, 1 / max(size_at(signature, 9), 1), flops=1)
     if names & {"send"}:
         return send(signature)
     if names & {"recv", "receive"}:
         return receive(signature)
     raise LackingArgumentError("which collective it was")
+
+
+def _resized(signature: Signature, ratio: float, *, flops: int) -> Work:
+    """Return a collective whose result is `ratio` times its input."""
+    inputs = tensor_list_at(signature, 0)
+    size = total_bytes(inputs)
+    return _work(flops * _element_count(inputs), size, size * ratio, inputs[0].dtype)
 
 
 def _element_count(tensors: tuple[TensorSpec, ...]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
+from operator import mul
 from typing import Final
 
 from ...formats.signature import DTYPE_BYTES, TensorSpec
@@ -31,12 +32,10 @@ def distinct_count(tensor: TensorSpec) -> int:
     count = prod(shape)
     if strides is None or len(strides) != len(shape) or count == 0:
         return count
-    steps = extent = 1
-    for size, stride in zip(shape, strides, strict=True):
-        if size > 1 and stride:
-            steps *= size
-            extent += (size - 1) * abs(stride)
-    return min(steps, extent)
+    extent = 1 + sum(map(mul, shape, strides)) - sum(strides)
+    if 0 in strides:
+        count = prod(size for size, stride in zip(shape, strides, strict=True) if stride)
+    return max(1, min(count, extent))
 
 
 def tensor_bytes(tensor: TensorSpec | None) -> float:
