@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, UnknownGpuError
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
 from .match import find_gpu, match_device, plain_name
@@ -109,7 +109,10 @@ def _complete_entry(entry: Entry, gpus: Mapping[str, Gpu], entries: Mapping[str,
     where = f"{file}: {entry['name']}"
     if not isinstance(base_name, str):
         raise InputError(f"{where}: based_on: expected the name of a GPU in quotes, found {base_name!r}")
-    base = entries[find_gpu(Catalog(gpus=tuple(gpus.values())), base_name).name]
+    try:
+        base = entries[find_gpu(Catalog(gpus=tuple(gpus.values())), base_name).name]
+    except UnknownGpuError as error:
+        raise UnknownGpuError(f"{where}: based_on: {error}") from None
     is_new = base["name"] != entry["name"]
     inherited = {key: value for key, value in base.items() if not (is_new and key in _OWN_KEYS)}
     merged = {**inherited, **entry}

@@ -33,6 +33,11 @@ _PCIE_BYTES_PER_S_PER_LANE: Final = {
 _COMPUTE_CAPABILITY: Final = re.compile(r"\d+\.\d+|gfx[0-9a-f]+")
 
 
+SMALLEST_VALUE: Final = 1e-6
+LARGEST_VALUE: Final = 1e9
+"""In the file's units: over a thousand times beyond the rates, sizes and counts of any GPU."""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """Describe one key of the file: the field it fills, its type, and the factor to base units."""
@@ -219,6 +224,9 @@ def _convert_value(value: Any, key: Key, name: str, where: str) -> Any:
             raise InputError(f"{where}: {name}: expected a number above 0, found {value!r}")
         if key.kind is int and value != int(value):
             raise InputError(f"{where}: {name}: expected a whole number, found {value!r}")
+        if not SMALLEST_VALUE <= value <= LARGEST_VALUE:
+            expected = f"{SMALLEST_VALUE:g} to {LARGEST_VALUE:g}"
+            raise InputError(f"{where}: {name}: expected {expected}, found {value!r}: check its unit")
         return int(value * key.scale) if key.kind is int else value * key.scale
     if key.kind is list:
         if not isinstance(value, list) or not all(isinstance(item, str) and item.strip() for item in value):
