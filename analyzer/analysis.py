@@ -157,7 +157,6 @@ def _warnings(
         yield from _measured_warnings(trace, window, workload, origin)
     else:
         unmodelled = int(workload.count[~workload.has_work].sum())
-        yield "the trace holds no GPU timings: times are rooflines summed over ops, and real GPUs are slower"
         if unmodelled:
             names = sorted({trace.strings[trace.ops.name[row]] for row in workload.op[~workload.has_work].tolist()})
             shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
@@ -171,8 +170,8 @@ def _measured_warnings(trace: Trace, window: Window, workload: Workload, origin:
     busy_ns = float(workload.busy_ns.sum())
     if window.duration_ns and busy_ns < 0.5 * window.duration_ns:
         yield (
-            f"the {origin.name} was busy {busy_ns / window.duration_ns:.0%} of the iteration; "
-            "the idle rest (host, launches, waiting) is kept as measured on every GPU"
+            f"the {origin.name} is idle {1 - busy_ns / window.duration_ns:.0%} of the iteration: "
+            "a faster GPU shortens only the rest"
         )
     is_collective = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
     collective_ns = float(workload.busy_ns[is_collective].sum())

@@ -49,7 +49,7 @@ class Prediction:
 
     def total_busy_ns(self) -> Floats:
         """Return the GPU-busy time on each GPU, [m]."""
-        return np.einsum("i,ij->j", self.weight, self.time_ns)
+        return np.asarray(np.einsum("i,ij->j", self.weight, self.time_ns))
 
 
 def predict_measured(trace: Trace, workload: Workload, source: Gpu, targets: Sequence[Gpu]) -> Prediction:
