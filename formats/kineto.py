@@ -85,7 +85,15 @@ def _assemble(collector: Collector, document: Document) -> Trace:
         syncs=build_syncs(recording),
         collectives=collectives,
         memory=memory,
-        quality=_quality(collector, document, ops.table, ops.nesting.crossed_count, kernels),
+        quality=Quality(
+            kernels_without_call=int(np.sum(kernels.call == MISSING)),
+            kernels_without_op=int(np.sum((kernels.call != MISSING) & (kernels.op == MISSING))),
+            ops_without_shapes=int(np.sum(ops.table.signature == MISSING)),
+            ops_with_crossed_nesting=ops.nesting.crossed_count,
+            events_dropped=collector.events_dropped + recording.far_count,
+            characters_repaired=document.characters_repaired,
+            bytes_lost=document.bytes_lost,
+        ),
     )
 
 
@@ -108,21 +116,6 @@ def _meta(collector: Collector, document: Document, ops: OpTable, kernels: Kerne
         has_stacks=collector.has_stacks,
         has_memory=collector.has_memory,
         workload=Workload(mode="training" if is_training else None),
-    )
-
-
-def _quality(
-    collector: Collector, document: Document, ops: OpTable, crossed_count: int, kernels: KernelTable
-) -> Quality:
-    has_call = kernels.call != MISSING
-    return Quality(
-        kernels_without_call=int(np.sum(~has_call)),
-        kernels_without_op=int(np.sum(has_call & (kernels.op == MISSING))),
-        ops_without_shapes=int(np.sum(ops.signature == MISSING)),
-        ops_with_crossed_nesting=crossed_count,
-        events_dropped=collector.events_dropped,
-        characters_repaired=document.characters_repaired,
-        bytes_lost=document.bytes_lost,
     )
 
 

@@ -70,7 +70,7 @@ _SYNC_KINDS: Final = {
 }
 _HOST_DEVICE_TYPE: Final = 0
 _COLLECTIVE_NAME: Final = ("nccl", "rccl", "void nccl", "void rccl")
-_MAX_INT16, _MAX_INT32 = 2**15 - 1, 2**31 - 1
+_MAX_INT16, _MAX_INT32, _MAX_INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 
 class Collector:
@@ -314,10 +314,11 @@ def _read_memory(collector: Collector, events: Sequence[Event]) -> None:
     device = np.where(kind == _HOST_DEVICE_TYPE, MISSING, device)
     collector.add(
         MemoryRows(
-            time_ns=time,
+            start_ns=time,
+            duration_ns=np.zeros_like(time),
             thread=collector.thread(events),
             device=check_range(device, "Device Id", MISSING, _MAX_INT16),
-            address=read_integers([item.address for item in arguments], "Addr"),
+            address=read_integers([item.address for item in arguments], "Addr", largest=_MAX_INT64),
             size_bytes=read_integers([item.allocation for item in arguments], "Bytes", default=0),
             allocated_bytes=read_integers([item.total_allocated for item in arguments], "Total Allocated"),
             reserved_bytes=read_integers([item.total_reserved for item in arguments], "Total Reserved"),
@@ -329,7 +330,8 @@ def _read_flows(collector: Collector, events: Sequence[Event]) -> None:
     events, time = collector.instants([event for event in events if event.ph in ("s", "f")])
     collector.add(
         FlowRows(
-            time_ns=time,
+            start_ns=time,
+            duration_ns=np.zeros_like(time),
             thread=collector.thread(events),
             flow=collector.flows.number([event.id for event in events]),
             is_end=np.array([event.ph == "f" for event in events], dtype=bool),

@@ -90,10 +90,12 @@ def build_collectives(recording: Recording, kernels: KernelTable) -> CollectiveT
     """Build the table of collectives: from ops, and from kernels whose op reports nothing itself."""
     rows = recording.collectives
     is_kernel = rows.is_kernel.astype(bool)
-    op = np.empty(len(rows.row), dtype=np.int64)
-    op[~is_kernel] = recording.op_row_of[rows.row[~is_kernel]]
-    op[is_kernel] = kernels.op[recording.kernel_row_of[rows.row[is_kernel]]]
-    kept = np.flatnonzero(~is_kernel | ~np.isin(op, op[~is_kernel]))
+    row = np.empty(len(rows.row), dtype=np.int64)
+    row[is_kernel] = recording.kernel_row_of[rows.row[is_kernel]]
+    row[~is_kernel] = recording.op_row_of[rows.row[~is_kernel]]
+    op = np.where(is_kernel, _at(kernels.op, np.where(is_kernel, row, MISSING)), row)
+    told = is_kernel & (op != MISSING) & np.isin(op, op[~is_kernel])
+    kept = np.flatnonzero((row != MISSING) & ~told)
     order = kept[np.argsort(op[kept], kind="stable")]
     return _collective_table(take_rows(rows, order), op[order], recording.collective_texts, recording.names)
 
@@ -105,13 +107,13 @@ def build_memory(recording: Recording, ops: Ops) -> MemoryTable:
     return build_table(
         MemoryTable,
         len(blocks),
-        time_ns=rows.time_ns,
+        time_ns=rows.start_ns,
         device=rows.device,
         block=blocks,
         size_bytes=rows.size_bytes,
         allocated_bytes=np.maximum(rows.allocated_bytes, MISSING),
         reserved_bytes=np.maximum(rows.reserved_bytes, MISSING),
-        op=enclosing_rows(ops.nesting, rows.thread, rows.time_ns, rows.time_ns),
+        op=enclosing_rows(ops.nesting, rows.thread, rows.start_ns, rows.end_ns),
     )
 
 

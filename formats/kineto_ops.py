@@ -144,9 +144,9 @@ def _follow_arrows(rows: OpRows, parent: Integers, flows: FlowRows, forward: Int
 def _op_at(rows: OpRows, allowed: Column, ends: FlowRows) -> Integers:
     """Return the innermost allowed op that starts on the thread at the very time of each arrow's end."""
     candidates = _grouped(np.flatnonzero(allowed), rows.thread)
-    at = last_before(rows.thread[candidates], rows.start_ns[candidates], ends.thread, ends.time_ns)
+    at = last_before(rows.thread[candidates], rows.start_ns[candidates], ends.thread, ends.start_ns)
     found = np.append(candidates, MISSING)[at]
-    exact = (found != MISSING) & (np.append(rows.start_ns, 0)[found] == ends.time_ns)
+    exact = (found != MISSING) & (np.append(rows.start_ns, 0)[found] == ends.start_ns)
     return np.where(exact, found, MISSING)
 
 

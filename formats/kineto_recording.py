@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
+from .column import MISSING
 from .kineto_collect import Collector
 from .kineto_rows import (
     CallRows,
@@ -16,13 +19,17 @@ from .kineto_rows import (
     MemoryRows,
     ModuleRows,
     OpRows,
-    RowsT,
     SpanRows,
     SyncRows,
-    sort_rows,
+    TimedRows,
+    TimedT,
+    row_count,
     take_rows,
 )
 from .kineto_values import Integers, Names
+
+_LONGEST_NS: Final = 2**51
+"""26 days: what is further from the middle of a recording is a broken clock (a kernel that starts at 0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,54 +50,83 @@ class Recording:
     flows: FlowRows
     op_row_of: Integers
     kernel_row_of: Integers
+    far_count: int
+    """Events that were dropped because they lie far from the others in time."""
     names: Names
     """Strings that go into the trace, numbered by the columns of names."""
     module_names: tuple[str, ...]
     collective_texts: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clock:
+    """Hold the middle of a recording, its first instant and the new number of each thread."""
+
+    middle_ns: int
+    origin_ns: int
+    threads: Integers
+
+
 def finish(collector: Collector) -> Recording:
-    """Return what was collected."""
+    """Return what was collected; events far from the others in time are dropped."""
     ops, calls, kernels = collector.rows(OpRows), collector.rows(CallRows), collector.rows(KernelRows)
     syncs, memory, marks = collector.rows(SyncRows), collector.rows(MemoryRows), collector.rows(MarkRows)
-    starts = [rows.start_ns for rows in (ops, calls, kernels, syncs, marks)]
-    origin = min((int(start.min()) for start in (*starts, memory.time_ns) if len(start)), default=0)
-    threads = _number_threads(len(collector.threads), [ops, calls])
-    ops, op_row_of = sort_rows(_on_clock(ops, origin, threads))
-    kernels, kernel_row_of = sort_rows(_on_clock(kernels, origin, threads))
-    memory = _on_clock(memory, origin, threads)
+    tables = [ops, calls, kernels, syncs, memory, marks]
+    clock = _find_clock(tables, len(collector.threads), [ops, calls])
+    op_row_of, kernel_row_of = _places(ops, clock), _places(kernels, clock)
     return Recording(
-        ops=ops,
-        calls=sort_rows(_on_clock(calls, origin, threads))[0],
-        kernels=kernels,
-        syncs=sort_rows(_on_clock(syncs, origin, threads))[0],
+        ops=_settle(ops, clock),
+        calls=_settle(calls, clock),
+        kernels=_settle(kernels, clock),
+        syncs=_settle(syncs, clock),
         collectives=collector.rows(CollectiveRows),
-        memory=take_rows(memory, np.argsort(memory.time_ns, kind="stable")),
-        marks=sort_rows(_on_clock(marks, origin, threads))[0],
-        modules=sort_rows(_on_clock(collector.rows(ModuleRows), origin, threads))[0],
-        flows=_on_clock(collector.rows(FlowRows), origin, threads),
+        memory=_settle(memory, clock),
+        marks=_settle(marks, clock),
+        modules=_settle(collector.rows(ModuleRows), clock),
+        flows=_settle(collector.rows(FlowRows), clock),
         op_row_of=op_row_of,
         kernel_row_of=kernel_row_of,
+        far_count=sum(row_count(rows) - len(_order(rows, clock.middle_ns)) for rows in tables),
         names=collector.names,
         module_names=tuple(collector.modules),
         collective_texts=tuple(collector.collective_texts),
     )
 
 
-def _number_threads(count: int, tables: list[SpanRows]) -> Integers:
-    """Return the new number of each thread: by first op or call, those without any last."""
-    first = np.full(count, np.iinfo(np.int64).max)
-    for rows in tables:
+def _find_clock(tables: Sequence[TimedRows], thread_count: int, hosts: Sequence[SpanRows]) -> _Clock:
+    starts = np.concatenate([rows.start_ns for rows in tables])
+    middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2]) if len(starts) else 0
+    near = [rows.start_ns[_order(rows, middle)] for rows in tables]
+    origin = min((int(start[0]) for start in near if len(start)), default=0)
+    first = np.full(thread_count, np.iinfo(np.int64).max)
+    for rows in hosts:
         np.minimum.at(first, rows.thread, rows.start_ns)
-    return np.argsort(np.argsort(first, kind="stable"))
+    return _Clock(middle_ns=middle, origin_ns=origin, threads=np.argsort(np.argsort(first, kind="stable")))
 
 
-def _on_clock(rows: RowsT, origin_ns: int, threads: Integers) -> RowsT:
-    changes = {}
-    for item in fields(rows):
-        values = getattr(rows, item.name)
-        if item.name in ("start_ns", "time_ns"):
-            changes[item.name] = values - origin_ns
-        elif item.name == "thread":
-            changes[item.name] = threads[values]
+def _order(rows: TimedRows, middle_ns: int) -> Integers:
+    """Return the rows that are near the middle by start, longest first.
+
+    Equal ones keep the order of the file, where an outer span comes first.
+    """
+    near = (np.abs(rows.start_ns - middle_ns) < _LONGEST_NS) & (rows.duration_ns < _LONGEST_NS)
+    index = np.flatnonzero(near)
+    order: Integers = index[np.lexsort((-rows.duration_ns[index], rows.start_ns[index]))]
+    return order
+
+
+def _places(rows: TimedRows, clock: _Clock) -> Integers:
+    """Return where each row comes to lie, -1 if it is dropped."""
+    order = _order(rows, clock.middle_ns)
+    places = np.full(row_count(rows), MISSING, dtype=np.int64)
+    places[order] = np.arange(len(order))
+    return places
+
+
+def _settle(rows: TimedT, clock: _Clock) -> TimedT:
+    """Return the rows in order, on the common clock and with the new thread numbers."""
+    rows = take_rows(rows, _order(rows, clock.middle_ns))
+    changes = {"start_ns": rows.start_ns - clock.origin_ns}
+    if hasattr(rows, "thread"):
+        changes["thread"] = clock.threads[rows.thread]
     return replace(rows, **changes)

@@ -115,10 +115,9 @@ class CollectiveRows(Rows):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryRows(Rows):
-    """Hold allocator events."""
+class MemoryRows(TimedRows):
+    """Hold allocator events; they last no time."""
 
-    time_ns: Column
     thread: Column
     device: Column
     address: Column
@@ -128,10 +127,9 @@ class MemoryRows(Rows):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlowRows(Rows):
-    """Hold the two ends of the arrows from forward to backward ops."""
+class FlowRows(TimedRows):
+    """Hold the two ends of the arrows from forward to backward ops; they last no time."""
 
-    time_ns: Column
     thread: Column
     flow: Column
     is_end: Column
@@ -157,12 +155,3 @@ def join_rows(parts: list[RowsT]) -> RowsT:
 def take_rows(rows: RowsT, index: npt.NDArray[np.int64]) -> RowsT:
     """Return the rows at `index`, in that order."""
     return type(rows)(**{item.name: getattr(rows, item.name)[index] for item in fields(rows)})
-
-
-def sort_rows(rows: TimedT) -> tuple[TimedT, npt.NDArray[np.int64]]:
-    """Return the rows by start, longest first, and each one's new place.
-
-    Equal ones keep the order of the file, where an outer span comes first.
-    """
-    order = np.lexsort((-rows.duration_ns, rows.start_ns))
-    return take_rows(rows, order), np.argsort(order)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from .column import MISSING
-from .kineto_values import Integers, Interner
+from .kineto_values import Integers
 from .signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
 
 SEPARATOR: Final = b"\0"
@@ -57,9 +57,11 @@ def read_signatures(texts: Sequence[bytes], uses: Sequence[int]) -> tuple[tuple[
     """
     inputs = [_decode(text) for text in texts]
     usual = _usual_dtype(inputs, uses)
-    signatures = Interner()
-    rows = [MISSING if item is None else signatures[_build(item, usual)] for item in inputs]
-    return tuple(signatures), np.array(rows, dtype=np.int64)
+    built = [None if item is None else _build(item, usual) for item in inputs]
+    distinct = {repr(item): item for item in built if item is not None}
+    number = {text: row for row, text in enumerate(distinct)}  # by text: True, 1 and 1.0 are equal, but not the same
+    rows = [MISSING if item is None else number[repr(item)] for item in built]
+    return tuple(distinct.values()), np.array(rows, dtype=np.int64)
 
 
 def _decode(text: bytes) -> _Inputs | None:

@@ -13,10 +13,11 @@ from msgspec import Raw
 
 from ..errors import TraceError
 from .column import MISSING
+from .limits import MAX_INTEGER
 
 Integers = npt.NDArray[np.int64]
 
-_INT64: Final = np.iinfo(np.int64)
+_INTEGER: Final = re.compile(r"-?[0-9]{1,40}")
 _TRIPLE: Final = msgspec.json.Decoder(tuple[int, int, int], strict=False)
 _PATH: Final = re.compile(r"(?<![\w/])~?(?:/[\w.+@~-]+){2,}|(?<!\w)[A-Za-z]:\\[\w.+@~\\ -]+")
 _MAX_INT32: Final = 2**31 - 1
@@ -50,29 +51,25 @@ class Names(Interner):
         return number
 
 
-def read_integers(values: Sequence[Any], name: str, default: int = MISSING) -> Integers:
-    """Return integers; None and values beyond int64 (a sentinel of unsigned fields) become `default`.
+def read_integers(values: Sequence[Any], name: str, default: int = MISSING, *, largest: int = MAX_INTEGER) -> Integers:
+    """Return integers; None and values beyond ±`largest` (a sentinel of unsigned fields) become `default`.
 
     Raises TraceError for values that are no integers.
     """
-    if set(map(type, values)) == {int}:
-        try:
-            return np.array(values, dtype=np.int64)
-        except OverflowError:
-            pass
-    return np.array([_read_integer(value, name, default) for value in values], dtype=np.int64)
+    if set(map(type, values)) == {int} and -largest <= min(values) and max(values) <= largest:
+        return np.array(values, dtype=np.int64)
+    numbers = (default if value is None else _read_integer(value, name) for value in values)
+    return np.array([number if -largest <= number <= largest else default for number in numbers], dtype=np.int64)
 
 
-def _read_integer(value: Any, name: str, default: int) -> int:
-    if value is None:
-        return default
-    if isinstance(value, str) and value.lstrip("-").isdecimal():
-        value = int(value) if len(value) < 20 else default
+def _read_integer(value: Any, name: str) -> int:
+    if type(value) is int:
+        return value
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
     if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if type(value) is not int:
-        raise TraceError(f".args[{name!r}]: found a `{type(value).__name__}`, expected an integer")
-    return value if _INT64.min <= value <= _INT64.max else default
+        return int(value)
+    raise TraceError(f".args[{name!r}]: found a `{type(value).__name__}`, expected an integer")
 
 
 def read_floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:

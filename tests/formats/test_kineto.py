@@ -257,6 +257,13 @@ def test_inputs_become_signatures(types, dims, strides, concrete, arguments):
     assert signature_of(types, dims, concrete, strides).arguments == arguments
 
 
+def test_equal_values_of_different_types_are_different_signatures():
+    texts = ["1", "True", "1.0", "1"]
+    trace = load(*(shaped("aten::op", at, 1, ["Scalar"], [[]], [text]) for at, text in enumerate(texts)))
+    assert trace.ops.signature.tolist() == [0, 1, 2, 0]
+    assert [repr(signature.arguments) for signature in trace.signatures] == ["(1,)", "(True,)", "(1.0,)"]
+
+
 def test_a_list_of_tensors_without_dtype_takes_the_usual_one():
     half = shaped("aten::relu", 1, 1, ["c10::Half"], [[8]])
     trace = load(half, half, shaped("aten::x", 3, 1, ["float"], [[8]]), shaped("cat", 5, 1, ["TensorList"], [[[1]]]))
@@ -428,6 +435,22 @@ def test_unusable_events_are_dropped_and_counted():
     assert op_names(trace) == ["good", "string"]
     assert trace.quality.events_dropped == 6
     assert np.all(trace.ops.duration_ns == 1000)
+
+
+def test_events_far_from_the_recording_are_dropped_and_counted():
+    now = 1683564901548726
+    trace = load(
+        op("aten::mm", now, 9),
+        op("at zero", 0, 5, **{"Collective name": "allreduce"}),
+        op("too long", now + 1, 10**13),
+        call(now + 1, 1, 1),
+        kernel(now + 5, 2, 1),
+        kernel(0, 2, 1, **{"Collective name": "allreduce"}),
+    )
+    assert op_names(trace) == ["aten::mm"]
+    assert trace.kernels.start_ns.tolist() == [5000]
+    assert len(trace.collectives.op) == 0
+    assert trace.quality.events_dropped == 3
 
 
 def test_the_garbage_collector_is_left_as_it_was():

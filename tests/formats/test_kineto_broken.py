@@ -11,6 +11,7 @@ from wavecast.errors import TraceError
 from wavecast.formats import kineto_read
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.trace import Trace
+from wavecast.formats.validate import validate
 
 TRICKY = 'a "},\n  {" b \\" },{ ] ] "traceEvents": [ {'
 
@@ -39,11 +40,13 @@ def document(events, indent=None, **top) -> bytes:
 
 
 def outcome(data, recover=False) -> Trace | TraceError:
-    """Return the trace or the error; whatever else is raised fails the test."""
+    """Return the trace, if it is a valid one, or the error; whatever else is raised fails the test."""
     try:
-        return import_kineto(data, recover=recover)
+        trace = import_kineto(data, recover=recover)
     except TraceError as error:
         return error
+    validate(trace)
+    return trace
 
 
 @pytest.fixture(params=[1, 40, 150, 1000])

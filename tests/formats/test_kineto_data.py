@@ -15,6 +15,7 @@ import pytest
 from wavecast.formats.column import row_count
 from wavecast.formats.kineto import import_kineto
 from wavecast.formats.trace import TABLES, Phase, Trace
+from wavecast.formats.validate import validate
 
 pytestmark = pytest.mark.data
 
@@ -157,6 +158,7 @@ def test_parents_enclose_their_children_on_one_thread(case):
 
 def test_references_point_into_their_tables(case):
     trace = case.trace
+    validate(trace)
     sizes = {"strings": len(trace.strings), "signatures": len(trace.signatures)}
     sizes |= {name: row_count(getattr(trace, name)) for name in TABLES}
     for name in TABLES:
