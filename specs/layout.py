@@ -34,8 +34,8 @@ _COMPUTE_CAPABILITY: Final = re.compile(r"\d+\.\d+|gfx[0-9a-f]+")
 
 
 SMALLEST_VALUE: Final = 1e-6
-LARGEST_VALUE: Final = 1e9
-"""In the file's units: over a thousand times beyond the rates, sizes and counts of any GPU."""
+LARGEST_VALUE: Final = 1e13
+"""In the file's units, of which a reported memory in bytes is the largest number."""
 
 
 @dataclass(frozen=True, slots=True)
