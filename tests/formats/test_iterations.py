@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,14 +11,14 @@ from hypothesis import strategies as st
 from wavecast.formats.iterations import NEVER_NS, iteration_table, locate_iterations
 
 
-def test_a_single_step_ends_with_the_later_of_host_and_gpu():
+def test_a_single_step_ends_with_the_later_of_host_and_gpu() -> None:
     table = iteration_table([100], [200], launch_ns=[150, 160], kernel_end_ns=[190, 260], span_ns=(0, 999))
     assert (table.start_ns.tolist(), table.end_ns.tolist()) == ([100], [260])
     table = iteration_table([100], [200], launch_ns=[150], kernel_end_ns=[190], span_ns=(0, 999))
     assert table.end_ns.tolist() == [200]
 
 
-def test_several_steps_telescope_over_their_last_kernels():
+def test_several_steps_telescope_over_their_last_kernels() -> None:
     table = iteration_table(
         [0, 100, 200],
         [99, 199, 299],
@@ -30,19 +32,19 @@ def test_several_steps_telescope_over_their_last_kernels():
     assert table.cpu_end_ns.tolist() == [99, 199, 299]
 
 
-def test_a_step_that_launches_nothing_ends_with_its_host_part():
+def test_a_step_that_launches_nothing_ends_with_its_host_part() -> None:
     table = iteration_table([0, 100], [90, 190], launch_ns=[10], kernel_end_ns=[95], span_ns=None)
     assert table.end_ns.tolist() == [95, 190]
 
 
-def test_without_steps_the_iteration_is_the_span():
+def test_without_steps_the_iteration_is_the_span() -> None:
     table = iteration_table([], [], launch_ns=[5], kernel_end_ns=[50], span_ns=(2, 60))
     assert (table.start_ns.tolist(), table.end_ns.tolist()) == ([2], [60])
     assert locate_iterations(table, [1, 2, 60, 61]).tolist() == [-1, 0, 0, -1]
     assert len(iteration_table([], [], launch_ns=[], kernel_end_ns=[], span_ns=None).start_ns) == 0
 
 
-def test_launches_are_located_by_the_host_interval():
+def test_launches_are_located_by_the_host_interval() -> None:
     table = iteration_table([0, 100], [90, 190], launch_ns=[10], kernel_end_ns=[500], span_ns=None)
     assert locate_iterations(table, [0, 90, 95, 100, 190, 191, -1, NEVER_NS]).tolist() == [0, 0, -1, 1, 1, -1, -1, -1]
     empty = iteration_table([], [], launch_ns=[], kernel_end_ns=[], span_ns=None)
@@ -53,7 +55,7 @@ def test_launches_are_located_by_the_host_interval():
     edges=st.lists(st.integers(0, 10_000), min_size=4, max_size=20, unique=True),
     kernels=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), max_size=30),
 )
-def test_iterations_never_overlap_nor_run_backwards(edges, kernels):
+def test_iterations_never_overlap_nor_run_backwards(edges: Any, kernels: Any) -> None:
     edges = sorted(edges)[: len(edges) // 2 * 2]
     launch = [at for at, _ in kernels]
     finish = [at + more for at, more in kernels]
@@ -67,6 +69,6 @@ def test_iterations_never_overlap_nor_run_backwards(edges, kernels):
 
 
 @pytest.mark.parametrize("launch", [[], [NEVER_NS]])
-def test_a_step_without_known_launches_is_its_host_part(launch):
+def test_a_step_without_known_launches_is_its_host_part(launch: Any) -> None:
     table = iteration_table([7], [9], launch_ns=launch, kernel_end_ns=[100] * len(launch), span_ns=None)
     assert (table.start_ns.tolist(), table.end_ns.tolist()) == ([7], [9])

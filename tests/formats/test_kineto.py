@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,46 +13,61 @@ from wavecast.formats.kineto import import_kineto
 from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
 from wavecast.formats.trace import KernelKind, Phase, SyncKind, Trace
 
+Event = dict[str, Any]
 
-def event(cat, name, ts, dur, tid=1, pid=1, **args):
+
+def event(cat: str, name: str, ts: Any, dur: Any, tid: Any = 1, pid: Any = 1, **args: Any) -> Event:
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
-def op(name, ts, dur, **more):
+def op(name: str, ts: Any, dur: Any, **more: Any) -> Event:
     return event("cpu_op", name, ts, dur, **more)
 
 
-def call(ts, dur, correlation, name="cudaLaunchKernel", cat="cuda_runtime", **more):
+def call(
+    ts: Any, dur: Any, correlation: Any, name: Any = "cudaLaunchKernel", cat: Any = "cuda_runtime", **more: Any
+) -> Event:
     return event(cat, name, ts, dur, correlation=correlation, **more)
 
 
-def kernel(ts, dur, correlation, name="gemm", cat="kernel", device=0, stream=7, **more):
+def kernel(
+    ts: Any,
+    dur: Any,
+    correlation: Any,
+    name: Any = "gemm",
+    cat: Any = "kernel",
+    device: Any = 0,
+    stream: Any = 7,
+    **more: Any,
+) -> Event:
     return event(cat, name, ts, dur, pid=0, tid=stream, device=device, stream=stream, correlation=correlation, **more)
 
 
-def mark(name, ts, dur, tid=1):
+def mark(name: str, ts: Any, dur: Any, tid: Any = 1) -> Event:
     return event("user_annotation", name, ts, dur, tid=tid)
 
 
-def shaped(name, ts, dur, types, dims, concrete=None, strides=None, **more):
+def shaped(
+    name: str, ts: Any, dur: Any, types: list[Any], dims: Any, concrete: Any = None, strides: Any = None, **more: Any
+) -> Event:
     inputs = {"Input type": types, "Input Dims": dims, "Concrete Inputs": concrete, "Input Strides": strides}
     args = {key: value for key, value in inputs.items() if value is not None}
     return {**op(name, ts, dur, **more), "args": args}
 
 
-def load(*events, **top) -> Trace:
+def load(*events: Any, **top: Any) -> Trace:
     return import_kineto(json.dumps({"schemaVersion": 1, "traceEvents": list(events), **top}).encode())
 
 
-def op_names(trace):
+def op_names(trace: Trace) -> list[str]:
     return [trace.strings[name] for name in trace.ops.name]
 
 
-def op_name(trace, row):
+def op_name(trace: Trace, row: int) -> str | None:
     return None if row == -1 else trace.strings[trace.ops.name[row]]
 
 
-def test_times_are_relative_to_the_earliest_event_in_exact_ns():
+def test_times_are_relative_to_the_earliest_event_in_exact_ns() -> None:
     trace = load(
         op("aten::mm", 1683564901548726.123, 4.001),
         call(1683564901548727, 1, 5),
@@ -62,19 +78,19 @@ def test_times_are_relative_to_the_earliest_event_in_exact_ns():
     assert trace.meta.clock_resolution_ns == 1
 
 
-def test_whole_microseconds_are_a_coarser_clock():
+def test_whole_microseconds_are_a_coarser_clock() -> None:
     assert load(op("aten::mm", 10, 4), baseTimeNanoseconds=5).meta.clock_resolution_ns == 1000
 
 
 @pytest.mark.parametrize("wrap", [lambda events: events, lambda events: {"a": {"b": [1]}, "traceEvents": events}])
 @pytest.mark.parametrize("indent", [None, 1, 4])
-def test_lists_objects_and_any_whitespace(wrap, indent):
+def test_lists_objects_and_any_whitespace(wrap: Any, indent: Any) -> None:
     events = [op("aten::mm", 1, 4), op("aten::t", 2, 1)]
     trace = import_kineto(json.dumps(wrap(events), indent=indent).encode())
     assert op_names(trace) == ["aten::mm", "aten::t"]
 
 
-def test_top_level_keys_count_wherever_they_stand():
+def test_top_level_keys_count_wherever_they_stand() -> None:
     before = {"deviceProperties": [{"id": 0, "name": "A GPU", "numSms": 5}], "cuda_runtime_version": 12040}
     after = {"distributedInfo": {"rank": 3, "world_size": 8, "nccl_version": "2.27.5"}, "cuda_driver_version": 12090}
     document = before | {"traceEvents": [op("a", 1, 1), call(1, 0.5, 1), kernel(2, 1, 1)]} | after
@@ -86,7 +102,7 @@ def test_top_level_keys_count_wherever_they_stand():
     assert [(device.name, device.sm_count) for device in first.devices] == [("A GPU", 5)]
 
 
-def test_nesting_follows_threads_and_the_longer_of_equal_starts_is_outer():
+def test_nesting_follows_threads_and_the_longer_of_equal_starts_is_outer() -> None:
     trace = load(
         op("inner", 10, 2),
         op("outer", 10, 10),
@@ -105,13 +121,13 @@ def test_nesting_follows_threads_and_the_longer_of_equal_starts_is_outer():
     assert trace.ops.thread.tolist() == [0, 0, 0, 0, 1]
 
 
-def test_crossing_ops_are_counted_and_not_nested():
+def test_crossing_ops_are_counted_and_not_nested() -> None:
     trace = load(op("a", 0, 10), op("b", 5, 10), op("c", 12, 1))
     assert [op_name(trace, parent) for parent in trace.ops.parent] == [None, None, "b"]
     assert trace.quality.ops_with_crossed_nesting == 1
 
 
-def test_kernels_belong_to_the_innermost_op_around_their_launch():
+def test_kernels_belong_to_the_innermost_op_around_their_launch() -> None:
     trace = load(
         op("aten::linear", 0, 20),
         op("aten::addmm", 5, 10),
@@ -130,7 +146,7 @@ def test_kernels_belong_to_the_innermost_op_around_their_launch():
     assert (trace.quality.kernels_without_call, trace.quality.kernels_without_op) == (1, 1)
 
 
-def test_one_graph_launch_has_many_kernels():
+def test_one_graph_launch_has_many_kernels() -> None:
     trace = load(
         op("graph", 0, 9),
         call(1, 5, 4, name="cudaGraphLaunch"),
@@ -141,7 +157,7 @@ def test_one_graph_launch_has_many_kernels():
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_driver_launches_and_runtime_calls_around_them(shared):
+def test_driver_launches_and_runtime_calls_around_them(shared: Any) -> None:
     runtime, driver = (8, 8) if shared else (7, 8)
     trace = load(
         op("triton", 0, 9),
@@ -153,12 +169,12 @@ def test_driver_launches_and_runtime_calls_around_them(shared):
     assert trace.kernels.op.tolist() == [0]
 
 
-def test_a_launch_is_preferred_to_another_call_with_its_correlation():
+def test_a_launch_is_preferred_to_another_call_with_its_correlation() -> None:
     trace = load(call(1, 1, 8, name="cudaFuncGetAttributes"), call(3, 1, 8), kernel(20, 1, 8))
     assert trace.kernels.call.tolist() == [1]
 
 
-def test_kinds_launch_configurations_and_copies():
+def test_kinds_launch_configurations_and_copies() -> None:
     launch = {"grid": [2, 3, 4], "block": [128, 1, 1], "registers per thread": 32, "shared memory": 1024}
     trace = load(
         call(1, 1, 1),
@@ -179,7 +195,7 @@ def test_kinds_launch_configurations_and_copies():
     assert trace.kernels.stream.tolist() == [7, 7, 7, 7, 7, -1]
 
 
-def test_rocm_launch_configurations_come_from_the_call():
+def test_rocm_launch_configurations_come_from_the_call() -> None:
     hip = {"grid": [5, 1, 1], "block": [256, 1, 1], "shared memory": 512, "kernel": "gemm"}
     trace = load(call(1, 1, 1, name="hipLaunchKernel", **hip), kernel(10, 1, 1), kernel(12, 1, 1, grid=[9, 1, 1]))
     assert trace.kernels.grid.tolist() == [[5, 1, 1], [9, 1, 1]]
@@ -187,20 +203,20 @@ def test_rocm_launch_configurations_come_from_the_call():
     assert trace.kernels.shared_memory_bytes.tolist() == [512, 512]
 
 
-def test_several_gpus_in_one_file():
+def test_several_gpus_in_one_file() -> None:
     properties = [{"id": number, "name": f"GPU {number}"} for number in range(4)]
     trace = load(call(1, 1, 1), kernel(5, 2, 1, device=1), kernel(6, 2, 1, device=3), deviceProperties=properties)
     assert trace.kernels.device.tolist() == [1, 3]
     assert [(device.index, device.name) for device in trace.devices] == [(1, "GPU 1"), (3, "GPU 3")]
 
 
-def test_the_only_visible_gpu_is_the_one_that_ran():
+def test_the_only_visible_gpu_is_the_one_that_ran() -> None:
     trace = load(call(1, 1, 1), kernel(5, 2, 1, device=6), deviceProperties=[{"id": 0, "name": "GPU"}])
     assert [device.index for device in trace.devices] == [6]
 
 
-def test_syncs_name_what_they_wait_for():
-    def sync(kind, correlation, stream, **more):
+def test_syncs_name_what_they_wait_for() -> None:
+    def sync(kind: Any, correlation: Any, stream: Any, **more: Any) -> Event:
         return event("cuda_sync", kind, 30, 2, cuda_sync_kind=kind, correlation=correlation, stream=stream, **more)
 
     wait = {"wait_on_stream": 20, "wait_on_cuda_event_record_corr_id": 3, "wait_on_cuda_event_id": 9}
@@ -223,9 +239,9 @@ def test_syncs_name_what_they_wait_for():
     assert trace.quality.events_dropped == 1
 
 
-def signature_of(types, dims, concrete=None, strides=None) -> Signature:
+def signature_of(types: list[Any], dims: Any, concrete: Any = None, strides: Any = None) -> Signature:
     trace = load(shaped("aten::op", 1, 1, types, dims, concrete, strides))
-    return trace.signatures[trace.ops.signature[0]]
+    return trace.signatures[int(trace.ops.signature[0])]
 
 
 F32 = TensorSpec("float32", (2, 3), (3, 1))
@@ -253,25 +269,25 @@ F32 = TensorSpec("float32", (2, 3), (3, 1))
         ([], [], [], [], ()),
     ],
 )  # fmt: skip
-def test_inputs_become_signatures(types, dims, strides, concrete, arguments):
+def test_inputs_become_signatures(types: list[Any], dims: Any, strides: Any, concrete: Any, arguments: Any) -> None:
     assert signature_of(types, dims, concrete, strides).arguments == arguments
 
 
-def test_equal_values_of_different_types_are_different_signatures():
+def test_equal_values_of_different_types_are_different_signatures() -> None:
     texts = ["1", "True", "1.0", "1"]
     trace = load(*(shaped("aten::op", at, 1, ["Scalar"], [[]], [text]) for at, text in enumerate(texts)))
     assert trace.ops.signature.tolist() == [0, 1, 2, 0]
     assert [repr(signature.arguments) for signature in trace.signatures] == ["(1,)", "(True,)", "(1.0,)"]
 
 
-def test_a_list_of_tensors_without_dtype_takes_the_usual_one():
+def test_a_list_of_tensors_without_dtype_takes_the_usual_one() -> None:
     half = shaped("aten::relu", 1, 1, ["c10::Half"], [[8]])
     trace = load(half, half, shaped("aten::x", 3, 1, ["float"], [[8]]), shaped("cat", 5, 1, ["TensorList"], [[[1]]]))
     assert trace.signatures[trace.ops.signature[3]].arguments == ((TensorSpec("float16", (1,)),),)
 
 
 @pytest.mark.parametrize("dims", ["text", [[-1]], [["a"]], {"0": 1}, [[1], [2]]])
-def test_shapes_of_an_unknown_form_are_missing_shapes(dims):
+def test_shapes_of_an_unknown_form_are_missing_shapes(dims: Any) -> None:
     trace = load(shaped("a", 1, 1, ["float"], dims), shaped("b", 3, 1, ["float"], [[1]]), op("c", 5, 1))
     assert trace.ops.signature.tolist() == [-1, 0, -1]
     assert trace.quality.ops_without_shapes == 2
@@ -280,10 +296,10 @@ def test_shapes_of_an_unknown_form_are_missing_shapes(dims):
 ENGINE = "autograd::engine::evaluate_function: "
 
 
-def training():
+def training() -> list[Event]:
     """A step whose forward ops share sequence numbers: 4 is taken by aten::t, 5 by aten::addmm."""
 
-    def numbered(name, ts, dur, number, thread, tid=1):
+    def numbered(name: str, ts: Any, dur: Any, number: int, thread: int, tid: Any = 1) -> Event:
         return op(name, ts, dur, tid=tid, **{"Sequence number": number, "Fwd thread id": thread})
 
     return [
@@ -309,7 +325,7 @@ def training():
     ]
 
 
-def test_phases():
+def test_phases() -> None:
     trace = load(*training())
     phases = dict(zip(op_names(trace), trace.ops.phase.tolist(), strict=True))
     forward = {"aten::linear", "aten::t", "aten::transpose", "aten::addmm"}
@@ -321,12 +337,12 @@ def test_phases():
     assert trace.meta.workload.mode == "training"
 
 
-def test_an_optimizer_step_in_a_backward_hook_is_the_optimizers():
+def test_an_optimizer_step_in_a_backward_hook_is_the_optimizers() -> None:
     trace = load(op(f"{ENGINE}X", 0, 50), mark("Optimizer.step#SGD.step", 10, 20), op("aten::add_", 12, 3))
     assert trace.ops.phase.tolist() == [Phase.BACKWARD, Phase.OPTIMIZER]
 
 
-def test_backward_ops_link_to_the_forward_leaf_and_take_its_module():
+def test_backward_ops_link_to_the_forward_leaf_and_take_its_module() -> None:
     trace = load(*training())
     forward = {op_name(trace, row): op_name(trace, to) for row, to in enumerate(trace.ops.forward) if to != -1}
     assert forward == {
@@ -339,10 +355,10 @@ def test_backward_ops_link_to_the_forward_leaf_and_take_its_module():
     assert module == dict.fromkeys(inside | {f"{ENGINE}AddmmBackward0", f"{ENGINE}TBackward0"}, "Net_0.Linear_1")
 
 
-def test_arrows_decide_where_sequence_numbers_are_ambiguous():
+def test_arrows_decide_where_sequence_numbers_are_ambiguous() -> None:
     numbers = {"Sequence number": 3, "Fwd thread id": 0}
 
-    def arrow(ph, ts, tid):
+    def arrow(ph: Any, ts: Any, tid: Any) -> Event:
         return {"ph": ph, "cat": "fwdbwd", "name": "fwdbwd", "id": 6, "pid": 1, "tid": tid, "ts": ts}
 
     trace = load(
@@ -356,8 +372,8 @@ def test_arrows_decide_where_sequence_numbers_are_ambiguous():
     assert [op_name(trace, row) for row in trace.ops.forward] == [None, None, "first thread's", "first thread's"]
 
 
-def test_memory_events():
-    def allocation(ts, address, size, kind=1, tid=1, **more):
+def test_memory_events() -> None:
+    def allocation(ts: Any, address: Any, size: int, kind: Any = 1, tid: Any = 1, **more: Any) -> Event:
         args = {"Addr": address, "Bytes": size, "Device Type": kind, "Device Id": 0, **more}
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": tid, "ts": ts, "args": args}
 
@@ -380,7 +396,7 @@ def test_memory_events():
     assert trace.meta.has_memory
 
 
-def test_collectives_come_from_ops_and_otherwise_from_kernels():
+def test_collectives_come_from_ops_and_otherwise_from_kernels() -> None:
     group = {"Process Group Name": "secret-group", "Group size": 8, "Process Group Ranks": "[0, 1]"}
     reduce = {"Collective name": "allreduce", "dtype": "BFloat16", "In msg nelems": 10, "Out msg nelems": 11, **group}
     gather = {"Collective name": "_allgather_base", "dtype": "Odd type", "Process Group Name": "1", "Group size": 2}
@@ -403,7 +419,7 @@ def test_collectives_come_from_ops_and_otherwise_from_kernels():
     assert collectives.group_size.tolist() == [8, 2]
 
 
-def test_iterations_follow_the_profilers_steps():
+def test_iterations_follow_the_profilers_steps() -> None:
     trace = load(
         mark("ProfilerStep#7", 100, 50),
         mark("ProfilerStep#8", 150, 50),
@@ -423,12 +439,12 @@ def test_iterations_follow_the_profilers_steps():
     assert iterations.cpu_end_ns.tolist() == [50_000, 100_000]
 
 
-def test_without_steps_the_iteration_is_everything():
+def test_without_steps_the_iteration_is_everything() -> None:
     trace = load(op("a", 10, 5), call(11, 1, 1), kernel(30, 10, 1))
     assert (trace.iterations.start_ns.tolist(), trace.iterations.end_ns.tolist()) == ([0], [30_000])
 
 
-def test_unusable_events_are_dropped_and_counted():
+def test_unusable_events_are_dropped_and_counted() -> None:
     bad = [op("no ts", 1, 1), op("no dur", 1, 1), op("negative", 1, -1), op("text", "soon", 1), op("null", None, 1)]
     del bad[0]["ts"], bad[1]["dur"]
     trace = load(op("good", 5, 1), *bad, kernel(7, -3, 1), op("string", "6.5", "1"))
@@ -437,7 +453,7 @@ def test_unusable_events_are_dropped_and_counted():
     assert np.all(trace.ops.duration_ns == 1000)
 
 
-def test_events_far_from_the_recording_are_dropped_and_counted():
+def test_events_far_from_the_recording_are_dropped_and_counted() -> None:
     now = 1683564901548726
     trace = load(
         op("aten::mm", now, 9),
@@ -453,7 +469,7 @@ def test_events_far_from_the_recording_are_dropped_and_counted():
     assert trace.quality.events_dropped == 3
 
 
-def test_the_garbage_collector_is_left_as_it_was():
+def test_the_garbage_collector_is_left_as_it_was() -> None:
     assert gc.isenabled()
     load(op("a", 1, 1))
     assert gc.isenabled()
@@ -469,7 +485,7 @@ def test_the_garbage_collector_is_left_as_it_was():
         gc.enable()
 
 
-def test_no_secret_survives():
+def test_no_secret_survives() -> None:
     secret = "hunter2"  # noqa: S105
     home = f"/home/{secret}/train.py"
     named = {secret: secret, "stream": secret, "kernel_file": home, "grid": f"grid({secret})"}

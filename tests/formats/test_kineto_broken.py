@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from wavecast.formats.validate import validate
 TRICKY = 'a "},\n  {" b \\" },{ ] ] "traceEvents": [ {'
 
 
-def ops(count, name="aten::mm", **more):
+def ops(count: int, name: str = "aten::mm", **more: Any) -> list[dict[str, Any]]:
     return [
         {
             "ph": "X",
@@ -33,13 +34,13 @@ def ops(count, name="aten::mm", **more):
     ]
 
 
-def document(events, indent=None, **top) -> bytes:
+def document(events: Any, indent: Any = None, **top: Any) -> bytes:
     return json.dumps(
         {"metadata": {"traceEvents": []}, **top, "traceEvents": events, "tail": [{}, {}]}, indent=indent
     ).encode()
 
 
-def outcome(data, recover=False) -> Trace | TraceError:
+def outcome(data: bytes, recover: bool = False) -> Trace | TraceError:
     """Return the trace, if it is a valid one, or the error; whatever else is raised fails the test."""
     try:
         trace = import_kineto(data, recover=recover)
@@ -50,14 +51,14 @@ def outcome(data, recover=False) -> Trace | TraceError:
 
 
 @pytest.fixture(params=[1, 40, 150, 1000])
-def small_chunks(request, monkeypatch):
+def small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kineto_read, "CHUNK_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("indent", [None, 0, 3])
 @pytest.mark.parametrize("as_list", [True, False])
-def test_chunks_are_cut_between_events_whatever_strings_hold(indent, as_list):
+def test_chunks_are_cut_between_events_whatever_strings_hold(indent: Any, as_list: Any) -> None:
     events = [*ops(9), *ops(5, note=TRICKY), *ops(3, cat="other", args={TRICKY: [{"a": TRICKY}, {"b": 1}]}), *ops(9)]
     events = [{**event, "ts": at * 5} for at, event in enumerate(events)]
     data = json.dumps(events, indent=indent).encode() if as_list else document(events, indent, note=TRICKY)
@@ -67,7 +68,7 @@ def test_chunks_are_cut_between_events_whatever_strings_hold(indent, as_list):
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_progress_rises_to_the_end():
+def test_progress_rises_to_the_end() -> None:
     data = document(ops(50))
     seen = []
     import_kineto(data, progress=lambda done, total: seen.append((done, total)))
@@ -77,7 +78,7 @@ def test_progress_rises_to_the_end():
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_control_characters_and_broken_text_are_mended_and_counted():
+def test_control_characters_and_broken_text_are_mended_and_counted() -> None:
     data = document([*ops(4), *ops(1, note="NOTE"), *ops(3, name="na\\me"), *ops(2, note="\ud800")])
     data = data.replace(b"NOTE", b"a\nb\x00c\xff").replace(b"aten::mm", b"aten\t::mm", 1)
     trace = import_kineto(data)
@@ -87,7 +88,7 @@ def test_control_characters_and_broken_text_are_mended_and_counted():
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_control_characters_before_the_events_are_mended_too():
+def test_control_characters_before_the_events_are_mended_too() -> None:
     data = document(ops(30), note="NOTE").replace(b"NOTE", b"raw\nline")
     trace = import_kineto(data)
     assert len(trace.ops.name) == 30
@@ -95,7 +96,7 @@ def test_control_characters_before_the_events_are_mended_too():
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "nan", "-inf"])
-def test_bare_nan_drops_only_its_event(word):
+def test_bare_nan_drops_only_its_event(word: Any) -> None:
     data = document([*ops(2), *ops(1, name="nan inf", ts="@"), *ops(1, other="@")]).replace(b'"@"', word.encode())
     trace = import_kineto(data)
     assert len(trace.ops.name) == 3
@@ -105,7 +106,7 @@ def test_bare_nan_drops_only_its_event(word):
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("as_list", [True, False])
-def test_a_truncated_file_says_so_and_can_be_recovered(as_list):
+def test_a_truncated_file_says_so_and_can_be_recovered(as_list: Any) -> None:
     events = ops(12, note=TRICKY)
     whole = json.dumps(events).encode() if as_list else document(events)
     sixth = [at for at in range(len(whole)) if whole.startswith(b'{"ph"', at)][6]
@@ -121,7 +122,7 @@ def test_a_truncated_file_says_so_and_can_be_recovered(as_list):
     assert trace.quality.bytes_lost in (50, 50 + len(", "))
 
 
-def test_every_truncation_is_an_error_and_recovers_all_whole_events():
+def test_every_truncation_is_an_error_and_recovers_all_whole_events() -> None:
     events = [json.dumps(event) for event in ops(4, note=TRICKY)]
     head = '{"metadata": {"traceEvents": []}, "traceEvents": ['
     whole = (head + ", ".join(events) + '], "tail": [{}, {}]}').encode()
@@ -135,7 +136,7 @@ def test_every_truncation_is_an_error_and_recovers_all_whole_events():
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_a_dirty_and_truncated_file_is_located_in_the_file_itself():
+def test_a_dirty_and_truncated_file_is_located_in_the_file_itself() -> None:
     data = document([*ops(9), *ops(1, note="NOTE"), *ops(9)]).replace(b"NOTE", b"a\nb")[:-200]
     with pytest.raises(TraceError, match=f"ends early, at byte {len(data)};"):
         import_kineto(data)
@@ -143,7 +144,7 @@ def test_a_dirty_and_truncated_file_is_located_in_the_file_itself():
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_garbage_in_the_middle_can_be_recovered_up_to_it():
+def test_garbage_in_the_middle_can_be_recovered_up_to_it() -> None:
     head, tail = json.dumps(ops(8)).encode()[:-1], json.dumps(ops(8)).encode()[1:]
     data = head + b", %%%, " + tail
     with pytest.raises(TraceError, match=r"^\$\[8\]: .* malformed at about byte \d+; 8 events"):
@@ -153,7 +154,7 @@ def test_garbage_in_the_middle_can_be_recovered_up_to_it():
     assert trace.quality.bytes_lost in (len(data) - len(head), len(data) - len(head) - len(", "))
 
 
-def test_whole_files_are_the_same_with_recovery():
+def test_whole_files_are_the_same_with_recovery() -> None:
     data = document(ops(5))
     assert import_kineto(data, recover=True) == import_kineto(data)
 
@@ -191,7 +192,7 @@ DEEP = b"[" * 100_000
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("recover", [False, True])
-def test_what_is_no_trace_gets_one_clear_line(data, message, recover):
+def test_what_is_no_trace_gets_one_clear_line(data: bytes, message: str, recover: bool) -> None:
     with pytest.raises(TraceError, match=message) as caught:
         import_kineto(data, recover=recover)
     assert "\n" not in str(caught.value)
@@ -209,7 +210,7 @@ def test_what_is_no_trace_gets_one_clear_line(data, message, recover):
         ("cuda_sync", "correlation", True, r"\[30\].args\['correlation'\]: found a `bool`"),
     ],
 )  # fmt: skip
-def test_wrong_types_name_the_event(category, key, value, message):
+def test_wrong_types_name_the_event(category: Any, key: Any, value: Any, message: str) -> None:
     events = [
         *ops(30),
         {"ph": "X", "cat": category, "name": "Event Sync", "ts": 1, "dur": 1, "args": {key: value}},
@@ -219,7 +220,7 @@ def test_wrong_types_name_the_event(category, key, value, message):
         import_kineto(document(events))
 
 
-def test_wrong_types_of_fields_name_the_event_in_later_chunks(monkeypatch):
+def test_wrong_types_of_fields_name_the_event_in_later_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kineto_read, "CHUNK_BYTES", 200)
     events = ops(30)
     events[20]["name"] = 5
@@ -227,7 +228,7 @@ def test_wrong_types_of_fields_name_the_event_in_later_chunks(monkeypatch):
         import_kineto(document(events))
 
 
-def test_many_events_in_one_deep_or_crossing_chain_stay_cheap():
+def test_many_events_in_one_deep_or_crossing_chain_stay_cheap() -> None:
     count = 20_000
     deep = [{**event, "ts": at, "dur": 3 * count - 2 * at} for at, event in enumerate(ops(count))]
     late = {
@@ -248,7 +249,7 @@ def test_many_events_in_one_deep_or_crossing_chain_stay_cheap():
     assert import_kineto(json.dumps(crossing).encode()).quality.ops_with_crossed_nesting == count - 1
 
 
-def innermost_of(at, count) -> int:
+def innermost_of(at: int, count: int) -> int:
     """Return the last nested op [k, 3·count − k] that ends no earlier than the call [count + at, 2·count + at − 1]."""
     return min(count - 1, 3 * count - (2 * count + at - 1))
 
@@ -275,7 +276,7 @@ VALID = document(
     ),
     recover=st.booleans(),
 )
-def test_mutated_files_give_a_trace_or_a_trace_error(edits, recover):
+def test_mutated_files_give_a_trace_or_a_trace_error(edits: Any, recover: bool) -> None:
     data = VALID
     for at, removed, inserted in edits:
         data = data[:at] + inserted + data[at + removed :]
@@ -296,7 +297,7 @@ PLACES = [
 
 @settings(max_examples=400, deadline=None)
 @given(place=st.sampled_from(PLACES), value=JSON)
-def test_any_value_anywhere_gives_a_trace_or_a_trace_error(place, value):
+def test_any_value_anywhere_gives_a_trace_or_a_trace_error(place: Any, value: Any) -> None:
     tree = json.loads(VALID)
     target = tree
     for key in place[:-1]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from msgspec import Raw
 from wavecast.formats.kineto_clock import read_microseconds
 
 
-def convert(*texts: str):
+def convert(*texts: str) -> list[int | None]:
     times = read_microseconds([Raw(text.encode()) for text in texts])
     return [ns if good else None for ns, good in zip(times.ns.tolist(), times.is_valid.tolist(), strict=True)]
 
@@ -33,7 +34,7 @@ def convert(*texts: str):
         ("-12", -12_000),
     ],
 )
-def test_every_way_to_write_a_time(text, ns):
+def test_every_way_to_write_a_time(text: str, ns: Any) -> None:
     assert convert(text, "1") == [ns, 1000]
 
 
@@ -41,16 +42,16 @@ NO_TIMES = ["", "null", "NaN", '"NaN"', "{}", "[1]", '"soon"', "1e400", "9" * 30
 
 
 @pytest.mark.parametrize("text", [*NO_TIMES, "{\n}", "true"])
-def test_what_is_no_time_is_marked(text):
+def test_what_is_no_time_is_marked(text: str) -> None:
     assert convert("5", text, "6.5") == [5_000, None, 6_500]
 
 
-def test_no_times():
+def test_no_times() -> None:
     assert convert() == []
 
 
 @given(st.lists(st.decimals(0, 2 * 10**15, places=6, allow_nan=False), min_size=1, max_size=20))
-def test_digits_agree_with_exact_arithmetic(values):
+def test_digits_agree_with_exact_arithmetic(values: Any) -> None:
     texts = [f"{value:f}" for value in values]
     expected = [int((value * 1000).to_integral_value(ROUND_HALF_UP)) for value in map(Decimal, texts)]
     assert convert(*texts) == expected

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,9 +47,9 @@ class Case:
     """A file read twice: imported, and as plain JSON with exact numbers."""
 
     trace: Trace
-    events: dict[str, list[dict]]
+    events: dict[str, list[dict[str, Any]]]
 
-    def sorted(self, *categories):
+    def sorted(self, *categories: str) -> list[dict[str, Any]]:
         """Return the events of these categories as the importer orders rows."""
         found = [event for category in categories for event in self.events[category]]
         return sorted(found, key=lambda event: (event["ns"], -event["dur_ns"]))
@@ -66,11 +67,11 @@ def load(path: Path) -> Case:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def case(request, data_dir):
+def case(request: pytest.FixtureRequest, data_dir: Path) -> Case:
     return load(data_dir / "traces" / f"{request.param}.json.gz")
 
 
-def union_ns(starts, ends) -> int:
+def union_ns(starts: Any, ends: Any) -> int:
     total, reach = 0, None
     for start, end in sorted(zip(starts, ends, strict=True)):
         if reach is None or start > reach:
@@ -80,11 +81,11 @@ def union_ns(starts, ends) -> int:
     return total
 
 
-def test_the_list_names_every_public_trace(data_dir):
+def test_the_list_names_every_public_trace(data_dir: Path) -> None:
     assert [path.name.removesuffix(".json.gz") for path in sorted((data_dir / "traces").glob("*.gz"))] == NAMES
 
 
-def test_every_timed_event_becomes_a_row(case):
+def test_every_timed_event_becomes_a_row(case: Case) -> None:
     trace = case.trace
     assert row_count(trace.ops) == len(case.events["cpu_op"])
     assert row_count(trace.calls) == sum(len(case.events[category]) for category in CALLS)
@@ -94,7 +95,7 @@ def test_every_timed_event_becomes_a_row(case):
     assert trace.quality.events_dropped == 0
 
 
-def test_gpu_busy_time_is_the_union_of_the_digits(case):
+def test_gpu_busy_time_is_the_union_of_the_digits(case: Case) -> None:
     raw = case.sorted(*GPU)
     kernels = case.trace.kernels
     busy = union_ns([event["ns"] for event in raw], [event["ns"] + event["dur_ns"] for event in raw])
@@ -102,7 +103,7 @@ def test_gpu_busy_time_is_the_union_of_the_digits(case):
     assert kernels.duration_ns.tolist() == [event["dur_ns"] for event in raw]
 
 
-def test_every_launch_lies_in_its_op_and_no_deeper_one(case):
+def test_every_launch_lies_in_its_op_and_no_deeper_one(case: Case) -> None:
     trace = case.trace
     calls = {event["args"]["correlation"]: event for category in CALLS for event in case.events[category]}
     ops = defaultdict(list)
@@ -119,12 +120,12 @@ def test_every_launch_lies_in_its_op_and_no_deeper_one(case):
         assert linked_span(trace, row) == innermost(spans, call, origin)
 
 
-def origin_ns(case) -> int:
+def origin_ns(case: Case) -> int:
     """Return the absolute time of the trace's zero, from its first kernel."""
-    return case.sorted(*GPU)[0]["ns"] - int(case.trace.kernels.start_ns[0])
+    return int(case.sorted(*GPU)[0]["ns"]) - int(case.trace.kernels.start_ns[0])
 
 
-def linked_span(trace, kernel):
+def linked_span(trace: Trace, kernel: Any) -> tuple[int, int] | None:
     op = trace.kernels.op[kernel]
     if op == -1:
         return None
@@ -135,7 +136,7 @@ def linked_span(trace, kernel):
     return start, start + duration
 
 
-def innermost(spans, call, origin):
+def innermost(spans: Any, call: Any, origin: Any) -> tuple[int, int] | None:
     found = spans.get((call["pid"], call["tid"]))
     if found is None:
         return None
@@ -146,7 +147,7 @@ def innermost(spans, call, origin):
     return start - origin, end - origin
 
 
-def test_parents_enclose_their_children_on_one_thread(case):
+def test_parents_enclose_their_children_on_one_thread(case: Case) -> None:
     ops = case.trace.ops
     child = np.flatnonzero(ops.parent != -1)
     parent = ops.parent[child]
@@ -156,7 +157,7 @@ def test_parents_enclose_their_children_on_one_thread(case):
     assert np.all((ops.start_ns + ops.duration_ns)[parent] >= (ops.start_ns + ops.duration_ns)[child])
 
 
-def test_references_point_into_their_tables(case):
+def test_references_point_into_their_tables(case: Case) -> None:
     trace = case.trace
     validate(trace)
     sizes = {"strings": len(trace.strings), "signatures": len(trace.signatures)}
@@ -171,7 +172,7 @@ def test_references_point_into_their_tables(case):
                 assert values.min() >= -1
 
 
-def test_times_start_at_zero_and_tables_are_in_order(case):
+def test_times_start_at_zero_and_tables_are_in_order(case: Case) -> None:
     trace = case.trace
     starts = [table.start_ns for table in (trace.ops, trace.calls, trace.kernels, trace.syncs)]
     for values in starts:
@@ -179,7 +180,7 @@ def test_times_start_at_zero_and_tables_are_in_order(case):
     assert min(int(values[0]) for values in starts if len(values)) >= 0
 
 
-def test_backward_ops_name_forward_ops_that_come_first(case):
+def test_backward_ops_name_forward_ops_that_come_first(case: Case) -> None:
     ops = case.trace.ops
     linked = np.flatnonzero(ops.forward != -1)
     assert np.all(ops.start_ns[ops.forward[linked]] <= ops.start_ns[linked])
@@ -187,7 +188,7 @@ def test_backward_ops_name_forward_ops_that_come_first(case):
     assert np.all(ops.sequence[linked] == ops.sequence[ops.forward[linked]])
 
 
-def test_arrows_of_the_file_agree_with_the_links(case):
+def test_arrows_of_the_file_agree_with_the_links(case: Case) -> None:
     """An arrow starts at its forward op and ends at its backward op."""
     trace, origin = case.trace, origin_ns(case)
     starts = {flow["id"]: flow["ns"] - origin for flow in case.events["fwdbwd"] if flow["ph"] == "s"}
@@ -198,7 +199,7 @@ def test_arrows_of_the_file_agree_with_the_links(case):
         assert trace.ops.start_ns[trace.ops.forward[row]] == ends[int(trace.ops.start_ns[row])]
 
 
-def test_nothing_but_names_of_ops_kernels_calls_and_modules_survives(case):
+def test_nothing_but_names_of_ops_kernels_calls_and_modules_survives(case: Case) -> None:
     allowed = {event["name"] for category in ("cpu_op", *GPU, *CALLS) for event in case.events[category]}
     modules = {event["name"].removeprefix("nn.Module: ") for event in case.events["python_function"]}
     for text in case.trace.strings:
@@ -215,20 +216,20 @@ EXPECTED_ITERATIONS_MS = {
 
 
 @pytest.mark.parametrize(("name", "expected"), EXPECTED_ITERATIONS_MS.items())
-def test_iterations_telescope_where_host_steps_do_not(name, expected, data_dir):
+def test_iterations_telescope_where_host_steps_do_not(name: str, expected: Any, data_dir: Path) -> None:
     iterations = load(data_dir / "traces" / f"{name}.json.gz").trace.iterations
     assert ((iterations.end_ns - iterations.start_ns) / 1e6).tolist() == pytest.approx(expected)
     assert np.array_equal(iterations.start_ns[1:], iterations.end_ns[:-1])
 
 
-def test_graph_launches_fan_out(data_dir):
+def test_graph_launches_fan_out(data_dir: Path) -> None:
     trace = load(data_dir / "traces" / "a100_80gb_training.json.gz").trace
     names = [trace.strings[trace.calls.name[call]] for call in trace.kernels.call if call != -1]
     launches = {call for call in trace.kernels.call if trace.strings[trace.calls.name[call]] == "cudaGraphLaunch"}
     assert names.count("cudaGraphLaunch") > len(launches) > 0
 
 
-def test_rocm_kernels_have_launch_configurations(data_dir):
+def test_rocm_kernels_have_launch_configurations(data_dir: Path) -> None:
     trace = load(data_dir / "traces" / "mi300x_bert_small_inference.json.gz").trace
     launched = trace.kernels.kind == 0
     assert np.all(trace.kernels.grid[launched] > 0)
@@ -237,7 +238,7 @@ def test_rocm_kernels_have_launch_configurations(data_dir):
     assert [(device.index, device.warp_size) for device in trace.devices] == [(2, 64)]
 
 
-def test_recomputed_ops_stay_backward_and_keep_their_module(data_dir):
+def test_recomputed_ops_stay_backward_and_keep_their_module(data_dir: Path) -> None:
     trace = load(data_dir / "traces" / "mi300x_resnet_checkpointed_training.json.gz").trace
     convolutions = [row for row, name in enumerate(trace.ops.name) if trace.strings[name] == "aten::convolution"]
     phases = np.bincount(trace.ops.phase[convolutions], minlength=4)
