@@ -140,9 +140,9 @@ def _rank(
 def _method_shares(prediction: Prediction) -> list[dict[Method, float]]:
     """Return each GPU's busy time by method, as shares that sum to 1, largest first."""
     total = np.maximum(prediction.total_busy_ns(), np.finfo(float).tiny)
-    by_method = np.zeros((len(METHODS), len(total)))
-    for code in np.unique(prediction.method):
-        chosen = np.where(prediction.method == code, prediction.time_ns, 0.0)
+    by_method, chosen = np.zeros((len(METHODS), len(total))), np.empty_like(prediction.time_ns)
+    for code in np.flatnonzero(np.bincount(prediction.method.ravel(), minlength=len(METHODS))):
+        np.multiply(prediction.time_ns, prediction.method == code, out=chosen)
         by_method[code] = np.einsum("i,ij->j", prediction.weight, chosen) / total
     return [
         {METHODS[code]: float(shares[code]) for code in np.argsort(-shares, kind="stable").tolist() if shares[code] > 0}
