@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from .column import MISSING, Column, build_table
-from .kineto_nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows
-from .kineto_recording import Recording
-from .kineto_rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, FlowRows, MarkRows, OpRows, take_rows
-from .kineto_values import Integers
-from .trace import OpTable, Phase
+from ..column import MISSING, Column, build_table
+from ..trace import OpTable, Phase
+from .nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows
+from .recording import Recording
+from .rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, FlowRows, MarkRows, OpRows, take_rows
+from .values import Integers
 
 _ENGINE: Final = "autograd::engine::evaluate_function"
 _OPTIMIZER_OPS: Final = ("aten::_fused_adam", "aten::_fused_adagrad", "aten::_fused_sgd")

@@ -6,13 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from .column import MISSING, Column, build_table
-from .kineto_nesting import enclosing_rows
-from .kineto_ops import Ops
-from .kineto_recording import Recording
-from .kineto_rows import CallRows, CollectiveRows, take_rows
-from .kineto_values import Integers, Interner, Names
-from .trace import CallTable, CollectiveTable, KernelTable, MemoryTable, SyncTable
+from ..column import MISSING, Column, build_table
+from ..trace import CallTable, CollectiveTable, KernelTable, MemoryTable, SyncTable
+from .nesting import enclosing_rows
+from .ops import Ops
+from .recording import Recording
+from .rows import CallRows, CollectiveRows, take_rows
+from .values import Integers, Interner, Names
 
 _LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
 _NO_STREAM: Final = 2**31 - 1

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .column import MISSING, Column
-from .kineto_rows import SpanRows
-from .kineto_values import Integers
+from ..column import MISSING, Column
+from .rows import SpanRows
+from .values import Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Raw
 
-from ..errors import TraceError
-from .column import MISSING
-from .limits import MAX_INTEGER
+from ...errors import TraceError
+from ..column import MISSING
+from ..limits import MAX_INTEGER
 
 Integers = npt.NDArray[np.int64]
 

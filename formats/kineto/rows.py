@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .column import Column
+from ..column import Column
 
 RowsT = TypeVar("RowsT", bound="Rows")
 TimedT = TypeVar("TimedT", bound="TimedRows")

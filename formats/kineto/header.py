@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from .kineto_events import DeviceProperties, Header
-from .trace import Device
+from ..trace import Device
+from .events import DeviceProperties, Header
 
 _VERSION: Final = re.compile(r"\d+(?:\.\d+){0,3}")
 

@@ -8,11 +8,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ..errors import TraceError
-from .column import MISSING, Column
-from .kineto_clock import read_microseconds
-from .kineto_events import Arguments, Event
-from .kineto_rows import (
+from ...errors import TraceError
+from ..column import MISSING, Column
+from ..trace import KernelKind, SyncKind
+from .clock import read_microseconds
+from .events import Arguments, Event
+from .rows import (
     MARK_OPTIMIZER,
     MARK_STEP,
     MARK_ZERO_GRAD,
@@ -30,8 +31,8 @@ from .kineto_rows import (
     join_rows,
     row_count,
 )
-from .kineto_signatures import SEPARATOR
-from .kineto_values import (
+from .signatures import SEPARATOR
+from .values import (
     Integers,
     Interner,
     Names,
@@ -41,7 +42,6 @@ from .kineto_values import (
     read_integers,
     read_triples,
 )
-from .trace import KernelKind, SyncKind
 
 RowsT = TypeVar("RowsT", bound="Rows")
 

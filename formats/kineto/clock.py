@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Raw
 
-from .column import Column
+from ..column import Column
 
 _DECIMALS: Final = 3
 """Microseconds to nanoseconds."""

@@ -8,19 +8,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..errors import TraceError
-from .column import MISSING, Column, row_count
-from .iterations import NEVER_NS, iteration_table
-from .kineto_collect import Collector
-from .kineto_gpu import build_calls, build_collectives, build_kernels, build_memory, build_syncs
-from .kineto_header import cuda_version, hip_version, plain_version, read_devices
-from .kineto_ops import build_ops
-from .kineto_read import Document, read_document
-from .kineto_recording import finish
-from .kineto_rows import MARK_STEP, MarkRows, take_rows
-from .kineto_signatures import read_signatures
-from .kineto_values import Integers
-from .trace import (
+from ...errors import TraceError
+from ..column import MISSING, Column, row_count
+from ..iterations import NEVER_NS, iteration_table
+from ..trace import (
     CallTable,
     IterationTable,
     KernelTable,
@@ -31,6 +22,15 @@ from .trace import (
     Trace,
     Workload,
 )
+from .collect import Collector
+from .gpu import build_calls, build_collectives, build_kernels, build_memory, build_syncs
+from .header import cuda_version, hip_version, plain_version, read_devices
+from .ops import build_ops
+from .read import Document, read_document
+from .recording import finish
+from .rows import MARK_STEP, MarkRows, take_rows
+from .signatures import read_signatures
+from .values import Integers
 
 _WHOLE_MICROSECONDS_NS = 1000
 

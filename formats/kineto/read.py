@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from ..errors import TraceError
-from .kineto_events import Event, Header, merge_headers
-from .kineto_repair import repair
+from ...errors import TraceError
+from .events import Event, Header, merge_headers
+from .repair import repair
 
 CHUNK_BYTES: Final = 2 << 20
 """Bytes decoded at a time: large enough to amortise the columns' fixed cost, small enough to reuse memory."""

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from .column import MISSING
-from .kineto_collect import Collector
-from .kineto_rows import (
+from ..column import MISSING
+from .collect import Collector
+from .rows import (
     CallRows,
     CollectiveRows,
     FlowRows,
@@ -26,7 +26,7 @@ from .kineto_rows import (
     row_count,
     take_rows,
 )
-from .kineto_values import Integers, Names
+from .values import Integers, Names
 
 _LONGEST_NS: Final = 2**51
 """26 days: what is further from the middle of a recording is a broken clock (a kernel that starts at 0)."""

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from .column import MISSING
-from .kineto_values import Integers
-from .signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
+from ..column import MISSING
+from ..signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
+from .values import Integers
 
 SEPARATOR: Final = b"\0"
 """Between the four texts of one op; control characters cannot occur in them."""
