@@ -50,7 +50,7 @@ class Request:
     metavar="GPU",
     multiple=True,
     shell_complete=complete_gpu_names,
-    help="Predict for this GPU only; repeat for several. Default: every catalogued GPU.",
+    help="Predict for this GPU only ('h100': all its variants); repeat for several. Default: every catalogued GPU.",
 )
 @click.option(
     "--from",
@@ -96,11 +96,11 @@ def main() -> None:
 def _predict(request: Request) -> Report:
     from ..formats.files import load_trace
     from ..specs.catalog import load_catalog
-    from ..specs.match import find_gpu
+    from ..specs.match import find_gpu, find_gpus
     from .analysis import analyze_trace
 
     catalog = load_catalog(request.gpu_file)
-    targets = {gpu.name: gpu for gpu in (find_gpu(catalog, name) for name in request.targets)}
+    targets = {gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}
     source = find_gpu(catalog, request.source) if request.source is not None else None
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)

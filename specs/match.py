@@ -18,17 +18,26 @@ _MEMORY_RATIO_RANGE: Final = (0.85, 1.10)
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
     """Return the GPU that `name` means; case, spaces, punctuation and vendor words do not matter.
 
+    Raises UnknownGpuError where `find_gpus` finds several, or none.
+    """
+    found = find_gpus(catalog, name)
+    if len(found) > 1:
+        raise UnknownGpuError(
+            f"{name!r} means {len(found)} GPUs: {'; '.join(gpu.name for gpu in found)}; name one of them"
+        )
+    return found[0]
+
+
+def find_gpus(catalog: Catalog, name: str) -> list[Gpu]:
+    """Return every GPU that `name` may mean: all H100 variants for `h100`.
+
     In this order: the whole name, an alias, either without brand words (`4090`), all words of `name` among the
-    entry's (`h100 pcie`). Raises UnknownGpuError where the first that matches at all matches several, or none does.
+    entry's (`h100 pcie`); the first that matches at all decides. Raises UnknownGpuError where none does.
     """
     for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_words):
         found = _distinct(matches(catalog, name))
-        if len(found) == 1:
-            return found[0]
         if found:
-            raise UnknownGpuError(
-                f"{name!r} means {len(found)} GPUs: {'; '.join(gpu.name for gpu in found)}; name one of them"
-            )
+            return found
     raise UnknownGpuError(_unknown_message(catalog, name))
 
 

@@ -176,8 +176,17 @@ def test_convert_refuses_a_strange_ending(run: Run, trace_file: Path, tmp_path: 
 def test_an_unknown_gpu_gets_a_suggestion(option: str, run: Run, trace_file: Path) -> None:
     assert_refused(run("analyze", trace_file, option, "H100 SXM5 8GB"), "H100 SXM5 8GB", "H100 SXM5 80GB")
     assert_refused(run("gpus", "Instinct MI300Y"), "Instinct MI300X")
-    assert_refused(run("analyze", trace_file, option, "H100"), "H100 PCIe 80GB")
     assert_refused(run("analyze", trace_file, option, ""))
+
+
+def test_a_source_must_be_one_gpu(run: Run, trace_file: Path) -> None:
+    assert_refused(run("analyze", trace_file, "--from", "H100"), "H100 PCIe 80GB")
+
+
+def test_a_target_may_mean_several_gpus(run: Run, trace_file: Path) -> None:
+    result = run("analyze", trace_file, "--to", "h100", "--format", "json")
+    assert result.exit_code == 0, result.output
+    assert {"H100 PCIe 80GB", "H100 SXM5 80GB"} <= {row["gpu"] for row in json.loads(result.output)["predictions"]}
 
 
 @pytest.mark.parametrize(
