@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..formats.column import row_count
+from ..formats.column import MISSING, row_count
 from ..formats.trace import Trace
 from .fleet import Floats
 
@@ -68,16 +68,25 @@ def _lower_median_row(rows: Rows, durations: Floats) -> np.int64:
 
 
 def _op_rows(trace: Trace, index: int) -> Rows:
-    low, high = trace.iterations.cpu_start_ns[index], trace.iterations.cpu_end_ns[index]
+    low, high = _host_interval(trace, index)
     return np.flatnonzero((trace.ops.start_ns >= low) & (trace.ops.start_ns <= high))
+
+
+def _host_interval(trace: Trace, index: int) -> tuple[int, int]:
+    """Return when the host ran the iteration; the iteration itself where that was not recorded."""
+    iterations = trace.iterations
+    if iterations.cpu_end_ns[index] == MISSING:
+        return int(iterations.start_ns[index]), int(iterations.end_ns[index])
+    return int(iterations.cpu_start_ns[index]), int(iterations.cpu_end_ns[index])
 
 
 def _kernel_rows(trace: Trace, index: int) -> Rows:
     iterations, kernels = trace.iterations, trace.kernels
     launched = kernels.call >= 0
     launch_ns = np.where(launched, _take(trace.calls.start_ns, kernels.call), kernels.start_ns)
-    low = np.where(launched, iterations.cpu_start_ns[index], iterations.start_ns[index])
-    high = np.where(launched, iterations.cpu_end_ns[index], iterations.end_ns[index])
+    host_low, host_high = _host_interval(trace, index)
+    low = np.where(launched, host_low, iterations.start_ns[index])
+    high = np.where(launched, host_high, iterations.end_ns[index])
     return np.flatnonzero((launch_ns >= low) & (launch_ns <= high))
 
 

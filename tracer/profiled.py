@@ -134,5 +134,12 @@ def _prepend_unprofiled(captured: IterationTable, durations_ns: Sequence[int]) -
     bounds_ns = first_ns - np.cumsum([0, *reversed(durations_ns)], dtype=np.int64)[::-1]
     starts_ns = np.concatenate([bounds_ns[:-1], captured.start_ns])
     ends_ns = np.concatenate([bounds_ns[1:], captured.end_ns])
-    profiled = np.concatenate([np.zeros(len(durations_ns), dtype=bool), captured.profiled])
-    return build_table(IterationTable, len(profiled), start_ns=starts_ns, end_ns=ends_ns, profiled=profiled)
+    return build_table(
+        IterationTable,
+        len(starts_ns),
+        start_ns=starts_ns,
+        end_ns=ends_ns,
+        profiled=np.concatenate([np.zeros(len(durations_ns), dtype=bool), captured.profiled]),
+        cpu_start_ns=np.concatenate([starts_ns[: len(durations_ns)], captured.cpu_start_ns]),
+        cpu_end_ns=np.concatenate([ends_ns[: len(durations_ns)], captured.cpu_end_ns]),
+    )

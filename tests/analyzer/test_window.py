@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,7 +43,7 @@ def test_groups_are_exactly_the_equal_rows(rows: list[tuple[int, int]]) -> None:
 
 
 def two_step_trace(*, unprofiled_ns: list[int]) -> Trace:
-    """Steps [0, 100] and [100, 200] on the host; the second step's kernel ends after it, the first's launch is early."""
+    """Two host steps of 100 ns; each kernel ends after the step that launched it."""
     count = len(unprofiled_ns)
     return Trace(
         strings=("aten::add", "k", "cudaLaunchKernel"),
@@ -88,3 +90,9 @@ def test_kernels_of_other_devices_are_left_out_and_counted() -> None:
     assert window.kernel_rows.tolist() == [1]
     assert window.other_device_kernel_count == 2
     assert window.duration_ns == 90
+
+
+def test_without_the_hosts_interval_the_iteration_itself_counts() -> None:
+    trace = two_step_trace(unprofiled_ns=[])
+    bare = build_table(IterationTable, 2, start_ns=[0, 100], end_ns=[99, 260])
+    assert select_window(replace(trace, iterations=bare)).kernel_rows.tolist() == [0]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from wavecast.analyzer.window import select_window
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
@@ -56,6 +57,7 @@ def test_the_captured_iteration_lasts_as_long_as_its_kernels(training_step: Call
     ends_ns = trace.kernels.start_ns + trace.kernels.duration_ns
     assert trace.iterations.start_ns[captured] <= trace.kernels.start_ns.min()
     assert trace.iterations.end_ns[captured] >= ends_ns.max()
+    assert len(select_window(trace).kernel_rows) == len(trace.kernels.name)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

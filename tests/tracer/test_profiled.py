@@ -6,8 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from wavecast.analyzer.window import select_window
+from wavecast.formats.column import row_count
 from wavecast.formats.trace import Phase
 from wavecast.tracer import trace_iteration
 
@@ -72,3 +75,12 @@ def test_temporary_files_are_removed(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_captured_iteration_is_the_one_that_is_analysed(training_step: Callable[..., Any]) -> None:
+    trace = trace_iteration(training_step("cpu"), device="cpu", warmup=1, repeats=3)
+    window = select_window(trace)
+    assert window.index == 3
+    assert len(window.op_rows) == row_count(trace.ops)
+    lengths = (trace.iterations.end_ns - trace.iterations.start_ns)[:3]
+    assert window.duration_ns == np.median(lengths)
