@@ -28,9 +28,7 @@ def main() -> None:
     parser.add_argument("data_dir", type=Path)
     catalog = load_catalog()
     traces = parser.parse_args().data_dir / "traces"
-    print(
-        "| from | to | predicted busy, µs | measured busy, µs | error | predicted iteration, ms | measured, ms | error |"
-    )
+    print("| from | to | predicted busy, µs | measured, µs | error | predicted iteration, ms | measured, ms | error |")
     print("|---|---|--:|--:|--:|--:|--:|--:|")
     for pair in PAIRS:
         reports = {name: analyze_trace(load_trace(traces / f"{name}.json.gz"), catalog) for name in pair}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.errors import TraceError
-from wavecast.formats.kineto import read as kineto_read
 from wavecast.formats.kineto import import_kineto
+from wavecast.formats.kineto import read as kineto_read
 from wavecast.formats.trace import Trace
 from wavecast.formats.validate import validate
 
