@@ -18,6 +18,7 @@ from . import (
     random,
     recurrent,
     reduction,
+    serving,
     view,
 )
 from .record import Family, Work
@@ -45,6 +46,7 @@ __all__ = [
     "recurrent",
     "reduction",
     "register",
+    "serving",
     "view",
     "work_of",
 ]

@@ -188,10 +188,10 @@ def _work(read_bytes: float, written_bytes: float, dtype: str, flops: int = 0) -
 
 
 _CLONES = names(
-    "clone contiguous roll flip fliplr flipud rot90 tril triu pixel_shuffle pixel_unshuffle channel_shuffle "
+    "clone roll flip fliplr flipud rot90 tril triu pixel_shuffle pixel_unshuffle channel_shuffle "
     "native_channel_shuffle lift_fresh_copy view_copy _reshape_copy permute_copy transpose_copy t_copy alias_copy "
     "detach_copy squeeze_copy unsqueeze_copy _neg_view_copy expand_copy as_strided_copy slice_copy select_copy "
-    "diagonal_copy unfold_copy narrow_copy cuda cpu pin_memory _pin_memory type_as "
+    "diagonal_copy unfold_copy narrow_copy "
     "view_as_real_copy view_as_complex_copy _saturate_weight_to_fp16"
 )
 _PADS = names(
@@ -202,7 +202,7 @@ _PAD_BACKWARDS = [f"{kind}_pad{rank}d_backward" for kind in ("reflection", "repl
 _INTO_ZEROS = names("slice_backward select_backward unfold_backward diagonal_backward")
 _TABLE: dict[Formula, Sequence[str]] = {
     clone: _CLONES,
-    partial(clone, dtype=1): ["to", "_to_copy"],
+    partial(clone, dtype=1): ["_to_copy"],
     fill: ["fill", "zero"],
     partial(create, like=False, dtype=1): ["zeros", "ones"],
     partial(create, like=False, dtype=2): ["full"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...formats.signature import Signature
-from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
+from .arguments import result_at, size_at, tensor_at, tensors_at
 from .copy import created_tensor
 from .record import Family, Work
 from .registry import register
@@ -20,15 +20,6 @@ def dropout(signature: Signature, *, mask_dtype: str) -> Work:
     x = tensor_at(signature, 0)
     written = x.size_bytes + bytes_of(x.element_count, mask_dtype)
     return _work(_DROPOUT_FLOPS * x.element_count, tensor_bytes(x), written, x.dtype)
-
-
-@register("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", family=Family.RANDOM)
-def dropout_layer(signature: Signature) -> Work:
-    """Dropout while training; nothing otherwise (a flag that was not recorded: unknown)."""
-    x, training = tensor_at(signature, 0), argument_at(signature, 2)
-    if not isinstance(training, bool):
-        raise LackingArgumentError("training")
-    return dropout(signature, mask_dtype="bool") if training else _work(0, 0.0, 0.0, x.dtype)
 
 
 @register("aten::native_dropout_backward", "aten::_masked_scale", family=Family.RANDOM)

@@ -32,7 +32,7 @@ def distinct_count(tensor: TensorSpec) -> int:
     count = prod(shape)
     if strides is None or len(strides) != len(shape) or count == 0:
         return count
-    extent = 1 + sum(map(mul, shape, strides)) - sum(strides)
+    extent: int = 1 + sum(map(mul, shape, strides)) - sum(strides)
     if 0 in strides:
         count = prod(size for size, stride in zip(shape, strides, strict=True) if stride)
     return max(1, min(count, extent))

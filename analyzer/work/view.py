@@ -1,4 +1,7 @@
-"""Ops that only change metadata or answer questions: nothing is computed or moved on the GPU."""
+"""Ops that only change metadata or answer questions: nothing is computed or moved on the GPU.
+
+So are wrappers like `to`, `contiguous` and `dropout`: where there is something to do, an op inside them does it.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,9 @@ _QUERIES: Final = names(
     "_nested_tensor_size _nested_tensor_strides sym_size sym_stride sym_numel sym_storage_offset data "
     "_assert_tensor_metadata _shape_as_tensor get_device device"
 )
+_WRAPPERS: Final = names(
+    "to contiguous cuda cpu type_as pin_memory _pin_memory dropout feature_dropout alpha_dropout feature_alpha_dropout"
+)
 
 
 def no_work(signature: Signature) -> Work:
@@ -43,4 +49,4 @@ def no_work(signature: Signature) -> Work:
     )
 
 
-register(*(f"aten::{name}" for name in (*_VIEWS, *_ALLOCATIONS, *_QUERIES)), family=Family.VIEW)(no_work)
+register(*(f"aten::{name}" for name in (*_VIEWS, *_ALLOCATIONS, *_QUERIES, *_WRAPPERS)), family=Family.VIEW)(no_work)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
-
+from torch.nn import functional as ops
 from wavecast.analyzer.work import Family, family_of, has_formula, work_of
 
 META = torch.device("meta")
 
 NEEDS_RESULTS = {
-    "aten::arange", "aten::eye", "aten::scalar_tensor", "aten::tril_indices", "aten::_unique2", "aten::nonzero", "aten::im2col",
-    "aten::_pack_padded_sequence", "aten::randint", "aten::linspace",
+    "aten::arange", "aten::eye", "aten::scalar_tensor", "aten::tril_indices", "aten::_unique2", "aten::nonzero",
+    "aten::im2col",    "aten::_pack_padded_sequence", "aten::randint", "aten::linspace",
     "aten::index", "aten::native_group_norm",
 }  # fmt: skip
 """Ops whose results the arguments alone do not determine (data, Python numbers, index lists with gaps)."""
@@ -34,7 +34,7 @@ class Residual(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(x + self.body(x))
+        return ops.relu(x + self.body(x))
 
 
 def convnet() -> nn.Module:
@@ -78,7 +78,7 @@ class Decoder(nn.Module):
         mask = torch.full((tokens.shape[1],) * 2, float("-inf"), device=META).triu(1)
         x = x + self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
         x = self.layer_norm(x)
-        x = x + self.down(F.silu(self.gate(x)) * F.gelu(self.up(x), approximate="tanh"))
+        x = x + self.down(ops.silu(self.gate(x)) * ops.gelu(self.up(x), approximate="tanh"))
         return self.head(x)
 
 
@@ -90,7 +90,7 @@ class Recommender(nn.Module):
         self.top = nn.Linear(12 + 8 - 6, 1)
 
     def forward(self, dense: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        features = torch.stack([F.relu(self.bottom(dense)), *(bag(indices, offsets) for bag in self.bags)], dim=1)
+        features = torch.stack([ops.relu(self.bottom(dense)), *(bag(indices, offsets) for bag in self.bags)], dim=1)
         products = torch.bmm(features, features.transpose(1, 2))
         rows, columns = torch.tril_indices(4, 4, offset=-1, device=META)
         return torch.sigmoid(self.top(torch.cat((features[:, 0], products[:, rows, columns]), dim=1)))
@@ -117,38 +117,68 @@ def images(*shape: int) -> torch.Tensor:
 
 def recommend(model: nn.Module) -> torch.Tensor:
     indices, offsets = classes(20), classes(4)
-    return F.binary_cross_entropy(model(images(4, 13), indices, offsets), images(4, 1))
+    return ops.binary_cross_entropy(model(images(4, 13), indices, offsets), images(4, 1))
 
 
 def many_losses() -> None:
     x, y = images(6, 5).requires_grad_(), images(6, 5)
-    total = F.mse_loss(x, y) + F.smooth_l1_loss(x, y) + F.l1_loss(x, y) + F.huber_loss(x, y)
-    total = total + F.binary_cross_entropy_with_logits(x, y) + F.kl_div(F.log_softmax(x, 1), y, reduction="batchmean")
-    total = total + F.cross_entropy(x, classes(6), label_smoothing=0.1) + F.nll_loss(x, classes(6), reduction="sum")
-    total = total + F.mse_loss(x, y, reduction="none").mean() + F.soft_margin_loss(x, y)
+    total = ops.mse_loss(x, y) + ops.smooth_l1_loss(x, y) + ops.l1_loss(x, y) + ops.huber_loss(x, y)
+    total = (
+        total + ops.binary_cross_entropy_with_logits(x, y) + ops.kl_div(ops.log_softmax(x, 1), y, reduction="batchmean")
+    )
+    total = total + ops.cross_entropy(x, classes(6), label_smoothing=0.1) + ops.nll_loss(x, classes(6), reduction="sum")
+    total = total + ops.mse_loss(x, y, reduction="none").mean() + ops.soft_margin_loss(x, y)
     total.backward()
 
 
 def many_elementwise() -> None:
     x, y = images(6, 5).requires_grad_(), images(5)
     names = "exp log sqrt rsqrt sin cos tanh sigmoid erf abs neg reciprocal relu silu gelu log1p expm1 floor sign"
-    total = sum(getattr(torch if hasattr(torch, name) else F, name)(x) for name in names.split())
+    total = sum(getattr(torch if hasattr(torch, name) else ops, name)(x) for name in names.split())
     total = total + x / y + x * 2 - y + x**2 + torch.pow(x, y) + torch.maximum(x, y) + x.clamp(0, 1) + x.clamp(min=y)
-    total = total + torch.where(x > 0, x, y) + x.masked_fill(y == 0, 1.0) + torch.addcmul(x, x, y) + torch.lerp(x, y, 0.1)
-    total = total + F.softplus(x) + F.elu(x) + F.hardtanh(x) + F.mish(x) + F.hardsigmoid(x) + F.prelu(x, y[:1])
-    total = total + F.logsigmoid(x) + torch.addcdiv(x, x, y) + F.glu(torch.cat((x, x), 1)) + F.leaky_relu(x)
+    total = (
+        total + torch.where(x > 0, x, y) + x.masked_fill(y == 0, 1.0) + torch.addcmul(x, x, y) + torch.lerp(x, y, 0.1)
+    )
+    total = (
+        total + ops.softplus(x) + ops.elu(x) + ops.hardtanh(x) + ops.mish(x) + ops.hardsigmoid(x) + ops.prelu(x, y[:1])
+    )
+    total = total + ops.logsigmoid(x) + torch.addcdiv(x, x, y) + ops.glu(torch.cat((x, x), 1)) + ops.leaky_relu(x)
     total = total + (x.half() + y).float() + (torch.ones(6, 5, dtype=torch.int64, device=META) / 2)
     total.sum().backward()
 
 
 def many_movements() -> None:
     x, index = images(6, 5).requires_grad_(), classes(3)
-    outs = [x.repeat(2, 3), x.flip(0), x.roll(1, 0), x.tril(), F.pad(x, (1, 2)), x.repeat_interleave(2, dim=1)]
-    outs += [x.t().contiguous(), x.expand(3, 6, 5).clone(), x.index_select(0, index), x[index], x.gather(0, index[:, None])]
+    outs = [x.repeat(2, 3), x.flip(0), x.roll(1, 0), x.tril(), ops.pad(x, (1, 2)), x.repeat_interleave(2, dim=1)]
+    outs += [
+        x.t().contiguous(),
+        x.expand(3, 6, 5).clone(),
+        x.index_select(0, index),
+        x[index],
+        x.gather(0, index[:, None]),
+    ]
     outs += [x.cumsum(1), x.sort(1).values, x.topk(2, 1).values, x.index_add(0, index, x[:3]), x.half(), x[:, 1:4] * 1]
-    outs += [x.scatter_add(0, index[:, None].expand(3, 5), x[:3]), torch.stack((x, x)), x.sort(dim=0, stable=True).values]
-    outs += [x.sum(0), x.mean((0, 1)), x.var(1), x.amax(0, keepdim=True), x.max(1).values, x.logsumexp(1), x.norm(), x.prod(1)]
-    outs += [F.unfold(images(1, 3, 8, 8), 3), torch.linalg.vector_norm(x, dim=1), x.argmax(1).float(), (x > 0).any().float()]
+    outs += [
+        x.scatter_add(0, index[:, None].expand(3, 5), x[:3]),
+        torch.stack((x, x)),
+        x.sort(dim=0, stable=True).values,
+    ]
+    outs += [
+        x.sum(0),
+        x.mean((0, 1)),
+        x.var(1),
+        x.amax(0, keepdim=True),
+        x.max(1).values,
+        x.logsumexp(1),
+        x.norm(),
+        x.prod(1),
+    ]
+    outs += [
+        ops.unfold(images(1, 3, 8, 8), 3),
+        torch.linalg.vector_norm(x, dim=1),
+        x.argmax(1).float(),
+        (x > 0).any().float(),
+    ]
     outs += [x.diagonal(), x.unfold(0, 2, 1), x.select(0, 1), x.split(2)[0], x.std(dim=0), torch.std_mean(x, 0)[0]]
     sum(out.sum() for out in outs).backward()
 
@@ -165,7 +195,7 @@ def many_creations() -> None:
     x.new_zeros(3, 4), x.new_ones(3), x.new_full((2, 2), 1.0), x.new_empty(3)
     x.uniform_(), x.normal_(), x.bernoulli_(0.5), x.zero_(), x.fill_(1.0), x.exponential_(), x.copy_(images(5))
     torch.bernoulli(x), torch.randperm(5, device=META), torch.multinomial(x.abs(), 2, replacement=True)
-    F.dropout(x, 0.5)
+    ops.dropout(x, 0.5)
     torch.native_dropout(x, 0.5, True)
 
 
@@ -174,13 +204,33 @@ def recurrent(cell: str) -> None:
     model(images(5, 3, 6))[0].sum().backward()
 
 
-SDPA = torch.nn.attention.SDPBackend
+def step_on_cpu(name: str, **options: bool) -> None:
+    """Optimizers choose their foreach and fused ops only on real devices."""
+    model = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 2, bias=False))
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1, **options)
+    for _ in range(2):
+        optimizer.zero_grad(set_to_none=False)
+        model(torch.ones(4, 5)).sum().backward()
+        optimizer.step()
+
+
+def clip_and_unscale() -> None:
+    parameters = [nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(4, 2))]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
+    gradients = [parameter.grad for parameter in parameters]
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, torch.zeros(1), torch.ones(1))
+    torch._foreach_pow(gradients, 2.0), torch._foreach_pow(2.0, gradients), torch._foreach_copy_(gradients, gradients)
+    torch._foreach_zero_(gradients), torch._foreach_max(gradients), torch._foreach_clamp_min_(gradients, 0.0)
+
+
 STEPS = {
     "convnet, sgd": lambda: train(
-        convnet(), lambda m: F.cross_entropy(m(images()), classes()), lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)
+        convnet(), lambda m: ops.cross_entropy(m(images()), classes()), lambda p: torch.optim.SGD(p, 0.1, momentum=0.9)
     ),
     "decoder, adamw": lambda: train(
-        Decoder(), lambda m: F.cross_entropy(m(classes(8).view(2, 4)).flatten(0, 1), classes(8)), torch.optim.AdamW
+        Decoder(), lambda m: ops.cross_entropy(m(classes(8).view(2, 4)).flatten(0, 1), classes(8)), torch.optim.AdamW
     ),
     "recommender, adagrad": lambda: train(Recommender(), recommend, torch.optim.Adagrad),
     "lstm": lambda: recurrent("LSTM"),
@@ -191,12 +241,14 @@ STEPS = {
     "movements": many_movements,
     "creations": many_creations,
     "evaluation": lambda: convnet().eval().to(META)(images()),
-    "norm clipping": lambda: nn.utils.clip_grad_norm_([nn.Parameter(images(3)), nn.Parameter(images(4, 2))], 1.0),
+    "clipping and unscaling": clip_and_unscale,
 }
-for _name in ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop"):
-    STEPS[f"foreach {_name}"] = lambda name=_name: train(
-        nn.Linear(5, 3), lambda m: m(images(4, 5)).sum(), lambda p: getattr(torch.optim, name)(p, lr=0.1, foreach=True)
-    )
+FOREACH = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD")
+for _name in FOREACH:
+    STEPS[f"foreach {_name}"] = partial(step_on_cpu, _name, foreach=True)
+for _name in ("Adam", "AdamW", "SGD", "Adagrad"):
+    STEPS[f"fused {_name}"] = partial(step_on_cpu, _name, fused=True)
+STEPS["fused Adam with AMSGrad"] = partial(step_on_cpu, "Adam", fused=True, amsgrad=True)
 
 
 @pytest.fixture(scope="module", params=STEPS)
