@@ -211,6 +211,8 @@ def _formulas() -> dict[str, Formula]:
         "lerp": partial(pointwise, positions=three, flops=3),
         "gelu": partial(gelu, positions=(0,), flops=_GELU_FLOPS),
         "gelu_backward": partial(gelu, positions=both, flops=_GELU_BACKWARD_FLOPS),
+        **dict.fromkeys(("cross", "linalg_cross"), partial(pointwise, positions=both, flops=3)),
+        "_transform_bias_rescale_qkv": partial(pointwise, positions=both, flops=2),
         "rrelu_with_noise": partial(pointwise, positions=both, flops=2),
         "polar": partial(pointwise, positions=both, flops=4, out_dtype="complex64"),
         "complex": partial(pointwise, positions=both, flops=0, out_dtype="complex64"),

@@ -152,6 +152,22 @@ def batch_norm_backward_elemt(signature: Signature) -> Work:
     return _work(7 * x.element_count, read, x.size_bytes, x.dtype)
 
 
+@register("aten::_weight_norm_interface", family=Family.NORMALIZATION)
+def weight_norm(signature: Signature) -> Work:
+    """Direction v and length g to a weight, and the norms of v."""
+    v, g = tensor_at(signature, 0), tensor_at(signature, 1)
+    written = v.size_bytes + bytes_of(g.element_count, STATISTICS_DTYPE)
+    return _work(4 * v.element_count, total_bytes((v, g)), written, v.dtype)
+
+
+@register("aten::_weight_norm_interface_backward", family=Family.NORMALIZATION)
+def weight_norm_backward(signature: Signature) -> Work:
+    """Gradients of direction and length: grad, v, g, norms."""
+    inputs = (v, g) = tensor_at(signature, 1), tensor_at(signature, 2)
+    read = total_bytes((tensor_at(signature, 0), *inputs, tensor_at(signature, 3)))
+    return _work(6 * v.element_count, read, v.size_bytes + g.size_bytes, v.dtype)
+
+
 def softmax(signature: Signature, *, extra: tuple[int, ...] = ()) -> Work:
     """Softmax or log-softmax of the input; `extra` are further tensors read (a mask)."""
     x = tensor_at(signature, 0)

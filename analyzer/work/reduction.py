@@ -113,7 +113,7 @@ _FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("logsumexp", "special_logsumexp"), partial(reduce, flops=4)),
     **dict.fromkeys(("median", "nanmedian", "mode"), partial(reduce, flops=1, out_dtypes=_WITH_INDEX)),
     "trace": partial(reduce, flops=1),
-    **dict.fromkeys(("_is_all_true", "_is_any_true"), partial(reduce, flops=1, out_dtypes=("bool",))),
+    **dict.fromkeys(("_is_all_true", "_is_any_true", "_assert_async"), partial(reduce, flops=1, out_dtypes=("bool",))),
     **dict.fromkeys(("cumsum", "cumprod"), running_total),
     **dict.fromkeys(("logcumsumexp", "_logcumsumexp"), partial(scan, flops=3)),
     **dict.fromkeys(("cummax", "cummin"), partial(scan, flops=1, out_dtypes=_WITH_INDEX)),
