@@ -20,7 +20,7 @@ from .arguments import (
 )
 from .record import Family, Work
 from .registry import Formula, names, register
-from .traffic import bytes_of, tensor_bytes, total_bytes
+from .traffic import bytes_of, promote, tensor_bytes, total_bytes
 
 
 def created_tensor(
@@ -91,11 +91,11 @@ def make_range(signature: Signature) -> Work:
 
 
 def join(signature: Signature) -> Work:
-    """Concatenate or stack a list."""
+    """Concatenate or stack a list, in the dtype that its tensors promote to."""
     tensors = tensor_list_at(signature, 0)
-    result = result_at(signature)
-    written = sum(tensor.size_bytes for tensor in tensors) if result is None else result.size_bytes
-    return _work(total_bytes(tensors), written, tensors[0].dtype)
+    dtype, result = promote(tensors), result_at(signature)
+    count = sum(tensor.element_count for tensor in tensors) if result is None else result.element_count
+    return _work(total_bytes(tensors), bytes_of(count, dtype), dtype)
 
 
 def split(signature: Signature) -> Work:

@@ -26,10 +26,16 @@ def argument_of(value: Any) -> Argument:
     if isinstance(value, torch.Tensor):
         return TensorSpec(str(value.dtype).removeprefix("torch."), tuple(value.shape), tuple(value.stride()))
     if isinstance(value, list | tuple):
-        return tuple(item for item in map(argument_of, value) if item is not None and item is not UNKNOWN)
+        return list_of([argument_of(item) for item in value])
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")
     return value if isinstance(value, bool | int | float | str | None) else UNKNOWN
+
+
+def list_of(items: list[Argument]) -> Argument:
+    """Return a list of tensors or of numbers; gaps (indices of `x[:, i]`) are left out."""
+    tensors = tuple(item for item in items if isinstance(item, TensorSpec))
+    return tensors or tuple(item for item in items if isinstance(item, bool | int | float))
 
 
 def signature_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Signature:
@@ -52,23 +58,22 @@ def record_calls() -> Callable[[Callable[[], Any]], list[Call]]:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
-    class Recorder(TorchDispatchMode):
-        def __init__(self) -> None:
-            super().__init__()
-            self.calls: list[Call] = []
+    calls: list[Call] = []
 
+    class Recorder(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
             kwargs = kwargs or {}
             out = function(*args, **kwargs)
             formula = flop_registry.get(function._overloadpacket)
             count = None if formula is None else formula(*args, **kwargs, out_val=out)
             name = function._schema.name
-            self.calls.append(Call(name, signature_of(function, args, kwargs, out), count))
+            calls.append(Call(name, signature_of(function, args, kwargs, out), count))
             return out
 
     def record(step: Callable[[], Any]) -> list[Call]:
-        with Recorder() as recorder:
+        calls.clear()
+        with Recorder():  # type: ignore[no-untyped-call]
             step()
-        return recorder.calls
+        return list(calls)
 
     return record

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import pytest
-from wavecast.analyzer.work import Family, family_of, work_of
-from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
+from wavecast.analyzer.work import Family, Work, family_of, work_of
+from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
 
 
-def tensor(*shape, dtype="float32", strides=None):
+def tensor(*shape: int, dtype: str = "float32", strides: tuple[int, ...] | None = None) -> TensorSpec:
     return TensorSpec(dtype, shape, strides)
 
 
-def half(*shape, strides=None):
+def half(*shape: int, strides: tuple[int, ...] | None = None) -> TensorSpec:
     return TensorSpec("float16", shape, strides)
 
 
-def index(*shape):
+def index(*shape: int) -> TensorSpec:
     return TensorSpec("int64", shape)
 
 
-def call(*arguments, results=()):
+def call(*arguments: Argument, results: tuple[Argument, ...] = ()) -> Signature:
     return Signature(arguments, results)
 
 
+def known(name: str, signature: Signature) -> Work:
+    work = work_of(name, signature)
+    assert work is not None, (name, signature)
+    return work
+
+
 # op, call, FLOPs, bytes read, bytes written
-CASES = [
+CASES: list[tuple[str, Signature, float, float, float]] = [
     # 2·2·3·4 FLOP; 6 + 12 floats in, 8 out
     ("aten::mm", call(tensor(2, 3), tensor(3, 4)), 48, 72, 32),
     ("aten::mm", call(half(2, 3), half(3, 4)), 48, 36, 16),
@@ -255,8 +261,10 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "signature", "flops", "read", "written"), CASES)
-def test_work_equals_the_hand_computed(name, signature, flops, read, written):
-    work = work_of(name, signature)
+def test_work_equals_the_hand_computed(
+    name: str, signature: Signature, flops: float, read: float, written: float
+) -> None:
+    work = known(name, signature)
     assert (work.flops, work.read_bytes, work.written_bytes) == (flops, read, written)
     assert work.family is family_of(name)
 
@@ -279,24 +287,26 @@ def test_work_equals_the_hand_computed(name, signature, flops, read, written):
         ("aten::no_such_op", call(tensor(8))),
     ],
 )
-def test_no_work_is_guessed(name, signature):
+def test_no_work_is_guessed(name: str, signature: Signature | None) -> None:
     assert work_of(name, signature) is None
 
 
-def test_matrix_units_are_for_products_only():
-    assert work_of("aten::mm", call(half(2, 3), half(3, 4))).is_matrix
-    assert not work_of("aten::mv", call(half(2, 3), half(3))).is_matrix
-    assert not work_of("aten::add", call(half(2, 3), half(3))).is_matrix
+def test_matrix_units_are_for_products_only() -> None:
+    assert known("aten::mm", call(half(2, 3), half(3, 4))).is_matrix
+    assert not known("aten::mv", call(half(2, 3), half(3))).is_matrix
+    assert not known("aten::add", call(half(2, 3), half(3))).is_matrix
 
 
-def test_compute_dtype_is_the_operands():
-    assert work_of("aten::eq", call(half(2), 1)).dtype == "float16"
-    assert work_of("aten::add", call(half(2), TensorSpec("bfloat16", (2,)), 1)).dtype == "float32"
-    assert work_of("aten::mul", call(half(2), tensor(dtype="float64"))).dtype == "float16"
-    assert work_of("aten::sqrt", call(index(2))).dtype == "float32"
-    assert work_of("aten::mul", call(index(2), tensor(dtype="float64"))).dtype == "float32"
+def test_compute_dtype_is_the_operands() -> None:
+    assert known("aten::eq", call(half(2), 1)).dtype == "float16"
+    assert known("aten::add", call(half(2), TensorSpec("bfloat16", (2,)), 1)).dtype == "float32"
+    assert known("aten::mul", call(half(2), tensor(dtype="float64"))).dtype == "float16"
+    assert known("aten::sqrt", call(index(2))).dtype == "float32"
+    assert known("aten::mul", call(index(2), tensor(dtype="float64"))).dtype == "float32"
 
 
-def test_views_need_no_shapes():
-    assert work_of("aten::reshape", None).moved_bytes == 0
+def test_views_need_no_shapes() -> None:
+    work = work_of("aten::reshape", None)
+    assert work is not None
+    assert work.moved_bytes == 0
     assert family_of("aten::reshape") is Family.VIEW

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -10,14 +11,21 @@ from hypothesis import strategies as st
 from wavecast.analyzer.work import Work, work_of
 from wavecast.analyzer.work.registry import registered_names
 from wavecast.analyzer.work.traffic import distinct_count
-from wavecast.formats.signature import DTYPE_BYTES, UNKNOWN, Signature, TensorSpec
+from wavecast.formats.signature import DTYPE_BYTES, UNKNOWN, Argument, Signature, TensorSpec
+
+
+def known(name: str, signature: Signature) -> Work:
+    work = work_of(name, signature)
+    assert work is not None, (name, signature)
+    return work
+
 
 sizes = st.integers(0, 5)
 dtypes = st.sampled_from([*DTYPE_BYTES, "unknown"])
 
 
 @st.composite
-def tensors(draw):
+def tensors(draw: st.DrawFn) -> TensorSpec:
     shape = tuple(draw(st.lists(sizes, max_size=5)))
     strides = draw(st.none() | st.lists(st.integers(0, 30), min_size=len(shape), max_size=len(shape)).map(tuple))
     return TensorSpec(draw(dtypes), shape, strides)
@@ -35,7 +43,7 @@ signatures = st.builds(
 
 @settings(max_examples=2000, deadline=None)
 @given(name=st.sampled_from(registered_names()), suffix=st.sampled_from(["", "_", ".out"]), signature=signatures)
-def test_any_call_gives_work_or_none(name, suffix, signature):
+def test_any_call_gives_work_or_none(name: str, suffix: str, signature: Signature) -> None:
     work = work_of(name + suffix, signature)
     assert work is None or isinstance(work, Work)
     if work is not None:
@@ -48,7 +56,7 @@ matched = st.integers(1, 6)
 
 @settings(max_examples=1500, deadline=None)
 @given(name=st.sampled_from(registered_names()), data=st.data())
-def test_plausible_calls_give_work_or_none(name, data):
+def test_plausible_calls_give_work_or_none(name: str, data: st.DataObject) -> None:
     """Tensors of one rank and size reach deeper into the formulas than arbitrary ones."""
     shape = tuple(data.draw(st.lists(matched, min_size=1, max_size=4)))
     tensor = TensorSpec(data.draw(st.sampled_from(["float32", "float16", "int64"])), shape)
@@ -74,8 +82,10 @@ def test_plausible_calls_give_work_or_none(name, data):
     ],
 )
 @given(batch=st.integers(1, 1000))
-def test_twice_the_batch_is_twice_the_flops(name, build, batch):
-    once, twice = (work_of(name, Signature(build(size))) for size in (batch, 2 * batch))
+def test_twice_the_batch_is_twice_the_flops(
+    name: str, build: Callable[[int], tuple[Argument, ...]], batch: int
+) -> None:
+    once, twice = (known(name, Signature(build(size))) for size in (batch, 2 * batch))
     assert twice.flops == 2 * once.flops > 0
     assert once.moved_bytes < twice.moved_bytes <= 2 * once.moved_bytes
 
@@ -84,7 +94,7 @@ def test_twice_the_batch_is_twice_the_flops(name, build, batch):
     shape=st.lists(st.integers(1, 4), max_size=4).map(tuple),
     data=st.data(),
 )
-def test_distinct_elements_bound_the_addresses_touched(shape, data):
+def test_distinct_elements_bound_the_addresses_touched(shape: tuple[int, ...], data: st.DataObject) -> None:
     """The count never exceeds the elements, and covers every address of a tensor that strides cannot make overlap."""
     strides = tuple(data.draw(st.sampled_from([0, math.prod(shape[i + 1 :])])) for i in range(len(shape)))
     addresses = {0}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from wavecast.analyzer.work import has_formula, work_of
 from wavecast.formats.files import load_trace
+from wavecast.formats.trace import Trace
 
 SHAPED = (
     "h100_bert_small_inference",
@@ -27,9 +29,10 @@ UNSHAPED = (
 )
 
 
-def aten_time(trace):
+def aten_time(trace: Trace) -> tuple[int, Counter[str]]:
     """Return the GPU time of kernels launched by aten ops: all, and that without work by op name."""
-    known, unknown = 0, Counter()
+    known = 0
+    unknown: Counter[str] = Counter()
     parents = trace.ops.parent.tolist()
     for op, duration in zip(trace.kernels.op.tolist(), trace.kernels.duration_ns.tolist(), strict=True):
         name = trace.strings[trace.ops.name[op]] if op >= 0 else ""
@@ -45,7 +48,7 @@ def aten_time(trace):
     return known, unknown
 
 
-def has_work(trace, row):
+def has_work(trace: Trace, row: int) -> bool:
     signature = trace.ops.signature[row]
     work = work_of(trace.strings[trace.ops.name[row]], trace.signatures[signature] if signature >= 0 else None)
     return work is not None and work.moved_bytes > 0
@@ -53,22 +56,22 @@ def has_work(trace, row):
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", SHAPED)
-def test_shaped_traces_are_covered(data_dir, name):
+def test_shaped_traces_are_covered(data_dir: Path, name: str) -> None:
     known, unknown = aten_time(load_trace(data_dir / "traces" / f"{name}.json.gz"))
     assert known >= 0.99 * (known + unknown.total()) > 0, unknown
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", LISTS_NOT_RECORDED)
-def test_older_traces_lack_only_lists(data_dir, name):
+def test_older_traces_lack_only_lists(data_dir: Path, name: str) -> None:
     known, unknown = aten_time(load_trace(data_dir / "traces" / f"{name}.json.gz"))
     assert known > 0.9 * (known + unknown.total()) > 0
     assert set(unknown) <= {"aten::cat", "aten::index"}
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", (*SHAPED, *LISTS_NOT_RECORDED, *UNSHAPED))
-def test_every_aten_op_that_launches_a_kernel_has_a_family(data_dir, name):
+@pytest.mark.parametrize("name", [*SHAPED, *LISTS_NOT_RECORDED, *UNSHAPED])
+def test_every_aten_op_that_launches_a_kernel_has_a_family(data_dir: Path, name: str) -> None:
     trace = load_trace(data_dir / "traces" / f"{name}.json.gz")
     names = {trace.strings[trace.ops.name[op]] for op in trace.kernels.op.tolist() if op >= 0}
     assert {name for name in names if name.startswith("aten::") and not has_formula(name)} == set()
