@@ -62,13 +62,16 @@ def predict_measured(trace: Trace, workload: Workload, source: Gpu, targets: Seq
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
-    factor, method, reason = _scale(trace, workload, fleet, origin, (bounds, source_bounds))
+    time, method, reason = _scale(trace, workload, fleet, origin, (bounds, source_bounds))
     measured = workload.duration_ns
     fixed = np.minimum(measured, KERNEL_OVERHEAD_NS)
-    time = factor * (measured - fixed)[:, None]
+    time *= (measured - fixed)[:, None]
     time += fixed[:, None]
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
-    np.maximum(time, bounds.lower_ns * (workload.op_share * obeys)[:, None], out=time)
+    share = (workload.op_share * obeys)[:, None]
+    for begin in range(0, len(time), BLOCK_ROWS):
+        block = slice(begin, begin + BLOCK_ROWS)
+        np.maximum(time[block], bounds.lower_ns[block] * share[block], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
     time[:, is_source], method[:, is_source] = measured[:, None], _CODE[Method.MEASURED]
     return Prediction(
