@@ -64,6 +64,7 @@ class GpuPrediction:
     samples_per_s: float | None
     price_usd_per_hour: float | None
     price_date: str | None
+    """Of the oldest listing that entered the price; None where none is dated."""
 
     @property
     def usd_per_1000_iterations(self) -> float | None:
@@ -111,3 +112,8 @@ class Report:
     """The GPU that `ops` is about: the source, else the first target."""
     ops: tuple[OpPrediction, ...]
     warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def iteration_rule(self) -> str:
+        """Name how `iteration_ns` comes about on a target."""
+        return "sum_of_rooflines" if self.source.gpu is None else "busy_replaced_idle_kept"

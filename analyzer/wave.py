@@ -43,8 +43,8 @@ def exact_wave_factor(
 
     ⌈B / W_d⌉ · (D_o / D_d · W_d / W_o)^gamma · (C_o / C_d)^(1 - gamma) / ⌈B / W_o⌉.
     The memory term carries W_d / W_o because a block gets 1 / W of the bandwidth, also when fewer blocks than a wave
-    exist: one SM cannot use the bandwidth of all. (Capping W at B there was tried on measured kernels: LayerNorm 39 %
-    error instead of 29 %, softmax 33 instead of 30; see benchmarks/wave_pairs.py.)
+    exist: one SM cannot use the bandwidth of all. (Capping W at B there is worse on measured kernels:
+    benchmarks/wave_pairs.py prints both.)
     """
     waves_ratio = np.ceil(block_count / target_wave_blocks) / np.ceil(block_count / source_wave_blocks)
     share_ratio = bandwidth_ratio * target_wave_blocks / source_wave_blocks

@@ -113,8 +113,18 @@ def predictions(pair: Pairing) -> dict[str, Floats]:
         "bandwidth ratio": pair.source_us * bandwidth,
         "many waves": pair.source_us * large,
         "exact waves": pair.source_us * exact,
+        "W capped at B": pair.source_us * capped_factor(gamma, bandwidth, clock, pair.block_count, *waves),
         "as analyze does": pair.source_us * np.where(source.warp_size == target.warp_size, exact, large),
     }
+
+
+def capped_factor(
+    gamma: Floats, bandwidth: Floats, clock: Floats, blocks: Floats, source_wave: Floats, target_wave: Floats
+) -> Floats:
+    """The rejected variant: below one wave, the blocks that exist share the whole bandwidth."""
+    waves = np.ceil(blocks / target_wave) / np.ceil(blocks / source_wave)
+    share = bandwidth * np.minimum(target_wave, blocks) / np.minimum(source_wave, blocks)
+    return np.asarray(waves * share**gamma * clock ** (1.0 - gamma))
 
 
 def wave_bucket(pair: Pairing) -> list[str]:

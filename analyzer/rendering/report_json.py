@@ -18,6 +18,7 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
         "version": REPORT_VERSION,
         "trace": asdict(report.trace),
         "source": asdict(report.source),
+        "iteration_rule": report.iteration_rule,
         "predictions": [_prediction(row) for row in report.predictions],
         "warnings": list(report.warnings),
     }

@@ -82,7 +82,8 @@ def test_other_formats(
 
 def test_json_has_the_promised_keys(measured_report: Report, analyze_report: Callable[..., str]) -> None:
     document = json.loads(analyze_report(measured_report, "--format", "json"))
-    assert list(document) == ["format", "version", "trace", "source", "predictions", "warnings"]
+    assert list(document) == ["format", "version", "trace", "source", "iteration_rule", "predictions", "warnings"]
+    assert document["iteration_rule"] == "busy_replaced_idle_kept"
     assert (document["format"], document["version"]) == ("wavecast.prediction", "1.0")
     assert set(document["source"]) == {"gpu", "iteration_ns", "gpu_busy_ns"}
     promised = {"gpu", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "gpu_busy_ns", "methods"}
