@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,18 @@ class Fleet:
     l2_cache_bytes: Floats
     sm_count: Floats
     clock_hz: Floats
+    """Boost clock."""
+    matrix_clock_hz: Floats
+    """The clock at which matrix rates are stated."""
+    fp32_lanes_per_sm: Floats
+    threads_per_sm: Floats
+    shared_memory_per_sm_bytes: Floats
+    registers_per_sm: Floats
+    tdp_w: Floats
+    capability: Floats
+    """CUDA compute capability as a number, e.g. 9.0; 0 for other vendors."""
+    has_hbm: npt.NDArray[np.bool_]
+    """HBM rather than GDDR or LPDDR."""
     warp_size: Floats
     pcie_bytes_per_s: Floats
     link_bytes_per_s: Floats
@@ -58,11 +70,37 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
         l2_cache_bytes=values("l2_cache_bytes"),
         sm_count=values("sm_count"),
         clock_hz=values("boost_clock_hz"),
+        matrix_clock_hz=np.array([gpu.matrix_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
+        fp32_lanes_per_sm=values("fp32_lanes_per_sm"),
+        threads_per_sm=values("max_threads_per_sm"),
+        shared_memory_per_sm_bytes=values("shared_memory_per_sm_bytes"),
+        registers_per_sm=values("registers_per_sm"),
+        tdp_w=values("tdp_w"),
+        capability=np.array([_capability(gpu) for gpu in gpus], dtype=np.float64),
+        has_hbm=np.array([gpu.memory_type.upper().startswith("HBM") for gpu in gpus], dtype=bool),
         warp_size=values("warp_size"),
         pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
         link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
         flops_per_s={rate: np.array([_effective_rate(gpu, rate) for gpu in gpus]) for rate in Rate},
     )
+
+
+def take_gpus(fleet: Fleet, columns: npt.NDArray[np.int64]) -> Fleet:
+    """Return the fleet with its GPUs picked (and repeated) by index: one GPU per row pairs a fleet with n problems."""
+    chosen: dict[str, Any] = {}
+    for item in fields(fleet):
+        value = getattr(fleet, item.name)
+        if item.name == "gpus":
+            chosen[item.name] = tuple(value[column] for column in columns.tolist())
+        elif item.name == "flops_per_s":
+            chosen[item.name] = {rate: rates[columns] for rate, rates in value.items()}
+        else:
+            chosen[item.name] = value[columns]
+    return Fleet(**chosen)
+
+
+def _capability(gpu: Gpu) -> float:
+    return float(gpu.compute_capability) if gpu.vendor == "NVIDIA" else 0.0
 
 
 def _effective_rate(gpu: Gpu, rate: Rate) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class Family(StrEnum):
@@ -30,6 +30,82 @@ class Family(StrEnum):
     """Metadata only: launches nothing."""
 
 
+class Direction(IntEnum):
+    """Name the part of training that an op belongs to."""
+
+    FORWARD = 0
+    INPUT_GRADIENT = 1
+    WEIGHT_GRADIENT = 2
+    BOTH_GRADIENTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulDims:
+    """Hold a matrix product: `batch` times [m,k] @ [k,n]."""
+
+    batch: int = 1
+    m: int
+    n: int
+    k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionDims:
+    """Hold a scaled dot-product attention: `heads` query heads share `kv_heads` key and value heads."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    query_dim: int
+    value_dim: int
+    is_causal: bool = False
+    has_mask: bool = False
+    direction: Direction = Direction.FORWARD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionDims:
+    """Hold a convolution; spatial sizes are tuples of one to three dimensions."""
+
+    batch: int
+    c_in: int
+    c_out: int
+    groups: int
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    is_transposed: bool = False
+    direction: Direction = Direction.FORWARD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowDims:
+    """Hold an op that treats `rows` vectors of `columns` elements alike: normalisation, softmax, reduction."""
+
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentDims:
+    """Hold whole recurrent layers; `gates` is 4 for LSTM, 3 for GRU, 1 for a plain cell."""
+
+    gates: int
+    layers: int
+    directions: int
+    steps: int
+    batch: int
+    input_size: int
+    hidden_size: int
+    direction: Direction = Direction.FORWARD
+
+
+Dims = MatmulDims | AttentionDims | ConvolutionDims | RowDims | RecurrentDims
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Hold the minimum work of one op: arithmetic, and each tensor's bytes moved once.
@@ -37,6 +113,7 @@ class Work:
     `flops` counts a multiply-add as 2 and comparisons or special functions as 1.
     `dtype` is the torch name of the operands' dtype, which decides the arithmetic rate.
     `is_matrix` says whether libraries run it on matrix (tensor) units where the dtype allows.
+    `dims` are the sizes that the op models need beyond the totals; None where the totals are all there is to know.
     """
 
     family: Family
@@ -45,6 +122,7 @@ class Work:
     written_bytes: float
     dtype: str
     is_matrix: bool = False
+    dims: Dims | None = None
 
     @property
     def moved_bytes(self) -> float:

@@ -1,0 +1,51 @@
+"""What a simulator says of n problems on m GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..fleet import Fleet, Floats
+from .parameters import Parameter, Values
+
+Codes = npt.NDArray[np.int64]
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate:
+    """Hold a simulated time and what explains it, arrays of the problems' shape broadcast with the fleet's."""
+
+    time_ns: Floats
+    """Kernel time: on the GPU, without the host's launch."""
+    features: Floats
+    """Dimensionless inputs of the learned correction, [..., f]; f may be 0."""
+    choice: Codes | None = None
+    """The candidate (tile, split, algorithm) that gave the least time; None where there are no candidates.
+    Passed back to `simulate`, it fixes the candidates, so that derivatives cost one candidate each."""
+
+
+Simulate = Callable[[P, Fleet, Values, Codes | None], Estimate]
+"""(problems, fleet, parameters, choice or None) -> Estimate.
+
+Problems are a dataclass of arrays, [n, 1] against a fleet of m GPUs, or [n] against a fleet of n (`take_gpus`).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model(Generic[P]):
+    """Describe an op model: its simulator and what is fitted in it."""
+
+    name: str
+    """Also the name of its weights file."""
+    parameters: tuple[Parameter, ...]
+    class_names: tuple[str, ...]
+    """Classes of GPU that may differ by an offset, e.g. how their matrix units are fed."""
+    gpu_class: Callable[[Fleet], Codes]
+    """Index into `class_names` per GPU."""
+    simulate: Simulate[P]
+    feature_names: Sequence[str] = ()

@@ -1,0 +1,1 @@
+"""Scoring: predictions against measurement tables, beside baselines."""

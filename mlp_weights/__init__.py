@@ -1,0 +1,1 @@
+"""Fitted weights of the op models (safetensors and a manifest); `train` makes them."""

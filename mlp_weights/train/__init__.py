@@ -1,0 +1,1 @@
+"""Training of the op models: torch, scipy and pyarrow; nothing at run time imports this package."""

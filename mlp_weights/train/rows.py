@@ -1,0 +1,75 @@
+"""Measurement tables as columns, joined with the GPU catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...analyzer.fleet import Fleet, Floats, build_fleet, take_gpus
+from ...specs.catalog import load_catalog
+from ...specs.gpu import Gpu
+from ...specs.match import find_gpu
+
+P = TypeVar("P")
+Column = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Samples(Generic[P]):
+    """Hold n measurements of one model: problem columns [n], the GPU of each, and the measured time."""
+
+    problems: P
+    gpus: tuple[Gpu, ...]
+    gpu: npt.NDArray[np.int64]
+    """Index into `gpus`, [n]."""
+    measured_ns: Floats
+    sources: tuple[str, ...] = ()
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return one GPU per row."""
+        return take_gpus(build_fleet(self.gpus), self.gpu)
+
+
+def chip_of(gpu: Gpu) -> str:
+    """Return the die that a GPU is made of; GPUs of one die are never on both sides of a split."""
+    return CHIPS.get(gpu.name, gpu.chip or gpu.name)
+
+
+CHIPS = {"GB200 (per GPU)": "GB100", "B200 SXM (HGX, 180GB)": "GB100"}
+"""Where the catalogue has no die, or twins have different entries."""
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> dict[str, Column]:
+    """Read a parquet table as numpy columns; text columns come as object arrays."""
+    from pyarrow import parquet
+
+    table = parquet.read_table(path, columns=None if columns is None else list(columns))
+    return {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names}
+
+
+def gpus_of(names: Column) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
+    """Return the catalogue's GPUs of a column of names and each row's index."""
+    distinct, index = np.unique(names.astype(str), return_inverse=True)
+    catalog = load_catalog()
+    return tuple(find_gpu(catalog, name) for name in distinct.tolist()), index.astype(np.int64)
+
+
+def pick(table: dict[str, Column], keep: Column) -> dict[str, Column]:
+    """Return the rows where `keep` holds."""
+    return {name: column[keep] for name, column in table.items()}
+
+
+def shape_share(*sizes: Column) -> Floats:
+    """Return a number in [0, 1) that depends on a row's sizes alone: the same shapes are drawn on every GPU."""
+    mixed = np.full(len(sizes[0]), 0x9E3779B97F4A7C15, dtype=np.uint64)
+    for column in sizes:
+        mixed ^= column.astype(np.uint64)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
