@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...analyzer.fleet import Fleet, Floats, build_fleet, take_gpus
+from ..fleet import Fleet, Floats, build_fleet, take_gpus
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ...specs.match import find_gpu
@@ -21,14 +21,23 @@ Column = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Samples(Generic[P]):
-    """Hold n measurements of one model: problem columns [n], the GPU of each, and the measured time."""
+    """Hold n measurements that one model predicts: problem columns [n], the GPU of each, and the measured time."""
 
+    table: str
+    """File they come from, e.g. `ops/matmul.parquet`."""
+    model: str
+    """Name of the model."""
     problems: P
     gpus: tuple[Gpu, ...]
     gpu: npt.NDArray[np.int64]
     """Index into `gpus`, [n]."""
     measured_ns: Floats
-    sources: tuple[str, ...] = ()
+    family: Column
+    """What the score groups by beside dtype and GPU, e.g. `matmul`, `attention prefill (trtllm)`; object array [n]."""
+    dtype: Column
+    """As the table writes it; object array [n]."""
+    share: Floats
+    """`shape_share` of each row's sizes: training draws its shapes by it."""
 
     @property
     def fleet(self) -> Fleet:

@@ -1,0 +1,36 @@
+"""What to train, and on how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ...analyzer.models.estimate import Model
+from ...analyzer.score.measurements import Samples
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe(Generic[P]):
+    """Say how one model is trained."""
+
+    model: Model[P]
+    load: Callable[[Path], Sequence[Samples[P]]]
+    """Measurement directory -> samples of this model (several tables give several)."""
+    shape_share: float = 0.25
+    """Shapes with `Samples.share` below this train the simulator (and the network)."""
+    rows_per_gpu: int = 2500
+    """At most, for the simulator's fit; the first by `Samples.share`."""
+    points: float = 3000.0
+    """What all rows together weigh against the priors: the number of independent measurements they are worth."""
+    noise: float = 0.08
+    """Width of the loss's quadratic part, in natural-log units."""
+    network_rows_per_gpu: int = 8000
+    hidden: tuple[int, ...] = (32, 32)
+    """Widths of the correction's layers; empty: no correction."""
+    shrink: float = 0.7
+    limit: float = 0.7
+    """Largest correction, natural log."""
