@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..fleet import Fleet, Floats, build_fleet, take_gpus
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ...specs.match import find_gpu
+from ..fleet import Fleet, Floats, build_fleet, take_gpus
 
 P = TypeVar("P")
 Column = npt.NDArray[Any]
