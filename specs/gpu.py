@@ -104,6 +104,14 @@ class Catalog:
     gpus: tuple[Gpu, ...]
 
 
+def chip_of(gpu: Gpu) -> str:
+    """Return the die that a GPU is made of, its own name where that is not known.
+
+    GPUs of one die behave so alike that accuracy on one says nothing about models that were trained on the other.
+    """
+    return gpu.chip or gpu.name
+
+
 def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:
     """Return the peak rate of a unit, or None where the GPU lacks it (or no source states it)."""
     return gpu.peak_flops_per_s.get(rate)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,3 +49,25 @@ class Model(Generic[P]):
     """Index into `class_names` per GPU."""
     simulate: Simulate[P]
     feature_names: Sequence[str] = ()
+    group_names: tuple[str, ...] = ("all",)
+    """Kinds of problem whose errors are of different size: intervals and anchoring are learned for each."""
+    group: Callable[[P], Codes] | None = None
+    """Index into `group_names` per problem; None: one group."""
+
+
+def take_problems(problems: P, rows: npt.NDArray[Any]) -> P:
+    """Return the problems of these rows: every array field indexed by `rows` (an index or a mask)."""
+    taken = {item.name: getattr(problems, item.name)[rows] for item in fields(problems)}  # type: ignore[arg-type]
+    return type(problems)(**taken)
+
+
+def problem_count(problems: Any) -> int:
+    """Return the number of problems."""
+    return len(getattr(problems, fields(problems)[0].name))
+
+
+def group_of(model: Model[P], problems: P) -> Codes:
+    """Return the group of each problem."""
+    if model.group is None:
+        return np.zeros(getattr(problems, fields(problems)[0].name).shape, dtype=np.int64)  # type: ignore[arg-type]
+    return model.group(problems)

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...specs.catalog import load_catalog
-from ...specs.gpu import Gpu
+from ...specs.gpu import Gpu, chip_of
 from ...specs.match import find_gpu
 from ..fleet import Fleet, Floats, build_fleet, take_gpus
+
+__all__ = ["Samples", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
 
 P = TypeVar("P")
 Column = npt.NDArray[Any]
@@ -43,15 +45,6 @@ class Samples(Generic[P]):
     def fleet(self) -> Fleet:
         """Return one GPU per row."""
         return take_gpus(build_fleet(self.gpus), self.gpu)
-
-
-def chip_of(gpu: Gpu) -> str:
-    """Return the die that a GPU is made of; GPUs of one die are never on both sides of a split."""
-    return CHIPS.get(gpu.name, gpu.chip or gpu.name)
-
-
-CHIPS = {"GB200 (per GPU)": "GB100", "B200 SXM (HGX, 180GB)": "GB100"}
-"""Where the catalogue has no die, or twins have different entries."""
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> dict[str, Column]:

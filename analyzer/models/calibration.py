@@ -1,0 +1,67 @@
+"""Sharpen a model with a few measurements of the target: a ridge on its log residuals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ..fleet import Fleet, Floats
+from .estimate import problem_count
+from .library import Fitted, corrected_ns, simulate
+from .network import CLIP
+
+OFFSET_SPREAD: Final = 0.2
+"""Prior standard deviation of the GPU's common error, natural log: what the models show on GPUs left out."""
+FEATURE_SPREAD: Final = 0.05
+"""Of the error per standard deviation of a feature."""
+NOISE: Final = 0.1
+"""Of one measurement, library choices included."""
+LIMIT: Final = 0.7
+FEWEST_POINTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calibration:
+    """Hold a correction of one model for one GPU: log factor = coefficients . [1, (features - mean) / scale]."""
+
+    mean: Floats
+    scale: Floats
+    coefficients: Floats
+
+
+def fit_calibration(fitted: Fitted, problems: Any, fleet: Fleet, measured_ns: Floats) -> Calibration:
+    """Fit the correction to n measurements of the target; `fleet` holds the target n times.
+
+    Bayesian linear regression with Gaussian priors, reweighted once so that outliers count less. 50 to 100 points
+    suffice; raises ValueError below 10, which would rather hurt.
+    """
+    if problem_count(problems) < FEWEST_POINTS:
+        raise ValueError(f"{problem_count(problems)} measurements are too few to calibrate with; give {FEWEST_POINTS}")
+    estimate = simulate(fitted, problems, fleet)
+    residual = np.log(measured_ns / corrected_ns(fitted, estimate))
+    features = estimate.features
+    mean, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
+    design = _design(features, mean, scale)
+    prior = np.r_[OFFSET_SPREAD, np.full(features.shape[1], FEATURE_SPREAD)]
+    weight = np.ones(len(residual))
+    for _ in range(3):
+        scaled = design * weight[:, None]
+        precision = design.T @ scaled / NOISE**2 + np.diag(1 / prior**2)
+        coefficients = np.linalg.solve(precision, scaled.T @ residual / NOISE**2)
+        weight = 1 / np.sqrt(1 + ((residual - design @ coefficients) / NOISE) ** 2)
+    return Calibration(mean=mean, scale=scale, coefficients=coefficients)
+
+
+def calibrated_ns(calibration: Calibration, fitted: Fitted, problems: Any, fleet: Fleet) -> Floats:
+    """Return predicted times with the correction."""
+    estimate = simulate(fitted, problems, fleet)
+    design = _design(estimate.features, calibration.mean, calibration.scale)
+    factor = np.clip(design @ calibration.coefficients, -LIMIT, LIMIT)
+    return np.asarray(corrected_ns(fitted, estimate) * np.exp(factor))
+
+
+def _design(features: Floats, mean: Floats, scale: Floats) -> Floats:
+    standard = np.clip((features - mean) / scale, -CLIP, CLIP)
+    return np.concatenate([np.ones((*standard.shape[:-1], 1)), standard], axis=-1)

@@ -1,0 +1,68 @@
+"""How far off a prediction may be: split-conformal half-widths that grow with the distance from the training GPUs.
+
+Residuals are |log(measured / predicted)| of GPUs that the predicting weights never saw, every chip counting alike.
+A half-width h means the interval [t / e^h, t * e^h]; it is the 90 % quantile of the residuals of the same group and
+size, each divided by 1 + slope * distance of its GPU, times the same factor for the GPU that is predicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...specs.gpu import Rate
+from ..fleet import Fleet, Floats
+from .estimate import Codes
+
+SIZE_EDGES_NS: Final = np.array([5e3, 20e3, 100e3, 1e6])
+"""Predicted times that part the size classes."""
+OCTAVES_PER_UNIT: Final = 2.0
+"""A factor of four in a datasheet figure is a distance of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IntervalTable:
+    """Hold the half-widths of one model variant."""
+
+    half_width: Floats
+    """[groups, sizes] at distance 0, natural log."""
+    slope: float
+    """Growth of the half-width per unit of distance."""
+    positions: Floats
+    """Training GPUs, [t, d], as `gpu_positions` gives them."""
+
+
+def gpu_positions(fleet: Fleet) -> Floats:
+    """Return each GPU's place among GPUs, [m, d]: datasheet figures in units of a factor of four, kinds as 0 or 1."""
+    figures = [
+        fleet.bandwidth_bytes_per_s,
+        fleet.flops_per_s[Rate.FP32],
+        fleet.flops_per_s[Rate.MATRIX_BF16],
+        fleet.l2_cache_bytes,
+        fleet.sm_count,
+        fleet.clock_hz,
+        fleet.tdp_w,
+    ]
+    logs = [np.log2(figure) / OCTAVES_PER_UNIT for figure in figures]
+    kinds = [fleet.has_hbm.astype(np.float64), (fleet.capability == 0) * 2.0, np.sqrt(np.maximum(fleet.capability, 0))]
+    return np.stack([*logs, *kinds], axis=-1)
+
+
+def distances(fleet: Fleet, positions: Floats) -> Floats:
+    """Return the distance of each GPU from the nearest training GPU, [m]."""
+    here = gpu_positions(fleet)
+    apart = here[:, None, :] - positions[None, :, :]
+    return np.asarray(np.sqrt((apart**2).sum(axis=-1)).min(axis=1))
+
+
+def size_class(time_ns: Floats) -> Codes:
+    """Return the size class of a predicted time."""
+    return np.searchsorted(SIZE_EDGES_NS, time_ns).astype(np.int64)
+
+
+def half_width(table: IntervalTable, group: Codes, time_ns: Floats, distance: Floats) -> Floats:
+    """Return the half-width of each prediction, natural log; the arrays broadcast."""
+    base = table.half_width[group, size_class(time_ns)]
+    return np.asarray(base * (1.0 + table.slope * distance))

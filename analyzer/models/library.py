@@ -1,0 +1,143 @@
+"""Fitted op models, loaded from `mlp_weights`, and what they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+
+from ...mlp_weights.store import StoredModel, has_model, load_stored
+from ..fleet import Fleet, Floats
+from .estimate import Estimate, Model, group_of
+from .intervals import IntervalTable, distances, half_width
+from .network import Network, correct
+from .parameters import resolve
+
+MODULES: Final[Mapping[str, str]] = {
+    "matmul": ".matmul",
+    "matmul_simt": ".matmul_simt",
+    "attention_prefill": ".attention",
+    "attention_decode": ".attention",
+    "vector": ".vector",
+    "convolution": ".convolution",
+    "recurrent": ".recurrent",
+}
+"""Module of each model; a module with several models holds them as MODELS, one with a single model as MODEL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitted:
+    """Hold a model with the fitted values of one variant."""
+
+    model: Model[Any]
+    theta: Floats
+    network: Network | None
+    interval: IntervalTable
+    anchor: Floats
+    """Per group: what part of a source's residual the target shares, 0 to 1."""
+    anchored_half_width: Floats
+    """Per group: 90 % half-width of an anchored prediction, natural log, at distance 0."""
+    trained_chips: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Predicted:
+    """Hold predicted kernel times and the ends of their 90 % intervals, ns; arrays broadcast as the inputs do."""
+
+    time_ns: Floats
+    low_ns: Floats
+    high_ns: Floats
+    half_width: Floats
+    """Natural log of high over time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Library:
+    """Hold every fitted model."""
+
+    fitted: Mapping[str, Fitted]
+
+    def predict(self, name: str, problems: Any, fleet: Fleet) -> Predicted:
+        """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n."""
+        return predict_fitted(self.fitted[name], problems, fleet)
+
+    def trained_chips(self, name: str) -> frozenset[str]:
+        """Return the chips that the model was trained on."""
+        return self.fitted[name].trained_chips
+
+
+def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet) -> Predicted:
+    """Predict with one model: simulator, learned correction, interval."""
+    estimate = simulate(fitted, problems, fleet)
+    time_ns = corrected_ns(fitted, estimate)
+    distance = distances(fleet, fitted.interval.positions)
+    width = half_width(fitted.interval, group_of(fitted.model, problems), time_ns, distance)
+    factor = np.exp(width)
+    return Predicted(time_ns=time_ns, low_ns=time_ns / factor, high_ns=time_ns * factor, half_width=width)
+
+
+def simulate(fitted: Fitted, problems: Any, fleet: Fleet) -> Estimate:
+    """Run the simulator with the fitted parameters."""
+    model = fitted.model
+    values = resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet))
+    return model.simulate(problems, fleet, values, None)
+
+
+def corrected_ns(fitted: Fitted, estimate: Estimate) -> Floats:
+    """Return the simulated time with the learned correction."""
+    if fitted.network is None:
+        return estimate.time_ns
+    return np.asarray(estimate.time_ns * np.exp(correct(fitted.network, estimate.features)))
+
+
+def find_model(name: str) -> Model[Any]:
+    """Import the module of a model."""
+    module = import_module(MODULES[name], __package__)
+    models: Mapping[str, Model[Any]] = getattr(module, "MODELS", None) or {module.MODEL.name: module.MODEL}
+    return models[name]
+
+
+@lru_cache(maxsize=32)
+def load_library(exclude_chips: frozenset[str] = frozenset()) -> Library:
+    """Load every model in the variant that never saw `exclude_chips`.
+
+    Raises InputError where a model saw several of them and has no variant without all.
+    """
+    names = [name for name in MODULES if has_model(name)]
+    return Library(fitted={name: fitted_of(load_stored(name, exclude_chips)) for name in names})
+
+
+def fitted_of(stored: StoredModel) -> Fitted:
+    """Build a fitted model from its arrays."""
+    arrays = stored.arrays
+    return Fitted(
+        model=find_model(stored.name),
+        theta=arrays["theta"].astype(np.float64),
+        network=_network(arrays),
+        interval=IntervalTable(
+            half_width=arrays["interval.half_width"].astype(np.float64),
+            slope=float(arrays["interval.slope"][0]),
+            positions=arrays["interval.positions"].astype(np.float64),
+        ),
+        anchor=arrays["anchor"].astype(np.float64),
+        anchored_half_width=arrays["anchored_half_width"].astype(np.float64),
+        trained_chips=stored.trained_chips,
+    )
+
+
+def _network(arrays: Mapping[str, Any]) -> Network | None:
+    if "network.mean" not in arrays:
+        return None
+    depth = sum(name.startswith("network.weight") for name in arrays)
+    return Network(
+        mean=arrays["network.mean"],
+        scale=arrays["network.scale"],
+        weights=tuple(arrays[f"network.weight{layer}"] for layer in range(depth)),
+        biases=tuple(arrays[f"network.bias{layer}"] for layer in range(depth)),
+        shrink=float(arrays["network.shrink"][0]),
+        limit=float(arrays["network.limit"][0]),
+    )

@@ -1,0 +1,30 @@
+"""Retrain every op model: `python -m wavecast.mlp_weights.train DATA`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..store import FOLDER
+from .driver import RECIPES, train_model
+
+
+@click.command()
+@click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--model", "models", multiple=True, type=click.Choice(sorted(RECIPES)), help="Only these (default: all).")
+@click.option(
+    "--output", "folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=False
+)
+@click.option("--jobs", default=2, show_default=True, help="Fits side by side.")
+def main(data: Path, models: tuple[str, ...], folder: Path, jobs: int) -> None:
+    """Retrain the op models from the measurement tables in DATA and write weights and manifest.
+
+    The same tables and library versions give the same weights.
+    """
+    for name in models or RECIPES:
+        train_model(name, data, folder, jobs)
+
+
+if __name__ == "__main__":
+    main()

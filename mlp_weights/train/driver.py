@@ -1,0 +1,189 @@
+"""Train a model: all chips, each chip left out, and pairs left out, from which the rest is calibrated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...analyzer.models.estimate import group_of, take_problems
+from ...analyzer.models.network import correct
+from ...analyzer.models.parameters import resolve
+from ...specs.gpu import chip_of
+from ..store import save_model, variant_name
+from .calibrate import HeldOut, choose_shrink, errors_of, fit_anchor, fit_intervals
+from .recipe import Recipe
+from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows
+
+RECIPES: Final[Mapping[str, tuple[str, str]]] = {
+    "matmul": (".matmul", "RECIPE"),
+    "matmul_simt": (".matmul_simt", "RECIPE"),
+    "attention_prefill": (".attention", "PREFILL"),
+    "attention_decode": (".attention", "DECODE"),
+    "vector": (".vector", "RECIPE"),
+    "convolution": (".convolution", "RECIPE"),
+}
+HELD_OUT_ROWS_PER_GPU: Final = 6000
+SEED: Final = 20260101
+
+Fits = tuple[Variant, tuple[HeldOut, ...]]
+
+
+def find_recipe(name: str) -> Recipe[Any]:
+    """Import the recipe of a model."""
+    module, attribute = RECIPES[name]
+    recipe: Recipe[Any] = getattr(import_module(module, __package__), attribute)
+    return recipe
+
+
+@lru_cache(maxsize=1)
+def load_pool(name: str, data: Path) -> Pool:
+    """Read every table of a model; kept, since each worker process fits several variants."""
+    return join_samples(find_recipe(name).load(data))
+
+
+def fit_and_predict(name: str, data: Path, excluded: frozenset[str]) -> Fits:
+    """Fit one variant and predict the chips that it never saw."""
+    import torch
+
+    torch.set_num_threads(1)
+    recipe, pool = find_recipe(name), load_pool(name, data)
+    variant = fit_variant(recipe, pool, excluded, SEED)
+    return variant, tuple(_hold_out(recipe, pool, variant, chip) for chip in sorted(excluded))
+
+
+def _hold_out(recipe: Recipe[Any], pool: Pool, variant: Variant, chip: str) -> HeldOut:
+    rows = _held_out_rows(pool, chip)
+    problems = take_problems(pool.problems, rows)
+    time_ns, features = simulate_rows(recipe.model, variant.theta, problems, pool, rows)
+    network = None if variant.network is None else replace(variant.network, limit=np.inf)
+    return HeldOut(
+        chip=chip,
+        excluded=variant.excluded,
+        rows=rows,
+        log_ratio=np.log(pool.measured_ns[rows] / time_ns),
+        correction=correct(network, features) if network is not None else np.zeros(len(rows)),
+        simulated_ns=time_ns,
+        group=group_of(recipe.model, problems),
+        key=_problem_keys(problems),
+    )
+
+
+def _held_out_rows(pool: Pool, chip: str) -> Any:
+    """Return rows of the chip, those of largest share first: shapes that no variant trained on."""
+    chosen = []
+    for gpu, known in enumerate(pool.gpus):
+        if chip_of(known) == chip:
+            rows = np.flatnonzero(pool.gpu == gpu)
+            chosen.append(rows[np.argsort(-pool.share[rows], kind="stable")[:HELD_OUT_ROWS_PER_GPU]])
+    return np.sort(np.concatenate(chosen))
+
+
+def _problem_keys(problems: Any) -> Any:
+    """Hash every column but the host's floor."""
+    keys = None
+    for name in problems.__dataclass_fields__:
+        if name == "host_floor_ns":
+            continue
+        column = np.ascontiguousarray(getattr(problems, name), dtype=np.float64).view(np.uint64)
+        keys = column.copy() if keys is None else keys ^ column
+        keys *= np.uint64(0x9E3779B97F4A7C15)
+        keys ^= keys >> np.uint64(31)
+    return keys
+
+
+def train_model(name: str, data: Path, folder: Path, jobs: int) -> Mapping[str, Any]:
+    """Train a model and write its weights; return its manifest entry."""
+    begin = time.monotonic()
+    recipe, pool = find_recipe(name), load_pool(name, data)
+    left_out = [frozenset(chips) for size in range(3) for chips in combinations(pool.chips, size)]
+    with ProcessPoolExecutor(jobs) as workers:
+        done = workers.map(fit_and_predict, [name] * len(left_out), [data] * len(left_out), left_out)
+        fits = dict(zip(left_out, done, strict=True))
+    variants = {variant_name(chips): _arrays(recipe, pool, fits, chips) for chips in left_out if len(chips) < 2}
+    entry = _manifest_entry(recipe, pool, fits, variants)
+    save_model(name, variants, entry, folder)
+    print(f"{name}: {len(left_out)} fits in {time.monotonic() - begin:.0f} s")  # noqa: T201
+    return entry
+
+
+def _inner(fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]) -> list[HeldOut]:
+    """Return what weights without the excluded chips and one more say of that one."""
+    found = []
+    for chips, (_, held_out) in fits.items():
+        if len(chips) == len(excluded) + 1 and excluded < chips:
+            (more,) = chips - excluded
+            found += [item for item in held_out if item.chip == more]
+    return found
+
+
+def _arrays(
+    recipe: Recipe[Any], pool: Pool, fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]
+) -> dict[str, Any]:
+    variant, inner = fits[excluded][0], _inner(fits, excluded)
+    groups, shrink = len(recipe.model.group_names), choose_shrink(inner, recipe.limit)
+    trained = np.array([chip_of(gpu) not in excluded for gpu in pool.gpus])
+    interval = fit_intervals(pool, inner, trained, shrink, recipe.limit, groups)
+    anchor, anchored = fit_anchor(inner, shrink, recipe.limit, groups)
+    arrays = {
+        "theta": variant.theta,
+        "interval.half_width": interval.half_width,
+        "interval.slope": np.array([interval.slope]),
+        "interval.positions": interval.positions,
+        "anchor": anchor,
+        "anchored_half_width": np.where(np.isnan(anchored), interval.half_width.max(axis=1), anchored),
+    }
+    if variant.network is not None and shrink > 0:
+        network = variant.network
+        arrays |= {
+            "network.mean": network.mean,
+            "network.scale": network.scale,
+            "network.shrink": np.array([shrink]),
+            "network.limit": np.array([recipe.limit]),
+        }
+        arrays |= {f"network.weight{layer}": weight for layer, weight in enumerate(network.weights)}
+        arrays |= {f"network.bias{layer}": bias for layer, bias in enumerate(network.biases)}
+    return arrays
+
+
+def _manifest_entry(
+    recipe: Recipe[Any], pool: Pool, fits: Mapping[frozenset[str], Fits], variants: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    model = recipe.model
+    classes = np.arange(len(model.class_names))
+    values = resolve(model.parameters, fits[frozenset()][0].theta, len(classes), classes)
+    errors: dict[str, Any] = {}
+    for chip in pool.chips:
+        chips = frozenset({chip})
+        shrink = float(variants[variant_name(chips)].get("network.shrink", np.zeros(1))[0])
+        errors |= errors_of(pool, fits[chips][1][0], shrink, recipe.limit)
+    return {
+        "trained_chips": list(pool.chips),
+        "gpus": {gpu.name: int((pool.gpu == row).sum()) for row, gpu in enumerate(pool.gpus)},
+        "shape_share": recipe.shape_share,
+        "seed": SEED,
+        "classes": list(model.class_names),
+        "parameters": {name: [float(f"{item:.5g}") for item in value] for name, value in values.items()},
+        "groups": list(model.group_names),
+        "features": list(model.feature_names),
+        "hidden": list(recipe.hidden),
+        "ranges": _ranges(pool.problems),
+        "held_out_errors": errors,
+    }
+
+
+def _ranges(problems: Any) -> dict[str, Sequence[float]]:
+    columns = {name: getattr(problems, name) for name in problems.__dataclass_fields__}
+    return {
+        name: [float(np.nanmin(column)), float(np.nanmax(column))]
+        for name, column in columns.items()
+        if len(column) and not np.isnan(column.astype(np.float64)).all()
+    }

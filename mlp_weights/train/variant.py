@@ -1,0 +1,157 @@
+"""Fit one model without some chips: the simulator's parameters, then the correction's network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...analyzer.fleet import Floats, build_fleet, take_gpus
+from ...analyzer.models.estimate import Model, take_problems
+from ...analyzer.models.network import Network
+from ...analyzer.models.parameters import resolve, theta_size
+from ...analyzer.score.measurements import Samples
+from ...specs.gpu import Gpu, chip_of
+from .fit import balanced_weight, fit_parameters
+from .network import train_network
+from .recipe import Recipe
+
+P = TypeVar("P")
+HOST_FLOOR = "host_floor_us"
+BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pool:
+    """Hold the samples of all tables of one model, joined; `chip` numbers `chips`."""
+
+    problems: Any
+    gpus: tuple[Gpu, ...]
+    gpu: npt.NDArray[np.int64]
+    measured_ns: Floats
+    share: Floats
+    chips: tuple[str, ...]
+    chip: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Variant:
+    """Hold what was fitted without the excluded chips."""
+
+    excluded: frozenset[str]
+    theta: Floats
+    network: Network | None
+
+
+def join_samples(samples: Sequence[Samples[Any]]) -> Pool:
+    """Join tables; their problems have the same columns."""
+    names = sorted({gpu.name for item in samples for gpu in item.gpus})
+    by_name = {gpu.name: gpu for item in samples for gpu in item.gpus}
+    gpus = tuple(by_name[name] for name in names)
+    gpu = np.concatenate([np.array([names.index(known.name) for known in item.gpus])[item.gpu] for item in samples])
+    chips = tuple(sorted({chip_of(known) for known in gpus}))
+    chip = np.array([chips.index(chip_of(known)) for known in gpus])[gpu]
+    first = samples[0].problems
+    columns = {
+        name: np.concatenate([getattr(item.problems, name) for item in samples]) for name in first.__dataclass_fields__
+    }
+    return Pool(
+        problems=type(first)(**columns),
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=np.concatenate([item.measured_ns for item in samples]),
+        share=np.concatenate([item.share for item in samples]),
+        chips=chips,
+        chip=chip,
+    )
+
+
+def fit_variant(recipe: Recipe[Any], pool: Pool, excluded: frozenset[str], seed: int) -> Variant:
+    """Fit without the rows of the excluded chips; only shapes below the recipe's share are used."""
+    wanted = np.array([chip not in excluded for chip in pool.chips])[pool.chip] & (pool.share < recipe.shape_share)
+    rows = _first_per_gpu(pool, wanted, recipe.rows_per_gpu)
+    problems, floor_us = fill_host_floor(pool, rows)
+    theta, model = _start(recipe.model, floor_us)
+    theta = fit_parameters(
+        model,
+        problems,
+        take_gpus(build_fleet(pool.gpus), pool.gpu[rows]),
+        pool.measured_ns[rows],
+        balanced_weight(pool.chip[rows], recipe.points),
+        noise=recipe.noise,
+        start=theta,
+    )
+    variant = Variant(excluded=excluded, theta=theta, network=None)
+    if not recipe.hidden or not recipe.model.feature_names:
+        return variant
+    rows = _first_per_gpu(pool, wanted, recipe.network_rows_per_gpu)
+    problems, _ = fill_host_floor(pool, rows)
+    time_ns, features = simulate_rows(recipe.model, theta, problems, pool, rows)
+    network = train_network(
+        features,
+        np.log(pool.measured_ns[rows] / time_ns),
+        balanced_weight(pool.chip[rows], float(len(rows))),
+        recipe.hidden,
+        limit=recipe.limit,
+        seed=seed,
+    )
+    return replace(variant, network=network)
+
+
+def simulate_rows(
+    model: Model[Any], theta: Floats, problems: Any, pool: Pool, rows: npt.NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """Return simulated time [n] and features [n, f] of `problems`, which belong to these rows of the pool."""
+    fleet = build_fleet(pool.gpus)
+    values = resolve(model.parameters, theta, len(model.class_names), model.gpu_class(fleet))
+    times, features = [], []
+    for begin in range(0, len(rows), BLOCK_ROWS):
+        block = np.arange(begin, min(begin + BLOCK_ROWS, len(rows)))
+        gpu = pool.gpu[rows[block]]
+        part = {name: value[gpu] for name, value in values.items()}
+        estimate = model.simulate(take_problems(problems, block), take_gpus(fleet, gpu), part, None)
+        times.append(estimate.time_ns)
+        features.append(estimate.features)
+    return np.concatenate(times), np.concatenate(features)
+
+
+def fill_host_floor(pool: Pool, rows: npt.NDArray[np.int64]) -> tuple[Any, float | None]:
+    """Return the rows' problems with unknown host floors replaced by what their GPU's host shows; and their mean, us.
+
+    The floor of a host is the 2 % quantile of its event-timed measurements.
+    """
+    problems = take_problems(pool.problems, rows)
+    floor = getattr(problems, "host_floor_ns", None)
+    if floor is None or not np.isnan(floor).any():
+        return problems, None
+    filled, seen = floor.copy(), []
+    for gpu in np.unique(pool.gpu[rows]):
+        unknown = (pool.gpu[rows] == gpu) & np.isnan(floor)
+        if unknown.any():
+            filled[unknown] = float(np.quantile(pool.measured_ns[rows][unknown], 0.02))
+            seen.append(filled[unknown][0])
+    return replace(problems, host_floor_ns=filled), float(np.exp(np.mean(np.log(seen)))) / 1e3
+
+
+def _start(model: Model[Any], floor_us: float | None) -> tuple[Floats, Model[Any]]:
+    """Return theta to start from, and the model with the host floor fixed at its mean where there is one."""
+    theta = np.zeros(theta_size(model.parameters, len(model.class_names)))
+    names = [item.name for item in model.parameters]
+    if floor_us is None or HOST_FLOOR not in names:
+        return theta, model
+    row = names.index(HOST_FLOOR)
+    theta[row] = np.log(floor_us / model.parameters[row].prior)
+    fixed = tuple(replace(item, spread=0.0) if item.name == HOST_FLOOR else item for item in model.parameters)
+    return theta, replace(model, parameters=fixed)
+
+
+def _first_per_gpu(pool: Pool, wanted: npt.NDArray[np.bool_], limit: int) -> npt.NDArray[np.int64]:
+    """Return at most `limit` wanted rows of each GPU, those of least share: the same shapes on every GPU."""
+    chosen = []
+    for gpu in range(len(pool.gpus)):
+        rows = np.flatnonzero(wanted & (pool.gpu == gpu))
+        chosen.append(rows[np.argsort(pool.share[rows], kind="stable")[:limit]])
+    return np.sort(np.concatenate(chosen))
