@@ -51,7 +51,7 @@ def fit_calibration(fitted: Fitted, problems: Any, fleet: Fleet, measured_ns: Fl
         precision = design.T @ scaled / NOISE**2 + np.diag(1 / prior**2)
         coefficients = np.linalg.solve(precision, scaled.T @ residual / NOISE**2)
         weight = 1 / np.sqrt(1 + ((residual - design @ coefficients) / NOISE) ** 2)
-    return Calibration(mean=mean, scale=scale, coefficients=coefficients)
+    return Calibration(mean=mean, scale=scale, coefficients=np.asarray(coefficients, dtype=np.float64))
 
 
 def calibrated_ns(calibration: Calibration, fitted: Fitted, problems: Any, fleet: Fleet) -> Floats:

@@ -22,8 +22,8 @@ SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 SLOPES: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
-LEAST_SLOPE_SHARE: Final = 0.02
-"""What one step of the slope must win in squared coverage error, so that few GPUs do not choose an extreme one."""
+STEEPNESS_COST: Final = 0.01
+"""What each step of the slope must win in root-mean-square miss of the coverage: few GPUs shall not choose extremes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,10 +79,7 @@ def fit_intervals(
         )
     tables = [_half_widths(parts, slope, groups) for slope in SLOPES]
     uneven = [_unevenness(parts, slope, table) for slope, table in zip(SLOPES, tables, strict=True)]
-    best = 0
-    for step in range(1, len(SLOPES)):
-        if uneven[step] < uneven[best] - LEAST_SLOPE_SHARE * (step - best) / len(SLOPES):
-            best = step
+    best = int(np.argmin([miss + STEEPNESS_COST * step for step, miss in enumerate(uneven)]))
     return IntervalTable(half_width=tables[best], slope=SLOPES[best], positions=positions[trained])
 
 

@@ -1,0 +1,116 @@
+"""Training on a model whose true parameters are known."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wavecast.analyzer.fleet import build_fleet, take_gpus
+from wavecast.analyzer.models.estimate import take_problems
+from wavecast.analyzer.models.intervals import distances, half_width
+from wavecast.analyzer.models.parameters import resolve
+from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, fit_intervals, weighted_quantile
+from wavecast.mlp_weights.train.variant import fit_variant, join_samples
+
+from .toy import MODEL, RECIPE, TRUE, samples
+
+pytest.importorskip("scipy")
+torch = pytest.importorskip("torch")
+
+
+def test_fit_recovers_the_true_parameters_from_any_three_chips() -> None:
+    pool = join_samples([samples()])
+    for excluded in (frozenset[str](), frozenset({"AD102"}), frozenset({"GH100"})):
+        variant = fit_variant(RECIPE, pool, excluded, seed=1)
+        found = resolve(MODEL.parameters, variant.theta, 2, np.array([0]))
+        assert found["efficiency"][0] == pytest.approx(TRUE["efficiency"], rel=0.03)
+        assert found["floor_us"][0] == pytest.approx(TRUE["floor_us"], rel=0.05)
+
+
+def test_same_rows_and_seed_give_the_same_weights() -> None:
+    pool = join_samples([samples()])
+    first, second = (fit_variant(RECIPE, pool, frozenset(), seed=1) for _ in range(2))
+    assert np.array_equal(first.theta, second.theta)
+    assert first.network is not None
+    assert second.network is not None
+    assert all(np.array_equal(*pair) for pair in zip(first.network.weights, second.network.weights, strict=True))
+
+
+def test_rows_of_an_excluded_chip_change_nothing() -> None:
+    clean = samples()
+    spoiled = dataclasses.replace(clean, measured_ns=np.where(clean.gpu == 2, 1.0, clean.measured_ns))
+    first, second = (
+        fit_variant(RECIPE, join_samples([item]), frozenset({"AD102"}), seed=1) for item in (clean, spoiled)
+    )
+    assert np.array_equal(first.theta, second.theta)
+
+
+def test_network_is_shrunk_to_nothing_where_it_learned_noise() -> None:
+    item = held_out(np.zeros(500), correction=np.random.default_rng(0).normal(0, 0.3, 500))
+    assert choose_shrink([item], limit=0.7) == 0.0
+
+
+def test_network_is_kept_where_it_is_right() -> None:
+    ratio = np.random.default_rng(0).normal(0, 0.3, 500)
+    assert choose_shrink([held_out(ratio, correction=ratio)], limit=2.0) == 1.0
+
+
+def test_intervals_cover_what_they_were_calibrated_on() -> None:
+    pool = join_samples([samples()])
+    random = np.random.default_rng(3)
+    inner = []
+    for chip in pool.chips:
+        rows = np.flatnonzero(pool.chip == pool.chips.index(chip))
+        inner.append(held_out(random.normal(0, 0.1, len(rows)), chip=chip, rows=rows))
+    table = fit_intervals(pool, inner, np.ones(4, dtype=bool), 0.0, 0.7, groups=1)
+    away = distances(build_fleet(pool.gpus), table.positions)
+    assert away == pytest.approx(np.zeros(4))
+    width = half_width(table, np.zeros(1, dtype=np.int64), np.array([5e4]), np.array([0.0]))
+    assert width[0] == pytest.approx(0.1645, rel=0.15)
+
+
+def test_anchor_is_the_shared_part_of_the_residual() -> None:
+    random = np.random.default_rng(4)
+    common = random.normal(0, 0.2, 4000)
+    keys = np.arange(4000, dtype=np.uint64)
+    inner = [
+        held_out(common + random.normal(0, 0.1, 4000), chip=chip, key=keys) for chip in ("GA100", "GH100", "AD102")
+    ]
+    anchor, width = fit_anchor(inner, 0.0, 0.7, groups=1)
+    assert anchor[0] == pytest.approx(0.04 / 0.05, abs=0.05)
+    assert width[0] == pytest.approx(1.645 * np.sqrt(0.04 + 0.01 - 0.04**2 / 0.05), rel=0.05)
+
+
+def test_weighted_quantile_counts_weights() -> None:
+    assert weighted_quantile(np.array([3.0, 1.0, 2.0]), np.array([1.0, 8.0, 1.0]), 0.8) == 1.0
+
+
+def test_host_floor_is_filled_for_training_only(tmp_path: Path) -> None:
+    pool = join_samples([samples()])
+    assert not hasattr(pool.problems, "host_floor_ns")
+    kept = take_problems(pool.problems, np.arange(3))
+    assert len(kept.moved_bytes) == 3
+    assert take_gpus(build_fleet(pool.gpus), np.array([0, 0, 1])).sm_count.tolist()[:2] == [108, 108]
+
+
+def held_out(
+    log_ratio: np.ndarray,
+    *,
+    correction: np.ndarray | None = None,
+    chip: str = "GA100",
+    rows: np.ndarray | None = None,
+    key: np.ndarray | None = None,
+) -> HeldOut:
+    count = len(log_ratio)
+    return HeldOut(
+        chip=chip,
+        excluded=frozenset({chip}),
+        rows=np.arange(count) if rows is None else rows,
+        log_ratio=log_ratio,
+        correction=np.zeros(count) if correction is None else correction,
+        simulated_ns=np.full(count, 5e4),
+        group=np.zeros(count, dtype=np.int64),
+        key=np.arange(count, dtype=np.uint64) if key is None else key,
+    )
