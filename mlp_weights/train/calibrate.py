@@ -22,7 +22,7 @@ SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 SLOPES: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
-STEEPNESS_COST: Final = 0.01
+STEEPNESS_COST: Final = 0.015
 """What each step of the slope must win in root-mean-square miss of the coverage: few GPUs shall not choose extremes."""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.fleet import build_fleet, take_gpus
 from wavecast.analyzer.models.estimate import take_problems
-from wavecast.analyzer.models.intervals import distances, half_width
+from wavecast.analyzer.models.intervals import distances, gpu_positions, half_width
 from wavecast.analyzer.models.parameters import resolve
 from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, fit_intervals, weighted_quantile
 from wavecast.mlp_weights.train.variant import fit_variant, join_samples
@@ -65,10 +65,16 @@ def test_intervals_cover_what_they_were_calibrated_on() -> None:
         rows = np.flatnonzero(pool.chip == pool.chips.index(chip))
         inner.append(held_out(random.normal(0, 0.1, len(rows)), chip=chip, rows=rows))
     table = fit_intervals(pool, inner, np.ones(4, dtype=bool), 0.0, 0.7, groups=1)
-    away = distances(build_fleet(pool.gpus), table.positions)
-    assert away == pytest.approx(np.zeros(4))
-    width = half_width(table, np.zeros(1, dtype=np.int64), np.array([5e4]), np.array([0.0]))
-    assert width[0] == pytest.approx(0.1645, rel=0.15)
+    positions = gpu_positions(build_fleet(pool.gpus))
+    covered = []
+    for gpu, item in enumerate(pool.gpus):
+        others = np.delete(positions, gpu, axis=0)
+        away = distances(build_fleet([item]), others)
+        width = half_width(table, np.zeros(1, dtype=np.int64), np.array([5e4]), away)
+        covered.append(np.mean(np.abs(random.normal(0, 0.1, 4000)) <= width))
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.03)
+    assert min(covered) > 0.8
+    assert distances(build_fleet(pool.gpus), table.positions) == pytest.approx(np.zeros(4))
 
 
 def test_anchor_is_the_shared_part_of_the_residual() -> None:
