@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from ...errors import InputError
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu, chip_of
 from ...specs.match import find_gpu
+from ..bounds import WorkTable
 from ..fleet import Fleet, Floats, build_fleet, take_gpus
 
-__all__ = ["Samples", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
+__all__ = ["Samples", "Table", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
 
 P = TypeVar("P")
 Column = npt.NDArray[Any]
@@ -40,6 +42,8 @@ class Samples(Generic[P]):
     """As the table writes it; object array [n]."""
     share: Floats
     """`shape_share` of each row's sizes: training draws its shapes by it."""
+    work: WorkTable | None = None
+    """The least work of each row, [n], for the score's roofline; None: it shows none."""
 
     @property
     def fleet(self) -> Fleet:
@@ -47,12 +51,35 @@ class Samples(Generic[P]):
         return take_gpus(build_fleet(self.gpus), self.gpu)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> dict[str, Column]:
-    """Read a parquet table as numpy columns; text columns come as object arrays."""
-    from pyarrow import parquet
+class Table(dict[str, Column]):
+    """Hold a table's columns by name; asking for one that the file lacks is an InputError that names both."""
 
-    table = parquet.read_table(path, columns=None if columns is None else list(columns))
-    return {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names}
+    def __init__(self, path: Path, columns: Mapping[str, Column]) -> None:
+        super().__init__(columns)
+        self.path = path
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise InputError(f"{self.path}: no column {name!r}; found are {', '.join(self)}")
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
+    """Read a parquet table as numpy columns; text columns come as object arrays.
+
+    Raises InputError where pyarrow is not installed, and where the file is no such table or lacks a column.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("measurement tables are read with pyarrow: pip install 'wavecast[score]'") from error
+    try:
+        table = parquet.read_table(path, columns=None if columns is None else list(columns))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such table") from error
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        raise InputError(f"{path}: no readable parquet table ({error})") from error
+    found = {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names}
+    return Table(path, found)
 
 
 def gpus_of(names: Column) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
@@ -64,7 +91,8 @@ def gpus_of(names: Column) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
 
 def pick(table: dict[str, Column], keep: Column) -> dict[str, Column]:
     """Return the rows where `keep` holds."""
-    return {name: column[keep] for name, column in table.items()}
+    picked = {name: column[keep] for name, column in table.items()}
+    return Table(table.path, picked) if isinstance(table, Table) else picked
 
 
 def shape_share(*sizes: Column) -> Floats:
