@@ -13,9 +13,11 @@ from ..specs.gpu import Catalog, Gpu
 from ..specs.match import match_device
 from ..specs.prices import price_usd_per_hour
 from .method import Method
+from .models.library import Library, load_library
 from .oplist import list_ops
 from .predict import METHODS, Prediction, predict_measured, predict_shapes
 from .report import GpuPrediction, Report, Source, TraceSummary
+from .uncertainty import busy_interval_ns
 from .window import Window, select_window
 from .work import Family
 from .workload import Workload, measured_workload, shape_workload
@@ -29,11 +31,13 @@ def analyze_trace(
     source: Gpu | None = None,
     ops_gpu: Gpu | None = None,
     op_limit: int | None = 10,
+    library: Library | None = None,
 ) -> Report:
     """Predict the trace's iteration on `targets` (default: every single-device GPU of the catalogue).
 
     `source` overrides what the trace's device record says. `ops_gpu` is the GPU that the op list is about
     (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
+    `library` holds the op models (default: the ones that wavecast ships).
     Raises UnknownGpuError when the trace's GPU is not in the catalogue and InputError for a trace without ops.
     """
     window = select_window(trace)
@@ -42,12 +46,13 @@ def analyze_trace(
         raise InputError("the trace holds no ops and no kernels: record at least one whole iteration")
     origin = (source or _source_gpu(trace, catalog, window)) if measured else None
     gpus = _with_source(targets or [gpu for gpu in catalog.gpus if not gpu.is_package], origin)
+    models = load_library() if library is None else library
     if origin is not None:
         workload = measured_workload(trace, window)
-        prediction = predict_measured(trace, workload, origin, gpus)
+        prediction = predict_measured(trace, workload, origin, gpus, models)
     else:
         workload = shape_workload(trace, window)
-        prediction = predict_shapes(workload, gpus)
+        prediction = predict_shapes(workload, gpus, models)
     ranked = _rank(trace, window, workload, prediction, origin)
     described = ops_gpu or (targets[0] if targets else origin)
     described_name = described.name if described is not None else ranked[0].gpu
@@ -110,7 +115,10 @@ def _rank(
     busy_ns = prediction.total_busy_ns()
     measured_ns = window.duration_ns if origin is not None else None
     idle_ns = max(0.0, measured_ns - float(workload.busy_ns.sum())) if measured_ns is not None else 0.0
-    lower_ns = np.einsum("i,ij->j", workload.has_work * workload.count, prediction.bounds.lower_ns)
+    low_ns, high_ns = busy_interval_ns(prediction, workload.family)
+    if origin is None:
+        bound_ns = np.einsum("i,ij->j", workload.has_work * workload.count, prediction.bounds.lower_ns)
+        low_ns = np.where(np.isnan(low_ns), bound_ns, low_ns)
     samples = trace.meta.workload.samples_per_iteration or trace.meta.workload.batch_size
     shares = _method_shares(prediction)
     ranked = []
@@ -124,8 +132,8 @@ def _rank(
                 vendor=gpu.vendor,
                 is_source=is_source,
                 iteration_ns=iteration_ns,
-                iteration_low_ns=float(lower_ns[column]) if origin is None else None,
-                iteration_high_ns=None,
+                iteration_low_ns=_end_ns(idle_ns + low_ns[column]),
+                iteration_high_ns=_end_ns(idle_ns + high_ns[column]),
                 gpu_busy_ns=float(busy_ns[column]),
                 methods=shares[column],
                 speedup=measured_ns / iteration_ns if measured_ns is not None and iteration_ns > 0 else None,
@@ -135,6 +143,10 @@ def _rank(
             )
         )
     return tuple(sorted(ranked, key=lambda item: item.iteration_ns))
+
+
+def _end_ns(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def _method_shares(prediction: Prediction) -> list[dict[Method, float]]:

@@ -16,6 +16,8 @@ from ..specs.occupancy import resident_blocks
 from .bounds import Bounds, bound_ops, rate_matrix
 from .fleet import Fleet, Floats, build_fleet
 from .method import Method
+from .modelled import ModelTimes, covered_rows, model_times
+from .models.library import Library
 from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
 from .window import Rows, group_rows
 from .work import Family
@@ -43,6 +45,8 @@ class Prediction:
     """Index into `METHODS`, [n, m]."""
     reason: tuple[str, ...]
     """Why the method was chosen, per row."""
+    half_width: Floats
+    """Of the 90 % interval of a row's time, natural log, [n, m]; 0 where measured, NaN where nothing tells."""
     bounds: Bounds
 
     def busy_ns(self, column: int) -> Floats:
@@ -54,64 +58,101 @@ class Prediction:
         return np.asarray(np.einsum("i,ij->j", self.weight, self.time_ns))
 
 
-def predict_measured(trace: Trace, workload: Workload, source: Gpu, targets: Sequence[Gpu]) -> Prediction:
+def predict_measured(
+    trace: Trace, workload: Workload, source: Gpu, targets: Sequence[Gpu], library: Library
+) -> Prediction:
     """Move measured kernels from `source` to every target.
 
-    t_target = overhead + (t_source - overhead) · factor, with the factor of the row's method; never under the
+    t_target = overhead + (t_source - overhead) * factor, with the factor of the row's method; never under the
     physical bound where the source kept to it as well. On the source itself the measured time stands.
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
-    time, method, reason = _scale(trace, workload, fleet, origin, (bounds, source_bounds))
+    modelled = workload.is_varying & covered_rows(workload, library)
+    time, method, reason = _scale(trace, workload, modelled, fleet, origin, (bounds, source_bounds))
     measured = workload.duration_ns
     fixed = np.minimum(measured, KERNEL_OVERHEAD_NS)
     time *= (measured - fixed)[:, None]
     time += fixed[:, None]
+    width = np.full(time.shape, np.nan)
+    if modelled.any():
+        target_model, source_model = (model_times(workload, item, library, modelled) for item in (fleet, origin))
+        time[modelled] = _anchored_ns(workload, target_model, source_model, modelled)
+        width[modelled] = target_model.anchored_half_width[modelled]
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = (workload.op_share * obeys)[:, None]
     for begin in range(0, len(time), BLOCK_ROWS):
         block = slice(begin, begin + BLOCK_ROWS)
         np.maximum(time[block], bounds.lower_ns[block] * share[block], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
-    time[:, is_source], method[:, is_source] = measured[:, None], _CODE[Method.MEASURED]
+    time[:, is_source], method[:, is_source], width[:, is_source] = measured[:, None], _CODE[Method.MEASURED], 0.0
     return Prediction(
         fleet=fleet,
         time_ns=time,
         weight=np.divide(workload.busy_ns, measured, out=np.zeros_like(measured), where=measured > 0),
         method=method,
         reason=reason,
+        half_width=width,
         bounds=bounds,
     )
 
 
-def predict_shapes(workload: Workload, targets: Sequence[Gpu]) -> Prediction:
-    """Give every op its roofline time; what has no formula counts 0 and is UNMODELLED."""
+def _anchored_ns(
+    workload: Workload, target: ModelTimes, source: ModelTimes, rows: npt.NDArray[np.bool_]
+) -> Floats:
+    """Return the times [rows, m] of measured kernels, moved by their op's model.
+
+    t_target = model_target * (t_source / model_source)^lambda, in the kernel's share of its op; lambda is what part
+    of a deviation from the model is common to GPUs, learned per family.
+    """
+    share = workload.op_share[rows]
+    op_ns = workload.duration_ns[rows] / share
+    deviation = (op_ns / source.time_ns[rows, 0]) ** source.anchor[rows]
+    return np.asarray(target.time_ns[rows] * (deviation * share)[:, None])
+
+
+def predict_shapes(workload: Workload, targets: Sequence[Gpu], library: Library) -> Prediction:
+    """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula."""
     fleet = build_fleet(targets)
-    bounds = bound_ops(workload.work, fleet)
-    known = workload.has_work[:, None]
-    time = np.where(known, bounds.roofline_ns, 0.0)
+    bounds, modelled = bound_ops(workload.work, fleet), model_times(workload, fleet, library)
+    known, covered = workload.has_work[:, None], modelled.is_covered[:, None]
+    time = np.where(covered, np.maximum(modelled.time_ns, bounds.lower_ns), np.where(known, bounds.roofline_ns, 0.0))
     method = np.where(known, _CODE[Method.ROOFLINE], _CODE[Method.UNMODELLED])
+    method = np.where(covered, _CODE[Method.OP_MODEL], method)
     return Prediction(
         fleet=fleet,
         time_ns=time,
         weight=workload.count.astype(np.float64),
         method=np.broadcast_to(method, time.shape).astype(np.int8),
         reason=tuple(
-            "nothing was measured: roofline" if known else "no formula for this op, or its shapes are missing"
-            for known in workload.has_work.tolist()
+            _shape_reason(known, covered)
+            for known, covered in zip(workload.has_work.tolist(), modelled.is_covered.tolist(), strict=True)
         ),
+        half_width=modelled.half_width,
         bounds=bounds,
     )
 
 
+def _shape_reason(is_known: bool, is_covered: bool) -> str:
+    if is_covered:
+        return "nothing was measured: op model of its family, from the shapes"
+    return "no op model for this family: roofline" if is_known else "no formula for this op, or its shapes are missing"
+
+
 def _scale(
-    trace: Trace, workload: Workload, fleet: Fleet, origin: Fleet, bounds: tuple[Bounds, Bounds]
+    trace: Trace,
+    workload: Workload,
+    modelled: npt.NDArray[np.bool_],
+    fleet: Fleet,
+    origin: Fleet,
+    bounds: tuple[Bounds, Bounds],
 ) -> tuple[Floats, npt.NDArray[np.int8], tuple[str, ...]]:
     """Return factor and method code [n, m], and the reason of each row."""
-    cases = _cases(trace, workload)
+    cases = _cases(trace, workload, modelled)
     rules = np.array([rule for rule, _ in cases], dtype=object)
     rate = workload.work.rate
     factors: dict[str, Callable[[Rows], Floats]] = {
+        "model": lambda rows: np.ones((len(rows), len(fleet.gpus))),
         "wave": lambda rows: _wave_factor(trace, workload, rows, fleet, origin),
         "bound": lambda rows: bounds[0].roofline_ns[rows] / bounds[1].roofline_ns[rows],
         "compute": lambda rows: rate_matrix(rate[rows], origin) / rate_matrix(rate[rows], fleet),
@@ -135,6 +176,7 @@ def _scale(
 
 
 _RULES: Final = {
+    "model": Method.ANCHORED_MODEL,
     "wave": Method.WAVE_SCALING,
     "bound": Method.BOUND_RATIO,
     "compute": Method.BOUND_RATIO,
@@ -190,7 +232,7 @@ def _link_factor(origin: Fleet, fleet: Fleet) -> Floats:
     return np.where(known, ratio, np.nan)
 
 
-def _cases(trace: Trace, workload: Workload) -> list[tuple[str, str]]:
+def _cases(trace: Trace, workload: Workload, modelled: npt.NDArray[np.bool_]) -> list[tuple[str, str]]:
     """Return each row's rule and the reason for it."""
     names = trace.kernels.name[workload.kernel].tolist()
     launch_known = (_product(trace.kernels.grid[workload.kernel]) > 0).tolist()
@@ -204,10 +246,13 @@ def _cases(trace: Trace, workload: Workload) -> list[tuple[str, str]]:
         launch_known,
         strict=True,
     )
-    return [
+    cases = [
         _copy_case(trace.strings[name]) if kind in _COPY_KINDS else _kernel_case(family, varying, worked, rated, launch)
         for name, kind, family, varying, worked, rated, launch in facts
     ]
+    for row in np.flatnonzero(modelled).tolist():
+        cases[row] = ("model", "the library chooses another kernel there: op model, anchored at the measured time")
+    return cases
 
 
 _COPY_KINDS: Final = (KernelKind.MEMCPY, KernelKind.MEMSET)

@@ -54,6 +54,8 @@ class Workload:
     family: tuple[Family | None, ...]
     is_varying: npt.NDArray[np.bool_]
     has_work: npt.NDArray[np.bool_]
+    works: tuple[Work | None, ...]
+    """Of the whole op; None where `has_work` is false."""
     work: WorkTable
     """Work of the whole op; zeros where `has_work` is false, the rate then guessed from the kernel's name."""
     rate_known: npt.NDArray[np.bool_]
@@ -132,6 +134,7 @@ def measured_workload(trace: Trace, window: Window) -> Workload:
         family=families,
         is_varying=np.array([family in VARYING_FAMILIES for family in families], dtype=bool),
         has_work=np.array([work is not None for work in works], dtype=bool),
+        works=tuple(works),
         work=_work_table(works, [rate or Rate.FP32 for rate in rates]),
         rate_known=np.array([rate is not None for rate in rates], dtype=bool),
     )
@@ -159,6 +162,7 @@ def shape_workload(trace: Trace, window: Window) -> Workload:
         family=families,
         is_varying=np.array([family in VARYING_FAMILIES for family in families], dtype=bool),
         has_work=np.array([work is not None for work in works], dtype=bool),
+        works=tuple(works),
         work=_work_table(works, [rate or Rate.FP32 for rate in rates]),
         rate_known=np.array([rate is not None for rate in rates], dtype=bool),
     )

@@ -53,6 +53,10 @@ class Predicted:
     high_ns: Floats
     half_width: Floats
     """Natural log of high over time."""
+    anchor: Floats
+    """How much of a source's measured deviation from the model carries over, 0 to 1, per problem."""
+    anchored_half_width: Floats
+    """Half-width of the interval that is left when a source was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,9 +79,17 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet) -> Predicted:
     estimate = simulate(fitted, problems, fleet)
     time_ns = corrected_ns(fitted, estimate)
     distance = distances(fleet, fitted.interval.positions)
-    width = half_width(fitted.interval, group_of(fitted.model, problems), time_ns, distance)
+    group = group_of(fitted.model, problems)
+    width = half_width(fitted.interval, group, time_ns, distance)
     factor = np.exp(width)
-    return Predicted(time_ns=time_ns, low_ns=time_ns / factor, high_ns=time_ns * factor, half_width=width)
+    return Predicted(
+        time_ns=time_ns,
+        low_ns=time_ns / factor,
+        high_ns=time_ns * factor,
+        half_width=width,
+        anchor=fitted.anchor[group],
+        anchored_half_width=fitted.anchored_half_width[group] * (1.0 + fitted.interval.slope * distance),
+    )
 
 
 def simulate(fitted: Fitted, problems: Any, fleet: Fleet) -> Estimate:

@@ -28,6 +28,8 @@ METHOD_TITLES: Final[dict[Method, str]] = {
     Method.BOUND_RATIO: "bound\nratio",
     Method.BANDWIDTH_RATIO: "bandw.\nratio",
     Method.LINK_RATIO: "link\nratio",
+    Method.ANCHORED_MODEL: "anchored\nmodel",
+    Method.OP_MODEL: "op\nmodel",
     Method.ROOFLINE: "roofline",
     Method.UNMODELLED: "not\nmodelled",
 }
@@ -37,6 +39,8 @@ METHOD_NAMES: Final[dict[Method, str]] = {
     Method.BOUND_RATIO: "bound ratio",
     Method.BANDWIDTH_RATIO: "bandwidth ratio",
     Method.LINK_RATIO: "link ratio",
+    Method.ANCHORED_MODEL: "anchored model",
+    Method.OP_MODEL: "op model",
     Method.ROOFLINE: "roofline",
     Method.UNMODELLED: "not modelled",
 }

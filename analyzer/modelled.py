@@ -1,0 +1,69 @@
+"""Op models applied to a workload: time and interval of every row that a model covers, on every GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .fleet import Fleet, Floats
+from .models.assign import assign_models
+from .models.library import Library
+from .workload import Workload
+
+BLOCK_ROWS: Final = 128
+"""Problems simulated at a time: with their candidates on a hundred GPUs, about what the processor's cache holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelTimes:
+    """Hold what the op models say of n rows on m GPUs; NaN where no model covers the row."""
+
+    time_ns: Floats
+    """Of the whole op, [n, m]."""
+    half_width: Floats
+    """Of the 90 % interval, natural log, [n, m]."""
+    anchored_half_width: Floats
+    """The same where the op was measured on a source, [n, m]."""
+    anchor: Floats
+    """What part of a source's deviation from the model carries over, [n]."""
+
+    @property
+    def is_covered(self) -> npt.NDArray[np.bool_]:
+        """Say which rows a model covers, [n]."""
+        return ~np.isnan(self.anchor)
+
+
+def covered_rows(workload: Workload, library: Library) -> npt.NDArray[np.bool_]:
+    """Say which rows some model covers, [n]."""
+    covered = np.zeros(len(workload.op), dtype=bool)
+    for assignment in assign_models(workload.works, workload.work.rate, library.fitted):
+        covered[assignment.rows] = True
+    return covered
+
+
+def model_times(
+    workload: Workload, fleet: Fleet, library: Library, wanted: npt.NDArray[np.bool_] | None = None
+) -> ModelTimes:
+    """Predict every row (of those wanted) whose work a model covers, from its shapes alone."""
+    shape = (len(workload.op), len(fleet.gpus))
+    time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
+    anchor = np.full(shape[0], np.nan)
+    works = workload.works
+    if wanted is not None:
+        works = tuple(work if keep else None for work, keep in zip(works, wanted.tolist(), strict=True))
+    for assignment in assign_models(works, workload.work.rate, library.fitted):
+        for begin in range(0, len(assignment.rows), BLOCK_ROWS):
+            block = slice(begin, begin + BLOCK_ROWS)
+            rows = assignment.rows[block]
+            predicted = library.predict(assignment.model, _as_column(assignment.problems, block), fleet)
+            time_ns[rows], width[rows] = predicted.time_ns, predicted.half_width
+            anchored[rows], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
+    return ModelTimes(time_ns=time_ns, half_width=width, anchored_half_width=anchored, anchor=anchor)
+
+
+def _as_column(problems: Any, block: slice) -> Any:
+    """Return some problems as columns [n, 1], to be broadcast against the fleet."""
+    return type(problems)(**{item.name: getattr(problems, item.name)[block, None] for item in fields(problems)})
