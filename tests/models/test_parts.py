@@ -162,4 +162,4 @@ def test_calibration_wants_enough_points() -> None:
     few = np.zeros(FEWEST_POINTS - 1, dtype=np.int64)
     fleet = take_gpus(build_fleet([find_gpu(CATALOG, "L40S")]), few)
     with pytest.raises(ValueError, match="too few"):
-        fit_calibration(fitted(), Moves(moved_bytes=few + 1e6), fleet, few + 1e4)
+        fit_calibration(fitted(), Moves(moved_bytes=np.full(9, 1e6)), fleet, np.full(9, 1e4))
