@@ -1,0 +1,99 @@
+"""Problems of the vector model: which kind of kernel runs, over how many rows, and what it launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+
+from ...formats.signature import DTYPE_BYTES
+from ..fleet import Floats
+from ..work.record import Family, RowDims, Work
+from .estimate import Codes
+
+
+class Kind(IntEnum):
+    """Name the kernels that differ in how they move data; the last part is who wrote them."""
+
+    ELEMENTWISE = 0
+    """PyTorch's vectorised loop, also copies, pooling, losses, optimizers."""
+    ROW_NORM = 1
+    """PyTorch's layer norm: a block of 128 threads per row, data read twice."""
+    SOFTMAX = 2
+    """PyTorch's softmax: a warp per row up to 1,024 columns, else a block per row that reads it three times."""
+    REDUCTION = 3
+    GATHER = 4
+    """PyTorch's row gather: index arithmetic per element."""
+    TOKEN_NORM = 5
+    """vLLM's RMS norm: one block per token, as the following."""
+    TOKEN_GATED = 6
+    """vLLM's silu_and_mul."""
+    TOKEN_GELU = 7
+    TOKEN_ROPE = 8
+    QUANTIZE = 9
+    """TensorRT-LLM's quantisation with a given scale."""
+    QUANTIZE_DYNAMIC = 10
+    """The same after computing the scale: more launches, data read twice."""
+    GATHER_SHARD = 11
+    """A gather from a table that is split over GPUs, with masks of what others hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VectorProblems:
+    """Hold ops that do little arithmetic per byte, as columns."""
+
+    kind: Codes
+    read_bytes: Floats
+    written_bytes: Floats
+    """Each tensor once."""
+    elements: Floats
+    """What the instructions are counted for: elements of the larger side."""
+    rows: Floats
+    columns: Floats
+    """Elements per row; rows x columns = elements where a row matters."""
+    flops: Floats
+    host_floor_ns: Floats
+    """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
+    host_ratio: Floats
+    """The op's own floor over that of a plain elementwise op."""
+
+
+KINDS: Final[Mapping[Family, Kind]] = {
+    Family.NORMALIZATION: Kind.ROW_NORM,
+    Family.SOFTMAX: Kind.SOFTMAX,
+    Family.REDUCTION: Kind.REDUCTION,
+    Family.EMBEDDING: Kind.GATHER,
+}
+"""Other families, and these where the rows are not known, run as elementwise kernels do."""
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Any] = ()) -> VectorProblems:
+    """Return the problems of works whose time is the kernel's own, whatever their rates."""
+    return VectorProblems(
+        kind=np.array([_kind(work) for work in works], dtype=np.int64),
+        read_bytes=np.array([work.read_bytes for work in works], dtype=np.float64),
+        written_bytes=np.array([work.written_bytes for work in works], dtype=np.float64),
+        elements=np.array([_elements(work) for work in works], dtype=np.float64),
+        rows=np.array([_dims(work).rows for work in works], dtype=np.float64),
+        columns=np.array([_dims(work).columns for work in works], dtype=np.float64),
+        flops=np.array([work.flops for work in works], dtype=np.float64),
+        host_floor_ns=np.zeros(len(works)),
+        host_ratio=np.ones(len(works)),
+    )
+
+
+def _kind(work: Work) -> Kind:
+    return KINDS.get(work.family, Kind.ELEMENTWISE) if isinstance(work.dims, RowDims) else Kind.ELEMENTWISE
+
+
+def _elements(work: Work) -> float:
+    if isinstance(work.dims, RowDims):
+        return float(work.dims.rows) * work.dims.columns
+    return max(work.read_bytes, work.written_bytes) / DTYPE_BYTES.get(work.dtype, 4)
+
+
+def _dims(work: Work) -> RowDims:
+    return work.dims if isinstance(work.dims, RowDims) else RowDims(rows=1, columns=1)
