@@ -89,10 +89,9 @@ def gpus_of(names: Column) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
     return tuple(find_gpu(catalog, name) for name in distinct.tolist()), index.astype(np.int64)
 
 
-def pick(table: dict[str, Column], keep: Column) -> dict[str, Column]:
+def pick(table: Table, keep: Column) -> Table:
     """Return the rows where `keep` holds."""
-    picked = {name: column[keep] for name, column in table.items()}
-    return Table(table.path, picked) if isinstance(table, Table) else picked
+    return Table(table.path, {name: column[keep] for name, column in table.items()})
 
 
 def shape_share(*sizes: Column) -> Floats:

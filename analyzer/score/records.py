@@ -1,0 +1,146 @@
+"""What a score says, as plain records that every renderer reads. Ratios throughout: 0.08 is 8 %."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+SCORE_FORMAT: Final = "wavecast.score"
+SCORE_VERSION: Final = "1.0"
+EVERYTHING: Final = "all"
+"""Stands for a table, family, dtype or GPU in a row that pools them."""
+MEAN: Final = "mean"
+"""Stands for the GPU in a row whose figures are the unweighted mean over the GPUs' rows."""
+
+
+class Split(StrEnum):
+    """Say whether the predicting weights were trained on measurements of the row's chip."""
+
+    SEEN = "seen"
+    UNSEEN = "unseen"
+
+
+class Size(StrEnum):
+    """Part rows by their measured time."""
+
+    ALL = "all"
+    UNDER_20_US = "under_20us"
+    OVER_20_US = "over_20us"
+    OVER_100_US = "over_100us"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """Hold the errors of one family and dtype of one table on one GPU."""
+
+    table: str
+    family: str
+    dtype: str
+    gpu: str
+    split: Split
+    size: Size
+    rows: int
+    mape: float
+    """Mean of |predicted / measured - 1|."""
+    median_ape: float
+    p90_ape: float
+    bias: float
+    """Mean of predicted / measured - 1."""
+    coverage_90: float
+    """Share of the measurements inside their 90 % interval."""
+    width_90: float
+    """Mean of (high - low) / predicted."""
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    """MAPE of simpler predictions on the same rows, those that have one."""
+    baseline_rows: Mapping[str, int] = field(default_factory=dict)
+    """On how many of the rows each baseline could say anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstRow:
+    """Name one badly predicted measurement."""
+
+    table: str
+    family: str
+    dtype: str
+    gpu: str
+    split: Split
+    problem: str
+    """The sizes, e.g. `m=64 n=4096 k=4096`."""
+    measured_ns: float
+    predicted_ns: float
+    low_ns: float
+    high_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """Hold the predicted and the measured time of one whole network, predicted from its ops' shapes."""
+
+    table: str
+    gpu: str
+    model: str
+    mode: str
+    """`inf` or `train`."""
+    sequence_length: int
+    batch: int
+    split: Split
+    is_suspect: bool
+    """Whether the table marks the measurement of the network or of its ops as not to be trusted."""
+    measured_ns: float
+    predicted_ns: float
+    low_ns: float | None
+    """None where too little is modelled to give an interval."""
+    high_ns: float | None
+    unmodelled_nodes: int
+    """Nodes that launch kernels which nothing models; they count nothing."""
+    baselines_ns: Mapping[str, float]
+    """Times by other means: the sum of the measured ops, stored predictions of others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRow:
+    """Say how often the better of two GPUs was named rightly."""
+
+    table: str
+    criterion: str
+    """`faster` or `cheaper`."""
+    workloads: int
+    """With at least two GPUs."""
+    pairs: int
+    right: float
+    """Share of pairs of GPUs, workload by workload, whose better one was named."""
+    kendall_tau: float | None
+    """Mean over the workloads with at least three GPUs."""
+    baselines: Mapping[str, float]
+    """Share of right pairs by other means, on the pairs where they say something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRow:
+    """Hold the prediction of one GPU's trace from another GPU's trace of the same workload."""
+
+    workload: str
+    source: str
+    target: str
+    predicted_busy_ns: float
+    measured_busy_ns: float
+    predicted_iteration_ns: float
+    measured_iteration_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Hold all that `score` found."""
+
+    weights: str
+    """Which weights predicted, in words."""
+    rows: tuple[ScoreRow, ...]
+    worst: tuple[WorstRow, ...] = ()
+    models: tuple[ModelRow, ...] = ()
+    decisions: tuple[DecisionRow, ...] = ()
+    traces: tuple[TraceRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""

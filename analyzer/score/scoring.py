@@ -1,0 +1,81 @@
+"""From a directory of measurements to the score: the one function behind `score`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..fleet import Floats
+from .baselines import (
+    ANCHORED,
+    BANDWIDTH_RATIO,
+    FITTED_ROOFLINE,
+    ROOFLINE,
+    anchored_ns,
+    bandwidth_ratio_ns,
+    fitted_roofline_ns,
+    source_rows,
+)
+from .decisions import score_decisions
+from .end_to_end import score_networks
+from .forecast import Forecast, forecast
+from .ledger import build_ledger, score_rows
+from .measurements import Samples
+from .records import Score
+from .tables import TRACES, check_directory, load_tables
+from .traces import score_traces
+from .weights import Weights
+from .worst import worst_rows
+
+WORST_COUNT: Final = 20
+Progress = Callable[[int, int], None]
+"""Takes the rows done and their total."""
+
+
+def score_directory(data: Path, weights: Weights, progress: Progress | None = None) -> Score:
+    """Predict every measurement in a directory laid out as the measurement tables are, and say how wrong that was.
+
+    Raises InputError where the directory holds nothing that can be scored, or a table lacks what its layout asks for.
+    """
+    check_directory(data)
+    notes: list[str] = []
+    made, baselines, done = [], [], 0
+    tables = list(load_tables(data))
+    total = sum(len(samples.measured_ns) for samples in tables)
+    for samples in tables:
+        if _is_covered(samples, weights):
+            made.append(forecast(samples, weights))
+            baselines.append(_baselines(made[-1], weights))
+        else:
+            notes.append(
+                f"{len(samples.measured_ns):,} rows of {samples.table} left out: no weights of {samples.model}"
+            )
+        done += len(samples.measured_ns)
+        if progress is not None:
+            progress(done, total)
+    networks = score_networks(data, weights)
+    traces, trace_notes = score_traces(data / TRACES, weights)
+    return Score(
+        weights=weights.description,
+        rows=score_rows(build_ledger(made, baselines)) if made else (),
+        worst=worst_rows(made, WORST_COUNT),
+        models=networks,
+        decisions=score_decisions(networks),
+        traces=traces,
+        notes=(*notes, *trace_notes),
+    )
+
+
+def _is_covered(samples: Samples[Any], weights: Weights) -> bool:
+    return all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus)
+
+
+def _baselines(made: Forecast, weights: Weights) -> Mapping[str, Floats]:
+    source = source_rows(made.samples)
+    return {
+        ROOFLINE: made.roofline_ns,
+        FITTED_ROOFLINE: fitted_roofline_ns(made),
+        BANDWIDTH_RATIO: bandwidth_ratio_ns(made.samples, source),
+        ANCHORED: anchored_ns(made, source, weights),
+    }

@@ -1,0 +1,49 @@
+"""The measurement tables that can be scored, and who reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from ...errors import InputError
+from .measurements import Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Name the module whose `load_samples(data)` reads a table."""
+
+    table: str
+    module: str
+
+
+READERS: Final = (
+    Reader(table="ops/matmul.parquet", module=".matmul_rows"),
+    Reader(table="ops/matmul.parquet", module=".matmul_simt_rows"),
+    Reader(table="ops/attention.parquet", module=".attention_rows"),
+    Reader(table="ops/vector.parquet", module=".vector_rows"),
+    Reader(table="ops/convolution.parquet", module=".convolution_rows"),
+)
+TABLES: Final = tuple(dict.fromkeys(reader.table for reader in READERS))
+MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/neusight_ops.parquet")
+TRACES: Final = "traces"
+
+
+def load_tables(data: Path) -> Iterator[Samples[Any]]:
+    """Yield the samples of every table that the directory holds, those with rows."""
+    for reader in READERS:
+        if (data / reader.table).exists():
+            module = import_module(reader.module, __package__)
+            yield from (samples for samples in module.load_samples(data) if len(samples.measured_ns))
+
+
+def check_directory(data: Path) -> None:
+    """Raise InputError where the directory holds nothing that can be scored."""
+    if not data.is_dir():
+        raise InputError(f"{data}: no such directory; expected one with {', '.join(TABLES)} or {TRACES}/")
+    known = (*TABLES, *MODEL_TABLES, TRACES)
+    if not any((data / name).exists() for name in known):
+        raise InputError(f"{data}: nothing to score; expected at least one of {', '.join(known)}")
