@@ -1,0 +1,135 @@
+"""Which kernel runs an fp32 matrix product on vector units: tiles, menus by architecture, the library's choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..fleet import Fleet, Floats
+from .estimate import Codes
+
+# columns: output columns, output rows, parts of a block that share k (sliced kernels), threads
+_TILES: Final = np.array(
+    [
+        (128, 128, 1, 256),
+        (128, 64, 1, 128),
+        (64, 64, 1, 64),
+        (32, 128, 1, 256),
+        (128, 32, 1, 256),
+        (128, 32, 4, 256),
+        (64, 32, 4, 256),
+        (32, 32, 4, 128),
+    ],
+    dtype=np.float64,
+)
+"""Blocks of cuBLAS's `sgemm` kernels, as their names and launches in the NeuSight tables give them.
+
+A name's first size runs along the output's columns (n), since cuBLAS sees a row-major product transposed.
+"""
+WIDTH, HEIGHT, SLICES, THREADS = _TILES.T
+PER_THREAD: Final = WIDTH * HEIGHT * SLICES / THREADS
+"""Accumulators per thread."""
+
+PASCAL, VOLTA, TURING, AMPERE, OTHER = range(5)
+_MENUS: Final = {
+    (PASCAL, 0): (1,),
+    (PASCAL, 1): (2, 3, 4),
+    (VOLTA, 0): (2, 3, 4),
+    (VOLTA, 1): (0, 1, 3, 4, 5, 6, 7),
+    (TURING, 0): (1, 2, 4),
+    (TURING, 1): (0, 1, 2, 3, 4, 5, 6, 7),
+    (AMPERE, 0): (0,),
+    (AMPERE, 1): (0, 1, 3, 4, 5, 6, 7),
+    (OTHER, 0): (0, 1, 2, 3, 4),
+    (OTHER, 1): (0, 1, 2, 3, 4),
+}
+"""Tiles that each architecture's library has been seen to launch in more than 1 % of products, by whether k is
+contiguous in both operands (linear layers) or in one (batched products). Read off kernel names, never off times.
+Later architectures run Ampere's kernels."""
+
+
+def _menu_table() -> Floats:
+    """Return what to add to a tile's score: 0 on the menu, minus infinity off it, [generation, contiguous, tile]."""
+    table = np.full((5, 2, len(_TILES)), -np.inf)
+    for (generation, contiguous), tiles in _MENUS.items():
+        table[generation, contiguous, list(tiles)] = 0.0
+    return table
+
+
+MENUS: Final = _menu_table()
+_AREA: Final = np.log(WIDTH * HEIGHT / 4096.0)
+
+PAD_WEIGHT: Final = np.array([1.6, 0.85])
+WAVE_WEIGHT: Final = np.array([0.1, 0.55])
+SIZE_WEIGHT: Final = np.array([0.45, 0.3])
+DEPTH_WEIGHT: Final = np.array([0.13, 0.05])
+"""Weights of the choice, for batched products and for linear layers: a multinomial logit's, fitted to the kernels that
+five GPUs launched (every GPU counting alike, shapes left out agree within 1 %)."""
+WAVES_WORTH_SPLITTING: Final = 8.0
+TARGET_WAVES: Final = 4.0
+LEAST_DEPTH: Final = 128.0
+"""k is split until about four blocks per multiprocessor more than without, in parts of at least 128: median of the
+recorded launches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Launch:
+    """Hold the tile and launch of each product; arrays broadcast with problems and fleet."""
+
+    width: Floats
+    height: Floats
+    slices: Floats
+    threads: Floats
+    per_thread: Floats
+    columns: Floats
+    """Tiles along n."""
+    rows: Floats
+    """Tiles along m."""
+    split: Floats
+
+
+def generation_of(fleet: Fleet) -> Codes:
+    """Return the row of `MENUS` per GPU."""
+    edges = np.array([5.0, 7.0, 7.4, 8.0])
+    code = np.searchsorted(edges, fleet.capability, side="right") - 1
+    return np.where(code < 0, OTHER, code).astype(np.int64)
+
+
+def choose_tile(batch: Floats, m: Floats, n: Floats, k: Floats, contiguous: Codes, fleet: Fleet) -> Codes:
+    """Return the index of the tile that the library would launch: the highest score on the menu.
+
+    score = area * (size * log(m n batch / 4096 SM) + depth * log(k / 256)) - pad * log(padded / m n)
+    - wave * log(ceil(w) / w), with w tiles per multiprocessor: large tiles where there is enough of everything, less
+    where they would compute padding or leave a last wave half empty.
+    """
+    count = np.ceil(n[..., None] / WIDTH) * np.ceil(m[..., None] / HEIGHT)
+    pad = np.log(count * (WIDTH * HEIGHT) / (m * n)[..., None])
+    waves = (count * batch[..., None]).astype(np.float32) / fleet.sm_count.astype(np.float32)[..., None]
+    size = np.log(m * n * batch / 4096.0) - np.log(fleet.sm_count)
+    slope = SIZE_WEIGHT[contiguous] * size + (DEPTH_WEIGHT[contiguous] * np.log(k / 256.0))
+    score = slope.astype(np.float32)[..., None] * _AREA.astype(np.float32)
+    score = score - (PAD_WEIGHT[contiguous][..., None] * pad).astype(np.float32)
+    score = score - WAVE_WEIGHT[contiguous].astype(np.float32)[..., None] * np.log(np.ceil(waves) / waves)
+    return np.asarray(np.argmax(score + MENUS.astype(np.float32)[generation_of(fleet), contiguous], axis=-1))
+
+
+def launch_of(batch: Floats, m: Floats, n: Floats, k: Floats, tile: Codes, fleet: Fleet) -> Launch:
+    """Return the launch of a tile; k is split only where a single product leaves multiprocessors idle."""
+    width, height = WIDTH[tile], HEIGHT[tile]
+    columns, rows = np.ceil(n / width), np.ceil(m / height)
+    waves = columns * rows / fleet.sm_count
+    wanted = np.round(1.0 + TARGET_WAVES / waves)
+    deepest = np.maximum(1.0, np.floor(k / LEAST_DEPTH))
+    can_split = (batch == 1) & (waves < WAVES_WORTH_SPLITTING)
+    return Launch(
+        width=width,
+        height=height,
+        slices=SLICES[tile],
+        threads=THREADS[tile],
+        per_thread=PER_THREAD[tile],
+        columns=columns,
+        rows=rows,
+        split=np.where(can_split, np.minimum(wanted, deepest), 1.0),
+    )

@@ -1,0 +1,50 @@
+"""Fp32 matrix products measured alone: NeuSight's rows of `ops/matmul.parquet` as problems of the SIMT model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ...specs.gpu import Rate
+from ..models.matmul_simt import RATES, MatmulSimtProblems
+from .measurements import Samples, gpus_of, pick, read_table, shape_share
+
+TABLE: Final = "ops/matmul.parquet"
+COLUMNS: Final = ("gpu", "op", "batch", "m", "n", "k", "dtype", "latency_us", "suspect", "timing")
+LINEAR_HOST_RATIO: Final = 1.7
+"""Floor of linear layers' event times over batched products': 1.62 to 1.71 on four hosts, 2.2 on P100's."""
+
+
+def load_samples(data: Path) -> list[Samples[MatmulSimtProblems]]:
+    """Return all fp32 rows that are not suspect."""
+    table = read_table(data / TABLE, COLUMNS)
+    table = pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))
+    is_linear = table["op"].astype(str) == "linear"
+    batch, m, n, k = (table[name].astype(np.float64) for name in ("batch", "m", "n", "k"))
+    gpus, gpu = gpus_of(table["gpu"])
+    is_event = table["timing"].astype(str) == "event_min5"
+    return [
+        Samples(
+            table=TABLE,
+            model="matmul_simt",
+            problems=MatmulSimtProblems(
+                batch=batch,
+                m=m,
+                n=n,
+                k=k,
+                element_bytes=np.full(len(m), 4.0),
+                rate=np.full(len(m), RATES.index(Rate.MATRIX_FP32), dtype=np.int64),
+                contiguous=is_linear.astype(np.int64),
+                host_floor_ns=np.where(is_event, np.nan, 0.0),
+                host_ratio=np.where(is_linear, LINEAR_HOST_RATIO, 1.0),
+            ),
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+            family=np.full(len(m), "matmul fp32", dtype=object),
+            dtype=table["dtype"].astype(str).astype(object),
+            share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
+        )
+    ]

@@ -1,0 +1,9 @@
+"""How the model of matrix products on vector units is trained."""
+
+from __future__ import annotations
+
+from ...analyzer.models.matmul_simt import MODEL
+from ...analyzer.score.matmul_simt_rows import load_samples
+from .recipe import Recipe
+
+RECIPE = Recipe(model=MODEL, load=load_samples, rows_per_gpu=2000)
