@@ -47,11 +47,13 @@ def resolve(
     """
     if len(theta) != theta_size(parameters, class_count):
         raise ValueError(f"theta has {len(theta)} elements, {theta_size(parameters, class_count)} expected")
-    position, values = len(parameters), {}
+    position = len(parameters)
+    values: dict[str, Floats] = {}
     for row, item in enumerate(parameters):
-        log_value: Floats = np.full(gpu_class.shape, np.log(item.prior) + theta[row])
+        shared = np.log(item.prior) + theta[row]
         if item.class_spread > 0:
-            log_value += theta[position : position + class_count][gpu_class]
+            values[item.name] = np.exp(shared + theta[position : position + class_count])[gpu_class]
             position += class_count
-        values[item.name] = np.exp(log_value)
+        else:
+            values[item.name] = np.full(gpu_class.shape, np.exp(shared))
     return values

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...analyzer.fleet import Floats
 from ...analyzer.models.estimate import group_of, take_problems
 from ...analyzer.models.network import correct
 from ...analyzer.models.parameters import resolve
@@ -50,13 +51,13 @@ def load_pool(name: str, data: Path) -> Pool:
     return join_samples(find_recipe(name).load(data))
 
 
-def fit_and_predict(name: str, data: Path, excluded: frozenset[str]) -> Fits:
+def fit_and_predict(name: str, data: Path, excluded: frozenset[str], start: Floats | None = None) -> Fits:
     """Fit one variant and predict the chips that it never saw."""
     import torch
 
     torch.set_num_threads(1)
     recipe, pool = find_recipe(name), load_pool(name, data)
-    variant = fit_variant(recipe, pool, excluded, SEED)
+    variant = fit_variant(recipe, pool, excluded, SEED, start)
     return variant, tuple(_hold_out(recipe, pool, variant, chip) for chip in sorted(excluded))
 
 
@@ -104,15 +105,30 @@ def train_model(name: str, data: Path, folder: Path, jobs: int) -> Mapping[str, 
     """Train a model and write its weights; return its manifest entry."""
     begin = time.monotonic()
     recipe, pool = find_recipe(name), load_pool(name, data)
-    left_out = [frozenset(chips) for size in range(3) for chips in combinations(pool.chips, size)]
+    shipped = [frozenset(chips) for size in range(2) for chips in combinations(pool.chips, size)]
+    pairs = [frozenset(chips) for chips in combinations(pool.chips, 2)]
     with ProcessPoolExecutor(jobs) as workers:
-        done = workers.map(fit_and_predict, [name] * len(left_out), [data] * len(left_out), left_out)
-        fits = dict(zip(left_out, done, strict=True))
-    variants = {variant_name(chips): _arrays(recipe, pool, fits, chips) for chips in left_out if len(chips) < 2}
+        fits = _fit_all(workers, name, data, shipped, None)
+        fits |= _fit_all(workers, name, data, pairs, fits[frozenset()][0].theta)
+    variants = {variant_name(chips): _arrays(recipe, pool, fits, chips) for chips in shipped}
     entry = _manifest_entry(recipe, pool, fits, variants)
     save_model(name, variants, entry, folder)
-    print(f"{name}: {len(left_out)} fits in {time.monotonic() - begin:.0f} s")  # noqa: T201
+    print(f"{name}: {len(fits)} fits in {time.monotonic() - begin:.0f} s")  # noqa: T201
     return entry
+
+
+def _fit_all(
+    workers: ProcessPoolExecutor, name: str, data: Path, left_out: Sequence[frozenset[str]], start: Floats | None
+) -> dict[frozenset[str], Fits]:
+    """Fit one variant per set of chips left out; pairs, which only calibrate, start near instead of at the priors."""
+    count = len(left_out)
+    return dict(
+        zip(
+            left_out,
+            workers.map(fit_and_predict, [name] * count, [data] * count, left_out, [start] * count),
+            strict=True,
+        )
+    )
 
 
 def _inner(fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]) -> list[HeldOut]:
