@@ -10,7 +10,7 @@ import numpy as np
 from ...specs.prices import price_usd_per_hour
 from ..fleet import Floats
 from .metrics import kendall_tau
-from .records import DecisionRow, ModelRow
+from .records import DecisionRow, NetworkRow
 
 FASTER: Final = "faster"
 CHEAPER: Final = "cheaper"
@@ -21,7 +21,7 @@ Cost = Callable[[str], float]
 """GPU name -> what a unit of its time costs; NaN where unknown."""
 
 
-def score_decisions(rows: Sequence[ModelRow]) -> tuple[DecisionRow, ...]:
+def score_decisions(rows: Sequence[NetworkRow]) -> tuple[DecisionRow, ...]:
     """Compare every pair of GPUs that measured the same workload, by time and, where prices are known, by cost.
 
     The cost of an iteration is its time times the GPU's price per hour; batches are equal, so that it ranks as the
@@ -33,7 +33,7 @@ def score_decisions(rows: Sequence[ModelRow]) -> tuple[DecisionRow, ...]:
     return tuple(row for row in found if row is not None)
 
 
-def _decide(criterion: str, rows: Sequence[ModelRow], cost: Cost) -> DecisionRow | None:
+def _decide(criterion: str, rows: Sequence[NetworkRow], cost: Cost) -> DecisionRow | None:
     workloads = [group for group in _workloads(rows, cost) if len(group) > 1]
     if not workloads:
         return None
@@ -52,32 +52,32 @@ def _decide(criterion: str, rows: Sequence[ModelRow], cost: Cost) -> DecisionRow
     )
 
 
-def _workloads(rows: Iterable[ModelRow], cost: Cost) -> list[list[ModelRow]]:
-    groups: dict[tuple[object, ...], list[ModelRow]] = {}
+def _workloads(rows: Iterable[NetworkRow], cost: Cost) -> list[list[NetworkRow]]:
+    groups: dict[tuple[object, ...], list[NetworkRow]] = {}
     for row in rows:
         if np.isfinite(cost(row.gpu)):
             groups.setdefault((row.model, row.mode, row.sequence_length, row.batch), []).append(row)
     return list(groups.values())
 
 
-def _right(group: Sequence[ModelRow], cost: Cost, predicted: Callable[[ModelRow], float]) -> Floats:
+def _right(group: Sequence[NetworkRow], cost: Cost, predicted: Callable[[NetworkRow], float]) -> Floats:
     """Return 1 for each pair of rows whose order was predicted rightly, else 0."""
     measured, guessed = _costs(group, cost, lambda row: row.measured_ns), _costs(group, cost, predicted)
     first, second = np.triu_indices(len(group), 1)
     return np.asarray((measured[first] < measured[second]) == (guessed[first] < guessed[second]), dtype=np.float64)
 
 
-def _tau(group: Sequence[ModelRow], cost: Cost) -> float:
+def _tau(group: Sequence[NetworkRow], cost: Cost) -> float:
     return kendall_tau(
         _costs(group, cost, lambda row: row.measured_ns), _costs(group, cost, lambda row: row.predicted_ns)
     )
 
 
-def _costs(group: Sequence[ModelRow], cost: Cost, time_ns: Callable[[ModelRow], float]) -> Floats:
+def _costs(group: Sequence[NetworkRow], cost: Cost, time_ns: Callable[[NetworkRow], float]) -> Floats:
     return np.array([time_ns(row) * cost(row.gpu) for row in group])
 
 
-def _baseline(workloads: Sequence[Sequence[ModelRow]], cost: Cost, kind: str) -> float | None:
+def _baseline(workloads: Sequence[Sequence[NetworkRow]], cost: Cost, kind: str) -> float | None:
     known = [[row for row in group if kind in row.baselines_ns] for group in workloads]
     rights = [_right(group, cost, lambda row: row.baselines_ns[kind]) for group in known if len(group) > 1]
     return float(np.concatenate(rights).mean()) if rights else None

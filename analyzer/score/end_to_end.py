@@ -25,15 +25,17 @@ from ...specs.gpu import Gpu
 from ...specs.match import find_gpu
 from ..analysis import analyze_trace
 from ..method import Method
+from ..models.library import Library
+from .baselines import ROOFLINE
 from .graph import Node, calls_of
 from .measurements import Column, read_table
-from .records import ModelRow, Split
+from .records import NetworkRow, Split
 from .weights import Weights
 
 NETWORKS: Final = "models/neusight_e2e.parquet"
 NODES: Final = "models/neusight_ops.parquet"
-PEERS: Final = ("neusight", "habitat", "micro", "roofline")
-"""Whose predictions the tables hold."""
+PEERS: Final = {"neusight": "neusight", "habitat": "habitat", "micro": "micro", "roofline": "neusight_roofline"}
+"""Whose predictions the table holds, by column, and what they are called here."""
 OP_SUM: Final = "sum_of_measured_ops"
 _FIRST_LAYER = re.compile(r"(?:^|_)(?:h|layers?|blocks?)_0_")
 KEY: Final = ("gpu", "model", "mode", "seqlen", "batch", "variant")
@@ -49,11 +51,9 @@ class Network:
     nodes: tuple[Node, ...]
     layer: range
     """The nodes of that layer."""
-    is_suspect: bool
-    """Whether the nodes' own measurements are not to be trusted."""
 
 
-def score_networks(data: Path, weights: Weights) -> tuple[ModelRow, ...]:
+def score_networks(data: Path, weights: Weights) -> tuple[NetworkRow, ...]:
     """Predict every network of the table whose nodes are known; none where either table is missing."""
     if not (data / NETWORKS).exists() or not (data / NODES).exists():
         return ()
@@ -98,27 +98,30 @@ def build_trace(network: Network, layer_count: int, *, name: str, batch: int, mo
     return Trace(meta=meta, strings=names, signatures=signatures, ops=ops), unknown
 
 
-def _score(row: Row, network: Network, weights: Weights) -> ModelRow:
+def _score(row: Row, network: Network, weights: Weights) -> NetworkRow:
     gpu = find_gpu(load_catalog(), row["gpu"])
     name, batch, mode = str(row["model"]), int(row["batch"]), str(row["mode"])
     trace, unknown = build_trace(network, int(row["num_layer"] or 1), name=name, batch=batch, mode=mode)
-    library = weights.library_for(gpu)
-    found = analyze_trace(trace, load_catalog(), targets=[gpu], library=library).predictions[0]
-    return ModelRow(
+    found, bare = (
+        analyze_trace(trace, load_catalog(), targets=[gpu], library=library).predictions[0]
+        for library in (weights.library_for(gpu), Library(fitted={}))
+    )
+    return NetworkRow(
         table=NETWORKS,
         gpu=gpu.name,
         model=name,
         mode=mode,
         sequence_length=int(row["seqlen"]),
         batch=batch,
+        dtype=str(row["dtype"]),
         split=_split(gpu, weights, found.methods),
-        is_suspect=bool(row["suspect"]) or network.is_suspect,
+        is_suspect=bool(row["suspect"]),
         measured_ns=float(row["measured_ms"]) * NS_PER_MS,
         predicted_ns=found.iteration_ns,
         low_ns=found.iteration_low_ns,
         high_ns=found.iteration_high_ns,
         unmodelled_nodes=unknown,
-        baselines_ns=dict(_baselines(row)),
+        baselines_ns={ROOFLINE: bare.iteration_ns, **dict(_baselines(row))},
     )
 
 
@@ -133,8 +136,8 @@ def _baselines(row: Row) -> Iterator[tuple[str, float]]:
     parts = [row["opsum_fw_ms"], row["opsum_bw_ms"]]
     if _is_number(parts[0]):
         yield OP_SUM, sum(part for part in parts if _is_number(part)) * NS_PER_MS
-    for peer in PEERS:
-        value = row[f"pred_{peer}_ms"]
+    for column, peer in PEERS.items():
+        value = row[f"pred_{column}_ms"]
         if _is_number(value):
             yield peer, float(value) * NS_PER_MS
 
@@ -153,7 +156,7 @@ def _read_networks(path: Path) -> dict[tuple[object, ...], Network]:
 def _network(rows: list[Row], path: Path) -> Network:
     rows.sort(key=lambda row: int(row["idx"]))
     nodes = tuple(_node(row, path) for row in rows)
-    return Network(nodes=nodes, layer=layer_of(nodes), is_suspect=any(row["suspect"] for row in rows))
+    return Network(nodes=nodes, layer=layer_of(nodes))
 
 
 def _node(row: Row, path: Path) -> Node:

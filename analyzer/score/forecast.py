@@ -9,10 +9,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..bounds import WorkTable, bound_ops
+from ..bounds import bound_ops
 from ..fleet import Floats, build_fleet
 from ..models.estimate import take_problems
 from ..models.library import Library
+from .least_work import least_work, take_work
 from .measurements import Samples, chip_of
 from .weights import Weights
 
@@ -37,10 +38,10 @@ class Forecast:
 
 
 def forecast(samples: Samples[Any], weights: Weights) -> Forecast:
-    """Predict every sample with the weights that its GPU asks for; never under the physical bound."""
+    """Predict every sample with the weights that its GPU asks for."""
     count = len(samples.measured_ns)
     predicted, low, high, roofline = (np.full(count, np.nan) for _ in range(4))
-    is_seen = np.zeros(count, dtype=bool)
+    is_seen, work = np.zeros(count, dtype=bool), least_work(samples)
     for column, gpu in enumerate(samples.gpus):
         rows = np.flatnonzero(samples.gpu == column)
         library, fleet = weights.library_for(gpu), build_fleet([gpu])
@@ -50,11 +51,8 @@ def forecast(samples: Samples[Any], weights: Weights) -> Forecast:
             predicted[block], low[block], high[block] = (
                 values[:, 0] for values in (found.time_ns, found.low_ns, found.high_ns)
             )
-        if samples.work is not None:
-            bounds = bound_ops(take_work(samples.work, rows), fleet)
-            roofline[rows], least = bounds.roofline_ns[:, 0], bounds.lower_ns[:, 0]
-            for values in (predicted, low, high):
-                values[rows] = np.maximum(values[rows], least)
+        if work is not None:
+            roofline[rows] = bound_ops(take_work(work, rows), fleet).roofline_ns[:, 0]
     return Forecast(
         samples=samples, predicted_ns=predicted, low_ns=low, high_ns=high, is_seen=is_seen, roofline_ns=roofline
     )
@@ -79,11 +77,6 @@ def predict_on(
         times.append(found.time_ns[:, 0])
         shares.append(found.anchor[:, 0])
     return np.concatenate(times), np.concatenate(shares)
-
-
-def take_work(work: WorkTable, rows: npt.NDArray[Any]) -> WorkTable:
-    """Return some rows of a table of work."""
-    return WorkTable(flops=work.flops[rows], moved_bytes=work.moved_bytes[rows], rate=work.rate[rows])
 
 
 def problem_keys(samples: Samples[Any]) -> Keys:

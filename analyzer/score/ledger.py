@@ -1,8 +1,8 @@
-"""All scored rows of all tables in one set of columns, and the figures of its groups."""
+"""Scored rows of all tables in one set of columns, and the figures of its groups."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -12,15 +12,33 @@ import numpy.typing as npt
 from ..fleet import Floats
 from .forecast import Forecast, codes_of
 from .metrics import error_figures, mean_error
-from .records import EVERYTHING, MEAN, ScoreRow, Size, Split
+from .records import EVERYTHING, MEAN, NetworkRow, ScoreRow, Size, Split
 
+Column = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 LABELS: Final = ("table", "family", "dtype", "gpu")
-LEVELS: Final = (("table", "family", "dtype", "gpu"), ("table", "family", "dtype"), ("gpu",), ())
+LEVELS: Final = (("table", "family", "dtype", "gpu"), ("table", "family", "dtype"))
 """The labels that the groups of each level share; the others are pooled."""
+POOLED_LEVELS: Final = (("gpu",), ())
+NETWORK_FAMILIES: Final = {"inf": "network inference", "train": "network training"}
 LOWER_EDGE_NS: Final[Mapping[Size, float]] = {Size.ALL: 0.0, Size.OVER_20_US: 20e3, Size.OVER_100_US: 100e3}
 UPPER_EDGE_NS: Final[Mapping[Size, float]] = {Size.UNDER_20_US: 20e3}
 AVERAGED: Final = ("mape", "median_ape", "p90_ape", "bias", "coverage_90", "width_90")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entries:
+    """Hold n scored rows of one table."""
+
+    labels: Mapping[str, Column]
+    """Table, family, dtype and GPU of each row: object arrays [n]."""
+    is_seen: Mask
+    measured_ns: Floats
+    predicted_ns: Floats
+    low_ns: Floats
+    high_ns: Floats
+    baselines_ns: Mapping[str, Floats]
+    """NaN where a baseline has nothing to say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,95 +49,114 @@ class Label:
     codes: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ledger:
-    """Hold n scored rows."""
+def forecast_entries(made: Forecast, baselines_ns: Mapping[str, Floats]) -> Entries:
+    """Return the entries of one model's forecast."""
+    samples = made.samples
+    names = np.array([gpu.name for gpu in samples.gpus], dtype=object)
+    table = np.full(len(made.predicted_ns), samples.table, dtype=object)
+    return Entries(
+        labels={"table": table, "family": samples.family, "dtype": samples.dtype, "gpu": names[samples.gpu]},
+        is_seen=made.is_seen,
+        measured_ns=samples.measured_ns,
+        predicted_ns=made.predicted_ns,
+        low_ns=made.low_ns,
+        high_ns=made.high_ns,
+        baselines_ns=baselines_ns,
+    )
 
-    labels: Mapping[str, Label]
-    is_seen: Mask
-    measured_ns: Floats
-    predicted_ns: Floats
-    low_ns: Floats
-    high_ns: Floats
-    baselines_ns: Mapping[str, Floats]
-    """NaN where a baseline has nothing to say."""
 
-
-def build_ledger(made: Sequence[Forecast], baselines: Sequence[Mapping[str, Floats]]) -> Ledger:
-    """Join forecasts and their baselines."""
-    names = {
-        "table": [np.full(len(item.predicted_ns), item.samples.table, dtype=object) for item in made],
-        "family": [item.samples.family for item in made],
-        "dtype": [item.samples.dtype for item in made],
-        "gpu": [np.array([gpu.name for gpu in item.samples.gpus], dtype=object)[item.samples.gpu] for item in made],
-    }
-    labels = {}
-    for label, parts in names.items():
-        distinct, codes = codes_of(np.concatenate(parts))
-        labels[label] = Label(names=distinct, codes=codes)
-    kinds = dict.fromkeys(kind for item in baselines for kind in item)
-    return Ledger(
-        labels=labels,
-        is_seen=np.concatenate([item.is_seen for item in made]),
-        measured_ns=np.concatenate([item.samples.measured_ns for item in made]),
-        predicted_ns=np.concatenate([item.predicted_ns for item in made]),
-        low_ns=np.concatenate([item.low_ns for item in made]),
-        high_ns=np.concatenate([item.high_ns for item in made]),
-        baselines_ns={
-            kind: np.concatenate(
-                [
-                    found.get(kind, np.full(len(item.predicted_ns), np.nan))
-                    for item, found in zip(made, baselines, strict=True)
-                ]
-            )
-            for kind in kinds
+def network_entries(rows: Sequence[NetworkRow]) -> Entries:
+    """Return the entries of the networks whose measurements are to be trusted."""
+    trusted = [row for row in rows if not row.is_suspect]
+    kinds = dict.fromkeys(kind for row in trusted for kind in row.baselines_ns)
+    return Entries(
+        labels={
+            "table": _objects(row.table for row in trusted),
+            "family": _objects(NETWORK_FAMILIES.get(row.mode, row.mode) for row in trusted),
+            "dtype": _objects(row.dtype for row in trusted),
+            "gpu": _objects(row.gpu for row in trusted),
         },
+        is_seen=np.array([row.split is Split.SEEN for row in trusted], dtype=bool),
+        measured_ns=_floats(row.measured_ns for row in trusted),
+        predicted_ns=_floats(row.predicted_ns for row in trusted),
+        low_ns=_floats(row.low_ns for row in trusted),
+        high_ns=_floats(row.high_ns for row in trusted),
+        baselines_ns={kind: _floats(row.baselines_ns.get(kind) for row in trusted) for kind in kinds},
     )
 
 
-def score_rows(ledger: Ledger) -> tuple[ScoreRow, ...]:
-    """Return the figures of every group: by table, family, dtype and GPU, pooled over GPUs, and over everything."""
-    rows = [row for level in LEVELS for row in _level_rows(ledger, level)]
-    rows += _mean_rows(rows)
-    places = {name: place for place, name in enumerate((*sorted({row.gpu for row in rows} - {EVERYTHING, MEAN}), MEAN))}
-    last = len(places)
-    return tuple(
-        sorted(
-            rows,
-            key=lambda row: (
-                row.table == EVERYTHING,
-                row.table,
-                row.family,
-                row.dtype,
-                places.get(row.gpu, last),
-                row.split,
-                list(Size).index(row.size),
-            ),
-        )
+def join_entries(parts: Sequence[Entries]) -> Entries:
+    """Join the entries of several tables."""
+    kinds = dict.fromkeys(kind for part in parts for kind in part.baselines_ns)
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("is_seen", "measured_ns", "predicted_ns", "low_ns", "high_ns")
+    }
+    return Entries(
+        labels={label: np.concatenate([part.labels[label] for part in parts]) for label in LABELS},
+        baselines_ns={kind: np.concatenate([_baseline(part, kind) for part in parts]) for kind in kinds},
+        **columns,
     )
 
 
-def _level_rows(ledger: Ledger, level: Sequence[str]) -> Iterator[ScoreRow]:
-    code = ledger.is_seen.astype(np.int64)
-    for label in level:
-        code = code * len(ledger.labels[label].names) + ledger.labels[label].codes
+def _baseline(part: Entries, kind: str) -> Floats:
+    return part.baselines_ns.get(kind, np.full(len(part.measured_ns), np.nan))
+
+
+def _objects(values: Iterable[str]) -> Column:
+    return np.array(list(values), dtype=object)
+
+
+def _floats(values: Iterable[float | None]) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def score_rows(entries: Entries) -> tuple[ScoreRow, ...]:
+    """Return the figures of every group: by table, family, dtype and GPU, and pooled over GPUs; ordered by those."""
+    labels = _labels(entries)
+    rows = [row for level in LEVELS for row in _level_rows(entries, labels, level)]
+    return tuple(sorted([*rows, *_mean_rows(rows)], key=_order))
+
+
+def pooled_rows(entries: Entries) -> tuple[ScoreRow, ...]:
+    """Return the figures of all tables together, by GPU and over all GPUs."""
+    labels = _labels(entries)
+    return tuple(sorted((row for level in POOLED_LEVELS for row in _level_rows(entries, labels, level)), key=_order))
+
+
+def _labels(entries: Entries) -> dict[str, Label]:
+    found = {name: codes_of(column) for name, column in entries.labels.items()}
+    return {name: Label(names=names, codes=codes) for name, (names, codes) in found.items()}
+
+
+def _order(row: ScoreRow) -> tuple[object, ...]:
+    """Sort by name, and what pools GPUs after them."""
+    place = {MEAN: 1, EVERYTHING: 2}.get(row.gpu, 0)
+    return row.table, row.family, row.dtype, place, row.gpu, row.split, list(Size).index(row.size)
+
+
+def _level_rows(entries: Entries, labels: Mapping[str, Label], level: Sequence[str]) -> Iterator[ScoreRow]:
+    code = entries.is_seen.astype(np.int64)
+    for name in level:
+        code = code * len(labels[name].names) + labels[name].codes
     order = np.argsort(code, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
-        names = {label: ledger.labels[label].names[ledger.labels[label].codes[group[0]]] for label in level}
-        labels = {label: names.get(label, EVERYTHING) for label in LABELS}
-        split = Split.SEEN if ledger.is_seen[group[0]] else Split.UNSEEN
-        measured = ledger.measured_ns[group]
+        shared = {name: labels[name].names[labels[name].codes[group[0]]] for name in level}
+        split = Split.SEEN if entries.is_seen[group[0]] else Split.UNSEEN
+        measured = entries.measured_ns[group]
         for size in Size:
             fits = (measured >= LOWER_EDGE_NS.get(size, 0.0)) & (measured < UPPER_EDGE_NS.get(size, np.inf))
             if fits.any():
-                yield _row(ledger, group[fits], labels, split, size)
+                yield _row(entries, group[fits], dict.fromkeys(LABELS, EVERYTHING) | shared, split, size)
 
 
-def _row(ledger: Ledger, rows: npt.NDArray[np.int64], labels: Mapping[str, Any], split: Split, size: Size) -> ScoreRow:
-    measured = ledger.measured_ns[rows]
-    figures = error_figures(measured, ledger.predicted_ns[rows], ledger.low_ns[rows], ledger.high_ns[rows])
+def _row(
+    entries: Entries, rows: npt.NDArray[np.int64], labels: Mapping[str, Any], split: Split, size: Size
+) -> ScoreRow:
+    measured = entries.measured_ns[rows]
+    figures = error_figures(measured, entries.predicted_ns[rows], entries.low_ns[rows], entries.high_ns[rows])
     errors, counts = {}, {}
-    for kind, values in ledger.baselines_ns.items():
+    for kind, values in entries.baselines_ns.items():
         error = mean_error(measured, values[rows])
         if error is not None:
             errors[kind], counts[kind] = error, int(np.isfinite(values[rows]).sum())
@@ -152,5 +189,5 @@ def _mean_row(found: Sequence[ScoreRow]) -> ScoreRow:
     )
 
 
-def _mean(values: Iterator[float]) -> float:
+def _mean(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))

@@ -21,14 +21,17 @@ class Figures:
     bias: float
     """Mean of predicted / measured - 1: above zero where predictions are too long."""
     coverage_90: float
-    """Share of the measurements inside their 90 % interval."""
+    """Share of the measurements inside their 90 % interval, of those that have one; NaN where none has."""
     width_90: float
     """Mean of (high - low) / predicted."""
 
 
 def error_figures(measured_ns: Floats, predicted_ns: Floats, low_ns: Floats, high_ns: Floats) -> Figures:
-    """Return the figures of n predictions, n at least 1."""
+    """Return the figures of n predictions, n at least 1; ends of intervals that are not known are NaN."""
     error = predicted_ns / measured_ns - 1.0
+    inside = ((low_ns <= measured_ns) & (measured_ns <= high_ns)).astype(np.float64)
+    width = (high_ns - low_ns) / predicted_ns
+    known = np.isfinite(width)
     median, p90 = np.quantile(np.abs(error), [0.5, 0.9])
     return Figures(
         rows=len(error),
@@ -36,8 +39,8 @@ def error_figures(measured_ns: Floats, predicted_ns: Floats, low_ns: Floats, hig
         median_ape=float(median),
         p90_ape=float(p90),
         bias=float(error.mean()),
-        coverage_90=float(((low_ns <= measured_ns) & (measured_ns <= high_ns)).mean()),
-        width_90=float(((high_ns - low_ns) / predicted_ns).mean()),
+        coverage_90=float(inside[known].mean()) if known.any() else float("nan"),
+        width_90=float(width[known].mean()) if known.any() else float("nan"),
     )
 
 

@@ -49,9 +49,9 @@ class ScoreRow:
     bias: float
     """Mean of predicted / measured - 1."""
     coverage_90: float
-    """Share of the measurements inside their 90 % interval."""
+    """Share of the measurements inside their 90 % interval; NaN where no row has one."""
     width_90: float
-    """Mean of (high - low) / predicted."""
+    """Mean of (high - low) / predicted; NaN where no row has an interval."""
     baselines: Mapping[str, float] = field(default_factory=dict)
     """MAPE of simpler predictions on the same rows, those that have one."""
     baseline_rows: Mapping[str, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class WorstRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRow:
+class NetworkRow:
     """Hold the predicted and the measured time of one whole network, predicted from its ops' shapes."""
 
     table: str
@@ -86,9 +86,10 @@ class ModelRow:
     """`inf` or `train`."""
     sequence_length: int
     batch: int
+    dtype: str
     split: Split
     is_suspect: bool
-    """Whether the table marks the measurement of the network or of its ops as not to be trusted."""
+    """Whether the table marks the network's measurement as not to be trusted."""
     measured_ns: float
     predicted_ns: float
     low_ns: float | None
@@ -139,7 +140,7 @@ class Score:
     """Which weights predicted, in words."""
     rows: tuple[ScoreRow, ...]
     worst: tuple[WorstRow, ...] = ()
-    models: tuple[ModelRow, ...] = ()
+    networks: tuple[NetworkRow, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
     traces: tuple[TraceRow, ...] = ()
     notes: tuple[str, ...] = ()

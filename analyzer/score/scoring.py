@@ -20,9 +20,9 @@ from .baselines import (
 from .decisions import score_decisions
 from .end_to_end import score_networks
 from .forecast import Forecast, forecast
-from .ledger import build_ledger, score_rows
+from .ledger import forecast_entries, join_entries, network_entries, pooled_rows, score_rows
 from .measurements import Samples
-from .records import Score
+from .records import Score, ScoreRow
 from .tables import TRACES, check_directory, load_tables
 from .traces import score_traces
 from .weights import Weights
@@ -39,14 +39,28 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     Raises InputError where the directory holds nothing that can be scored, or a table lacks what its layout asks for.
     """
     check_directory(data)
-    notes: list[str] = []
-    made, baselines, done = [], [], 0
+    made, notes = _forecasts(data, weights, progress)
+    networks = score_networks(data, weights)
+    traces, trace_notes = score_traces(data / TRACES, weights)
+    return Score(
+        weights=weights.description,
+        rows=(*_score_rows(made, weights), *(score_rows(network_entries(networks)) if networks else ())),
+        worst=worst_rows(made, WORST_COUNT),
+        networks=networks,
+        decisions=score_decisions(networks),
+        traces=traces,
+        notes=(*notes, *trace_notes),
+    )
+
+
+def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple[list[Forecast], list[str]]:
+    """Return the forecasts of every table, and which of their rows no weights cover."""
+    made, notes, done = [], [], 0
     tables = list(load_tables(data))
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
         if _is_covered(samples, weights):
             made.append(forecast(samples, weights))
-            baselines.append(_baselines(made[-1], weights))
         else:
             notes.append(
                 f"{len(samples.measured_ns):,} rows of {samples.table} left out: no weights of {samples.model}"
@@ -54,17 +68,14 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
         done += len(samples.measured_ns)
         if progress is not None:
             progress(done, total)
-    networks = score_networks(data, weights)
-    traces, trace_notes = score_traces(data / TRACES, weights)
-    return Score(
-        weights=weights.description,
-        rows=score_rows(build_ledger(made, baselines)) if made else (),
-        worst=worst_rows(made, WORST_COUNT),
-        models=networks,
-        decisions=score_decisions(networks),
-        traces=traces,
-        notes=(*notes, *trace_notes),
-    )
+    return made, notes
+
+
+def _score_rows(made: list[Forecast], weights: Weights) -> tuple[ScoreRow, ...]:
+    if not made:
+        return ()
+    entries = join_entries([forecast_entries(item, _baselines(item, weights)) for item in made])
+    return (*pooled_rows(entries), *score_rows(entries))
 
 
 def _is_covered(samples: Samples[Any], weights: Weights) -> bool:
