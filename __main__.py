@@ -13,6 +13,7 @@ COMMANDS = {
     "show": "analyzer.commands.show",
     "convert": "analyzer.commands.convert",
     "gpus": "analyzer.commands.gpus",
+    "score": "analyzer.commands.score",
 }
 """Command name → module that holds a command of that name."""
 

@@ -14,6 +14,12 @@ from .records import Split, WorstRow
 LEAST_NS: Final = 20e3
 """Shorter rows are left out: there, launches decide."""
 
+DERIVED: Final = frozenset(
+    {"kind", "flops", "elements", "read_bytes", "written_bytes", "moved_bytes", "element_bytes", "library", "rate"}
+    | {"fused_blocks", "least_fused_blocks", "tiles", "is_event_timed", "host_ratio", "host_floor_ns"}
+)
+"""Columns of problems that follow from others, or from family and dtype."""
+
 
 def worst_rows(made: Sequence[Forecast], limit: int) -> tuple[WorstRow, ...]:
     """Return the worst row over 20 us of each family, dtype and GPU, the `limit` worst of these."""
@@ -51,6 +57,7 @@ def _worst_of_groups(made: Forecast) -> list[tuple[float, WorstRow]]:
 
 
 def describe_problem(problems: Any, row: int) -> str:
-    """Return the sizes of one problem, e.g. `m=64 n=4096 k=4096`; what is 0 or unknown is left out."""
-    values = [(item.name, float(getattr(problems, item.name)[row])) for item in fields(problems)]
+    """Return the sizes of one problem, e.g. `m=64 n=4096 k=4096`; what is 0, unknown or derived is left out."""
+    names = [item.name for item in fields(problems) if item.name not in DERIVED]
+    values = [(name, float(getattr(problems, name)[row])) for name in names]
     return " ".join(f"{name}={value:.10g}" for name, value in values if value and np.isfinite(value))

@@ -1,0 +1,67 @@
+"""The `score` command: predictions beside measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .command import WavecastCommand, complete_gpu_names, output_options
+from .output import choose_format, screen_for, write_result
+from .progress import progress_on_stderr
+
+if TYPE_CHECKING:
+    from ..score.weights import Weights
+
+
+@click.command("score", cls=WavecastCommand, short_help="Compare predictions with measurement tables.")
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--leave-one-out",
+    is_flag=True,
+    help="Predict each GPU with weights that were trained without its chip: errors as for a GPU never seen.",
+)
+@click.option(
+    "--exclude-gpu",
+    "excluded",
+    metavar="GPU",
+    multiple=True,
+    shell_complete=complete_gpu_names,
+    help="Predict all with weights that were trained without the chip of this GPU (its twins left out too).",
+)
+@output_options("table", "json", "csv", "markdown")
+def score(
+    directory: Path, leave_one_out: bool, excluded: tuple[str, ...], form: str | None, output: Path | None
+) -> None:
+    """Predict every measurement in DIR and say how wrong that was, beside simpler predictions.
+
+    DIR holds measurement tables: ops/*.parquet (single ops), models/*.parquet (whole networks) and
+    traces/ (the same step recorded on two GPUs); what is not there is left out. Rows of GPUs whose
+    chip the weights were trained on are marked as seen: those errors say little about other GPUs.
+    Reading tables needs pyarrow: pip install 'wavecast[score]'.
+
+    \b
+    Examples:
+      wavecast score DIR --leave-one-out
+      wavecast score DIR --exclude-gpu L40S --format json -o score.json
+    """
+    from ..rendering.score_formats import render_score
+    from ..score.scoring import score_directory
+
+    weights = _weights(excluded, leave_one_out=leave_one_out)
+    with progress_on_stderr("Predicting") as progress:
+        found = score_directory(directory, weights, progress)
+    write_result(render_score(found, choose_format(form, output), screen_for(output)), output)
+
+
+def _weights(excluded: tuple[str, ...], *, leave_one_out: bool) -> Weights:
+    from ...errors import InputError
+    from ...specs.catalog import load_catalog
+    from ...specs.match import find_gpus
+    from ..score.weights import choose_weights
+
+    if leave_one_out and excluded:
+        raise InputError("--leave-one-out leaves out each GPU in turn: it goes without --exclude-gpu")
+    gpus = {gpu.name: gpu for name in excluded for gpu in find_gpus(load_catalog(), name)}
+    return choose_weights(tuple(gpus.values()), leaves_each_out=leave_one_out)
