@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,8 +24,17 @@ def main(data: Path, models: tuple[str, ...], folder: Path, jobs: int) -> None:
 
     The same tables and library versions give the same weights.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     for name in models or RECIPES:
-        train_model(name, data, folder, jobs)
+        click.echo(describe(name, train_model(name, data, folder, jobs)))
+
+
+def describe(name: str, entry: Mapping[str, Any]) -> str:
+    """Return a model's errors on GPUs that its weights never saw."""
+    errors = ", ".join(
+        f"{gpu} {found['mape']:.1%} / {found['mape_over_20us']:.1%}" for gpu, found in entry["held_out_errors"].items()
+    )
+    return f"{name}: MAPE on each GPU unseen, all sizes / over 20 us: {errors}"
 
 
 if __name__ == "__main__":

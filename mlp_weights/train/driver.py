@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -103,7 +102,6 @@ def _problem_keys(problems: Any) -> Any:
 
 def train_model(name: str, data: Path, folder: Path, jobs: int) -> Mapping[str, Any]:
     """Train a model and write its weights; return its manifest entry."""
-    begin = time.monotonic()
     recipe, pool = find_recipe(name), load_pool(name, data)
     shipped = [frozenset(chips) for size in range(2) for chips in combinations(pool.chips, size)]
     pairs = [frozenset(chips) for chips in combinations(pool.chips, 2)]
@@ -113,7 +111,6 @@ def train_model(name: str, data: Path, folder: Path, jobs: int) -> Mapping[str, 
     variants = {variant_name(chips): _arrays(recipe, pool, fits, chips) for chips in shipped}
     entry = _manifest_entry(recipe, pool, fits, variants)
     save_model(name, variants, entry, folder)
-    print(f"{name}: {len(fits)} fits in {time.monotonic() - begin:.0f} s")  # noqa: T201
     return entry
 
 
@@ -184,6 +181,7 @@ def _manifest_entry(
     return {
         "trained_chips": list(pool.chips),
         "gpus": {gpu.name: int((pool.gpu == row).sum()) for row, gpu in enumerate(pool.gpus)},
+        "sources": list(recipe.sources),
         "shape_share": recipe.shape_share,
         "seed": SEED,
         "classes": list(model.class_names),

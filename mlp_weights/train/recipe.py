@@ -20,6 +20,8 @@ class Recipe(Generic[P]):
     model: Model[P]
     load: Callable[[Path], Sequence[Samples[P]]]
     """Measurement directory -> samples of this model (several tables give several)."""
+    sources: tuple[str, ...] = ()
+    """Where the measurements come from, with commit and licence."""
     shape_share: float = 0.25
     """Shapes with `Samples.share` below this train the simulator (and the network)."""
     rows_per_gpu: int = 2500
