@@ -22,7 +22,7 @@ from .arguments import (
     sizes_at,
     tensor_at,
 )
-from .record import Family, Work
+from .record import ConvolutionDims, Direction, Family, Work
 from .registry import register
 from .traffic import bytes_of, tensor_bytes
 
@@ -86,18 +86,28 @@ class BackwardLayout:
     grad: int = 0
     input: int = 1
     weight: int = 2
+    stride: int
     groups: int
     mask: int
     transposed: int | bool = False
 
 
 _BACKWARD_LAYOUTS: dict[str, BackwardLayout] = {
-    "convolution_backward": BackwardLayout(groups=9, mask=10, transposed=7),
-    "convolution_backward_overrideable": BackwardLayout(groups=8, mask=9, transposed=6),
-    "cudnn_convolution_backward": BackwardLayout(input=0, grad=1, groups=6, mask=9),
-    "miopen_convolution_backward": BackwardLayout(input=0, grad=1, groups=6, mask=9),
-    "cudnn_convolution_transpose_backward": BackwardLayout(input=0, grad=1, groups=7, mask=10, transposed=True),
+    "convolution_backward": BackwardLayout(stride=4, groups=9, mask=10, transposed=7),
+    "convolution_backward_overrideable": BackwardLayout(stride=3, groups=8, mask=9, transposed=6),
+    "cudnn_convolution_backward": BackwardLayout(input=0, grad=1, stride=4, groups=6, mask=9),
+    "miopen_convolution_backward": BackwardLayout(input=0, grad=1, stride=4, groups=6, mask=9),
+    "cudnn_convolution_transpose_backward": BackwardLayout(
+        input=0, grad=1, stride=5, groups=7, mask=10, transposed=True
+    ),
 }
+
+_DIRECTIONS: dict[tuple[bool, ...], Direction] = {
+    (True, True): Direction.BOTH_GRADIENTS,
+    (True, False): Direction.INPUT_GRADIENT,
+    (False, True): Direction.WEIGHT_GRADIENT,
+}
+"""By what the mask asks for; the bias gradient alone is a reduction."""
 
 
 def forward_work(signature: Signature, layout: Layout) -> Work:
@@ -112,6 +122,17 @@ def forward_work(signature: Signature, layout: Layout) -> Work:
     extras = [
         optional_tensor_at(signature, position) for position in (layout.bias, layout.addend) if position is not None
     ]
+    dims = ConvolutionDims(
+        batch=x.shape[0],
+        c_in=x.shape[1],
+        c_out=out_channels,
+        groups=_group_count(x, weight, out_channels, transposed=transposed),
+        input_size=x.shape[2:],
+        output_size=out_spatial,
+        kernel_size=weight.shape[2:],
+        stride=_stride(signature, layout.stride, x.shape[2:], out_spatial),
+        is_transposed=transposed,
+    )
     return Work(
         family=Family.CONVOLUTION,
         flops=2 * x.shape[0] * prod(spatial) * weight.element_count,
@@ -119,6 +140,7 @@ def forward_work(signature: Signature, layout: Layout) -> Work:
         written_bytes=bytes_of(x.shape[0] * out_channels * prod(out_spatial), (result or x).dtype),
         dtype=x.dtype,
         is_matrix=True,
+        dims=dims,
     )
 
 
@@ -132,7 +154,21 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
     if not len(grad.shape) == len(x.shape) == len(weight.shape) >= 3:
         raise LackingArgumentError("gradient, input and weight of different ranks")
     mask = flags_at(signature, layout.mask, 3)
-    spatial = x.shape[2:] if _transposed(signature, layout.transposed) else grad.shape[2:]
+    transposed = _transposed(signature, layout.transposed)
+    spatial = x.shape[2:] if transposed else grad.shape[2:]
+    direction = _DIRECTIONS.get(mask[:2])
+    dims = ConvolutionDims(
+        batch=x.shape[0],
+        c_in=x.shape[1],
+        c_out=grad.shape[1],
+        groups=_group_count(x, weight, grad.shape[1], transposed=transposed),
+        input_size=x.shape[2:],
+        output_size=grad.shape[2:],
+        kernel_size=weight.shape[2:],
+        stride=_stride(signature, layout.stride, x.shape[2:], grad.shape[2:]),
+        is_transposed=transposed,
+        direction=direction or Direction.FORWARD,
+    )
     product = 2 * x.shape[0] * prod(spatial) * weight.element_count
     written = mask[0] * x.size_bytes + mask[1] * weight.size_bytes + mask[2] * bytes_of(grad.shape[1], grad.dtype)
     return Work(
@@ -142,6 +178,7 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
         written_bytes=written,
         dtype=grad.dtype,
         is_matrix=True,
+        dims=dims if direction else None,
     )
 
 
@@ -169,6 +206,23 @@ def _groups(signature: Signature, layout: Layout) -> int:
     if layout.groups is None or layout.groups >= len(signature.arguments):
         return 1
     return size_at(signature, layout.groups)
+
+
+def _group_count(x: TensorSpec, weight: TensorSpec, out_channels: int, *, transposed: bool) -> int:
+    """Return the number of groups, which the channels of tensors and weight tell."""
+    channels = out_channels if transposed else x.shape[1]
+    return max(channels // max(weight.shape[1], 1), 1)
+
+
+def _stride(
+    signature: Signature, position: int, input_size: tuple[int, ...], output_size: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the stride: recorded, or the nearest whole ratio of the sizes."""
+    try:
+        return _per_dim(signature, position, len(input_size), 1)
+    except LackingArgumentError:
+        sizes = ((max(pair), max(min(pair), 1)) for pair in zip(input_size, output_size, strict=True))
+        return tuple(max(round(large / small), 1) for large, small in sizes)
 
 
 def _out_spatial(

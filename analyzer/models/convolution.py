@@ -1,0 +1,168 @@
+"""Convolutions: cuDNN's implicit matrix product, its two Winograd forms, and direct kernels for small groups.
+
+Each is tiles of a product, shared out to the SMs (`convolution_tiles`):
+
+    t = sqrt(Tc^2 + Td^2 + Tl^2) * slow-down by the power limit
+
+Tc: rounds of blocks, at the pace of the units or of one block's chain of loads; Td: DRAM; Tl: L2. Winograd in
+separate steps adds the transforms' traffic. cuDNN's choice is uncertain even where its heuristic is known to look for
+the least time, so the times are averaged in logarithms, weighted by exp(-log time / temperature).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from ..fleet import Fleet, Floats
+from .convolution_problems import RATES, ConvolutionProblems, problems_of
+from .convolution_tiles import (
+    TILE_CODES,
+    Setting,
+    Timed,
+    best_fused,
+    best_implicit,
+    best_separate,
+    direct_time,
+    is_early,
+    setting_of,
+)
+from .estimate import Codes, Estimate, Model
+from .parameters import Parameter, Values
+from .timing import event_time_ns
+
+__all__ = ["MODEL", "RATES", "ConvolutionProblems", "problems_of", "simulate"]
+
+CLASS_NAMES: Final = ("before Volta", "Volta and later")
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return which generation of cuDNN's vector kernels runs: those for Maxwell, or those for Volta."""
+    return np.where(is_early(fleet), 0, 1).astype(np.int64)
+
+
+PARAMETERS: Final = (
+    Parameter(name="implicit_efficiency", prior=0.9, spread=0.08),
+    Parameter(name="fused_efficiency", prior=0.85, spread=0.08),
+    Parameter(name="separate_efficiency", prior=0.88, spread=0.08),
+    Parameter(name="edge_loss", prior=6.0, spread=0.3),
+    Parameter(name="chain_cycles", prior=500.0, spread=0.25),
+    Parameter(name="epilogue_k", prior=12.0, spread=0.4),
+    Parameter(name="fused_epilogue_k", prior=15.0, spread=0.4),
+    Parameter(name="start_cycles", prior=1500.0, spread=0.5),
+    Parameter(name="dram_ratio", prior=0.75, spread=0.15),
+    Parameter(name="transform_ratio", prior=0.68, spread=0.2),
+    Parameter(name="l2_bytes_per_cycle_per_sm", prior=40.0, spread=0.3),
+    Parameter(name="l2_hot_ratio", prior=0.7, spread=0.3),
+    Parameter(name="launch_us", prior=2.0, spread=0.3),
+    Parameter(name="throttle_ratio", prior=0.4, spread=0.3),
+    Parameter(name="fused_preference", prior=1.0, spread=0.2),
+    Parameter(name="separate_preference", prior=1.0, spread=0.2),
+    Parameter(name="temperature", prior=0.15, spread=0.5),
+    Parameter(name="call_floor_us", prior=60.0, spread=0.3),
+    Parameter(name="call_delay_us", prior=200.0, spread=0.5, class_spread=0.4),
+    # No measurement here covers what follows: priors from what is known of cuDNN, not fitted.
+    Parameter(name="matrix_efficiency", prior=0.7, spread=0.0),
+    Parameter(name="matrix_chain_cycles", prior=60.0, spread=0.0),
+    Parameter(name="matrix_l2_bytes_per_cycle_per_sm", prior=120.0, spread=0.0),
+    Parameter(name="weight_gradient_cost", prior=1.25, spread=0.0),
+    Parameter(name="direct_efficiency", prior=0.25, spread=0.0),
+    Parameter(name="direct_dram_ratio", prior=0.5, spread=0.0),
+    Parameter(name="direct_weight_gradient_cost", prior=3.0, spread=0.0),
+)
+
+CALL_OVERLAP: Final = 1.0
+"""No kernel starts before cuDNN has chosen it: all of a call's host time comes before the kernels."""
+
+FEATURES: Final = (
+    "log time over bound",
+    "fused share",
+    "separate share",
+    "compute share",
+    "DRAM share",
+    "L2 share",
+    "log rounds",
+    "log k",
+    "log n",
+    "log slow-down",
+)
+
+
+def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
+    """Return kernel times (times of a call between events where the problems say so); `choice` holds the tiles."""
+    setting = setting_of(problems, fleet, values)
+    implicit, tile = best_implicit(setting, choice)
+    times, shares = [implicit], [np.ones(implicit.time_ns.shape)]
+    log_ns = np.log(implicit.time_ns)
+    if problems.tiles.any():
+        separate, separate_tile = best_separate(setting, choice)
+        times += [best_fused(setting), separate]
+        log_ns, shares = _average([item.time_ns for item in times], values)
+        tile = tile + TILE_CODES * separate_tile
+    busy_ns = np.minimum(np.exp(log_ns), direct_time(setting))
+    kernel_ns = problems.passes * (busy_ns * _gradient_cost(setting) + 1e3 * values["launch_us"])
+    call_ns = event_time_ns(kernel_ns, 1e3 * (values["call_floor_us"] + values["call_delay_us"]), CALL_OVERLAP)
+    time_ns = np.where(problems.is_event_timed > 0, call_ns, kernel_ns)
+    features = _features(setting, times, shares, np.exp(log_ns))
+    return Estimate(time_ns=time_ns, features=features, choice=tile)
+
+
+def _average(times: Sequence[Floats], values: Values) -> tuple[Floats, list[Floats]]:
+    """Return the mean log time over what cuDNN may run, and each algorithm's share."""
+    logs = [np.log(time) for time in times]
+    preferences = (0.0, np.log(values["fused_preference"]), np.log(values["separate_preference"]))
+    scores = [log + preference for log, preference in zip(logs, preferences, strict=True)]
+    least = np.minimum(np.minimum(scores[0], scores[1]), scores[2])
+    raw = [np.exp((least - score) / values["temperature"]) for score in scores]
+    total = raw[0] + raw[1] + raw[2]
+    shares = [item / total for item in raw]
+    return shares[0] * logs[0] + shares[1] * logs[1] + shares[2] * logs[2], shares
+
+
+def _gradient_cost(setting: Setting) -> Floats:
+    """Return the mean cost of the passes over that of the forward product."""
+    values = setting.values
+    is_grouped = setting.problems.groups > 1
+    cost = np.where(is_grouped, values["direct_weight_gradient_cost"], values["weight_gradient_cost"])
+    return np.asarray(1.0 + setting.problems.weight_share * (cost - 1.0))
+
+
+def _features(setting: Setting, times: Sequence[Timed], shares: Sequence[Floats], busy_ns: Floats) -> Floats:
+    """Return the correction's inputs: shares of the algorithms, of the resources in each, and sizes."""
+    problems = setting.problems
+    flops = 2.0 * problems.m * problems.n * problems.k * problems.groups
+    peak = setting.flops_per_cycle * setting.fleet.sm_count * setting.clock_hz
+    bound_ns = np.maximum(flops / peak, problems.moved_bytes / setting.fleet.bandwidth_bytes_per_s) * 1e9
+    parts = [
+        sum(
+            share * np.minimum(getattr(item, name) / item.time_ns, 1.0)
+            for share, item in zip(shares, times, strict=True)
+        )
+        for name in ("compute_ns", "dram_ns", "l2_ns")
+    ]
+    columns = (
+        np.log(busy_ns / bound_ns),
+        shares[1] if len(shares) > 1 else 0.0,
+        shares[2] if len(shares) > 1 else 0.0,
+        *parts,
+        np.log(times[0].waves),
+        np.log(problems.k),
+        np.log(problems.n),
+        np.log(times[0].slow_down),
+    )
+    features = np.empty((*busy_ns.shape, len(columns)))
+    for position, column in enumerate(columns):
+        features[..., position] = column
+    return features
+
+
+MODEL: Final = Model(
+    name="convolution",
+    parameters=PARAMETERS,
+    class_names=CLASS_NAMES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    feature_names=FEATURES,
+)

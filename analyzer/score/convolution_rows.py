@@ -1,0 +1,56 @@
+"""Convolutions measured alone: `ops/convolution.parquet` as problems of the convolution model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ...specs.gpu import Rate
+from ..models.convolution_problems import ConvolutionProblems, problems_of_dims
+from ..work.record import ConvolutionDims
+from .measurements import Samples, gpus_of, pick, read_table, shape_share
+
+TABLE: Final = "ops/convolution.parquet"
+SIZES: Final = ("batch", "c_in", "c_out", "kernel_size", "input_size", "stride", "output_size")
+
+
+def load_samples(data: Path) -> list[Samples[ConvolutionProblems]]:
+    """Return all rows that are not suspect."""
+    table = read_table(data / TABLE)
+    table = pick(table, ~table["suspect"].astype(bool))
+    gpus, gpu = gpus_of(table["gpu"])
+    dtype = table["dtype"].astype(str)
+    dims = [_dims(row) for row in zip(*(table[name].tolist() for name in SIZES), strict=True)]
+    return [
+        Samples(
+            table=TABLE,
+            model="convolution",
+            problems=problems_of_dims(dims, [RATES[name] for name in dtype.tolist()], is_event_timed=True),
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+            family=np.full(len(gpu), "convolution", dtype=object),
+            dtype=dtype.astype(object),
+            share=shape_share(*(table[name] for name in SIZES)),
+        )
+    ]
+
+
+RATES: Final = {"fp32": Rate.MATRIX_FP32}
+"""TF32 was off."""
+
+
+def _dims(row: tuple[int, ...]) -> ConvolutionDims:
+    batch, c_in, c_out, kernel_size, input_size, stride, output_size = row
+    return ConvolutionDims(
+        batch=batch,
+        c_in=c_in,
+        c_out=c_out,
+        groups=1,
+        input_size=(input_size, input_size),
+        output_size=(output_size, output_size),
+        kernel_size=(kernel_size, kernel_size),
+        stride=(stride, stride),
+    )
