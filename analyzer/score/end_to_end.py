@@ -57,7 +57,7 @@ def score_networks(data: Path, weights: Weights) -> tuple[NetworkRow, ...]:
     """Predict every network of the table whose nodes are known; none where either table is missing."""
     if not (data / NETWORKS).exists() or not (data / NODES).exists():
         return ()
-    networks, rows = _read_networks(data / NODES), _rows(read_table(data / NETWORKS))
+    networks, rows = read_nodes(data / NODES), _rows(read_table(data / NETWORKS))
     return tuple(_score(row, networks[key], weights) for row in rows if (key := _key(row)) in networks)
 
 
@@ -146,7 +146,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and bool(np.isfinite(value)) and value > 0
 
 
-def _read_networks(path: Path) -> dict[tuple[object, ...], Network]:
+def read_nodes(path: Path) -> dict[tuple[object, ...], Network]:
+    """Return the graphs of a table of nodes, by gpu, model, mode, sequence length, batch and variant."""
     rows: dict[tuple[object, ...], list[Row]] = {}
     for row in _rows(read_table(path)):
         rows.setdefault(_key(row), []).append(row)

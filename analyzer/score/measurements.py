@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
@@ -67,19 +68,35 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
 
     Raises InputError where pyarrow is not installed, and where the file is no such table or lacks a column.
     """
+    with _open(path) as file:
+        names = file.schema_arrow.names
+        table = file.read(columns=[name for name in columns or names if name in names])
+    found = Table(path, {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names})
+    for name in columns or ():
+        _ = found[name]
+    return found
+
+
+def table_row_count(path: Path) -> int:
+    """Return the number of rows of a parquet table."""
+    with _open(path) as file:
+        return int(file.metadata.num_rows)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         raise InputError("measurement tables are read with pyarrow: pip install 'wavecast[score]'") from error
     try:
-        table = parquet.read_table(path, columns=None if columns is None else list(columns))
+        with parquet.ParquetFile(path) as file:
+            yield file
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such table") from error
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+    except pyarrow.ArrowException as error:
         raise InputError(f"{path}: no readable parquet table ({error})") from error
-    found = {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names}
-    return Table(path, found)
 
 
 def gpus_of(names: Column) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:

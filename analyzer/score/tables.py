@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import InputError
-from .measurements import Samples
+from .measurements import Samples, table_row_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,8 @@ TRACES: Final = "traces"
 def load_tables(data: Path) -> Iterator[Samples[Any]]:
     """Yield the samples of every table that the directory holds, those with rows."""
     for reader in READERS:
-        if (data / reader.table).exists():
+        path = data / reader.table
+        if path.exists() and table_row_count(path):
             module = import_module(reader.module, __package__)
             yield from (samples for samples in module.load_samples(data) if len(samples.measured_ns))
 
