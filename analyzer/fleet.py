@@ -41,6 +41,8 @@ class Fleet:
     sm_count: Floats
     clock_hz: Floats
     """Boost clock."""
+    base_clock_hz: Floats
+    """The boost clock where no base clock is known."""
     matrix_clock_hz: Floats
     """The clock at which matrix rates are stated."""
     fp32_lanes_per_sm: Floats
@@ -70,6 +72,7 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
         l2_cache_bytes=values("l2_cache_bytes"),
         sm_count=values("sm_count"),
         clock_hz=values("boost_clock_hz"),
+        base_clock_hz=np.array([gpu.base_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
         matrix_clock_hz=np.array([gpu.matrix_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
         fp32_lanes_per_sm=values("fp32_lanes_per_sm"),
         threads_per_sm=values("max_threads_per_sm"),
