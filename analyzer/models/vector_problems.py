@@ -66,19 +66,47 @@ KINDS: Final[Mapping[Family, Kind]] = {
     Family.SOFTMAX: Kind.SOFTMAX,
     Family.REDUCTION: Kind.REDUCTION,
     Family.EMBEDDING: Kind.GATHER,
+    Family.INDEXING: Kind.GATHER,
 }
 """Other families, and these where the rows are not known, run as elementwise kernels do."""
 
 
-def problems_of(works: Sequence[Work], rates: Sequence[Any] = ()) -> VectorProblems:
-    """Return the problems of works whose time is the kernel's own, whatever their rates."""
+LONG_ROW: Final = 16384
+"""Several blocks share longer rows of a normalisation (channels of a batch) or a reduction: they count as more rows."""
+
+
+GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound")
+_GROUP_OF_KIND: Final = {
+    Kind.ELEMENTWISE: 0,
+    Kind.ROW_NORM: 1,
+    Kind.SOFTMAX: 2,
+    Kind.REDUCTION: 1,
+    Kind.GATHER: 3,
+    Kind.GATHER_SHARD: 3,
+}
+HOST_BOUND: Final = len(GROUP_NAMES) - 1
+HOST_BOUND_BYTES: Final = 48e6
+"""Event times of less traffic tell of the host on most GPUs."""
+
+
+def group(problems: VectorProblems) -> Codes:
+    """Return what the errors are grouped by: the kind of kernel, event times of small ops apart."""
+    codes = np.array([_GROUP_OF_KIND.get(kind, 4) for kind in Kind], dtype=np.int64)[problems.kind]
+    is_small = problems.read_bytes + problems.written_bytes < HOST_BOUND_BYTES
+    return np.where((problems.host_floor_ns != 0) & is_small, HOST_BOUND, codes)
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Any]) -> VectorProblems:
+    """Return the problems of works, as kernel times; their arithmetic rates do not matter to them."""
+    del rates
+    sizes = [_sizes(work) for work in works]
     return VectorProblems(
         kind=np.array([_kind(work) for work in works], dtype=np.int64),
         read_bytes=np.array([work.read_bytes for work in works], dtype=np.float64),
         written_bytes=np.array([work.written_bytes for work in works], dtype=np.float64),
         elements=np.array([_elements(work) for work in works], dtype=np.float64),
-        rows=np.array([_dims(work).rows for work in works], dtype=np.float64),
-        columns=np.array([_dims(work).columns for work in works], dtype=np.float64),
+        rows=np.array([rows for rows, _ in sizes], dtype=np.float64),
+        columns=np.array([columns for _, columns in sizes], dtype=np.float64),
         flops=np.array([work.flops for work in works], dtype=np.float64),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
@@ -95,5 +123,11 @@ def _elements(work: Work) -> float:
     return max(work.read_bytes, work.written_bytes) / DTYPE_BYTES.get(work.dtype, 4)
 
 
-def _dims(work: Work) -> RowDims:
-    return work.dims if isinstance(work.dims, RowDims) else RowDims(rows=1, columns=1)
+def _sizes(work: Work) -> tuple[float, float]:
+    """Return rows and columns."""
+    if not isinstance(work.dims, RowDims):
+        return 1.0, 1.0
+    rows, columns = work.dims.rows, work.dims.columns
+    is_shared = work.family in (Family.NORMALIZATION, Family.REDUCTION)
+    parts = -(-columns // LONG_ROW) if is_shared and columns > LONG_ROW else 1
+    return float(rows * parts), columns / parts

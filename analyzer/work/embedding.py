@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
-from .record import Family, Work
+from .record import Family, RowDims, Work
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
 
@@ -16,7 +17,8 @@ def embedding(signature: Signature) -> Work:
     """Gather rows: table [v,d], indices."""
     table, indices = tensor_at(signature, 0, rank=2), tensor_at(signature, 1)
     written = bytes_of(indices.element_count * table.shape[1], table.dtype)
-    return _work(0, _row_bytes(table, indices) + tensor_bytes(indices), written, table.dtype)
+    work = _work(0, _row_bytes(table, indices) + tensor_bytes(indices), written, table.dtype)
+    return replace(work, dims=RowDims(rows=indices.element_count, columns=table.shape[1]))
 
 
 @register("aten::embedding_dense_backward", "aten::embedding_backward", family=Family.EMBEDDING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import log2, prod
 
@@ -18,7 +19,7 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .record import Family, Work
+from .record import Family, RowDims, Work
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 
@@ -41,7 +42,8 @@ def take(signature: Signature) -> Work:
 def index_select(signature: Signature) -> Work:
     """Whole slices along a dim."""
     source, index = tensor_at(signature, 0), tensor_at(signature, 2)
-    return _gather_work(source, (index,), _selected_count(signature, source, index))
+    count, rows = _selected_count(signature, source, index), index.element_count
+    return replace(_gather_work(source, (index,), count), dims=RowDims(rows=rows, columns=count // max(rows, 1)))
 
 
 @register("aten::index", "aten::_unsafe_index", "aten::masked_select", family=Family.INDEXING)

@@ -7,12 +7,14 @@ Softmax: maximum, difference, exponential, sum, quotient.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from ...formats.signature import Argument, Signature, TensorSpec
 from .arguments import (
     LackingArgumentError,
     argument_at,
+    dims_at,
     flag_at,
     flags_at,
     optional_tensor_at,
@@ -21,7 +23,7 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .record import Family, Work
+from .record import Family, RowDims, Work
 from .registry import Formula, register
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 
@@ -36,17 +38,17 @@ def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
     """Layer norm: input, normalised shape, weight, bias; the native op also returns mean and 1/σ per row."""
     x = tensor_at(signature, 0)
     scale, shift = optional_tensor_at(signature, 2), optional_tensor_at(signature, 3)
-    written = 2 * _row_count(x, argument_at(signature, 1)) if has_statistics else 0
+    rows = _row_count(x, argument_at(signature, 1))
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
-    return _forward(signature, x, flops, (scale, shift), statistics_count=written)
+    return _by_row(_forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics), x, rows)
 
 
 def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
     """RMS norm: input, normalised shape, weight; the fused op also returns 1/rms per row."""
     x, scale = tensor_at(signature, 0), optional_tensor_at(signature, 2)
-    written = _row_count(x, argument_at(signature, 1)) if has_statistics else 0
+    rows = _row_count(x, argument_at(signature, 1))
     flops = _RMS_STATISTICS_FLOPS + _RMS_NORMALISE_FLOPS + _count(scale)
-    return _forward(signature, x, flops, (scale,), statistics_count=written)
+    return _by_row(_forward(signature, x, flops, (scale,), statistics_count=rows * has_statistics), x, rows)
 
 
 def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics: bool) -> Work:
@@ -55,9 +57,9 @@ def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics
     scale, shift = optional_tensor_at(signature, weight), optional_tensor_at(signature, weight + 1)
     if not x.shape:
         raise LackingArgumentError("a zero-dimensional input")
-    written = 2 * x.shape[0] * size_at(signature, groups) if has_statistics else 0
+    rows = x.shape[0] * size_at(signature, groups)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
-    return _forward(signature, x, flops, (scale, shift), statistics_count=written)
+    return _by_row(_forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics), x, rows)
 
 
 def batch_norm(signature: Signature, *, training: int | bool) -> Work:
@@ -72,7 +74,9 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     flops = (_STATISTICS_FLOPS if is_training else 0) + _NORMALISE_FLOPS + _count(scale, shift)
     saved = 2 * _channel_count(x) if is_training else 0
     work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
-    return _with_more_written(work, total_bytes(running)) if is_training else work
+    if not is_training:
+        return work
+    return _by_row(_with_more_written(work, total_bytes(running)), x, _channel_count(x))
 
 
 @register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)
@@ -87,13 +91,16 @@ def normalization_backward(
 ) -> Work:
     """Gradients of (input, weight, bias) as the mask asks."""
     flags = _mask(signature, mask)
-    return _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
+    work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
+    statistics = optional_tensor_at(signature, saved[0])
+    return work if statistics is None else _by_row(work, tensor_at(signature, x), statistics.element_count)
 
 
 def rms_norm_backward(signature: Signature) -> Work:
     """Gradients of (input, weight): grad, input, shape, 1/rms, weight, mask."""
-    flags = (*flags_at(signature, 5, 2), False)
-    return _backward(signature, tensor_at(signature, 0), tensor_at(signature, 1), (3,), 4, flags)
+    flags, deviation = (*flags_at(signature, 5, 2), False), optional_tensor_at(signature, 3)
+    work = _backward(signature, tensor_at(signature, 0), tensor_at(signature, 1), (3,), 4, flags)
+    return work if deviation is None else _by_row(work, tensor_at(signature, 1), deviation.element_count)
 
 
 def batch_norm_backward(
@@ -104,7 +111,7 @@ def batch_norm_backward(
     flags = (True, True, True) if mask < 0 else _mask(signature, mask)
     work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
     if is_training:
-        return work
+        return _by_row(work, tensor_at(signature, x), _channel_count(tensor_at(signature, x)))
     excess = flags[0] * (_BACKWARD_INPUT_FLOPS - _BACKWARD_FIXED_STATISTICS_FLOPS)
     return _with_flops(work, work.flops - excess * tensor_at(signature, x).element_count)
 
@@ -113,8 +120,9 @@ def batch_norm_backward(
 def batch_norm_stats(signature: Signature) -> Work:
     """Mean and 1/σ per channel."""
     x = tensor_at(signature, 0)
-    written = bytes_of(2 * _channel_count(x), STATISTICS_DTYPE)
-    return _work(x.element_count * _STATISTICS_FLOPS, tensor_bytes(x), written, x.dtype)
+    channels = _channel_count(x)
+    written = bytes_of(2 * channels, STATISTICS_DTYPE)
+    return _by_row(_work(x.element_count * _STATISTICS_FLOPS, tensor_bytes(x), written, x.dtype), x, channels)
 
 
 @register("aten::batch_norm_elemt", family=Family.NORMALIZATION)
@@ -168,17 +176,17 @@ def weight_norm_backward(signature: Signature) -> Work:
     return _work(6 * v.element_count, read, v.size_bytes + g.size_bytes, v.dtype)
 
 
-def softmax(signature: Signature, *, extra: tuple[int, ...] = ()) -> Work:
-    """Softmax or log-softmax of the input; `extra` are further tensors read (a mask)."""
+def softmax(signature: Signature, *, extra: tuple[int, ...] = (), dim: int = 1) -> Work:
+    """Softmax or log-softmax of the input along `dim`; `extra` are further tensors read (a mask)."""
     x = tensor_at(signature, 0)
-    return _softmax_work(signature, _SOFTMAX_FLOPS, x, (x, *tensors_at(signature, *extra)))
+    return _softmax_work(signature, _SOFTMAX_FLOPS, x, (x, *tensors_at(signature, *extra)), dim)
 
 
-def softmax_backward(signature: Signature, *, extra: tuple[int, ...] = ()) -> Work:
+def softmax_backward(signature: Signature, *, extra: tuple[int, ...] = (), dim: int = 2) -> Work:
     """The input's gradient from grad and output."""
     grad, output = tensor_at(signature, 0), tensor_at(signature, 1)
     inputs = (grad, output, *tensors_at(signature, *extra))
-    return _softmax_work(signature, _SOFTMAX_BACKWARD_FLOPS, output, inputs)
+    return _softmax_work(signature, _SOFTMAX_BACKWARD_FLOPS, output, inputs, dim)
 
 
 def _forward(
@@ -210,15 +218,23 @@ def _backward(
     return _work(x.element_count * per_element, read, written, x.dtype)
 
 
-def _softmax_work(signature: Signature, flops: int, x: TensorSpec, inputs: tuple[TensorSpec, ...]) -> Work:
+def _softmax_work(signature: Signature, flops: int, x: TensorSpec, inputs: tuple[TensorSpec, ...], dim: int) -> Work:
     result = result_at(signature)
+    dims = dims_at(signature, dim, len(x.shape)) if x.shape else None
+    columns = 1 if not x.shape else x.shape[dims[0] if dims else -1]
     return Work(
         family=Family.SOFTMAX,
         flops=flops * x.element_count,
         read_bytes=total_bytes(inputs),
         written_bytes=bytes_of(x.element_count, (result or x).dtype),
         dtype=x.dtype,
+        dims=RowDims(rows=x.element_count // max(columns, 1), columns=columns),
     )
+
+
+def _by_row(work: Work, x: TensorSpec, rows: int) -> Work:
+    """Return the work with its statistics' rows."""
+    return replace(work, dims=RowDims(rows=rows, columns=x.element_count // max(rows, 1)))
 
 
 def _mask(signature: Signature, position: int) -> tuple[bool, ...]:
@@ -296,10 +312,10 @@ _SOFTMAXES: dict[str, Formula] = {
     "log_softmax": softmax,
     "_log_softmax": softmax,
     "_safe_softmax": softmax,
-    "_masked_softmax": partial(softmax, extra=(1,)),
+    "_masked_softmax": partial(softmax, extra=(1,), dim=2),
     "_softmax_backward_data": softmax_backward,
     "_log_softmax_backward_data": softmax_backward,
-    "_masked_softmax_backward": partial(softmax_backward, extra=(2,)),
+    "_masked_softmax_backward": partial(softmax_backward, extra=(2,), dim=3),
 }
 for _name, _formula in _NORMALIZATIONS.items():
     register(f"aten::{_name}", family=Family.NORMALIZATION)(_formula)

@@ -5,6 +5,7 @@ Where the reduced dims were not recorded, one result element counts as written: 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,7 @@ from .arguments import (
     tensor_at,
 )
 from .elementwise import pointwise
-from .record import Family, Work
+from .record import Family, RowDims, Work
 from .registry import Formula, register
 from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
 
@@ -28,7 +29,9 @@ def reduce(signature: Signature, *, flops: int, dim: int = 1, out_dtypes: tuple[
     results = result_tensors(signature)
     count = 0 if results else _kept_count(signature, x, dim)
     written = total_bytes(results) + sum(bytes_of(count, dtype or x.dtype) for dtype in out_dtypes)
-    return _work(flops * x.element_count, tensor_bytes(x), written, float_dtype(x.dtype) if flops > 1 else x.dtype)
+    work = _work(flops * x.element_count, tensor_bytes(x), written, float_dtype(x.dtype) if flops > 1 else x.dtype)
+    rows = results[0].element_count if results else count
+    return replace(work, dims=RowDims(rows=rows, columns=x.element_count // max(rows, 1)))
 
 
 def total(signature: Signature) -> Work:

@@ -1,0 +1,175 @@
+"""What a vector op launches: blocks, the steps that a block's threads take in turn, and their instructions.
+
+Read off PyTorch's CUDA sources (Loops.cuh, layer_norm_kernel.cu, PersistentSoftmax.cuh, SoftMax.cu) and, for
+serving kernels, vLLM's; sizes that the sources fix are constants here, cycles and instructions are fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..fleet import Fleet, Floats
+from .estimate import Codes
+from .vector_problems import Kind, VectorProblems
+
+Flags = npt.NDArray[np.bool_]
+
+WARP_SOFTMAX_COLUMNS: Final = 1024
+"""Up to here a warp holds a row of softmax in registers."""
+SMALL_WARP_COLUMNS: Final = 128
+"""Up to here a warp holds two rows."""
+VECTOR_ELEMENTS: Final = 4.0
+"""Elements of one vector load."""
+NORM_WARPS: Final = 4.0
+UNROLLED_STEPS: Final = 4.0
+"""The compiler unrolls layer norm's loop by this; lanes that end early make their warp run the remainder loop too."""
+REDUCED_PER_BLOCK: Final = 2048.0
+"""Elements of a reduction that a block takes at least: several short rows, or one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """Hold what the source of a kind's kernel fixes."""
+
+    rereads: float = 0.0
+    """How often the input is read again, from cache where the rows in flight fit."""
+    threads: float = 128.0
+    """Most threads of a block."""
+    columns_per_thread: float = VECTOR_ELEMENTS
+    """Elements that a thread takes per step."""
+    is_by_row: bool = True
+    """One block per row, rather than per a fixed number of elements."""
+
+
+FORMS: Final[Mapping[Kind, Form]] = {
+    Kind.ELEMENTWISE: Form(is_by_row=False),
+    Kind.ROW_NORM: Form(rereads=1.0),
+    Kind.SOFTMAX: Form(rereads=2.0, threads=512.0),
+    Kind.REDUCTION: Form(threads=512.0),
+    Kind.GATHER: Form(columns_per_thread=1.0, is_by_row=False),
+    Kind.TOKEN_NORM: Form(rereads=1.0, threads=1024.0, columns_per_thread=1.0),
+    Kind.TOKEN_GATED: Form(threads=1024.0, columns_per_thread=1.0),
+    Kind.TOKEN_GELU: Form(threads=1024.0, columns_per_thread=1.0),
+    Kind.TOKEN_ROPE: Form(threads=512.0, columns_per_thread=2.0),
+    Kind.QUANTIZE: Form(is_by_row=False),
+    Kind.QUANTIZE_DYNAMIC: Form(rereads=1.0, is_by_row=False),
+    Kind.GATHER_SHARD: Form(columns_per_thread=1.0, is_by_row=False),
+}
+TOKEN_KINDS: Final = (Kind.TOKEN_NORM, Kind.TOKEN_GATED, Kind.TOKEN_GELU, Kind.TOKEN_ROPE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Blocks:
+    """Hold the blocks of n problems on GPUs of one warp size."""
+
+    threads: Floats
+    steps: Floats
+    """Loop iterations of a thread, each waiting for its loads."""
+    worked: Floats
+    """Elements that instructions are issued for: padding, scalar tails and diverging lanes included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Launch:
+    """Hold what n problems launch, as columns; `threads`, `latency_cycles` and `instructions` broadcast with GPUs."""
+
+    blocks: Floats
+    threads: Floats
+    latency_cycles: Floats
+    """Of one block, from its first load to its last store."""
+    instructions: Floats
+    """Thread instructions of the whole grid but those of `flops`."""
+    flops: Floats
+    row_bytes: Floats
+    """Input bytes that a block reads more than once."""
+    rereads: Floats
+    launches: Floats
+
+
+def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float]) -> Launch:
+    """Return what the problems launch on the fleet, with the fitted values that all GPUs share."""
+    kind, is_warp = problems.kind, _is_warp(problems)
+    is_by_row = _by_kind(kind, {item: float(form.is_by_row) for item, form in FORMS.items()}) > 0
+    narrow = _blocks(problems, 32.0, shared["softmax_tail_ratio"])
+    blocks = np.where(
+        is_by_row,
+        problems.rows / np.where(is_warp, np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0), 1.0),
+        problems.elements
+        / (narrow.threads * _by_kind(kind, {k: form.columns_per_thread for k, form in FORMS.items()})),
+    )
+    blocks = np.where(kind == Kind.REDUCTION, np.minimum(blocks, problems.elements / REDUCED_PER_BLOCK), blocks)
+    wide = _blocks(problems, 64.0, shared["softmax_tail_ratio"])
+    is_wide = fleet.warp_size > 32
+    first, each, issued = (
+        np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(kind, part, shared))
+        for part in ("latency_cycles", "step_cycles", "instructions")
+    )
+    per_row = np.where(kind == Kind.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
+    return Launch(
+        blocks=blocks,
+        threads=np.where(is_wide, wide.threads, narrow.threads),
+        latency_cycles=np.where(is_wide, first + each * wide.steps, first + each * narrow.steps),
+        instructions=np.where(is_wide, issued * wide.worked + per_row, issued * narrow.worked + per_row),
+        flops=np.where(is_by_row, 0.0, problems.flops),
+        row_bytes=np.where(kind == Kind.QUANTIZE_DYNAMIC, np.inf, problems.read_bytes / np.maximum(blocks, 1.0)),
+        rereads=np.where(is_warp, 0.0, _by_kind(kind, {item: form.rereads for item, form in FORMS.items()})),
+        launches=np.where(kind == Kind.QUANTIZE_DYNAMIC, shared["quantize_dynamic_launches"], 1.0),
+    )
+
+
+def _blocks(problems: VectorProblems, warp: float, tail_ratio: float) -> Blocks:
+    """Return the blocks by the rule of each kind, the general one first."""
+    kind, columns, is_warp = problems.kind, problems.columns, _is_warp(problems)
+    span = _by_kind(kind, {item: form.columns_per_thread for item, form in FORMS.items()})
+    threads = _by_kind(kind, {item: form.threads for item, form in FORMS.items()})
+    threads = np.where(np.isin(kind, TOKEN_KINDS), np.clip(columns / span, warp, threads), threads)
+    threads = np.where(kind == Kind.ROW_NORM, NORM_WARPS * warp, threads)
+    threads = np.where(kind == Kind.SOFTMAX, _softmax_threads(columns, warp), threads)
+    threads = np.where(is_warp, 128.0, threads)
+    by_row = _by_kind(kind, {item: float(form.is_by_row) for item, form in FORMS.items()})
+    steps = np.where(by_row > 0, np.ceil(columns / (threads * span)), 1.0)
+    again = np.where((kind == Kind.ROW_NORM) & _diverges(columns, steps, warp), UNROLLED_STEPS - 1.0, 0.0)
+    worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
+    whole = np.floor(columns / (VECTOR_ELEMENTS * threads))
+    tail = np.ceil(columns / threads - VECTOR_ELEMENTS * whole)
+    is_block = (kind == Kind.SOFTMAX) & ~is_warp
+    padded = 2.0 ** np.ceil(np.log2(np.maximum(columns, 1.0)))
+    row = np.where(is_warp, padded, threads * (VECTOR_ELEMENTS * whole + tail_ratio * tail))
+    steps = np.where(is_block, whole + tail, np.where(is_warp, padded / 32.0, steps + again))
+    return Blocks(
+        threads=threads,
+        steps=np.maximum(steps, 1.0),
+        worked=np.where(kind == Kind.SOFTMAX, problems.rows * row, worked),
+    )
+
+
+def _is_warp(problems: VectorProblems) -> Flags:
+    return np.asarray((problems.kind == Kind.SOFTMAX) & (problems.columns <= WARP_SOFTMAX_COLUMNS))
+
+
+def _softmax_threads(columns: Floats, warp: float) -> Floats:
+    """Return the block of a softmax over long rows: a power of two under a quarter of the columns, at most 512.
+
+    With warps of 64 it is 1,024 always (recorded on MI100).
+    """
+    if warp > 32:
+        return np.full(columns.shape, 1024.0)
+    return np.asarray(np.clip(2.0 ** (np.ceil(np.log2(np.maximum(columns, 1.0))) - 3.0), 128.0, 512.0))
+
+
+def _diverges(columns: Floats, steps: Floats, warp: float) -> Flags:
+    """Say where lanes of one warp leave an unrolled loop at different trips."""
+    return np.asarray((steps % UNROLLED_STEPS == 0.0) & ((columns / VECTOR_ELEMENTS) % warp != 0.0))
+
+
+def _by_kind(kind: Codes, values: Mapping[Kind, float]) -> Floats:
+    return np.asarray(np.array([values[item] for item in Kind])[kind])
+
+
+def _by_name(kind: Codes, part: str, shared: Mapping[str, float]) -> Floats:
+    return _by_kind(kind, {item: shared[f"{item.name.lower()}_{part}"] for item in Kind})
