@@ -68,8 +68,8 @@ PARAMETERS: Final = (
     Parameter(name="l2_share", prior=0.8, spread=0.3),
     Parameter(name="translation_mib", prior=14.0, spread=0.5, class_spread=0.5),
     Parameter(name="translation_bytes_per_clock", prior=4.0, spread=0.5, class_spread=0.3),
-    Parameter(name="picojoule_per_flop", prior=16.0, spread=0.1),
-    Parameter(name="operand_energy", prior=18.0, spread=0.15),
+    Parameter(name="picojoule_per_flop", prior=19.0, spread=0.1),
+    Parameter(name="operand_energy", prior=20.0, spread=0.15),
     Parameter(name="throttle_exponent", prior=0.85, spread=0.1),
     Parameter(name="throttle_us", prior=500.0, spread=1.0),
     Parameter(name="launch_us", prior=1.5),
@@ -97,14 +97,14 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 def process_energy(fleet: Fleet) -> tuple[Floats, Floats]:
-    """Return energy per operation over the 16 and 12 nm processes', and the clock in Hz that it refers to.
+    """Return energy per operation over the 16 nm process's, and the clock in Hz that it refers to.
 
-    16 / 12 nm before Ampere; 7 nm A100 and MI100; 8 nm GA10x; 4 nm Ada, Hopper, Blackwell. From what the vendors state
-    for power at the same speed from one process to the next.
+    16 nm Pascal; 12 nm Volta and Turing; 7 nm A100 and MI100; 8 nm GA10x; 4 nm Ada, Hopper, Blackwell. After what the
+    foundries state for power at the same speed from one process to the next, rounded down to what boards reach.
     """
-    kind = np.searchsorted(np.array([1.0, 8.0, 8.05, 8.85]), fleet.capability, side="right")
-    energy = np.array([0.6, 1.0, 0.6, 0.75, 0.4])[kind]
-    return energy, np.array([1.4e9, 1.4e9, 1.4e9, 1.7e9, 2.2e9])[kind]
+    kind = np.searchsorted(np.array([1.0, 7.0, 8.0, 8.05, 8.85]), fleet.capability, side="right")
+    energy = np.array([0.5, 1.0, 0.85, 0.5, 0.65, 0.33])[kind]
+    return energy, np.array([1.4e9, 1.4e9, 1.4e9, 1.4e9, 1.7e9, 2.2e9])[kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
