@@ -207,7 +207,7 @@ def _seen(line: Line) -> str:
 
 
 def _title(table: str) -> str:
-    return "All op tables together" if table == EVERYTHING else table
+    return "All ops of all tables" if table == EVERYTHING else table
 
 
 def _headline(score: Score) -> Iterator[str]:

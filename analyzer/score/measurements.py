@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -45,6 +45,8 @@ class Samples(Generic[P]):
     """`shape_share` of each row's sizes: training draws its shapes by it."""
     work: WorkTable | None = None
     """The least work of each row, [n], for the score's roofline; None: it shows none."""
+    peers_ns: Mapping[str, Floats] = field(default_factory=dict)
+    """Predictions by others that the table holds, by name, [n]; NaN where they have none."""
 
     @property
     def fleet(self) -> Fleet:

@@ -89,4 +89,5 @@ def _baselines(made: Forecast, weights: Weights) -> Mapping[str, Floats]:
         FITTED_ROOFLINE: fitted_roofline_ns(made),
         BANDWIDTH_RATIO: bandwidth_ratio_ns(made.samples, source),
         ANCHORED: anchored_ns(made, source, weights),
+        **made.samples.peers_ns,
     }

@@ -26,9 +26,10 @@ READERS: Final = (
     Reader(table="ops/attention.parquet", module=".attention_rows"),
     Reader(table="ops/vector.parquet", module=".vector_rows"),
     Reader(table="ops/convolution.parquet", module=".convolution_rows"),
+    Reader(table="models/neusight_ops.parquet", module=".node_rows"),
 )
 TABLES: Final = tuple(dict.fromkeys(reader.table for reader in READERS))
-MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/neusight_ops.parquet")
+MODEL_TABLES: Final = ("models/neusight_e2e.parquet",)
 TRACES: Final = "traces"
 
 
