@@ -21,7 +21,6 @@ from .convolution_problems import RATES, ConvolutionProblems, problems_of
 from .convolution_tiles import (
     TILE_CODES,
     Setting,
-    Timed,
     best_fused,
     best_implicit,
     best_separate,
@@ -76,49 +75,33 @@ PARAMETERS: Final = (
 CALL_OVERLAP: Final = 1.0
 """No kernel starts before cuDNN has chosen it: all of a call's host time comes before the kernels."""
 
-FEATURES: Final = (
-    "log time over bound",
-    "fused share",
-    "separate share",
-    "compute share",
-    "DRAM share",
-    "L2 share",
-    "log rounds",
-    "log k",
-    "log n",
-    "log slow-down",
-)
-
 
 def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Return kernel times (times of a call between events where the problems say so); `choice` holds the tiles."""
     setting = setting_of(problems, fleet, values)
     implicit, tile = best_implicit(setting, choice)
-    times, shares = [implicit], [np.ones(implicit.time_ns.shape)]
-    log_ns = np.log(implicit.time_ns)
+    busy_ns = implicit
     if problems.tiles.any():
         separate, separate_tile = best_separate(setting, choice)
-        times += [best_fused(setting), separate]
-        log_ns, shares = _average([item.time_ns for item in times], values)
+        busy_ns = _average((implicit, best_fused(setting), separate), values)
         tile = tile + TILE_CODES * separate_tile
-    busy_ns = np.minimum(np.exp(log_ns), direct_time(setting))
+    if (problems.groups > 1).any():
+        busy_ns = np.minimum(busy_ns, direct_time(setting))
     kernel_ns = problems.passes * (busy_ns * _gradient_cost(setting) + 1e3 * values["launch_us"])
     call_ns = event_time_ns(kernel_ns, 1e3 * (values["call_floor_us"] + values["call_delay_us"]), CALL_OVERLAP)
     time_ns = np.where(problems.is_event_timed > 0, call_ns, kernel_ns)
-    features = _features(setting, times, shares, np.exp(log_ns))
-    return Estimate(time_ns=time_ns, features=features, choice=tile)
+    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), choice=tile)
 
 
-def _average(times: Sequence[Floats], values: Values) -> tuple[Floats, list[Floats]]:
-    """Return the mean log time over what cuDNN may run, and each algorithm's share."""
+def _average(times: Sequence[Floats], values: Values) -> Floats:
+    """Return the mean, in logarithms, over what cuDNN may run: implicit, fused, in separate steps."""
     logs = [np.log(time) for time in times]
     preferences = (0.0, np.log(values["fused_preference"]), np.log(values["separate_preference"]))
     scores = [log + preference for log, preference in zip(logs, preferences, strict=True)]
     least = np.minimum(np.minimum(scores[0], scores[1]), scores[2])
-    raw = [np.exp((least - score) / values["temperature"]) for score in scores]
-    total = raw[0] + raw[1] + raw[2]
-    shares = [item / total for item in raw]
-    return shares[0] * logs[0] + shares[1] * logs[1] + shares[2] * logs[2], shares
+    shares = [np.exp((least - score) / values["temperature"]) for score in scores]
+    mean = sum(share * log for share, log in zip(shares, logs, strict=True)) / sum(shares)
+    return np.asarray(np.exp(mean))
 
 
 def _gradient_cost(setting: Setting) -> Floats:
@@ -129,40 +112,10 @@ def _gradient_cost(setting: Setting) -> Floats:
     return np.asarray(1.0 + setting.problems.weight_share * (cost - 1.0))
 
 
-def _features(setting: Setting, times: Sequence[Timed], shares: Sequence[Floats], busy_ns: Floats) -> Floats:
-    """Return the correction's inputs: shares of the algorithms, of the resources in each, and sizes."""
-    problems = setting.problems
-    flops = 2.0 * problems.m * problems.n * problems.k * problems.groups
-    peak = setting.flops_per_cycle * setting.fleet.sm_count * setting.clock_hz
-    bound_ns = np.maximum(flops / peak, problems.moved_bytes / setting.fleet.bandwidth_bytes_per_s) * 1e9
-    parts = [
-        sum(
-            share * np.minimum(getattr(item, name) / item.time_ns, 1.0)
-            for share, item in zip(shares, times, strict=True)
-        )
-        for name in ("compute_ns", "dram_ns", "l2_ns")
-    ]
-    columns = (
-        np.log(busy_ns / bound_ns),
-        shares[1] if len(shares) > 1 else 0.0,
-        shares[2] if len(shares) > 1 else 0.0,
-        *parts,
-        np.log(times[0].waves),
-        np.log(problems.k),
-        np.log(problems.n),
-        np.log(times[0].slow_down),
-    )
-    features = np.empty((*busy_ns.shape, len(columns)))
-    for position, column in enumerate(columns):
-        features[..., position] = column
-    return features
-
-
 MODEL: Final = Model(
     name="convolution",
     parameters=PARAMETERS,
     class_names=CLASS_NAMES,
     gpu_class=gpu_class,
     simulate=simulate,
-    feature_names=FEATURES,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -27,6 +27,10 @@ ACCUMULATORS: Final = 32768.0
 MOST_BLOCKS_PER_SM: Final = 8.0
 TILE_CODES: Final = 8
 """A choice is the implicit product's tile + this times that of the separate steps."""
+MATRIX_SPEEDUP: Final = 1.5
+"""A matrix format whose rate is not above the vector units' by this has fallen back to them."""
+FIRST_TF32_CAPABILITY: Final = 8.0
+"""TF32 is no faster than the vector units on GA10x, and used all the same."""
 NEVER_NS: Final = 1e30
 K_STEP: Final = 8.0
 """Channels of one trip of the main loop."""
@@ -64,30 +68,9 @@ class Setting:
     l2_bytes_per_cycle: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Timed:
-    """Hold an algorithm's time and its parts, ns; `NEVER_NS` where it does not apply."""
-
-    time_ns: Floats
-    compute_ns: Floats
-    dram_ns: Floats
-    l2_ns: Floats
-    waves: Floats
-    """Rounds of blocks on an SM."""
-    slow_down: Floats
-    """By the power limit."""
-
-
-PARTS: Final = tuple(item.name for item in fields(Timed))
-
-
 def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Setting:
     """Look up the units of every pair."""
-    rates = np.stack([fleet.flops_per_s[rate] for rate in RATES])
-    peak = rates[problems.rate, np.arange(rates.shape[1])]
-    wide = peak > 1.5 * np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
-    matrix_rates = np.array([is_matrix_rate(rate) for rate in RATES])
-    is_matrix = matrix_rates[problems.rate] & wide
+    peak, is_matrix = _unit(problems, fleet)
     clock = np.where(is_matrix, fleet.matrix_clock_hz, fleet.clock_hz)
     return Setting(
         problems=problems,
@@ -104,12 +87,25 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
     )
 
 
-def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Timed, Codes]:
+def _unit(problems: ConvolutionProblems, fleet: Fleet) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return the peak rate, FLOP/s, and whether it is a matrix unit's, of each pair.
+
+    Narrow formats run in fp32 where nothing faster takes them (FP16 at 1/64 of the rate on consumer Pascal).
+    """
+    rates = np.stack([fleet.flops_per_s[rate] for rate in RATES])
+    peak = rates[problems.rate, np.arange(rates.shape[1])]
+    vector = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
+    has_tf32 = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & (fleet.capability >= FIRST_TF32_CAPABILITY)
+    is_named = np.array([is_matrix_rate(rate) for rate in RATES])[problems.rate]
+    return np.maximum(peak, vector), is_named & ((peak > MATRIX_SPEEDUP * vector) | has_tf32)
+
+
+def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit matrix product in its best tile."""
     problems, values = setting.problems, setting.values
     efficiency = np.where(setting.is_matrix, values["matrix_efficiency"], values["implicit_efficiency"])
 
-    def timed(rows: Floats | float, columns: Floats | float) -> Timed:
+    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         blocks = np.ceil(problems.m / rows) * np.ceil(problems.n / columns) * problems.groups
         tile = Tile(
             blocks=blocks,
@@ -125,7 +121,7 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Timed, Codes]
     return _best(timed, IMPLICIT_TILES, None if choice is None else choice % TILE_CODES)
 
 
-def best_fused(setting: Setting) -> Timed:
+def best_fused(setting: Setting) -> Floats:
     """Return Winograd's algorithm with 2x2 output tiles in one kernel."""
     problems, values = setting.problems, setting.values
     blocks = np.where(is_early(setting.fleet), problems.least_fused_blocks, problems.fused_blocks)
@@ -142,7 +138,7 @@ def best_fused(setting: Setting) -> Timed:
     return _where_winograd(setting, _tile_time(setting, tile))
 
 
-def best_separate(setting: Setting, choice: Codes | None) -> tuple[Timed, Codes]:
+def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return Winograd's algorithm with 4x4 output tiles: transforms, 36 products at once, and a transform back."""
     problems, values = setting.problems, setting.values
     channels = problems.source_channels
@@ -151,7 +147,7 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Timed, Codes]
     hit = 1.0 / (1.0 + (between / (setting.fleet.l2_cache_bytes * values["l2_hot_ratio"])) ** 3)
     cold = between * (1.0 - hit)
 
-    def timed(rows: Floats | float, columns: Floats | float) -> Timed:
+    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         blocks = SEPARATE_POINTS * np.ceil(problems.tiles / rows) * np.ceil(problems.n / columns)
         tile = Tile(
             blocks=blocks,
@@ -164,12 +160,10 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Timed, Codes]
         )
         return _tile_time(setting, tile)
 
-    product, tile = _best(timed, SEPARATE_TILES, None if choice is None else choice // TILE_CODES)
+    product_ns, tile = _best(timed, SEPARATE_TILES, None if choice is None else choice // TILE_CODES)
     moved = problems.moved_bytes + cold + HOT_TRANSFORM_RATIO * between * hit
     transform_ns = moved / (setting.fleet.bandwidth_bytes_per_s * values["transform_ratio"]) * 1e9
-    time_ns = product.time_ns + transform_ns + 3e3 * values["launch_us"]
-    whole = replace(product, time_ns=time_ns, dram_ns=product.dram_ns + transform_ns)
-    return _where_winograd(setting, whole), tile
+    return _where_winograd(setting, product_ns + transform_ns + 3e3 * values["launch_us"]), tile
 
 
 def direct_time(setting: Setting) -> Floats:
@@ -182,21 +176,20 @@ def direct_time(setting: Setting) -> Floats:
 
 
 def _best(
-    timed: Callable[[Floats | float, Floats | float], Timed],
+    timed: Callable[[Floats | float, Floats | float], Floats],
     tiles: Sequence[tuple[float, float]],
     choice: Codes | None,
-) -> tuple[Timed, Codes]:
+) -> tuple[Floats, Codes]:
     """Return the time in the tile that takes least, or in the chosen one."""
     if choice is not None:
         sides = np.array(tiles)[choice]
         return timed(sides[..., 0], sides[..., 1]), choice
     best = timed(*tiles[0])
-    chosen = np.zeros(best.time_ns.shape, dtype=np.int64)
+    chosen = np.zeros(best.shape, dtype=np.int64)
     for code, (rows, columns) in enumerate(tiles[1:], start=1):
         other = timed(rows, columns)
-        is_less = other.time_ns < best.time_ns
-        chosen[is_less] = code
-        best = Timed(**{name: np.where(is_less, getattr(other, name), getattr(best, name)) for name in PARTS})
+        chosen[other < best] = code
+        best = np.minimum(best, other)
     return best, chosen
 
 
@@ -215,12 +208,15 @@ class Tile:
     dram_bytes: Floats
 
 
-def _tile_time(setting: Setting, tile: Tile) -> Timed:
+def _tile_time(setting: Setting, tile: Tile) -> Floats:
     """Return the time of equal blocks: `points` products of a rows x columns tile over k each."""
     values, fleet, clock_hz = setting.values, setting.fleet, setting.clock_hz
     area, edge = tile.rows * tile.columns * tile.points, tile.rows + tile.columns
     loss = 1.0 + (values["edge_loss"] * edge / area if tile.points == 1.0 else 0.0)
-    cycles_per_k = 2.0 * area * loss / (setting.flops_per_cycle * tile.efficiency * setting.gain)
+    efficiency = tile.efficiency * setting.gain / loss
+    if tile.points == 1.0:
+        efficiency = np.minimum(efficiency, 1.0)
+    cycles_per_k = 2.0 * area / (setting.flops_per_cycle * efficiency)
     trips = np.ceil(tile.k / K_STEP)
     epilogue_cycles = tile.epilogue_k * cycles_per_k
     resident = np.clip(ACCUMULATORS / area, 1.0, MOST_BLOCKS_PER_SM)
@@ -235,16 +231,9 @@ def _tile_time(setting: Setting, tile: Tile) -> Timed:
     cycles = 2.0 * tile.blocks * area * trips * K_STEP / (setting.flops_per_cycle * fleet.sm_count)
     used = cycles / (clock_hz * time_ns) * 1e9
     slow = 1.0 + values["throttle_ratio"] * used * (fleet.clock_hz / fleet.base_clock_hz - 1.0)
-    return Timed(
-        time_ns=time_ns * slow,
-        compute_ns=compute_ns,
-        dram_ns=dram_ns,
-        l2_ns=l2_ns,
-        waves=rounds / resident,
-        slow_down=slow,
-    )
+    return np.asarray(time_ns * slow)
 
 
-def _where_winograd(setting: Setting, timed: Timed) -> Timed:
+def _where_winograd(setting: Setting, time_ns: Floats) -> Floats:
     applies = (setting.problems.tiles > 0) & ~setting.is_matrix
-    return replace(timed, time_ns=np.where(applies, timed.time_ns, NEVER_NS))
+    return np.where(applies, time_ns, NEVER_NS)

@@ -19,7 +19,7 @@ from .arguments import (
     tensor_list_at,
     tensors_at,
 )
-from .record import Family, Work
+from .record import Direction, Family, RecurrentDims, Work
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
 
@@ -28,6 +28,8 @@ from .traffic import bytes_of, tensor_bytes, total_bytes
 _LSTM_FLOPS, _GRU_FLOPS = 22, 17
 # Backward, per hidden unit: the chain rule through each gate (3 per sigmoid, 2 per tanh) and the products.
 _LSTM_BACKWARD_FLOPS, _GRU_BACKWARD_FLOPS = 26, 20
+_PROJECTED_GATES = 4
+"""Only an LSTM can project its output, which makes its state narrower than the hidden size."""
 
 
 @register("aten::_cudnn_rnn", family=Family.RECURRENT)
@@ -58,6 +60,7 @@ def rnn_backward(signature: Signature, mask_position: int) -> Work:
     products = _step_count(x) * _matrix_elements(weights)
     states = tensors_at(signature, 4, 5)
     written = tensor_bytes(x) + total_bytes(states) + (total_bytes(weights) if mask[3] else 0.0)
+    direction = Direction.BOTH_GRADIENTS if mask[3] else Direction.INPUT_GRADIENT
     return Work(
         family=Family.RECURRENT,
         flops=2 * products * (1 + mask[3]),
@@ -65,6 +68,7 @@ def rnn_backward(signature: Signature, mask_position: int) -> Work:
         written_bytes=written,
         dtype=x.dtype,
         is_matrix=True,
+        dims=_dims(x, weights, states, _output_directions(output, weights), direction),
     )
 
 
@@ -131,7 +135,46 @@ def _layers(
         written_bytes=bytes_of(steps * states[0].shape[-1] * direction_count, x.dtype) + total_bytes(states),
         dtype=x.dtype,
         is_matrix=True,
+        dims=_dims(x, weights, states, max(direction_count, 1)),
     )
+
+
+def _dims(
+    x: TensorSpec,
+    weights: tuple[TensorSpec, ...],
+    states: tuple[TensorSpec, ...],
+    direction_count: int,
+    direction: Direction = Direction.FORWARD,
+) -> RecurrentDims | None:
+    """Return the sizes that the weights tell; None where no matrix of the state is among them.
+
+    Steps are the mean over the batch where sequences are packed.
+    """
+    matrices = [weight for weight in weights if len(weight.shape) == 2]
+    if len(matrices) < 2 or not matrices[1].shape[1] or not states:
+        return None
+    rows, columns = matrices[1].shape
+    gates = rows // columns if rows in (columns, 3 * columns, 4 * columns) else _PROJECTED_GATES
+    batch = states[0].shape[-2] if len(states[0].shape) > 1 else 1
+    per_layer = 3 if gates * columns != rows else 2
+    return RecurrentDims(
+        gates=gates,
+        layers=max(len(matrices) // (per_layer * direction_count), 1),
+        directions=direction_count,
+        steps=max(round(_step_count(x) / max(batch, 1)), 1),
+        batch=batch,
+        input_size=x.shape[-1],
+        hidden_size=rows // gates,
+        direction=direction,
+    )
+
+
+def _output_directions(output: TensorSpec, weights: tuple[TensorSpec, ...]) -> int:
+    """Return 2 where the output is twice as wide as the state that the weights take."""
+    matrices = [weight for weight in weights if len(weight.shape) == 2]
+    if len(matrices) < 2 or not output.shape or not matrices[1].shape[1]:
+        return 1
+    return max(output.shape[-1] // matrices[1].shape[1], 1)
 
 
 def _directions(signature: Signature, position: int) -> int:
