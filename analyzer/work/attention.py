@@ -12,7 +12,7 @@ from math import prod
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
-from .record import Family, Work
+from .record import AttentionDims, Direction, Family, Work
 from .registry import register
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 
@@ -32,12 +32,18 @@ class Layout:
     """Forward: the position of the flag that asks for it, or the fixed answer."""
     sequence_offsets: int | None = None
     """The first of four: cumulative lengths of queries and keys, longest query, longest key."""
+    causal: int | None = None
+    """The position of the causal flag (or of the kind of mask, 0 for none)."""
+    window: int | None = None
+    """The position of the number of earlier keys that a query sees, negative or None for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
+    batch: int
     heads: int
-    """Batch times query heads."""
+    """Query heads."""
+    kv_heads: int
     queries: int
     keys: int
     query_dim: int
@@ -45,31 +51,43 @@ class _Sizes:
 
 
 _FORWARD: dict[str, Layout] = {
-    "aten::scaled_dot_product_attention": Layout(bias=3),
-    "aten::_scaled_dot_product_attention_math": Layout(bias=3),
-    "aten::_scaled_dot_product_flash_attention": Layout(log_sum_exp=True),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": Layout(bias=5, log_sum_exp=True),
-    "aten::_scaled_dot_product_efficient_attention": Layout(bias=3, log_sum_exp=4),
-    "aten::_scaled_dot_product_cudnn_attention": Layout(bias=3, log_sum_exp=4),
-    "aten::_scaled_dot_product_fused_attention_overrideable": Layout(bias=3, log_sum_exp=True),
-    "aten::_cudnn_attention_forward": Layout(bias=3, log_sum_exp=8),
-    "aten::_flash_attention_forward": Layout(is_heads_first=False, log_sum_exp=True, sequence_offsets=3),
-    "aten::_efficient_attention_forward": Layout(bias=3, is_heads_first=False, log_sum_exp=10, sequence_offsets=4),
-    "flash_attn::_flash_attn_forward": Layout(is_heads_first=False, log_sum_exp=True),
-    "FlashAttnFunc": Layout(is_heads_first=False, log_sum_exp=True),
+    "aten::scaled_dot_product_attention": Layout(bias=3, causal=5),
+    "aten::_scaled_dot_product_attention_math": Layout(bias=3, causal=5),
+    "aten::_scaled_dot_product_flash_attention": Layout(log_sum_exp=True, causal=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": Layout(bias=5, log_sum_exp=True, causal=4),
+    "aten::_scaled_dot_product_efficient_attention": Layout(bias=3, log_sum_exp=4, causal=6),
+    "aten::_scaled_dot_product_cudnn_attention": Layout(bias=3, log_sum_exp=4, causal=6),
+    "aten::_scaled_dot_product_fused_attention_overrideable": Layout(bias=3, log_sum_exp=True, causal=5),
+    "aten::_cudnn_attention_forward": Layout(bias=3, log_sum_exp=8, causal=10),
+    "aten::_flash_attention_forward": Layout(
+        is_heads_first=False, log_sum_exp=True, sequence_offsets=3, causal=8, window=11
+    ),
+    "aten::_efficient_attention_forward": Layout(
+        bias=3, is_heads_first=False, log_sum_exp=10, sequence_offsets=4, causal=9, window=13
+    ),
+    "flash_attn::_flash_attn_forward": Layout(is_heads_first=False, log_sum_exp=True, causal=5, window=6),
+    "FlashAttnFunc": Layout(is_heads_first=False, log_sum_exp=True, causal=5),
 }
 _BACKWARD: dict[str, Layout] = {
-    "aten::_scaled_dot_product_flash_attention_backward": Layout(query=1, grad=0, saved=(4, 5)),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8),
-    "aten::_scaled_dot_product_efficient_attention_backward": Layout(query=1, grad=0, bias=4, saved=(5, 6)),
-    "aten::_scaled_dot_product_cudnn_attention_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": Layout(query=1, grad=0, bias=4, saved=(6, 7)),
-    "aten::_cudnn_attention_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8),
-    "aten::_flash_attention_backward": Layout(query=1, grad=0, saved=(4, 5), is_heads_first=False, sequence_offsets=6),
-    "aten::_efficient_attention_backward": Layout(
-        query=1, grad=0, bias=4, saved=(5, 10), is_heads_first=False, sequence_offsets=6
+    "aten::_scaled_dot_product_flash_attention_backward": Layout(query=1, grad=0, saved=(4, 5), causal=11),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Layout(
+        query=1, grad=0, saved=(4, 5), bias=8, causal=7
     ),
-    "flash_attn::_flash_attn_backward": Layout(query=1, grad=0, saved=(4, 5), is_heads_first=False),
+    "aten::_scaled_dot_product_efficient_attention_backward": Layout(query=1, grad=0, bias=4, saved=(5, 6), causal=11),
+    "aten::_scaled_dot_product_cudnn_attention_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": Layout(
+        query=1, grad=0, bias=4, saved=(6, 7), causal=13
+    ),
+    "aten::_cudnn_attention_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14),
+    "aten::_flash_attention_backward": Layout(
+        query=1, grad=0, saved=(4, 5), is_heads_first=False, sequence_offsets=6, causal=11, window=15
+    ),
+    "aten::_efficient_attention_backward": Layout(
+        query=1, grad=0, bias=4, saved=(5, 10), is_heads_first=False, sequence_offsets=6, causal=14, window=18
+    ),
+    "flash_attn::_flash_attn_backward": Layout(
+        query=1, grad=0, saved=(4, 5), is_heads_first=False, causal=11, window=12
+    ),
 }
 
 
@@ -83,11 +101,12 @@ def forward_work(signature: Signature, layout: Layout) -> Work:
     bias = None if layout.bias is None else optional_tensor_at(signature, layout.bias)
     return Work(
         family=Family.ATTENTION,
-        flops=2 * sizes.heads * sizes.queries * sizes.keys * (sizes.query_dim + sizes.value_dim),
+        flops=2 * sizes.batch * sizes.heads * sizes.queries * sizes.keys * (sizes.query_dim + sizes.value_dim),
         read_bytes=total_bytes((query, key, value)) + tensor_bytes(bias),
         written_bytes=written,
         dtype=query.dtype,
         is_matrix=True,
+        dims=_dims(signature, layout, sizes, has_mask=bias is not None, direction=Direction.FORWARD),
     )
 
 
@@ -102,11 +121,33 @@ def backward_work(signature: Signature, layout: Layout) -> Work:
     bias = None if layout.bias is None else optional_tensor_at(signature, layout.bias)
     return Work(
         family=Family.ATTENTION,
-        flops=2 * sizes.heads * sizes.queries * sizes.keys * (3 * sizes.query_dim + 2 * sizes.value_dim),
+        flops=2 * sizes.batch * sizes.heads * sizes.queries * sizes.keys * (3 * sizes.query_dim + 2 * sizes.value_dim),
         read_bytes=total_bytes((grad, query, key, value, *saved)) + tensor_bytes(bias),
         written_bytes=query.size_bytes + key.size_bytes + value.size_bytes,
         dtype=query.dtype,
         is_matrix=True,
+        dims=_dims(signature, layout, sizes, has_mask=bias is not None, direction=Direction.BOTH_GRADIENTS),
+    )
+
+
+def _dims(
+    signature: Signature, layout: Layout, sizes: _Sizes, *, has_mask: bool, direction: Direction
+) -> AttentionDims:
+    """Return the sizes that the op models need; a mask or window that was not recorded counts as none."""
+    window = None if layout.window is None else argument_at(signature, layout.window)
+    causal = None if layout.causal is None else argument_at(signature, layout.causal)
+    return AttentionDims(
+        batch=sizes.batch,
+        heads=sizes.heads,
+        kv_heads=sizes.kv_heads,
+        queries=sizes.queries,
+        keys=sizes.keys,
+        query_dim=sizes.query_dim,
+        value_dim=sizes.value_dim,
+        is_causal=isinstance(causal, bool | int) and bool(causal),
+        window=window + 1 if isinstance(window, int) and window > 0 else 0,
+        has_mask=has_mask,
+        direction=direction,
     )
 
 
@@ -121,15 +162,17 @@ def _sizes(signature: Signature, layout: Layout, query: TensorSpec, key: TensorS
     """Return the problem's sizes; packed sequences count as if each were the longest, as in torch."""
     if query.shape[-1] != key.shape[-1]:
         raise LackingArgumentError("query and key of different dims")
-    query_dim, value_dim = query.shape[-1], value.shape[-1]
+    dims = (query.shape[-1], value.shape[-1])
     if layout.is_heads_first:
-        return _Sizes(prod(query.shape[:-2]), query.shape[-2], key.shape[-2], query_dim, value_dim)
-    heads = query.shape[-2]
+        heads, kv_heads = (x.shape[-3] if len(x.shape) > 2 else 1 for x in (query, key))
+        batch = prod(query.shape[:-3])
+        return _Sizes(batch, heads, max(kv_heads, 1), query.shape[-2], key.shape[-2], *dims)
+    heads, kv_heads = query.shape[-2], max(key.shape[-2], 1)
     offsets = None if layout.sequence_offsets is None else optional_tensor_at(signature, layout.sequence_offsets)
     if offsets is not None and layout.sequence_offsets is not None and offsets.element_count:
         longest = (size_at(signature, layout.sequence_offsets + 2), size_at(signature, layout.sequence_offsets + 3))
-        return _Sizes((offsets.element_count - 1) * heads, *longest, query_dim, value_dim)
-    return _Sizes(prod(query.shape[:-3]) * heads, query.shape[-3], key.shape[-3], query_dim, value_dim)
+        return _Sizes(offsets.element_count - 1, heads, kv_heads, *longest, *dims)
+    return _Sizes(prod(query.shape[:-3]), heads, kv_heads, query.shape[-3], key.shape[-3], *dims)
 
 
 def _has_log_sum_exp(signature: Signature, layout: Layout) -> bool:

@@ -61,6 +61,8 @@ class AttentionDims:
     query_dim: int
     value_dim: int
     is_causal: bool = False
+    window: int = 0
+    """Keys that a query sees at most; 0: all."""
     has_mask: bool = False
     direction: Direction = Direction.FORWARD
 
@@ -123,6 +125,15 @@ class Work:
     dtype: str
     is_matrix: bool = False
     dims: Dims | None = None
+
+    @property
+    def least_flops(self) -> float:
+        """Return the FLOPs that no kernel avoids: without the scores that a causal mask hides."""
+        if not (isinstance(self.dims, AttentionDims) and self.dims.is_causal):
+            return self.flops
+        queries, keys = self.dims.queries, self.dims.keys
+        seen = queries * keys - queries * (queries - 1) / 2 if queries <= keys else keys * (keys + 1) / 2
+        return self.flops * min(seen, queries * (queries + 1) / 2) / max(queries * keys, 1)
 
     @property
     def moved_bytes(self) -> float:

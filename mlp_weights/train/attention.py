@@ -1,0 +1,14 @@
+"""How the attention models are trained."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...analyzer.models.attention import DECODE as DECODE_MODEL
+from ...analyzer.models.attention import PREFILL as PREFILL_MODEL
+from ...analyzer.models.attention import AttentionProblems
+from ...analyzer.score.attention_rows import load_decode, load_prefill
+from .recipe import Recipe
+
+PREFILL: Final = Recipe[AttentionProblems](model=PREFILL_MODEL, load=load_prefill, rows_per_gpu=1500)
+DECODE: Final = Recipe[AttentionProblems](model=DECODE_MODEL, load=load_decode, rows_per_gpu=1500)
