@@ -14,15 +14,18 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ..fleet import Fleet, Floats
 from .estimate import Codes, Estimate, Model
 from .parameters import Parameter, Values
 from .timing import event_time_ns
-from .vector_launch import Launch, launch_of
+from .vector_launch import launch_of
 from .vector_problems import GROUP_NAMES, Kind, VectorProblems, group, problems_of
 
 __all__ = ["MODEL", "Kind", "VectorProblems", "problems_of", "simulate"]
+
+Singles = npt.NDArray[np.float32]
 
 STEADY, LOSSY, PLAIN_GDDR, OTHER_VENDOR = range(4)
 CLASS_NAMES: Final = ("HBM since Volta", "Pascal, or GDDR with ECC", "GDDR without ECC", "AMD")
@@ -98,29 +101,30 @@ PARAMETERS: Final = (
 
 
 def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
-    """Return kernel times (event times where the problems carry a host's floor); there are no candidates."""
+    """Return kernel times (event times where the problems carry a host's floor); there are no candidates.
+
+    Pairs of problem and GPU are computed in microseconds and float32, whose range holds their fourth powers.
+    """
     del choice
     shared = {name: float(value.flat[0]) for name, value in values.items()}
     launch = launch_of(problems, fleet, shared)
-    cycle_ns = 1e9 / fleet.clock_hz
-    sm_cycle_ns = cycle_ns / fleet.sm_count
-    moved = problems.read_bytes + problems.written_bytes
-    hit = _hit(moved / (values["l2_hot_ratio"] * fleet.l2_cache_bytes))
-    resident = np.clip(np.floor(fleet.threads_per_sm / launch.threads), 1.0, MAX_BLOCKS_PER_SM)
-    miss = 1.0 - _hit(_row_pressure(launch, resident, fleet, shared))
-    again = launch.rereads * problems.read_bytes
-    byte_ns = (1.0 + values["dram_loss_ratio"]) * (1e9 / fleet.bandwidth_bytes_per_s)
-    dram_ns = (moved + again * miss) * (1.0 - hit) * byte_ns
-    l2_ns = (moved + again) * (sm_cycle_ns / values["l2_bytes_per_cycle_per_sm"])
-    instructions = launch.instructions + launch.flops * values["flop_instructions"]
-    issue_ns = instructions * (sm_cycle_ns / _issue_width(fleet, shared["fp32_share"]))
-    waves = np.maximum(launch.blocks / (resident * fleet.sm_count), 1.0)
-    wave_ns = waves * launch.latency_cycles * cycle_ns
-    busy_ns = np.sqrt(np.sqrt(_fourth(dram_ns) + _fourth(l2_ns) + _fourth(issue_ns) + _fourth(wave_ns)))
-    floor_ns = launch.launches * (1e3 * shared["floor_us"] + shared["floor_cycles"] * cycle_ns)
-    time_ns = busy_ns + floor_ns
-    features = _features(time_ns, dram_ns, l2_ns, issue_ns, wave_ns, hit, miss, waves)
-    return Estimate(time_ns=_event(problems, time_ns, shared), features=features)
+    cycle_us = 1e6 / fleet.clock_hz
+    moved, again = _single(problems.read_bytes + problems.written_bytes), _single(launch.rereads * problems.read_bytes)
+    cold = _miss(moved * _single(1.0 / (values["l2_hot_ratio"] * fleet.l2_cache_bytes)))
+    resident = np.floor(_single(fleet.threads_per_sm) / _single(launch.threads))
+    resident = np.minimum(np.maximum(resident, 1.0), MAX_BLOCKS_PER_SM)
+    miss = _miss(resident * _single(launch.row_bytes) * _single(1.0 / _row_bytes_per_sm(fleet, shared)))
+    byte_us = (1.0 + values["dram_loss_ratio"]) * (1e6 / fleet.bandwidth_bytes_per_s)
+    dram_us = (moved + again * miss) * cold * _single(byte_us)
+    l2_us = (moved + again) * _single(cycle_us / fleet.sm_count / values["l2_bytes_per_cycle_per_sm"])
+    issue_us = _single(launch.instructions) + _single(launch.flops) * _single(values["flop_instructions"])
+    issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
+    waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
+    wave_us = waves * (_single(launch.latency_cycles) * _single(cycle_us))
+    busy_us = np.sqrt(np.sqrt(_fourth(dram_us) + _fourth(l2_us) + _fourth(issue_us) + _fourth(wave_us)))
+    floor_us = _single(launch.launches) * _single(shared["floor_us"] + shared["floor_cycles"] * cycle_us)
+    time_ns = (busy_us + floor_us).astype(np.float64) * 1e3
+    return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
 
 
 def _event(problems: VectorProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:
@@ -132,21 +136,25 @@ def _event(problems: VectorProblems, time_ns: Floats, shared: Mapping[str, float
     return np.where(floor > 0, event_time_ns(time_ns, floor * problems.host_ratio, before), time_ns)
 
 
-def _row_pressure(launch: Launch, resident: Floats, fleet: Fleet, shared: Mapping[str, float]) -> Floats:
-    """Return the rows in flight over the cache that can hold them: an SM's first level, or the second level."""
+def _row_bytes_per_sm(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
+    """Return the bytes of rows in flight that stay near an SM: in its first level, or its part of the second."""
     first = np.where(fleet.capability >= 7.0, shared["l1_row_ratio"] * fleet.shared_memory_per_sm_bytes, 1.0)
     second = shared["l2_row_ratio"] * fleet.l2_cache_bytes / fleet.sm_count
-    return np.asarray(resident * launch.row_bytes / np.maximum(first, second))
+    return np.maximum(first, second)
 
 
-def _hit(pressure: Floats) -> Floats:
-    """Return the share of bytes that a cache holds: 1/(1 + x^4) of the bytes over its useful size."""
-    return np.asarray(1.0 / (1.0 + _fourth(pressure)))
+def _miss(pressure: Singles) -> Singles:
+    """Return the share of bytes that a cache does not hold: x^4 / (1 + x^4) of the bytes over its useful size."""
+    return 1.0 - 1.0 / (1.0 + _fourth(pressure))
 
 
-def _fourth(value: Floats) -> Floats:
+def _fourth(value: Singles) -> Singles:
     square = value * value
-    return np.asarray(square * square)
+    return square * square
+
+
+def _single(value: Floats) -> Singles:
+    return value.astype(np.float32)
 
 
 def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
@@ -158,19 +166,12 @@ def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
     return np.asarray(1.0 / ((1.0 - fp32_share) / schedulers + fp32_share / fleet.fp32_lanes_per_sm))
 
 
-def _features(time_ns: Floats, *parts: Floats) -> Floats:
-    dram_ns, l2_ns, issue_ns, wave_ns, hit, miss, waves = parts
-    shares = [part / time_ns for part in (dram_ns, l2_ns, issue_ns, wave_ns)]
-    return np.stack(np.broadcast_arrays(np.log(time_ns), *shares, hit, miss, np.log(waves)), axis=-1)
-
-
 MODEL: Final = Model(
     name="vector",
     parameters=PARAMETERS,
     class_names=CLASS_NAMES,
     gpu_class=gpu_class,
     simulate=simulate,
-    feature_names=("log t", "dram", "l2", "issue", "wave", "hit", "miss", "log waves"),
     group_names=GROUP_NAMES,
     group=group,
 )

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..fleet import Fleet, Floats
-from .estimate import Codes
 from .vector_problems import Kind, VectorProblems
 
 Flags = npt.NDArray[np.bool_]
@@ -23,6 +22,7 @@ WARP_SOFTMAX_COLUMNS: Final = 1024
 """Up to here a warp holds a row of softmax in registers."""
 SMALL_WARP_COLUMNS: Final = 128
 """Up to here a warp holds two rows."""
+WARP, WIDE_WARP = 32.0, 64.0
 VECTOR_ELEMENTS: Final = 4.0
 """Elements of one vector load."""
 NORM_WARPS: Final = 4.0
@@ -60,7 +60,12 @@ FORMS: Final[Mapping[Kind, Form]] = {
     Kind.QUANTIZE_DYNAMIC: Form(rereads=1.0, is_by_row=False),
     Kind.GATHER_SHARD: Form(columns_per_thread=1.0, is_by_row=False),
 }
-TOKEN_KINDS: Final = (Kind.TOKEN_NORM, Kind.TOKEN_GATED, Kind.TOKEN_GELU, Kind.TOKEN_ROPE)
+_REREADS, _THREADS, _SPAN, _IS_BY_ROW = (
+    np.array([getattr(FORMS[kind], name) for kind in Kind], dtype=np.float64)
+    for name in ("rereads", "threads", "columns_per_thread", "is_by_row")
+)
+_NAMES = tuple(kind.name.lower() for kind in Kind)
+_IS_TOKEN = np.array([kind.name.startswith("TOKEN") for kind in Kind])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,57 +99,54 @@ class Launch:
 def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float]) -> Launch:
     """Return what the problems launch on the fleet, with the fitted values that all GPUs share."""
     kind, is_warp = problems.kind, _is_warp(problems)
-    is_by_row = _by_kind(kind, {item: float(form.is_by_row) for item, form in FORMS.items()}) > 0
-    narrow = _blocks(problems, 32.0, shared["softmax_tail_ratio"])
-    blocks = np.where(
-        is_by_row,
-        problems.rows / np.where(is_warp, np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0), 1.0),
-        problems.elements
-        / (narrow.threads * _by_kind(kind, {k: form.columns_per_thread for k, form in FORMS.items()})),
-    )
+    is_by_row = _IS_BY_ROW[kind] > 0
+    warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)
+    narrow = _blocks(problems, is_warp, 32.0, shared["softmax_tail_ratio"])
+    by_count = problems.elements / (narrow.threads * _SPAN[kind])
+    blocks = np.where(is_by_row, problems.rows / np.where(is_warp, warp_rows, 1.0), by_count)
     blocks = np.where(kind == Kind.REDUCTION, np.minimum(blocks, problems.elements / REDUCED_PER_BLOCK), blocks)
-    wide = _blocks(problems, 64.0, shared["softmax_tail_ratio"])
-    is_wide = fleet.warp_size > 32
     first, each, issued = (
-        np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(kind, part, shared))
+        np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
     per_row = np.where(kind == Kind.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
+    threads, latency, work = narrow.threads, first + each * narrow.steps, issued * narrow.worked + per_row
+    if (is_wide := fleet.warp_size > WARP).any():
+        wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
+        threads = np.where(is_wide, wide.threads, threads)
+        latency = np.where(is_wide, first + each * wide.steps, latency)
+        work = np.where(is_wide, issued * wide.worked + per_row, work)
     return Launch(
         blocks=blocks,
-        threads=np.where(is_wide, wide.threads, narrow.threads),
-        latency_cycles=np.where(is_wide, first + each * wide.steps, first + each * narrow.steps),
-        instructions=np.where(is_wide, issued * wide.worked + per_row, issued * narrow.worked + per_row),
+        threads=threads,
+        latency_cycles=latency,
+        instructions=work,
         flops=np.where(is_by_row, 0.0, problems.flops),
         row_bytes=np.where(kind == Kind.QUANTIZE_DYNAMIC, np.inf, problems.read_bytes / np.maximum(blocks, 1.0)),
-        rereads=np.where(is_warp, 0.0, _by_kind(kind, {item: form.rereads for item, form in FORMS.items()})),
+        rereads=np.where(is_warp, 0.0, _REREADS[kind]),
         launches=np.where(kind == Kind.QUANTIZE_DYNAMIC, shared["quantize_dynamic_launches"], 1.0),
     )
 
 
-def _blocks(problems: VectorProblems, warp: float, tail_ratio: float) -> Blocks:
+def _blocks(problems: VectorProblems, is_warp: Flags, warp: float, tail_ratio: float) -> Blocks:
     """Return the blocks by the rule of each kind, the general one first."""
-    kind, columns, is_warp = problems.kind, problems.columns, _is_warp(problems)
-    span = _by_kind(kind, {item: form.columns_per_thread for item, form in FORMS.items()})
-    threads = _by_kind(kind, {item: form.threads for item, form in FORMS.items()})
-    threads = np.where(np.isin(kind, TOKEN_KINDS), np.clip(columns / span, warp, threads), threads)
-    threads = np.where(kind == Kind.ROW_NORM, NORM_WARPS * warp, threads)
-    threads = np.where(kind == Kind.SOFTMAX, _softmax_threads(columns, warp), threads)
-    threads = np.where(is_warp, 128.0, threads)
-    by_row = _by_kind(kind, {item: float(form.is_by_row) for item, form in FORMS.items()})
-    steps = np.where(by_row > 0, np.ceil(columns / (threads * span)), 1.0)
-    again = np.where((kind == Kind.ROW_NORM) & _diverges(columns, steps, warp), UNROLLED_STEPS - 1.0, 0.0)
-    worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
+    kind, columns, is_softmax = problems.kind, problems.columns, problems.kind == Kind.SOFTMAX
+    span, threads, is_norm = _SPAN[kind], _THREADS[kind], kind == Kind.ROW_NORM
+    threads = np.where(_IS_TOKEN[kind], np.clip(columns / span, warp, threads), threads)
+    threads = np.where(is_norm, NORM_WARPS * warp, threads)
+    threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns, warp)), threads)
+    steps = np.where(_IS_BY_ROW[kind] > 0, np.ceil(columns / (threads * span)), 1.0)
+    again = np.where(is_norm & _diverges(columns, steps, warp), UNROLLED_STEPS - 1.0, 0.0)
     whole = np.floor(columns / (VECTOR_ELEMENTS * threads))
     tail = np.ceil(columns / threads - VECTOR_ELEMENTS * whole)
-    is_block = (kind == Kind.SOFTMAX) & ~is_warp
-    padded = 2.0 ** np.ceil(np.log2(np.maximum(columns, 1.0)))
+    padded = _next_power(columns)
     row = np.where(is_warp, padded, threads * (VECTOR_ELEMENTS * whole + tail_ratio * tail))
-    steps = np.where(is_block, whole + tail, np.where(is_warp, padded / 32.0, steps + again))
+    worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
+    steps = np.where(is_softmax, np.where(is_warp, padded / WARP, whole + tail), steps + again)
     return Blocks(
         threads=threads,
         steps=np.maximum(steps, 1.0),
-        worked=np.where(kind == Kind.SOFTMAX, problems.rows * row, worked),
+        worked=np.where(is_softmax, problems.rows * row, worked),
     )
 
 
@@ -157,9 +159,15 @@ def _softmax_threads(columns: Floats, warp: float) -> Floats:
 
     With warps of 64 it is 1,024 always (recorded on MI100).
     """
-    if warp > 32:
+    if warp > WARP:
         return np.full(columns.shape, 1024.0)
-    return np.asarray(np.clip(2.0 ** (np.ceil(np.log2(np.maximum(columns, 1.0))) - 3.0), 128.0, 512.0))
+    return np.asarray(np.clip(_next_power(columns) / 8.0, 128.0, 512.0))
+
+
+def _next_power(columns: Floats) -> Floats:
+    """Return the power of two that is not under the columns: 2^e where columns = m 2^e with m in (1/2, 1]."""
+    mantissa, exponent = np.frexp(np.maximum(columns, 1.0))
+    return np.asarray(np.ldexp(1.0, exponent - (mantissa == 0.5)), dtype=np.float64)
 
 
 def _diverges(columns: Floats, steps: Floats, warp: float) -> Flags:
@@ -167,9 +175,5 @@ def _diverges(columns: Floats, steps: Floats, warp: float) -> Flags:
     return np.asarray((steps % UNROLLED_STEPS == 0.0) & ((columns / VECTOR_ELEMENTS) % warp != 0.0))
 
 
-def _by_kind(kind: Codes, values: Mapping[Kind, float]) -> Floats:
-    return np.asarray(np.array([values[item] for item in Kind])[kind])
-
-
-def _by_name(kind: Codes, part: str, shared: Mapping[str, float]) -> Floats:
-    return _by_kind(kind, {item: shared[f"{item.name.lower()}_{part}"] for item in Kind})
+def _by_name(part: str, shared: Mapping[str, float]) -> Floats:
+    return np.array([shared[f"{name}_{part}"] for name in _NAMES], dtype=np.float64)
