@@ -65,6 +65,8 @@ class Setting:
     is_matrix: npt.NDArray[np.bool_]
     clock_hz: Floats
     chain_cycles: Floats
+    edge_loss: Floats
+    dram_ratio: Floats
     l2_bytes_per_cycle: Floats
 
 
@@ -81,6 +83,8 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
         is_matrix=is_matrix,
         clock_hz=clock,
         chain_cycles=np.where(is_matrix, values["matrix_chain_cycles"], values["chain_cycles"]),
+        edge_loss=np.where(is_matrix, 0.0, values["edge_loss"]),
+        dram_ratio=np.where(is_matrix, values["matrix_dram_ratio"], values["dram_ratio"]),
         l2_bytes_per_cycle=np.where(
             is_matrix, values["matrix_l2_bytes_per_cycle_per_sm"], values["l2_bytes_per_cycle_per_sm"]
         ),
@@ -212,7 +216,7 @@ def _tile_time(setting: Setting, tile: Tile) -> Floats:
     """Return the time of equal blocks: `points` products of a rows x columns tile over k each."""
     values, fleet, clock_hz = setting.values, setting.fleet, setting.clock_hz
     area, edge = tile.rows * tile.columns * tile.points, tile.rows + tile.columns
-    loss = 1.0 + (values["edge_loss"] * edge / area if tile.points == 1.0 else 0.0)
+    loss = 1.0 + (setting.edge_loss * edge / area if tile.points == 1.0 else 0.0)
     efficiency = tile.efficiency * setting.gain / loss
     if tile.points == 1.0:
         efficiency = np.minimum(efficiency, 1.0)
@@ -224,7 +228,7 @@ def _tile_time(setting: Setting, tile: Tile) -> Floats:
     busy = np.ceil(rounds) * (trips * K_STEP * cycles_per_k + epilogue_cycles)
     waiting = np.ceil(rounds / resident) * (trips * setting.chain_cycles + epilogue_cycles)
     compute_ns = (np.maximum(busy, waiting) + values["start_cycles"]) / clock_hz * 1e9
-    dram_ns = tile.dram_bytes / (fleet.bandwidth_bytes_per_s * values["dram_ratio"]) * 1e9
+    dram_ns = tile.dram_bytes / (fleet.bandwidth_bytes_per_s * setting.dram_ratio) * 1e9
     feed = edge * setting.problems.element_bytes * (1.0 if tile.points == 1.0 else FUSED_FEED_RATIO)
     l2_ns = tile.blocks * tile.k * feed / (setting.l2_bytes_per_cycle * fleet.sm_count * clock_hz) * 1e9
     time_ns = np.sqrt(compute_ns**2 + dram_ns**2 + l2_ns**2)

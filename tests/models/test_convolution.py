@@ -58,7 +58,7 @@ def run(problems: ConvolutionProblems, fleet: Fleet) -> Estimate:
 
 
 def times(dims: ConvolutionDims, fleet: Fleet = FLEET, rate: Rate = Rate.MATRIX_FP32) -> Floats:
-    return run(as_rows(problems_of_dims([dims], [rate])), fleet).time_ns[0]
+    return np.asarray(run(as_rows(problems_of_dims([dims], [rate])), fleet).time_ns[0])
 
 
 KINDS = {

@@ -24,7 +24,7 @@ def times(dims: RecurrentDims, rate: Rate = Rate.MATRIX_FP16) -> Floats:
     rows = replace(problems, **{item.name: getattr(problems, item.name)[:, None] for item in fields(problems)})
     theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
     values = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(FLEET))
-    return simulate(rows, FLEET, values, None).time_ns[0]
+    return np.asarray(simulate(rows, FLEET, values, None).time_ns[0])
 
 
 def test_times_are_above_the_products_at_peak() -> None:

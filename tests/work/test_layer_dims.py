@@ -28,7 +28,7 @@ def strided_gradients(*mask: bool) -> tuple[Argument, ...]:
 PLAIN = ConvolutionDims(
     batch=2, c_in=4, c_out=6, groups=2, input_size=(8, 8), output_size=(4, 4), kernel_size=(3, 3), stride=(2, 2)
 )
-GRADIENTS = {
+GRADIENTS: dict[tuple[bool, ...], Direction] = {
     (True, True, False): Direction.BOTH_GRADIENTS,
     (True, False, True): Direction.INPUT_GRADIENT,
     (False, True, True): Direction.WEIGHT_GRADIENT,
