@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Final
 
@@ -65,23 +66,21 @@ def describe_score(score: Score) -> ScoreText:
 def error_sheet(title: str, rows: Sequence[ScoreRow]) -> Sheet:
     """Return the errors of one table: a line per family and dtype with the mean over GPUs, then its GPUs."""
     lines = list(_lines(rows))
-    shown = [line.by_size.get(Size.ALL) for line in lines]
-    long = [line.by_size.get(Size.OVER_20_US) for line in lines]
-    longer = [line.by_size.get(Size.OVER_100_US) for line in lines]
     names = tuple(f"{'' if line.is_group else '  '}{clean_text(line.name)}{_seen(line)}" for line in lines)
+    every, long, longer = Size.ALL, Size.OVER_20_US, Size.OVER_100_US
     columns = [
         SheetColumn(title="family, dtype, GPU", cells=names, is_text=True, min_width=24),
-        _column("rows", shown, lambda row: f"{row.rows:,}", rank=1),
-        _column("MAPE", shown, lambda row: percent(row.mape)),
-        _column("median", shown, lambda row: percent(row.median_ape), rank=6),
-        _column("p90", shown, lambda row: percent(row.p90_ape), rank=7),
-        _column("bias", shown, lambda row: percent(row.bias), rank=3),
-        _column("MAPE\n>20 µs", long, lambda row: percent(row.mape)),
-        _column("bias\n>20 µs", long, lambda row: percent(row.bias), rank=1),
-        _column("MAPE\n>100 µs", longer, lambda row: percent(row.mape), rank=5),
-        _column("in 90 %\ninterval", shown, lambda row: percent(row.coverage_90)),
-        _column("its\nwidth", shown, lambda row: percent(row.width_90), rank=2),
-        *_baseline_columns([fast or slow for fast, slow in zip(long, shown, strict=True)]),
+        _column("rows", lines, every, lambda row: f"{row.rows:,}", rank=1),
+        _column("MAPE", lines, every, lambda row: percent(row.mape)),
+        _column("median", lines, every, lambda row: percent(row.median_ape), rank=6),
+        _column("p90", lines, every, lambda row: percent(row.p90_ape), rank=7),
+        _column("bias", lines, every, lambda row: percent(row.bias), rank=3),
+        _column("MAPE\n>20 µs", lines, long, lambda row: percent(row.mape)),
+        _column("bias\n>20 µs", lines, long, lambda row: percent(row.bias), rank=1),
+        _column("MAPE\n>100 µs", lines, longer, lambda row: percent(row.mape), rank=5),
+        _column("in 90 %\ninterval", lines, every, lambda row: percent(row.coverage_90)),
+        _column("its\nwidth", lines, every, lambda row: percent(row.width_90), rank=2),
+        *_baseline_columns(lines),
     ]
     marked = frozenset(index for index, line in enumerate(lines) if line.is_group)
     return drop_empty_columns(Sheet(title=title, columns=tuple(columns), marked_rows=marked))
@@ -191,15 +190,27 @@ def _lines(rows: Sequence[ScoreRow]) -> Iterator[Line]:
 
 
 def _column(
-    title: str, rows: Sequence[ScoreRow | None], draw: Callable[[ScoreRow], str], *, rank: int = 0
+    title: str, lines: Sequence[Line], size: Size, draw: Callable[[ScoreRow], str], *, rank: int = 0
 ) -> SheetColumn:
-    return SheetColumn(title=title, cells=tuple(ABSENT if row is None else draw(row) for row in rows), rank=rank)
+    return SheetColumn(title=title, cells=tuple(_cell(line, line.by_size.get(size), draw) for line in lines), rank=rank)
 
 
-def _baseline_columns(rows: Sequence[ScoreRow | None]) -> Iterator[SheetColumn]:
+def _baseline_columns(lines: Sequence[Line]) -> Iterator[SheetColumn]:
+    rows = [line.by_size.get(Size.OVER_20_US) or line.by_size.get(Size.ALL) for line in lines]
     for kind, title in BASELINE_TITLES.items():
-        cells = tuple(ABSENT if row is None else percent(row.baselines.get(kind)) for row in rows)
+        cells = tuple(_cell(line, row, partial(_baseline_percent, kind)) for line, row in zip(lines, rows, strict=True))
         yield SheetColumn(title=title, cells=cells, rank=4 if kind == ANCHORED else 0)
+
+
+def _baseline_percent(kind: str, row: ScoreRow) -> str:
+    return percent(row.baselines.get(kind))
+
+
+def _cell(line: Line, row: ScoreRow | None, draw: Callable[[ScoreRow], str]) -> str:
+    """Write a figure; the line of a family that one GPU measured is a heading alone."""
+    if row is not None:
+        return draw(row)
+    return ABSENT if line.by_size else ""
 
 
 def _seen(line: Line) -> str:
