@@ -37,11 +37,11 @@ too.
 left out together. What differs from a GPU that nobody has measured yet: the same libraries' versions, and mostly the
 same shapes, were seen on other GPUs.
 
-Errors are in %: MAPE is the mean of \\|predicted / measured − 1\\|, bias the mean of predicted / measured − 1. A bold line
-is the mean over the GPUs below it. Baselines on the same rows, those above 20 µs where there are any: the roofline; the
-roofline over one efficiency per family and dtype, fitted on the other chips; the nearest other chip's measurement of
-the same problem times the ratio of bandwidths; and, as *anchored*, wavecast's prediction given that measurement too,
-which is what `analyze` does with a measured trace. A dash: nothing to say."""
+Errors are in %: MAPE is the mean of \\|predicted / measured − 1\\|, bias the mean of predicted / measured − 1. A bold
+line is the mean over the GPUs below it. Baselines on the same rows, those above 20 µs where there are any: the
+roofline; the roofline over one efficiency per family and dtype, fitted on the other chips; the nearest other chip's
+measurement of the same problem times the ratio of bandwidths; and, as *anchored*, wavecast's prediction given that
+measurement too, which is what `analyze` does with a measured trace. A dash: nothing to say."""
 UNMODELLED: Final = """\
 ## What is not modelled
 
@@ -77,8 +77,8 @@ def _sections(score: Score) -> Iterator[str]:
     if score.decisions:
         yield "## Which GPU is better"
         yield (
-            "Every two GPUs that measured the same network: how often the faster one, and by the catalogue's prices the "
-            "one that is cheaper per sample, was named rightly, in %."
+            "Every two GPUs that measured the same network: how often the faster one, and by the catalogue's prices "
+            "the one that is cheaper per sample, was named rightly, in %."
         )
         yield sheet_markdown(decision_sheet(score.decisions))
     if score.traces:
@@ -102,8 +102,8 @@ def _interval_lines(rows: Sequence[ScoreRow]) -> Iterator[str]:
         low, high = by_gpu[0], by_gpu[-1]
         yield (
             f"The 90 % intervals hold {percent(over_all[0].coverage_90)} % of the measurements; by GPU from "
-            f"{percent(low.coverage_90)} % ({low.gpu}) to {percent(high.coverage_90)} % ({high.gpu}). Their mean width is "
-            f"{percent(over_all[0].width_90)} % of the prediction, from "
+            f"{percent(low.coverage_90)} % ({low.gpu}) to {percent(high.coverage_90)} % ({high.gpu}). Their mean width "
+            f"is {percent(over_all[0].width_90)} % of the prediction, from "
             f"{percent(min(row.width_90 for row in by_gpu))} % to {percent(max(row.width_90 for row in by_gpu))} %."
         )
 
@@ -123,8 +123,8 @@ def _baseline_lines(rows: Sequence[ScoreRow]) -> Iterator[str]:
         parts.append(f"{name} in {better} of {len(known)}")
     if groups:
         yield (
-            f"Of the {len(groups)} groups of family, dtype and GPU with rows above 20 µs, wavecast's MAPE is lower than "
-            f"that of {', '.join(parts)} (there anchored, so that both know the same)."
+            f"Of the {len(groups)} groups of family, dtype and GPU with rows above 20 µs, wavecast's MAPE is lower "
+            f"than that of {', '.join(parts)} (there anchored, so that both know the same)."
         )
 
 

@@ -61,11 +61,12 @@ def _records(kind: type[RecordT], rows: list[dict[str, Any]]) -> tuple[RecordT, 
 def _typed(name: str, value: Any) -> Any:
     if name in _TYPES:
         return _TYPES[name](value)
-    return float("nan") if value is None and name in _NAN_FIELDS else value
+    return float("nan") if value is None and name not in _OPTIONAL else value
 
 
 _TYPES: Final = {"split": Split, "size": Size}
-_NAN_FIELDS: Final = frozenset({"coverage_90", "width_90"})
+_OPTIONAL: Final = frozenset({"low_ns", "high_ns", "kendall_tau"})
+"""Fields that may be None; elsewhere null is NaN."""
 
 
 def _rounded(value: Any) -> Any:
