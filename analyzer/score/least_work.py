@@ -27,6 +27,25 @@ def take_work(work: WorkTable, rows: npt.NDArray[Any]) -> WorkTable:
     return WorkTable(flops=work.flops[rows], moved_bytes=work.moved_bytes[rows], rate=work.rate[rows])
 
 
+def _matmul(problems: Any) -> WorkTable:
+    """Each operand and the result once."""
+    from ..models.matmul_problems import RATES
+
+    m, n, k = problems.m, problems.n, problems.k
+    moved = m * k * problems.left_bytes + k * n * problems.right_bytes + m * n * problems.out_bytes
+    rate = _named(RATES, problems.rate)
+    return WorkTable(flops=2.0 * problems.batch * m * n * k, moved_bytes=problems.batch * moved, rate=rate)
+
+
+def _matmul_simt(problems: Any) -> WorkTable:
+    """Each operand and the result once."""
+    from ..models.matmul_simt import RATES
+
+    m, n, k = problems.m, problems.n, problems.k
+    moved = problems.batch * (m * k + k * n + m * n) * problems.element_bytes
+    return WorkTable(flops=2.0 * problems.batch * m * n * k, moved_bytes=moved, rate=_named(RATES, problems.rate))
+
+
 def _vector(problems: Any) -> WorkTable:
     """One operation per element, each tensor moved once."""
     return WorkTable(
@@ -81,6 +100,9 @@ def _same(rate: Rate, like: Floats) -> npt.NDArray[np.object_]:
 
 
 WORKS: Final[Mapping[str, Callable[[Any], WorkTable]]] = {
+    "matmul": _matmul,
+    "matmul_quantized": _matmul,
+    "matmul_simt": _matmul_simt,
     "vector": _vector,
     "convolution": _convolution,
     "attention_prefill": _attention,

@@ -48,7 +48,7 @@ def load_samples(data: Path) -> list[Samples[MatmulSimtProblems]]:
             gpus=gpus,
             gpu=gpu,
             measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.where(is_rearranged, "matmul fp32 (NT)", "matmul fp32").astype(object),
+            family=np.where(is_rearranged, "matmul (NT)", "matmul").astype(object),
             dtype=table["dtype"].astype(str).astype(object),
             share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
         )

@@ -14,14 +14,16 @@ from .measurements import Samples, table_row_count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Name the module whose `load_samples(data)` reads a table."""
+    """Name the module that reads a table, and its function: directory -> samples."""
 
     table: str
     module: str
+    function: str = "load_samples"
 
 
 READERS: Final = (
     Reader(table="ops/matmul.parquet", module=".matmul_rows"),
+    Reader(table="ops/matmul.parquet", module=".matmul_rows", function="load_quantized_samples"),
     Reader(table="ops/matmul.parquet", module=".matmul_simt_rows"),
     Reader(table="ops/attention.parquet", module=".attention_rows"),
     Reader(table="ops/vector.parquet", module=".vector_rows"),
@@ -38,8 +40,8 @@ def load_tables(data: Path) -> Iterator[Samples[Any]]:
     for reader in READERS:
         path = data / reader.table
         if path.exists() and table_row_count(path):
-            module = import_module(reader.module, __package__)
-            yield from (samples for samples in module.load_samples(data) if len(samples.measured_ns))
+            load = getattr(import_module(reader.module, __package__), reader.function)
+            yield from (samples for samples in load(data) if len(samples.measured_ns))
 
 
 def check_directory(data: Path) -> None:
