@@ -68,9 +68,9 @@ PARAMETERS: Final = (
     Parameter(name="l2_share", prior=0.8, spread=0.3),
     Parameter(name="translation_mib", prior=14.0, spread=0.5, class_spread=0.5),
     Parameter(name="translation_bytes_per_clock", prior=4.0, spread=0.5, class_spread=0.3),
-    Parameter(name="picojoule_per_flop", prior=19.0, spread=0.1),
-    Parameter(name="operand_energy", prior=20.0, spread=0.15),
-    Parameter(name="throttle_exponent", prior=0.85, spread=0.1),
+    Parameter(name="picojoule_per_flop", prior=20.0, spread=0.1),
+    Parameter(name="operand_energy", prior=22.0, spread=0.15),
+    Parameter(name="throttle_exponent", prior=0.7, spread=0.1),
     Parameter(name="throttle_us", prior=500.0, spread=1.0),
     Parameter(name="launch_us", prior=1.5),
     Parameter(name="split_us", prior=6.0),
@@ -134,10 +134,8 @@ def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice:
     blocks = p.batch * launch.columns * launch.rows * launch.split
     occupancy = _occupancy(launch, fleet)
     parts = _limits(p, launch, fleet, values, (rate, blocks, occupancy))
-    full_s = parts.total_s()
-    slow = _slow_down(
-        p, launch, fleet, values, 2.0 * blocks * launch.width * launch.height * p.k / launch.split, full_s
-    )
+    flops = 2.0 * blocks * launch.width * launch.height * p.k / launch.split
+    slow = _slow_down(p, launch, fleet, values, (flops / parts.compute_s, parts.total_s()))
     kernel_ns = parts.total_s(slow) * 1e9 + values["launch_us"] * 1e3
     kernel_ns = kernel_ns + np.where(launch.split > 1, values["split_us"] * 1e3, 0.0)
     return Estimate(
@@ -236,17 +234,18 @@ def _memory(
 
 
 def _slow_down(
-    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, flops: Floats, full_s: Floats
+    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats]
 ) -> Floats:
     """Return how much the power limit stretches the arithmetic: (P / limit)^g, at most boost over base clock.
 
     P = energy per FLOP x rate, more for small tiles, which move more operands per FLOP. The base clock is what the
     vendor holds within the limit. Short kernels end before the clock falls.
     """
+    computed_per_s, full_s = known
     energy, reference_hz = process_energy(fleet)
     joule = energy * values["picojoule_per_flop"] * 1e-12 * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
     operands = 1.0 + values["operand_energy"] * (1.0 / launch.width + 1.0 / launch.height)
-    excess = (p.element_bytes / 4.0) * operands * flops / full_s * (joule / fleet.tdp_w)
+    excess = (p.element_bytes / 4.0) * operands * computed_per_s * (joule / fleet.tdp_w)
     squared = excess * excess
     sixth = squared * squared * squared
     slow = (1.0 + sixth * sixth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
