@@ -25,6 +25,8 @@ BASELINE_TITLES: Final = {
     "habitat": "Habitat",
     "micro": "Li et\nal.",
 }
+SOME_TABLES: Final = frozenset({OP_SUM, "neusight", "habitat", "micro"})
+"""Baselines that say nothing where tables are pooled: few rows have them."""
 MILLISECONDS: Final = ("ms", 1e6)
 
 
@@ -69,7 +71,7 @@ def error_sheet(title: str, rows: Sequence[ScoreRow]) -> Sheet:
     names = tuple(f"{'' if line.is_group else '  '}{clean_text(line.name)}{_seen(line)}" for line in lines)
     every, long, longer = Size.ALL, Size.OVER_20_US, Size.OVER_100_US
     columns = [
-        SheetColumn(title="family, dtype, GPU", cells=names, is_text=True, min_width=24),
+        SheetColumn(title="family, dtype, GPU", cells=names, is_text=True, min_width=36),
         _column("rows", lines, every, lambda row: f"{row.rows:,}", rank=1),
         _column("MAPE", lines, every, lambda row: percent(row.mape)),
         _column("median", lines, every, lambda row: percent(row.median_ape), rank=6),
