@@ -40,6 +40,8 @@ SPLITS_PER_ROOT_KEY: Final = 0.22
 """The grouped kernel makes min(keys / 128, 0.22 * sqrt(keys), 6 * SM / n) parts, as its times with a window show."""
 FREE_GROUP: Final = 8.0
 """Query heads per KV head that fit the smallest tile."""
+GROUP_STEP: Final = 16.0
+"""Larger tiles come in steps of this."""
 FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 REFERENCE_DIM: Final = 128.0
@@ -51,16 +53,16 @@ PARAMETERS: Final = (
     Parameter(name="floor_us", prior=3.0, spread=0.3),
     Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
     Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
-    Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5, class_spread=0.2),
-    Parameter(name="single_key_cycles", prior=30.0, spread=0.5, class_spread=0.2),
+    Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5),
+    Parameter(name="single_key_cycles", prior=30.0, spread=0.5),
     Parameter(name="single_occupancy", prior=3.0, spread=0.3),
     Parameter(name="single_fp8_ratio", prior=1.0, spread=0.3, class_spread=0.5),
     Parameter(name="single_dim_share", prior=0.1, spread=0.5),
-    Parameter(name="group_fix_kcycles", prior=9.0, spread=0.5, class_spread=0.3),
-    Parameter(name="group_key_cycles", prior=50.0, spread=0.5, class_spread=0.3),
+    Parameter(name="group_fix_kcycles", prior=9.0, spread=0.5),
+    Parameter(name="group_key_cycles", prior=50.0, spread=0.5),
     Parameter(name="group_occupancy", prior=1.0, spread=0.15),
     Parameter(name="group_fp8_ratio", prior=0.8, spread=0.3, class_spread=0.3),
-    Parameter(name="group_growth", prior=0.2, spread=0.5, class_spread=0.3),
+    Parameter(name="group_growth", prior=0.2, spread=0.5),
     Parameter(name="group_dim_share", prior=0.13, spread=0.5),
     Parameter(name="fused_fix_ratio", prior=1.0, spread=0.5),
     Parameter(name="fused_key_ratio", prior=1.0, spread=0.5),
@@ -70,7 +72,7 @@ PARAMETERS: Final = (
     Parameter(name="flash_matrix_ratio", prior=1.2, spread=0.3),
     Parameter(name="flash_split_ratio", prior=1.3, spread=0.3),
     Parameter(name="flash_occupancy", prior=1.5, spread=0.3),
-    Parameter(name="flash_growth", prior=0.2, spread=0.5, class_spread=0.3),
+    Parameter(name="flash_growth", prior=0.2, spread=0.5),
     Parameter(name="l2_bytes_per_cycle", prior=50.0, spread=0.3, class_spread=0.2),
     Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
     Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
@@ -219,7 +221,8 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
 def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tuple[Floats, Floats]:
     """Return a CTA's fixed cycles and its cycles per key."""
     group, dim = p.heads / p.kv_heads, p.query_dim / REFERENCE_DIM
-    excess = np.maximum(group / FREE_GROUP - 1.0, 0.0)
+    tile = np.where(group > FREE_GROUP, np.ceil(group / GROUP_STEP) * GROUP_STEP, FREE_GROUP)
+    excess = tile / FREE_GROUP - 1.0
     rows = np.minimum(group, FLASH_ROWS) / FREE_GROUP
     grown = 1.0 + np.where(masks.group, v["group_growth"], np.where(masks.fused, v["fused_growth"], 0.0)) * excess
     group_fp8 = np.where(masks.group & (group <= MAX_FUSED_FP8_GROUP), v["group_fp8_ratio"], 1.0)

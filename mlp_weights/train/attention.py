@@ -10,5 +10,5 @@ from ...analyzer.models.attention import AttentionProblems
 from ...analyzer.score.attention_rows import load_decode, load_prefill
 from .recipe import Recipe
 
-PREFILL: Final = Recipe[AttentionProblems](model=PREFILL_MODEL, load=load_prefill, rows_per_gpu=1500)
-DECODE: Final = Recipe[AttentionProblems](model=DECODE_MODEL, load=load_decode, rows_per_gpu=1500)
+PREFILL: Final[Recipe[AttentionProblems]] = Recipe(model=PREFILL_MODEL, load=load_prefill, rows_per_gpu=1500)
+DECODE: Final[Recipe[AttentionProblems]] = Recipe(model=DECODE_MODEL, load=load_decode, rows_per_gpu=1500)
