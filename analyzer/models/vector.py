@@ -54,13 +54,13 @@ _PRIORS: Final[Mapping[Kind, tuple[float, float, float]]] = {
     Kind.ELEMENTWISE: (4.0, 600.0, 200.0),
     Kind.ROW_NORM: (40.0, 6000.0, 300.0),
     Kind.SOFTMAX: (50.0, 6000.0, 300.0),
-    Kind.REDUCTION: (6.0, 4000.0, 600.0),
+    Kind.REDUCTION: (6.0, 2500.0, 250.0),
     Kind.GATHER: (200.0, 2000.0, 500.0),
     Kind.TOKEN_NORM: (90.0, 2000.0, 500.0),
     Kind.TOKEN_GATED: (80.0, 1000.0, 800.0),
     Kind.TOKEN_GELU: (40.0, 1000.0, 200.0),
     Kind.TOKEN_ROPE: (80.0, 1000.0, 400.0),
-    Kind.QUANTIZE: (10.0, 600.0, 200.0),
+    Kind.QUANTIZE: (20.0, 600.0, 200.0),
     Kind.QUANTIZE_DYNAMIC: (20.0, 2000.0, 300.0),
     Kind.GATHER_SHARD: (200.0, 2000.0, 500.0),
 }
@@ -80,7 +80,8 @@ def _kind_parameters() -> tuple[Parameter, ...]:
 
 PARAMETERS: Final = (
     Parameter(name="dram_loss_ratio", prior=0.14, spread=0.5, class_spread=0.6),
-    Parameter(name="l2_bytes_per_cycle_per_sm", prior=40.0, spread=0.5, class_spread=0.2),
+    Parameter(name="l2_bytes_per_cycle_per_sm", prior=20.0, spread=0.3, class_spread=0.2),
+    Parameter(name="l2_over_dram_ratio", prior=1.8, spread=0.1),
     Parameter(name="l2_hot_ratio", prior=0.7, spread=0.4, class_spread=0.2),
     Parameter(name="l2_row_ratio", prior=0.55, spread=0.12),
     Parameter(name="l1_row_ratio", prior=0.9, spread=0.12),
@@ -116,7 +117,7 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     miss = _miss(resident * _single(launch.row_bytes) * _single(1.0 / _row_bytes_per_sm(fleet, shared)))
     byte_us = (1.0 + values["dram_loss_ratio"]) * (1e6 / fleet.bandwidth_bytes_per_s)
     dram_us = (moved + again * miss) * cold * _single(byte_us)
-    l2_us = (moved + again) * _single(cycle_us / fleet.sm_count / values["l2_bytes_per_cycle_per_sm"])
+    l2_us = (moved + again) * _single(1e6 / _l2_bytes_per_s(fleet, values))
     issue_us = _single(launch.instructions) + _single(launch.flops) * _single(values["flop_instructions"])
     issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
@@ -134,6 +135,12 @@ def _event(problems: VectorProblems, time_ns: Floats, shared: Mapping[str, float
     floor = np.where(np.isnan(problems.host_floor_ns), 1e3 * shared["host_floor_us"], problems.host_floor_ns)
     before = np.minimum(shared["host_overlap"] * problems.host_ratio, 1.0)
     return np.where(floor > 0, event_time_ns(time_ns, floor * problems.host_ratio, before), time_ns)
+
+
+def _l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
+    """Return the rate of the second level: so much per SM, but where DRAM is fast, well over its rate."""
+    by_sms = values["l2_bytes_per_cycle_per_sm"] * fleet.sm_count * fleet.clock_hz
+    return np.maximum(by_sms, values["l2_over_dram_ratio"] * fleet.bandwidth_bytes_per_s)
 
 
 def _row_bytes_per_sm(fleet: Fleet, shared: Mapping[str, float]) -> Floats:

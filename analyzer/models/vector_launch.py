@@ -24,7 +24,9 @@ SMALL_WARP_COLUMNS: Final = 128
 """Up to here a warp holds two rows."""
 WARP, WIDE_WARP = 32.0, 64.0
 VECTOR_ELEMENTS: Final = 4.0
-"""Elements of one vector load."""
+"""Elements that a thread of the vectorised kernels takes at a time."""
+VECTOR_BYTES: Final = 16.0
+"""The widest load, which softmax uses whatever the format."""
 NORM_WARPS: Final = 4.0
 UNROLLED_STEPS: Final = 4.0
 """The compiler unrolls layer norm's loop by this; lanes that end early make their warp run the remainder loop too."""
@@ -134,13 +136,14 @@ def _blocks(problems: VectorProblems, is_warp: Flags, warp: float, tail_ratio: f
     span, threads, is_norm = _SPAN[kind], _THREADS[kind], kind == Kind.ROW_NORM
     threads = np.where(_IS_TOKEN[kind], np.clip(columns / span, warp, threads), threads)
     threads = np.where(is_norm, NORM_WARPS * warp, threads)
-    threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns, warp)), threads)
+    vector = np.clip(VECTOR_BYTES * problems.elements / np.maximum(problems.read_bytes, 1.0), 1.0, 8.0)
+    threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns / vector, warp)), threads)
     steps = np.where(_IS_BY_ROW[kind] > 0, np.ceil(columns / (threads * span)), 1.0)
     again = np.where(is_norm & _diverges(columns, steps, warp), UNROLLED_STEPS - 1.0, 0.0)
-    whole = np.floor(columns / (VECTOR_ELEMENTS * threads))
-    tail = np.ceil(columns / threads - VECTOR_ELEMENTS * whole)
+    whole = np.floor(columns / (vector * threads))
+    tail = np.ceil(columns / threads - vector * whole)
     padded = _next_power(columns)
-    row = np.where(is_warp, padded, threads * (VECTOR_ELEMENTS * whole + tail_ratio * tail))
+    row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
     worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
     steps = np.where(is_softmax, np.where(is_warp, padded / WARP, whole + tail), steps + again)
     return Blocks(
@@ -154,14 +157,14 @@ def _is_warp(problems: VectorProblems) -> Flags:
     return np.asarray((problems.kind == Kind.SOFTMAX) & (problems.columns <= WARP_SOFTMAX_COLUMNS))
 
 
-def _softmax_threads(columns: Floats, warp: float) -> Floats:
-    """Return the block of a softmax over long rows: a power of two under a quarter of the columns, at most 512.
+def _softmax_threads(vectors: Floats, warp: float) -> Floats:
+    """Return the block of a softmax over long rows: a power of two under their vector loads, at most 512.
 
     With warps of 64 it is 1,024 always (recorded on MI100).
     """
     if warp > WARP:
-        return np.full(columns.shape, 1024.0)
-    return np.asarray(np.clip(_next_power(columns) / 8.0, 128.0, 512.0))
+        return np.full(vectors.shape, 1024.0)
+    return np.asarray(np.clip(_next_power(vectors) / 2.0, 128.0, 512.0))
 
 
 def _next_power(columns: Floats) -> Floats:
