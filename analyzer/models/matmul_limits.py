@@ -1,0 +1,206 @@
+"""What limits a matrix product on matrix units: arithmetic, DRAM, the second-level cache, and power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...specs.gpu import Rate
+from ..fleet import Fleet, Floats
+from .matmul_problems import RATES, Kind, MatmulProblems
+from .matmul_tiles import Launch
+from .parameters import Values
+
+STEP_BYTES: Final = 128.0
+"""Bytes of k that one step of the main loop covers: a row of shared memory's banks."""
+SHARED_BYTES_PER_CLOCK: Final = 128.0
+L1_BYTES_PER_CLOCK: Final = 128.0
+"""What one multiprocessor takes in from the second-level cache at most."""
+FULL_TILE: Final = 16384.0
+"""Area of a 128 x 128 tile, to which the epilogue's cycles refer."""
+LARGEST_WARP_SIDE: Final = 128.0
+"""Beyond this side a larger tile reuses operands no better within its shared memory."""
+HIT_SHARPNESS: Final = 8
+ALIGNED_BYTES: Final = 16.0
+UNALIGNED_RATE: Final = 0.5
+"""Of the arithmetic rate where rows do not start at multiples of 16 bytes: an assumption; no measurement has such."""
+REFERENCE_FLOPS: Final = 4096.0
+"""FLOP per clock and multiprocessor to which the energy per FLOP refers: Hopper's at fp16."""
+PAIR_TRAFFIC: Final = 2.0 / 3.0
+"""Two multiprocessors that work on one 256 x 256 tile (data-centre Blackwell) each fetch 128 + 128 rows of operands,
+where 128 x 256 tiles take 128 + 256."""
+REDUCTION_BYTES_PER_CLOCK: Final = 32.0
+POWER_SHARPNESS: Final = 8.0
+QUANTIZED_FROM_BYTES: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Machine:
+    """Hold what the problems meet on each GPU; arrays that broadcast with the problems'."""
+
+    sm_count: Floats
+    clock_hz: Floats
+    bandwidth_bytes_per_s: Floats
+    l2_bytes: Floats
+    l2_bytes_per_s: Floats
+    flops_per_clock: Floats
+    """Of one multiprocessor, at the problem's format."""
+    half_flops_per_clock: Floats
+    """The same at fp16."""
+    power_w: Floats
+    """What the limit leaves for switching."""
+    is_async: npt.NDArray[np.bool_]
+    """Operands are fetched by the copy engine, and clusters of blocks share them (Hopper, Blackwell)."""
+    has_tensor_memory: npt.NDArray[np.bool_]
+    """Accumulators lie beside the registers, so that epilogues overlap with the next tile (data-centre Blackwell)."""
+    is_large: npt.NDArray[np.bool_]
+    """A second-level cache in two halves beside HBM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Limits:
+    """Hold the seconds that each resource takes by itself."""
+
+    compute_s: Floats
+    memory_s: Floats
+    cache_s: Floats
+    split_s: Floats
+    dram_bytes: Floats
+    """That miss the second-level cache."""
+    hit: Floats
+    """Share of the operands found in the second-level cache."""
+
+
+def is_async(fleet: Fleet) -> npt.NDArray[np.bool_]:
+    """Return which GPUs fetch operands asynchronously and share them in clusters."""
+    return np.asarray((fleet.capability >= 9.0) & (fleet.capability < 12.0))
+
+
+def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machine:
+    """Return the GPUs' columns; rates broadcast with the problems, since each has its own format."""
+    table = np.stack([fleet.flops_per_s[item] for item in RATES])
+    flops_per_s = np.maximum(table[problems.rate, np.arange(table.shape[1])], fleet.flops_per_s[Rate.FP32])
+    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
+    cycles = fleet.sm_count * fleet.clock_hz
+    l2_rate = values["l2_bytes_per_clock"] * np.where(fleet.has_hbm, 1.0, values["gddr_l2_ratio"])
+    idle = np.where(fleet.has_hbm, values["idle_share"], values["gddr_idle_share"])
+    return Machine(
+        sm_count=fleet.sm_count,
+        clock_hz=fleet.clock_hz,
+        bandwidth_bytes_per_s=fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0),
+        l2_bytes=fleet.l2_cache_bytes,
+        l2_bytes_per_s=l2_rate * cycles,
+        flops_per_clock=flops_per_s / cycles,
+        half_flops_per_clock=half / cycles,
+        power_w=fleet.tdp_w * (1.0 - np.minimum(idle, 0.5)),
+        is_async=is_async(fleet),
+        has_tensor_memory=is_async(fleet) & (fleet.capability >= 10.0),
+        is_large=fleet.has_hbm,
+    )
+
+
+def limits_of(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Limits:
+    """Return what each resource takes."""
+    active = np.minimum(launch.blocks, machine.sm_count)
+    asked = launch.blocks * launch.depth * (launch.height * p.left_bytes + launch.width * p.right_bytes)
+    operands = p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
+    moved = operands + p.batch * p.m * p.n * p.out_bytes
+    hit = _hit(p, moved, machine, values)
+    wave = np.maximum(values["reread"] * asked / np.sqrt(active) - operands, 0.0)
+    spilled = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
+    dram = moved + wave * spilled / (1.0 + spilled)
+    intake = active * machine.clock_hz
+    dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
+    shared = asked * np.where(machine.is_async, values["cluster_traffic"], 1.0)
+    shared = shared * np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0)
+    return Limits(
+        compute_s=_compute(p, launch, machine, values),
+        memory_s=(1.0 - hit) * (dram / dram_rate + values["ramp_us"] * 1e-6),
+        cache_s=(shared + moved) / np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK),
+        split_s=_split(p, launch, machine, values),
+        dram_bytes=(1.0 - hit) * dram,
+        hit=hit,
+    )
+
+
+def _hit(p: MatmulProblems, moved: Floats, machine: Machine, values: Values) -> Floats:
+    """Return the share of bytes that the second-level cache still holds from the last use.
+
+    Where the cache is in two halves, each holds its own copy of what its half of the multiprocessors reads.
+    """
+    share = values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0)
+    return np.asarray(1.0 / (1.0 + (p.copies * moved / (share * machine.l2_bytes)) ** HIT_SHARPNESS))
+
+
+def _compute(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Floats:
+    """Return seconds of arithmetic: the throughput of the busiest multiprocessor, or its blocks' latency.
+
+    Cycles per k of a tile: multiply-adds against shared memory's reads, each operand once per side of the other.
+    Waves are whole where blocks are, and finer where kernels divide the last wave (persistent blocks, more tile sizes).
+    """
+    area = launch.height * launch.width
+    width = 0.5 * (p.left_bytes + p.right_bytes)
+    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0) * kind_efficiency(p, values)
+    multiply = 2.0 * area / (rate * np.where(_is_aligned(p), 1.0, UNALIGNED_RATE))
+    side = np.sqrt(np.minimum(launch.height, LARGEST_WARP_SIDE) * np.minimum(launch.width, LARGEST_WARP_SIDE))
+    read = values["shared_load"] * 4.0 * area * width / (side * SHARED_BYTES_PER_CLOCK)
+    multiply, read = multiply * multiply, read * read
+    cycles = np.sqrt(np.sqrt(multiply * multiply + read * read))
+    epilogue = values["epilogue_cycles"] * area / FULL_TILE
+    epilogue = epilogue * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
+    waves = launch.blocks / machine.sm_count
+    rounding = np.where(machine.is_async, values["async_rounding"], values["sync_rounding"])
+    started = np.maximum(waves, 1.0)
+    rounds = started + rounding * (np.ceil(waves) - started)
+    latency = launch.depth * (width / STEP_BYTES * values["step_ns"] * 1e-9 * machine.clock_hz) + epilogue
+    full = rounds * (launch.depth * cycles + epilogue)
+    return np.asarray(np.maximum(full, np.maximum(rounds / launch.resident, 1.0) * latency) / machine.clock_hz)
+
+
+def _is_aligned(p: MatmulProblems) -> npt.NDArray[np.bool_]:
+    return np.asarray((p.k * p.left_bytes % ALIGNED_BYTES == 0) & (p.n * p.right_bytes % ALIGNED_BYTES == 0))
+
+
+def kind_efficiency(p: MatmulProblems, values: Values) -> Floats:
+    """Return the rate of the problem's kind of kernel over a plain one's."""
+    result: Floats = np.ones(1)
+    for kind, name in KIND_EFFICIENCY:
+        if name in values:
+            result = np.where(p.kind == kind, values[name], result)
+    return result
+
+
+KIND_EFFICIENCY: Final = (
+    (Kind.FP8, "fp8_efficiency"),
+    (Kind.FP8_BLOCK, "fp8_block_efficiency"),
+    (Kind.FP4, "fp4_efficiency"),
+    (Kind.WEIGHT_ONLY, "weight_only_efficiency"),
+    (Kind.INT8, "int8_efficiency"),
+)
+
+
+def _split(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Floats:
+    """Return what adding up the parts of a split product costs: a hand-over, and fp32 parts written and read."""
+    moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
+    reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
+    return np.where(launch.split > 1.0, values["split_us"] * 1e-6 + reduction, 0.0)
+
+
+def slow_down(p: MatmulProblems, limits: Limits, machine: Machine, values: Values, full_s: Floats) -> Floats:
+    """Return by how much the power limit stretches arithmetic beyond 1: (power / limit)^g - 1, after some time.
+
+    Energy per FLOP falls with the size of the unit, which shares its operands' delivery among more multipliers, and
+    with the width of the format. Short kernels end before the clock falls.
+    """
+    relative = REFERENCE_FLOPS / machine.half_flops_per_clock
+    picojoule = values["picojoule_per_flop"] * relative ** values["energy_exponent"]
+    picojoule = picojoule * (0.25 * (p.left_bytes + p.right_bytes)) ** values["format_exponent"]
+    flops = 2.0 * p.batch * p.m * p.n * p.k
+    joule = (flops * picojoule + limits.dram_bytes * values["picojoule_per_byte"]) * 1e-12
+    squared = (joule / (full_s * machine.power_w)) ** 2
+    fourth = squared * squared
+    excess = (1.0 + fourth * fourth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
+    return np.asarray(excess * full_s / (full_s + values["throttle_us"] * 1e-6))
