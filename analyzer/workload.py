@@ -235,7 +235,7 @@ def _work_table(works: list[Work | None], rates: list[Rate]) -> WorkTable:
     rate = np.empty(len(rates), dtype=object)
     rate[:] = rates
     return WorkTable(
-        flops=np.array([work.flops if work else 0.0 for work in works], dtype=np.float64),
+        flops=np.array([work.least_flops if work else 0.0 for work in works], dtype=np.float64),
         moved_bytes=np.array([work.moved_bytes if work else 0.0 for work in works], dtype=np.float64),
         rate=rate,
     )

@@ -266,7 +266,7 @@ def _features(
         p.library != Library.TENSORRT_LLM,
         kernel.loads == group,
     )
-    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
+    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
 
 
 def group_of_library(problems: AttentionProblems) -> Codes:

@@ -1,7 +1,7 @@
 """Attention of many queries: causal prefill, encoders, and training forward and backward.
 
 A CTA takes a tile of query rows of one head (64 or 128, the faster) and walks over the keys that they see:
-    key  = ((4 * rows * dim / (FLOP per cycle * e))^b + (rows / exponentials per cycle)^b)^(1/b) + overhead
+    key  = ((4 * rows * dim / (FLOP per cycle * e))^3 + (rows / exponentials per cycle)^3)^(1/3) + overhead
     work = seen keys * key + fix * (share of rows filled)             cycles of a CTA
     Tc   = sqrt((CTAs / SM * work)^2 + (longest CTA)^2) where causal: long CTAs go first and the tail overlaps;
            rounds * work where all are alike
@@ -39,7 +39,6 @@ BACKWARD_FLOPS: Final = 2.5
 BACKWARD_EFFICIENCY: Final = 0.75
 BACKWARD_BYTES: Final = 2.25
 """Reads of queries, keys, values, output and its gradient, writes of three gradients, over the forward's four."""
-POWER_SHARPNESS: Final = 8
 REFERENCE_DIM: Final = 128.0
 MAX_RATIO: Final = 1e3
 US: Final = 1e3
@@ -55,7 +54,6 @@ PARAMETERS: Final = (
     Parameter(name="fallback_ratio", prior=1.5, spread=0.3),
     Parameter(name="legacy_ratio", prior=5.0, spread=0.15),
     Parameter(name="exponentials_per_cycle", prior=16.0, spread=0.2),
-    Parameter(name="blend", prior=3.0, spread=0.15),
     Parameter(name="key_cycles", prior=4.0, spread=0.5, class_spread=0.2),
     Parameter(name="fix_kcycles", prior=4.0, spread=0.5, class_spread=0.2),
     Parameter(name="fix_row_share", prior=0.5, spread=0.2),
@@ -81,7 +79,8 @@ FEATURES: Final = (
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
     *("causal", "FP8", "cache bytes", "is flash", "log window"),
 )
-GROUPS: Final = ("TensorRT-LLM", "flash attention", "encoder")
+GROUPS: Final = ("TensorRT-LLM", "flash attention", "encoder", "backward")
+"""No measurement is of the last: it takes the widest interval of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +174,8 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     shape = _shape(p, fleet, unit, rows, is_lifted=rows is TILE_ROWS)
     penalty = 1.0 + np.where(rows < TILE_ROWS[-1], expand(v["small_tile_penalty"]), 0.0)
     matrix = 4.0 * rows * unit.dim / unit.flops_per_cycle * penalty
-    blend = expand(v["blend"])
-    key = (matrix**blend + (rows / unit.exponentials_per_cycle) ** blend) ** (1.0 / blend) + expand(v["key_cycles"])
+    exponentials = rows / unit.exponentials_per_cycle
+    key = np.cbrt(matrix * matrix * matrix + exponentials * exponentials * exponentials) + expand(v["key_cycles"])
     fix = expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
     work = shape.keys * key + fix
     rounds = shape.ctas / expand(fleet.sm_count)
@@ -216,7 +215,8 @@ def _throttled(fleet: Fleet, v: Values, unit: _Unit, free_ns: Floats, flops: Flo
     """Slow a long kernel down to the share of the unit's peak that the GPU sustains; return time and slow-down."""
     sustained = np.where(fleet.has_hbm, v["hbm_sustained_ratio"], v["gddr_sustained_ratio"])
     load = flops / free_ns * 1e9 / (unit.peak_flops_per_s * sustained)
-    excess = (1.0 + load**POWER_SHARPNESS) ** (1.0 / POWER_SHARPNESS) - 1.0
+    eighth = np.square(np.square(np.square(load)))
+    excess = np.sqrt(np.sqrt(np.sqrt(1.0 + eighth))) - 1.0
     slow = 1.0 + excess * free_ns / (free_ns + v["power_delay_us"] * US)
     return free_ns * slow, slow
 
@@ -264,13 +264,14 @@ def _features(
         p.library != Library.TENSORRT_LLM,
         np.log1p(p.window) / 8.0,
     )
-    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
+    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
 
 
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
     causal = np.where(problems.library == Library.TENSORRT_LLM, 0, 1)
-    return np.where(problems.is_causal == 1, causal, 2).astype(np.int64)
+    forward = np.where(problems.is_causal == 1, causal, 2)
+    return np.where(problems.is_backward == 1, 3, forward).astype(np.int64)
 
 
 PREFILL: Final = Model(
