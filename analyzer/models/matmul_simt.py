@@ -71,7 +71,7 @@ PARAMETERS: Final = (
     Parameter(name="picojoule_per_flop", prior=20.0, spread=0.1),
     Parameter(name="operand_energy", prior=22.0, spread=0.15),
     Parameter(name="throttle_exponent", prior=0.7, spread=0.1),
-    Parameter(name="throttle_us", prior=500.0, spread=1.0),
+    Parameter(name="throttle_us", prior=600.0, spread=0.3),
     Parameter(name="launch_us", prior=1.5),
     Parameter(name="split_us", prior=6.0),
     Parameter(name="host_floor_us", prior=33.0),
@@ -118,8 +118,16 @@ class _Parts:
 
     def total_s(self, slow: Floats | float = 1.0) -> Floats:
         """Return the cubic mean of the limiters, the first one slowed down by the clock."""
-        cubes = (self.compute_s * slow) ** 3 + self.memory_s**3 + self.translation_s**3
-        return np.asarray(np.cbrt(cubes))
+        return np.asarray(np.cbrt(_cube(self.compute_s * slow) + _cube(self.memory_s) + _cube(self.translation_s)))
+
+
+def _square(values: Floats) -> Floats:
+    """Multiply out: a power of arrays takes ten times as long."""
+    return np.asarray(values * values)
+
+
+def _cube(values: Floats) -> Floats:
+    return np.asarray(values * values * values)
 
 
 def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
@@ -185,7 +193,7 @@ def _compute(
     fma = 2.0 * area / (flops_per_clock * np.minimum(values["fma_efficiency"], 1.0))
     reads = values["shared_memory_load"] * area / (16.0 * np.sqrt(held)) * (p.element_bytes / 4.0)
     reads = reads * np.where(fleet.capability > 0, 1.0, 0.3)
-    cycles = np.sqrt(np.sqrt(fma**4 + reads**4))
+    cycles = np.sqrt(np.sqrt(_square(_square(fma)) + _square(_square(reads))))
     depth = np.ceil(p.k / launch.split / STEP_DEPTH) * STEP_DEPTH + values["epilogue_depth"]
     warps = np.maximum(launch.threads / 32.0 / SCHEDULERS, 1.0)
     alone = warps * held * 256.0 / flops_per_clock + values["stall_cycles"] / STEP_DEPTH / warps
@@ -211,7 +219,7 @@ def _memory(
     left, right = p.element_bytes * p.batch * p.k * p.m, p.element_bytes * p.batch * p.k * p.n
     result = p.element_bytes * p.batch * p.m * p.n
     cache = values["l2_share"] * fleet.l2_cache_bytes
-    cold = 1.0 - 1.0 / (1.0 + ((left + right + result) / cache) ** 3)
+    cold = 1.0 - 1.0 / (1.0 + _cube((left + right + result) / cache))
     single = (left + right) / p.batch
     leaves = 1.0 - 1.0 / (1.0 + (single / cache) ** 2)
     lost = leaves * (1.0 - 1.0 / (1.0 + (rows * values["drift_bytes"] / fleet.l2_cache_bytes) ** 2))
@@ -251,7 +259,7 @@ def _slow_down(
     slow = (1.0 + sixth * sixth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
     base_hz = np.where(fleet.base_clock_hz < fleet.clock_hz, fleet.base_clock_hz, UNKNOWN_BASE_RATIO * fleet.clock_hz)
     most = fleet.clock_hz / base_hz - 1.0
-    slow = slow * most / np.sqrt(np.sqrt(slow**4 + most**4))
+    slow = slow * most / np.sqrt(np.sqrt(_square(_square(slow)) + _square(_square(most))))
     return np.asarray(1.0 + slow * full_s / (full_s + values["throttle_us"] * 1e-6))
 
 
