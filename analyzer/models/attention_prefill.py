@@ -138,7 +138,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
     widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
-    widened = widened | (fp8_cache & is_hopper(fleet) & (p.window > 0))
+    widened = widened | (fp8_cache & is_hopper(fleet) & (p.window > 0) & (p.window < p.keys))
     peak = np.where(fp8_cache, fleet.flops_per_s[Rate.MATRIX_FP8], peak_flops_per_s(p, fleet))
     peak = np.where(widened, fleet.flops_per_s[Rate.MATRIX_BF16] / v["fallback_ratio"], peak)
     legacy = trtllm & is_blackwell(fleet) & (p.query_dim % DIM_STEP > 0)
