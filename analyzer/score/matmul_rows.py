@@ -24,7 +24,7 @@ def load_samples(data: Path) -> list[Samples[MatmulProblems]]:
 
 
 def load_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
-    """Return the rows of bf16 alone: the fp16 ones come from an older library, 9 % slower on H100 at the same shapes."""
+    """Return the rows of bf16 alone: the fp16 ones are of an older library, 9 % slower on H100 at the same shapes."""
     return [_samples(data, "matmul", ["bf16"])]
 
 

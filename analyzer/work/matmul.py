@@ -1,7 +1,11 @@
-"""Matrix products. FLOPs are 2·m·n·k; the bias, scales and fused activations are not counted (as in torch)."""
+"""Matrix products. FLOPs are 2·m·n·k; the bias, scales and fused activations are not counted (as in torch).
+
+Products with a vector carry no dims: they read each element once, as vector ops do, and no library tiles them.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from ...formats.signature import Signature, TensorSpec
@@ -14,7 +18,7 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .record import Family, Work
+from .record import Family, MatmulDims, Work
 from .registry import register
 from .traffic import broadcast_shape, bytes_of, total_bytes
 
@@ -62,7 +66,9 @@ def baddbmm(signature: Signature) -> Work:
 def addbmm(signature: Signature) -> Work:
     """self + Σ over b of [b,m,k] @ [b,k,n], into [m,n]."""
     a, b = _pair(signature, 1, 2, rank=3)
-    return _product(signature, a, b, extras=_addend(signature), out_count=a.shape[1] * b.shape[2])
+    (batch, m, k), n = a.shape, b.shape[2]
+    work = _product(signature, a, b, extras=_addend(signature), out_count=m * n)
+    return replace(work, dims=MatmulDims(m=m, n=n, k=batch * k))
 
 
 @register("aten::mv", family=Family.MATMUL)
@@ -107,8 +113,12 @@ def matmul(signature: Signature) -> Work:
     columns = b.shape[-1:] if len(b.shape) > 1 else ()
     _require_equal(k, b.shape[-2] if len(b.shape) > 1 else b.shape[-1])
     out_count = prod(broadcast_shape(a.shape[:-2], b.shape[:-2])) * prod(rows) * prod(columns)
-    is_matrix = bool(rows) and bool(columns)
-    return _work(2 * out_count * k, (a, b), _out_bytes(signature, out_count, a.dtype), a.dtype, is_matrix=is_matrix)
+    written = _out_bytes(signature, out_count, a.dtype)
+    if not rows or not columns:
+        return _work(2 * out_count * k, (a, b), written, a.dtype, is_matrix=False)
+    batch = prod(broadcast_shape(a.shape[:-2], b.shape[:-2])) if len(b.shape) > 2 else 1
+    dims = MatmulDims(batch=batch, m=prod(a.shape[:-1]) if batch == 1 else rows[0], n=columns[0], k=k)
+    return _work(2 * out_count * k, (a, b), written, a.dtype, dims=dims)
 
 
 @register("aten::linear", "aten::mkldnn_linear", family=Family.MATMUL)
@@ -121,18 +131,25 @@ def linear(signature: Signature) -> Work:
     _require_equal(k, weight.shape[-1])
     out_count = prod(x.shape[:-1]) * prod(weight.shape[:-1])
     inputs = (x, weight, *tensors_at(signature, 2))
-    return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, x.dtype), x.dtype)
+    dims = MatmulDims(m=prod(x.shape[:-1]), n=prod(weight.shape[:-1]), k=k)
+    return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, x.dtype), x.dtype, dims=dims)
 
 
 @register("aten::linear_backward", family=Family.MATMUL)
 def linear_backward(signature: Signature) -> Work:
-    """Gradients of linear for (input, weight, bias) per mask: a product each for the first two."""
+    """Gradients of linear for (input, weight, bias) per mask: a product each for the first two.
+
+    Both together count as two products of the input gradient's sizes: as many FLOPs, and tiles alike.
+    """
     x, grad, weight = tensor_at(signature, 0), tensor_at(signature, 1), tensor_at(signature, 2, rank=2)
     mask = flags_at(signature, 3, 3)
     flops = 2 * grad.element_count * weight.shape[1] * (mask[0] + mask[1])
     written = mask[0] * x.size_bytes + mask[1] * weight.size_bytes + mask[2] * bytes_of(weight.shape[0], weight.dtype)
     inputs = (grad, *((weight,) if mask[0] else ()), *((x,) if mask[1] else ()))
-    return _work(flops, inputs, written, grad.dtype)
+    n, k = weight.shape
+    products = mask[0] + mask[1]
+    dims = MatmulDims(batch=products, m=grad.element_count // max(1, n), n=k, k=n) if products else None
+    return _work(flops, inputs, written, grad.dtype, dims=dims, is_matrix=products > 0)
 
 
 @register("aten::_grouped_mm", family=Family.MATMUL)
@@ -152,9 +169,10 @@ def weight_int4pack_mm(signature: Signature) -> Work:
     """[m,k] @ packed int4 weights; n is read off the scales [k/group, n, 2]."""
     a, scales = tensor_at(signature, 0, rank=2), tensor_at(signature, 3, rank=3)
     m, k = a.shape
-    out_count = m * scales.shape[1]
+    dims = MatmulDims(m=m, n=scales.shape[1], k=k)
+    out_count = m * dims.n
     inputs = (a, tensor_at(signature, 1), scales)
-    return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, a.dtype), a.dtype)
+    return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, a.dtype), a.dtype, dims=dims)
 
 
 def _pair(signature: Signature, first: int, second: int, *, rank: int) -> tuple[TensorSpec, TensorSpec]:
@@ -176,7 +194,8 @@ def _product(
     _require_equal(prod(a.shape[:-2]), prod(b.shape[:-2]))
     products = prod(a.shape[:-1]) * b.shape[-1]
     written = _out_bytes(signature, products if out_count is None else out_count, out_dtype or a.dtype)
-    return _work(2 * products * a.shape[-1], (a, b, *extras), written, a.dtype)
+    dims = MatmulDims(batch=prod(a.shape[:-2]), m=a.shape[-2], n=b.shape[-1], k=a.shape[-1])
+    return _work(2 * products * dims.k, (a, b, *extras), written, a.dtype, dims=dims)
 
 
 def _vector_product(
@@ -206,10 +225,27 @@ def _grouped_product(
     rows, k, columns = a.shape[-2], a.shape[-1], b.shape[-1]
     both_batched = len(a.shape) == len(b.shape) == 3
     products = rows * columns * (a.shape[0] if both_batched else 1)
+    groups = next((spec.shape[0] for spec in (a, b) if len(spec.shape) == 3), None)
     out_count = products
-    if len(a.shape) == len(b.shape) == 2:
-        out_count *= tensor_at(signature, offsets_position, rank=1).shape[0]
-    return _work(2 * products * k, (a, b, *extras), _out_bytes(signature, out_count, out_dtype or a.dtype), a.dtype)
+    if groups is None:
+        groups = tensor_at(signature, offsets_position, rank=1).shape[0]
+        out_count *= groups
+    written = _out_bytes(signature, out_count, out_dtype or a.dtype)
+    dims = _group_dims(a, b, groups)
+    return _work(2 * products * k, (a, b, *extras), written, a.dtype, dims=dims)
+
+
+def _group_dims(a: TensorSpec, b: TensorSpec, groups: int) -> MatmulDims:
+    """Return the groups as equal products: the side that both operands leave unbatched is shared out among them."""
+    rows, k, columns = a.shape[-2], a.shape[-1], b.shape[-1]
+    share = max(1, groups)
+    if len(a.shape) == len(b.shape):
+        k = k if len(a.shape) == 3 else -(-k // share)
+    elif len(a.shape) == 2:
+        rows = -(-rows // share)
+    else:
+        columns = -(-columns // share)
+    return MatmulDims(batch=groups, m=rows, n=columns, k=k)
 
 
 def _addend(signature: Signature) -> tuple[TensorSpec, ...]:
@@ -231,7 +267,13 @@ def _require_equal(left: int, right: int) -> None:
 
 
 def _work(
-    flops: int, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str, *, is_matrix: bool = True
+    flops: int,
+    inputs: tuple[TensorSpec, ...],
+    written_bytes: float,
+    dtype: str,
+    *,
+    is_matrix: bool = True,
+    dims: MatmulDims | None = None,
 ) -> Work:
     return Work(
         family=Family.MATMUL,
@@ -240,4 +282,5 @@ def _work(
         written_bytes=written_bytes,
         dtype=dtype,
         is_matrix=is_matrix,
+        dims=dims,
     )
