@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.record import AttentionDims, ConvolutionDims, MatmulDims, RecurrentDims
+from .estimate import take_problems
 from .library import MODULES
 
 UNMODELLED_FAMILIES: Final = frozenset({Family.COLLECTIVE, Family.SORT, Family.VIEW})
@@ -36,15 +37,28 @@ def assign_models(
     rows_of: dict[str, list[int]] = {}
     for row, (work, rate) in enumerate(zip(works, rates.tolist(), strict=True)):
         name = None if work is None else model_of(work, rate)
-        if name is not None and name in available:
+        if name is not None:
             rows_of.setdefault(name, []).append(row)
+    found = [_assign(name, rows, works, rates) for name, rows in rows_of.items()]
+    return [part for item in found for part in split_quantized(item) if part.model in available]
+
+
+def _assign(name: str, rows: Sequence[int], works: Sequence[Work | None], rates: npt.NDArray[np.object_]) -> Assignment:
+    module = import_module(MODULES[name], __package__)
+    problems = module.problems_of([works[row] for row in rows], [rates[row] for row in rows])
+    return Assignment(model=name, rows=np.array(rows, dtype=np.int64), problems=problems)
+
+
+def split_quantized(item: Assignment) -> list[Assignment]:
+    """Part products with quantised operands, which a model of their own predicts, from plain ones."""
+    if item.model != "matmul":
+        return [item]
+    plain = np.asarray(item.problems.kind == 0)
+    parts = (("matmul", plain), ("matmul_quantized", ~plain))
     return [
-        Assignment(
-            model=name,
-            rows=np.array(rows, dtype=np.int64),
-            problems=_problems(name, [works[row] for row in rows], [rates[row] for row in rows]),
-        )
-        for name, rows in rows_of.items()
+        Assignment(model=name, rows=item.rows[rows], problems=take_problems(item.problems, rows))
+        for name, rows in parts
+        if rows.any()
     ]
 
 
@@ -61,8 +75,3 @@ def model_of(work: Work, rate: Rate) -> str | None:
             return "recurrent"
     varying = work.is_matrix or work.family in (Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT)
     return None if varying or work.family in UNMODELLED_FAMILIES else "vector"
-
-
-def _problems(name: str, works: Sequence[Work | None], rates: Sequence[Rate]) -> Any:
-    module = import_module(MODULES[name], __package__)
-    return module.problems_of(works, rates)

@@ -19,6 +19,7 @@ from .parameters import resolve
 
 MODULES: Final[Mapping[str, str]] = {
     "matmul": ".matmul",
+    "matmul_quantized": ".matmul",
     "matmul_simt": ".matmul_simt",
     "attention_prefill": ".attention",
     "attention_decode": ".attention",

@@ -25,6 +25,7 @@ from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows
 
 RECIPES: Final[Mapping[str, tuple[str, str]]] = {
     "matmul": (".matmul", "RECIPE"),
+    "matmul_quantized": (".matmul", "QUANTIZED_RECIPE"),
     "matmul_simt": (".matmul_simt", "RECIPE"),
     "attention_prefill": (".attention", "PREFILL"),
     "attention_decode": (".attention", "DECODE"),
