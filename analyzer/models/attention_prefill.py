@@ -34,7 +34,8 @@ SYNC_KEY_BLOCK: Final = 64.0
 FP8_DIM_BEFORE_HOPPER: Final = 128.0
 """TensorRT-LLM before Hopper has a true FP8 kernel for this head dim only; others widen, and are slower than bf16."""
 DIM_STEP: Final = 16.0
-"""TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to the older units."""
+"""TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to kernels for the
+older matrix instructions, which run at a quarter of the rate and pad to powers of two."""
 BACKWARD_FLOPS: Final = 2.5
 BACKWARD_EFFICIENCY: Final = 0.75
 BACKWARD_BYTES: Final = 2.25
@@ -52,7 +53,7 @@ PARAMETERS: Final = (
     Parameter(name="flash_matrix_ratio", prior=1.0, spread=0.1),
     Parameter(name="fp8_efficiency_ratio", prior=0.85, spread=0.15),
     Parameter(name="fallback_ratio", prior=1.5, spread=0.3),
-    Parameter(name="legacy_ratio", prior=5.0, spread=0.15),
+    Parameter(name="legacy_ratio", prior=4.0, spread=0.15),
     Parameter(name="exponentials_per_cycle", prior=16.0, spread=0.2),
     Parameter(name="key_cycles", prior=4.0, spread=0.5, class_spread=0.2),
     Parameter(name="fix_kcycles", prior=4.0, spread=0.5, class_spread=0.2),
@@ -159,7 +160,8 @@ def _padded_dim(p: AttentionProblems, fleet: Fleet) -> Floats:
     power = 2.0 ** np.ceil(np.log2(np.maximum(p.query_dim, 64.0)))
     fine = np.ceil(p.query_dim / DIM_STEP) * DIM_STEP
     coarse = np.ceil(p.query_dim / (2 * DIM_STEP)) * 2 * DIM_STEP
-    return np.where(p.library == Library.TENSORRT_LLM, np.where(is_blackwell(fleet), fine, power), coarse)
+    newest = is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0)
+    return np.where(p.library == Library.TENSORRT_LLM, np.where(newest, fine, power), coarse)
 
 
 def _packed_group(p: AttentionProblems, fleet: Fleet) -> Floats:
