@@ -20,8 +20,13 @@ from .variant import Pool
 COVERAGE: Final = 0.9
 SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 SLOPES: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
+LEAST_HALF_WIDTH: Final = 0.02
+"""Two measurements of one kernel differ by as much."""
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
+LONE_CHIP_FACTOR: Final = 1.5
+"""Widening of a group that one chip alone was measured for."""
+FACTOR_LIMITS: Final = (1.0, 4.0)
 STEEPNESS_COST: Final = 0.015
 """What each step of the slope must win in root-mean-square miss of the coverage: few GPUs shall not choose extremes."""
 
@@ -77,10 +82,10 @@ def fit_intervals(
         parts.append(
             (np.abs(item.residual(shrink, limit)), size_class(item.predicted_ns(shrink, limit)), item.group, away)
         )
-    tables = [_half_widths(parts, slope, groups) for slope in SLOPES]
-    uneven = [_unevenness(parts, slope, table) for slope, table in zip(SLOPES, tables, strict=True)]
-    best = int(np.argmin([miss + STEEPNESS_COST * step for step, miss in enumerate(uneven)]))
-    return IntervalTable(half_width=tables[best], slope=SLOPES[best], positions=positions[trained])
+    found = [_spread_over_chips(parts, slope, groups) for slope in SLOPES]
+    best = int(np.argmin([uneven + STEEPNESS_COST * step for step, (_, uneven) in enumerate(found)]))
+    table = _half_widths(parts, SLOPES[best], groups) * found[best][0][:, None]
+    return IntervalTable(half_width=table, slope=SLOPES[best], positions=positions[trained])
 
 
 Part = tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]
@@ -100,16 +105,30 @@ def _half_widths(parts: Sequence[Part], slope: float, groups: int) -> Floats:
             cell = mine & (size == column)
             enough = int(cell.sum()) >= FEWEST_ROWS
             table[row, column] = weighted_quantile(scaled[cell], weight[cell], COVERAGE) if enough else whole
-    return np.where(np.isnan(table), np.nanmax(table), table)
+    return np.maximum(np.where(np.isnan(table), np.nanmax(table), table), LEAST_HALF_WIDTH)
 
 
-def _unevenness(parts: Sequence[Part], slope: float, table: Floats) -> float:
-    """Return the mean squared miss of the wanted coverage over chips."""
-    misses = []
-    for residual, size, group, away in parts:
-        covered = residual <= table[group, size] * (1 + slope * away)
-        misses.append((covered.mean() - COVERAGE) ** 2)
-    return float(np.sqrt(np.mean(misses)))
+def _spread_over_chips(parts: Sequence[Part], slope: float, groups: int) -> tuple[Floats, float]:
+    """Return by how much to widen each group's half-widths for a chip not among these, and how unevenly that covers.
+
+    Each chip in turn is judged by the half-widths of the others. The factor is the least one under which the wanted
+    coverage is reached on average; the second number is the root-mean-square miss of single chips.
+    """
+    ratios, groups_of = [], []
+    for row, (residual, size, group, away) in enumerate(parts):
+        others = [part for other, part in enumerate(parts) if other != row]
+        if others:
+            ratios.append(residual / (_half_widths(others, slope, groups)[group, size] * (1 + slope * away)))
+            groups_of.append(group)
+    factor = np.full(groups, LONE_CHIP_FACTOR)
+    for row in range(groups):
+        mine = [ratio[group == row] for ratio, group in zip(ratios, groups_of, strict=True)]
+        mine = [ratio for ratio in mine if len(ratio)]
+        if len(mine) > 1:
+            weight = np.concatenate([np.full(len(ratio), 1.0 / len(ratio)) for ratio in mine])
+            factor[row] = np.clip(weighted_quantile(np.concatenate(mine), weight, COVERAGE), *FACTOR_LIMITS)
+    misses = [np.mean(ratio <= factor[group]) - COVERAGE for ratio, group in zip(ratios, groups_of, strict=True)]
+    return factor, float(np.sqrt(np.mean(np.square(misses)))) if misses else 0.0
 
 
 def fit_anchor(inner: Sequence[HeldOut], shrink: float, limit: float, groups: int) -> tuple[Floats, Floats]:
