@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from ...specs.gpu import Rate
 from ..fleet import Fleet, Floats
 from .convolution_problems import RATES, ConvolutionProblems, problems_of
 from .convolution_tiles import (
@@ -74,6 +75,7 @@ PARAMETERS: Final = (
     Parameter(name="direct_weight_gradient_cost", prior=3.0, spread=0.0),
 )
 
+VECTOR_RATES: Final = (RATES.index(Rate.FP32), RATES.index(Rate.MATRIX_FP32))
 CALL_OVERLAP: Final = 1.0
 """No kernel starts before cuDNN has chosen it: all of a call's host time comes before the kernels."""
 
@@ -114,10 +116,18 @@ def _gradient_cost(setting: Setting) -> Floats:
     return np.asarray(1.0 + setting.problems.weight_share * (cost - 1.0))
 
 
+def group(problems: ConvolutionProblems) -> Codes:
+    """Return 0 for what the measurements cover, dense fp32 products, and 1 for what rests on priors."""
+    is_vector = np.isin(problems.rate, VECTOR_RATES)
+    return np.where(is_vector & (problems.groups == 1) & (problems.weight_share == 0), 0, 1).astype(np.int64)
+
+
 MODEL: Final = Model(
     name="convolution",
     parameters=PARAMETERS,
     class_names=CLASS_NAMES,
     gpu_class=gpu_class,
     simulate=simulate,
+    group_names=("fp32", "priors"),
+    group=group,
 )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..store import FOLDER
-from .driver import RECIPES, train_model
+from .driver import PRIORS, RECIPES, store_priors, train_model
 
 
 @click.command()
@@ -25,6 +25,8 @@ def main(data: Path, models: tuple[str, ...], folder: Path, jobs: int) -> None:
     The same tables and library versions give the same weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    for name in PRIORS if not models else ():
+        store_priors(name, folder)
     for name in models or RECIPES:
         click.echo(describe(name, train_model(name, data, folder, jobs)))
 

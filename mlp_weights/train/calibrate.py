@@ -22,6 +22,8 @@ SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 SLOPES: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
 LEAST_HALF_WIDTH: Final = 0.02
 """Two measurements of one kernel differ by as much."""
+UNMEASURED_HALF_WIDTH: Final = float(np.log(2.0))
+"""Of groups without a measurement, whose parameters are priors: a declared width, at least the widest measured one."""
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
 LONE_CHIP_FACTOR: Final = 1.5
@@ -105,7 +107,8 @@ def _half_widths(parts: Sequence[Part], slope: float, groups: int) -> Floats:
             cell = mine & (size == column)
             enough = int(cell.sum()) >= FEWEST_ROWS
             table[row, column] = weighted_quantile(scaled[cell], weight[cell], COVERAGE) if enough else whole
-    return np.maximum(np.where(np.isnan(table), np.nanmax(table), table), LEAST_HALF_WIDTH)
+    unmeasured = max(UNMEASURED_HALF_WIDTH, float(np.nanmax(table)))
+    return np.maximum(np.where(np.isnan(table), unmeasured, table), LEAST_HALF_WIDTH)
 
 
 def _spread_over_chips(parts: Sequence[Part], slope: float, groups: int) -> tuple[Floats, float]:

@@ -13,13 +13,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...analyzer.fleet import Floats
+from ...analyzer.fleet import Floats, build_fleet
 from ...analyzer.models.estimate import group_of, take_problems
+from ...analyzer.models.intervals import SIZE_EDGES_NS, gpu_positions
+from ...analyzer.models.library import find_model
 from ...analyzer.models.network import correct
-from ...analyzer.models.parameters import resolve
+from ...analyzer.models.parameters import resolve, theta_size
+from ...specs.catalog import load_catalog
 from ...specs.gpu import chip_of
 from ..store import save_model, variant_name
-from .calibrate import HeldOut, choose_shrink, errors_of, fit_anchor, fit_intervals
+from .calibrate import UNMEASURED_HALF_WIDTH, HeldOut, choose_shrink, errors_of, fit_anchor, fit_intervals
 from .recipe import Recipe
 from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows
 
@@ -32,6 +35,8 @@ RECIPES: Final[Mapping[str, tuple[str, str]]] = {
     "vector": (".vector", "RECIPE"),
     "convolution": (".convolution", "RECIPE"),
 }
+PRIORS: Final = ("recurrent",)
+"""Models that no measurement covers: stored with their priors and a declared interval."""
 HELD_OUT_ROWS_PER_GPU: Final = 6000
 SEED: Final = 20260101
 
@@ -113,6 +118,28 @@ def train_model(name: str, data: Path, folder: Path, jobs: int) -> Mapping[str, 
     entry = _manifest_entry(recipe, pool, fits, variants)
     save_model(name, variants, entry, folder)
     return entry
+
+
+def store_priors(name: str, folder: Path) -> None:
+    """Write the weights of a model that nothing was fitted for."""
+    model = find_model(name)
+    groups, classes = len(model.group_names), np.arange(len(model.class_names))
+    arrays = {
+        "theta": np.zeros(theta_size(model.parameters, len(classes))),
+        "interval.half_width": np.full((groups, len(SIZE_EDGES_NS) + 1), UNMEASURED_HALF_WIDTH),
+        "interval.slope": np.zeros(1),
+        "interval.positions": gpu_positions(build_fleet(load_catalog().gpus[:1])),
+        "anchor": np.ones(groups),
+        "anchored_half_width": np.full(groups, UNMEASURED_HALF_WIDTH),
+    }
+    values = resolve(model.parameters, arrays["theta"], len(classes), classes)
+    entry = {
+        "trained_chips": [],
+        "classes": list(model.class_names),
+        "parameters": {key: [float(f"{item:.5g}") for item in value] for key, value in values.items()},
+        "note": "not fitted: physical priors and a declared interval",
+    }
+    save_model(name, {variant_name(frozenset()): arrays}, entry, folder)
 
 
 def _fit_all(

@@ -13,6 +13,11 @@ from ...analyzer.score.measurements import Samples
 P = TypeVar("P")
 
 
+AICONFIGURATOR = "ai-dynamo/aiconfigurator 095f58a (Apache-2.0, NVIDIA CORPORATION & AFFILIATES)"
+NEUSIGHT = "sitar-lab/NeuSight 6945927 (MIT, Georgia Institute of Technology and Microsoft Corporation)"
+VIDUR = "microsoft/vidur 7d47513 (MIT, Microsoft Corporation)"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe(Generic[P]):
     """Say how one model is trained."""
