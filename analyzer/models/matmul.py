@@ -7,16 +7,17 @@ asynchronously in clusters (Hopper, data-centre Blackwell), and all others.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from ..fleet import Fleet, Floats
 from .estimate import Codes, Estimate, Model
+from .matmul_choice import choose_launch
 from .matmul_limits import Limits, Machine, is_async, limits_of, machine_of, slow_down
 from .matmul_problems import Kind, MatmulProblems, problems_of
-from .matmul_tiles import CANDIDATES, Launch, is_out_of_proportion, launch_of
+from .matmul_tiles import Launch, launch_of
 from .parameters import Parameter, Values
 
 __all__ = ["MODEL", "MODELS", "MatmulProblems", "problems_of"]
@@ -64,6 +65,7 @@ QUANTIZED_PARAMETERS: Final = (
     *PARAMETERS,
     Parameter(name="fp8_efficiency", prior=0.85, spread=0.2),
     Parameter(name="fp8_block_efficiency", prior=0.8, spread=0.2, class_spread=0.3),
+    Parameter(name="native_block_efficiency", prior=0.95, spread=0.2),
     Parameter(name="fp4_efficiency", prior=0.75, spread=0.2),
     Parameter(name="weight_only_efficiency", prior=0.85, spread=0.2),
     Parameter(name="int8_efficiency", prior=0.85, spread=0.2),
@@ -117,8 +119,9 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Return the time of the kernel that the library would launch, and of the conversion before it."""
-    p, machine = problems, machine_of(problems, fleet, values)
-    candidate = _choose(p, machine, values) if choice is None else choice
+    p = _compact(problems)
+    machine = machine_of(p, fleet, values)
+    candidate = choose_launch(p, machine, values) if choice is None else choice
     launch = launch_of(candidate, p.batch, p.m, p.n, p.k, machine.sm_count)
     limits = limits_of(p, launch, machine, values)
     sharpness = values["sharpness"]
@@ -135,20 +138,15 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     )
 
 
-def _choose(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
-    """Return the candidate of least time before the power limit."""
-    wide, broad = _with_candidates(p), _with_candidates(machine)
-    every = {name: value[..., None] for name, value in values.items()}
-    launch = launch_of(np.arange(CANDIDATES), wide.batch, wide.m, wide.n, wide.k, broad.sm_count)
-    limits = limits_of(wide, launch, broad, every)
-    squares = limits.compute_s**2, limits.memory_s**2, limits.cache_s**2
-    score = np.sqrt(np.sqrt(squares[0] ** 2 + squares[1] ** 2 + squares[2] ** 2)) + limits.split_s
-    return np.asarray(np.argmin(np.where(is_out_of_proportion(launch, wide.m, wide.n), np.inf, score), axis=-1))
+def _compact(problems: MatmulProblems) -> MatmulProblems:
+    """Return the problems with columns of one value shortened to one element, which broadcasts."""
+    formats = ("left_bytes", "right_bytes", "out_bytes", "rate", "kind", "quantized", "copies", "batch")
+    same = {name: column[:1] for name in formats if _is_constant(column := getattr(problems, name))}
+    return replace(problems, **same)
 
 
-def _with_candidates(columns: Any) -> Any:
-    """Return a record of arrays with one more axis, for candidates."""
-    return replace(columns, **{item.name: getattr(columns, item.name)[..., None] for item in fields(columns)})
+def _is_constant(column: Any) -> bool:
+    return bool(len(column) > 1 and (column == column[0]).all())
 
 
 def _conversion(p: MatmulProblems, machine: Machine, values: Values) -> Floats:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,8 @@ class Machine:
     """Of one multiprocessor, at the problem's format."""
     half_flops_per_clock: Floats
     """The same at fp16."""
+    rounding: Floats
+    """How far a last wave that is not full counts as one, 0 to 1."""
     power_w: Floats
     """What the limit leaves for switching."""
     is_async: npt.NDArray[np.bool_]
@@ -95,6 +97,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         l2_bytes_per_s=l2_rate * cycles,
         flops_per_clock=flops_per_s / cycles,
         half_flops_per_clock=half / cycles,
+        rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
         power_w=fleet.tdp_w * (1.0 - np.minimum(idle, 0.5)),
         is_async=is_async(fleet),
         has_tensor_memory=is_async(fleet) & (fleet.capability >= 10.0),
@@ -114,16 +117,21 @@ def limits_of(p: MatmulProblems, launch: Launch, machine: Machine, values: Value
     dram = moved + wave * spilled / (1.0 + spilled)
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
-    shared = asked * np.where(machine.is_async, values["cluster_traffic"], 1.0)
-    shared = shared * np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0)
+    cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
     return Limits(
         compute_s=_compute(p, launch, machine, values),
         memory_s=(1.0 - hit) * (dram / dram_rate + values["ramp_us"] * 1e-6),
-        cache_s=(shared + moved) / np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK),
+        cache_s=(asked * cache_traffic(machine, values) + moved) / cache_rate,
         split_s=_split(p, launch, machine, values),
         dram_bytes=(1.0 - hit) * dram,
         hit=hit,
     )
+
+
+def cache_traffic(machine: Machine, values: Values) -> Floats:
+    """Return bytes asked of the second-level cache over those that blocks would ask for by themselves."""
+    cluster = np.where(machine.is_async, values["cluster_traffic"], 1.0)
+    return np.asarray(cluster * np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0))
 
 
 def _hit(p: MatmulProblems, moved: Floats, machine: Machine, values: Values) -> Floats:
@@ -138,38 +146,67 @@ def _hit(p: MatmulProblems, moved: Floats, machine: Machine, values: Values) -> 
 def _compute(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Floats:
     """Return seconds of arithmetic: the throughput of the busiest multiprocessor, or its blocks' latency.
 
-    Cycles per k of a tile: multiply-adds against shared memory's reads, each operand once per side of the other.
     Waves are whole where blocks are, and finer where kernels divide the last wave (persistent blocks, more tile sizes).
     """
-    area = launch.height * launch.width
-    width = 0.5 * (p.left_bytes + p.right_bytes)
-    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0) * kind_efficiency(p, values)
-    multiply = 2.0 * area / (rate * np.where(_is_aligned(p), 1.0, UNALIGNED_RATE))
-    side = np.sqrt(np.minimum(launch.height, LARGEST_WARP_SIDE) * np.minimum(launch.width, LARGEST_WARP_SIDE))
-    read = values["shared_load"] * 4.0 * area * width / (side * SHARED_BYTES_PER_CLOCK)
-    multiply, read = multiply * multiply, read * read
-    cycles = np.sqrt(np.sqrt(multiply * multiply + read * read))
-    epilogue = values["epilogue_cycles"] * area / FULL_TILE
-    epilogue = epilogue * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
+    cycles, step, epilogue = _cycles(p, launch.height, launch.width, machine, values)
     waves = launch.blocks / machine.sm_count
-    rounding = np.where(machine.is_async, values["async_rounding"], values["sync_rounding"])
     started = np.maximum(waves, 1.0)
-    rounds = started + rounding * (np.ceil(waves) - started)
-    latency = launch.depth * (width / STEP_BYTES * values["step_ns"] * 1e-9 * machine.clock_hz) + epilogue
+    rounds = started + machine.rounding * (np.ceil(waves) - started)
     full = rounds * (launch.depth * cycles + epilogue)
-    return np.asarray(np.maximum(full, np.maximum(rounds / launch.resident, 1.0) * latency) / machine.clock_hz)
+    latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step + epilogue)
+    return np.asarray(np.maximum(full, latency) / machine.clock_hz)
 
 
-def _is_aligned(p: MatmulProblems) -> npt.NDArray[np.bool_]:
-    return np.asarray((p.k * p.left_bytes % ALIGNED_BYTES == 0) & (p.n * p.right_bytes % ALIGNED_BYTES == 0))
+def tile_cycles(
+    p: MatmulProblems, height: Floats, width: Floats, machine: Machine, values: Values
+) -> tuple[Floats, Floats, Floats]:
+    """Return `_cycles` of every tile, as a last axis."""
+    every = {name: value[..., None] for name, value in values.items()}
+    return _cycles(_with_axis(p), height, width, _with_axis(machine), every)
 
 
-def kind_efficiency(p: MatmulProblems, values: Values) -> Floats:
-    """Return the rate of the problem's kind of kernel over a plain one's."""
+def _with_axis(columns: Any) -> Any:
+    return replace(columns, **{item.name: getattr(columns, item.name)[..., None] for item in fields(columns)})
+
+
+def _cycles(
+    p: MatmulProblems, height: Floats, width: Floats, machine: Machine, values: Values
+) -> tuple[Floats, Floats, Floats]:
+    """Return cycles per k of a tile in throughput and in latency, and those of its epilogue.
+
+    Multiply-adds against shared memory's reads, each operand once per side of the other; latency comes once per step of
+    the main loop.
+    """
+    area = height * width
+    element = 0.5 * (p.left_bytes + p.right_bytes)
+    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0) * kind_efficiency(p, machine, values)
+    multiply = 2.0 * area / (rate * _alignment(p))
+    side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
+    read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
+    multiply, read = multiply * multiply, read * read
+    step = element / STEP_BYTES * (values["step_ns"] * 1e-9 * machine.clock_hz)
+    epilogue = values["epilogue_cycles"] * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
+    return np.sqrt(np.sqrt(multiply * multiply + read * read)), step, epilogue * (area / FULL_TILE)
+
+
+def _alignment(p: MatmulProblems) -> Floats | float:
+    """Return what is left of the rate where rows do not start at multiples of 16 bytes; one number where all do."""
+    aligned = (p.k * p.left_bytes % ALIGNED_BYTES == 0) & (p.n * p.right_bytes % ALIGNED_BYTES == 0)
+    return 1.0 if aligned.all() else np.where(aligned, 1.0, UNALIGNED_RATE)
+
+
+def kind_efficiency(p: MatmulProblems, machine: Machine, values: Values) -> Floats:
+    """Return the rate of the problem's kind of kernel over a plain one's.
+
+    Data-centre Blackwell's matrix units apply the scales of blocks; elsewhere other instructions do.
+    """
     result: Floats = np.ones(1)
     for kind, name in KIND_EFFICIENCY:
         if name in values:
             result = np.where(p.kind == kind, values[name], result)
+    if "native_block_efficiency" in values:
+        is_native = (p.kind == Kind.FP8_BLOCK) & machine.has_tensor_memory
+        result = np.where(is_native, values["native_block_efficiency"], result)
     return result
 
 

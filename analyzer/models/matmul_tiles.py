@@ -19,8 +19,6 @@ TILES: Final = np.array(
 )  # fmt: skip
 """Rows (of m) and columns (of n) of the output that one block computes: what a simulator with every pair of sides from
 16 to 256 chooses, where 20 tiles and 8 splits gained nothing over these 12 with one split each."""
-CANDIDATES: Final = len(TILES) * 2
-"""Each tile whole, then each split along k over idle multiprocessors."""
 MOST_SPLITS: Final = 32.0
 LEAST_DEPTH: Final = 128.0
 """k that a part of a split product covers at least."""
@@ -29,6 +27,7 @@ WASTED_SIDE: Final = 64.0
 FULL_AREA: Final = 32768.0
 """Tile area that fills a multiprocessor; smaller ones share it, up to `MOST_RESIDENT` of them."""
 MOST_RESIDENT: Final = 4.0
+RESIDENT: Final = np.clip(np.floor(FULL_AREA / (TILES[:, 0] * TILES[:, 1])), 1.0, MOST_RESIDENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +51,10 @@ class Launch:
 
 
 def launch_of(candidate: Codes, batch: Floats, m: Floats, n: Floats, k: Floats, sm_count: Floats) -> Launch:
-    """Return the launch of each candidate; splits fill the multiprocessors that whole tiles leave idle."""
+    """Return the launch of each candidate: a tile's number, or, beyond them, that of a tile split along k.
+
+    Splits fill the multiprocessors that whole tiles leave idle.
+    """
     tile, is_split = candidate % len(TILES), candidate >= len(TILES)
     height, width = TILES[:, 0][tile], TILES[:, 1][tile]
     tiles = np.ceil(m / height) * np.ceil(n / width) * batch
@@ -63,12 +65,6 @@ def launch_of(candidate: Codes, batch: Floats, m: Floats, n: Floats, k: Floats, 
         width=width,
         split=split,
         tiles=tiles,
-        resident=np.clip(np.floor(FULL_AREA / (height * width)), 1.0, MOST_RESIDENT),
+        resident=RESIDENT[tile],
         depth=k / split,
     )
-
-
-def is_out_of_proportion(launch: Launch, m: Floats, n: Floats) -> Codes:
-    """Return where a tile's side is long and at least twice its dimension."""
-    tall = (launch.height > WASTED_SIDE) & (launch.height >= 2.0 * m)
-    return np.asarray(tall | ((launch.width > WASTED_SIDE) & (launch.width >= 2.0 * n)))
