@@ -23,7 +23,7 @@ from .parameters import Parameter, Values
 __all__ = ["MODEL", "MODELS", "MatmulProblems", "problems_of"]
 
 PARAMETERS: Final = (
-    Parameter(name="mma_efficiency", prior=0.90, spread=0.1, class_spread=0.05),
+    Parameter(name="mma_efficiency", prior=0.92, spread=0.04, class_spread=0.03),
     Parameter(name="shared_load", prior=0.5, spread=0.05),
     Parameter(name="step_ns", prior=165.0, spread=0.3, class_spread=0.4),
     Parameter(name="epilogue_cycles", prior=2500.0, spread=0.2, class_spread=0.4),
@@ -38,9 +38,10 @@ PARAMETERS: Final = (
     Parameter(name="cluster_traffic", prior=0.5, spread=0.1),
     Parameter(name="l2_share", prior=1.05, spread=0.1),
     Parameter(name="half_l2_share", prior=0.5, spread=0.15),
+    Parameter(name="out_pressure", prior=1.0, spread=0.2),
     Parameter(name="reread", prior=1.0, spread=0.1),
     Parameter(name="reread_l2_share", prior=0.5, spread=0.3),
-    Parameter(name="sharpness", prior=2.6, spread=0.2, class_spread=0.2),
+    Parameter(name="sharpness", prior=3.2, spread=0.15, class_spread=0.2),
     Parameter(name="split_us", prior=2.7, spread=0.3),
     Parameter(name="reduction", prior=1.2, spread=0.3),
     Parameter(name="launch_us", prior=1.0, spread=0.3),

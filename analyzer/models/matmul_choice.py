@@ -1,4 +1,4 @@
-"""The tile and split that a library would launch: the candidate of least time, by a cheap score in single precision."""
+"""The tile and split that a library would launch: what takes least by a cheap score in single precision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .estimate import Codes
-from .matmul_limits import L1_BYTES_PER_CLOCK, REDUCTION_BYTES_PER_CLOCK, Machine, cache_traffic, tile_cycles
+from .matmul_limits import (
+    L1_BYTES_PER_CLOCK,
+    REDUCTION_BYTES_PER_CLOCK,
+    Machine,
+    cache_traffic,
+    tile_cycles,
+    traffic_of,
+)
 from .matmul_problems import MatmulProblems
 from .matmul_tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE
 from .parameters import Values
@@ -49,8 +56,7 @@ def _single(values: Any) -> Singles:
 def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, Singles]:
     """Return what the score needs beside the number of blocks; the last axis is the candidates'."""
     cycles, step, epilogue = tile_cycles(p, HEIGHT, WIDTH, machine, values)
-    operands = p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
-    moved = operands + p.batch * p.m * p.n * p.out_bytes
+    traffic = traffic_of(p, machine, values)
     period = 1.0 / machine.clock_hz
     lines = HEIGHT * p.left_bytes[..., None] + WIDTH * p.right_bytes[..., None]
     columns = {
@@ -58,7 +64,8 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "sm_count": machine.sm_count,
         "per_sm": 1.0 / machine.sm_count,
         "rounding": machine.rounding,
-        "moved": moved,
+        "moved": traffic.operand_bytes + traffic.out_bytes,
+        "dram_bytes": traffic.dram_bytes,
         "traffic": cache_traffic(machine, values),
         "cache_rate": machine.l2_bytes_per_s,
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz,
@@ -102,7 +109,7 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     cache += fixed["moved"]
     cache /= np.minimum(active * fixed["sm_cache_rate"], fixed["cache_rate"])
     active *= fixed["sm_dram_rate"]
-    memory = _single(fixed["moved"] / np.minimum(active, fixed["dram_rate"], out=active))
+    memory = _single(fixed["dram_bytes"] / np.minimum(active, fixed["dram_rate"], out=active))
     total = _fourth(compute) + _fourth(cache)
     total += _fourth(memory)
     np.sqrt(total, out=total)

@@ -23,7 +23,6 @@ FULL_TILE: Final = 16384.0
 """Area of a 128 x 128 tile, to which the epilogue's cycles refer."""
 LARGEST_WARP_SIDE: Final = 128.0
 """Beyond this side a larger tile reuses operands no better within its shared memory."""
-HIT_SHARPNESS: Final = 8
 ALIGNED_BYTES: Final = 16.0
 UNALIGNED_RATE: Final = 0.5
 """Of the arithmetic rate where rows do not start at multiples of 16 bytes: an assumption; no measurement has such."""
@@ -109,21 +108,20 @@ def limits_of(p: MatmulProblems, launch: Launch, machine: Machine, values: Value
     """Return what each resource takes."""
     active = np.minimum(launch.blocks, machine.sm_count)
     asked = launch.blocks * launch.depth * (launch.height * p.left_bytes + launch.width * p.right_bytes)
-    operands = p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
-    moved = operands + p.batch * p.m * p.n * p.out_bytes
-    hit = _hit(p, moved, machine, values)
+    traffic = traffic_of(p, machine, values)
+    operands, hit = traffic.operand_bytes, traffic.operand_hit
     wave = np.maximum(values["reread"] * asked / np.sqrt(active) - operands, 0.0)
     spilled = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
-    dram = moved + wave * spilled / (1.0 + spilled)
+    dram = traffic.dram_bytes + (1.0 - hit) * wave * spilled / (1.0 + spilled)
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
     return Limits(
         compute_s=_compute(p, launch, machine, values),
-        memory_s=(1.0 - hit) * (dram / dram_rate + values["ramp_us"] * 1e-6),
-        cache_s=(asked * cache_traffic(machine, values) + moved) / cache_rate,
+        memory_s=dram / dram_rate + (1.0 - hit) * values["ramp_us"] * 1e-6,
+        cache_s=(asked * cache_traffic(machine, values) + operands + traffic.out_bytes) / cache_rate,
         split_s=_split(p, launch, machine, values),
-        dram_bytes=(1.0 - hit) * dram,
+        dram_bytes=dram,
         hit=hit,
     )
 
@@ -134,13 +132,42 @@ def cache_traffic(machine: Machine, values: Values) -> Floats:
     return np.asarray(cluster * np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0))
 
 
-def _hit(p: MatmulProblems, moved: Floats, machine: Machine, values: Values) -> Floats:
-    """Return the share of bytes that the second-level cache still holds from the last use.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Traffic:
+    """Hold the bytes of a product, each read or written once."""
 
-    Where the cache is in two halves, each holds its own copy of what its half of the multiprocessors reads.
+    operand_bytes: Floats
+    out_bytes: Floats
+    operand_hit: Floats
+    """Share of the operands that the second-level cache still holds from their last use."""
+    dram_bytes: Floats
+    """What of both goes to DRAM."""
+
+
+def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
+    """Return a product's bytes and what the second-level cache keeps of them.
+
+    Operands come from as many working sets ago as `copies`; the result's memory is what the last result was in, since
+    allocators hand out the same block again. Where the cache is in two halves, each holds what its half of the
+    multiprocessors touches.
     """
-    share = values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0)
-    return np.asarray(1.0 / (1.0 + (p.copies * moved / (share * machine.l2_bytes)) ** HIT_SHARPNESS))
+    operands = p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
+    out = p.batch * p.m * p.n * p.out_bytes
+    per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
+    hit = 1.0 / (1.0 + _eighth((p.copies * operands + out) * per_cache))
+    out_hit = 1.0 / (1.0 + _eighth((operands + out) * (per_cache * values["out_pressure"])))
+    return Traffic(
+        operand_bytes=operands,
+        out_bytes=out,
+        operand_hit=hit,
+        dram_bytes=(1.0 - hit) * operands + (1.0 - out_hit) * out,
+    )
+
+
+def _eighth(values: Floats) -> Floats:
+    squared = values * values
+    squared = squared * squared
+    return squared * squared
 
 
 def _compute(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Floats:
