@@ -2,7 +2,8 @@
 
 Residuals are |log(measured / predicted)| of GPUs that the predicting weights never saw, every chip counting alike.
 A half-width h means the interval [t / e^h, t * e^h]; it is the 90 % quantile of the residuals of the same group and
-size, each divided by 1 + slope * distance of its GPU, times the same factor for the GPU that is predicted.
+size, widened by what chips left out of the quantile itself show, times a factor of the GPU's distance: what residuals
+on training GPUs are of it at distance 0, 1 at the distance at which the chips left out lay, growing beyond.
 """
 
 from __future__ import annotations
@@ -27,11 +28,19 @@ class IntervalTable:
     """Hold the half-widths of one model variant."""
 
     half_width: Floats
-    """[groups, sizes] at distance 0, natural log."""
-    slope: float
-    """Growth of the half-width per unit of distance."""
+    """[groups, sizes] of an unseen GPU at the reference distance, natural log."""
+    seen_ratio: float
+    """The factor on a training GPU, at most 1."""
+    reference: float
+    """Median distance of the chips left out from their nearest training GPU."""
     positions: Floats
     """Training GPUs, [t, d], as `gpu_positions` gives them."""
+
+
+GROWTH: Final = 0.5
+"""Growth of the half-width per reference distance beyond the first. Declared: too few GPUs to fit it."""
+NEAR: Final = 0.25
+"""Reference distances within which a GPU counts the less as unseen, the nearer it is."""
 
 
 def gpu_positions(fleet: Fleet) -> Floats:
@@ -64,5 +73,16 @@ def size_class(time_ns: Floats) -> Codes:
 
 def half_width(table: IntervalTable, group: Codes, time_ns: Floats, distance: Floats) -> Floats:
     """Return the half-width of each prediction, natural log; the arrays broadcast."""
-    base = table.half_width[group, size_class(time_ns)]
-    return np.asarray(base * (1.0 + table.slope * distance))
+    return np.asarray(table.half_width[group, size_class(time_ns)] * distance_factor(table, distance))
+
+
+def distance_factor(table: IntervalTable, distance: Floats) -> Floats:
+    """Return by how much a half-width at the reference distance changes at another."""
+    apart = distance / table.reference
+    near = table.seen_ratio + (1.0 - table.seen_ratio) * np.minimum(apart / NEAR, 1.0)
+    return near * growth_factor(apart)
+
+
+def growth_factor(apart: Floats) -> Floats:
+    """Return the growth of a half-width at `apart` reference distances from the training GPUs."""
+    return np.asarray(1.0 + GROWTH * np.maximum(apart - 1.0, 0.0))

@@ -13,7 +13,7 @@ import numpy as np
 from ...mlp_weights.store import StoredModel, has_model, load_stored
 from ..fleet import Fleet, Floats
 from .estimate import Estimate, Model, group_of
-from .intervals import IntervalTable, distances, half_width
+from .intervals import IntervalTable, distance_factor, distances, half_width
 from .network import Network, correct
 from .parameters import resolve
 
@@ -89,7 +89,7 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet) -> Predicted:
         high_ns=time_ns * factor,
         half_width=width,
         anchor=fitted.anchor[group],
-        anchored_half_width=fitted.anchored_half_width[group] * (1.0 + fitted.interval.slope * distance),
+        anchored_half_width=fitted.anchored_half_width[group] * distance_factor(fitted.interval, distance),
     )
 
 
@@ -133,7 +133,8 @@ def fitted_of(stored: StoredModel) -> Fitted:
         network=_network(arrays),
         interval=IntervalTable(
             half_width=arrays["interval.half_width"].astype(np.float64),
-            slope=float(arrays["interval.slope"][0]),
+            seen_ratio=float(arrays["interval.seen_ratio"][0]),
+            reference=float(arrays["interval.reference"][0]),
             positions=arrays["interval.positions"].astype(np.float64),
         ),
         anchor=arrays["anchor"].astype(np.float64),

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.fleet import Floats, build_fleet
-from ...analyzer.models.intervals import SIZE_EDGES_NS, IntervalTable, distances, gpu_positions, size_class
+from ...analyzer.models.intervals import SIZE_EDGES_NS, IntervalTable, gpu_positions, size_class
+from ...specs.gpu import chip_of
 from .variant import Pool
 
 COVERAGE: Final = 0.9
 SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
-SLOPES: Final = (0.0, 0.25, 0.5, 1.0, 2.0)
 LEAST_HALF_WIDTH: Final = 0.02
 """Two measurements of one kernel differ by as much."""
 UNMEASURED_HALF_WIDTH: Final = float(np.log(2.0))
@@ -28,9 +28,7 @@ FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
 LONE_CHIP_FACTOR: Final = 1.5
 """Widening of a group that one chip alone was measured for."""
-FACTOR_LIMITS: Final = (1.0, 4.0)
-STEEPNESS_COST: Final = 0.015
-"""What each step of the slope must win in root-mean-square miss of the coverage: few GPUs shall not choose extremes."""
+FACTOR_LIMITS: Final = (0.7, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,69 +67,90 @@ def choose_shrink(inner: Sequence[HeldOut], limit: float) -> float:
 
 
 def fit_intervals(
-    pool: Pool, inner: Sequence[HeldOut], trained: npt.NDArray[np.bool_], shrink: float, limit: float, groups: int
+    pool: Pool,
+    inner: Sequence[HeldOut],
+    seen: Sequence[HeldOut],
+    shrink: float,
+    limit: float,
+    groups: int,
 ) -> IntervalTable:
-    """Return half-widths per group and size, and the slope with distance under which the chips are covered alike.
+    """Return half-widths per group and size, and how they change with the distance from the training GPUs.
 
-    `trained` marks the GPUs of the pool that the weights were trained on.
+    `seen` holds predictions of the training chips themselves, on shapes that were not trained on.
     """
-    fleet = build_fleet(pool.gpus)
-    positions = gpu_positions(fleet)
-    excluded_gpu = {item.chip: np.array([chip in item.excluded for chip in _chips(pool)]) for item in inner}
-    parts = []
+    positions = gpu_positions(build_fleet(pool.gpus))
+    chips = np.array([chip_of(gpu) for gpu in pool.gpus])
+    parts, away = [], []
     for item in inner:
-        away = distances(fleet, positions[~excluded_gpu[item.chip]])[pool.gpu[item.rows]]
-        parts.append(
-            (np.abs(item.residual(shrink, limit)), size_class(item.predicted_ns(shrink, limit)), item.group, away)
-        )
-    found = [_spread_over_chips(parts, slope, groups) for slope in SLOPES]
-    best = int(np.argmin([uneven + STEEPNESS_COST * step for step, (_, uneven) in enumerate(found)]))
-    table = _half_widths(parts, SLOPES[best], groups) * found[best][0][:, None]
-    return IntervalTable(half_width=table, slope=SLOPES[best], positions=positions[trained])
+        parts.append(_part(item, shrink, limit))
+        left = positions[chips == item.chip]
+        others = positions[~np.isin(chips, list(item.excluded))]
+        away.append(float(_nearest(left, others).mean()))
+    table = _half_widths(parts, groups) * _spread_over_chips(parts, groups)[:, None]
+    trained = np.isin(chips, [item.chip for item in seen])
+    return IntervalTable(
+        half_width=table,
+        seen_ratio=_seen_ratio([_part(item, shrink, limit) for item in seen], table),
+        reference=float(np.median(away)),
+        positions=positions[trained],
+    )
 
 
-Part = tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]
+Part = tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""|residual|, size class, group."""
 
 
-def _half_widths(parts: Sequence[Part], slope: float, groups: int) -> Floats:
-    """Return the quantile of residuals brought to distance 0, [groups, sizes]."""
+def _part(item: HeldOut, shrink: float, limit: float) -> Part:
+    return np.abs(item.residual(shrink, limit)), size_class(item.predicted_ns(shrink, limit)), item.group
+
+
+def _nearest(left: Floats, others: Floats) -> Floats:
+    return np.asarray(np.sqrt(((left[:, None] - others[None]) ** 2).sum(axis=-1)).min(axis=1))
+
+
+def _half_widths(parts: Sequence[Part], groups: int) -> Floats:
+    """Return the quantile of residuals, every chip counting alike, [groups, sizes]."""
     sizes = len(SIZE_EDGES_NS) + 1
-    scaled = np.concatenate([residual / (1 + slope * away) for residual, _, _, away in parts])
-    size, group = np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+    residual, size, group = (np.concatenate([part[column] for part in parts]) for column in range(3))
     weight = np.concatenate([np.full(len(part[0]), 1.0 / len(part[0])) for part in parts])
     table = np.empty((groups, sizes))
     for row in range(groups):
         mine = group == row
-        whole = weighted_quantile(scaled[mine], weight[mine], COVERAGE) if mine.any() else np.nan
+        whole = weighted_quantile(residual[mine], weight[mine], COVERAGE) if mine.any() else np.nan
         for column in range(sizes):
             cell = mine & (size == column)
             enough = int(cell.sum()) >= FEWEST_ROWS
-            table[row, column] = weighted_quantile(scaled[cell], weight[cell], COVERAGE) if enough else whole
+            table[row, column] = weighted_quantile(residual[cell], weight[cell], COVERAGE) if enough else whole
     unmeasured = max(UNMEASURED_HALF_WIDTH, float(np.nanmax(table)))
     return np.maximum(np.where(np.isnan(table), unmeasured, table), LEAST_HALF_WIDTH)
 
 
-def _spread_over_chips(parts: Sequence[Part], slope: float, groups: int) -> tuple[Floats, float]:
-    """Return by how much to widen each group's half-widths for a chip not among these, and how unevenly that covers.
+def _spread_over_chips(parts: Sequence[Part], groups: int) -> Floats:
+    """Return by how much to widen each group's half-widths for a chip that is not among these.
 
-    Each chip in turn is judged by the half-widths of the others. The factor is the least one under which the wanted
-    coverage is reached on average; the second number is the root-mean-square miss of single chips.
+    Each chip in turn is judged by the half-widths of the others; the factor is the least one under which the wanted
+    coverage is reached on average.
     """
-    ratios, groups_of = [], []
-    for row, (residual, size, group, away) in enumerate(parts):
+    factor = np.full(groups, LONE_CHIP_FACTOR)
+    ratios = []
+    for row, (residual, size, group) in enumerate(parts):
         others = [part for other, part in enumerate(parts) if other != row]
         if others:
-            ratios.append(residual / (_half_widths(others, slope, groups)[group, size] * (1 + slope * away)))
-            groups_of.append(group)
-    factor = np.full(groups, LONE_CHIP_FACTOR)
+            ratios.append((residual / _half_widths(others, groups)[group, size], group))
     for row in range(groups):
-        mine = [ratio[group == row] for ratio, group in zip(ratios, groups_of, strict=True)]
+        mine = [ratio[group == row] for ratio, group in ratios]
         mine = [ratio for ratio in mine if len(ratio)]
         if len(mine) > 1:
             weight = np.concatenate([np.full(len(ratio), 1.0 / len(ratio)) for ratio in mine])
             factor[row] = np.clip(weighted_quantile(np.concatenate(mine), weight, COVERAGE), *FACTOR_LIMITS)
-    misses = [np.mean(ratio <= factor[group]) - COVERAGE for ratio, group in zip(ratios, groups_of, strict=True)]
-    return factor, float(np.sqrt(np.mean(np.square(misses)))) if misses else 0.0
+    return factor
+
+
+def _seen_ratio(seen: Sequence[Part], table: Floats) -> float:
+    """Return by how much half-widths shrink on training chips for the wanted coverage there, at most 1."""
+    ratios = np.concatenate([residual / table[group, size] for residual, size, group in seen])
+    weight = np.concatenate([np.full(len(part[0]), 1.0 / len(part[0])) for part in seen])
+    return min(1.0, weighted_quantile(ratios, weight, COVERAGE))
 
 
 def fit_anchor(inner: Sequence[HeldOut], shrink: float, limit: float, groups: int) -> tuple[Floats, Floats]:
@@ -192,9 +211,3 @@ def errors_of(pool: Pool, item: HeldOut, shrink: float, limit: float) -> Mapping
                 "bias": float(-residual[mine].mean()),
             }
     return errors
-
-
-def _chips(pool: Pool) -> list[str]:
-    from ...specs.gpu import chip_of
-
-    return [chip_of(gpu) for gpu in pool.gpus]

@@ -127,7 +127,8 @@ def store_priors(name: str, folder: Path) -> None:
     arrays = {
         "theta": np.zeros(theta_size(model.parameters, len(classes))),
         "interval.half_width": np.full((groups, len(SIZE_EDGES_NS) + 1), UNMEASURED_HALF_WIDTH),
-        "interval.slope": np.zeros(1),
+        "interval.seen_ratio": np.ones(1),
+        "interval.reference": np.full(1, np.inf),
         "interval.positions": gpu_positions(build_fleet(load_catalog().gpus[:1])),
         "anchor": np.ones(groups),
         "anchored_half_width": np.full(groups, UNMEASURED_HALF_WIDTH),
@@ -171,13 +172,14 @@ def _arrays(
 ) -> dict[str, Any]:
     variant, inner = fits[excluded][0], _inner(fits, excluded)
     groups, shrink = len(recipe.model.group_names), choose_shrink(inner, recipe.limit)
-    trained = np.array([chip_of(gpu) not in excluded for gpu in pool.gpus])
-    interval = fit_intervals(pool, inner, trained, shrink, recipe.limit, groups)
+    seen = [_hold_out(recipe, pool, variant, chip) for chip in pool.chips if chip not in excluded]
+    interval = fit_intervals(pool, inner, seen, shrink, recipe.limit, groups)
     anchor, anchored = fit_anchor(inner, shrink, recipe.limit, groups)
     arrays = {
         "theta": variant.theta,
         "interval.half_width": interval.half_width,
-        "interval.slope": np.array([interval.slope]),
+        "interval.seen_ratio": np.array([interval.seen_ratio]),
+        "interval.reference": np.array([interval.reference]),
         "interval.positions": interval.positions,
         "anchor": anchor,
         "anchored_half_width": np.where(np.isnan(anchored), interval.half_width.max(axis=1), anchored),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.fleet import build_fleet, take_gpus
 from wavecast.analyzer.models.estimate import take_problems
-from wavecast.analyzer.models.intervals import distances, gpu_positions, half_width
+from wavecast.analyzer.models.intervals import distances, half_width
 from wavecast.analyzer.models.parameters import resolve
 from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, fit_intervals, weighted_quantile
 from wavecast.mlp_weights.train.variant import fit_variant, join_samples
@@ -64,17 +64,26 @@ def test_intervals_cover_what_they_were_calibrated_on() -> None:
     for chip in pool.chips:
         rows = np.flatnonzero(pool.chip == pool.chips.index(chip))
         inner.append(held_out(random.normal(0, 0.1, len(rows)), chip=chip, rows=rows))
-    table = fit_intervals(pool, inner, np.ones(4, dtype=bool), 0.0, 0.7, groups=1)
-    positions = gpu_positions(build_fleet(pool.gpus))
-    covered = []
-    for gpu, item in enumerate(pool.gpus):
-        others = np.delete(positions, gpu, axis=0)
-        away = distances(build_fleet([item]), others)
-        width = half_width(table, np.zeros(1, dtype=np.int64), np.array([5e4]), away)
-        covered.append(np.mean(np.abs(random.normal(0, 0.1, 4000)) <= width))
-    assert np.mean(covered) == pytest.approx(0.9, abs=0.03)
-    assert min(covered) > 0.8
+    seen = [held_out(random.normal(0, 0.05, 400), chip=chip) for chip in pool.chips]
+    table = fit_intervals(pool, inner, seen, 0.0, 0.7, groups=1)
+    assert table.seen_ratio == pytest.approx(0.5, rel=0.15)
     assert distances(build_fleet(pool.gpus), table.positions) == pytest.approx(np.zeros(4))
+    width = half_width(table, np.zeros(1, dtype=np.int64), np.array([5e4]), np.array([table.reference]))
+    assert np.mean(np.abs(random.normal(0, 0.1, 4000)) <= width) == pytest.approx(0.9, abs=0.03)
+
+
+def test_intervals_widen_for_chips_that_differ() -> None:
+    pool = join_samples([samples()])
+    random = np.random.default_rng(3)
+    biases = dict(zip(pool.chips, (0.3, -0.1, 0.0, 0.1), strict=True))
+    rows = {chip: np.flatnonzero(pool.chip == row) for row, chip in enumerate(pool.chips)}
+    inner = [
+        held_out(bias + random.normal(0, 0.05, len(rows[chip])), chip=chip, rows=rows[chip])
+        for chip, bias in biases.items()
+    ]
+    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=1)
+    pooled = np.quantile(np.abs(np.concatenate([item.log_ratio for item in inner])), 0.9)
+    assert table.half_width[0, 2] > 1.05 * pooled
 
 
 def test_anchor_is_the_shared_part_of_the_residual() -> None:

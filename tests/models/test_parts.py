@@ -47,7 +47,7 @@ def fitted(network: Network | None = None) -> Fitted:
         model=model,
         theta=np.zeros(1),
         network=network,
-        interval=IntervalTable(half_width=np.full((1, 5), 0.1), slope=0.5, positions=positions),
+        interval=IntervalTable(half_width=np.full((1, 5), 0.1), seen_ratio=0.5, reference=1.0, positions=positions),
         anchor=np.array([0.5]),
         anchored_half_width=np.array([0.05]),
         trained_chips=frozenset({"GH100"}),
@@ -119,7 +119,7 @@ def test_interval_surrounds_the_time_and_widens_with_distance() -> None:
     found = predict_fitted(fitted(), Moves(moved_bytes=np.array([[1e7]])), fleet)
     assert (found.low_ns < found.time_ns).all()
     assert (found.time_ns < found.high_ns).all()
-    assert found.half_width[0, 0] == pytest.approx(0.1)
+    assert found.half_width[0, 0] == pytest.approx(0.05)
     assert found.half_width[0, 0] < found.half_width[0, 1] < found.half_width[0, 2]
     assert found.half_width[0, 1] < found.half_width[0, 3]
 
@@ -129,10 +129,14 @@ def test_a_training_gpu_is_at_distance_zero() -> None:
     assert distances(fleet, gpu_positions(fleet)) == pytest.approx(np.zeros(len(CATALOG.gpus)))
 
 
-def test_half_width_is_that_of_group_and_size() -> None:
-    table = IntervalTable(half_width=np.arange(10.0).reshape(2, 5), slope=1.0, positions=np.zeros((1, 10)))
+def test_half_width_is_that_of_group_and_size_at_its_distance() -> None:
+    table = IntervalTable(
+        half_width=np.arange(10.0).reshape(2, 5), seen_ratio=0.5, reference=2.0, positions=np.zeros((1, 10))
+    )
     assert size_class(np.array([1e3, 1e4, 5e4, 5e5, 5e6])).tolist() == [0, 1, 2, 3, 4]
-    assert half_width(table, np.array([1]), np.array([5e4]), np.array([0.5])).tolist() == [10.5]
+    group, time_ns = np.array([1]), np.array([5e4])
+    found = [float(half_width(table, group, time_ns, np.array([away]))[0]) for away in (0.0, 0.25, 0.5, 2.0, 4.0)]
+    assert found == pytest.approx([3.5, 5.25, 7.0, 7.0, 7.0 * 1.5])
 
 
 @given(st.floats(1.0, 1e7), st.floats(1e3, 1e5))

@@ -58,7 +58,10 @@ def build_library(excluded: frozenset[str] = frozenset(), *, half_width: float =
         theta=np.zeros(1),
         network=None,
         interval=IntervalTable(
-            half_width=np.full((1, 5), half_width), slope=0.0, positions=gpu_positions(build_fleet(trained))
+            half_width=np.full((1, 5), half_width),
+            seen_ratio=0.5,
+            reference=1.0,
+            positions=gpu_positions(build_fleet(trained)),
         ),
         anchor=np.array([1.0]),
         anchored_half_width=np.array([0.05]),
