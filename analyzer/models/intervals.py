@@ -37,7 +37,7 @@ class IntervalTable:
     """Training GPUs, [t, d], as `gpu_positions` gives them."""
 
 
-GROWTH: Final = 0.5
+GROWTH: Final = 0.25
 """Growth of the half-width per reference distance beyond the first. Declared: too few GPUs to fit it."""
 NEAR: Final = 0.25
 """Reference distances within which a GPU counts the less as unseen, the nearer it is."""

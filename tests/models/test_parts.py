@@ -136,7 +136,7 @@ def test_half_width_is_that_of_group_and_size_at_its_distance() -> None:
     assert size_class(np.array([1e3, 1e4, 5e4, 5e5, 5e6])).tolist() == [0, 1, 2, 3, 4]
     group, time_ns = np.array([1]), np.array([5e4])
     found = [float(half_width(table, group, time_ns, np.array([away]))[0]) for away in (0.0, 0.25, 0.5, 2.0, 4.0)]
-    assert found == pytest.approx([3.5, 5.25, 7.0, 7.0, 7.0 * 1.5])
+    assert found == pytest.approx([3.5, 5.25, 7.0, 7.0, 7.0 * 1.25])
 
 
 @given(st.floats(1.0, 1e7), st.floats(1e3, 1e5))
