@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...errors import InputError
 from ...mlp_weights.store import StoredModel, has_model, load_stored
 from ..fleet import Fleet, Floats
 from .estimate import Estimate, Model, group_of
 from .intervals import IntervalTable, distance_factor, distances, half_width
 from .network import Network, correct
-from .parameters import resolve
+from .parameters import resolve, theta_size
 
 MODULES: Final[Mapping[str, str]] = {
     "matmul": ".matmul",
@@ -126,9 +127,14 @@ def load_library(exclude_chips: frozenset[str] = frozenset()) -> Library:
 
 def fitted_of(stored: StoredModel) -> Fitted:
     """Build a fitted model from its arrays."""
-    arrays = stored.arrays
+    arrays, model = stored.arrays, find_model(stored.name)
+    if len(arrays["theta"]) != theta_size(model.parameters, len(model.class_names)):
+        raise InputError(
+            f"the weights of model {stored.name} were trained for another version of it: reinstall wavecast, "
+            "or retrain with python -m wavecast.mlp_weights.train DATA"
+        )
     return Fitted(
-        model=find_model(stored.name),
+        model=model,
         theta=arrays["theta"].astype(np.float64),
         network=_network(arrays),
         interval=IntervalTable(
