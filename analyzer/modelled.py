@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .fleet import Fleet, Floats
-from .models.assign import assign_models
+from .models.assign import Assignment, assign_models
 from .models.library import Library
 from .workload import Workload
 
@@ -36,25 +37,25 @@ class ModelTimes:
         return ~np.isnan(self.anchor)
 
 
-def covered_rows(workload: Workload, library: Library) -> npt.NDArray[np.bool_]:
-    """Say which rows some model covers, [n]."""
-    covered = np.zeros(len(workload.op), dtype=bool)
-    for assignment in assign_models(workload.works, workload.work.rate, library.fitted):
+def assign_rows(workload: Workload, library: Library) -> list[Assignment]:
+    """Return which model covers which rows of a workload."""
+    return assign_models(workload.works, workload.work.rate, library.fitted)
+
+
+def covered_rows(assignments: Sequence[Assignment], count: int) -> npt.NDArray[np.bool_]:
+    """Say which of `count` rows some model covers."""
+    covered = np.zeros(count, dtype=bool)
+    for assignment in assignments:
         covered[assignment.rows] = True
     return covered
 
 
-def model_times(
-    workload: Workload, fleet: Fleet, library: Library, wanted: npt.NDArray[np.bool_] | None = None
-) -> ModelTimes:
-    """Predict every row (of those wanted) whose work a model covers, from its shapes alone."""
-    shape = (len(workload.op), len(fleet.gpus))
+def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, library: Library) -> ModelTimes:
+    """Predict the assigned ones of `count` rows, from their shapes alone."""
+    shape = (count, len(fleet.gpus))
     time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
-    anchor = np.full(shape[0], np.nan)
-    works = workload.works
-    if wanted is not None:
-        works = tuple(work if keep else None for work, keep in zip(works, wanted.tolist(), strict=True))
-    for assignment in assign_models(works, workload.work.rate, library.fitted):
+    anchor = np.full(count, np.nan)
+    for assignment in assignments:
         for begin in range(0, len(assignment.rows), BLOCK_ROWS):
             block = slice(begin, begin + BLOCK_ROWS)
             rows = assignment.rows[block]

@@ -16,7 +16,7 @@ from ..specs.occupancy import resident_blocks
 from .bounds import Bounds, bound_ops, rate_matrix
 from .fleet import Fleet, Floats, build_fleet
 from .method import Method
-from .modelled import ModelTimes, covered_rows, model_times
+from .modelled import ModelTimes, assign_rows, covered_rows, model_times
 from .models.library import Library
 from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
 from .window import Rows, group_rows
@@ -68,7 +68,8 @@ def predict_measured(
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
-    modelled = workload.is_varying & covered_rows(workload, library)
+    assignments, count = assign_rows(workload, library), len(workload.op)
+    modelled = covered_rows(assignments, count)
     time, method, reason = _scale(trace, workload, modelled, fleet, origin, (bounds, source_bounds))
     measured = workload.duration_ns
     fixed = np.minimum(measured, KERNEL_OVERHEAD_NS)
@@ -76,7 +77,7 @@ def predict_measured(
     time += fixed[:, None]
     width = np.full(time.shape, np.nan)
     if modelled.any():
-        target_model, source_model = (model_times(workload, item, library, modelled) for item in (fleet, origin))
+        target_model, source_model = (model_times(assignments, count, item, library) for item in (fleet, origin))
         time[modelled] = _anchored_ns(workload, target_model, source_model, modelled)
         width[modelled] = target_model.anchored_half_width[modelled]
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
@@ -97,24 +98,26 @@ def predict_measured(
     )
 
 
-def _anchored_ns(
-    workload: Workload, target: ModelTimes, source: ModelTimes, rows: npt.NDArray[np.bool_]
-) -> Floats:
+def _anchored_ns(workload: Workload, target: ModelTimes, source: ModelTimes, rows: npt.NDArray[np.bool_]) -> Floats:
     """Return the times [rows, m] of measured kernels, moved by their op's model.
 
-    t_target = model_target * (t_source / model_source)^lambda, in the kernel's share of its op; lambda is what part
-    of a deviation from the model is common to GPUs, learned per family.
+    log t_target = log model_target + lambda * d + e, in the kernel's share of its op. The source's deviation from the
+    model, log(t_source / model_source), is parted: d within the model's interval, of which GPUs share the part lambda
+    that is learned per family; e beyond it, which tells of this very kernel (strides, a fused epilogue) and carries
+    over whole.
     """
     share = workload.op_share[rows]
-    op_ns = workload.duration_ns[rows] / share
-    deviation = (op_ns / source.time_ns[rows, 0]) ** source.anchor[rows]
-    return np.asarray(target.time_ns[rows] * (deviation * share)[:, None])
+    deviation = np.log(workload.duration_ns[rows] / share / source.time_ns[rows, 0])
+    usual = np.clip(deviation, -source.half_width[rows, 0], source.half_width[rows, 0])
+    carried = np.exp(source.anchor[rows] * usual + (deviation - usual))
+    return np.asarray(target.time_ns[rows] * (carried * share)[:, None])
 
 
 def predict_shapes(workload: Workload, targets: Sequence[Gpu], library: Library) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula."""
     fleet = build_fleet(targets)
-    bounds, modelled = bound_ops(workload.work, fleet), model_times(workload, fleet, library)
+    assignments = assign_rows(workload, library)
+    bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)
     known, covered = workload.has_work[:, None], modelled.is_covered[:, None]
     time = np.where(covered, np.maximum(modelled.time_ns, bounds.lower_ns), np.where(known, bounds.roofline_ns, 0.0))
     method = np.where(known, _CODE[Method.ROOFLINE], _CODE[Method.UNMODELLED])
@@ -251,7 +254,7 @@ def _cases(trace: Trace, workload: Workload, modelled: npt.NDArray[np.bool_]) ->
         for name, kind, family, varying, worked, rated, launch in facts
     ]
     for row in np.flatnonzero(modelled).tolist():
-        cases[row] = ("model", "the library chooses another kernel there: op model, anchored at the measured time")
+        cases[row] = ("model", "op model of its family, anchored at the measured time")
     return cases
 
 
