@@ -1,8 +1,8 @@
 """Matrix products on matrix (tensor) units: bf16, fp16, TF32, fp8, fp4, int8 and packed weights.
 
-A library's choice among tiles, then a norm of what arithmetic, DRAM and the second-level cache take, the power limit,
-and a launch. The same parameters for all GPUs; two classes differ a little: multiprocessors that fetch operands
-asynchronously in clusters (Hopper, data-centre Blackwell), and all others.
+A library's choice among tiles; main loops, a norm of what arithmetic, DRAM and the second-level cache take; epilogues;
+the power limit; a launch. The same parameters for all GPUs; two classes differ a little: multiprocessors that fetch
+operands asynchronously in clusters (Hopper, data-centre Blackwell), and all others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ..fleet import Fleet, Floats
 from .estimate import Codes, Estimate, Model
 from .matmul_choice import choose_launch
-from .matmul_limits import Limits, Machine, is_async, limits_of, machine_of, slow_down
+from .matmul_limits import Limits, Machine, is_async, limits_of, machine_of, slow_down, unthrottled_s
 from .matmul_problems import Kind, MatmulProblems, problems_of
 from .matmul_tiles import Launch, launch_of
 from .parameters import Parameter, Values
@@ -27,6 +27,7 @@ PARAMETERS: Final = (
     Parameter(name="shared_load", prior=0.5, spread=0.05),
     Parameter(name="step_ns", prior=165.0, spread=0.3, class_spread=0.4),
     Parameter(name="epilogue_cycles", prior=2500.0, spread=0.2, class_spread=0.4),
+    Parameter(name="stage_overlap", prior=0.25, spread=0.2, class_spread=0.5),
     Parameter(name="tensor_memory_epilogue", prior=0.5, spread=0.2),
     Parameter(name="async_rounding", prior=0.3, spread=0.3),
     Parameter(name="sync_rounding", prior=0.9, spread=0.1),
@@ -41,7 +42,7 @@ PARAMETERS: Final = (
     Parameter(name="out_pressure", prior=1.0, spread=0.2),
     Parameter(name="reread", prior=1.0, spread=0.1),
     Parameter(name="reread_l2_share", prior=0.5, spread=0.3),
-    Parameter(name="sharpness", prior=3.2, spread=0.15, class_spread=0.2),
+    Parameter(name="sharpness", prior=3.4, spread=0.1, class_spread=0.12),
     Parameter(name="split_us", prior=2.7, spread=0.3),
     Parameter(name="reduction", prior=1.2, spread=0.3),
     Parameter(name="launch_us", prior=1.0, spread=0.3),
@@ -87,7 +88,9 @@ QUANTIZE: Final = (
 FEATURES: Final = (
     "log time / bound",
     "share of compute",
-    "share of memory",
+    "share of reads",
+    "share of writes",
+    "share of epilogues",
     "share of cache",
     "share of launch",
     "log slow-down",
@@ -109,7 +112,7 @@ FEATURES: Final = (
 )
 
 
-PLAIN_FEATURES: Final = 17
+PLAIN_FEATURES: Final = 19
 """Features of products without a quantised operand: the first ones."""
 
 
@@ -125,13 +128,11 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     candidate = choose_launch(p, machine, values) if choice is None else choice
     launch = launch_of(candidate, p.batch, p.m, p.n, p.k, machine.sm_count)
     limits = limits_of(p, launch, machine, values)
-    sharpness = values["sharpness"]
-    busy = limits.compute_s**sharpness + limits.memory_s**sharpness + limits.cache_s**sharpness
-    full_s = busy ** (1.0 / sharpness) + limits.split_s
+    full_s = unthrottled_s(limits, values)
     slow = slow_down(p, limits, machine, values, full_s)
     launch_s = values["launch_cycles"] / machine.clock_hz + values["launch_us"] * 1e-6
     launch_s = launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
-    total_s = full_s + slow * limits.compute_s + launch_s + _conversion(p, machine, values)
+    total_s = full_s + slow * (limits.compute_s + limits.epilogue_s) + launch_s + _conversion(p, machine, values)
     return Estimate(
         time_ns=total_s * 1e9,
         features=_features(p, launch, machine, limits, (slow, launch_s, total_s)),
@@ -176,7 +177,9 @@ def _features(
     columns = (
         np.log(total_s / np.maximum(arithmetic, memory)),
         limits.compute_s * (1.0 + slow) / total_s,
-        limits.memory_s / total_s,
+        limits.read_s / total_s,
+        limits.write_s / total_s,
+        limits.epilogue_s / total_s,
         limits.cache_s / total_s,
         launch_s / total_s,
         np.log1p(slow),

@@ -31,7 +31,7 @@ HEIGHT, WIDTH = TILES[:, 0], TILES[:, 1]
 def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     """Return the candidate of least score: each tile whole (first), or split over idle multiprocessors.
 
-    The score is the norm of the limits before the power limit, without what tiles reread from DRAM.
+    The score leaves out the power limit and what waves of tiles reread from DRAM.
     """
     m, n = p.m[..., None], p.n[..., None]
     rows, columns = np.ceil(m / HEIGHT), np.ceil(n / WIDTH)
@@ -65,7 +65,9 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "per_sm": 1.0 / machine.sm_count,
         "rounding": machine.rounding,
         "moved": traffic.operand_bytes + traffic.out_bytes,
-        "dram_bytes": traffic.dram_bytes,
+        "read": traffic.read_bytes,
+        "written": traffic.written_bytes,
+        "stage_overlap": np.minimum(values["stage_overlap"], 1.0),
         "traffic": cache_traffic(machine, values),
         "cache_rate": machine.l2_bytes_per_s,
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz,
@@ -89,7 +91,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
 
 
 def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Singles:
-    """Return (compute^4 + memory^4 + cache^4)^(1/4), microseconds."""
+    """Return microseconds before the power limit: `unthrottled_s` with fourth powers, and operands read once."""
     rounds = blocks * fixed["per_sm"]
     started = np.maximum(rounds, np.float32(1.0))
     np.ceil(rounds, out=rounds)
@@ -97,9 +99,9 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     rounds *= fixed["rounding"]
     rounds += started
     full = depth * fixed["cycles_s"]
-    full = full + fixed["epilogue_s"]
     full = full * rounds
-    latency = depth * fixed["step_s"] + fixed["epilogue_s"]
+    epilogue = _single(rounds * fixed["epilogue_s"])
+    latency = depth * fixed["step_s"]
     rounds *= fixed["per_resident"]
     np.maximum(rounds, np.float32(1.0), out=rounds)
     rounds *= latency
@@ -109,11 +111,19 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     cache += fixed["moved"]
     cache /= np.minimum(active * fixed["sm_cache_rate"], fixed["cache_rate"])
     active *= fixed["sm_dram_rate"]
-    memory = _single(fixed["dram_bytes"] / np.minimum(active, fixed["dram_rate"], out=active))
-    total = _fourth(compute) + _fourth(cache)
-    total += _fourth(memory)
-    np.sqrt(total, out=total)
-    return _single(np.sqrt(total, out=total))
+    memory = _single(fixed["read"] / np.minimum(active, fixed["dram_rate"], out=active))
+    main = _fourth(compute)
+    main += _fourth(cache)
+    main += _fourth(memory)
+    last = _fourth(_single(fixed["written"] / active))
+    last = last + _fourth(epilogue)
+    for powers in (main, last, main, last):
+        np.sqrt(powers, out=powers)
+    hidden = np.minimum(main, last)
+    hidden *= fixed["stage_overlap"]
+    main += last
+    main -= hidden
+    return main
 
 
 def _fourth(values: Singles) -> Singles:

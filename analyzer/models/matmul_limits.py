@@ -66,8 +66,13 @@ class Limits:
     """Hold the seconds that each resource takes by itself."""
 
     compute_s: Floats
-    memory_s: Floats
+    """The main loops' arithmetic."""
+    read_s: Floats
+    """From DRAM."""
     cache_s: Floats
+    epilogue_s: Floats
+    write_s: Floats
+    """To DRAM."""
     split_s: Floats
     dram_bytes: Floats
     """That miss the second-level cache."""
@@ -112,16 +117,19 @@ def limits_of(p: MatmulProblems, launch: Launch, machine: Machine, values: Value
     operands, hit = traffic.operand_bytes, traffic.operand_hit
     wave = np.maximum(values["reread"] * asked / np.sqrt(active) - operands, 0.0)
     spilled = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
-    dram = traffic.dram_bytes + (1.0 - hit) * wave * spilled / (1.0 + spilled)
+    read = traffic.read_bytes + (1.0 - hit) * wave * spilled / (1.0 + spilled)
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
+    compute_s, epilogue_s = _compute(p, launch, machine, values)
     return Limits(
-        compute_s=_compute(p, launch, machine, values),
-        memory_s=dram / dram_rate + (1.0 - hit) * values["ramp_us"] * 1e-6,
+        compute_s=compute_s,
+        epilogue_s=epilogue_s,
+        write_s=traffic.written_bytes / dram_rate,
+        read_s=read / dram_rate + (1.0 - hit) * values["ramp_us"] * 1e-6,
         cache_s=(asked * cache_traffic(machine, values) + operands + traffic.out_bytes) / cache_rate,
         split_s=_split(p, launch, machine, values),
-        dram_bytes=dram,
+        dram_bytes=read + traffic.written_bytes,
         hit=hit,
     )
 
@@ -140,8 +148,10 @@ class Traffic:
     out_bytes: Floats
     operand_hit: Floats
     """Share of the operands that the second-level cache still holds from their last use."""
-    dram_bytes: Floats
-    """What of both goes to DRAM."""
+    read_bytes: Floats
+    """Operands that come from DRAM."""
+    written_bytes: Floats
+    """Results that go to DRAM."""
 
 
 def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
@@ -160,7 +170,8 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
         operand_bytes=operands,
         out_bytes=out,
         operand_hit=hit,
-        dram_bytes=(1.0 - hit) * operands + (1.0 - out_hit) * out,
+        read_bytes=(1.0 - hit) * operands,
+        written_bytes=(1.0 - out_hit) * out,
     )
 
 
@@ -170,8 +181,10 @@ def _eighth(values: Floats) -> Floats:
     return squared * squared
 
 
-def _compute(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Floats:
-    """Return seconds of arithmetic: the throughput of the busiest multiprocessor, or its blocks' latency.
+def _compute(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> tuple[Floats, Floats]:
+    """Return seconds of the main loops and of the epilogues.
+
+    Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
 
     Waves are whole where blocks are, and finer where kernels divide the last wave (persistent blocks, more tile sizes).
     """
@@ -179,9 +192,9 @@ def _compute(p: MatmulProblems, launch: Launch, machine: Machine, values: Values
     waves = launch.blocks / machine.sm_count
     started = np.maximum(waves, 1.0)
     rounds = started + machine.rounding * (np.ceil(waves) - started)
-    full = rounds * (launch.depth * cycles + epilogue)
-    latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step + epilogue)
-    return np.asarray(np.maximum(full, latency) / machine.clock_hz)
+    full = rounds * (launch.depth * cycles)
+    latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
+    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz
 
 
 def tile_cycles(
@@ -251,6 +264,20 @@ def _split(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) 
     moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
     reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
     return np.where(launch.split > 1.0, values["split_us"] * 1e-6 + reduction, 0.0)
+
+
+def unthrottled_s(limits: Limits, values: Values) -> Floats:
+    """Return the seconds before the power limit: main loops, then epilogues, which overlap in part.
+
+    Within the first, arithmetic, DRAM's reads and the cache overlap (a norm); within the second, conversion and writes.
+    """
+    sharpness = values["sharpness"]
+    busy = limits.compute_s**sharpness + limits.read_s**sharpness + limits.cache_s**sharpness
+    main_s = busy ** (1.0 / sharpness)
+    epilogue, write = limits.epilogue_s * limits.epilogue_s, limits.write_s * limits.write_s
+    last_s = np.sqrt(np.sqrt(epilogue * epilogue + write * write))
+    hidden_s = np.minimum(values["stage_overlap"], 1.0) * np.minimum(main_s, last_s)
+    return np.asarray(main_s + last_s - hidden_s + limits.split_s)
 
 
 def slow_down(p: MatmulProblems, limits: Limits, machine: Machine, values: Values, full_s: Floats) -> Floats:

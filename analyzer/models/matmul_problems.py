@@ -96,7 +96,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     if len(dims) != len(works):
         raise TypeError("matrix products without MatmulDims")
     sizes = {name: np.array([float(getattr(item, name)) for item in dims]) for name in ("batch", "m", "n", "k")}
-    width = np.array([float(DTYPE_BYTES.get(work.dtype, 2)) for work in works])
+    width = np.array([_width(work) for work in works])
     weight = np.array([_weight_bytes(work, item) for work, item in zip(works, dims, strict=True)])
     is_packed = weight < PACKED_RATIO * width
     return MatmulProblems(
@@ -111,6 +111,10 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
         quantized=np.zeros(len(works), dtype=np.int64),
         copies=np.full(len(works), COLD_COPIES),
     )
+
+
+def _width(work: Work) -> float:
+    return float(DTYPE_BYTES.get(work.dtype, 2))
 
 
 def _kind_of(rate: Rate, is_packed: bool) -> Kind:
@@ -128,7 +132,7 @@ def _weight_bytes(work: Work, dims: MatmulDims) -> float:
 
     Packed weights are narrower than the activations, whose dtype is the work's.
     """
-    left = DTYPE_BYTES.get(work.dtype, 2) * dims.m * dims.k
+    left = _width(work) * dims.m * dims.k
     return (work.read_bytes - left) / max(1, dims.k * dims.n) if dims.batch == 1 and work.read_bytes > left else inf
 
 
