@@ -129,7 +129,8 @@ def _spread_over_chips(parts: Sequence[Part], groups: int) -> Floats:
     """Return by how much to widen each group's half-widths for a chip that is not among these.
 
     Each chip in turn is judged by the half-widths of the others; the factor is the least one under which the wanted
-    coverage is reached on average.
+    coverage is reached on average. Its logarithm counts (J - 1) / J times for J chips: the half-widths that it judges
+    come from one chip less than those that it widens.
     """
     factor = np.full(groups, LONE_CHIP_FACTOR)
     ratios = []
@@ -142,7 +143,8 @@ def _spread_over_chips(parts: Sequence[Part], groups: int) -> Floats:
         mine = [ratio for ratio in mine if len(ratio)]
         if len(mine) > 1:
             weight = np.concatenate([np.full(len(ratio), 1.0 / len(ratio)) for ratio in mine])
-            factor[row] = np.clip(weighted_quantile(np.concatenate(mine), weight, COVERAGE), *FACTOR_LIMITS)
+            needed = weighted_quantile(np.concatenate(mine), weight, COVERAGE) ** ((len(mine) - 1) / len(mine))
+            factor[row] = np.clip(needed, *FACTOR_LIMITS)
     return factor
 
 
