@@ -263,7 +263,14 @@ def _split(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) 
     """Return what adding up the parts of a split product costs: a hand-over, and fp32 parts written and read."""
     moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
     reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
-    return np.where(launch.split > 1.0, values["split_us"] * 1e-6 + reduction, 0.0)
+    return np.where(launch.split > 1.0, split_us(p, values) * 1e-6 + reduction, 0.0)
+
+
+def split_us(p: MatmulProblems, values: Values) -> Floats:
+    """Return the hand-over of a split product; quantised kernels hardly ever split."""
+    if "quantized_split_us" not in values:
+        return values["split_us"]
+    return np.where(p.kind == Kind.PLAIN, values["split_us"], values["quantized_split_us"])
 
 
 def unthrottled_s(limits: Limits, values: Values) -> Floats:

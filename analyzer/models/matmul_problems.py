@@ -25,6 +25,9 @@ between two uses of a weight, which the caches of today's GPUs do not hold eithe
 PACKED_RATIO: Final = 0.75
 """Weights of fewer bytes per element than this times the activations' are packed integers."""
 
+PAIRED_DTYPES: Final = frozenset({"float4_e2m1fn_x2"})
+"""Dtypes whose elements hold two numbers along k."""
+
 
 class Kind(IntEnum):
     """Name the kernels that multiply: each has its own efficiency and quantises its activations in its own way."""
@@ -99,6 +102,9 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     width = np.array([_width(work) for work in works])
     weight = np.array([_weight_bytes(work, item) for work, item in zip(works, dims, strict=True)])
     is_packed = weight < PACKED_RATIO * width
+    is_pair = np.array([work.dtype in PAIRED_DTYPES for work in works])
+    sizes["k"] = np.where(is_pair, 2.0, 1.0) * sizes["k"]
+    width = np.where(is_pair, FORMATS["nvfp4"].left_bytes, width)
     return MatmulProblems(
         **{name: np.maximum(column, 1.0) for name, column in sizes.items()},
         left_bytes=width,

@@ -33,6 +33,11 @@ def load_quantized_samples(data: Path) -> list[Samples[MatmulProblems]]:
     return [_samples(data, "matmul_quantized", [name for name, item in FORMATS.items() if item.kind != Kind.PLAIN])]
 
 
+def load_quantized_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
+    """Return the rows of narrower formats, and those of bf16, which alone show what each GPU has beside the format."""
+    return [*load_quantized_samples(data), *load_training_samples(data)]
+
+
 def _samples(data: Path, model: str, formats: Sequence[str]) -> Samples[MatmulProblems]:
     """Return the rows of these formats that are not suspect."""
     table = read_table(data / TABLE, COLUMNS)

@@ -171,6 +171,12 @@ def test_works_become_problems() -> None:
     assert not problems.quantized.any()
 
 
+def test_pairs_of_fp4_numbers_count_twice_along_k() -> None:
+    problems = problems_of([work(MatmulDims(m=16, n=64, k=128), "float4_e2m1fn_x2")], [Rate.MATRIX_FP4])
+    assert problems.k.tolist() == [256.0]
+    assert problems.left_bytes.tolist() == [0.5625]
+
+
 def test_works_without_sizes_are_refused() -> None:
     with pytest.raises(TypeError, match="MatmulDims"):
         problems_of([work(None)], [Rate.MATRIX_BF16])
