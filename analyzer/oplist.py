@@ -7,6 +7,7 @@ import numpy as np
 from ..formats.signature import Signature, TensorSpec
 from ..formats.trace import Trace
 from .bounds import limit_of
+from .fleet import Floats
 from .method import Method
 from .predict import METHODS, Prediction
 from .report import OpPrediction
@@ -52,6 +53,7 @@ def _describe(
     module = int(trace.ops.module[op]) if op >= 0 else -1
     family = workload.family[main]
     method = METHODS[prediction.method[main, gpu_column]]
+    low_ns, high_ns = _interval_ns(busy, prediction.half_width[rows, gpu_column])
     return OpPrediction(
         op=trace.strings[trace.ops.name[op]] if op >= 0 else trace.strings[trace.kernels.name[workload.kernel[main]]],
         shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
@@ -60,12 +62,21 @@ def _describe(
         count=int(workload.count[rows].sum()),
         source_ns=float(workload.busy_ns[rows].sum()) if workload.kernel[main] >= 0 else None,
         predicted_ns=float(busy.sum()),
+        predicted_low_ns=low_ns,
+        predicted_high_ns=high_ns,
         bound_ns=_bound_ns(workload, prediction, gpu_column, worked) if len(worked) else None,
         bound_by=_limit(workload, prediction, gpu_column, int(worked[0])) if len(worked) else None,
         method=method,
         reason="measured on this GPU" if method is Method.MEASURED else prediction.reason[main],
         share=float(busy.sum()) / whole_ns,
     )
+
+
+def _interval_ns(busy_ns: Floats, half_width: Floats) -> tuple[float | None, float | None]:
+    """Return the ends of the interval of calls whose errors go together; None where one has no interval."""
+    if np.isnan(half_width).any():
+        return None, None
+    return float((busy_ns * np.exp(-half_width)).sum()), float((busy_ns * np.exp(half_width)).sum())
 
 
 def _bound_ns(workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows) -> float:

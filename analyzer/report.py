@@ -46,8 +46,9 @@ class GpuPrediction:
     """Predict the iteration on one GPU.
 
     `iteration_ns` is the measured iteration with its GPU-busy part replaced and its idle part kept;
-    for a trace without timings it is the sum of the ops' roofline times, and `iteration_low_ns` the sum of their
-    physical lower bounds. An end of the interval is None where it is not known. `methods` gives each method's share
+    for a trace without timings it is the sum of the ops' predicted GPU times. The interval is meant to hold in 90 % of
+    cases and covers the GPU time alone; where too much of that has no interval, its ends are None, or the low one the
+    sum of physical lower bounds in a trace without timings. `methods` gives each method's share
     of `gpu_busy_ns`.
     """
 
@@ -90,6 +91,9 @@ class OpPrediction:
     source_ns: float | None
     """Measured GPU time on the source, overlap shared out."""
     predicted_ns: float
+    predicted_low_ns: float | None
+    predicted_high_ns: float | None
+    """Ends of the 90 % interval; None where no model gives one."""
     bound_ns: float | None
     """Physical lower bound; None without shapes."""
     bound_by: str | None
@@ -116,4 +120,4 @@ class Report:
     @property
     def iteration_rule(self) -> str:
         """Name how `iteration_ns` comes about on a target."""
-        return "sum_of_rooflines" if self.source.gpu is None else "busy_replaced_idle_kept"
+        return "sum_of_ops" if self.source.gpu is None else "busy_replaced_idle_kept"

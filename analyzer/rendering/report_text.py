@@ -100,7 +100,7 @@ def op_sheet(report: Report, *, detailed: bool) -> Sheet:
     """Return the table of ops on `ops_gpu`, by predicted time; `detailed` adds module, bound and reason."""
     rows = report.ops
     shown = sum(row.share for row in rows)
-    title = f"Ops on {clean_text(report.ops_gpu)} by {'GPU time' if report.trace.kernel_count else 'roofline time'}"
+    title = f"Ops on {clean_text(report.ops_gpu)} by GPU time"
     if rows and shown < 0.995:
         title += f", the first {len(rows)} ({format_share(shown)} of it)"
     columns = [*_op_columns(report)]
@@ -128,6 +128,8 @@ def _op_columns(report: Report) -> Iterator[SheetColumn]:
 
 def _op_detail_columns(rows: tuple[OpPrediction, ...]) -> Iterator[SheetColumn]:
     unit = common_time_unit(row.predicted_ns for row in rows)
+    intervals = tuple(format_time_range(row.predicted_low_ns, row.predicted_high_ns, unit) for row in rows)
+    yield SheetColumn(title="interval", cells=intervals, rank=2)
     yield SheetColumn(title="bound", cells=tuple(format_time(row.bound_ns, unit) for row in rows), rank=1)
     yield SheetColumn(title="bound by", cells=tuple(row.bound_by or ABSENT for row in rows), is_text=True, rank=3)
     reasons = tuple(clean_text(row.reason) for row in rows)
@@ -165,8 +167,8 @@ def _source_lines(report: Report) -> Iterator[str]:
     if source.iteration_ns is None:
         where = "timed on a CPU" if report.trace.capture == "cpu" else "recorded without timings"
         yield (
-            f"The ops were {where}: every time below is a roofline, the arithmetic or the memory traffic of each op "
-            "at peak rate, summed. Real GPUs are slower."
+            f"The ops were {where}: every time below is the GPU time of the ops, each predicted from its shapes and "
+            "summed, with its 90 % interval. What the host adds is not in it."
         )
         return
     count = report.trace.iteration_count
@@ -193,12 +195,14 @@ def _notes(report: Report) -> Iterator[str]:
             spans.append("undated")
         yield f"Prices: on-demand $ per GPU-hour as listed ({', '.join(spans)}); check today's before relying on them."
     methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
+    if Method.ROOFLINE in methods:
+        yield "Roofline: no op model; arithmetic or memory traffic at peak rate, which real GPUs do not reach."
     if Method.UNMODELLED in methods:
         yield "Not modelled: the measured time is kept unchanged (without one, it counts as 0)."
 
 
 def _time_title(report: Report) -> str:
-    return "roofline time" if report.source.iteration_ns is None else "iteration"
+    return "GPU time" if report.source.iteration_ns is None else "iteration"
 
 
 def _gpu_name(row: GpuPrediction) -> str:

@@ -94,6 +94,8 @@ def build_op(op: str, predicted_ms: float, **changes: Any) -> OpPrediction:
         "count": 24,
         "source_ns": predicted_ms * MILLISECOND_NS,
         "predicted_ns": predicted_ms * MILLISECOND_NS,
+        "predicted_low_ns": None,
+        "predicted_high_ns": None,
         "bound_ns": 0.4 * predicted_ms * MILLISECOND_NS,
         "bound_by": "compute",
         "method": Method.MEASURED,
