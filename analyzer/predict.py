@@ -17,7 +17,7 @@ from .bounds import Bounds, bound_ops, rate_matrix
 from .fleet import Fleet, Floats, build_fleet
 from .method import Method
 from .modelled import ModelTimes, assign_rows, covered_rows, model_times
-from .models.library import Library
+from .models.library import Library, carried_factor
 from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
 from .window import Rows, group_rows
 from .work import Family
@@ -69,7 +69,7 @@ def predict_measured(
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     assignments, count = assign_rows(workload, library), len(workload.op)
-    modelled = covered_rows(assignments, count)
+    modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
     time, method, reason = _scale(trace, workload, modelled, fleet, origin, (bounds, source_bounds))
     measured = workload.duration_ns
     fixed = np.minimum(measured, KERNEL_OVERHEAD_NS)
@@ -101,15 +101,12 @@ def predict_measured(
 def _anchored_ns(workload: Workload, target: ModelTimes, source: ModelTimes, rows: npt.NDArray[np.bool_]) -> Floats:
     """Return the times [rows, m] of measured kernels, moved by their op's model.
 
-    log t_target = log model_target + lambda * d + e, in the kernel's share of its op. The source's deviation from the
-    model, log(t_source / model_source), is parted: d within the model's interval, of which GPUs share the part lambda
-    that is learned per family; e beyond it, which tells of this very kernel (strides, a fused epilogue) and carries
-    over whole.
+    t_target = model_target * carried_factor of the source's deviation from the model, in the kernel's share of its op.
     """
     share = workload.op_share[rows]
-    deviation = np.log(workload.duration_ns[rows] / share / source.time_ns[rows, 0])
-    usual = np.clip(deviation, -source.half_width[rows, 0], source.half_width[rows, 0])
-    carried = np.exp(source.anchor[rows] * usual + (deviation - usual))
+    measured_ns = workload.duration_ns[rows] / share
+    source_ns, width = source.time_ns[rows, 0], source.half_width[rows, 0]
+    carried = carried_factor(measured_ns, source_ns, source.anchor[rows], width)
     return np.asarray(target.time_ns[rows] * (carried * share)[:, None])
 
 

@@ -31,15 +31,16 @@ class Library(IntEnum):
 class ArithmeticFormat(IntEnum):
     """Name the format of the two products, which decides the unit."""
 
-    HALF = 0
+    BF16 = 0
     FP8 = 1
     FP32 = 2
+    FP16 = 3
 
 
-RATES: Final = (Rate.MATRIX_BF16, Rate.MATRIX_FP8, Rate.MATRIX_TF32)
+RATES: Final = (Rate.MATRIX_BF16, Rate.MATRIX_FP8, Rate.MATRIX_TF32, Rate.MATRIX_FP16)
 """Unit per `ArithmeticFormat`; memory-efficient attention on FP32 runs on TF32 units where there are any."""
 WIDE_RATES: Final = frozenset({Rate.FP32, Rate.FP64, Rate.MATRIX_FP32, Rate.MATRIX_TF32, Rate.MATRIX_FP64})
-FORMAT_BYTES: Final = (2.0, 1.0, 4.0)
+FORMAT_BYTES: Final = (2.0, 1.0, 4.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,11 +94,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProble
 
 def peak_flops_per_s(problems: AttentionProblems, fleet: Fleet) -> Floats:
     """Return the peak rate of the unit that computes the products."""
-    half, eight, single = (fleet.flops_per_s[rate] for rate in RATES)
-    arithmetic = problems.arithmetic
-    return np.where(
-        arithmetic == ArithmeticFormat.HALF, half, np.where(arithmetic == ArithmeticFormat.FP8, eight, single)
-    )
+    return np.asarray(np.choose(problems.arithmetic, [fleet.flops_per_s[rate] for rate in RATES]))
 
 
 def operand_bytes(problems: AttentionProblems) -> Floats:
@@ -140,6 +137,6 @@ def _dims(work: Work) -> AttentionDims:
 
 
 def _arithmetic(rate: Rate) -> ArithmeticFormat:
-    if rate is Rate.MATRIX_FP8:
-        return ArithmeticFormat.FP8
-    return ArithmeticFormat.FP32 if rate in WIDE_RATES else ArithmeticFormat.HALF
+    if rate in WIDE_RATES:
+        return ArithmeticFormat.FP32
+    return ArithmeticFormat(RATES.index(rate)) if rate in RATES else ArithmeticFormat.BF16

@@ -42,7 +42,7 @@ class Fitted:
     anchor: Floats
     """Per group: what part of a source's residual the target shares, 0 to 1."""
     anchored_half_width: Floats
-    """Per group: 90 % half-width of an anchored prediction, natural log, at distance 0."""
+    """Per group: 90 % half-width of an anchored prediction, natural log, at the reference distance."""
     trained_chips: frozenset[str]
 
 
@@ -94,6 +94,18 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet) -> Predicted:
     )
 
 
+def carried_factor(measured_ns: Floats, model_ns: Floats, anchor: Floats, half_width: Floats) -> Floats:
+    """Return by what a source's measurement multiplies the model's time on another GPU, all arrays of one shape.
+
+    log factor = lambda * d + e: the source's deviation from the model, log(measured / model), is parted into d within
+    the model's interval, of which GPUs share the part lambda that is learned per family, and e beyond it, which tells
+    of this very kernel (strides, a fused epilogue) and carries over whole.
+    """
+    deviation = np.log(measured_ns / model_ns)
+    usual = np.clip(deviation, -half_width, half_width)
+    return np.asarray(np.exp(anchor * usual + (deviation - usual)))
+
+
 def simulate(fitted: Fitted, problems: Any, fleet: Fleet) -> Estimate:
     """Run the simulator with the fitted parameters."""
     model = fitted.model
@@ -128,7 +140,10 @@ def load_library(exclude_chips: frozenset[str] = frozenset()) -> Library:
 def fitted_of(stored: StoredModel) -> Fitted:
     """Build a fitted model from its arrays."""
     arrays, model = stored.arrays, find_model(stored.name)
-    if len(arrays["theta"]) != theta_size(model.parameters, len(model.class_names)):
+    network = _network(arrays)
+    features = len(model.feature_names) if network is None else len(network.mean)
+    size = theta_size(model.parameters, len(model.class_names))
+    if len(arrays["theta"]) != size or features != len(model.feature_names):
         raise InputError(
             f"the weights of model {stored.name} were trained for another version of it: reinstall wavecast, "
             "or retrain with python -m wavecast.mlp_weights.train DATA"
@@ -136,7 +151,7 @@ def fitted_of(stored: StoredModel) -> Fitted:
     return Fitted(
         model=model,
         theta=arrays["theta"].astype(np.float64),
-        network=_network(arrays),
+        network=network,
         interval=IntervalTable(
             half_width=arrays["interval.half_width"].astype(np.float64),
             seen_ratio=float(arrays["interval.seen_ratio"][0]),

@@ -81,7 +81,7 @@ def _problems(table: dict[str, Column]) -> AttentionProblems:
         window=column("window"),
         is_causal=(table["phase"] == "context").astype(np.int64),
         library=np.where(is_trtllm, Library.TENSORRT_LLM, Library.FLASH_PAGED).astype(np.int64),
-        arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.HALF).astype(np.int64),
+        arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16).astype(np.int64),
         kv_bytes=np.where(table["kv_dtype"] == "fp8", 1.0, 2.0),
         is_backward=np.zeros(len(table["phase"]), dtype=np.int64),
     )

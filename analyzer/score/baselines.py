@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..fleet import Fleet, Floats, build_fleet
 from ..models.intervals import gpu_positions
-from .forecast import Forecast, Keys, codes_of, predict_on, problem_keys
+from .forecast import Forecast, Keys, carried_from, codes_of, problem_keys
 from .measurements import Samples, chip_of
 from .weights import Weights
 
@@ -68,16 +68,14 @@ def bandwidth_ratio_ns(samples: Samples[Any], source: Rows) -> Floats:
 
 
 def anchored_ns(made: Forecast, source: Rows, weights: Weights) -> Floats:
-    """Return the prediction times (measured / predicted on the source)^lambda, lambda learned per group of problems."""
+    """Return the prediction anchored at the source's measurement, by the rule of `analyze`."""
     samples, result = made.samples, np.full_like(made.predicted_ns, np.nan)
     for column, gpu in enumerate(samples.gpus):
         library = weights.library_for(gpu)
         for origin in range(len(samples.gpus)):
             rows = np.flatnonzero((samples.gpu == column) & (source >= 0) & (samples.gpu[source] == origin))
             if len(rows):
-                there_ns, share = predict_on(samples, source[rows], library, origin)
-                deviation = samples.measured_ns[source[rows]] / there_ns
-                result[rows] = made.predicted_ns[rows] * deviation**share
+                result[rows] = made.predicted_ns[rows] * carried_from(samples, source[rows], library, origin)
     return result
 
 

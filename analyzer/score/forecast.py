@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..bounds import bound_ops
 from ..fleet import Floats, build_fleet
 from ..models.estimate import take_problems
-from ..models.library import Library
+from ..models.library import Library, carried_factor
 from .least_work import least_work, take_work
 from .measurements import Samples, chip_of
 from .weights import Weights
@@ -64,19 +64,14 @@ def problem_columns(samples: Samples[Any], rows: npt.NDArray[np.int64]) -> Any:
     return type(taken)(**{item.name: getattr(taken, item.name)[:, None] for item in fields(taken)})
 
 
-def predict_on(
-    samples: Samples[Any], rows: npt.NDArray[np.int64], library: Library, column: int
-) -> tuple[Floats, Floats]:
-    """Predict these rows on GPU `column` of the samples.
-
-    Return the times, and how much of a measurement's deviation from them carries over to another GPU (lambda).
-    """
-    fleet, times, shares = build_fleet([samples.gpus[column]]), [], []
+def carried_from(samples: Samples[Any], rows: npt.NDArray[np.int64], library: Library, column: int) -> Floats:
+    """Return by what these rows, measured on GPU `column`, change the prediction of the same problems elsewhere."""
+    fleet, factors = build_fleet([samples.gpus[column]]), []
     for block in _blocks(rows):
         found = library.predict(samples.model, problem_columns(samples, block), fleet)
-        times.append(found.time_ns[:, 0])
-        shares.append(found.anchor[:, 0])
-    return np.concatenate(times), np.concatenate(shares)
+        here, width = found.time_ns[:, 0], found.half_width[:, 0]
+        factors.append(carried_factor(samples.measured_ns[block], here, found.anchor[:, 0], width))
+    return np.concatenate(factors)
 
 
 def problem_keys(samples: Samples[Any]) -> Keys:

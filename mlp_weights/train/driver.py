@@ -84,7 +84,7 @@ def _hold_out(recipe: Recipe[Any], pool: Pool, variant: Variant, chip: str) -> H
 
 
 def _held_out_rows(pool: Pool, chip: str) -> Any:
-    """Return rows of the chip, those of largest share first: shapes that no variant trained on."""
+    """Return rows of the chip, those of largest share first: shapes that training drew last, or never."""
     chosen = []
     for gpu, known in enumerate(pool.gpus):
         if chip_of(known) == chip:

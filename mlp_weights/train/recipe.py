@@ -38,6 +38,5 @@ class Recipe(Generic[P]):
     network_rows_per_gpu: int = 8000
     hidden: tuple[int, ...] = (32, 32)
     """Widths of the correction's layers; empty: no correction."""
-    shrink: float = 0.7
     limit: float = 0.7
     """Largest correction, natural log."""

@@ -30,7 +30,7 @@ def problems(**columns: Any) -> AttentionProblems:
     defaults = {
         **{"batch": 4.0, "heads": 32.0, "kv_heads": 8.0, "queries": 1024.0, "keys": 1024.0},
         **{"query_dim": 128.0, "value_dim": 128.0, "window": 0.0, "is_causal": 1},
-        **{"library": int(Library.FLASH), "arithmetic": int(ArithmeticFormat.HALF), "kv_bytes": 2.0, "is_backward": 0},
+        **{"library": int(Library.FLASH), "arithmetic": int(ArithmeticFormat.BF16), "kv_bytes": 2.0, "is_backward": 0},
     }
     chosen = defaults | columns
     names = [item.name for item in fields(AttentionProblems)]
@@ -173,7 +173,7 @@ def test_problems_come_from_works() -> None:
     ]
     made = problems_of(works, [Rate.MATRIX_BF16, Rate.FP32])
     assert made.is_backward.tolist() == [0, 1]
-    assert made.arithmetic.tolist() == [ArithmeticFormat.HALF, ArithmeticFormat.FP32]
+    assert made.arithmetic.tolist() == [ArithmeticFormat.BF16, ArithmeticFormat.FP32]
     assert made.kv_bytes.tolist() == [2, 4]
     assert (made.heads / made.kv_heads).tolist() == [4, 4]
     assert made.is_causal.tolist() == [1, 1]
