@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import click
 
 from ..store import FOLDER
 from .driver import PRIORS, RECIPES, store_priors, train_model
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Workers compute on one thread each: sums in another order would give other weights."""
 
 
 @click.command()
@@ -24,6 +28,7 @@ def main(data: Path, models: tuple[str, ...], folder: Path, jobs: int) -> None:
 
     The same tables and library versions give the same weights.
     """
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     folder.mkdir(parents=True, exist_ok=True)
     for name in PRIORS if not models else ():
         store_priors(name, folder)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from itertools import combinations
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,7 +112,7 @@ def train_model(name: str, data: Path, folder: Path, jobs: int) -> Mapping[str, 
     recipe, pool = find_recipe(name), load_pool(name, data)
     shipped = [frozenset(chips) for size in range(2) for chips in combinations(pool.chips, size)]
     pairs = [frozenset(chips) for chips in combinations(pool.chips, 2)]
-    with ProcessPoolExecutor(jobs) as workers:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
         fits = _fit_all(workers, name, data, shipped, None)
         fits |= _fit_all(workers, name, data, pairs, fits[frozenset()][0].theta)
     variants = {variant_name(chips): _arrays(recipe, pool, fits, chips) for chips in shipped}
