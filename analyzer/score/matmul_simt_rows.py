@@ -9,7 +9,7 @@ import numpy as np
 
 from ...specs.gpu import Rate
 from ..models.matmul_simt import RATES, MatmulSimtProblems
-from .measurements import Samples, gpus_of, pick, read_table, shape_share
+from .measurements import Samples, Table, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
 COLUMNS: Final = ("gpu", "op", "batch", "m", "n", "k", "dtype", "latency_us", "suspect", "timing", "kernel")
@@ -23,33 +23,44 @@ that saw its operands transposed, so that k is not contiguous. A family of their
 
 def load_samples(data: Path) -> list[Samples[MatmulSimtProblems]]:
     """Return all fp32 rows that are not suspect."""
+    return [_samples(_table(data))]
+
+
+def load_training_samples(data: Path) -> list[Samples[MatmulSimtProblems]]:
+    """Read the products of NVIDIA GPUs; AMD's run on matrix cores, another unit than the one this model is about."""
+    table = _table(data)
+    return [_samples(pick(table, np.char.find(table["gpu"].astype(str), "Instinct") < 0))]
+
+
+def _table(data: Path) -> Table:
     table = read_table(data / TABLE, COLUMNS)
-    table = pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))
+    return pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))
+
+
+def _samples(table: Table) -> Samples[MatmulSimtProblems]:
     is_linear = table["op"].astype(str) == "linear"
     is_rearranged = is_linear & (np.char.find(table["kernel"].astype(str), REARRANGED) >= 0)
     batch, m, n, k = (table[name].astype(np.float64) for name in ("batch", "m", "n", "k"))
     gpus, gpu = gpus_of(table["gpu"])
     is_event = table["timing"].astype(str) == "event_min5"
-    return [
-        Samples(
-            table=TABLE,
-            model="matmul_simt",
-            problems=MatmulSimtProblems(
-                batch=batch,
-                m=m,
-                n=n,
-                k=k,
-                element_bytes=np.full(len(m), 4.0),
-                rate=np.full(len(m), RATES.index(Rate.MATRIX_FP32), dtype=np.int64),
-                contiguous=(is_linear & ~is_rearranged).astype(np.int64),
-                host_floor_ns=np.where(is_event, np.nan, 0.0),
-                host_ratio=np.where(is_linear, LINEAR_HOST_RATIO, 1.0),
-            ),
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.where(is_rearranged, "matmul (NT)", "matmul").astype(object),
-            dtype=table["dtype"].astype(str).astype(object),
-            share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
-        )
-    ]
+    return Samples(
+        table=TABLE,
+        model="matmul_simt",
+        problems=MatmulSimtProblems(
+            batch=batch,
+            m=m,
+            n=n,
+            k=k,
+            element_bytes=np.full(len(m), 4.0),
+            rate=np.full(len(m), RATES.index(Rate.MATRIX_FP32), dtype=np.int64),
+            contiguous=(is_linear & ~is_rearranged).astype(np.int64),
+            host_floor_ns=np.where(is_event, np.nan, 0.0),
+            host_ratio=np.where(is_linear, LINEAR_HOST_RATIO, 1.0),
+        ),
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+        family=np.where(is_rearranged, "matmul (NT)", "matmul").astype(object),
+        dtype=table["dtype"].astype(str).astype(object),
+        share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
+    )

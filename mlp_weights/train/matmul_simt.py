@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...analyzer.models.matmul_simt import MODEL
-from ...analyzer.score.matmul_simt_rows import load_samples
+from ...analyzer.score.matmul_simt_rows import load_training_samples
 from .recipe import NEUSIGHT, Recipe
 
-RECIPE = Recipe(model=MODEL, load=load_samples, sources=(NEUSIGHT,), rows_per_gpu=2000)
+RECIPE = Recipe(model=MODEL, load=load_training_samples, sources=(NEUSIGHT,), rows_per_gpu=2000)
