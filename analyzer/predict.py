@@ -17,6 +17,7 @@ from .bounds import Bounds, bound_ops, rate_matrix
 from .fleet import Fleet, Floats, build_fleet
 from .method import Method
 from .modelled import ModelTimes, assign_rows, covered_rows, model_times
+from .models.intervals import separations
 from .models.library import Library, carried_factor
 from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
 from .window import Rows, group_rows
@@ -78,7 +79,8 @@ def predict_measured(
     width = np.full(time.shape, np.nan)
     if modelled.any():
         target_model, source_model = (model_times(assignments, count, item, library) for item in (fleet, origin))
-        time[modelled] = _anchored_ns(workload, target_model, source_model, modelled)
+        apart = separations(fleet, origin)
+        time[modelled] = _anchored_ns(workload, target_model, source_model, modelled, apart)
         width[modelled] = target_model.anchored_half_width[modelled]
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = (workload.op_share * obeys)[:, None]
@@ -98,16 +100,18 @@ def predict_measured(
     )
 
 
-def _anchored_ns(workload: Workload, target: ModelTimes, source: ModelTimes, rows: npt.NDArray[np.bool_]) -> Floats:
+def _anchored_ns(
+    workload: Workload, target: ModelTimes, source: ModelTimes, rows: npt.NDArray[np.bool_], apart: Floats
+) -> Floats:
     """Return the times [rows, m] of measured kernels, moved by their op's model.
 
     t_target = model_target * carried_factor of the source's deviation from the model, in the kernel's share of its op.
     """
-    share = workload.op_share[rows]
-    measured_ns = workload.duration_ns[rows] / share
-    source_ns, width = source.time_ns[rows, 0], source.half_width[rows, 0]
-    carried = carried_factor(measured_ns, source_ns, source.anchor[rows], width)
-    return np.asarray(target.time_ns[rows] * (carried * share)[:, None])
+    share = workload.op_share[rows][:, None]
+    measured_ns = workload.duration_ns[rows][:, None] / share
+    source_ns, width = source.time_ns[rows], source.half_width[rows]
+    carried = carried_factor(measured_ns, source_ns, source.anchor[rows][:, None], width, apart)
+    return np.asarray(target.time_ns[rows] * carried * share)
 
 
 def predict_shapes(workload: Workload, targets: Sequence[Gpu], library: Library) -> Prediction:

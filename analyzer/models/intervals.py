@@ -66,6 +66,11 @@ def distances(fleet: Fleet, positions: Floats) -> Floats:
     return np.asarray(np.sqrt((apart**2).sum(axis=-1)).min(axis=1))
 
 
+def separations(fleet: Fleet, other: Fleet) -> Floats:
+    """Return the distance of each GPU from the GPU at the same place of the other fleet (or from its only one)."""
+    return np.asarray(np.sqrt(((gpu_positions(fleet) - gpu_positions(other)) ** 2).sum(axis=-1)))
+
+
 def size_class(time_ns: Floats) -> Codes:
     """Return the size class of a predicted time."""
     return np.searchsorted(SIZE_EDGES_NS, time_ns).astype(np.int64)

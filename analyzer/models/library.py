@@ -31,6 +31,10 @@ MODULES: Final[Mapping[str, str]] = {
 """Module of each model; a module with several models holds them as MODELS, one with a single model as MODEL."""
 
 
+UNLIKE_SEPARATION: Final = 1.0
+"""From here on GPUs share only what all GPUs share. B200 and GB200, 0.17 apart, share 0.5 to 1 of what models miss."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitted:
     """Hold a model with the fitted values of one variant."""
@@ -94,16 +98,19 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet) -> Predicted:
     )
 
 
-def carried_factor(measured_ns: Floats, model_ns: Floats, anchor: Floats, half_width: Floats) -> Floats:
-    """Return by what a source's measurement multiplies the model's time on another GPU, all arrays of one shape.
+def carried_factor(
+    measured_ns: Floats, model_ns: Floats, anchor: Floats, half_width: Floats, separation: Floats
+) -> Floats:
+    """Return by what a source's measurement multiplies the model's time on another GPU; the arrays broadcast.
 
-    log factor = lambda * d + e: the source's deviation from the model, log(measured / model), is parted into d within
-    the model's interval, of which GPUs share the part lambda that is learned per family, and e beyond it, which tells
-    of this very kernel (strides, a fused epilogue) and carries over whole.
+    log factor = share * d + e: the source's deviation from the model, log(measured / model), is parted into d within
+    the model's interval, and e beyond it, which tells of this very kernel (strides, a fused epilogue) and carries
+    over whole. Between unlike GPUs the share is lambda, learned per family; it grows to 1 for like ones.
     """
     deviation = np.log(measured_ns / model_ns)
     usual = np.clip(deviation, -half_width, half_width)
-    return np.asarray(np.exp(anchor * usual + (deviation - usual)))
+    share = 1.0 - (1.0 - anchor) * np.minimum(separation / UNLIKE_SEPARATION, 1.0)
+    return np.asarray(np.exp(share * usual + (deviation - usual)))
 
 
 def simulate(fitted: Fitted, problems: Any, fleet: Fleet) -> Estimate:

@@ -75,7 +75,7 @@ def anchored_ns(made: Forecast, source: Rows, weights: Weights) -> Floats:
         for origin in range(len(samples.gpus)):
             rows = np.flatnonzero((samples.gpu == column) & (source >= 0) & (samples.gpu[source] == origin))
             if len(rows):
-                result[rows] = made.predicted_ns[rows] * carried_from(samples, source[rows], library, origin)
+                result[rows] = made.predicted_ns[rows] * carried_from(samples, source[rows], library, origin, column)
     return result
 
 

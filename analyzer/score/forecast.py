@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..bounds import bound_ops
 from ..fleet import Floats, build_fleet
 from ..models.estimate import take_problems
+from ..models.intervals import separations
 from ..models.library import Library, carried_factor
 from .least_work import least_work, take_work
 from .measurements import Samples, chip_of
@@ -64,13 +65,16 @@ def problem_columns(samples: Samples[Any], rows: npt.NDArray[np.int64]) -> Any:
     return type(taken)(**{item.name: getattr(taken, item.name)[:, None] for item in fields(taken)})
 
 
-def carried_from(samples: Samples[Any], rows: npt.NDArray[np.int64], library: Library, column: int) -> Floats:
-    """Return by what these rows, measured on GPU `column`, change the prediction of the same problems elsewhere."""
-    fleet, factors = build_fleet([samples.gpus[column]]), []
+def carried_from(
+    samples: Samples[Any], rows: npt.NDArray[np.int64], library: Library, source: int, target: int
+) -> Floats:
+    """Return by what these rows, measured on GPU `source`, change the prediction of their problems on `target`."""
+    fleet, factors = build_fleet([samples.gpus[source]]), []
+    apart = separations(build_fleet([samples.gpus[target]]), fleet)
     for block in _blocks(rows):
         found = library.predict(samples.model, problem_columns(samples, block), fleet)
         here, width = found.time_ns[:, 0], found.half_width[:, 0]
-        factors.append(carried_factor(samples.measured_ns[block], here, found.anchor[:, 0], width))
+        factors.append(carried_factor(samples.measured_ns[block], here, found.anchor[:, 0], width, apart))
     return np.concatenate(factors)
 
 

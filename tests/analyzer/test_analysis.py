@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.analysis import analyze_trace
 from wavecast.analyzer.method import Method
+from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.report import GpuPrediction, OpPrediction, Report
 from wavecast.errors import InputError, UnknownGpuError
 from wavecast.formats.trace import Trace
@@ -51,7 +52,7 @@ def test_an_equal_gpu_under_another_name_takes_as_long(gpu: GpuBuilder, toy_trac
 def test_each_kernel_is_moved_by_its_own_method(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     rates = {Rate.FP32: 12.8e12, Rate.MATRIX_FP16: 400e12}
     fast = gpu(name="Fast", memory_bandwidth_bytes_per_s=2e12, peak_flops_per_s=rates, pcie_bandwidth_bytes_per_s=64e9)
-    report = analyze(toy_trace(), gpu(), fast, targets=[fast])
+    report = analyze(toy_trace(), gpu(), fast, targets=[fast], library=Library(fitted={}))
     fixed = 1_250
     assert op(report, "aten::add").method is Method.WAVE_SCALING
     # Intensity 1 FLOP per 6 bytes against a ridge of 6.4: gamma = 1 - (1/6) / 12.8, waves equal.
@@ -67,6 +68,22 @@ def test_each_kernel_is_moved_by_its_own_method(gpu: GpuBuilder, toy_trace: Trac
     assert sum(on(report, "Fast").methods.values()) == pytest.approx(1.0)
     idle_ns = 2_000_000 - BUSY_NS
     assert on(report, "Fast").iteration_ns == pytest.approx(idle_ns + sum(item.predicted_ns for item in report.ops))
+
+
+def test_models_move_what_they_cover_and_leave_copies_to_their_link(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+    rates = {Rate.FP32: 12.8e12, Rate.MATRIX_FP16: 400e12}
+    fast = gpu(name="Fast", memory_bandwidth_bytes_per_s=2e12, peak_flops_per_s=rates, pcie_bandwidth_bytes_per_s=64e9)
+    report = analyze(toy_trace(), gpu(), fast, targets=[fast])
+    assert op(report, "aten::add").method is Method.ANCHORED_MODEL
+    assert op(report, "aten::mm").method is Method.ANCHORED_MODEL
+    assert op(report, "aten::copy_").method is Method.LINK_RATIO
+    assert op(report, "my_kernel").method is Method.WAVE_SCALING
+    for name, source_ns in (("aten::add", 120_000), ("aten::mm", 1_000_000)):
+        found = op(report, name)
+        assert found.predicted_low_ns is not None
+        assert found.predicted_high_ns is not None
+        assert found.predicted_low_ns < found.predicted_ns < found.predicted_high_ns
+        assert 0.4 * source_ns < found.predicted_ns < 0.9 * source_ns
 
 
 def test_no_prediction_is_under_its_bound(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
@@ -99,16 +116,28 @@ def test_packages_of_several_devices_are_predicted_only_when_named(gpu: GpuBuild
     assert any("Two dies" in warning for warning in analyze(toy_trace(), gpu(), package, targets=[package]).warnings)
 
 
-def test_shapes_alone_give_rooflines(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+def test_shapes_alone_give_rooflines_where_no_model_is_at_hand(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     empty = Trace()
     trace = toy_trace(kernels=empty.kernels, calls=empty.calls, devices=())
-    found = on(analyze(trace, gpu()), "Base")
+    found = on(analyze(trace, gpu(), library=Library(fitted={})), "Base")
     add_ns, mm_ns, copy_ns = 3 * 2**24 * 2 / 1e12 * 1e9, 2 * 4096**3 / 200e12 * 1e9, 2 * 2**20 * 2 / 1e12 * 1e9
     assert found.iteration_ns == pytest.approx(add_ns + mm_ns + copy_ns)
     assert found.methods == {Method.ROOFLINE: 1.0}
     assert found.iteration_low_ns is not None
     assert found.iteration_low_ns <= found.iteration_ns
+    assert found.iteration_high_ns is None
     assert found.speedup is None
+
+
+def test_shapes_alone_give_model_times_with_an_interval(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+    empty = Trace()
+    trace = toy_trace(kernels=empty.kernels, calls=empty.calls, devices=())
+    bare, found = (on(analyze(trace, gpu(), **options), "Base") for options in ({"library": Library(fitted={})}, {}))
+    assert found.methods == {Method.OP_MODEL: 1.0}
+    assert bare.iteration_ns < found.iteration_ns < 2 * bare.iteration_ns
+    assert found.iteration_low_ns is not None
+    assert found.iteration_high_ns is not None
+    assert found.iteration_low_ns < found.iteration_ns < found.iteration_high_ns
 
 
 def test_an_unknown_source_gpu_is_named(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
