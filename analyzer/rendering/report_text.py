@@ -182,7 +182,8 @@ def _source_lines(report: Report) -> Iterator[str]:
     )
     yield (
         "For every other GPU the busy part is replaced by its prediction and the idle part "
-        f"({format_time(max(source.iteration_ns - busy, 0.0))}, the host's share) is kept as measured."
+        f"({format_time(max(source.iteration_ns - busy, 0.0))}, the host's share) is kept as measured; "
+        "intervals are those of the busy part."
     )
 
 
