@@ -180,10 +180,11 @@ def _source_lines(report: Report) -> Iterator[str]:
         f"Measured on {where}: iteration {format_time(source.iteration_ns)}{which}, "
         f"GPU busy {format_time(busy)} of it ({format_share(share)})."
     )
+    has_interval = any(row.iteration_low_ns is not None for row in report.predictions)
     yield (
         "For every other GPU the busy part is replaced by its prediction and the idle part "
-        f"({format_time(max(source.iteration_ns - busy, 0.0))}, the host's share) is kept as measured; "
-        "intervals are those of the busy part."
+        f"({format_time(max(source.iteration_ns - busy, 0.0))}, the host's share) is kept as measured"
+        f"{'; intervals are those of the busy part' if has_interval else ''}."
     )
 
 
