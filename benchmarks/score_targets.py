@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from wavecast.analyzer.rendering.accuracy import mean_error
-from wavecast.analyzer.score.document import read_score
+from wavecast.analyzer.rendering.accuracy_page import read_score
 from wavecast.analyzer.score.records import EVERYTHING, MEAN, Score, ScoreRow, Size
 
 PRODUCTS = "ops/matmul.parquet"

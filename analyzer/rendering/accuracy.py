@@ -28,7 +28,7 @@ TABLE_TITLES: Final = {
 HEAD: Final = """\
 # Accuracy
 
-This page is generated: `python -m wavecast.analyzer.score.document SCORE -o docs/accuracy.md` writes it from the JSON
+This page is generated: `python -m wavecast.analyzer.rendering.accuracy_page SCORE -o docs/accuracy.md` writes it from the JSON
 that `wavecast score DATA --leave-one-out --format json` prints, of which `docs/accuracy.json.gz` is a copy. DATA holds
 public measurements (NVIDIA's aiconfigurator, NeuSight, vidur) and profiler traces. Figures that disappoint stand here
 too.

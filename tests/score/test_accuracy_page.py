@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from wavecast.analyzer.rendering.accuracy import draw_accuracy
-from wavecast.analyzer.score.document import read_score, write_page
+from wavecast.analyzer.rendering.accuracy_page import read_score, write_page
 from wavecast.analyzer.score.records import Score
 from wavecast.errors import InputError
 
@@ -34,7 +34,14 @@ def test_what_is_no_score_is_one_line(tmp_path: Path) -> None:
     path.write_text("nothing", encoding="utf-8")
     with pytest.raises(InputError, match="no readable score"):
         read_score(path)
-    command = [sys.executable, "-m", "wavecast.analyzer.score.document", str(path), "-o", str(tmp_path / "page.md")]
+    command = [
+        sys.executable,
+        "-m",
+        "wavecast.analyzer.rendering.accuracy_page",
+        str(path),
+        "-o",
+        str(tmp_path / "page.md"),
+    ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert result.stderr.startswith("Error: ")

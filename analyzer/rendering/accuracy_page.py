@@ -1,6 +1,6 @@
 """Writes docs/accuracy.md from a score, and keeps a copy of the score.
 
-Usage: python -m wavecast.analyzer.score.document SCORE.json -o docs/accuracy.md [--keep docs/accuracy.json.gz]
+Usage: python -m wavecast.analyzer.rendering.accuracy_page SCORE.json -o docs/accuracy.md [--keep docs/accuracy.json.gz]
 
 SCORE.json (or .json.gz) is what `wavecast score DATA --leave-one-out --format json` writes.
 """
@@ -13,14 +13,14 @@ import sys
 from pathlib import Path
 
 from ...errors import InputError, WavecastError
-from .records import Score
+from ..score.records import Score
 
 
 def read_score(path: Path) -> Score:
     """Return the score that a file holds, gzipped or not."""
     import orjson
 
-    from ..rendering.score_json import read_score_json
+    from .score_json import read_score_json
 
     try:
         content = path.read_bytes()
@@ -32,8 +32,8 @@ def read_score(path: Path) -> Score:
 def write_page(score: Score, page: Path, keep: Path | None = None) -> None:
     """Write the page and, where asked for, a gzipped copy of the score that is the same for the same score."""
     from ...formats.files import write_atomic
-    from ..rendering.accuracy import draw_accuracy
-    from ..rendering.score_json import draw_score_json
+    from .accuracy import draw_accuracy
+    from .score_json import draw_score_json
 
     write_atomic(page, draw_accuracy(score).encode())
     if keep is not None:
