@@ -28,10 +28,10 @@ TABLE_TITLES: Final = {
 HEAD: Final = """\
 # Accuracy
 
-This page is generated: `python -m wavecast.analyzer.rendering.accuracy_page SCORE -o docs/accuracy.md` writes it from the JSON
-that `wavecast score DATA --leave-one-out --format json` prints, of which `docs/accuracy.json.gz` is a copy. DATA holds
-public measurements (NVIDIA's aiconfigurator, NeuSight, vidur) and profiler traces. Figures that disappoint stand here
-too.
+This page is generated: `python -m wavecast.analyzer.rendering.accuracy_page SCORE -o docs/accuracy.md` writes it from
+the JSON that `wavecast score DATA --leave-one-out --format json` prints, of which `docs/accuracy.json.gz` is a copy.
+DATA holds public measurements (NVIDIA's aiconfigurator, NeuSight, vidur) and profiler traces. Figures that disappoint
+stand here too.
 
 **Every GPU is predicted by models that never saw its chip**, so that twins (B200 and GB200, PCIe and SXM versions) are
 left out together. What differs from a GPU that nobody has measured yet: the same libraries' versions, and mostly the
