@@ -1,4 +1,4 @@
-"""Retrain every op model: `python -m wavecast.mlp_weights.train DATA`."""
+"""Retrain every op model: `python -m wavecast.mlp_weights.train DATA...`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 @click.command()
-@click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("data", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--model", "models", multiple=True, type=click.Choice(sorted(RECIPES)), help="Only these (default: all).")
 @click.option(
     "--output", "folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, show_default=False
 )
 @click.option("--jobs", default=2, show_default=True, help="Fits side by side.")
-def main(data: Path, models: tuple[str, ...], folder: Path, jobs: int) -> None:
-    """Retrain the op models from the measurement tables in DATA and write weights and manifest.
+def main(data: tuple[Path, ...], models: tuple[str, ...], folder: Path, jobs: int) -> None:
+    """Retrain the op models from the measurement tables in each DATA and write weights and manifest.
 
     The same tables and library versions give the same weights.
     """

@@ -11,8 +11,8 @@ from ...analyzer.score.attention_rows import load_decode, load_prefill
 from .recipe import AICONFIGURATOR, Recipe
 
 PREFILL: Final[Recipe[AttentionProblems]] = Recipe(
-    model=PREFILL_MODEL, load=load_prefill, sources=(AICONFIGURATOR,), rows_per_gpu=1500
+    model=PREFILL_MODEL, table="ops/attention.parquet", load=load_prefill, sources=(AICONFIGURATOR,), rows_per_gpu=1500
 )
 DECODE: Final[Recipe[AttentionProblems]] = Recipe(
-    model=DECODE_MODEL, load=load_decode, sources=(AICONFIGURATOR,), rows_per_gpu=1500
+    model=DECODE_MODEL, table="ops/attention.parquet", load=load_decode, sources=(AICONFIGURATOR,), rows_per_gpu=1500
 )

@@ -20,6 +20,7 @@ from ...analyzer.models.intervals import SIZE_EDGES_NS, gpu_positions
 from ...analyzer.models.library import find_model
 from ...analyzer.models.network import correct
 from ...analyzer.models.parameters import resolve, theta_size
+from ...errors import InputError
 from ...specs.catalog import load_catalog
 from ...specs.gpu import chip_of
 from ..store import save_model, variant_name
@@ -52,12 +53,21 @@ def find_recipe(name: str) -> Recipe[Any]:
 
 
 @lru_cache(maxsize=1)
-def load_pool(name: str, data: Path) -> Pool:
-    """Read every table of a model; kept, since each worker process fits several variants."""
-    return join_samples(find_recipe(name).load(data))
+def load_pool(name: str, data: tuple[Path, ...]) -> Pool:
+    """Read the table of a model from every directory that has it; kept, since each worker fits several variants.
+
+    Raises InputError where no directory has it.
+    """
+    recipe = find_recipe(name)
+    found = [item for folder in data if (folder / recipe.table).exists() for item in recipe.load(folder)]
+    samples = [item for item in found if len(item.measured_ns)]
+    if not samples:
+        places = ", ".join(str(folder) for folder in data)
+        raise InputError(f"no measurements for model {name}: expected {recipe.table} with rows in {places}")
+    return join_samples(samples)
 
 
-def fit_and_predict(name: str, data: Path, excluded: frozenset[str], start: Floats | None = None) -> Fits:
+def fit_and_predict(name: str, data: tuple[Path, ...], excluded: frozenset[str], start: Floats | None = None) -> Fits:
     """Fit one variant and predict the chips that it never saw."""
     import torch
 
@@ -107,7 +117,7 @@ def _problem_keys(problems: Any) -> Any:
     return keys
 
 
-def train_model(name: str, data: Path, folder: Path, jobs: int) -> Mapping[str, Any]:
+def train_model(name: str, data: tuple[Path, ...], folder: Path, jobs: int) -> Mapping[str, Any]:
     """Train a model and write its weights; return its manifest entry."""
     recipe, pool = find_recipe(name), load_pool(name, data)
     shipped = [frozenset(chips) for size in range(2) for chips in combinations(pool.chips, size)]
@@ -145,7 +155,11 @@ def store_priors(name: str, folder: Path) -> None:
 
 
 def _fit_all(
-    workers: ProcessPoolExecutor, name: str, data: Path, left_out: Sequence[frozenset[str]], start: Floats | None
+    workers: ProcessPoolExecutor,
+    name: str,
+    data: tuple[Path, ...],
+    left_out: Sequence[frozenset[str]],
+    start: Floats | None,
 ) -> dict[frozenset[str], Fits]:
     """Fit one variant per set of chips left out; pairs, which only calibrate, start near instead of at the priors."""
     count = len(left_out)

@@ -6,9 +6,12 @@ from ...analyzer.models.matmul import MODEL, QUANTIZED
 from ...analyzer.score.matmul_rows import load_quantized_training_samples, load_training_samples
 from .recipe import AICONFIGURATOR, Recipe
 
-RECIPE = Recipe(model=MODEL, load=load_training_samples, sources=(AICONFIGURATOR,), rows_per_gpu=2500)
+RECIPE = Recipe(
+    model=MODEL, table="ops/matmul.parquet", load=load_training_samples, sources=(AICONFIGURATOR,), rows_per_gpu=2500
+)
 QUANTIZED_RECIPE = Recipe(
     model=QUANTIZED,
+    table="ops/matmul.parquet",
     load=load_quantized_training_samples,
     sources=(AICONFIGURATOR,),
     rows_per_gpu=3000,

@@ -6,4 +6,6 @@ from ...analyzer.models.matmul_simt import MODEL
 from ...analyzer.score.matmul_simt_rows import load_training_samples
 from .recipe import NEUSIGHT, Recipe
 
-RECIPE = Recipe(model=MODEL, load=load_training_samples, sources=(NEUSIGHT,), rows_per_gpu=2000)
+RECIPE = Recipe(
+    model=MODEL, table="ops/matmul.parquet", load=load_training_samples, sources=(NEUSIGHT,), rows_per_gpu=2000
+)

@@ -23,8 +23,10 @@ class Recipe(Generic[P]):
     """Say how one model is trained."""
 
     model: Model[P]
+    table: str
+    """The file of a measurement directory that `load` reads."""
     load: Callable[[Path], Sequence[Samples[P]]]
-    """Measurement directory -> samples of this model (several tables give several)."""
+    """Measurement directory -> samples of this model."""
     sources: tuple[str, ...] = ()
     """Where the measurements come from, with commit and licence."""
     shape_share: float = 0.25

@@ -6,5 +6,12 @@ from ...analyzer.models.vector import MODEL
 from ...analyzer.score.vector_rows import load_samples
 from .recipe import AICONFIGURATOR, NEUSIGHT, VIDUR, Recipe
 
-RECIPE = Recipe(model=MODEL, load=load_samples, sources=(NEUSIGHT, AICONFIGURATOR, VIDUR), rows_per_gpu=1000, hidden=())
+RECIPE = Recipe(
+    model=MODEL,
+    table="ops/vector.parquet",
+    load=load_samples,
+    sources=(NEUSIGHT, AICONFIGURATOR, VIDUR),
+    rows_per_gpu=1000,
+    hidden=(),
+)
 """No network: on GPUs left out it made errors larger (V100 over 100 us: 3.9 % to 4.9 % at a shrinkage of 0.75)."""

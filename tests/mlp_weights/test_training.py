@@ -11,7 +11,9 @@ from wavecast.analyzer.fleet import build_fleet, take_gpus
 from wavecast.analyzer.models.estimate import take_problems
 from wavecast.analyzer.models.intervals import distances, half_width
 from wavecast.analyzer.models.parameters import resolve
+from wavecast.errors import InputError
 from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, fit_intervals, weighted_quantile
+from wavecast.mlp_weights.train.driver import load_pool
 from wavecast.mlp_weights.train.variant import fit_variant, join_samples
 
 from .toy import MODEL, RECIPE, TRUE, samples
@@ -129,3 +131,17 @@ def held_out(
         group=np.zeros(count, dtype=np.int64),
         key=np.arange(count, dtype=np.uint64) if key is None else key,
     )
+
+
+@pytest.mark.data
+def test_tables_of_several_directories_are_joined(data_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "ops").mkdir()
+    once = load_pool("convolution", (data_dir, tmp_path))
+    (tmp_path / "ops" / "convolution.parquet").write_bytes((data_dir / "ops" / "convolution.parquet").read_bytes())
+    load_pool.cache_clear()
+    assert len(load_pool("convolution", (data_dir, tmp_path)).measured_ns) == 2 * len(once.measured_ns)
+
+
+def test_a_directory_without_the_table_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no measurements for model vector: expected ops/vector.parquet"):
+        load_pool("vector", (tmp_path,))

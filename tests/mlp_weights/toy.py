@@ -70,5 +70,11 @@ def samples(count: int = 400, noise: float = 0.05, seed: int = 0) -> Samples[Toy
 
 
 RECIPE: Recipe[ToyProblems] = Recipe(
-    model=MODEL, load=lambda _: [samples()], shape_share=0.5, rows_per_gpu=200, points=800.0, hidden=(8,)
+    model=MODEL,
+    table="ops/toy.parquet",
+    load=lambda _: [samples()],
+    shape_share=0.5,
+    rows_per_gpu=200,
+    points=800.0,
+    hidden=(8,),
 )
