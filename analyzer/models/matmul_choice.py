@@ -23,7 +23,7 @@ from .matmul_tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE
 from .parameters import Values
 
 Singles = npt.NDArray[np.float32]
-MICROSECONDS = np.float32(1e6)
+MILLISECONDS = np.float32(1e3)
 NEVER = 1e4
 """Factor on the blocks of a tile out of proportion to its problem."""
 HEIGHT, WIDTH = TILES[:, 0], TILES[:, 1]
@@ -43,7 +43,7 @@ def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     parts = np.minimum(fixed["sm_count"] / tiles, fixed["k"] * np.float32(1.0 / LEAST_DEPTH))
     parts = np.floor(np.clip(parts, np.float32(1.0), np.float32(MOST_SPLITS), out=parts), out=parts)
     split = _score(tiles * parts, fixed["k"] / parts, fixed)
-    split += (fixed["split_s"] + fixed["reduction_s"] * (parts + np.float32(1.0))) * MICROSECONDS
+    split += (fixed["split_s"] + fixed["reduction_s"] * (parts + np.float32(1.0))) * MILLISECONDS
     best, best_split = np.argmin(whole, axis=-1), np.argmin(split, axis=-1)
     least = np.take_along_axis(whole, best[..., None], axis=-1)[..., 0]
     least_split = np.take_along_axis(split, best_split[..., None], axis=-1)[..., 0]
@@ -92,7 +92,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
 
 
 def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Singles:
-    """Return microseconds before the power limit: `unthrottled_s` with fourth powers, and operands read once."""
+    """Return milliseconds before the power limit: `unthrottled_s` with fourth powers, and operands read once."""
     rounds = blocks * fixed["per_sm"]
     started = np.maximum(rounds, np.float32(1.0))
     np.ceil(rounds, out=rounds)
@@ -128,8 +128,8 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
 
 
 def _fourth(values: Singles) -> Singles:
-    """Return fourth powers, in place; of times in units of a microsecond, so that single precision holds them."""
-    values *= MICROSECONDS
+    """Return fourth powers, in place; of times in milliseconds, so that single precision holds 1 ns as well as a week."""
+    values *= MILLISECONDS
     values *= values
     values *= values
     return values

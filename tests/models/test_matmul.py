@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.fleet import Fleet, Floats, build_fleet, take_gpus
 from wavecast.analyzer.models.estimate import Codes, Estimate, Model
@@ -71,6 +71,7 @@ def bound_ns(problems: MatmulProblems, fleet: Fleet) -> Floats:
 
 
 @settings(max_examples=60, deadline=None)
+@example(m=1, n=1537, k=12492, batch=64, dtype="nvfp4")  # once too long for single precision
 @given(m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 64), dtype=st.sampled_from(sorted(FORMATS)))
 def test_time_is_finite_and_above_the_arithmetic_on_every_gpu(m: int, n: int, k: int, batch: int, dtype: str) -> None:
     problems = column(products((batch, m, n, k), dtype=dtype))
