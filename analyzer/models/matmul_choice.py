@@ -128,7 +128,7 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
 
 
 def _fourth(values: Singles) -> Singles:
-    """Return fourth powers, in place; of times in milliseconds, so that single precision holds 1 ns as well as a week."""
+    """Return fourth powers, in place; of times in milliseconds, so that single precision holds 1 ns and a week."""
     values *= MILLISECONDS
     values *= values
     values *= values
