@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ..formats.signature import Signature, TensorSpec
@@ -13,6 +15,9 @@ from .predict import METHODS, Prediction
 from .report import OpPrediction
 from .window import Rows, group_rows
 from .workload import Workload
+
+UNRELIABLE_FACTOR: Final = 1.6
+"""From here on a prediction orders GPUs at best; formats, ops and GPUs far from any measurement get there."""
 
 
 def list_ops(
@@ -67,9 +72,18 @@ def _describe(
         bound_ns=_bound_ns(workload, prediction, gpu_column, worked) if len(worked) else None,
         bound_by=_limit(workload, prediction, gpu_column, int(worked[0])) if len(worked) else None,
         method=method,
-        reason="measured on this GPU" if method is Method.MEASURED else prediction.reason[main],
+        reason=_reason(prediction, main, gpu_column, method),
         share=float(busy.sum()) / whole_ns,
     )
+
+
+def _reason(prediction: Prediction, row: int, gpu_column: int, method: Method) -> str:
+    """Return why the method was chosen, and that the time is unreliable where its interval is very wide."""
+    if method is Method.MEASURED:
+        return "measured on this GPU"
+    factor = float(np.exp(prediction.half_width[row, gpu_column]))
+    doubt = f"; unreliable: 90 % interval a factor of {factor:.1f} either way" if factor > UNRELIABLE_FACTOR else ""
+    return prediction.reason[row] + doubt
 
 
 def _interval_ns(busy_ns: Floats, half_width: Floats) -> tuple[float | None, float | None]:

@@ -114,7 +114,7 @@ def predictions(pair: Pairing) -> dict[str, Floats]:
         "many waves": pair.source_us * large,
         "exact waves": pair.source_us * exact,
         "W capped at B": pair.source_us * capped_factor(gamma, bandwidth, clock, pair.block_count, *waves),
-        "as analyze does": pair.source_us * np.where(source.warp_size == target.warp_size, exact, large),
+        "form in use": pair.source_us * np.where(source.warp_size == target.warp_size, exact, large),
     }
 
 

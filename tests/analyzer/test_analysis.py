@@ -140,6 +140,15 @@ def test_shapes_alone_give_model_times_with_an_interval(gpu: GpuBuilder, toy_tra
     assert found.iteration_low_ns < found.iteration_ns < found.iteration_high_ns
 
 
+def test_a_prediction_far_from_any_measurement_is_called_unreliable(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+    empty = Trace()
+    trace = toy_trace(kernels=empty.kernels, calls=empty.calls, devices=())
+    near = gpu()
+    far = gpu(name="Far", vendor="Other", compute_capability="x1", memory_bandwidth_bytes_per_s=2e14, sm_count=4000)
+    assert "unreliable" not in op(analyze(trace, near, targets=[near]), "aten::mm").reason
+    assert "unreliable" in op(analyze(trace, far, targets=[far]), "aten::add").reason
+
+
 def test_an_unknown_source_gpu_is_named(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     with pytest.raises(UnknownGpuError, match=r"'Mystery 9000'.*--from"):
         analyze(toy_trace(device="Mystery 9000"), gpu())
