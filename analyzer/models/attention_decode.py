@@ -7,7 +7,7 @@ A CTA handles one KV head of one sequence, or one of s parts of its keys (n CTAs
     t  = floor + (Tc^p + Tm^p)^(1/p) + [s > 1] * combine
 `miss` is 0 while the cache fits in L2: the measurements repeat on the same cache, as layers of a model do not.
 
-Kernels (from the libraries' sources, confirmed on the measurements of `ops/attention.parquet`):
+Kernels (from what is known of the libraries, and read off the measurements of `ops/attention.parquet`):
 - single: TensorRT-LLM's plain kernel, one query head per CTA: before Blackwell without groups, anywhere with groups
   above 32, whose query heads then read the same keys from L2 one by one.
 - group: its grouped kernel before Blackwell. It splits to six CTAs per SM, whatever that costs.

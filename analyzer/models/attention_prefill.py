@@ -11,7 +11,7 @@ Tc' is Tc slowed to the power that the GPU sustains. Extra passes are kernels of
 write the cache (TensorRT-LLM also rotates queries and keys): they stream tensors that are partly in L2.
 
 The backward is not in the measurements. Flash attention's backward computes 2.5 times the forward's products, at about
-three quarters of its efficiency (Dao, "FlashAttention-2", arXiv 2307.08691, figures 5 and 6).
+three quarters of its efficiency (Dao, "FlashAttention-2", arXiv 2307.08691: forward and backward speeds on A100).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FP8_DIM_BEFORE_HOPPER: Final = 128.0
 """TensorRT-LLM before Hopper has a true FP8 kernel for this head dim only; others widen, and are slower than bf16."""
 DIM_STEP: Final = 16.0
 """TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to kernels for the
-older matrix instructions, which run at a quarter of the rate and pad to powers of two."""
+older matrix instructions, which run at about a quarter of the rate (as the measurements show) and pad to powers of two."""
 BACKWARD_FLOPS: Final = 2.5
 BACKWARD_EFFICIENCY: Final = 0.75
 BACKWARD_BYTES: Final = 2.25
