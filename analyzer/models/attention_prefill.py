@@ -35,7 +35,7 @@ FP8_DIM_BEFORE_HOPPER: Final = 128.0
 """TensorRT-LLM before Hopper has a true FP8 kernel for this head dim only; others widen, and are slower than bf16."""
 DIM_STEP: Final = 16.0
 """TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to kernels for the
-older matrix instructions, which run at about a quarter of the rate (as the measurements show) and pad to powers of two."""
+older matrix instructions, which run at about a quarter of the rate (measured) and pad to powers of two."""
 BACKWARD_FLOPS: Final = 2.5
 BACKWARD_EFFICIENCY: Final = 0.75
 BACKWARD_BYTES: Final = 2.25

@@ -102,7 +102,7 @@ def _lookup(values: Mapping[str, Any], names: Column, default: float) -> Floats:
 
 
 def _family(op: Column, source: Column) -> Column:
-    """Return the group of the score: elementwise, layernorm, softmax with the names of the families, others by op and source."""
+    """Return the group of the score: elementwise, layernorm and softmax of PyTorch, others by op and source."""
     short = np.where(source == "neusight", "", np.where(source == "vidur", " (vidur)", " (trtllm)"))
     name = np.where((source == "neusight") & np.isin(op, BINARY + UNARY), "elementwise", op)
     return np.char.add(name.astype(str), short.astype(str)).astype(object)
