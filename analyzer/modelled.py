@@ -14,7 +14,7 @@ from .models.assign import Assignment, assign_models
 from .models.library import Library
 from .workload import Workload
 
-BLOCK_ROWS: Final = 128
+BLOCK_ROWS: Final = 96
 """Problems simulated at a time: with their candidates on a hundred GPUs, about what the processor's cache holds."""
 
 
@@ -56,10 +56,11 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
     time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
     anchor = np.full(count, np.nan)
     for assignment in assignments:
+        setting = library.prepare(assignment.model, fleet)
         for begin in range(0, len(assignment.rows), BLOCK_ROWS):
             block = slice(begin, begin + BLOCK_ROWS)
             rows = assignment.rows[block]
-            predicted = library.predict(assignment.model, _as_column(assignment.problems, block), fleet)
+            predicted = library.predict(assignment.model, _as_column(assignment.problems, block), fleet, setting)
             time_ns[rows], width[rows] = predicted.time_ns, predicted.half_width
             anchored[rows], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
     return ModelTimes(time_ns=time_ns, half_width=width, anchored_half_width=anchored, anchor=anchor)

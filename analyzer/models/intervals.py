@@ -76,9 +76,9 @@ def size_class(time_ns: Floats) -> Codes:
     return np.searchsorted(SIZE_EDGES_NS, time_ns).astype(np.int64)
 
 
-def half_width(table: IntervalTable, group: Codes, time_ns: Floats, distance: Floats) -> Floats:
-    """Return the half-width of each prediction, natural log; the arrays broadcast."""
-    return np.asarray(table.half_width[group, size_class(time_ns)] * distance_factor(table, distance))
+def half_width(table: IntervalTable, group: Codes, time_ns: Floats, growth: Floats) -> Floats:
+    """Return the half-width of each prediction, natural log; `growth` is `distance_factor`; the arrays broadcast."""
+    return np.asarray(table.half_width[group, size_class(time_ns)] * growth)
 
 
 def distance_factor(table: IntervalTable, distance: Floats) -> Floats:

@@ -16,7 +16,7 @@ from ..fleet import Fleet, Floats
 from .estimate import Estimate, Model, group_of
 from .intervals import IntervalTable, distance_factor, distances, half_width
 from .network import Network, correct
-from .parameters import resolve, theta_size
+from .parameters import Values, resolve, theta_size
 
 MODULES: Final[Mapping[str, str]] = {
     "matmul": ".matmul",
@@ -51,6 +51,15 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """Hold what a fitted model needs to know of a fleet, whatever the problems."""
+
+    values: Values
+    growth: Floats
+    """Factor on the half-widths, by the distance from the training GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Predicted:
     """Hold predicted kernel times and the ends of their 90 % intervals, ns; arrays broadcast as the inputs do."""
 
@@ -71,22 +80,38 @@ class Library:
 
     fitted: Mapping[str, Fitted]
 
-    def predict(self, name: str, problems: Any, fleet: Fleet) -> Predicted:
-        """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n."""
-        return predict_fitted(self.fitted[name], problems, fleet)
+    def predict(self, name: str, problems: Any, fleet: Fleet, setting: Setting | None = None) -> Predicted:
+        """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n.
+
+        `setting`, from `prepare`, saves work where many blocks of problems meet one fleet.
+        """
+        return predict_fitted(self.fitted[name], problems, fleet, setting)
+
+    def prepare(self, name: str, fleet: Fleet) -> Setting:
+        """Return what a model needs to know of a fleet."""
+        return prepare(self.fitted[name], fleet)
 
     def trained_chips(self, name: str) -> frozenset[str]:
         """Return the chips that the model was trained on."""
         return self.fitted[name].trained_chips
 
 
-def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet) -> Predicted:
+def prepare(fitted: Fitted, fleet: Fleet) -> Setting:
+    """Resolve a model's parameters for a fleet, and the growth of its intervals there."""
+    model = fitted.model
+    away = distances(fleet, fitted.interval.positions)
+    return Setting(
+        values=resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet)),
+        growth=distance_factor(fitted.interval, away),
+    )
+
+
+def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet, setting: Setting | None = None) -> Predicted:
     """Predict with one model: simulator, learned correction, interval."""
-    estimate = simulate(fitted, problems, fleet)
-    time_ns = corrected_ns(fitted, estimate)
-    distance = distances(fleet, fitted.interval.positions)
+    known = prepare(fitted, fleet) if setting is None else setting
+    time_ns = corrected_ns(fitted, fitted.model.simulate(problems, fleet, known.values, None))
     group = group_of(fitted.model, problems)
-    width = half_width(fitted.interval, group, time_ns, distance)
+    width = half_width(fitted.interval, group, time_ns, known.growth)
     factor = np.exp(width)
     return Predicted(
         time_ns=time_ns,
@@ -94,7 +119,7 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet) -> Predicted:
         high_ns=time_ns * factor,
         half_width=width,
         anchor=fitted.anchor[group],
-        anchored_half_width=fitted.anchored_half_width[group] * distance_factor(fitted.interval, distance),
+        anchored_half_width=fitted.anchored_half_width[group] * known.growth,
     )
 
 
@@ -115,9 +140,7 @@ def carried_factor(
 
 def simulate(fitted: Fitted, problems: Any, fleet: Fleet) -> Estimate:
     """Run the simulator with the fitted parameters."""
-    model = fitted.model
-    values = resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet))
-    return model.simulate(problems, fleet, values, None)
+    return fitted.model.simulate(problems, fleet, prepare(fitted, fleet).values, None)
 
 
 def corrected_ns(fitted: Fitted, estimate: Estimate) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.fleet import build_fleet, take_gpus
 from wavecast.analyzer.models.estimate import take_problems
-from wavecast.analyzer.models.intervals import distances, half_width
+from wavecast.analyzer.models.intervals import distance_factor, distances, half_width
 from wavecast.analyzer.models.parameters import resolve
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, fit_intervals, weighted_quantile
@@ -70,7 +70,9 @@ def test_intervals_cover_what_they_were_calibrated_on() -> None:
     table = fit_intervals(pool, inner, seen, 0.0, 0.7, groups=1)
     assert table.seen_ratio == pytest.approx(0.5, rel=0.15)
     assert distances(build_fleet(pool.gpus), table.positions) == pytest.approx(np.zeros(4))
-    width = half_width(table, np.zeros(1, dtype=np.int64), np.array([5e4]), np.array([table.reference]))
+    width = half_width(
+        table, np.zeros(1, dtype=np.int64), np.array([5e4]), distance_factor(table, np.array([table.reference]))
+    )
     assert np.mean(np.abs(random.normal(0, 0.1, 4000)) <= width) == pytest.approx(0.9, abs=0.03)
 
 

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from wavecast.analyzer.fleet import Fleet, Floats, build_fleet, take_gpus
 from wavecast.analyzer.models.calibration import FEWEST_POINTS, calibrated_ns, fit_calibration
 from wavecast.analyzer.models.estimate import Codes, Estimate, Model, take_problems
-from wavecast.analyzer.models.intervals import IntervalTable, distances, gpu_positions, half_width, size_class
+from wavecast.analyzer.models.intervals import (
+    IntervalTable,
+    distance_factor,
+    distances,
+    gpu_positions,
+    half_width,
+    size_class,
+)
 from wavecast.analyzer.models.library import Fitted, corrected_ns, predict_fitted, simulate
 from wavecast.analyzer.models.network import Network, correct
 from wavecast.analyzer.models.parameters import Parameter, Values, prior_scale, resolve, theta_size
@@ -135,7 +142,8 @@ def test_half_width_is_that_of_group_and_size_at_its_distance() -> None:
     )
     assert size_class(np.array([1e3, 1e4, 5e4, 5e5, 5e6])).tolist() == [0, 1, 2, 3, 4]
     group, time_ns = np.array([1]), np.array([5e4])
-    found = [float(half_width(table, group, time_ns, np.array([away]))[0]) for away in (0.0, 0.25, 0.5, 2.0, 4.0)]
+    growth = [distance_factor(table, np.array([away])) for away in (0.0, 0.25, 0.5, 2.0, 4.0)]
+    found = [float(half_width(table, group, time_ns, factor)[0]) for factor in growth]
     assert found == pytest.approx([3.5, 5.25, 7.0, 7.0, 7.0 * 1.25])
 
 
