@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ...errors import InputError, WavecastError
 from ..store import FOLDER
 from .driver import PRIORS, RECIPES, store_priors, train_model
 
@@ -29,11 +32,22 @@ def main(data: tuple[Path, ...], models: tuple[str, ...], folder: Path, jobs: in
     The same tables and library versions give the same weights.
     """
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in PRIORS if not models else ():
-        store_priors(name, folder)
-    for name in models or RECIPES:
-        click.echo(describe(name, train_model(name, data, folder, jobs)))
+    try:
+        _require("pyarrow", "scipy", "torch")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in PRIORS if not models else ():
+            store_priors(name, folder)
+        for name in models or RECIPES:
+            click.echo(describe(name, train_model(name, data, folder, jobs)))
+    except WavecastError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+def _require(*modules: str) -> None:
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise InputError(f"training needs {', '.join(missing)}: pip install 'wavecast[train]'")
 
 
 def describe(name: str, entry: Mapping[str, Any]) -> str:

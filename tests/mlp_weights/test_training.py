@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from wavecast.analyzer.fleet import build_fleet, take_gpus
 from wavecast.analyzer.models.estimate import take_problems
 from wavecast.analyzer.models.intervals import distance_factor, distances, half_width
 from wavecast.analyzer.models.parameters import resolve
 from wavecast.errors import InputError
+from wavecast.mlp_weights.train.__main__ import main
 from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, fit_intervals, weighted_quantile
 from wavecast.mlp_weights.train.driver import load_pool
 from wavecast.mlp_weights.train.variant import fit_variant, join_samples
@@ -147,3 +149,11 @@ def test_tables_of_several_directories_are_joined(data_dir: Path, tmp_path: Path
 def test_a_directory_without_the_table_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no measurements for model vector: expected ops/vector.parquet"):
         load_pool("vector", (tmp_path,))
+
+
+def test_the_command_says_in_one_line_what_is_missing(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, [str(tmp_path), "--model", "vector", "--output", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: no measurements for model vector")
+    assert len(result.output.splitlines()) == 1
+    assert not list((tmp_path / "out").iterdir())
