@@ -108,8 +108,7 @@ def choose_tile(batch: Floats, m: Floats, n: Floats, k: Floats, contiguous: Code
     """Return the index of the tile that the library would launch: the least cost on the menu.
 
     cost = ceil(w / g) * g * area / (merit * (k / 512)^depth): rounds of g blocks on each multiprocessor, with w tiles
-    per multiprocessor. Right for 68 to 97 % of a GPU's launches, mean 81 %; with `MERIT` and the depths refitted
-    without the GPU 64 to 94 %, mean 79 % (the menu, g and `READS_WEIGHT` were seen with it).
+    per multiprocessor. How often that is the tile launched: benchmarks/tile_choice.py, on the names it was fitted to.
     """
     count = np.ceil(n[..., None] / WIDTH) * np.ceil(m[..., None] / HEIGHT) * batch[..., None]
     rounds = np.ceil((count / TOGETHER).astype(np.float32) / fleet.sm_count.astype(np.float32)[..., None])

@@ -18,5 +18,4 @@ QUANTIZED_RECIPE = Recipe(
     points=4000.0,
     hidden=(),
 )
-"""No correction: each format was measured on few GPUs, and on one left out the network doubled errors (fp8 with block
-scales on B200, above 20 us: 9 % without, 20 % with half of it)."""
+"""No correction: each format was measured on few GPUs, and on one left out the network made errors larger."""
