@@ -22,6 +22,7 @@ __all__ = ["Samples", "Table", "chip_of", "gpus_of", "pick", "read_table", "shap
 
 P = TypeVar("P")
 Column = npt.NDArray[Any]
+MEASURED = "latency_us"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,7 +77,17 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
     found = Table(path, {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names})
     for name in columns or ():
         _ = found[name]
+    _refuse_bad_times(path, found)
     return found
+
+
+def _refuse_bad_times(path: Path, table: Table) -> None:
+    if MEASURED not in table:
+        return
+    times = table[MEASURED].astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(times) & (times > 0)))
+    if len(bad):
+        raise InputError(f"{path}: {MEASURED} of row {bad[0]} is {times[bad[0]]}; expected a finite time above 0")
 
 
 def table_row_count(path: Path) -> int:
@@ -97,7 +108,7 @@ def _open(path: Path) -> Iterator[Any]:
             yield file
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such table") from error
-    except pyarrow.ArrowException as error:
+    except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"{path}: no readable parquet table ({error})") from error
 
 
