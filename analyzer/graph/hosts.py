@@ -1,0 +1,162 @@
+"""The host's side of the graph: which calls matter, on which logical thread, and what they cost by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...formats.column import MISSING, row_count
+from ...formats.trace import KernelKind, Trace
+from ..fleet import Floats
+from ..window import Rows
+from .record import NodeKind
+from .roles import Role, call_roles
+
+MERGED_OVERLAP: Final = 0.01
+"""Threads that are busy at the same time for less than this share of the lesser one's time take turns: the main thread
+and autograd's do (0 in every training trace seen), so one waits for the other and they are one logical thread."""
+COPY_COST_NS: Final = 8000.0
+"""Host time of a copy call that does not block: at most this is taken for the part before the wait."""
+_SYNC_ROLES: Final = (Role.SYNC_DEVICE, Role.SYNC_STREAM, Role.SYNC_EVENT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HostNodes:
+    """Hold the host's nodes, h of them, lane after lane in order of time."""
+
+    kind: npt.NDArray[np.int8]
+    row: Rows
+    lane: Rows
+    start_ns: Floats
+    end_ns: Floats
+    cost_ns: Floats
+    waits_for_copy: npt.NDArray[np.bool_]
+    """Whether this is the part of a blocking copy's call that waits for the copy's end."""
+    threads: tuple[tuple[int, ...], ...]
+    """The threads of each lane."""
+
+
+def host_nodes(trace: Trace, launch_ns: float) -> HostNodes:
+    """Return the launches, synchronisations and iteration marks of every host thread.
+
+    `launch_ns` is the latency from a launch to its kernel. A copy whose call outlasts the copy's start is two nodes:
+    the launch, and the rest of the call.
+    """
+    lane_of, threads = logical_threads(trace)
+    calls = trace.calls
+    roles = call_roles(trace.strings, calls.name)
+    first, copy = _first_kernels(trace)
+    launches = np.flatnonzero(first != MISSING)
+    syncs = np.flatnonzero(np.isin(roles, _SYNC_ROLES) & (first == MISSING))
+    start, duration = calls.start_ns.astype(np.float64), calls.duration_ns.astype(np.float64)
+    begun = trace.kernels.start_ns[copy[launches]] if len(launches) else np.zeros(0)
+    finished = begun + trace.kernels.duration_ns[copy[launches]] if len(launches) else np.zeros(0)
+    end = start + duration
+    is_copy = trace.kernels.kind[copy[launches]] == KernelKind.MEMCPY if len(launches) else np.zeros(0, dtype=bool)
+    outlasts = is_copy & (end[launches] > begun)
+    alone = np.clip(begun - start[launches] - launch_ns, 0.0, np.minimum(COPY_COST_NS, duration[launches]))
+    cost = np.where(outlasts, alone, duration[launches])
+    held = launches[outlasts]
+    marks, mark_ns, mark_lane = _marks(trace, lane_of)
+    rows = np.concatenate((launches, held, syncs, marks))
+    kind = np.repeat(
+        np.array([NodeKind.LAUNCH, NodeKind.SYNC, NodeKind.SYNC, NodeKind.MARK], dtype=np.int8),
+        [len(launches), len(held), len(syncs), len(marks)],
+    )
+    node_start = np.concatenate((start[launches], start[held] + alone[outlasts], start[syncs], mark_ns))
+    node_end = np.concatenate((start[launches] + cost, end[held], end[syncs], mark_ns))
+    waits = np.zeros(len(rows), dtype=bool)
+    waits[len(launches) : len(launches) + len(held)] = (end[launches] > finished)[outlasts]
+    lane = np.concatenate((lane_of[calls.thread[rows[: len(rows) - len(marks)]]], mark_lane))
+    order = np.lexsort((kind, node_end, node_start, lane))
+    return HostNodes(
+        kind=kind[order],
+        row=rows[order],
+        lane=lane[order],
+        start_ns=node_start[order],
+        end_ns=node_end[order],
+        cost_ns=(node_end - node_start)[order],
+        waits_for_copy=waits[order],
+        threads=threads,
+    )
+
+
+def _first_kernels(trace: Trace) -> tuple[Rows, Rows]:
+    """Return the first GPU activity of each call, -1 where it launched none; twice, for launches and copies alike."""
+    first = np.full(row_count(trace.calls), MISSING, dtype=np.int64)
+    linked = np.flatnonzero(trace.kernels.call != MISSING)[::-1]
+    first[trace.kernels.call[linked]] = linked
+    return first, first
+
+
+def _marks(trace: Trace, lane_of: Rows) -> tuple[Rows, Floats, Rows]:
+    """Return the rows, instants and lanes of the iterations' host-side starts and ends."""
+    table = trace.iterations
+    rows = np.flatnonzero(table.profiled & (table.cpu_end_ns != MISSING))
+    instants = np.concatenate((table.cpu_start_ns[rows], table.cpu_end_ns[rows])).astype(np.float64)
+    lane = lane_of[_main_thread(trace)] if len(lane_of) else 0
+    return np.tile(rows, 2), instants, np.full(2 * len(rows), lane, dtype=np.int64)
+
+
+def _main_thread(trace: Trace) -> int:
+    """Return the thread with the most forward ops, else calls."""
+    threads = trace.ops.thread[trace.ops.phase == 0]
+    threads = threads if len(threads) else trace.ops.thread
+    threads = threads if len(threads) else trace.calls.thread
+    return int(np.bincount(threads).argmax()) if len(threads) else 0
+
+
+def logical_threads(trace: Trace) -> tuple[Rows, tuple[tuple[int, ...], ...]]:
+    """Return the lane of each thread, and each lane's threads; threads that take turns share a lane."""
+    count = int(max(trace.ops.thread.max(initial=-1), trace.calls.thread.max(initial=-1))) + 1
+    lane_of = np.full(count, MISSING, dtype=np.int64)
+    groups: list[list[int]] = []
+    busy: list[tuple[Floats, Floats]] = []
+    has_ops = np.bincount(trace.ops.thread, minlength=count) > 0
+    for thread in sorted(range(count), key=lambda item: (not has_ops[item], item)):
+        spans = _busy_spans(trace, thread)
+        lane = next((at for at, other in enumerate(busy) if has_ops[thread] and _take_turns(other, spans)), len(groups))
+        if lane == len(groups):
+            groups.append([])
+            busy.append(spans)
+        else:
+            busy[lane] = _union(np.concatenate((busy[lane][0], spans[0])), np.concatenate((busy[lane][1], spans[1])))
+        groups[lane].append(thread)
+        lane_of[thread] = lane
+    return lane_of, tuple(tuple(group) for group in groups)
+
+
+def _busy_spans(trace: Trace, thread: int) -> tuple[Floats, Floats]:
+    """Return the stretches in which a thread runs an op or a call."""
+    ops = np.flatnonzero((trace.ops.thread == thread) & (trace.ops.parent == MISSING))
+    calls = np.flatnonzero((trace.calls.thread == thread) & (trace.calls.op == MISSING))
+    start = np.concatenate((trace.ops.start_ns[ops], trace.calls.start_ns[calls])).astype(np.float64)
+    lasting = np.concatenate((trace.ops.duration_ns[ops], trace.calls.duration_ns[calls])).astype(np.float64)
+    return _union(start, start + np.maximum(lasting, 0.0))
+
+
+def _union(start: Floats, end: Floats) -> tuple[Floats, Floats]:
+    """Merge intervals that touch."""
+    order = np.argsort(start, kind="stable")
+    start, latest = start[order], np.maximum.accumulate(end[order]) if len(end) else end
+    opens = np.append(True, start[1:] > latest[:-1])[: len(start)]
+    closes = np.append(opens[1:], True)[: len(start)]
+    return start[opens], latest[closes]
+
+
+def _take_turns(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> bool:
+    """Say whether two sets of busy stretches hardly overlap."""
+    if not len(one[0]) or not len(other[0]):
+        return False
+    lengths = np.append(0.0, np.cumsum(one[1] - one[0]))
+
+    def covered(instant: Floats) -> Floats:
+        at = np.searchsorted(one[0], instant, side="right") - 1
+        within = np.clip(instant - one[0][at], 0.0, (one[1] - one[0])[at])
+        return np.where(at < 0, 0.0, lengths[at] + within)
+
+    overlap = float(np.sum(covered(other[1]) - covered(other[0])))
+    return overlap <= MERGED_OVERLAP * min(lengths[-1], float(np.sum(other[1] - other[0])))

@@ -1,0 +1,63 @@
+"""Edges between host and streams: launches, and the launch queue that fills up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ...formats.column import MISSING
+from ...formats.trace import Trace
+from ..fleet import Floats
+from ..window import Rows
+from .latencies import QUEUE_DEPTH
+from .place import Links, Places, no_links
+from .record import NodeKind
+
+_BLOCKED_RATIO: Final = 2.0
+"""A launch that lasts longer than this times the median of its kind may have been held up."""
+_QUEUE_TOLERANCE_NS: Final = 8_000.0
+"""Held-up launches return within this of the rule; 99 % on the V100 convnet trace within 11,000 of the start."""
+
+
+def launch_links(places: Places) -> Links:
+    """Return an edge from each launch to each GPU activity that it started."""
+    targets = np.flatnonzero(places.launch_node != MISSING)
+    return Links(source=places.launch_node[targets], target=targets + places.host_count)
+
+
+def queue_links(trace: Trace, places: Places) -> Links:
+    """Return an edge from the activity `QUEUE_DEPTH` launches earlier to each launch on a CUDA device."""
+    if trace.meta.hip_version is not None or any(name.startswith("hipLaunch") for name in trace.strings):
+        return no_links()
+    links = launch_links(places)
+    launches, first = np.unique(links.source, return_index=True)
+    order = np.argsort(places.host.start_ns[launches], kind="stable")
+    launches, kernels = launches[order], links.target[first][order]
+    return Links(source=kernels[:-QUEUE_DEPTH], target=launches[QUEUE_DEPTH:])
+
+
+def queue_blocked(trace: Trace, places: Places, links: Links, queue_ns: float) -> Floats:
+    """Return what each host node costs by itself, [h]: the usual cost for launches that the full queue held up."""
+    host = places.host
+    cost = host.cost_ns.copy()
+    usual = _usual_cost(trace, places)
+    begun = np.concatenate((host.start_ns, places.gpu.start_ns))[links.source]
+    returned = host.end_ns[links.target]
+    late = np.abs(returned - begun - queue_ns) <= _QUEUE_TOLERANCE_NS
+    held = late & (cost[links.target] > _BLOCKED_RATIO * usual[links.target])
+    blocked = links.target[held]
+    cost[blocked] = usual[blocked]
+    return cost
+
+
+def _usual_cost(trace: Trace, places: Places) -> Floats:
+    """Return for each host node the lower quartile of the cost of launches by calls of the same name."""
+    host = places.host
+    usual = host.cost_ns.copy()
+    launches = np.flatnonzero(host.kind == NodeKind.LAUNCH)
+    names: Rows = trace.calls.name[host.row[launches]].astype(np.int64)
+    for name in np.unique(names).tolist():
+        rows = launches[names == name]
+        usual[rows] = np.percentile(host.cost_ns[rows], 25.0)
+    return usual

@@ -1,0 +1,41 @@
+"""What a CUDA or HIP runtime call does to the timeline, by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Role(IntEnum):
+    """Say what a call does besides taking the host's time."""
+
+    NONE = 0
+    SYNC_DEVICE = 1
+    SYNC_STREAM = 2
+    SYNC_EVENT = 3
+    WAIT_EVENT = 4
+    GRAPH_LAUNCH = 5
+
+
+_PREFIX: Final = r"(cuda|hip|cu)"
+_RULES: Final = (
+    (re.compile(_PREFIX + r"(Device|Ctx|Thread)Synchronize"), Role.SYNC_DEVICE),
+    (re.compile(_PREFIX + r"StreamSynchronize"), Role.SYNC_STREAM),
+    (re.compile(_PREFIX + r"EventSynchronize"), Role.SYNC_EVENT),
+    (re.compile(_PREFIX + r"StreamWaitEvent"), Role.WAIT_EVENT),
+    (re.compile(_PREFIX + r"GraphLaunch"), Role.GRAPH_LAUNCH),
+)
+
+
+def call_roles(strings: Sequence[str], names: npt.NDArray[np.int32]) -> npt.NDArray[np.int8]:
+    """Return the role of each call, given the name table and each call's index into it."""
+    known = np.unique(names)
+    of_name = np.zeros(len(strings) + 1, dtype=np.int8)
+    for name in known.tolist():
+        of_name[name] = next((role for rule, role in _RULES if rule.match(strings[name])), Role.NONE)
+    return np.asarray(of_name[names])

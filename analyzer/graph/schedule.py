@@ -1,0 +1,85 @@
+"""An order in which lanes can be replayed stretch by stretch, each stretch in one vectorised step."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from ..window import Rows
+
+
+def schedule_runs(lane_begin: Rows, source: Rows, target: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return runs [r, 2] of nodes (begin, end) in an order that respects every edge, and which edges were cut.
+
+    Nodes are numbered lane after lane; `lane_begin` holds each lane's first node and, last, their number. Edges are
+    sorted by target and join different lanes. A lane runs on until a node waits for one that has not been reached.
+    Where all lanes wait, edges close a cycle: those into the waiting node of the first such lane are cut.
+    """
+    scheduler = _Scheduler(lane_begin, source, target)
+    scheduler.advance_all()
+    while (stuck := scheduler.first_unfinished()) >= 0:
+        scheduler.cut_edges(stuck)
+        scheduler.advance_all()
+    return np.array(scheduler.runs, dtype=np.int64).reshape(-1, 2), scheduler.cut
+
+
+class _Scheduler:
+    """Own how far each lane has come and which lanes wait for which."""
+
+    def __init__(self, lane_begin: Rows, source: Rows, target: Rows) -> None:
+        self.lane_count = len(lane_begin) - 1
+        self.reached = lane_begin[:-1].tolist()
+        self.ends = lane_begin[1:].tolist()
+        self.sources = source.tolist()
+        self.source_lanes = (np.searchsorted(lane_begin, source, side="right") - 1).tolist()
+        self.targets = target.tolist()
+        self.edge = np.searchsorted(target, lane_begin[:-1], side="left").tolist()
+        self.last_edge = np.searchsorted(target, lane_begin[1:], side="left").tolist()
+        self.cut = np.zeros(len(source), dtype=bool)
+        self.runs: list[tuple[int, int]] = []
+        self.ready = deque(range(self.lane_count))
+        self.waiting: list[list[tuple[int, int]]] = [[] for _ in range(self.lane_count)]
+        """Per lane: which lanes wait for it to reach which node."""
+
+    def advance_all(self) -> None:
+        """Run every lane as far as it goes."""
+        while self.ready:
+            self._advance(self.ready.popleft())
+
+    def first_unfinished(self) -> int:
+        """Return the first lane that has not come to its end; -1: none."""
+        return next((lane for lane in range(self.lane_count) if self.reached[lane] < self.ends[lane]), -1)
+
+    def cut_edges(self, lane: int) -> None:
+        """Cut the edges that hold a lane up."""
+        node, edge = self.reached[lane], self.edge[lane]
+        while edge < self.last_edge[lane] and self.targets[edge] == node:
+            self.cut[edge] |= not self._is_met(edge)
+            edge += 1
+        for others in self.waiting:
+            others[:] = [item for item in others if item[1] != lane]
+        self.ready.append(lane)
+
+    def _is_met(self, edge: int) -> bool:
+        return self.cut[edge] or self.sources[edge] < self.reached[self.source_lanes[edge]]
+
+    def _advance(self, lane: int) -> None:
+        begin, end, edge = self.reached[lane], self.ends[lane], self.edge[lane]
+        last = self.last_edge[lane]
+        while edge < last and self._is_met(edge):
+            edge += 1
+        self.edge[lane] = edge
+        if edge < last:
+            end = self.targets[edge]
+            self.waiting[self.source_lanes[edge]].append((self.sources[edge], lane))
+        if end > begin:
+            self.runs.append((begin, end))
+            self.reached[lane] = end
+            self._wake(lane)
+
+    def _wake(self, lane: int) -> None:
+        reached = self.reached[lane]
+        self.ready.extend(other for node, other in self.waiting[lane] if node < reached)
+        self.waiting[lane] = [item for item in self.waiting[lane] if item[0] >= reached]
