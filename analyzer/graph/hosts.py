@@ -159,4 +159,4 @@ def _take_turns(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> boo
         return np.where(at < 0, 0.0, lengths[at] + within)
 
     overlap = float(np.sum(covered(other[1]) - covered(other[0])))
-    return overlap <= MERGED_OVERLAP * min(lengths[-1], float(np.sum(other[1] - other[0])))
+    return overlap <= MERGED_OVERLAP * float(min(lengths[-1], np.sum(other[1] - other[0])))

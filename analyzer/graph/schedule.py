@@ -63,7 +63,7 @@ class _Scheduler:
         self.ready.append(lane)
 
     def _is_met(self, edge: int) -> bool:
-        return self.cut[edge] or self.sources[edge] < self.reached[self.source_lanes[edge]]
+        return bool(self.cut[edge]) or self.sources[edge] < self.reached[self.source_lanes[edge]]
 
     def _advance(self, lane: int) -> None:
         begin, end, edge = self.reached[lane], self.ends[lane], self.edge[lane]

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ...formats.column import MISSING, row_count
+from ...formats.column import MISSING
 from ...formats.trace import SyncKind, Trace
 from ..window import Rows
 from .place import Links, Places, no_links
@@ -63,12 +63,10 @@ def wait_links(trace: Trace, places: Places) -> WaitLinks:
 def _named_pairs(trace: Trace, places: Places) -> tuple[list[tuple[int, int]], Rows]:
     """Return (source, target) pairs of recorded stream waits, and their calls."""
     table = trace.syncs
-    rows = (
-        np.flatnonzero((table.kind == SyncKind.STREAM_WAIT_EVENT) & (table.call != MISSING)) if row_count(table) else []
-    )
+    rows = np.flatnonzero((table.kind == SyncKind.STREAM_WAIT_EVENT) & (table.call != MISSING))
     lane_of = {stream: at for at, (_, stream) in enumerate(places.gpu.streams)}
     pairs, told = [], []
-    for row in np.asarray(rows, dtype=np.int64).tolist():
+    for row in rows.tolist():
         told.append(int(table.call[row]))
         waiting, waited = lane_of.get(int(table.stream[row])), lane_of.get(int(table.waited_stream[row]))
         if waiting is None or waited is None or table.record_call[row] == MISSING:
@@ -76,7 +74,7 @@ def _named_pairs(trace: Trace, places: Places) -> tuple[list[tuple[int, int]], R
         recorded_ns = trace.calls.start_ns[table.record_call[row] : table.record_call[row] + 1].astype(np.float64)
         source = int(places.last_launched(waited, recorded_ns)[0])
         target = _next_on_lane(places, waiting, float(trace.calls.start_ns[table.call[row]]))
-        if source != MISSING and target != MISSING:
+        if MISSING not in (source, target):
             pairs.append((source, target))
     return pairs, np.array(told, dtype=np.int64)
 

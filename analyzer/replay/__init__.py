@@ -1,0 +1,1 @@
+"""The replay: a graph re-timed with the times of another GPU."""

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ..fleet import Floats
-from ..graph.record import NEVER_NS, EdgeKind, Graph
+from ..graph.record import FIRST_GPU_KIND, EdgeKind, Graph
 from ..graph.rules import lane_firsts
 from ..window import Rows
+
+_FIRST_GPU_KIND: Final = int(FIRST_GPU_KIND)
+"""Plain, as comparing enum members costs in the loop over runs."""
+_QUEUE: Final = int(EdgeKind.QUEUE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timing:
     """Say how long everything takes on each of m GPUs."""
 
-    duration_ns: Floats
-    """Of each distinct GPU activity, [d, m]."""
-    duration_row: Rows
-    """Row of `duration_ns` of each node; any for host nodes, [n]."""
+    base_ns: Floats
+    """Duration of each GPU node before scaling, [n]; any for host nodes."""
+    factor: Floats
+    """What each distinct kernel's duration is multiplied with, [d, m]."""
+    factor_row: Rows
+    """Row of `factor` of each GPU node, [n]; any for host nodes."""
     latency_ns: Floats
     """Of each Term, [terms, m]."""
     host_ratio: Floats
@@ -38,14 +44,14 @@ def replay(graph: Graph, timing: Timing) -> Floats:
     """
     nodes = graph.nodes
     end = np.empty((len(nodes.row), timing.latency_ns.shape[1]))
-    is_first = lane_firsts(nodes)
+    is_first, is_gpu = lane_firsts(nodes), nodes.is_gpu
     for begin, stop in graph.runs.tolist():
         bound, total = _bounds_and_steps(graph, timing, end, slice(begin, stop))
         np.cumsum(total, axis=0, out=total)
         bound -= total
         if not is_first[begin]:
             np.maximum(bound[0], end[begin - 1], out=bound[0])
-        elif not nodes.is_gpu[begin]:
+        elif not is_gpu[begin]:
             np.maximum(bound[0], 0.0, out=bound[0])
         np.maximum.accumulate(bound, axis=0, out=bound)
         np.add(bound, total, out=end[begin:stop])
@@ -59,8 +65,9 @@ def _bounds_and_steps(graph: Graph, timing: Timing, end: Floats, run: slice) -> 
     bound = np.repeat(nodes.release_ns[run, None], end.shape[1], axis=1)
     _add_arrivals(bound, graph, timing, end, run)
     bound += residual
-    if nodes.is_gpu[run.start]:
-        duration = timing.duration_ns[timing.duration_row[run]]
+    if nodes.kind[run.start] >= _FIRST_GPU_KIND:
+        duration = timing.factor[timing.factor_row[run]]
+        duration *= timing.base_ns[run, None]
         bound += duration
         duration += timing.latency_ns[nodes.gap_term[run]]
         duration += residual
@@ -79,9 +86,10 @@ def _add_arrivals(bound: Floats, graph: Graph, timing: Timing, end: Floats, run:
     source, target = edges.source[low:high], edges.target[low:high]
     arrival = end[source]
     arrival += timing.latency_ns[edges.term[low:high]]
-    queued = edges.kind[low:high] == EdgeKind.QUEUE
+    queued = edges.kind[low:high] == _QUEUE
     if queued.any():
-        arrival[queued] -= timing.duration_ns[timing.duration_row[source[queued]]]
+        held = source[queued]
+        arrival[queued] -= timing.factor[timing.factor_row[held]] * timing.base_ns[held, None]
     starts = np.flatnonzero(np.append(True, target[1:] != target[:-1]))
     if len(starts) < len(target):
         arrival = np.maximum.reduceat(arrival, starts, axis=0)
@@ -92,13 +100,10 @@ def _add_arrivals(bound: Floats, graph: Graph, timing: Timing, end: Floats, run:
 def measured_timing(graph: Graph, residual_ns: Floats) -> Timing:
     """Return the timing of the recording itself, one GPU."""
     return Timing(
-        duration_ns=graph.nodes.cost_ns[:, None].copy(),
-        duration_row=np.arange(len(graph.nodes.row)),
+        base_ns=graph.nodes.cost_ns,
+        factor=np.ones((1, 1)),
+        factor_row=np.zeros(len(graph.nodes.row), dtype=np.int64),
         latency_ns=graph.latency_ns[:, None],
         host_ratio=np.ones(1),
         residual_ns=residual_ns,
     )
-
-
-__all__ = ["NEVER_NS", "Timing", "measured_timing", "replay"]
-NodeMask = npt.NDArray[np.bool_]
