@@ -27,7 +27,9 @@ def list_ops(
     busy = prediction.busy_ns(gpu_column)
     group = _op_groups(trace, workload)
     totals = np.bincount(group, weights=busy, minlength=int(group.max(initial=-1)) + 1)
-    order = np.argsort(-totals, kind="stable")[:limit]
+    present = np.bincount(group, weights=workload.count, minlength=len(totals)) > 0
+    order = np.argsort(-totals, kind="stable")
+    order = order[present[order]][:limit]
     whole = max(float(busy.sum()), np.finfo(float).tiny)
     return tuple(
         _describe(trace, workload, prediction, gpu_column, np.flatnonzero(group == chosen), whole)

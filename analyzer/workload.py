@@ -36,6 +36,7 @@ _MATRIX_RATES: Final = {
 class Workload:
     """Hold the distinct kernels of one iteration, n rows; rows of equal launch and equal op are one.
 
+    A row may stand for kernels of other iterations alone: its `count` and `busy_ns` are 0.
     In a trace without GPU timings a row is a distinct op call, `duration_ns` is NaN and `busy_ns` 0.
     """
 
@@ -44,8 +45,9 @@ class Workload:
     op: Rows
     """The op that explains it: the innermost one with a formula around the launch, else the innermost; -1: none."""
     count: Rows
+    """Kernels (or ops) of the group in the iteration."""
     duration_ns: Floats
-    """Mean duration of the group's kernels."""
+    """Mean duration of the group's kernels, those of other iterations too."""
     busy_ns: Floats
     """Time of the group's kernels together, overlap with other kernels shared out in equal parts."""
     op_share: Floats
@@ -59,6 +61,8 @@ class Workload:
     work: WorkTable
     """Work of the whole op; zeros where `has_work` is false, the rate then guessed from the kernel's name."""
     rate_known: npt.NDArray[np.bool_]
+    row_of: Rows
+    """Row of each kernel of the trace (of each op, where nothing was measured); -1 for those left out."""
 
 
 class _Resolver:
@@ -104,14 +108,17 @@ class _Resolver:
 
 def measured_workload(trace: Trace, window: Window) -> Workload:
     """Group the kernels of the window by launch, name, and explaining op."""
-    kernels, rows = trace.kernels, window.kernel_rows
+    kernels, rows = trace.kernels, np.flatnonzero(trace.kernels.device == window.device)
+    counts = np.isin(rows, window.kernel_rows)
     resolver = _Resolver(trace)
     owners_of = {row: resolver.owner(row) if row >= 0 else -1 for row in np.unique(kernels.op[rows]).tolist()}
     owners = np.array([owners_of[row] for row in kernels.op[rows].tolist()], dtype=np.int64)
     first, group = group_rows(_group_keys(trace, rows, owners))
-    count = np.bincount(group, minlength=len(first))
+    size = np.bincount(group, minlength=len(first))
     duration = kernels.duration_ns[rows].astype(np.float64)
-    busy = share_busy_time(kernels.start_ns[rows], kernels.duration_ns[rows])
+    busy = share_busy_time(kernels.start_ns[rows[counts]], kernels.duration_ns[rows[counts]])
+    row_of = np.full(row_count(kernels), -1, dtype=np.int64)
+    row_of[rows] = group
     op_time = _op_time(owners, duration)
     names = [trace.strings[name] for name in kernels.name[rows[first]].tolist()]
     owner = owners[first]
@@ -126,10 +133,10 @@ def measured_workload(trace: Trace, window: Window) -> Workload:
     return Workload(
         kernel=rows[first],
         op=owner,
-        count=count,
-        duration_ns=np.bincount(group, weights=duration, minlength=len(first)) / count,
-        busy_ns=np.bincount(group, weights=busy, minlength=len(first)).astype(np.float64),
-        op_share=np.bincount(group, weights=duration / op_time, minlength=len(first)) / count,
+        count=np.bincount(group[counts], minlength=len(first)),
+        duration_ns=np.bincount(group, weights=duration, minlength=len(first)) / size,
+        busy_ns=np.bincount(group[counts], weights=busy, minlength=len(first)).astype(np.float64),
+        op_share=np.bincount(group, weights=duration / op_time, minlength=len(first)) / size,
         kind=kind,
         family=families,
         is_varying=np.array([family in VARYING_FAMILIES for family in families], dtype=bool),
@@ -137,6 +144,7 @@ def measured_workload(trace: Trace, window: Window) -> Workload:
         works=tuple(works),
         work=_work_table(works, [rate or Rate.FP32 for rate in rates]),
         rate_known=np.array([rate is not None for rate in rates], dtype=bool),
+        row_of=row_of,
     )
 
 
@@ -146,6 +154,8 @@ def shape_workload(trace: Trace, window: Window) -> Workload:
     rows = _explained_ops(trace, window, resolver)
     first, group = group_rows([trace.ops.name[rows].astype(np.int64), trace.ops.signature[rows].astype(np.int64)])
     owner = rows[first]
+    row_of = np.full(row_count(trace.ops), -1, dtype=np.int64)
+    row_of[rows] = group
     works = [resolver.work(row) for row in owner.tolist()]
     families = tuple(
         work.family if work else resolver.family(row) for work, row in zip(works, owner.tolist(), strict=True)
@@ -165,6 +175,7 @@ def shape_workload(trace: Trace, window: Window) -> Workload:
         works=tuple(works),
         work=_work_table(works, [rate or Rate.FP32 for rate in rates]),
         rate_known=np.array([rate is not None for rate in rates], dtype=bool),
+        row_of=row_of,
     )
 
 

@@ -96,9 +96,19 @@ def _marks(trace: Trace, lane_of: Rows) -> tuple[Rows, Floats, Rows]:
     """Return the rows, instants and lanes of the iterations' host-side starts and ends."""
     table = trace.iterations
     rows = np.flatnonzero(table.profiled & (table.cpu_end_ns != MISSING))
-    instants = np.concatenate((table.cpu_start_ns[rows], table.cpu_end_ns[rows])).astype(np.float64)
+    ends = np.minimum(table.cpu_end_ns[rows], _host_end_ns(trace, table.cpu_end_ns[rows]))
+    instants = np.concatenate((table.cpu_start_ns[rows], ends)).astype(np.float64)
     lane = lane_of[_main_thread(trace)] if len(lane_of) else 0
     return np.tile(rows, 2), instants, np.full(2 * len(rows), lane, dtype=np.int64)
+
+
+def _host_end_ns(trace: Trace, step_end_ns: Rows) -> Rows:
+    """Return when the host ended each step: as recorded, unless that is a GPU's end, in a trace without steps."""
+    finish = trace.kernels.start_ns + trace.kernels.duration_ns
+    last = [
+        int((table.start_ns + table.duration_ns).max()) for table in (trace.ops, trace.calls) if row_count(table)
+    ]
+    return np.where(np.isin(step_end_ns, finish), max(last, default=0), step_end_ns)
 
 
 def _main_thread(trace: Trace) -> int:

@@ -1,0 +1,87 @@
+"""How much memory an iteration takes, and what holds it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ...formats.column import row_count
+from ...formats.trace import Phase, Trace
+from ..window import Rows, Window
+from ..work import Family, family_of
+from .events import describe_events
+from .lifetimes import Bytes, Storages, find_storages
+from .record import MemoryMethod, MemoryUse
+from .roles import CATEGORIES, find_roles
+
+TRAINING_REASON: Final = "every storage held from the op that creates it to the last one that uses it"
+INFERENCE_REASON: Final = (
+    f"{TRAINING_REASON}; without a backward pass, Python variables may hold some longer: the upper end counts them"
+)
+NOTHING: Final = "the recording has neither memory events nor tensor identities: record it with wavecast's own tracer"
+HOST_ONLY: Final = "the recording holds host memory alone, and not what was allocated before it"
+
+
+def describe_memory(trace: Trace, window: Window) -> MemoryUse | None:
+    """Return the peak memory of the window and what holds it; None where the trace does not tell.
+
+    `explain_missing_memory` then says why. Allocator events win over shapes and lifetimes.
+    """
+    found = _describe(trace, window)
+    return None if isinstance(found, str) else found
+
+
+def explain_missing_memory(trace: Trace, window: Window) -> str | None:
+    """Return why `describe_memory` has no answer; None where it has one."""
+    found = _describe(trace, window)
+    return found if isinstance(found, str) else None
+
+
+def _describe(trace: Trace, window: Window) -> MemoryUse | str:
+    if row_count(trace.memory):
+        if (trace.memory.device < 0).all():
+            return HOST_ONLY
+        return describe_events(trace, window)
+    if not row_count(trace.operands):
+        return NOTHING
+    if not (trace.tensors.device >= 0).any():
+        return HOST_ONLY
+    return _describe_lifetimes(trace, window)
+
+
+def _describe_lifetimes(trace: Trace, window: Window) -> MemoryUse | str:
+    storages = find_storages(trace, window.op_rows)
+    if not storages.size_bytes.any():
+        return "no op of the iteration uses a tensor of the accelerator"
+    level = _levels(storages, storages.last, len(window.op_rows))
+    peak = int(level.argmax())
+    alive = (storages.first <= peak) & (storages.last >= peak)
+    roles = find_roles(trace, window.op_rows, storages)
+    sizes = np.bincount(roles[alive], weights=storages.size_bytes[alive], minlength=len(CATEGORIES))
+    trains = bool((storages.uses.phase == Phase.BACKWARD).any())
+    return MemoryUse(
+        peak_bytes=int(level[peak]),
+        highest_bytes=int(_levels(storages, storages.latest, len(window.op_rows)).max()),
+        reserved_peak_bytes=None,
+        held={category: int(size) for category, size in zip(CATEGORIES, sizes, strict=True) if size},
+        at_op=int(window.op_rows[peak]),
+        method=MemoryMethod.SHAPES_AND_LIFETIMES,
+        reason=TRAINING_REASON if trains else INFERENCE_REASON,
+        workspace_count=_matmul_phase_count(trace, window.op_rows),
+    )
+
+
+def _levels(storages: Storages, last: Rows, op_count: int) -> Bytes:
+    """Return the bytes held while each op runs: its results and all that it or a later one still needs."""
+    change = np.zeros(op_count + 1, dtype=np.int64)
+    np.add.at(change, storages.first, storages.size_bytes)
+    np.add.at(change, last + 1, -storages.size_bytes)
+    return np.cumsum(change)[:op_count]
+
+
+def _matmul_phase_count(trace: Trace, window_ops: Rows) -> int:
+    """Count the threads that multiply matrices: autograd runs backward on one of its own, with its own handle."""
+    multiplies = np.array([family_of(name) is Family.MATMUL for name in trace.strings], dtype=bool)
+    phase = trace.ops.phase[window_ops[multiplies[trace.ops.name[window_ops]]]]
+    return int((phase == Phase.BACKWARD).any()) + int((phase != Phase.BACKWARD).any())

@@ -1,0 +1,148 @@
+"""Whether an iteration's memory fits a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...specs.gpu import Gpu
+from .record import MemoryUse
+
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Hold a quantity with its least and greatest plausible value."""
+
+    low: float
+    typical: float
+    high: float
+
+
+CONTEXT_BYTES: Final = Range(low=200 * MIB, typical=400 * MIB, high=700 * MIB)
+"""What a process takes on the device besides its tensors: driver context and loaded kernels.
+pytorch issue 28113: 200 to 700 MB, different from machine to machine; 20532: 300 to 400 MB on V100; 107667: about
+300 MB since CUDA 11.7 loads kernels lazily. Before that, torch with cuDNN took up to 1,690 MB (55277, RTX 3090)."""
+HIP_CONTEXT_BYTES: Final = Range(low=200 * MIB, typical=400 * MIB, high=1024 * MIB)
+"""No figure was found for ROCm: CUDA's, with more room above."""
+FRAGMENTATION_RATIO: Final = Range(low=0.0, typical=0.05, high=0.15)
+"""What the caching allocator cannot hand out, over what it has handed out: holes and tails of segments in use (whole
+free segments go back to the driver before an allocation fails). Median, and largest above 1 GiB, of the samples
+played through the allocator's rules: benchmarks/memory_check.py."""
+
+_MATMUL_WORKSPACE_BYTES: Final = 8192 * 1024 + 128 * 1024
+"""cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
+_LARGE_MATMUL_WORKSPACE_BYTES: Final = 32 * MIB
+"""The same on compute capability 9, 10 and 12 (`:4096:8`; before 2026 only on 9), and hipBLAS's default."""
+_LARGEST_MATMUL_WORKSPACE_BYTES: Final = 128 * MIB
+"""hipBLAS on gfx94x and gfx95x, same file."""
+_LARGE_WORKSPACE_MAJORS: Final = frozenset({"9", "10", "12"})
+
+UNREPORTED_RATIO: Final = {
+    "hbm": Range(low=0.984, typical=0.990, high=0.994),
+    "gddr": Range(low=0.975, typical=0.980, high=0.993),
+    "gddr with ecc": Range(low=0.916, typical=0.922, high=0.993),
+    "amd": Range(low=0.999, typical=0.9998, high=1.0),
+}
+"""Memory that a process sees over nominal memory, where the catalogue holds no reported figure: the range of those
+that it does hold (specs/gpus.toml). The driver reserves some; data-centre cards with GDDR also keep ECC in it (6.25 %),
+unless their owner turned it off."""
+_BRANDS_WITHOUT_ECC: Final = ("GeForce", "RTX", "TITAN", "Quadro")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Say whether an iteration fits one GPU, and what the answer rests on; bytes."""
+
+    gpu: str
+    fits: bool | None
+    """None where the iteration's memory is not known."""
+    is_tight: bool
+    """Whether the answer lies within the uncertainty of what is needed and what is there."""
+    needed_bytes: int | None
+    """Peak, fragmentation, workspaces and context."""
+    lowest_needed_bytes: int | None
+    highest_needed_bytes: int | None
+    usable_bytes: int
+    """What the framework reports as the device's memory, or would by what its kind reports; another process's share
+    is not taken off."""
+    context_bytes: int
+    workspace_bytes: int
+    """Of the matrix library; other workspaces (cuDNN's) are in recorded events alone."""
+    fragmentation_bytes: int
+
+
+def fit_on(use: MemoryUse | None, gpus: Sequence[Gpu]) -> tuple[Fit, ...]:
+    """Return for each GPU whether the iteration fits.
+
+    needed = peak * (1 + fragmentation) + workspaces + context. The answer is tight where the needed range, which
+    starts at the peak without fragmentation and ends at `highest_bytes` with the worst, and the usable range overlap.
+    """
+    return tuple(_fit(use, gpu) for gpu in gpus)
+
+
+def _fit(use: MemoryUse | None, gpu: Gpu) -> Fit:
+    usable, context = usable_bytes(gpu), _context_bytes(gpu)
+    if use is None:
+        return Fit(
+            gpu=gpu.name,
+            fits=None,
+            is_tight=False,
+            needed_bytes=None,
+            lowest_needed_bytes=None,
+            highest_needed_bytes=None,
+            usable_bytes=int(usable.typical),
+            context_bytes=int(context.typical),
+            workspace_bytes=0,
+            fragmentation_bytes=0,
+        )
+    workspace = use.workspace_count * matmul_workspace_bytes(gpu)
+    fragmentation = use.peak_bytes * FRAGMENTATION_RATIO.typical
+    needed = use.peak_bytes + fragmentation + workspace + context.typical
+    lowest = use.peak_bytes * (1 + FRAGMENTATION_RATIO.low) + workspace + context.low
+    highest = max(use.highest_bytes, use.peak_bytes) * (1 + FRAGMENTATION_RATIO.high) + workspace + context.high
+    return Fit(
+        gpu=gpu.name,
+        fits=needed <= usable.typical,
+        is_tight=lowest <= usable.high and highest > usable.low,
+        needed_bytes=round(needed),
+        lowest_needed_bytes=round(lowest),
+        highest_needed_bytes=round(highest),
+        usable_bytes=int(usable.typical),
+        context_bytes=int(context.typical),
+        workspace_bytes=workspace,
+        fragmentation_bytes=round(fragmentation),
+    )
+
+
+def usable_bytes(gpu: Gpu) -> Range:
+    """Return the memory that one device of a GPU shows to a process; half of it for a package of two devices."""
+    if gpu.reported_memory_bytes is not None:
+        reported = float(gpu.reported_memory_bytes)
+        return Range(low=reported, typical=reported, high=reported)
+    ratio = UNREPORTED_RATIO[_memory_kind(gpu)]
+    nominal = gpu.memory_bytes / (2 if gpu.is_package else 1)
+    return Range(low=nominal * ratio.low, typical=nominal * ratio.typical, high=nominal * ratio.high)
+
+
+def _memory_kind(gpu: Gpu) -> str:
+    if gpu.vendor == "AMD":
+        return "amd"
+    if not gpu.memory_type.startswith("GDDR"):
+        return "hbm"
+    return "gddr" if any(brand in gpu.name for brand in _BRANDS_WITHOUT_ECC) else "gddr with ecc"
+
+
+def _context_bytes(gpu: Gpu) -> Range:
+    return HIP_CONTEXT_BYTES if gpu.vendor == "AMD" else CONTEXT_BYTES
+
+
+def matmul_workspace_bytes(gpu: Gpu) -> int:
+    """Return the workspace that torch gives the matrix library per thread and stream."""
+    if gpu.vendor == "AMD":
+        is_largest = gpu.compute_capability.startswith(("gfx94", "gfx95"))
+        return _LARGEST_MATMUL_WORKSPACE_BYTES if is_largest else _LARGE_MATMUL_WORKSPACE_BYTES
+    major = gpu.compute_capability.split(".")[0]
+    return _LARGE_MATMUL_WORKSPACE_BYTES if major in _LARGE_WORKSPACE_MAJORS else _MATMUL_WORKSPACE_BYTES

@@ -1,0 +1,184 @@
+"""How long each storage lives, as far as the ops that use it tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...formats.column import Column, row_count
+from ...formats.signature import DTYPE_BYTES
+from ...formats.trace import Phase, Trace
+from ..window import Rows
+from .frames import Frames, find_frames
+
+Bytes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+ALLOCATION_BYTES: Final = 512
+"""torch's caching allocator hands out multiples of this (kMinBlockSize in c10/cuda/CUDACachingAllocator)."""
+UNLISTED_ELEMENT_BYTES: Final = 4.0
+_STATE_MAKERS: Final = frozenset({"aten::zeros_like", "aten::zeros", "aten::full_like", "aten::full", "aten::clone"})
+"""How torch's optimizers create the state that they keep, in their first step."""
+_WEIGHT_BUFFER_READERS: Final = frozenset({"aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Uses:
+    """Hold which op of an iteration uses which storage, one row per use in order of op; ops are numbered from 0."""
+
+    op: Rows
+    storage: Rows
+    is_output: Mask
+    phase: npt.NDArray[np.int8]
+    """Of each op, [n ops]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Storages:
+    """Hold the storages of one iteration, n rows: size and life, in positions of ops, both ends included."""
+
+    size_bytes: Bytes
+    """Rounded as the allocator does; 0 on other devices and for what shares another storage's memory."""
+    is_new: Mask
+    """Whether an op of the iteration created it."""
+    is_kept: Mask
+    """Whether it is known to outlive the iteration, so that the next one starts with it: lazy optimizer state."""
+    first: Rows
+    last: Rows
+    """Last op that needs it: one that uses it, or the end of the module call that it was an argument of."""
+    latest: Rows
+    """Last op at which a Python frame could still hold it; never before `last`."""
+    uses: Uses
+
+
+def find_storages(trace: Trace, window_ops: Rows) -> Storages:
+    """Return the storages that the ops of the window use.
+
+    A storage whose first use is not as a result existed before, and lives on: nothing tells when it is dropped.
+    Autograd's saved tensors need no rule: the backward op that reads one is a use.
+    """
+    uses = _find_uses(trace, window_ops)
+    count, end = _storage_count(trace), max(len(window_ops) - 1, 0)
+    first_use = _first_rows(uses.storage, count)
+    is_seen = first_use >= 0
+    is_new = is_seen & _at(uses.is_output, first_use)
+    is_state = _is_lazy_state(trace, window_ops, uses, first_use)
+    outlives = ~is_new | is_state | _is_left_gradient(uses, count)
+    first = np.where(is_new & ~is_state, _at(uses.op, first_use), 0)
+    last = np.zeros(count, dtype=np.int64)
+    np.maximum.at(last, uses.storage, uses.op)
+    frames = find_frames(trace, window_ops)
+    last = np.where(outlives, end, _extend_arguments(frames, uses, first, last))
+    size = _sizes(trace, count) * is_seen
+    size[_is_weight_buffer(trace, window_ops, uses, first_use)] = 0
+    return Storages(
+        size_bytes=size,
+        is_new=is_new,
+        is_kept=is_state,
+        first=first,
+        last=last,
+        latest=np.where(outlives, end, _extend_locals(frames, first, last)),
+        uses=uses,
+    )
+
+
+def _find_uses(trace: Trace, window_ops: Rows) -> Uses:
+    place = np.full(row_count(trace.ops), -1, dtype=np.int64)
+    place[window_ops] = np.arange(len(window_ops))
+    op = place[trace.operands.op]
+    kept = op >= 0
+    return Uses(
+        op=op[kept],
+        storage=trace.tensors.storage[trace.operands.tensor[kept]].astype(np.int64),
+        is_output=trace.operands.is_output[kept].astype(bool),
+        phase=trace.ops.phase[window_ops],
+    )
+
+
+def _storage_count(trace: Trace) -> int:
+    return int(trace.tensors.storage.max()) + 1 if row_count(trace.tensors) else 0
+
+
+def _sizes(trace: Trace, count: int) -> Bytes:
+    """Return the bytes of each storage on the accelerator: those of the first tensor seen of it, views being later."""
+    tensors = trace.tensors
+    element_bytes = np.array([DTYPE_BYTES.get(name, UNLISTED_ELEMENT_BYTES) for name in trace.strings], dtype=float)
+    first = _first_rows(tensors.storage.astype(np.int64), count)
+    exact = _at(tensors.element_count * element_bytes[tensors.dtype], first)
+    rounded = np.ceil(exact / ALLOCATION_BYTES).astype(np.int64) * ALLOCATION_BYTES
+    return np.where(_at(tensors.device, first) >= 0, rounded, 0)
+
+
+def _first_rows(keys: Rows, count: int) -> Rows:
+    """Return the first row of each key below `count`; -1 for keys without one."""
+    first = np.full(count, -1, dtype=np.int64)
+    found, rows = np.unique(keys, return_index=True)
+    first[found] = rows
+    return first
+
+
+def _at(values: Column, rows: Rows) -> Column:
+    """Return the values at `rows`; the value at -1 is never used, so any will do."""
+    return values[rows] if len(values) else np.zeros(len(rows), dtype=values.dtype)
+
+
+def _named(trace: Trace, window_ops: Rows, names: frozenset[str]) -> Mask:
+    """Say of each op of the window whether it bears one of the names."""
+    wanted = np.array([text in names for text in trace.strings], dtype=bool)
+    return np.asarray(wanted[trace.ops.name[window_ops]] if len(wanted) else np.zeros(0, dtype=bool))
+
+
+def _is_lazy_state(trace: Trace, window_ops: Rows, uses: Uses, first_use: Rows) -> Mask:
+    """Say which storages are optimizer state that this very step creates: the next one starts with it."""
+    makes = _named(trace, window_ops, _STATE_MAKERS) & (uses.phase == Phase.OPTIMIZER)
+    creator = _at(uses.op, first_use)
+    return np.asarray((first_use >= 0) & _at(uses.is_output, first_use) & _at(makes, creator), dtype=bool)
+
+
+def _is_left_gradient(uses: Uses, count: int) -> Mask:
+    """Say which storages backward leaves behind where no optimizer runs: nothing reads a result of its own again."""
+    left = np.zeros(count, dtype=bool)
+    if (uses.phase == Phase.OPTIMIZER).any():
+        return left
+    left[uses.storage] = uses.is_output & (uses.phase[uses.op] == Phase.BACKWARD)  # the last use wins
+    return left
+
+
+def _is_weight_buffer(trace: Trace, window_ops: Rows, uses: Uses, first_use: Rows) -> Mask:
+    """Say which storages are the flat weights of a recurrent layer, which a GPU's parameters are views of.
+
+    Shape-only recordings keep the parameters apart and show an uninitialised buffer, that nothing fills, beside them.
+    """
+    makes = _named(trace, window_ops, frozenset({"aten::new_empty", "aten::empty"}))
+    reads = _named(trace, window_ops, _WEIGHT_BUFFER_READERS)
+    only_read = np.ones(len(first_use), dtype=bool)
+    only_read[uses.storage[~reads[uses.op] & ~makes[uses.op]]] = False
+    only_read[uses.storage[reads[uses.op] & uses.is_output]] = False
+    is_read = np.zeros(len(first_use), dtype=bool)
+    is_read[uses.storage[reads[uses.op]]] = True
+    return np.asarray(is_read & only_read & _at(makes, _at(uses.op, first_use)), dtype=bool)
+
+
+def _extend_arguments(frames: Frames, uses: Uses, first: Rows, last: Rows) -> Rows:
+    """Hold what a module call was given to its end: torch's `Module.__call__` keeps its arguments until it returns."""
+    extended = last.copy()
+    read = ~uses.is_output
+    op, storage = uses.op[read], uses.storage[read]
+    for start, end in zip(frames.start, frames.end, strict=True):
+        given = first[storage] < start[op]
+        np.maximum.at(extended, storage[given], end[op[given]])
+    return extended
+
+
+def _extend_locals(frames: Frames, first: Rows, last: Rows) -> Rows:
+    """Hold everything to the end of the innermost module call that saw it created and used last."""
+    latest = last.copy()
+    for start, end in zip(frames.start, frames.end, strict=True):  # outermost first: inner calls overrule
+        inside = (
+            (start[first] == start[last]) & (end[first] >= last) if len(start) else np.zeros(len(first), dtype=bool)
+        )
+        latest = np.where(inside, np.maximum(end[first], last), latest)
+    return latest

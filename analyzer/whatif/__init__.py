@@ -1,0 +1,19 @@
+"""What-ifs: the same iteration in another precision or with another batch size, as pure functions of the trace."""
+
+from __future__ import annotations
+
+from .batch import infer_batch_size, with_batch
+from .precision import TargetPrecision, with_precision
+from .record import Casts, Whatif
+from .retime import cast_times_ns, retime
+
+__all__ = [
+    "Casts",
+    "TargetPrecision",
+    "Whatif",
+    "cast_times_ns",
+    "infer_batch_size",
+    "retime",
+    "with_batch",
+    "with_precision",
+]

@@ -1,0 +1,89 @@
+"""Judges by sizes alone which dimensions hold the batch, for traces that do not identify tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...formats.signature import TensorSpec
+from ...formats.trace import Phase, Trace
+from .batch_rules import WEIGHTS, Carry
+from .calls import Layout, layout_of, short_name
+
+_PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "linear": 0, "matmul": 0}
+
+
+@dataclass(slots=True)
+class Guess:
+    """Hold the batch size and the sizes that rows of samples have in the forward products, e.g. batch times length."""
+
+    batch: int
+    row_counts: frozenset[int]
+    _memory: dict[tuple[object, ...], tuple[Carry, ...]] = field(default_factory=dict)
+
+    def carries(
+        self,
+        name: str,
+        number: int,
+        layout: Layout,
+        phase: int,
+        linked: tuple[Layout, tuple[Carry, ...]] | None,
+    ) -> tuple[Carry, ...]:
+        """Return which dims of each input hold the batch."""
+        backward = phase == Phase.BACKWARD
+        key = (name, number, backward, None if linked is None else linked)
+        if key not in self._memory:
+            self._memory[key] = self._judge(name, layout, backward, linked)
+        return self._memory[key]
+
+    def _judge(
+        self, name: str, layout: Layout, backward: bool, linked: tuple[Layout, tuple[Carry, ...]] | None
+    ) -> tuple[Carry, ...]:
+        weights = WEIGHTS.get(name, ())
+        first = _PRODUCTS.get(name)
+        if backward and name == "mm" and len(layout.inputs) == 2:
+            return self._backward_product(layout.inputs[0], layout.inputs[1])
+        if backward and name == "t":
+            weights = ()
+        return tuple(
+            self._leading(spec)
+            if position not in weights and (first is None or position == first)
+            else (0,) * len(spec.shape)
+            for spec, position in zip(layout.inputs, layout.input_positions, strict=True)
+        )
+
+    def _leading(self, spec: TensorSpec) -> Carry:
+        rank = len(spec.shape)
+        if not rank or not self._holds(spec.shape[0]):
+            return (0,) * rank
+        return (spec.shape[0] // self.batch, *(0,) * (rank - 1))
+
+    def _holds(self, size: int) -> bool:
+        return size == self.batch or size in self.row_counts
+
+    def _backward_product(self, left: TensorSpec, right: TensorSpec) -> tuple[Carry, ...]:
+        """[n, rows] @ [rows, k] is a weight's gradient, [rows, n] @ [n, k] an input's."""
+        (m, k), n = left.shape, right.shape[1]
+        if self._holds(k) and not (self._holds(m) and m > k):
+            return ((0, k // self.batch), (k // self.batch, 0))
+        if self._holds(m):
+            return ((m // self.batch, 0), (0, 0))
+        return ((0, 0), (0, n // self.batch if self._holds(n) else 0))
+
+
+def build_guess(trace: Trace, batch: int) -> Guess:
+    """Collect the row counts of forward products that are multiples of the batch."""
+    forward = (trace.ops.phase != Phase.BACKWARD) & (trace.ops.signature >= 0)
+    pairs = np.unique(np.stack([trace.ops.name[forward], trace.ops.signature[forward]]), axis=1)
+    counts: Counter[int] = Counter()
+    for name, number in zip(*pairs.tolist(), strict=True):
+        first = _PRODUCTS.get(short_name(trace.strings[name]))
+        if first is None:
+            continue
+        layout = layout_of(trace.signatures[number])
+        for spec, position in zip(layout.inputs, layout.input_positions, strict=True):
+            if position == first and len(spec.shape) == 2 and spec.shape[0] % batch == 0:
+                counts[spec.shape[0]] += 1
+    return Guess(batch, frozenset(counts))

@@ -1,0 +1,95 @@
+"""Walks the calls of a trace with the tensors that they read and return, and writes their signatures anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...formats.column import MISSING, row_count
+from ...formats.signature import Argument, Signature, TensorSpec, flatten_tensors
+from ...formats.trace import Trace
+
+Tensors = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Hold the tensors of a signature, lists flattened, each with the position of its argument or result."""
+
+    inputs: tuple[TensorSpec, ...]
+    input_positions: tuple[int, ...]
+    outputs: tuple[TensorSpec, ...]
+    output_positions: tuple[int, ...]
+
+
+def layout_of(signature: Signature) -> Layout:
+    """Return where the tensors of a signature stand."""
+    return Layout(
+        flatten_tensors(signature.arguments),
+        _positions(signature.arguments),
+        flatten_tensors(signature.results),
+        _positions(signature.results),
+    )
+
+
+def _positions(arguments: Sequence[Argument]) -> tuple[int, ...]:
+    return tuple(
+        position
+        for position, item in enumerate(arguments)
+        for _ in flatten_tensors((item,) if item is not None else ())
+    )
+
+
+def short_name(name: str) -> str:
+    """Return an op's name without namespace, overload and the underscore of in-place variants."""
+    return name.rpartition("::")[2].partition(".")[0].rstrip("_")
+
+
+def replace_tensors(arguments: tuple[Argument, ...], tensors: Sequence[TensorSpec]) -> tuple[Argument, ...]:
+    """Return the arguments with their tensors, lists flattened, replaced in order."""
+    rest = iter(tensors)
+
+    def swap(item: Argument) -> Argument:
+        if isinstance(item, TensorSpec):
+            return next(rest)
+        if isinstance(item, tuple) and any(isinstance(part, TensorSpec) for part in item):
+            return tuple(next(rest) for _ in item)
+        return item
+
+    return tuple(swap(item) for item in arguments)
+
+
+def operands_of(trace: Trace) -> tuple[list[Tensors], list[Tensors]]:
+    """Return the tensors that each op reads, and those that it returns; empty where they were not identified."""
+    table = trace.operands
+    return tuple(_per_op(trace, np.asarray(table.is_output) == is_output) for is_output in (False, True))  # type: ignore[return-value]
+
+
+def _per_op(trace: Trace, kept: np.ndarray) -> list[Tensors]:
+    ops, tensors = trace.operands.op[kept], trace.operands.tensor[kept].tolist()
+    order = np.searchsorted(ops, np.arange(row_count(trace.ops) + 1)).tolist()
+    return [tuple(tensors[begin:end]) for begin, end in zip(order[:-1], order[1:], strict=True)]
+
+
+@dataclass(slots=True)
+class Rewriter:
+    """Number the signatures of a changed trace in order of first use."""
+
+    numbers: dict[Signature, int] = field(default_factory=dict)
+    column: list[int] = field(default_factory=list)
+
+    def add(self, signature: Signature | None) -> None:
+        """Give the next op its signature."""
+        self.column.append(MISSING if signature is None else self.numbers.setdefault(signature, len(self.numbers)))
+
+    def apply(self, trace: Trace) -> Trace:
+        """Return the trace with the collected signatures."""
+        column = np.array(self.column, dtype=trace.ops.signature.dtype)
+        return replace(trace, ops=replace(trace.ops, signature=column), signatures=tuple(self.numbers))
+
+
+def rewrite_signatures(trace: Trace, change: Callable[[Signature], Signature]) -> Trace:
+    """Return the trace with every signature changed alone."""
+    return replace(trace, signatures=tuple(change(item) for item in trace.signatures))

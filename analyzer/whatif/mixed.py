@@ -1,0 +1,350 @@
+"""Autocast on a float32 iteration: which ops run in the lower precision, and which conversions that takes.
+
+Backward ops run outside autocast, in the types of what their forward op saved; the autograd engine converts a gradient
+whenever its type is not that of the tensor it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
+from ...formats.trace import Phase, Trace
+from .autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
+from .batch_rules import WEIGHTS
+from .calls import Layout, Rewriter, Tensors, layout_of, operands_of, replace_tensors, short_name
+from .record import Casts
+
+WIDE = "float32"
+_WIDE_BYTES = DTYPE_BYTES[WIDE]
+Flags = tuple[bool, ...]
+"""Per tensor: whether it is in the lower precision."""
+
+
+@dataclass(slots=True)
+class Done:
+    """Remember of an op what its backward ops need."""
+
+    cast: Cast
+    layout: Layout
+    name: str
+    came_low: Flags
+    """The inputs as they came, before autocast converted them."""
+    ran_low: Flags
+    """The inputs as the op took them."""
+    result_low: bool
+
+
+@dataclass(slots=True)
+class CastLog:
+    """Collect conversions row by row."""
+
+    low_bytes: float
+    rows: list[tuple[int, int, bool]] = field(default_factory=list)
+
+    def add(self, op: int, element_count: int, *, to_low: bool) -> None:
+        """Note a conversion of so many elements at an op."""
+        self.rows.append((op, element_count, to_low))
+
+    def table(self) -> Casts:
+        """Return the conversions as columns."""
+        to_low = np.array([row[2] for row in self.rows], dtype=bool)
+        return Casts(
+            op=np.array([row[0] for row in self.rows], dtype=np.int64),
+            element_count=np.array([row[1] for row in self.rows], dtype=np.int64),
+            read_bytes=np.where(to_low, _WIDE_BYTES, self.low_bytes),
+            written_bytes=np.where(to_low, self.low_bytes, _WIDE_BYTES),
+        )
+
+
+@dataclass(slots=True)
+class AutocastWalk:
+    """Follow the types of tensors through the ops; what is in `low` is in the lower precision."""
+
+    trace: Trace
+    dtype: str
+    rewriter: Rewriter = field(default_factory=Rewriter)
+    low: set[int] = field(default_factory=set)
+    """Storages in the lower precision so far."""
+    low_op_count: int = 0
+    log: CastLog = field(init=False)
+    _layouts: dict[int, Layout] = field(default_factory=dict)
+    _signatures: dict[tuple[int, Flags, Flags], Signature] = field(default_factory=dict)
+    _converted: set[tuple[int, bool]] = field(default_factory=set)
+    """Storages of which a converted copy exists, which later ops share."""
+
+    def __post_init__(self) -> None:
+        self.log = CastLog(DTYPE_BYTES[self.dtype])
+
+    def run(self) -> None:
+        """Visit every op in order."""
+        ops = self.trace.ops
+        short = [short_name(item) for item in self.trace.strings]
+        inputs, outputs = operands_of(self.trace)
+        storages = self.trace.tensors.storage.tolist()
+        touched = _storages_by_role(self.trace)
+        guess = _Predecessors(self.trace, short)
+        outer = outermost_casts(self.trace, short)
+        done: list[Done | None] = [None] * len(inputs)
+        rows = zip(ops.name.tolist(), ops.signature.tolist(), ops.phase.tolist(), ops.forward.tolist(), strict=True)
+        for op, (name, number, phase, forward) in enumerate(rows):
+            if number < 0 or phase == Phase.OPTIMIZER or not self._layout(number).inputs:
+                self.rewriter.add(self.trace.signatures[number] if number >= 0 else None)
+                continue
+            layout = self._layout(number)
+            linked = done[forward] if 0 <= forward < op and phase == Phase.BACKWARD else None
+            identified = len(inputs[op]) == len(layout.inputs) > 0 and len(outputs[op]) == len(layout.outputs)
+            call = _Call(op, short[name], layout, phase == Phase.BACKWARD, outer[op], linked)
+            if identified:
+                tensors = _Tensors(
+                    tuple(storages[item] for item in inputs[op]), tuple(storages[item] for item in outputs[op]), touched
+                )
+                came = tuple(item in self.low for item in tensors.inputs)
+            else:
+                tensors, came = None, guess.came_low(call)
+            ran, results = decide(call, came, is_view=tensors is not None and tensors.is_view)
+            self.rewriter.add(self._signature(number, layout, ran, results))
+            self.low_op_count += call.cast is Cast.LOWER
+            done[op] = Done(call.cast, layout, call.name, came, ran, any(results[:1]))
+            if tensors is None:
+                guess.note(call, ran, results, self.log)
+            elif not tensors.is_view:
+                self._convert_inputs(call, came, ran, tensors)
+                self._note_results(call, results, tensors)
+
+    def _layout(self, number: int) -> Layout:
+        if number not in self._layouts:
+            self._layouts[number] = layout_of(self.trace.signatures[number])
+        return self._layouts[number]
+
+    def _signature(self, number: int, layout: Layout, ran: Flags, results: Flags) -> Signature:
+        key = (number, ran, results)
+        if key not in self._signatures:
+            signature = self.trace.signatures[number]
+            new_inputs = [retype(spec, self.dtype, low) for spec, low in zip(layout.inputs, ran, strict=True)]
+            new_outputs = [retype(spec, self.dtype, low) for spec, low in zip(layout.outputs, results, strict=False)]
+            self._signatures[key] = Signature(
+                replace_tensors(signature.arguments, new_inputs), replace_tensors(signature.results, new_outputs)
+            )
+        return self._signatures[key]
+
+    def _convert_inputs(self, call: _Call, came: Flags, ran: Flags, tensors: _Tensors) -> None:
+        """Note the conversions before an op. What the iteration was given (weights) is converted once.
+
+        Of a float32 tensor that forward converted, backward uses the copy; gradients too are converted once.
+        """
+        for storage, spec, before, after in zip(tensors.inputs, call.layout.inputs, came, ran, strict=True):
+            if before == after or spec.dtype != WIDE:
+                continue
+            shared = call.is_backward or storage not in tensors.touched.written
+            if not (shared and (storage, after) in self._converted):
+                self.log.add(call.op, spec.element_count, to_low=after)
+            self._converted.add((storage, after))
+
+    def _note_results(self, call: _Call, results: Flags, tensors: _Tensors) -> None:
+        for storage, spec, low in zip(tensors.outputs, call.layout.outputs, results, strict=True):
+            if spec.dtype != WIDE:
+                continue
+            settled = low
+            if storage in tensors.touched.optimized:
+                settled = False
+            elif call.linked is not None:
+                settled = _gradient_type(call.linked, spec, low)
+            if settled != low:
+                self.log.add(call.op, spec.element_count, to_low=settled)
+            self._converted.discard((storage, not settled))
+            (self.low.add if settled else self.low.discard)(storage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    written: set[int]
+    optimized: set[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensors:
+    """Hold the storages of an op's tensors."""
+
+    inputs: Tensors
+    outputs: Tensors
+    touched: _Touched
+
+    @property
+    def is_view(self) -> bool:
+        """Say whether the op returns what it read: a view, or an update in place."""
+        return bool(self.outputs) and all(item in self.inputs for item in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    op: int
+    name: str
+    layout: Layout
+    is_backward: bool
+    cast: Cast
+    linked: Done | None
+
+
+def retype(spec: TensorSpec, dtype: str, low: bool) -> TensorSpec:
+    """Return the spec in the lower precision where asked for; only float32 changes."""
+    return TensorSpec(dtype, spec.shape, spec.strides) if low and spec.dtype == WIDE else spec
+
+
+def decide(call: _Call, came: Flags, *, is_view: bool) -> tuple[Flags, Flags]:
+    """Return which inputs and results of an op are in the lower precision, given its inputs as they came."""
+    count, layout = len(layout_results := call.layout.outputs), call.layout
+    if is_view and call.cast is not Cast.LOWER:
+        return came, (came[0],) * count
+    if call.is_backward:
+        return _decide_backward(call, came)
+    if call.cast is Cast.LOWER:
+        results = tuple(place == 0 or call.name not in FIRST_RESULT_ONLY for place in range(count))
+        return (True,) * len(came), results if count else (True,)
+    if call.cast is Cast.WIDE:
+        return (False,) * len(came), (False,) * max(count, 1)
+    low = _promoted(call, came)
+    if call.name in FIRST_INPUT_RULES:
+        weights = WEIGHTS.get(call.name, ())
+        ran = tuple(flag and place not in weights[:0] for flag, place in zip(came, layout.input_positions, strict=True))
+        return ran, tuple(low and position == 0 for position in layout.output_positions) if layout_results else (low,)
+    ran = (low,) * len(came) if call.cast is Cast.PROMOTE else came
+    return ran, (low,) * max(count, 1)
+
+
+def _promoted(call: _Call, came: Flags) -> bool:
+    """Say whether an op that follows its inputs yields the lower precision: torch's type promotion."""
+    pairs = [(spec, low) for spec, low in zip(call.layout.inputs, came, strict=True) if spec.dtype == WIDE]
+    if call.name in FIRST_INPUT_RULES:
+        pairs = pairs[:1]
+    wide = [low for spec, low in pairs if spec.shape] or [low for _, low in pairs]
+    return bool(wide) and all(wide)
+
+
+def _decide_backward(call: _Call, came: Flags) -> tuple[Flags, Flags]:
+    count, linked = max(len(call.layout.outputs), 1), call.linked
+    if linked is None:
+        low = call.name in BACKWARD_LOWER or _promoted(call, came)
+        return ((True,) * len(came) if call.name in BACKWARD_LOWER else came), (low,) * count
+    if linked.cast in (Cast.LOWER, Cast.WIDE):
+        low = linked.cast is Cast.LOWER
+        return (low,) * len(came), (low,) * count
+    low = linked.result_low
+    if call.name in FIRST_INPUT_RULES:
+        ran = (low, linked.ran_low[0], *came[2:])[: len(came)]
+        return ran, tuple(low and position == 0 for position in call.layout.output_positions) or (low,)
+    return (low,) * len(came), (low,) * count
+
+
+def _gradient_type(linked: Done, spec: TensorSpec, low: bool) -> bool:
+    """Return whether a gradient ends in the lower precision: as the forward input that it belongs to came."""
+    rows = list(zip(linked.layout.inputs, linked.came_low, linked.layout.input_positions, strict=True))
+    weights = WEIGHTS.get(linked.name, ())
+    floats = [(item, flag, place) for item, flag, place in rows if item.dtype == WIDE]
+    same = [flag for item, flag, _ in floats if item.shape == spec.shape]
+    data = [flag for _, flag, place in floats if place not in weights]
+    return (same or data or [low])[0]
+
+
+def outermost_casts(trace: Trace, short: Sequence[str]) -> list[Cast]:
+    """Return what autocast does at each op: inside an op that it lists, whatever that op decided holds."""
+    own = [CASTS.get(name, Cast.FOLLOW) for name in short]
+    decided: list[Cast] = []
+    for name, parent in zip(trace.ops.name.tolist(), trace.ops.parent.tolist(), strict=True):
+        above = decided[parent] if 0 <= parent < len(decided) else Cast.FOLLOW
+        decided.append(above if above in (Cast.LOWER, Cast.WIDE) else own[name])
+    return decided
+
+
+def _storages_by_role(trace: Trace) -> _Touched:
+    """Return the storages that ops before the optimizer write, and those that the optimizer touches."""
+    storage, is_output = trace.tensors.storage, trace.operands.is_output.astype(bool)
+    in_optimizer = trace.ops.phase[trace.operands.op] == Phase.OPTIMIZER
+    return _Touched(
+        written=_fresh(trace),
+        optimized=set(storage[trace.operands.tensor[in_optimizer]].tolist()) if len(is_output) else set(),
+    )
+
+
+def _fresh(trace: Trace) -> set[int]:
+    """Return the storages whose first use is as a result: made by the iteration, not given to it."""
+    if not len(trace.operands.op):
+        return set()
+    storages = trace.tensors.storage[trace.operands.tensor]
+    _, first = np.unique(storages, return_index=True)
+    return set(storages[first[trace.operands.is_output[first].astype(bool)]].tolist())
+
+
+class _Predecessors:
+    """Judge types where tensors are not identified: an op takes what the op before it on its thread returned.
+
+    Sums of two activations are float32 where the trace has a float32 normalisation, as the residual stream of
+    transformers is; embeddings are float32.
+    """
+
+    def __init__(self, trace: Trace, short: Sequence[str]) -> None:
+        self._threads = trace.ops.thread.tolist()
+        self._last: dict[int, bool] = {}
+        names = {short[name] for name in np.unique(trace.ops.name).tolist()}
+        self._wide_stream = bool(names & {"native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm"})
+        parents = np.unique(trace.ops.parent[trace.ops.parent >= 0])
+        self._listed = [CASTS.get(name, Cast.FOLLOW) is Cast.LOWER or name in BACKWARD_LOWER for name in short]
+        self._names, self._parents = trace.ops.name.tolist(), set(parents.tolist())
+        self._outer_rows = self._rows_around_products(trace)
+
+    def _rows_around_products(self, trace: Trace) -> set[int]:
+        around: set[int] = set()
+        for name, parent in zip(self._names, trace.ops.parent.tolist(), strict=True):
+            if parent >= 0 and self._listed[name]:
+                around.add(parent)
+        return around
+
+    def came_low(self, call: _Call) -> Flags:
+        """Return the inputs' types as they come; parameters are float32."""
+        count, linked = len(call.layout.inputs), call.linked
+        last = self._last.get(self._threads[call.op], False)
+        if call.is_backward and linked is not None:
+            return (linked.result_low,) * count
+        weights = WEIGHTS.get(call.name, ())
+        if call.name in ("embedding", "_embedding_bag"):
+            return (False,) * count
+        shapes = [spec.shape for spec in call.layout.inputs[:2]]
+        if call.name == "add" and self._wide_stream and len(shapes) == 2 and shapes[0] == shapes[1]:
+            return (last, False, *(False,) * (count - 2))
+        return tuple(last and position not in weights for position in call.layout.input_positions)
+
+    def note(self, call: _Call, ran: Flags, results: Flags, log: CastLog) -> None:
+        """Remember what the op returned, and the conversions around it."""
+        thread = self._threads[call.op]
+        if call.op not in self._outer_rows:
+            self._log_casts(call, ran, self._last.get(thread, False), log)
+        if any(spec.dtype == WIDE for spec in call.layout.inputs):
+            self._last[thread] = any(results[:1])
+
+    def _log_casts(self, call: _Call, ran: Flags, last: bool, log: CastLog) -> None:
+        if call.name not in CASTS and call.name not in BACKWARD_LOWER:
+            return
+        specs = [spec for spec in call.layout.inputs if spec.dtype == WIDE and len(spec.shape) > 1]
+        if not specs:
+            return
+        if not call.is_backward:
+            weights = WEIGHTS.get(call.name, ())
+            rows = zip(call.layout.inputs, call.layout.input_positions, ran, strict=True)
+            for spec, position, low in rows:
+                before = last and position not in weights
+                if spec.dtype == WIDE and low != before and (position not in weights or low):
+                    log.add(call.op, spec.element_count, to_low=low)
+        elif call.linked is not None and call.linked.cast is Cast.LOWER and call.name in ("mm", "convolution_backward"):
+            kept = min((spec.element_count for spec in call.linked.layout.inputs[1:] if len(spec.shape) > 1), default=0)
+            if kept and self._is_weight_gradient(call):
+                log.add(call.op, kept, to_low=False)
+
+    def _is_weight_gradient(self, call: _Call) -> bool:
+        if call.name != "mm":
+            return True
+        left, right = call.layout.inputs[0].shape, call.layout.inputs[1].shape
+        forward = [spec.shape for spec in call.linked.layout.inputs if len(spec.shape) == 2] if call.linked else []
+        return len(left) == len(right) == 2 and any({left[0], right[1]} == set(shape) for shape in forward[1:])
