@@ -150,13 +150,12 @@ def _is_left_gradient(uses: Uses, count: int) -> Mask:
 def _is_weight_buffer(trace: Trace, window_ops: Rows, uses: Uses, first_use: Rows) -> Mask:
     """Say which storages are the flat weights of a recurrent layer, which a GPU's parameters are views of.
 
-    Shape-only recordings keep the parameters apart and show an uninitialised buffer, that nothing fills, beside them.
+    Shape-only recordings keep the parameters apart and show beside them a buffer that nothing fills.
     """
     makes = _named(trace, window_ops, frozenset({"aten::new_empty", "aten::empty"}))
     reads = _named(trace, window_ops, _WEIGHT_BUFFER_READERS)
     only_read = np.ones(len(first_use), dtype=bool)
     only_read[uses.storage[~reads[uses.op] & ~makes[uses.op]]] = False
-    only_read[uses.storage[reads[uses.op] & uses.is_output]] = False
     is_read = np.zeros(len(first_use), dtype=bool)
     is_read[uses.storage[reads[uses.op]]] = True
     return np.asarray(is_read & only_read & _at(makes, _at(uses.op, first_use)), dtype=bool)
