@@ -151,7 +151,7 @@ def measured_workload(trace: Trace, window: Window) -> Workload:
 def shape_workload(trace: Trace, window: Window) -> Workload:
     """Group the ops of the window by name and signature; of nested ops the innermost with a formula counts."""
     resolver = _Resolver(trace)
-    rows = _explained_ops(trace, window, resolver)
+    rows = _explained_ops(trace, window.op_rows, resolver)
     first, group = group_rows([trace.ops.name[rows].astype(np.int64), trace.ops.signature[rows].astype(np.int64)])
     owner = rows[first]
     row_of = np.full(row_count(trace.ops), -1, dtype=np.int64)
@@ -252,9 +252,14 @@ def _work_table(works: list[Work | None], rates: list[Rate]) -> WorkTable:
     )
 
 
-def _explained_ops(trace: Trace, window: Window, resolver: _Resolver) -> Rows:
+def explained_ops(trace: Trace) -> Rows:
+    """Return the ops that stand for GPU work where no kernel was recorded, as `shape_workload` counts them."""
+    return _explained_ops(trace, np.arange(row_count(trace.ops)), _Resolver(trace))
+
+
+def _explained_ops(trace: Trace, op_rows: Rows, resolver: _Resolver) -> Rows:
     """Return the innermost ops with a formula, and ops without one that enclose none and are inside none."""
-    rows = window.op_rows.tolist()
+    rows = op_rows.tolist()
     parents = trace.ops.parent.tolist()
     has_child_with_work = np.zeros(row_count(trace.ops), dtype=bool)
     has_child = np.zeros(row_count(trace.ops), dtype=bool)
