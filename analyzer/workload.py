@@ -129,7 +129,7 @@ def measured_workload(trace: Trace, window: Window) -> Workload:
         for name, work, row, code in zip(names, works, owner.tolist(), kind.tolist(), strict=True)
     )
     works = [_own_work(work, family) for work, family in zip(works, families, strict=True)]
-    rates = [_rate(name, work, trace.meta) for name, work in zip(names, works, strict=True)]
+    rates = [rate_of_work(name, work, trace.meta) for name, work in zip(names, works, strict=True)]
     return Workload(
         kernel=rows[first],
         op=owner,
@@ -160,7 +160,7 @@ def shape_workload(trace: Trace, window: Window) -> Workload:
     families = tuple(
         work.family if work else resolver.family(row) for work, row in zip(works, owner.tolist(), strict=True)
     )
-    rates = [_rate("", work, trace.meta) for work in works]
+    rates = [rate_of_work("", work, trace.meta) for work in works]
     return Workload(
         kernel=np.full(len(first), -1),
         op=owner,
@@ -221,7 +221,8 @@ def _own_work(work: Work | None, family: Family | None) -> Work | None:
     return work
 
 
-def _rate(name: str, work: Work | None, meta: Meta) -> Rate | None:
+def rate_of_work(name: str, work: Work | None, meta: Meta) -> Rate | None:
+    """Return the unit that a kernel of this name (or an op, without a name) runs on; None where nothing tells."""
     by_name = rate_of_kernel(name) if name else None
     if work is None:
         return by_name
