@@ -39,12 +39,12 @@ def explain_missing_memory(trace: Trace, window: Window) -> str | None:
 
 
 def _describe(trace: Trace, window: Window) -> MemoryUse | str:
-    if row_count(trace.memory):
-        if (trace.memory.device < 0).all():
-            return HOST_ONLY
-        return describe_events(trace, window)
+    if (trace.memory.device >= 0).any():
+        found = describe_events(trace, window)
+        if isinstance(found, MemoryUse) or not row_count(trace.operands):
+            return found
     if not row_count(trace.operands):
-        return NOTHING
+        return HOST_ONLY if row_count(trace.memory) else NOTHING
     if not (trace.tensors.device >= 0).any():
         return HOST_ONLY
     return _describe_lifetimes(trace, window)

@@ -39,14 +39,14 @@ def describe_events(trace: Trace, window: Window) -> MemoryUse | str:
         return "the memory events lack the allocator's totals, so what was held before them is not known"
     rows = _window_rows(trace, window, events)
     peak = int(rows[events.allocated_bytes[rows].argmax()])
-    in_window = (peak >= rows[0]) & (events.op[peak] != MISSING)
+    runs_an_op = peak >= _first_row(trace, window, events) and events.op[peak] != MISSING
     reserved = int(events.reserved_bytes[rows].max())
     return MemoryUse(
         peak_bytes=int(events.allocated_bytes[peak]),
         highest_bytes=int(events.allocated_bytes[peak]),
         reserved_peak_bytes=None if reserved == MISSING else reserved,
         held=_held(trace, window, events, peak),
-        at_op=int(events.op[peak]) if in_window else None,
+        at_op=int(events.op[peak]) if runs_an_op else None,
         method=MemoryMethod.ALLOCATION_EVENTS,
         reason=REASON,
         workspace_count=0,
@@ -65,12 +65,14 @@ def _device_of(trace: Trace, window: Window) -> int:
 
 def _window_rows(trace: Trace, window: Window, events: MemoryTable) -> Rows:
     """Return the events of the window, and the last one before it, whose total is what the window starts with."""
-    span = _span_ns(trace, window)
-    if span is None:
-        return np.arange(row_count(events))
-    begin = int(np.searchsorted(events.time_ns, span[0]))
-    end = int(np.searchsorted(events.time_ns, span[1], side="right"))
+    begin, span = _first_row(trace, window, events), _span_ns(trace, window)
+    end = row_count(events) if span is None else int(np.searchsorted(events.time_ns, span[1], side="right"))
     return np.arange(max(begin - 1, 0), max(end, 1))
+
+
+def _first_row(trace: Trace, window: Window, events: MemoryTable) -> int:
+    span = _span_ns(trace, window)
+    return 0 if span is None else int(np.searchsorted(events.time_ns, span[0]))
 
 
 def _span_ns(trace: Trace, window: Window) -> tuple[int, int] | None:
@@ -114,7 +116,11 @@ def _held(trace: Trace, window: Window, events: MemoryTable, peak: int) -> dict[
         if size:
             held[category] = size
     rest = total - sum(held.values())
-    return {MemoryCategory.PERSISTENT: rest, **held} if rest > 0 else held
+    if rest < 0:  # events are missing: the totals stand, their division does not
+        return {MemoryCategory.OTHER: total}
+    if rest:
+        held[MemoryCategory.PERSISTENT] = held.get(MemoryCategory.PERSISTENT, 0) + rest
+    return held
 
 
 def _classify(

@@ -158,7 +158,8 @@ def _is_weight_buffer(trace: Trace, window_ops: Rows, uses: Uses, first_use: Row
     only_read[uses.storage[~reads[uses.op] & ~makes[uses.op]]] = False
     is_read = np.zeros(len(first_use), dtype=bool)
     is_read[uses.storage[reads[uses.op]]] = True
-    return np.asarray(is_read & only_read & _at(makes, _at(uses.op, first_use)), dtype=bool)
+    is_made = _at(uses.is_output, first_use) & _at(makes, _at(uses.op, first_use))
+    return np.asarray(is_read & only_read & is_made, dtype=bool)
 
 
 def _extend_arguments(frames: Frames, uses: Uses, first: Rows, last: Rows) -> Rows:
