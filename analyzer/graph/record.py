@@ -55,6 +55,8 @@ class EdgeKind(IntEnum):
     """A backward op differentiates a forward op."""
     RELEASE = 10
     """Not held by a recorded node: a time that the recording gives (launched before the capture)."""
+    NESTING = 11
+    """An op calls another."""
 
 
 FIRST_GPU_KIND = NodeKind.KERNEL

@@ -1,0 +1,165 @@
+"""The critical path: the chain of waits that ends with an iteration, and what its time goes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..fleet import Floats
+from ..window import Rows
+from .record import EdgeKind, Graph, NodeKind, Nodes
+from .rules import LANE, RELEASE, Held, hold_nodes, lane_firsts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CriticalPath:
+    """Hold the nodes that an iteration waited for, p of them, first to last.
+
+    `own_ns`, `wait_ns` and `residual_ns` add up to `length_ns`: from `since_ns` to the end of the last node nothing is
+    left out and nothing counted twice.
+    """
+
+    node: Rows
+    held_by: Rows
+    """The edge that held each node; LANE or RELEASE."""
+    node_kind: npt.NDArray[np.int8]
+    edge_kind: npt.NDArray[np.int8]
+    """`EdgeKind` of what held each node."""
+    own_ns: Floats
+    """What each node takes by itself; 0 where only its start counts, or where the host merely waited."""
+    wait_ns: Floats
+    """The latency of what held it; for program order, the host's own time between two calls."""
+    residual_ns: Floats
+    """Beyond the rules; negative where it came earlier."""
+    since_ns: float
+    until_ns: float
+
+    @property
+    def length_ns(self) -> float:
+        """Return the length of the path."""
+        return self.until_ns - self.since_ns
+
+    @property
+    def node_ns(self) -> Floats:
+        """Return the time spent in nodes by `NodeKind`."""
+        return np.bincount(self.node_kind, self.own_ns, minlength=len(NodeKind))
+
+    @property
+    def edge_ns(self) -> Floats:
+        """Return the time spent between nodes by `EdgeKind`."""
+        return np.bincount(self.edge_kind, self.wait_ns, minlength=len(EdgeKind))
+
+    @property
+    def unexplained_ns(self) -> float:
+        """Return the sum of the residuals."""
+        return float(self.residual_ns.sum())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Steps:
+    """Hold what each node of the graph would add to a path, [n]; the parts fill the time since `origin_ns`."""
+
+    source: Rows
+    """The node that held it, -1: none."""
+    from_start: npt.NDArray[np.bool_]
+    """Whether it waited for that node's start, not its end."""
+    origin_ns: Floats
+    held_by: Rows
+    kind: npt.NDArray[np.int8]
+    wait_ns: Floats
+    own_ns: Floats
+    residual_ns: Floats
+
+
+def critical_path(graph: Graph, nodes: Nodes, latency_ns: Floats, *, last: int, since_ns: float) -> CriticalPath:
+    """Return the chain of nodes that ends with node `last`, back to the instant `since_ns`.
+
+    `nodes` are the graph's own, or the same with the times of another GPU (`retime_nodes`): which edge holds a node
+    changes with the times. Each node is held by what the replay's rules let arrive last; a node that nothing recorded
+    holds (launched before the capture) ends the path, and the time before it counts as RELEASE.
+    """
+    steps = _take_steps(graph, nodes, latency_ns)
+    until_ns = max(float(nodes.end_ns[last]), since_ns)
+    path = _walk_back(steps, last, since_ns) if nodes.end_ns[last] > since_ns else np.zeros(0, dtype=np.int64)
+    own = steps.own_ns[path]
+    own[:-1][steps.from_start[path[1:]]] = 0.0
+    parts = np.stack((steps.wait_ns[path], steps.residual_ns[path], own))
+    if len(path):
+        _fit_first(parts[:, 0], float(steps.origin_ns[path[0]]) - since_ns)
+    return CriticalPath(
+        node=path,
+        held_by=steps.held_by[path],
+        node_kind=nodes.kind[path],
+        edge_kind=steps.kind[path],
+        wait_ns=parts[0],
+        residual_ns=parts[1],
+        own_ns=parts[2],
+        since_ns=since_ns,
+        until_ns=until_ns,
+    )
+
+
+def _take_steps(graph: Graph, nodes: Nodes, latency_ns: Floats) -> _Steps:
+    is_first, edges = lane_firsts(nodes), graph.edges
+    held = hold_nodes(nodes, edges, is_first, latency_ns)
+    by_lane, by_edge = held.binding == LANE, held.binding >= 0
+    edge = np.where(by_edge, held.binding, 0)
+    source = np.where(by_lane & ~is_first, np.arange(len(nodes.row)) - 1, -1)
+    source[by_edge] = edges.source[held.binding[by_edge]]
+    from_start = by_edge & (np.append(edges.kind, -1)[edge] == EdgeKind.QUEUE)
+    wait = np.where(nodes.is_gpu, latency_ns[nodes.gap_term], nodes.lag_ns)
+    wait[by_edge] = latency_ns[edges.term[held.binding[by_edge]]]
+    wait[held.binding == RELEASE] = 0.0
+    unheld = by_lane & is_first & nodes.is_gpu
+    wait[unheld] = 0.0
+    return _Steps(
+        source=source,
+        from_start=from_start,
+        origin_ns=_origins(nodes, held, source, from_start),
+        held_by=np.where(unheld, RELEASE, held.binding),
+        kind=_kinds(graph, nodes, held, unheld),
+        wait_ns=wait,
+        own_ns=np.where(nodes.is_gpu, nodes.end_ns - nodes.start_ns, np.where(by_lane, nodes.cost_ns, 0.0)),
+        residual_ns=np.where(unheld, 0.0, held.residual_ns),
+    )
+
+
+def _origins(nodes: Nodes, held: Held, source: Rows, from_start: npt.NDArray[np.bool_]) -> Floats:
+    """Return when each node's wait began: what held it ended (or started), its release, or the start of capture."""
+    let_go = np.where(from_start, nodes.start_ns[source], nodes.end_ns[source]) if len(source) else np.zeros(0)
+    outside = np.where(nodes.is_gpu, nodes.start_ns, 0.0)
+    unheld = np.where(held.binding == RELEASE, nodes.release_ns, outside)
+    return np.where(source >= 0, let_go, unheld)
+
+
+def _kinds(graph: Graph, nodes: Nodes, held: Held, unheld: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+    kind = np.where(nodes.is_gpu, np.int8(EdgeKind.STREAM_ORDER), np.int8(EdgeKind.PROGRAM_ORDER))
+    by_edge = held.binding >= 0
+    kind[by_edge] = graph.edges.kind[held.binding[by_edge]]
+    kind[unheld | (held.binding == RELEASE)] = EdgeKind.RELEASE
+    return kind
+
+
+def _walk_back(steps: _Steps, last: int, since_ns: float) -> Rows:
+    """Follow what held each node until that ends before `since_ns`; return the nodes first to last."""
+    goes_on = (steps.source >= 0) & (steps.origin_ns > since_ns)
+    source = np.where(goes_on, steps.source, -1).tolist()
+    path, at = [], last
+    while at >= 0:
+        path.append(at)
+        at = source[at]
+    return np.array(path[::-1], dtype=np.int64)
+
+
+def _fit_first(parts: Floats, ahead_ns: float) -> None:
+    """Make the first step begin with the path: cut what lies before it, or wait for what is not recorded."""
+    if ahead_ns >= 0:
+        parts[0] += ahead_ns
+        return
+    excess = -ahead_ns
+    for at in range(len(parts)):
+        cut = min(max(parts[at], 0.0), excess)
+        parts[at] -= cut
+        excess -= cut
