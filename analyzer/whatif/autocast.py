@@ -47,7 +47,7 @@ _WIDE: Final = (
     "native_layer_norm native_group_norm _softmax _log_softmax nll_loss_forward nll_loss2d_forward _cdist_forward "
     "linalg_vector_norm _fused_rms_norm rms_norm"
 )
-_PROMOTE: Final = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put scatter_add tensordot cat stack"
+_PROMOTE: Final = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put scatter_add tensordot"
 
 CASTS: Final[dict[str, Cast]] = {
     **dict.fromkeys(_LOWER.split(), Cast.LOWER),

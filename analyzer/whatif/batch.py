@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import InputError
 from ...formats.signature import Signature, TensorSpec
 from ...formats.trace import Phase, Trace
-from .batch_guess import Guess, build_guess
+from .batch_guess import build_guess
 from .batch_rules import WEIGHTS, Call, Carry, result_carry
 from .batch_sizes import Ratio, scale_arguments, scale_spec
 from .calls import Layout, Rewriter, Tensors, layout_of, operands_of, replace_tensors, short_name
@@ -98,7 +98,7 @@ class _Walk:
                 views = self._view_carries(short[name], layout, state)
             else:
                 state, views = None, (None,) * len(layout.outputs)
-                carries = guess.carries(short[name], number, layout, phase, linked)
+                carries = guess.carries(short[name], number, layout, phase)
             known[op] = (layout, carries)
             changed, found = self._rewrite((name, number, carries, views), short[name], layout, linked)
             self.rewriter.add(changed)
@@ -149,9 +149,7 @@ class _Walk:
             return tuple(int(place == dim and size == batch) for place, size in enumerate(spec.shape))
         if is_view and name == "expand" and not self.stride_of_storage.get(storage):
             steps = spec.strides or ()
-            places = [
-                dim for dim, size in enumerate(spec.shape) if size == batch and dim < len(steps) and not steps[dim]
-            ]
+            places = [dim for dim, step in enumerate(steps) if spec.shape[dim] == batch and not step]
             return tuple(int(places[:1] == [dim]) for dim in range(len(spec.shape)))
         if storage in state.fixed:
             return (0,) * len(spec.shape)
@@ -236,11 +234,9 @@ def _given_carry(given: Given, others: Sequence[tuple[TensorSpec, Carry]], batch
         return (0,) * rank
     for other, carry in others:
         offset = len(other.shape) - rank
-        if (
-            any(carry)
-            and offset >= 0
-            and all(a in (1, b) for a, b in zip(spec.shape, other.shape[offset:], strict=True))
-        ):
+        if not any(carry) or offset < 0:
+            continue
+        if all(a in (1, b) for a, b in zip(spec.shape, other.shape[offset:], strict=True)):
             return tuple(inner if size > 1 else 0 for size, inner in zip(spec.shape, carry[offset:], strict=True))
     place = next((dim for dim, size in enumerate(spec.shape[:2]) if size == batch), None)
     return tuple(int(dim == place) for dim in range(rank))
@@ -330,6 +326,3 @@ def _warnings(trace: Trace, walk: _Walk, from_batch: int | None) -> Iterator[str
     if suspects:
         shown = ", ".join(suspects[:5]) + (", …" if len(suspects) > 5 else "")
         yield f"left unchanged, though they have a size of {ratio.before}: {shown}"
-
-
-__all__ = ["Guess", "carry_from_stride", "infer_batch_size", "stride_of", "with_batch"]

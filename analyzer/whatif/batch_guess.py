@@ -21,26 +21,17 @@ class Guess:
 
     batch: int
     row_counts: frozenset[int]
-    _memory: dict[tuple[object, ...], tuple[Carry, ...]] = field(default_factory=dict)
+    _memory: dict[tuple[str, int, bool], tuple[Carry, ...]] = field(default_factory=dict)
 
-    def carries(
-        self,
-        name: str,
-        number: int,
-        layout: Layout,
-        phase: int,
-        linked: tuple[Layout, tuple[Carry, ...]] | None,
-    ) -> tuple[Carry, ...]:
+    def carries(self, name: str, number: int, layout: Layout, phase: int) -> tuple[Carry, ...]:
         """Return which dims of each input hold the batch."""
         backward = phase == Phase.BACKWARD
-        key = (name, number, backward, None if linked is None else linked)
+        key = (name, number, backward)
         if key not in self._memory:
-            self._memory[key] = self._judge(name, layout, backward, linked)
+            self._memory[key] = self._judge(name, layout, backward)
         return self._memory[key]
 
-    def _judge(
-        self, name: str, layout: Layout, backward: bool, linked: tuple[Layout, tuple[Carry, ...]] | None
-    ) -> tuple[Carry, ...]:
+    def _judge(self, name: str, layout: Layout, backward: bool) -> tuple[Carry, ...]:
         weights = WEIGHTS.get(name, ())
         first = _PRODUCTS.get(name)
         if backward and name == "mm" and len(layout.inputs) == 2:

@@ -189,10 +189,13 @@ _RULES: Final[dict[str, Rule]] = {
     "_embedding_bag": _by_leading_size,
     "_embedding_bag_backward": _none,
     "_embedding_bag_dense_backward": _none,
-    **{name: partial(_only_result, result=0, like=0) for name in ("native_batch_norm", "cudnn_batch_norm")},
-    **{name: partial(_only_result, result=0, like=1) for name in ("native_batch_norm_backward",)},
-    **{name: partial(_only_result, result=0, like=1) for name in ("native_layer_norm_backward",)},
-    "native_group_norm_backward": partial(_only_result, result=0, like=1),
+    **dict.fromkeys(
+        ["native_batch_norm", "cudnn_batch_norm", "cudnn_batch_norm_backward"], partial(_only_result, result=0, like=0)
+    ),
+    **dict.fromkeys(
+        ["native_batch_norm_backward", "native_layer_norm_backward", "native_group_norm_backward"],
+        partial(_only_result, result=0, like=1),
+    ),
     **dict.fromkeys(
         ["sum", "mean", "amax", "amin", "prod", "logsumexp", "argmax", "argmin", "all", "any", "var", "std", "norm"],
         _reduction,

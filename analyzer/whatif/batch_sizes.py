@@ -11,6 +11,7 @@ from .batch_rules import Call, Carry
 
 _COUNT_POSITIONS = {"native_group_norm": 3, "native_group_norm_backward": 5}
 """Where group normalisation takes the number of samples."""
+_VIEWS = ("view", "reshape", "_unsafe_view", "_reshape_alias")
 _MEANS = ("div", "mul")
 _SIZES_POSITIONS = {
     "expand": 1,
@@ -79,38 +80,48 @@ def _holds_tensors(item: tuple[object, ...]) -> bool:
 
 def _scale_list(item: Argument, changed: Sequence[tuple[TensorSpec, TensorSpec]]) -> Argument:
     """Return the shape or the strides of a rescaled tensor where the list is that of the original (−1: any)."""
-    if not isinstance(item, tuple) or not item:
-        return item
-    for old, new in changed:
-        if len(old.shape) == len(item) and all(a in (-1, b) for a, b in zip(item, old.shape, strict=True)):
-            return tuple(a if a == -1 else b for a, b in zip(item, new.shape, strict=True))  # type: ignore[arg-type]
-        if old.strides == item and len(item) > 1:
-            return new.strides
+    sizes = _whole_numbers(item)
+    for old, new in changed if sizes else ():
+        if len(old.shape) == len(sizes) and all(a in (-1, b) for a, b in zip(sizes, old.shape, strict=True)):
+            return tuple(a if a == -1 else b for a, b in zip(sizes, new.shape, strict=True))
+        if old.strides == sizes and len(sizes) > 1:
+            return new.strides or item
     return item
+
+
+def _whole_numbers(item: Argument) -> tuple[int, ...]:
+    """Return a list of whole numbers; () for anything else."""
+    if not isinstance(item, tuple):
+        return ()
+    numbers = tuple(part for part in item if isinstance(part, int) and not isinstance(part, bool))
+    return numbers if len(numbers) == len(item) else ()
 
 
 def _view_sizes(item: Argument, call: Call, ratio: Ratio) -> Argument:
     """Rescale the sizes of a view whose result was not recorded, from where the batch lies in a contiguous tensor."""
+    listed = _whole_numbers(item)
+    if len(listed) > 1 and listed[0] == ratio.before and item is call.argument(_SIZES_POSITIONS.get(call.name, -1)):
+        return (ratio.after, *listed[1:])
     spec, carry = call.layout.inputs[0], call.carries[0]
-    if not isinstance(item, tuple) or _holds_tensors(item) or not all(isinstance(part, int) for part in item):
-        return item
-    sizes = [int(part) for part in item if isinstance(part, int)]
-    if -1 in sizes and sizes.count(-1) == 1 and prod(sizes):
-        sizes[sizes.index(-1)] = spec.element_count // abs(prod(sizes))
-    if len(sizes) > 1 and sizes[0] == ratio.before and item is call.argument(_SIZES_POSITIONS.get(call.name, -1)):
-        return (ratio.after, *item[1:])
-    if prod(sizes) != spec.element_count or call.name not in ("view", "reshape", "_unsafe_view", "_reshape_alias"):
+    sizes = _complete(listed, spec.element_count)
+    if not listed or prod(sizes) != spec.element_count or call.name not in _VIEWS:
         return item
     dim = next(place for place, inner in enumerate(carry) if inner)
-    beyond = prod(spec.shape[dim + 1 :]) * carry[dim]
-    inner = spec.element_count
+    beyond, inner = prod(spec.shape[dim + 1 :]) * carry[dim], spec.element_count
     for place, size in enumerate(sizes):
         inner //= max(size, 1)
         if inner <= beyond < inner * size:
-            return tuple(
-                ratio.scale(int(part)) if spot == place and part != -1 else part for spot, part in enumerate(item)
-            )
+            scaled = -1 if listed[place] == -1 else ratio.scale(size)
+            return (*listed[:place], scaled, *listed[place + 1 :])
     return item
+
+
+def _complete(sizes: tuple[int, ...], element_count: int) -> tuple[int, ...]:
+    """Return the sizes with a -1 replaced by what it stands for."""
+    known = abs(prod(sizes))
+    if sizes.count(-1) != 1 or not known:
+        return sizes
+    return tuple(element_count // known if size == -1 else size for size in sizes)
 
 
 def _scale_counts(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from ...formats.column import MISSING, row_count
 from ...formats.signature import Argument, Signature, TensorSpec, flatten_tensors
@@ -35,11 +37,7 @@ def layout_of(signature: Signature) -> Layout:
 
 
 def _positions(arguments: Sequence[Argument]) -> tuple[int, ...]:
-    return tuple(
-        position
-        for position, item in enumerate(arguments)
-        for _ in flatten_tensors((item,) if item is not None else ())
-    )
+    return tuple(place for place, item in enumerate(arguments) for _ in flatten_tensors((item,)))
 
 
 def short_name(name: str) -> str:
@@ -63,14 +61,14 @@ def replace_tensors(arguments: tuple[Argument, ...], tensors: Sequence[TensorSpe
 
 def operands_of(trace: Trace) -> tuple[list[Tensors], list[Tensors]]:
     """Return the tensors that each op reads, and those that it returns; empty where they were not identified."""
-    table = trace.operands
-    return tuple(_per_op(trace, np.asarray(table.is_output) == is_output) for is_output in (False, True))  # type: ignore[return-value]
+    is_output = trace.operands.is_output.astype(bool)
+    return _per_op(trace, ~is_output), _per_op(trace, is_output)
 
 
-def _per_op(trace: Trace, kept: np.ndarray) -> list[Tensors]:
+def _per_op(trace: Trace, kept: npt.NDArray[np.bool_]) -> list[Tensors]:
     ops, tensors = trace.operands.op[kept], trace.operands.tensor[kept].tolist()
-    order = np.searchsorted(ops, np.arange(row_count(trace.ops) + 1)).tolist()
-    return [tuple(tensors[begin:end]) for begin, end in zip(order[:-1], order[1:], strict=True)]
+    bounds = np.searchsorted(ops, np.arange(row_count(trace.ops) + 1)).tolist()
+    return [tuple(tensors[begin:end]) for begin, end in pairwise(bounds)]
 
 
 @dataclass(slots=True)

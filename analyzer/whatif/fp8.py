@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...formats.signature import Argument, Signature, TensorSpec
-from ...formats.trace import Phase, Trace
+from ...formats.trace import Phase
 from .calls import Rewriter, short_name
 from .record import Casts, Whatif
 
@@ -29,6 +29,7 @@ def with_fp8(whatif: Whatif, dtype: str) -> Whatif:
     short = [short_name(item) for item in trace.strings]
     rewriter = Rewriter()
     quantized: list[tuple[int, int]] = []
+    trains = bool((trace.ops.phase == Phase.BACKWARD).any())
     left_out = 0
     rows = zip(trace.ops.name.tolist(), trace.ops.signature.tolist(), trace.ops.phase.tolist(), strict=True)
     memory: dict[tuple[int, int], Signature | None] = {}
@@ -43,7 +44,7 @@ def with_fp8(whatif: Whatif, dtype: str) -> Whatif:
         rewriter.add(changed or signature)
         left_out += changed is None
         if changed is not None:
-            quantized += [(op, count) for count in _quantized_counts(short[name], signature, phase)]
+            quantized += [(op, count) for count in _quantized_counts(short[name], signature, phase, trains)]
     warnings = (f"{left_out} products of linear layers do not fit fp8 and stay in {dtype}",) if left_out else ()
     return replace(
         whatif,
@@ -72,14 +73,17 @@ def _tensor(signature: Signature, position: int) -> TensorSpec | None:
     return found if isinstance(found, TensorSpec) else None
 
 
-def _quantized_counts(name: str, signature: Signature, phase: int) -> list[int]:
+def _quantized_counts(name: str, signature: Signature, phase: int, trains: bool) -> list[int]:
     """Return the elements quantised for a product: forward both operands, backward half of the gradient.
 
-    Both products of backward take the same gradient; the other operands were quantised in forward.
+    Both products of backward take the same gradient; the other operands were quantised in forward. In inference the
+    weights are quantised beforehand.
     """
     specs = [_tensor(signature, position) for position in _OPERANDS[name]]
     counts = [spec.element_count for spec in specs if spec is not None]
-    return [counts[0] // 2] if phase == Phase.BACKWARD else counts
+    if phase == Phase.BACKWARD:
+        return [counts[0] // 2]
+    return counts if trains else counts[:1]
 
 
 def _joined(casts: Casts, quantized: list[tuple[int, int]]) -> Casts:
@@ -91,8 +95,3 @@ def _joined(casts: Casts, quantized: list[tuple[int, int]]) -> Casts:
         read_bytes=np.concatenate([casts.read_bytes, np.full(len(added), 2.0)]),
         written_bytes=np.concatenate([casts.written_bytes, np.full(len(added), 1.0)]),
     )
-
-
-def is_fp8(trace: Trace) -> bool:
-    """Say whether any op of the trace takes fp8."""
-    return any(spec.dtype.startswith("float8") for item in trace.signatures for spec in item.tensors())

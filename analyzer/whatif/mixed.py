@@ -13,6 +13,7 @@ import numpy as np
 
 from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from ...formats.trace import Phase, Trace
+from ..work import Family, family_of
 from .autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
 from .batch_rules import WEIGHTS
 from .calls import Layout, Rewriter, Tensors, layout_of, operands_of, replace_tensors, short_name
@@ -20,6 +21,10 @@ from .record import Casts
 
 WIDE = "float32"
 _WIDE_BYTES = DTYPE_BYTES[WIDE]
+_COPIES = {"_cudnn_rnn": 3, "_cudnn_rnn_backward": 3}
+"""Arguments that hold the same numbers as others: a recurrent layer's weights in one buffer."""
+_ACCUMULATIONS = frozenset({"add"})
+"""Backward ops that add up gradients of one tensor: the recorded forward op is that of the last gradient alone."""
 Flags = tuple[bool, ...]
 """Per tensor: whether it is in the lower precision."""
 
@@ -86,6 +91,8 @@ class AutocastWalk:
         inputs, outputs = operands_of(self.trace)
         storages = self.trace.tensors.storage.tolist()
         touched = _storages_by_role(self.trace)
+        is_view = [family_of(item) is Family.VIEW for item in self.trace.strings]
+        unfinished = _unfinished_ops(self.trace, is_view, (inputs, outputs), storages)
         guess = _Predecessors(self.trace, short)
         outer = outermost_casts(self.trace, short)
         done: list[Done | None] = [None] * len(inputs)
@@ -95,7 +102,8 @@ class AutocastWalk:
                 self.rewriter.add(self.trace.signatures[number] if number >= 0 else None)
                 continue
             layout = self._layout(number)
-            linked = done[forward] if 0 <= forward < op and phase == Phase.BACKWARD else None
+            is_linked = 0 <= forward < op and phase == Phase.BACKWARD and short[name] not in _ACCUMULATIONS
+            linked = done[forward] if is_linked else None
             identified = len(inputs[op]) == len(layout.inputs) > 0 and len(outputs[op]) == len(layout.outputs)
             call = _Call(op, short[name], layout, phase == Phase.BACKWARD, outer[op], linked)
             if identified:
@@ -105,15 +113,15 @@ class AutocastWalk:
                 came = tuple(item in self.low for item in tensors.inputs)
             else:
                 tensors, came = None, guess.came_low(call)
-            ran, results = decide(call, came, is_view=tensors is not None and tensors.is_view)
+            ran, results = decide(call, came, in_place=tensors is not None and tensors.is_in_place)
             self.rewriter.add(self._signature(number, layout, ran, results))
             self.low_op_count += call.cast is Cast.LOWER
             done[op] = Done(call.cast, layout, call.name, came, ran, any(results[:1]))
             if tensors is None:
                 guess.note(call, ran, results, self.log)
-            elif not tensors.is_view:
+            elif not is_view[name]:
                 self._convert_inputs(call, came, ran, tensors)
-                self._note_results(call, results, tensors)
+                self._note_results(call, results, tensors, is_last=op not in unfinished)
 
     def _layout(self, number: int) -> Layout:
         if number not in self._layouts:
@@ -136,22 +144,24 @@ class AutocastWalk:
 
         Of a float32 tensor that forward converted, backward uses the copy; gradients too are converted once.
         """
-        for storage, spec, before, after in zip(tensors.inputs, call.layout.inputs, came, ran, strict=True):
-            if before == after or spec.dtype != WIDE:
+        copied = _COPIES.get(call.name)
+        rows = zip(tensors.inputs, call.layout.inputs, call.layout.input_positions, came, ran, strict=True)
+        for storage, spec, position, before, after in rows:
+            if before == after or spec.dtype != WIDE or position == copied:
                 continue
             shared = call.is_backward or storage not in tensors.touched.written
             if not (shared and (storage, after) in self._converted):
                 self.log.add(call.op, spec.element_count, to_low=after)
             self._converted.add((storage, after))
 
-    def _note_results(self, call: _Call, results: Flags, tensors: _Tensors) -> None:
+    def _note_results(self, call: _Call, results: Flags, tensors: _Tensors, *, is_last: bool) -> None:
         for storage, spec, low in zip(tensors.outputs, call.layout.outputs, results, strict=True):
             if spec.dtype != WIDE:
                 continue
             settled = low
             if storage in tensors.touched.optimized:
                 settled = False
-            elif call.linked is not None:
+            elif call.linked is not None and is_last:
                 settled = _gradient_type(call.linked, spec, low)
             if settled != low:
                 self.log.add(call.op, spec.element_count, to_low=settled)
@@ -174,7 +184,7 @@ class _Tensors:
     touched: _Touched
 
     @property
-    def is_view(self) -> bool:
+    def is_in_place(self) -> bool:
         """Say whether the op returns what it read: a view, or an update in place."""
         return bool(self.outputs) and all(item in self.inputs for item in self.outputs)
 
@@ -194,10 +204,10 @@ def retype(spec: TensorSpec, dtype: str, low: bool) -> TensorSpec:
     return TensorSpec(dtype, spec.shape, spec.strides) if low and spec.dtype == WIDE else spec
 
 
-def decide(call: _Call, came: Flags, *, is_view: bool) -> tuple[Flags, Flags]:
+def decide(call: _Call, came: Flags, *, in_place: bool) -> tuple[Flags, Flags]:
     """Return which inputs and results of an op are in the lower precision, given its inputs as they came."""
     count, layout = len(layout_results := call.layout.outputs), call.layout
-    if is_view and call.cast is not Cast.LOWER:
+    if in_place and call.cast is not Cast.LOWER:
         return came, (came[0],) * count
     if call.is_backward:
         return _decide_backward(call, came)
@@ -240,11 +250,14 @@ def _decide_backward(call: _Call, came: Flags) -> tuple[Flags, Flags]:
 
 
 def _gradient_type(linked: Done, spec: TensorSpec, low: bool) -> bool:
-    """Return whether a gradient ends in the lower precision: as the forward input that it belongs to came."""
+    """Return whether a gradient ends in the lower precision: as the forward input that it belongs to came.
+
+    A parameter's gradient belongs to the converted copy that all uses share, and is converted after the last of them.
+    """
     rows = list(zip(linked.layout.inputs, linked.came_low, linked.layout.input_positions, strict=True))
     weights = WEIGHTS.get(linked.name, ())
     floats = [(item, flag, place) for item, flag, place in rows if item.dtype == WIDE]
-    same = [flag for item, flag, _ in floats if item.shape == spec.shape]
+    same = [low if place in weights else flag for item, flag, place in floats if item.shape == spec.shape]
     data = [flag for _, flag, place in floats if place not in weights]
     return (same or data or [low])[0]
 
@@ -267,6 +280,23 @@ def _storages_by_role(trace: Trace) -> _Touched:
         written=_fresh(trace),
         optimized=set(storage[trace.operands.tensor[in_optimizer]].tolist()) if len(is_output) else set(),
     )
+
+
+def _unfinished_ops(
+    trace: Trace, is_view: Sequence[bool], operands: tuple[list[Tensors], list[Tensors]], storages: Sequence[int]
+) -> set[int]:
+    """Return backward ops whose result another op of the same node of the autograd graph goes on with."""
+    passes_on = [view or short_name(name) in _ACCUMULATIONS for view, name in zip(is_view, trace.strings, strict=True)]
+    maker: dict[int, int] = {}
+    found: set[int] = set()
+    names, forward = trace.ops.name.tolist(), trace.ops.forward.tolist()
+    for op in np.flatnonzero((trace.ops.phase == Phase.BACKWARD) & (trace.ops.forward >= 0)).tolist():
+        if passes_on[names[op]]:
+            continue
+        made = (maker.get(storages[item], -1) for item in operands[0][op])
+        found.update(item for item in made if item >= 0 and forward[item] == forward[op])
+        maker.update((storages[item], op) for item in operands[1][op])
+    return found
 
 
 def _fresh(trace: Trace) -> set[int]:

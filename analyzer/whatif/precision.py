@@ -120,7 +120,7 @@ def _swap_halves(trace: Trace, recorded: str, dtype: str) -> Whatif:
 
 def _warnings(trace: Trace) -> Iterator[str]:
     if not len(trace.operands.op):
-        yield "the trace does not identify tensors: the types of ops that autocast does not list follow the op before them"
+        yield "the trace does not identify tensors: ops that autocast does not list take the type of the op before them"
     unshaped = int(((trace.ops.signature < 0) & (trace.ops.phase != Phase.OPTIMIZER)).sum())
     if unshaped:
         yield f"{unshaped} ops without recorded shapes were left unchanged"

@@ -10,6 +10,7 @@ import numpy as np
 from ...formats.trace import KernelKind, Trace
 from ...specs.gpu import Rate
 from ..kernel_names import family_of_kernel, rate_of_kernel
+from ..window import Rows
 from ..workload import VARYING_FAMILIES
 from .autocast import BACKWARD_LOWER, Cast
 from .calls import short_name
@@ -45,7 +46,7 @@ def _rename(trace: Trace) -> Trace:
     return replace(trace, strings=(*trace.strings, *added), kernels=replace(trace.kernels, name=name))
 
 
-def _float32_products(trace: Trace) -> np.ndarray:
+def _float32_products(trace: Trace) -> Rows:
     """Return the kernels that multiply float32 matrices on other than TF32 units."""
     short = [short_name(item) for item in trace.strings]
     casts = outermost_casts(trace, short)
