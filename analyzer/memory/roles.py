@@ -31,7 +31,7 @@ def find_roles(trace: Trace, window_ops: Rows, storages: Storages) -> Rows:
     uses, count = storages.uses, len(storages.first)
     forward, backward, optimizer = (_used_in(uses, phase, count) for phase in _PHASES)
     trains = bool((uses.phase == Phase.OPTIMIZER).any())
-    is_input = _look_like_inputs(trace, window_ops, uses, count) & ~optimizer
+    is_input = _look_like_inputs(trace, window_ops, storages) & ~optimizer
     old = np.select(
         [optimizer & ~forward & ~backward, backward & ~forward, is_input],
         [_CODE[MemoryCategory.OPTIMIZER_STATE], _CODE[MemoryCategory.GRADIENTS], _CODE[MemoryCategory.INPUTS]],
@@ -62,17 +62,19 @@ def _used_in(uses: Uses, phase: Phase, count: int) -> Mask:
     return used
 
 
-def _look_like_inputs(trace: Trace, window_ops: Rows, uses: Uses, count: int) -> Mask:
-    """Say which storages stand, at their first use, where an op takes data, with the batch as their first dimension.
+def _look_like_inputs(trace: Trace, window_ops: Rows, storages: Storages) -> Mask:
+    """Say which storages stood, at their first use, where an op takes data, with the batch as their first dimension.
 
-    Integers are inputs wherever they stand.
+    Integers are inputs wherever they stand. Of what the iteration creates nothing is said.
     """
+    uses, count = storages.uses, len(storages.first)
     found = np.zeros(count, dtype=bool)
-    first = np.unique(uses.storage, return_index=True)[1]
     integers = _integer_storages(trace, count)
     batch_size = trace.meta.workload.batch_size
-    op_begin = np.searchsorted(uses.op, uses.op[first])
-    for row, begin in zip(first.tolist(), op_begin.tolist(), strict=True):
+    seen, first = np.unique(uses.storage, return_index=True)
+    rows = first[~storages.is_new[seen]]
+    begins = np.searchsorted(uses.op, uses.op[rows])
+    for row, begin in zip(rows.tolist(), begins.tolist(), strict=True):
         op = int(window_ops[uses.op[row]])
         leading = _leading_size(trace, op, row - begin)
         stands_first = row == begin and trace.strings[trace.ops.name[op]] not in _WEIGHT_FIRST | _BIAS_FIRST

@@ -144,6 +144,22 @@ def test_pairs_are_those_of_a_plain_account(toggles: list[tuple[int, int]], old:
     assert set(zip(blocks.allocation.tolist(), blocks.release.tolist(), strict=True)) == expected
 
 
+@given(
+    st.lists(st.tuples(st.integers(-50, 150), st.integers(0, 4), st.integers(1, 9), st.integers(-1, 3)), max_size=30)
+)
+def test_what_is_held_adds_up_to_the_highest_total_of_the_window(steps: list[tuple[int, int, int, int]]) -> None:
+    living: dict[int, int] = {}
+    events: list[Event] = [(-60, 9, 1)]
+    for instant, block, size, _op in sorted(steps):
+        events.append((instant, block, -living.pop(block) if block in living else living.setdefault(block, size)))
+    use = use_of(step_trace(events, ops=(-1, *(op for *_, op in sorted(steps)))))
+    totals = BASE + np.cumsum([size for *_, size in events])
+    first = sum(instant < 0 for instant, *_ in events) - 1
+    instants = np.array([instant for instant, *_ in events])
+    assert use.peak_bytes == totals[first:][instants[first:] <= 100].max()
+    assert sum(use.held.values()) == use.peak_bytes
+
+
 @pytest.mark.data
 def test_the_account_of_a_real_training_run_is_the_allocators(data_dir: Path) -> None:
     trace = load_trace(data_dir / "traces" / "v100_training_memory_events.json.gz")
