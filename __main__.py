@@ -11,6 +11,7 @@ from . import __version__
 COMMANDS = {
     "analyze": "analyzer.cli",
     "show": "analyzer.commands.show",
+    "replay": "analyzer.commands.replay",
     "convert": "analyzer.commands.convert",
     "gpus": "analyzer.commands.gpus",
     "score": "analyzer.commands.score",

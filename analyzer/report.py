@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .memory.record import MemoryUse
 from .method import Method
+from .replay.causes import IdleCause
+from .scenario import Scenario
 
 REPORT_FORMAT = "wavecast.prediction"
 REPORT_VERSION = "1.0"
@@ -45,11 +48,11 @@ class Source:
 class GpuPrediction:
     """Predict the iteration on one GPU.
 
-    `iteration_ns` is the measured iteration with its GPU-busy part replaced and its idle part kept;
-    for a trace without timings it is the sum of the ops' predicted GPU times. The interval is meant to hold in 90 % of
-    cases and covers the GPU time alone; where too much of that has no interval, its ends are None, or the low one the
-    sum of physical lower bounds in a trace without timings. `methods` gives each method's share
-    of `gpu_busy_ns`.
+    `iteration_ns` is the replay of the op graph with the kernels' predicted times; a trace without timings is replayed
+    on the timeline of a usual host. `gpu_busy_ns` and `idle_ns` add up to it. The interval is meant to hold in 90 % of
+    cases and covers the kernels' times, not the host's; where too much of the GPU time has no interval, its ends are
+    None, or the low one the sum of physical lower bounds in a trace without timings. `methods` gives each method's
+    share of the kernels' time.
     """
 
     gpu: str
@@ -59,13 +62,28 @@ class GpuPrediction:
     iteration_low_ns: float | None
     iteration_high_ns: float | None
     gpu_busy_ns: float
+    """At least one kernel, copy, fill or collective runs."""
+    communication_ns: float
+    """The part of `gpu_busy_ns` in which only collectives run."""
+    idle_ns: Mapping[IdleCause, float]
     methods: Mapping[Method, float]
+    fits: bool | None
+    """Whether the iteration fits the GPU's memory; None where that is not known."""
+    is_tight: bool
+    """Whether that is within the uncertainty."""
+    memory_needed_bytes: int | None
+    memory_usable_bytes: int | None
     speedup: float | None
     """Source iteration over this iteration; None without a measured source."""
     samples_per_s: float | None
     price_usd_per_hour: float | None
     price_date: str | None
     """Of the oldest listing that entered the price; None where none is dated."""
+
+    @property
+    def host_limited_ratio(self) -> float:
+        """Return the part of the iteration in which the GPU waits for the host to launch."""
+        return self.idle_ns.get(IdleCause.HOST, 0.0) / self.iteration_ns if self.iteration_ns > 0 else 0.0
 
     @property
     def usd_per_1000_iterations(self) -> float | None:
@@ -111,6 +129,9 @@ class Report:
 
     trace: TraceSummary
     source: Source
+    scenario: Scenario = field(default_factory=Scenario)
+    memory: MemoryUse | None = None
+    """Of the iteration, at its peak; None where the trace does not tell."""
     predictions: tuple[GpuPrediction, ...]
     ops_gpu: str
     """The GPU that `ops` is about: the source, else the first target."""
@@ -120,4 +141,4 @@ class Report:
     @property
     def iteration_rule(self) -> str:
         """Name how `iteration_ns` comes about on a target."""
-        return "sum_of_ops" if self.source.gpu is None else "busy_replaced_idle_kept"
+        return "replay_on_synthetic_host" if self.source.gpu is None else "replay"

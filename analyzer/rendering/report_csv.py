@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from ..method import Method
+from ..replay.causes import CAUSES
 from ..report import GpuPrediction, OpPrediction, Report
 from .encoding import encode_csv
 
@@ -17,6 +18,9 @@ GPU_COLUMNS: Final = (
     "iteration_low_ns",
     "iteration_high_ns",
     "gpu_busy_ns",
+    "communication_ns",
+    "fits",
+    "memory_needed_bytes",
     "speedup",
     "samples_per_s",
     "price_usd_per_hour",
@@ -28,7 +32,12 @@ GPU_COLUMNS: Final = (
 
 def draw_gpus_csv(report: Report) -> str:
     """Write one row per GPU, fastest first: times in ns, shares as ratios."""
-    header = ("rank", *GPU_COLUMNS, *(f"share_{method.value}" for method in Method))
+    header = (
+        "rank",
+        *GPU_COLUMNS,
+        *(f"idle_{cause.value}_ns" for cause in CAUSES),
+        *(f"share_{method.value}" for method in Method),
+    )
     return encode_csv(header, (_gpu_row(rank, row) for rank, row in enumerate(report.predictions, 1)))
 
 
@@ -42,4 +51,5 @@ def draw_ops_csv(report: Report) -> str:
 
 def _gpu_row(rank: int, row: GpuPrediction) -> tuple[Any, ...]:
     values = (getattr(row, name) for name in GPU_COLUMNS)
-    return (rank, *values, *(row.methods.get(method, 0.0) for method in Method))
+    idle = (row.idle_ns.get(cause) for cause in CAUSES)
+    return (rank, *values, *idle, *(row.methods.get(method, 0.0) for method in Method))

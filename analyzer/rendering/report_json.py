@@ -19,6 +19,8 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
         "trace": asdict(report.trace),
         "source": asdict(report.source),
         "iteration_rule": report.iteration_rule,
+        "scenario": asdict(report.scenario),
+        "memory": _memory(report),
         "predictions": [_prediction(row) for row in report.predictions],
         "warnings": list(report.warnings),
     }
@@ -26,6 +28,13 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
         document["ops_gpu"] = report.ops_gpu
         document["ops"] = [_op(row) for row in report.ops]
     return encode_json(document)
+
+
+def _memory(report: Report) -> dict[str, Any] | None:
+    use = report.memory
+    if use is None:
+        return None
+    return {**asdict(use), "held": {category.value: size for category, size in use.held.items()}}
 
 
 def _prediction(row: GpuPrediction) -> dict[str, Any]:
@@ -37,6 +46,12 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
         "iteration_low_ns": row.iteration_low_ns,
         "iteration_high_ns": row.iteration_high_ns,
         "gpu_busy_ns": row.gpu_busy_ns,
+        "communication_ns": row.communication_ns,
+        "idle_ns": {cause.value: row.idle_ns[cause] for cause in row.idle_ns},
+        "fits": row.fits,
+        "fit_is_tight": row.is_tight,
+        "memory_needed_bytes": row.memory_needed_bytes,
+        "memory_usable_bytes": row.memory_usable_bytes,
         "methods": _shares(row.methods),
         "speedup": row.speedup,
         "samples_per_s": row.samples_per_s,

@@ -10,7 +10,6 @@ from ..method import Method
 from ..report import GpuPrediction, OpPrediction, Report
 from .quantity import (
     ABSENT,
-    TimeUnit,
     common_time_unit,
     format_count,
     format_factor,
@@ -44,6 +43,8 @@ METHOD_NAMES: Final[dict[Method, str]] = {
     Method.ROOFLINE: "roofline",
     Method.UNMODELLED: "not modelled",
 }
+LAUNCH_BOUND_RATIO: Final = 0.1
+"""Of the iteration spent waiting for launches: from here on the host is worth a sentence."""
 NAME_WIDTH: Final = 56
 """Longest op, kernel or shape text in a table; JSON and CSV hold them whole."""
 
@@ -80,16 +81,18 @@ def gpu_sheet(report: Report) -> Sheet:
     columns = (
         SheetColumn(title="#", cells=tuple(str(number) for number, _ in enumerate(rows, 1))),
         SheetColumn(title="GPU", cells=tuple(_gpu_name(row) for row in rows), is_text=True),
-        SheetColumn(title=_time_title(report), cells=tuple(format_time(row.iteration_ns, unit) for row in rows)),
+        SheetColumn(title="iteration", cells=tuple(format_time(row.iteration_ns, unit) for row in rows)),
         SheetColumn(
             title="interval",
             cells=tuple(format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit) for row in rows),
             rank=2,
         ),
         SheetColumn(title="speed", cells=tuple(format_factor(row.speedup) for row in rows), rank=1),
-        SheetColumn(title="GPU busy", cells=tuple(_busy(row, unit) for row in rows), rank=7),
+        SheetColumn(title="GPU\nbusy", cells=tuple(_share_of(row, row.gpu_busy_ns) for row in rows), rank=5),
+        SheetColumn(title="host\nlimits", cells=tuple(format_share(row.host_limited_ratio) for row in rows), rank=3),
         SheetColumn(title="samples/s", cells=tuple(_number(row.samples_per_s) for row in rows), rank=3),
         SheetColumn(title="$ per\n1,000 it.", cells=tuple(_cost(row) for row in rows), rank=4),
+        SheetColumn(title="memory", cells=tuple(_memory(row) for row in rows), is_text=True, rank=4),
         *_method_columns(rows),
     )
     marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
@@ -167,9 +170,10 @@ def _source_lines(report: Report) -> Iterator[str]:
     if source.iteration_ns is None:
         where = "timed on a CPU" if report.trace.capture == "cpu" else "recorded without timings"
         yield (
-            f"The ops were {where}: every time below is the GPU time of the ops, each predicted from its shapes and "
-            "summed, with its 90 % interval. What the host adds is not in it."
+            f"The ops were {where}: each op's GPU time is predicted from its shapes, and the iteration replayed as "
+            f"launched by {_host_words(report)}."
         )
+        yield from _verdict(report)
         return
     count = report.trace.iteration_count
     which = f" (the median of {count:,})" if count > 1 else ""
@@ -180,11 +184,31 @@ def _source_lines(report: Report) -> Iterator[str]:
         f"Measured on {where}: iteration {format_time(source.iteration_ns)}{which}, "
         f"GPU busy {format_time(busy)} of it ({format_share(share)})."
     )
-    has_interval = any(row.iteration_low_ns is not None for row in report.predictions)
     yield (
-        "For every other GPU the busy part is replaced by its prediction and the idle part "
-        f"({format_time(max(source.iteration_ns - busy, 0.0))}, the host's share) is kept as measured"
-        f"{'; intervals are those of the busy part' if has_interval else ''}."
+        f"Every other GPU replays the recorded op graph with its own predicted kernel times and {_host_words(report)}."
+    )
+    yield from _verdict(report)
+
+
+def _host_words(report: Report) -> str:
+    """Say whose host the replay has."""
+    recorded = report.source.iteration_ns is not None
+    whose, speed = ("the recorded host" if recorded else "a usual host"), report.scenario.cpu_speed
+    if speed is None:
+        return (
+            f"{whose}'s; --cpu-speed tells it of another" if recorded else f"{whose} (--cpu-speed tells it of another)"
+        )
+    return f"a host {format_number(speed)} times as fast as {whose}" if speed != 1.0 else whose
+
+
+def _verdict(report: Report) -> Iterator[str]:
+    """Say on which GPUs the host is the limit."""
+    row = next((item for item in report.predictions if item.gpu == report.ops_gpu), None)
+    if row is None or row.host_limited_ratio < LAUNCH_BOUND_RATIO:
+        return
+    yield (
+        f"On {clean_text(row.gpu)} your CPU is the limit: {format_share(row.host_limited_ratio)} of the iteration the "
+        "GPU waits for launches. A faster host, CUDA graphs or a larger batch help more than a faster GPU."
     )
 
 
@@ -203,17 +227,20 @@ def _notes(report: Report) -> Iterator[str]:
         yield "Not modelled: the measured time is kept unchanged (without one, it counts as 0)."
 
 
-def _time_title(report: Report) -> str:
-    return "GPU time" if report.source.iteration_ns is None else "iteration"
-
-
 def _gpu_name(row: GpuPrediction) -> str:
     return f"{clean_text(row.gpu)} ◀ source" if row.is_source else clean_text(row.gpu)
 
 
-def _busy(row: GpuPrediction, unit: TimeUnit) -> str:
-    """Return the busy time, unless it is all of the iteration."""
-    return ABSENT if row.gpu_busy_ns == row.iteration_ns else format_time(row.gpu_busy_ns, unit)
+def _share_of(row: GpuPrediction, part_ns: float) -> str:
+    return format_share(part_ns / row.iteration_ns) if row.iteration_ns > 0 else ABSENT
+
+
+def _memory(row: GpuPrediction) -> str:
+    """Say whether the iteration fits; nothing where that is not known."""
+    if row.fits is None:
+        return ""
+    doubt = "?" if row.is_tight else ""
+    return f"fits{doubt}" if row.fits else f"too small{doubt}"
 
 
 def _number(value: float | None) -> str:

@@ -16,6 +16,11 @@ def iteration_rows(trace: Trace) -> Rows:
     return rows[np.argsort(trace.iterations.cpu_start_ns[rows], kind="stable")]
 
 
+def iteration_position(trace: Trace, row: int | None) -> int:
+    """Return where an iteration stands among the profiled ones; 0 where the trace has none."""
+    return int(np.flatnonzero(iteration_rows(trace) == row)[0]) if row is not None else 0
+
+
 def iteration_spans(trace: Trace, graph: Graph, end_ns: Floats) -> tuple[Floats, Floats]:
     """Return start and end of each profiled iteration, [i, m], from the ends of nodes [n, m], by the trace's own rule.
 

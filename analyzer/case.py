@@ -1,0 +1,188 @@
+"""One trace put to one question: everything that the report is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ..errors import InputError, UnknownGpuError
+from ..formats.trace import Trace
+from ..specs.gpu import Catalog, Gpu
+from ..specs.match import match_device
+from .fleet import Floats
+from .graph.build import build_graph
+from .graph.record import Graph
+from .memory.describe import describe_memory, explain_missing_memory
+from .memory.record import MemoryUse
+from .models.library import Library
+from .predict import Prediction, predict_measured, predict_shapes
+from .replay.causes import occupation
+from .replay.engine import measured_timing
+from .replay.forecast import Forecast, forecast, match_host, spread_of, target_timing
+from .replay.iterations import iteration_position, iteration_spans
+from .scenario import Scenario
+from .window import Window, select_window
+from .workload import Workload, measured_workload, shape_workload
+
+if TYPE_CHECKING:
+    from .whatif.record import Whatif
+
+OTHER_HOST_HALF_WIDTH: Final = 0.15
+"""Natural log: how far another machine's host may be from the recorded one. The two pairs of traces of one workload on
+two machines differ by 6 and 11 % (benchmarks/replay_pairs.py), single processes by -10 to +16 %."""
+SYNTHETIC_HOST_HALF_WIDTH: Final = 0.5
+"""The same for a host that was not recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Case:
+    """Hold a trace with its graph, the times predicted for its kernels, and its replay, on m GPUs."""
+
+    trace: Trace
+    """As asked: with what-ifs applied and, where it was recorded without times, on a synthetic timeline."""
+    window: Window
+    """Of the recorded trace."""
+    origin: Gpu | None
+    """The GPU that was measured; None where none was."""
+    scenario: Scenario
+    graph: Graph
+    workload: Workload
+    prediction: Prediction
+    forecast: Forecast
+    recorded_busy_ns: float
+    """GPU-busy time of the recorded iteration; 0 where none was measured."""
+    memory: MemoryUse | None
+    memory_unknown: str | None
+    """Why nothing can be said about memory."""
+    warnings: tuple[str, ...] = ()
+    """Of the what-ifs."""
+
+
+def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: Library, scenario: Scenario) -> Case:
+    """Predict a trace on `gpus` under a scenario. `origin` is the GPU that was measured, None where none was."""
+    window = select_window(trace)
+    changed, warnings = _apply_trace_whatifs(trace, origin, library, scenario)
+    if origin is not None:
+        graph = build_graph(trace, architecture=origin.architecture)
+        workload = measured_workload(changed, window)
+        prediction = predict_measured(changed, workload, origin, gpus, library)
+    else:
+        changed = _with_timeline(changed)
+        graph = build_graph(changed)
+        workload = shape_workload(changed, window)
+        prediction = predict_shapes(workload, gpus, library)
+    recorded = graph
+    graph, base_ratio, merged = _apply_graph_whatifs(graph, changed, workload, scenario)
+    timing = target_timing(graph, changed, workload, prediction, origin)
+    host_ratio = match_host(graph, changed, window, timing) / (scenario.cpu_speed or 1.0)
+    timing = replace(timing, base_ns=timing.base_ns * base_ratio, host_ratio=timing.host_ratio * host_ratio)
+    spread = spread_of(prediction, workload, _host_half_width(gpus, origin, scenario))
+    memory = describe_memory(changed, window)
+    return Case(
+        trace=changed,
+        window=window,
+        origin=origin,
+        scenario=scenario,
+        graph=graph,
+        workload=workload,
+        prediction=prediction,
+        forecast=forecast(changed, window, graph, timing, spread),
+        recorded_busy_ns=_recorded_busy_ns(trace, window, recorded) if origin is not None else 0.0,
+        memory=memory,
+        memory_unknown=None if memory is not None else explain_missing_memory(changed, window),
+        warnings=(*warnings, *merged),
+    )
+
+
+def _apply_trace_whatifs(
+    trace: Trace, origin: Gpu | None, library: Library, scenario: Scenario
+) -> tuple[Trace, tuple[str, ...]]:
+    """Return the trace in the scenario's precision and batch size, measured kernels re-timed on their own GPU."""
+    if scenario.precision is None and scenario.batch_size is None:
+        return trace, ()
+    from .whatif.retime import retime
+
+    whatifs = list[Whatif]()
+    for change in _trace_changes(scenario):
+        before = whatifs[-1].trace if whatifs else trace
+        whatif = change(before)
+        whatifs.append(whatif if origin is None else retime(before, whatif, origin, library))
+    return whatifs[-1].trace, tuple(warning for whatif in whatifs for warning in whatif.warnings)
+
+
+def _trace_changes(scenario: Scenario) -> Iterator[Callable[[Trace], Whatif]]:
+    from .whatif.batch import with_batch
+    from .whatif.precision import with_precision
+
+    precision, batch_size = scenario.precision, scenario.batch_size
+    if precision is not None:
+        yield lambda trace: with_precision(trace, precision)
+    if batch_size is not None:
+        yield lambda trace: with_batch(trace, batch_size)
+
+
+def _with_timeline(trace: Trace) -> Trace:
+    """Return a trace without times on the timeline that a usual host would give it."""
+    from .host.costs import load_host_costs
+    from .host.timeline import LaunchMode, synthesize_timeline
+
+    return synthesize_timeline(trace, load_host_costs(), mode=LaunchMode.EAGER)
+
+
+def _host_half_width(gpus: Sequence[Gpu], origin: Gpu | None, scenario: Scenario) -> Floats:
+    """Return the half width of the host's times beside each GPU, natural log, [m]."""
+    if scenario.cpu_speed is not None:
+        return np.zeros(len(gpus))
+    if origin is None:
+        return np.full(len(gpus), SYNTHETIC_HOST_HALF_WIDTH)
+    return np.where([gpu.name == origin.name for gpu in gpus], 0.0, OTHER_HOST_HALF_WIDTH)
+
+
+def _recorded_busy_ns(trace: Trace, window: Window, graph: Graph) -> float:
+    """Return how long the GPU was busy in the recorded iteration."""
+    timing = measured_timing(graph, graph.residual_ns)
+    start, end = iteration_spans(trace, graph, graph.nodes.end_ns[:, None])
+    at = iteration_position(trace, window.index)
+    return occupation(graph, timing, graph.nodes.end_ns, (float(start[at, 0]), float(end[at, 0])), 0).busy_ns
+
+
+def _apply_graph_whatifs(
+    graph: Graph, trace: Trace, workload: Workload, scenario: Scenario
+) -> tuple[Graph, Floats, tuple[str, ...]]:
+    """Return the graph with fewer kernels or launches, and what each node's duration is multiplied with."""
+    ratio, warnings = np.ones(len(graph.nodes.row)), list[str]()
+    if scenario.fuse_elementwise:
+        from .whatif.fusion import with_fused_elementwise
+
+        fusion = with_fused_elementwise(graph, trace, workload)
+        graph, ratio = fusion.graph, fusion.base_ratio
+        if not fusion.kernels_merged:
+            warnings.append("--fuse-elementwise: no chain of pointwise kernels was found")
+    if scenario.cuda_graph:
+        from .whatif.cuda_graph import with_cuda_graph
+
+        graph = with_cuda_graph(graph, trace)
+    return graph, ratio, tuple(warnings)
+
+
+def source_gpu(trace: Trace, catalog: Catalog, window: Window) -> Gpu:
+    """Return the catalogue's entry of the GPU that was measured. Raises UnknownGpuError where there is none."""
+    device = next((item for item in trace.devices if item.index == window.device), None)
+    if device is None:
+        raise UnknownGpuError("the trace does not say which GPU it was recorded on: name it with --from")
+    gpu = match_device(catalog, device.name, sm_count=device.sm_count, memory_bytes=device.memory_bytes)
+    if gpu is None:
+        raise UnknownGpuError(
+            f"the trace was recorded on {device.name!r}, which the catalogue does not hold: "
+            "name the closest entry with --from, or describe it in a file with --gpu-file"
+        )
+    return gpu
+
+
+def check_usable(window: Window) -> None:
+    """Raise InputError for an iteration without ops and kernels."""
+    if not len(window.kernel_rows) and not len(window.op_rows):
+        raise InputError("the trace holds no ops and no kernels: record at least one whole iteration")

@@ -1,0 +1,117 @@
+"""How well the replay's rules explain a recording: its own times put in, its own iterations compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...errors import InputError
+from ...formats.column import row_count
+from ...formats.trace import Trace
+from ...specs.gpu import Gpu
+from ..fleet import Floats
+from ..graph.build import build_graph
+from ..graph.latencies import Term
+from ..graph.record import Graph, GraphQuality
+from ..graph.streams import UNEXPLAINED_NS
+from .causes import CAUSES, IdleCause, occupation
+from .engine import Timing, measured_timing, replay
+from .iterations import iteration_rows, iteration_spans
+
+NEAR_NS: Final = (1_000.0, 2_000.0, 5_000.0)
+"""Distances between measured and ruled starts that are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedIteration:
+    """Compare one iteration with its replays; ns."""
+
+    measured_ns: float
+    rules_only_ns: float
+    """By the rules alone: measured durations and host times, no delay carried over."""
+    replayed_ns: float
+    """The same with delays beyond 20 us that no rule explains carried over as measured."""
+    exact_ns: float
+    """With every deviation from the rules carried over: what a prediction for another GPU starts from."""
+    gpu_busy_ns: float
+    idle_ns: Mapping[IdleCause, float]
+    """As measured; with `gpu_busy_ns` they sum to the iteration."""
+
+    @property
+    def opaque_ratio(self) -> float:
+        """Return the part of the iteration in which the GPU waits, or works, for no recorded reason."""
+        return self.idle_ns[IdleCause.UNEXPLAINED] / self.measured_ns if self.measured_ns > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """Say how well the rules explain one recording."""
+
+    gpu: str | None
+    iterations: tuple[ReplayedIteration, ...]
+    node_count: int
+    edge_count: int
+    start_count: int
+    """GPU activities."""
+    starts_within_ratio: Mapping[float, float]
+    """By distance in ns: the share that started that near to the rule's time."""
+    opaque_start_count: int
+    """Starts more than 20 us past every recorded reason."""
+    latency_ns: Mapping[Term, float]
+    """As fitted to this recording; terms without enough observations as of the GPU's generation."""
+    quality: GraphQuality
+
+
+def check_fidelity(trace: Trace, gpu: Gpu | None) -> Fidelity:
+    """Replay a recording on its own GPU. Raises InputError where it holds no GPU times."""
+    if not row_count(trace.kernels):
+        raise InputError(
+            "the trace holds no kernels, so there is nothing to compare a replay with: "
+            "record on a GPU, or predict it with 'wavecast analyze'"
+        )
+    graph = build_graph(trace, architecture=gpu.architecture if gpu is not None else None)
+    residual = graph.residual_ns
+    carried = (np.zeros_like(residual), np.where(residual > UNEXPLAINED_NS, residual, 0.0), residual)
+    lengths = [_lengths(trace, graph, measured_timing(graph, part)) for part in carried]
+    starts = np.abs(residual[graph.nodes.is_gpu])
+    return Fidelity(
+        gpu=gpu.name if gpu is not None else None,
+        iterations=_compare(trace, graph, *lengths),
+        node_count=len(graph.nodes.row),
+        edge_count=len(graph.edges.source),
+        start_count=len(starts),
+        starts_within_ratio={near: float(np.mean(starts <= near)) for near in NEAR_NS},
+        opaque_start_count=int(np.sum(residual[graph.nodes.is_gpu] > UNEXPLAINED_NS)),
+        latency_ns={term: float(graph.latency_ns[term]) for term in Term if term != Term.NONE},
+        quality=graph.quality,
+    )
+
+
+def _lengths(trace: Trace, graph: Graph, timing: Timing) -> Floats:
+    start, end = iteration_spans(trace, graph, replay(graph, timing))
+    return np.asarray((end - start)[:, 0])
+
+
+def _compare(
+    trace: Trace, graph: Graph, rules_only: Floats, replayed: Floats, exact: Floats
+) -> tuple[ReplayedIteration, ...]:
+    timing = measured_timing(graph, graph.residual_ns)
+    table = trace.iterations
+    compared = []
+    for at, row in enumerate(iteration_rows(trace).tolist()):
+        span = (float(table.start_ns[row]), float(table.end_ns[row]))
+        share = occupation(graph, timing, graph.nodes.end_ns, span, 0)
+        compared.append(
+            ReplayedIteration(
+                measured_ns=span[1] - span[0],
+                rules_only_ns=float(rules_only[at]),
+                replayed_ns=float(replayed[at]),
+                exact_ns=float(exact[at]),
+                gpu_busy_ns=share.busy_ns,
+                idle_ns=dict(zip(CAUSES, share.idle_ns.tolist(), strict=True)),
+            )
+        )
+    return tuple(compared)

@@ -1,0 +1,242 @@
+"""The iteration on other GPUs: the graph replayed with predicted kernel times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ...formats.trace import Trace
+from ...specs.gpu import Gpu
+from ..fleet import Floats
+from ..graph.latencies import generation_latencies
+from ..graph.record import Graph
+from ..predict import Prediction
+from ..uncertainty import busy_interval_ns
+from ..window import Rows, Window
+from ..workload import Workload
+from .causes import CAUSES, occupation
+from .engine import Timing, replay
+from .iterations import iteration_position, iteration_spans
+
+HOST_RATIOS: Final = np.geomspace(0.1, 2.0, 64)
+"""Host speeds tried to match the iterations timed without the profiler."""
+
+
+_ENDS: Final = 5
+"""Columns per GPU: as predicted, kernels fast and slow, host fast and slow."""
+_BLOCK_BYTES: Final = 1 << 28
+"""Memory for the ends of all nodes on the GPUs that are replayed at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spread:
+    """Hold the ends of the 90 % intervals that enter a replay."""
+
+    low: Floats
+    """What each row's time is multiplied with at the low end, [d, m]."""
+    high: Floats
+    host: Floats
+    """Half width of the host's times, natural log, [m]; 0 on the recorded host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Forecast:
+    """Hold the replayed iteration on m GPUs. Busy and idle times add up to the iteration."""
+
+    timing: Timing
+    span_ns: Floats
+    """Start and end of the iteration, [2, m]."""
+    low_ns: Floats
+    """Ends of the iteration's 90 % interval, [m]; NaN where too much of the kernels' time has none."""
+    high_ns: Floats
+    busy_ns: Floats
+    communication_ns: Floats
+    """The part of `busy_ns` in which only collectives run, [m]."""
+    idle_ns: Floats
+    """By cause, [m, causes]."""
+
+    @property
+    def iteration_ns(self) -> Floats:
+        """Return the length of the iteration, [m]."""
+        return np.asarray(self.span_ns[1] - self.span_ns[0])
+
+
+def kernel_rows(graph: Graph, trace: Trace, workload: Workload) -> Rows:
+    """Return the workload row of each GPU node; one past the last for those that none stands for, [n]."""
+    nodes, missing = graph.nodes, len(workload.op)
+    rows = np.full(len(nodes.row), missing, dtype=np.int64)
+    gpu = np.flatnonzero(nodes.is_gpu)
+    kernels = nodes.row[gpu]
+    of_ops = len(workload.op) and workload.kernel[0] < 0
+    keys = trace.kernels.op[kernels] if of_ops else kernels
+    found = np.append(workload.row_of, -1)[keys]
+    rows[gpu] = np.where(found < 0, missing, found)
+    return rows
+
+
+def target_timing(
+    graph: Graph,
+    trace: Trace,
+    workload: Workload,
+    prediction: Prediction,
+    source: Gpu | None,
+) -> Timing:
+    """Return the timing on every GPU of the prediction.
+
+    A kernel takes its own measured time times what its row is predicted to take relative to the row's mean; kernels of
+    a trace without times share the time of their op. Latencies move by the difference of the generations' values.
+    """
+    rows, nodes = kernel_rows(graph, trace, workload), graph.nodes
+    gpus = prediction.fleet.gpus
+    if source is None:
+        base = _op_shares(graph, trace)
+        factor = prediction.time_ns
+    else:
+        base = np.where(nodes.is_gpu, trace.kernels.duration_ns[np.where(nodes.is_gpu, nodes.row, 0)], 0.0)
+        mean = workload.duration_ns[:, None]
+        factor = np.divide(prediction.time_ns, mean, out=np.ones_like(prediction.time_ns), where=mean > 0)
+    rest = np.ones((1, len(gpus))) if source is not None else np.zeros((1, len(gpus)))
+    return Timing(
+        base_ns=base,
+        factor=np.concatenate((factor, rest)),
+        factor_row=rows,
+        latency_ns=_latencies(graph, source, gpus),
+        host_ratio=np.ones(len(gpus)),
+        residual_ns=graph.residual_ns if source is not None else np.zeros(len(nodes.row)),
+    )
+
+
+def _op_shares(graph: Graph, trace: Trace) -> Floats:
+    """Return for each GPU node of a trace without times one over the number of kernels of its op, [n]."""
+    op = trace.kernels.op
+    counts = np.bincount(op[op >= 0], minlength=1)
+    nodes = graph.nodes
+    of_node = op[np.where(nodes.is_gpu, nodes.row, 0)]
+    return np.where(nodes.is_gpu, 1.0 / np.maximum(counts[np.maximum(of_node, 0)], 1), 0.0)
+
+
+def _latencies(graph: Graph, source: Gpu | None, gpus: Sequence[Gpu]) -> Floats:
+    """Return the latency of each term on each GPU, [terms, m]: as on the source, plus what generations differ by."""
+    known = np.stack([generation_latencies(gpu.architecture) for gpu in gpus], axis=1)
+    if source is None:
+        return known
+    here = generation_latencies(source.architecture)
+    return np.asarray(graph.latency_ns[:, None] + known - here[:, None])
+
+
+def forecast(
+    trace: Trace,
+    window: Window,
+    graph: Graph,
+    timing: Timing,
+    spread: Spread,
+) -> Forecast:
+    """Replay the graph with the predicted times, and with those at the ends of their intervals.
+
+    The errors of the kernels' times and of the host's are independent: the ends of the iteration's interval lie
+    sqrt(gpu^2 + host^2) from it, each term the replay with that part at its end.
+    """
+    count = timing.latency_ns.shape[1]
+    block = max(1, _BLOCK_BYTES // (8 * _ENDS * max(1, len(graph.nodes.row))))
+    at = iteration_position(trace, window.index)
+    parts = [
+        _forecast_block(trace, at, graph, _columns(timing, slice(begin, begin + block)), _slice(spread, begin, block))
+        for begin in range(0, count, block)
+    ]
+    return Forecast(
+        timing=timing,
+        **{
+            name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            for name in ("span_ns", "low_ns", "high_ns", "busy_ns", "communication_ns")
+        },
+        idle_ns=np.concatenate([part.idle_ns for part in parts]),
+    )
+
+
+def _forecast_block(trace: Trace, at: int, graph: Graph, timing: Timing, spread: Spread) -> Forecast:
+    count = timing.latency_ns.shape[1]
+    end = replay(graph, _with_ends(timing, spread))
+    start, finish = iteration_spans(trace, graph, end)
+    span = np.stack((start[at], finish[at]))
+    middle, *ends = (span[1] - span[0]).reshape(_ENDS, count)
+    gpu_low, gpu_high, host_low, host_high = (np.abs(item - middle) for item in ends)
+    shares = [
+        occupation(graph, timing, end[:, column], (span[0, column], span[1, column]), column) for column in range(count)
+    ]
+    return Forecast(
+        timing=timing,
+        span_ns=span[:, :count],
+        low_ns=middle - np.hypot(gpu_low, host_low),
+        high_ns=middle + np.hypot(gpu_high, host_high),
+        busy_ns=np.array([share.busy_ns for share in shares]),
+        communication_ns=np.array([share.communication_ns for share in shares]),
+        idle_ns=np.array([share.idle_ns for share in shares]).reshape(count, len(CAUSES)),
+    )
+
+
+def _columns(timing: Timing, columns: slice) -> Timing:
+    """Return the timing on some of the GPUs."""
+    return replace(
+        timing,
+        factor=timing.factor[:, columns],
+        latency_ns=timing.latency_ns[:, columns],
+        host_ratio=timing.host_ratio[columns],
+    )
+
+
+def _slice(spread: Spread, begin: int, block: int) -> Spread:
+    columns = slice(begin, begin + block)
+    return Spread(low=spread.low[:, columns], high=spread.high[:, columns], host=spread.host[columns])
+
+
+def _with_ends(timing: Timing, spread: Spread) -> Timing:
+    """Return the timing of 5 m columns: as predicted, kernels at their low and high end, hosts likewise."""
+    unknown = np.ones((1, timing.factor.shape[1]))
+    low, high = (timing.factor * np.concatenate((part, unknown)) for part in (spread.low, spread.high))
+    faster, slower = timing.host_ratio * np.exp(-spread.host), timing.host_ratio * np.exp(spread.host)
+    return replace(
+        timing,
+        factor=np.concatenate((timing.factor, low, high, timing.factor, timing.factor), axis=1),
+        latency_ns=np.tile(timing.latency_ns, _ENDS),
+        host_ratio=np.concatenate((np.tile(timing.host_ratio, 3), faster, slower)),
+    )
+
+
+def spread_of(prediction: Prediction, workload: Workload, host_half_width: Floats) -> Spread:
+    """Return how far the kernels' times, and the hosts', may be off together; see `Spread`.
+
+    Rows move together, by as much of their own half width as moves their sum to the end of its interval: that sum holds
+    the correlation of errors (full within a family, none between). NaN columns where the sum has no interval.
+    """
+    low, high = busy_interval_ns(prediction, workload.family)
+    width = np.where(np.isnan(prediction.half_width), 0.0, prediction.half_width)
+    total = prediction.total_busy_ns()
+    factors = []
+    for end, change in ((low, np.expm1(-width)), (high, np.expm1(width))):
+        whole = np.einsum("i,ij,ij->j", prediction.weight, prediction.time_ns, change)
+        part = np.divide(end - total, whole, out=np.zeros_like(total), where=np.abs(whole) > 0)
+        factors.append(1.0 + change * np.where(np.isnan(end), np.nan, part))
+    return Spread(low=factors[0], high=factors[1], host=host_half_width)
+
+
+def match_host(graph: Graph, trace: Trace, window: Window, timing: Timing) -> float:
+    """Return the host time, relative to the recording, at which the source's replay matches the window's duration.
+
+    The profiler slows the host; iterations timed without it tell by how much. 1 where they are the recorded ones.
+    """
+    measured_ns = window.duration_ns
+    if measured_ns is None or bool(np.all(trace.iterations.profiled)):
+        return 1.0
+    count = len(HOST_RATIOS)
+    tried = replace(
+        timing,
+        factor=np.ones((len(timing.factor), count)),
+        latency_ns=np.repeat(graph.latency_ns[:, None], count, axis=1),
+        host_ratio=HOST_RATIOS,
+    )
+    start, finish = iteration_spans(trace, graph, replay(graph, tried))
+    at = iteration_position(trace, window.index)
+    return float(np.interp(measured_ns, np.maximum.accumulate((finish - start)[at]), HOST_RATIOS))
