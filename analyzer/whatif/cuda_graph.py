@@ -1,0 +1,164 @@
+"""What if the host replayed CUDA graphs: the launches between two synchronisations become one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...formats.column import MISSING
+from ...formats.trace import Trace
+from ..fleet import Floats
+from ..graph.record import EdgeKind, Edges, Graph, NodeKind
+from ..graph.roles import Role, call_roles
+from ..graph.rules import LANE, first_edges
+from ..graph.streams import UNEXPLAINED_NS
+from ..window import Rows
+
+GRAPH_LAUNCH_NS: Final = 15_000.0
+"""Host time of one graph launch: the fastest tenth of the 70 cudaGraphLaunch calls of the A100 80 GB training trace
+took 13,000-14,900 while the profiler ran, half of them up to 27,500; the bare driver call is faster."""
+GRAPH_NODE_NS: Final = 200.0
+"""Host time per node of a graph, as NVIDIA gives it for graphs before CUDA 12.6 and for branching ones ("Constant Time
+Launch for Straight-Line CUDA Graphs", 2024); the trace shows too few of its graphs' nodes to tell."""
+_ALLOCATION: Final = re.compile(
+    r"(cuda|hip|cu)(Malloc|Free|MemAlloc|MemFree|MemCreate|MemMap|HostAlloc|Host(Un)?[Rr]eg)"
+)
+_ASYNC: Final = "Async"
+_PAGEABLE: Final = "Pageable"
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stretches:
+    """Hold the launches that become graph launches, h of them, stretch after stretch."""
+
+    launches: Rows
+    """Nodes, in order."""
+    begins: Rows
+    """Where each stretch begins in `launches`, and at the end their number."""
+
+    @property
+    def sizes(self) -> Rows:
+        """Return the number of launches of each stretch."""
+        return np.diff(self.begins)
+
+
+def with_cuda_graph(graph: Graph, trace: Trace) -> Graph:
+    """Return the graph with every capturable stretch of launches replayed as one CUDA graph.
+
+    The host keeps its time before a stretch's first launch and between stretches. Within one, launch i returns
+    `GRAPH_LAUNCH_NS` + i `GRAPH_NODE_NS` after that, at the latest when it did by itself: so nothing starts later.
+    Kernels keep the gaps between them; what launching one by one delayed them by on average goes.
+    """
+    stretches = find_stretches(graph, trace)
+    if not len(stretches.launches):
+        return graph
+    lag, cost = _launch_times(graph, stretches)
+    captured = np.zeros(len(graph.nodes.row), dtype=bool)
+    captured[stretches.launches] = True
+    edges = graph.edges
+    residual = _steady_residual(graph, captured)
+    kept = (edges.kind != EdgeKind.QUEUE) | ~captured[edges.target]
+    changed = replace(graph, nodes=replace(graph.nodes, lag_ns=lag, cost_ns=cost), residual_ns=residual)
+    return keep_edges(changed, kept)
+
+
+def keep_edges(graph: Graph, kept: Flags) -> Graph:
+    """Return the graph without some edges; a node that one of them held is held by its lane."""
+    edges, binding = graph.edges, graph.binding
+    number = np.where(kept, np.cumsum(kept) - 1, LANE)
+    columns = {name: getattr(edges, name)[kept] for name in ("source", "target", "kind", "term")}
+    fewer = Edges(**columns)
+    return replace(
+        graph,
+        edges=fewer,
+        first_edge=first_edges(fewer, len(graph.nodes.row)),
+        binding=np.where(binding >= 0, np.append(number, LANE)[binding], binding),
+    )
+
+
+def find_stretches(graph: Graph, trace: Trace) -> Stretches:
+    """Return the runs of at least two launches of one iteration that nothing uncapturable interrupts.
+
+    A synchronisation, an allocation or a graph launch ends a stretch; so does a copy that blocks, or one from or to
+    memory that is not pinned.
+    """
+    nodes = graph.nodes
+    usable = (nodes.kind == NodeKind.LAUNCH) & (nodes.iteration != MISSING)
+    usable[usable] &= ~_uncapturable_calls(graph, trace)[nodes.row[usable]]
+    allocated = _allocations_before(graph, trace)
+    opens = np.append(True, (np.diff(nodes.lane) != 0) | (np.diff(nodes.iteration) != 0) | (np.diff(allocated) != 0))
+    opens = opens[: len(usable)] | ~usable | ~np.append(False, usable)[: len(usable)]
+    stretch = np.cumsum(opens)
+    large = usable & (np.bincount(stretch[usable], minlength=len(usable) + 2)[stretch] > 1)
+    launches = np.flatnonzero(large)
+    begins = np.flatnonzero(np.append(True, np.diff(stretch[launches]) != 0)[: len(launches)])
+    return Stretches(launches=launches, begins=np.append(begins, len(launches)))
+
+
+def _launch_times(graph: Graph, stretches: Stretches) -> tuple[Floats, Floats]:
+    """Return host time before and during each node, [n] each: a stretch's launches together one graph launch."""
+    nodes, launches, begins = graph.nodes, stretches.launches, stretches.begins[:-1]
+    lag, cost = nodes.lag_ns.copy(), nodes.cost_ns.copy()
+    first = np.repeat(begins, stretches.sizes)
+    step = lag[launches] + cost[launches]
+    step[begins] = cost[launches[begins]]
+    alone = np.cumsum(step)
+    alone -= (alone - step)[first]
+    number = np.arange(len(launches)) - first
+    together = np.minimum(alone, GRAPH_LAUNCH_NS + (number + 1) * GRAPH_NODE_NS)
+    before = np.append(0.0, together[:-1])
+    before[begins] = 0.0
+    lag[launches[number > 0]] = 0.0
+    cost[launches] = together - before
+    return lag, cost
+
+
+def _steady_residual(graph: Graph, captured: Flags) -> Floats:
+    """Return the residuals without what launches of captured kernels held them up by beyond the latency.
+
+    Taken off is the mean over the kernels that were waiting for their launch: noise about it stays, as it averages out
+    along a stream, and so does what no rule explains.
+    """
+    edges, residual = graph.edges, graph.residual_ns.copy()
+    residual[captured] = np.minimum(residual[captured], 0.0)
+    by_launch = np.flatnonzero(graph.binding >= 0)
+    edge = graph.binding[by_launch]
+    by_launch = by_launch[(edges.kind[edge] == EdgeKind.LAUNCH) & captured[edges.source[edge]]]
+    by_launch = by_launch[np.abs(residual[by_launch]) <= UNEXPLAINED_NS]
+    if len(by_launch):
+        residual[by_launch] -= max(0.0, float(residual[by_launch].mean()))
+    return residual
+
+
+def _uncapturable_calls(graph: Graph, trace: Trace) -> Flags:
+    """Say which calls cannot be part of a graph, [calls]."""
+    calls, kernels, nodes = trace.calls, trace.kernels, graph.nodes
+    refused = call_roles(trace.strings, calls.name) == Role.GRAPH_LAUNCH
+    refused[nodes.row[nodes.kind == NodeKind.SYNC]] = True
+    pageable = np.array([_PAGEABLE in name for name in trace.strings], dtype=bool)
+    linked = np.flatnonzero(kernels.call != MISSING)
+    refused[kernels.call[linked[pageable[kernels.name[linked]]]]] = True
+    return np.asarray(refused)
+
+
+def _allocations_before(graph: Graph, trace: Trace) -> Rows:
+    """Return for each node how many allocations its lane's threads made before it, [n]; 0 for GPU nodes."""
+    counts = np.zeros(len(graph.nodes.row), dtype=np.int64)
+    rows = _allocation_calls(trace.strings, trace.calls.name)
+    for lane in graph.lanes:
+        if lane.is_host:
+            instants = np.sort(trace.calls.start_ns[rows[np.isin(trace.calls.thread[rows], lane.threads)]])
+            counts[lane.begin : lane.end] = np.searchsorted(instants, graph.nodes.start_ns[lane.begin : lane.end])
+    return counts
+
+
+def _allocation_calls(strings: Sequence[str], names: npt.NDArray[np.int32]) -> Rows:
+    allocates = [bool(_ALLOCATION.match(name)) and _ASYNC not in name for name in strings]
+    return np.flatnonzero(np.array(allocates, dtype=bool)[names]) if len(names) else np.zeros(0, dtype=np.int64)
