@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from ...formats.column import row_count
-from ...formats.signature import Argument, TensorSpec
+from ...formats.signature import TensorSpec
 from ...formats.trace import Phase, Trace
 from ..window import Rows
 from .lifetimes import Mask, Storages, Uses
@@ -73,14 +73,13 @@ def _look_like_inputs(trace: Trace, window_ops: Rows, storages: Storages) -> Mas
     batch_size = trace.meta.workload.batch_size
     seen, first = np.unique(uses.storage, return_index=True)
     rows = first[~storages.is_new[seen]]
-    begins = np.searchsorted(uses.op, uses.op[rows])
-    for row, begin in zip(rows.tolist(), begins.tolist(), strict=True):
+    # Of an op's uses, the first row is its first tensor argument.
+    for row in rows[rows == np.searchsorted(uses.op, uses.op[rows])].tolist():
         op = int(window_ops[uses.op[row]])
-        leading = _leading_size(trace, op, row - begin)
-        stands_first = row == begin and trace.strings[trace.ops.name[op]] not in _WEIGHT_FIRST | _BIAS_FIRST
-        is_batch = batch_size is None or leading is None or leading == batch_size
-        found[uses.storage[row]] = integers[uses.storage[row]] or (stands_first and is_batch)
-    return found
+        leading = _leading_size(trace, op)
+        takes_data = trace.strings[trace.ops.name[op]] not in _WEIGHT_FIRST | _BIAS_FIRST
+        found[uses.storage[row]] = takes_data and (batch_size is None or leading is None or leading == batch_size)
+    return found | (integers & ~storages.is_new)
 
 
 def _integer_storages(trace: Trace, count: int) -> Mask:
@@ -92,17 +91,13 @@ def _integer_storages(trace: Trace, count: int) -> Mask:
     return found
 
 
-def _leading_size(trace: Trace, op: int, position: int) -> int | None:
-    """Return the first dimension of the tensor argument of an op at `position`; None where it is not recorded."""
+def _leading_size(trace: Trace, op: int) -> int | None:
+    """Return the first dimension of the first tensor argument of an op; None where it is not recorded."""
     signature = int(trace.ops.signature[op])
     if signature < 0:
         return None
-    specs = _tensors(trace.signatures[signature].arguments)
-    shape = specs[position].shape if position < len(specs) else ()
-    return shape[0] if shape else None
-
-
-def _tensors(arguments: tuple[Argument, ...]) -> list[TensorSpec]:
-    """Return the tensors among arguments in order, lists flattened."""
-    items = (item for argument in arguments for item in (argument if isinstance(argument, tuple) else (argument,)))
-    return [item for item in items if isinstance(item, TensorSpec)]
+    for argument in trace.signatures[signature].arguments:
+        for item in argument if isinstance(argument, tuple) else (argument,):
+            if isinstance(item, TensorSpec):
+                return item.shape[0] if item.shape else None
+    return None
