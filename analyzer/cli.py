@@ -21,8 +21,12 @@ from .commands.output import choose_format, screen_for, write_result
 from .commands.progress import progress_on_stderr
 
 if TYPE_CHECKING:
+    from ..formats.trace import Trace
+    from .case import Case
     from .report import Report
+    from .scenario import Scenario
 
+PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8")
 SHORT_OP_COUNT: Final = 10
 """Ops shown without --ops."""
 
@@ -40,6 +44,12 @@ class Request:
     form: str | None
     output: Path | None
     recover: bool
+    cpu_speed: str | None
+    precision: str | None
+    batch_size: int | None
+    cuda_graph: bool
+    fuse_elementwise: bool
+    timeline: Path | None
 
 
 @click.command("analyze", cls=WavecastCommand, short_help="Predict a recorded iteration on other GPUs.")
@@ -67,6 +77,21 @@ class Request:
     metavar="N",
     help=f"Rows of the op table; 0 leaves it out. Default: {SHORT_OP_COUNT}, with --ops all.",
 )
+@click.option(
+    "--cpu-speed",
+    metavar="RATIO",
+    help="Speed of the target's host relative to the recorded one (1.2: 20 % faster), or a named host.",
+)
+@click.option("--precision", type=click.Choice(PRECISIONS), help="What if it ran in this precision?")
+@click.option("--batch", "batch_size", type=click.IntRange(min=1), metavar="N", help="What if the batch were N?")
+@click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
+@click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged chains of pointwise ops?")
+@click.option(
+    "--timeline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the predicted timeline of the first --to GPU (default: the source) for ui.perfetto.dev.",
+)
 @output_options("table", "json", "csv", "markdown")
 @recover_option
 @click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
@@ -82,6 +107,8 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz
       analyze trace.json.gz --to H100 --to L40S --ops
       analyze trace.json.gz --format json -o prediction.json
+      analyze trace.json.gz --to H100 --batch 64 --precision bf16 --cuda-graph
+      analyze trace.json.gz --to L40S --timeline timeline.json.gz
     """
     request = Request(**options)
     report = _predict(request)
@@ -97,15 +124,39 @@ def _predict(request: Request) -> Report:
     from ..formats.files import load_trace
     from ..specs.catalog import load_catalog
     from ..specs.match import find_gpu, find_gpus
-    from .analysis import analyze_trace
+    from .analysis import open_case, report_case
 
     catalog = load_catalog(request.gpu_file)
-    targets = {gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}
+    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
     source = find_gpu(catalog, request.source) if request.source is not None else None
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
     limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
-    return analyze_trace(trace, catalog, targets=list(targets.values()), source=source, op_limit=limit)
+    case = open_case(trace, catalog, targets=targets, source=source, scenario=_scenario(request, trace))
+    report = report_case(case, ops_gpu=targets[0] if targets else None, op_limit=limit)
+    if request.timeline is not None:
+        _save_timeline(case, report.ops_gpu, request.timeline)
+    return report
+
+
+def _scenario(request: Request, trace: Trace) -> Scenario:
+    from .hostspeed import read_cpu_speed
+    from .scenario import Scenario
+    from .whatif.precision import TargetPrecision
+
+    return Scenario(
+        cpu_speed=None if request.cpu_speed is None else read_cpu_speed(request.cpu_speed, trace),
+        precision=None if request.precision is None else TargetPrecision(request.precision),
+        batch_size=request.batch_size,
+        cuda_graph=request.cuda_graph,
+        fuse_elementwise=request.fuse_elementwise,
+    )
+
+
+def _save_timeline(case: Case, gpu_name: str, path: Path) -> None:
+    from .timeline import save_timeline
+
+    save_timeline(case, gpu_name, path)
 
 
 def _render(report: Report, request: Request) -> str:

@@ -19,7 +19,8 @@ MERGED_OVERLAP: Final = 0.01
 """Threads that are busy at the same time for less than this share of the lesser one's time take turns: the main thread
 and autograd's do (0 in every training trace seen), so one waits for the other and they are one logical thread."""
 COPY_COST_NS: Final = 8000.0
-"""Host time of a copy call that does not block: at most this is taken for the part before the wait."""
+"""Host time of a copy call before its copy can start, where the copy had to wait for its stream. Where the stream was
+idle, all of the time until it started is the host's: pageable memory is staged first, 250 us of a large copy (A100)."""
 _SYNC_ROLES: Final = (Role.SYNC_DEVICE, Role.SYNC_STREAM, Role.SYNC_EVENT)
 
 
@@ -57,7 +58,9 @@ def host_nodes(trace: Trace, launch_ns: float) -> HostNodes:
     end = start + duration
     is_copy = trace.kernels.kind[copy[launches]] == KernelKind.MEMCPY if len(launches) else np.zeros(0, dtype=bool)
     outlasts = is_copy & (end[launches] > begun)
-    alone = np.clip(begun - start[launches] - launch_ns, 0.0, np.minimum(COPY_COST_NS, duration[launches]))
+    queued = _idle_before_ns(trace, copy[launches]) < COPY_COST_NS
+    longest = np.where(queued, np.minimum(COPY_COST_NS, duration[launches]), duration[launches])
+    alone = np.clip(begun - start[launches] - launch_ns, 0.0, longest)
     cost = np.where(outlasts, alone, duration[launches])
     held = launches[outlasts]
     marks, mark_ns, mark_lane = _marks(trace, lane_of)
@@ -84,6 +87,17 @@ def host_nodes(trace: Trace, launch_ns: float) -> HostNodes:
     )
 
 
+def _idle_before_ns(trace: Trace, kernels: Rows) -> Floats:
+    """Return how long the stream of each GPU activity had been idle when it began."""
+    table = trace.kernels
+    order = np.lexsort((table.start_ns, table.stream, table.device))
+    end = (table.start_ns + table.duration_ns)[order].astype(np.float64)
+    same = (table.stream[order][1:] == table.stream[order][:-1]) & (table.device[order][1:] == table.device[order][:-1])
+    idle = np.full(len(order), np.inf)
+    idle[order[1:]] = np.where(same, table.start_ns[order][1:] - end[:-1], np.inf)
+    return idle[kernels]
+
+
 def _first_kernels(trace: Trace) -> tuple[Rows, Rows]:
     """Return the first GPU activity of each call, -1 where it launched none; twice, for launches and copies alike."""
     first = np.full(row_count(trace.calls), MISSING, dtype=np.int64)
@@ -105,9 +119,7 @@ def _marks(trace: Trace, lane_of: Rows) -> tuple[Rows, Floats, Rows]:
 def _host_end_ns(trace: Trace, step_end_ns: Rows) -> Rows:
     """Return when the host ended each step: as recorded, unless that is a GPU's end, in a trace without steps."""
     finish = trace.kernels.start_ns + trace.kernels.duration_ns
-    last = [
-        int((table.start_ns + table.duration_ns).max()) for table in (trace.ops, trace.calls) if row_count(table)
-    ]
+    last = [int((table.start_ns + table.duration_ns).max()) for table in (trace.ops, trace.calls) if row_count(table)]
     return np.where(np.isin(step_end_ns, finish), max(last, default=0), step_end_ns)
 
 

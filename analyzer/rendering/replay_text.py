@@ -49,8 +49,8 @@ def draw_replay_json(fidelity: Fidelity) -> str:
             "node_count": fidelity.node_count,
             "edge_count": fidelity.edge_count,
             "start_count": fidelity.start_count,
-            "starts_within_ratio": {f"{near:.0f}_ns": share for near, share in fidelity.starts_within_ratio.items()},
             "opaque_start_count": fidelity.opaque_start_count,
+            "starts_within_ratio": {f"{near:.0f}_ns": share for near, share in fidelity.starts_within_ratio.items()},
             "latency_ns": {term.name.lower(): value for term, value in fidelity.latency_ns.items()},
             "quality": asdict(fidelity.quality),
         }
@@ -93,8 +93,11 @@ def _facts(fidelity: Fidelity, name: str) -> Iterator[tuple[str, str]]:
         for distance, share in fidelity.starts_within_ratio.items()
     )
     opaque = fidelity.opaque_start_count
-    late = f"; {opaque:,} more than 20 µs late for no recorded reason" if opaque else ""
-    yield "starts by rule", f"of {fidelity.start_count:,} GPU activities {near}{late}"
+    late = f"; {opaque:,} others more than 20 µs late for no recorded reason" if opaque else ""
+    yield (
+        "starts by rule",
+        f"of {format_count(fidelity.start_count - opaque, 'GPU activity', 'GPU activities')} {near}{late}",
+    )
     yield (
         "latencies",
         ", ".join(f"{_term_words(term)} {format_time(value)}" for term, value in fidelity.latency_ns.items()),

@@ -195,9 +195,8 @@ def _host_words(report: Report) -> str:
     recorded = report.source.iteration_ns is not None
     whose, speed = ("the recorded host" if recorded else "a usual host"), report.scenario.cpu_speed
     if speed is None:
-        return (
-            f"{whose}'s; --cpu-speed tells it of another" if recorded else f"{whose} (--cpu-speed tells it of another)"
-        )
+        hint = "--cpu-speed tells it of another"
+        return f"{whose}'s; {hint}" if recorded else f"{whose} ({hint})"
     return f"a host {format_number(speed)} times as fast as {whose}" if speed != 1.0 else whose
 
 

@@ -56,10 +56,10 @@ class Fidelity:
     edge_count: int
     start_count: int
     """GPU activities."""
-    starts_within_ratio: Mapping[float, float]
-    """By distance in ns: the share that started that near to the rule's time."""
     opaque_start_count: int
-    """Starts more than 20 us past every recorded reason."""
+    """Those that start more than 20 us past every recorded reason."""
+    starts_within_ratio: Mapping[float, float]
+    """By distance in ns: the share of the others that started that near to the rule's time."""
     latency_ns: Mapping[Term, float]
     """As fitted to this recording; terms without enough observations as of the GPU's generation."""
     quality: GraphQuality
@@ -76,15 +76,16 @@ def check_fidelity(trace: Trace, gpu: Gpu | None) -> Fidelity:
     residual = graph.residual_ns
     carried = (np.zeros_like(residual), np.where(residual > UNEXPLAINED_NS, residual, 0.0), residual)
     lengths = [_lengths(trace, graph, measured_timing(graph, part)) for part in carried]
-    starts = np.abs(residual[graph.nodes.is_gpu])
+    starts = residual[graph.nodes.is_gpu]
+    explained = np.abs(starts[starts <= UNEXPLAINED_NS])
     return Fidelity(
         gpu=gpu.name if gpu is not None else None,
         iterations=_compare(trace, graph, *lengths),
         node_count=len(graph.nodes.row),
         edge_count=len(graph.edges.source),
         start_count=len(starts),
-        starts_within_ratio={near: float(np.mean(starts <= near)) for near in NEAR_NS},
-        opaque_start_count=int(np.sum(residual[graph.nodes.is_gpu] > UNEXPLAINED_NS)),
+        opaque_start_count=len(starts) - len(explained),
+        starts_within_ratio={near: float(np.mean(explained <= near)) if len(explained) else 1.0 for near in NEAR_NS},
         latency_ns={term: float(graph.latency_ns[term]) for term in Term if term != Term.NONE},
         quality=graph.quality,
     )
