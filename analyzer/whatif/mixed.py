@@ -17,52 +17,13 @@ from ..work import Family, family_of
 from .autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
 from .batch_rules import WEIGHTS
 from .calls import Layout, Rewriter, Tensors, layout_of, operands_of, replace_tensors, short_name
-from .record import Casts
+from .predecessors import Predecessors
+from .typed_calls import WIDE, CastLog, Done, Flags, TypedCall
 
-WIDE = "float32"
-_WIDE_BYTES = DTYPE_BYTES[WIDE]
 _COPIES = {"_cudnn_rnn": 3, "_cudnn_rnn_backward": 3}
 """Arguments that hold the same numbers as others: a recurrent layer's weights in one buffer."""
 _ACCUMULATIONS = frozenset({"add"})
 """Backward ops that add up gradients of one tensor: the recorded forward op is that of the last gradient alone."""
-Flags = tuple[bool, ...]
-"""Per tensor: whether it is in the lower precision."""
-
-
-@dataclass(slots=True)
-class Done:
-    """Remember of an op what its backward ops need."""
-
-    cast: Cast
-    layout: Layout
-    name: str
-    came_low: Flags
-    """The inputs as they came, before autocast converted them."""
-    ran_low: Flags
-    """The inputs as the op took them."""
-    result_low: bool
-
-
-@dataclass(slots=True)
-class CastLog:
-    """Collect conversions row by row."""
-
-    low_bytes: float
-    rows: list[tuple[int, int, bool]] = field(default_factory=list)
-
-    def add(self, op: int, element_count: int, *, to_low: bool) -> None:
-        """Note a conversion of so many elements at an op."""
-        self.rows.append((op, element_count, to_low))
-
-    def table(self) -> Casts:
-        """Return the conversions as columns."""
-        to_low = np.array([row[2] for row in self.rows], dtype=bool)
-        return Casts(
-            op=np.array([row[0] for row in self.rows], dtype=np.int64),
-            element_count=np.array([row[1] for row in self.rows], dtype=np.int64),
-            read_bytes=np.where(to_low, _WIDE_BYTES, self.low_bytes),
-            written_bytes=np.where(to_low, self.low_bytes, _WIDE_BYTES),
-        )
 
 
 @dataclass(slots=True)
@@ -93,7 +54,7 @@ class AutocastWalk:
         touched = _storages_by_role(self.trace)
         is_view = [family_of(item) is Family.VIEW for item in self.trace.strings]
         unfinished = _unfinished_ops(self.trace, is_view, (inputs, outputs), storages)
-        guess = _Predecessors(self.trace, short)
+        guess = Predecessors(self.trace)
         outer = outermost_casts(self.trace, short)
         done: list[Done | None] = [None] * len(inputs)
         rows = zip(ops.name.tolist(), ops.signature.tolist(), ops.phase.tolist(), ops.forward.tolist(), strict=True)
@@ -105,7 +66,7 @@ class AutocastWalk:
             is_linked = 0 <= forward < op and phase == Phase.BACKWARD and short[name] not in _ACCUMULATIONS
             linked = done[forward] if is_linked else None
             identified = len(inputs[op]) == len(layout.inputs) > 0 and len(outputs[op]) == len(layout.outputs)
-            call = _Call(op, short[name], layout, phase == Phase.BACKWARD, outer[op], linked)
+            call = TypedCall(op, short[name], layout, phase == Phase.BACKWARD, outer[op], linked)
             if identified:
                 tensors = _Tensors(
                     tuple(storages[item] for item in inputs[op]), tuple(storages[item] for item in outputs[op]), touched
@@ -139,7 +100,7 @@ class AutocastWalk:
             )
         return self._signatures[key]
 
-    def _convert_inputs(self, call: _Call, came: Flags, ran: Flags, tensors: _Tensors) -> None:
+    def _convert_inputs(self, call: TypedCall, came: Flags, ran: Flags, tensors: _Tensors) -> None:
         """Note the conversions before an op. What the iteration was given (weights) is converted once.
 
         Of a float32 tensor that forward converted, backward uses the copy; gradients too are converted once.
@@ -154,7 +115,7 @@ class AutocastWalk:
                 self.log.add(call.op, spec.element_count, to_low=after)
             self._converted.add((storage, after))
 
-    def _note_results(self, call: _Call, results: Flags, tensors: _Tensors, *, is_last: bool) -> None:
+    def _note_results(self, call: TypedCall, results: Flags, tensors: _Tensors, *, is_last: bool) -> None:
         for storage, spec, low in zip(tensors.outputs, call.layout.outputs, results, strict=True):
             if spec.dtype != WIDE:
                 continue
@@ -189,22 +150,12 @@ class _Tensors:
         return bool(self.outputs) and all(item in self.inputs for item in self.outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    op: int
-    name: str
-    layout: Layout
-    is_backward: bool
-    cast: Cast
-    linked: Done | None
-
-
 def retype(spec: TensorSpec, dtype: str, low: bool) -> TensorSpec:
     """Return the spec in the lower precision where asked for; only float32 changes."""
     return TensorSpec(dtype, spec.shape, spec.strides) if low and spec.dtype == WIDE else spec
 
 
-def decide(call: _Call, came: Flags, *, in_place: bool) -> tuple[Flags, Flags]:
+def decide(call: TypedCall, came: Flags, *, in_place: bool) -> tuple[Flags, Flags]:
     """Return which inputs and results of an op are in the lower precision, given its inputs as they came."""
     count, layout = len(layout_results := call.layout.outputs), call.layout
     if in_place and call.cast is not Cast.LOWER:
@@ -225,7 +176,7 @@ def decide(call: _Call, came: Flags, *, in_place: bool) -> tuple[Flags, Flags]:
     return ran, (low,) * max(count, 1)
 
 
-def _promoted(call: _Call, came: Flags) -> bool:
+def _promoted(call: TypedCall, came: Flags) -> bool:
     """Say whether an op that follows its inputs yields the lower precision: torch's type promotion."""
     pairs = [(spec, low) for spec, low in zip(call.layout.inputs, came, strict=True) if spec.dtype == WIDE]
     if call.name in FIRST_INPUT_RULES:
@@ -234,7 +185,7 @@ def _promoted(call: _Call, came: Flags) -> bool:
     return bool(wide) and all(wide)
 
 
-def _decide_backward(call: _Call, came: Flags) -> tuple[Flags, Flags]:
+def _decide_backward(call: TypedCall, came: Flags) -> tuple[Flags, Flags]:
     count, linked = max(len(call.layout.outputs), 1), call.linked
     if linked is None:
         low = call.name in BACKWARD_LOWER or _promoted(call, came)
@@ -306,75 +257,3 @@ def _fresh(trace: Trace) -> set[int]:
     storages = trace.tensors.storage[trace.operands.tensor]
     _, first = np.unique(storages, return_index=True)
     return set(storages[first[trace.operands.is_output[first].astype(bool)]].tolist())
-
-
-class _Predecessors:
-    """Judge types where tensors are not identified: an op takes what the op before it on its thread returned.
-
-    Sums of two activations are float32 where the trace has a float32 normalisation, as the residual stream of
-    transformers is; embeddings are float32.
-    """
-
-    def __init__(self, trace: Trace, short: Sequence[str]) -> None:
-        self._threads = trace.ops.thread.tolist()
-        self._last: dict[int, bool] = {}
-        names = {short[name] for name in np.unique(trace.ops.name).tolist()}
-        self._wide_stream = bool(names & {"native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm"})
-        parents = np.unique(trace.ops.parent[trace.ops.parent >= 0])
-        self._listed = [CASTS.get(name, Cast.FOLLOW) is Cast.LOWER or name in BACKWARD_LOWER for name in short]
-        self._names, self._parents = trace.ops.name.tolist(), set(parents.tolist())
-        self._outer_rows = self._rows_around_products(trace)
-
-    def _rows_around_products(self, trace: Trace) -> set[int]:
-        around: set[int] = set()
-        for name, parent in zip(self._names, trace.ops.parent.tolist(), strict=True):
-            if parent >= 0 and self._listed[name]:
-                around.add(parent)
-        return around
-
-    def came_low(self, call: _Call) -> Flags:
-        """Return the inputs' types as they come; parameters are float32."""
-        count, linked = len(call.layout.inputs), call.linked
-        last = self._last.get(self._threads[call.op], False)
-        if call.is_backward and linked is not None:
-            return (linked.result_low,) * count
-        weights = WEIGHTS.get(call.name, ())
-        if call.name in ("embedding", "_embedding_bag"):
-            return (False,) * count
-        shapes = [spec.shape for spec in call.layout.inputs[:2]]
-        if call.name == "add" and self._wide_stream and len(shapes) == 2 and shapes[0] == shapes[1]:
-            return (last, False, *(False,) * (count - 2))
-        return tuple(last and position not in weights for position in call.layout.input_positions)
-
-    def note(self, call: _Call, ran: Flags, results: Flags, log: CastLog) -> None:
-        """Remember what the op returned, and the conversions around it."""
-        thread = self._threads[call.op]
-        if call.op not in self._outer_rows:
-            self._log_casts(call, ran, self._last.get(thread, False), log)
-        if any(spec.dtype == WIDE for spec in call.layout.inputs):
-            self._last[thread] = any(results[:1])
-
-    def _log_casts(self, call: _Call, ran: Flags, last: bool, log: CastLog) -> None:
-        if call.name not in CASTS and call.name not in BACKWARD_LOWER:
-            return
-        specs = [spec for spec in call.layout.inputs if spec.dtype == WIDE and len(spec.shape) > 1]
-        if not specs:
-            return
-        if not call.is_backward:
-            weights = WEIGHTS.get(call.name, ())
-            rows = zip(call.layout.inputs, call.layout.input_positions, ran, strict=True)
-            for spec, position, low in rows:
-                before = last and position not in weights
-                if spec.dtype == WIDE and low != before and (position not in weights or low):
-                    log.add(call.op, spec.element_count, to_low=low)
-        elif call.linked is not None and call.linked.cast is Cast.LOWER and call.name in ("mm", "convolution_backward"):
-            kept = min((spec.element_count for spec in call.linked.layout.inputs[1:] if len(spec.shape) > 1), default=0)
-            if kept and self._is_weight_gradient(call):
-                log.add(call.op, kept, to_low=False)
-
-    def _is_weight_gradient(self, call: _Call) -> bool:
-        if call.name != "mm":
-            return True
-        left, right = call.layout.inputs[0].shape, call.layout.inputs[1].shape
-        forward = [spec.shape for spec in call.linked.layout.inputs if len(spec.shape) == 2] if call.linked else []
-        return len(left) == len(right) == 2 and any({left[0], right[1]} == set(shape) for shape in forward[1:])

@@ -16,9 +16,10 @@ from ...formats.trace import Phase, Trace
 from .autocast import BACKWARD_LOWER
 from .calls import layout_of, replace_tensors, rewrite_signatures, short_name
 from .fp8 import with_fp8
-from .mixed import WIDE, AutocastWalk
+from .mixed import AutocastWalk
 from .record import Whatif
 from .tf32 import with_tf32
+from .typed_calls import WIDE
 
 
 class TargetPrecision(StrEnum):
