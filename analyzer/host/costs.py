@@ -1,0 +1,151 @@
+"""What ops cost on the host, per op name: measured on eager traces and shipped as host_costs.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from ...errors import InputError
+from ...formats.trace import Phase
+from ..work import family_of
+
+LEAD_PHASES: Final = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.OPTIMIZER: "optimizer"}
+"""Phases whose leads differ; any other phase counts as forward."""
+LEAD_PLACES: Final = ("inside", "opens", "any")
+"""Whether an op stays in the module (in backward: the autograd node) of the op before it, opens another, or unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCosts:
+    """Hold host costs in ns of one named host, without a profiler.
+
+    An op takes its lead (Python, the autograd engine and wrapper ops since the op before), then its own time, and
+    `launch_ns` per kernel. Names are those of a dispatch-level recording: what runs inside an op is in its cost.
+    """
+
+    host: str
+    op_ns: Mapping[str, float]
+    """By op name; launches, copies and syncs not included."""
+    family_op_ns: Mapping[str, float]
+    """By family, for names never seen."""
+    other_op_ns: float
+    lead_ns: Mapping[str, float]
+    """By the keys of `lead_keys`."""
+    launch_ns: float
+    copy_ns: float
+    """Of cudaMemcpyAsync."""
+    sync_ns: float
+    """Of cudaStreamSynchronize when there is nothing left to wait for."""
+    graph_launch_ns: float
+    before_launch_ratio: float
+    """Share of an op's own time that passes before its first launch."""
+    kernel_count: Mapping[str, float]
+    """Mean launches per call, by op name."""
+
+    def op_cost_ns(self, name: str) -> float:
+        """Return the op's own time: by name, else its functional form, else its family, else the overall mean."""
+        for known in spellings(name):
+            if known in self.op_ns:
+                return self.op_ns[known]
+        family = family_of(name)
+        return self.other_op_ns if family is None else self.family_op_ns.get(family.value, self.other_op_ns)
+
+    def lead_cost_ns(self, before: str, name: str, phase: int, place: str) -> float:
+        """Return the host time from op `before` (empty: none) to op `name`; `place` is one of LEAD_PLACES."""
+        return next(self.lead_ns[key] for key in lead_keys(before, name, phase, place) if key in self.lead_ns)
+
+    def at_speed(self, speed_ratio: float) -> HostCosts:
+        """Return the costs on a host `speed_ratio` times as fast."""
+        scaled = {
+            item.name: _divide(getattr(self, item.name), speed_ratio)
+            for item in fields(self)
+            if item.name.endswith("_ns")
+        }
+        return replace(self, **scaled)
+
+
+def lead_keys(before: str, name: str, phase: int, place: str) -> tuple[str, ...]:
+    """Return the kinds that a lead belongs to, most specific first.
+
+    What came before tells most: a `view` that opens a linear layer follows Python, one that ends it does not.
+    """
+    kind, first, second = LEAD_PHASES.get(Phase(phase), "forward"), spellings(before)[-1], spellings(name)[-1]
+    places = tuple(dict.fromkeys((place, "any")))
+    return (
+        *(f"{kind}/{where}/{first}>{second}" for where in places),
+        *(f"{kind}/{where}/{second}" for where in places),
+        *(f"{kind}/{where}" for where in places),
+        kind,
+    )
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """Return the names under which an op's cost may be listed, most specific first."""
+    plain = name.split(".")[0]
+    return tuple(dict.fromkeys((name, plain, plain.removesuffix("_"), _SAME_HOST_WORK.get(plain, plain))))
+
+
+_SAME_HOST_WORK: Final = {
+    "aten::_scaled_dot_product_efficient_attention": "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_cudnn_attention": "aten::_scaled_dot_product_flash_attention",
+    "aten::cudnn_batch_norm": "aten::native_batch_norm",
+    "aten::miopen_batch_norm": "aten::native_batch_norm",
+    "aten::_native_batch_norm_legit": "aten::native_batch_norm",
+    "aten::cudnn_batch_norm_backward": "aten::native_batch_norm_backward",
+    "aten::miopen_batch_norm_backward": "aten::native_batch_norm_backward",
+    "aten::cudnn_convolution": "aten::convolution",
+    "aten::miopen_convolution": "aten::convolution",
+    "aten::cudnn_convolution_backward": "aten::convolution_backward",
+    "aten::miopen_convolution_backward": "aten::convolution_backward",
+    "aten::_cat": "aten::cat",
+}
+"""Ops that are one op to a shape-only recording, or whose code on the host is alike."""
+
+
+@cache
+def load_host_costs(host: str | None = None) -> HostCosts:
+    """Return the shipped costs on a named host (default: the reference host).
+
+    Raises InputError for an unknown host, naming the known ones.
+    """
+    table = _load_table()
+    speeds = {name: entry["speed_ratio"] for name, entry in table["hosts"].items()}
+    name = table["reference_host"] if host is None else host
+    if name not in speeds:
+        raise InputError(f"unknown host {name!r}: expected one of {', '.join(speeds)}, or a speed ratio")
+    return replace(costs_of_table(table).at_speed(speeds[name]), host=name)
+
+
+def host_names() -> Mapping[str, float]:
+    """Return the hosts whose speed was measured, with it; 1 is the reference host, 2 twice as fast."""
+    return {name: entry["speed_ratio"] for name, entry in _load_table()["hosts"].items()}
+
+
+def costs_of_table(table: Mapping[str, Any]) -> HostCosts:
+    """Read the costs on the reference host from the layout of host_costs.json; sample counts are left out."""
+    op_ns, lead_ns = ({key: row[0] for key, row in table[part].items()} for part in ("op_ns", "lead_ns"))
+    names = ("other_op_ns", "launch_ns", "copy_ns", "sync_ns", "graph_launch_ns", "before_launch_ratio")
+    return HostCosts(
+        host=table["reference_host"],
+        op_ns=MappingProxyType(op_ns),
+        lead_ns=MappingProxyType(lead_ns),
+        family_op_ns=MappingProxyType(table["family_op_ns"]),
+        kernel_count=MappingProxyType(table["kernel_count"]),
+        **{name: table[name] for name in names},
+    )
+
+
+@cache
+def _load_table() -> Mapping[str, Any]:
+    table: Mapping[str, Any] = orjson.loads(files(__package__).joinpath("host_costs.json").read_bytes())
+    return table
+
+
+def _divide(cost: Any, ratio: float) -> Any:
+    return cost / ratio if isinstance(cost, float | int) else {key: item / ratio for key, item in cost.items()}

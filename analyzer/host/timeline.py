@@ -1,0 +1,235 @@
+"""Gives a trace without times the timeline of a host that launches its kernels: a pure function of the trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InputError
+from ...formats.column import MISSING, build_table, columns, row_count
+from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
+from ..fleet import Floats
+from ..window import Rows
+from ..workload import explained_ops
+from .costs import LEAD_PLACES, HostCosts
+from .launches import SYNCING_OPS, count_launches
+
+STREAM: Final = 7
+"""The default stream as CUPTI numbers it."""
+_INSIDE, _OPENS, _ANY = range(len(LEAD_PLACES))
+_MAIN_THREAD, _AUTOGRAD_THREAD = 0, 1
+_LAUNCH, _COPY, _SYNC, _GRAPH_LAUNCH = range(4)
+_CALL_NAMES: Final = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaGraphLaunch")
+_COPY_NAME: Final = "Memcpy DtoH (Device -> Pageable)"
+_MEMCPY_KIND: Final = 1
+_PARENT_SHARE: Final = 0.1
+"""Least share of its own listed time that an op with recorded children keeps for itself."""
+
+
+class LaunchMode(StrEnum):
+    """Say how the kernels reach the GPU."""
+
+    EAGER = "eager"
+    """Each op launches its own."""
+    CUDA_GRAPH = "cuda-graph"
+    """One launch per iteration, as a CUDA graph or a compiled step does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Calls:
+    """Runtime calls in order of issue, m rows; `launches` says whether the call puts a kernel on the stream."""
+
+    op: Rows
+    kind: Rows
+    start_ns: Floats
+    end_ns: Floats
+
+
+def synthesize_timeline(trace: Trace, costs: HostCosts, *, mode: LaunchMode) -> Trace:
+    """Return the trace with host times from `costs`, runtime calls, and a kernel of no length per launch.
+
+    Ops keep their rows and signatures; the backward ones move to the autograd thread, which runs while the main
+    thread waits. Kernels follow `explained_ops`: rows of one op share its GPU time. Raises InputError for a trace that
+    holds kernels already, and for ops that come before the op around them.
+    """
+    if trace.is_measured:
+        raise InputError("the trace holds measured kernels: a synthetic host is for recordings of shapes alone")
+    parents = trace.ops.parent.astype(np.int64)
+    if np.any(parents >= np.arange(len(parents))):
+        row = int(np.flatnonzero(parents >= np.arange(len(parents)))[0])
+        raise InputError(f"op {row} at $.ops.parent[{row}] comes before its parent {parents[row]}: order ops by start")
+    launches = count_launches(trace, explained_ops(trace), costs)
+    reads = _host_reads(trace)
+    if mode is LaunchMode.CUDA_GRAPH:
+        return _graph_timeline(trace, costs, launches + reads)
+    return _eager_timeline(trace, costs, launches, reads)
+
+
+def _eager_timeline(trace: Trace, costs: HostCosts, launches: Rows, reads: npt.NDArray[np.bool_]) -> Trace:
+    ops = trace.ops
+    last, root = _nesting(ops)
+    lead = np.where(ops.parent < 0, _leads(trace, costs), 0.0)
+    own = _own_times(trace, costs)
+    before = np.where(launches + reads > 0, own * costs.before_launch_ratio, own)
+    between = np.divide(own - before, launches + reads, out=np.zeros_like(own), where=launches + reads > 0)
+    calls_ns = launches * costs.launch_ns + reads * (costs.copy_ns + costs.sync_ns)
+    head = before + calls_ns + between * (launches + reads)
+    # Ops come in the order of their starts: before op i stand the leads and own times of all rows before it. An op's
+    # own time, its calls included, runs before its children: nothing says how the two interleave.
+    start = np.cumsum(lead + head) - head
+    end = np.cumsum(lead + head)[last] if len(last) else start
+    calls = _eager_calls(costs, launches, reads, start + before, between)
+    length = float(np.cumsum(lead + head)[-1]) if len(lead) else 0.0
+    thread = np.where(ops.phase == Phase.BACKWARD, _AUTOGRAD_THREAD, _MAIN_THREAD)[root]
+    return _with_tables(trace, _timed_ops(ops, start, end, thread), calls, length)
+
+
+def _eager_calls(
+    costs: HostCosts, launches: Rows, reads: npt.NDArray[np.bool_], first_ns: Floats, between: Floats
+) -> _Calls:
+    """Lay out each op's launches from `first_ns`, `between` apart, then its copy to the host and the wait for it."""
+    call_count = launches + 2 * reads
+    op = np.repeat(np.arange(len(launches)), call_count)
+    number = np.arange(len(op)) - np.repeat(np.cumsum(call_count) - call_count, call_count)
+    after_launches = number - launches[op]
+    kind = np.where(after_launches < 0, _LAUNCH, np.where(after_launches == 0, _COPY, _SYNC))
+    launched = np.minimum(number, launches[op])
+    start = first_ns[op] + launched * (costs.launch_ns + between[op]) + (kind == _SYNC) * costs.copy_ns
+    duration = np.array([costs.launch_ns, costs.copy_ns, costs.sync_ns])[kind]
+    return _Calls(op=op, kind=kind, start_ns=start, end_ns=start + duration)
+
+
+def _graph_timeline(trace: Trace, costs: HostCosts, launches: Rows) -> Trace:
+    """Launch every kernel with one call; the ops keep no host time, at the instant of the launch."""
+    start = costs.lead_cost_ns("", "", Phase.FORWARD, "any")
+    end = start + costs.graph_launch_ns
+    count = row_count(trace.ops)
+    ops = _timed_ops(trace.ops, np.full(count, start), np.full(count, start), np.zeros(count, dtype=np.int64))
+    calls = _Calls(
+        op=np.array([MISSING]), kind=np.array([_GRAPH_LAUNCH]), start_ns=np.array([start]), end_ns=np.array([end])
+    )
+    op = np.repeat(np.arange(count), launches)
+    kernels = _kernels(trace, op, np.zeros(len(op), dtype=np.int64), np.full(len(op), end))
+    return _assemble(trace, ops, calls, kernels, end)
+
+
+def _with_tables(trace: Trace, ops: OpTable, calls: _Calls, length_ns: float) -> Trace:
+    launched = np.flatnonzero(calls.kind != _SYNC)
+    is_copy = calls.kind[launched] == _COPY
+    kernels = _kernels(trace, calls.op[launched], launched, calls.end_ns[launched], is_copy)
+    return _assemble(trace, ops, calls, kernels, length_ns)
+
+
+def _kernels(
+    trace: Trace, op: Rows, call: Rows, start_ns: Floats, is_copy: npt.NDArray[np.bool_] | None = None
+) -> KernelTable:
+    """Return a kernel per launch, named after its op; copies carry the profiler's name of a copy to the host."""
+    copies = np.zeros(len(op), dtype=bool) if is_copy is None else is_copy
+    copy_name = len(trace.strings) + len(_CALL_NAMES)
+    return build_table(
+        KernelTable,
+        len(op),
+        name=np.where(copies, copy_name, trace.ops.name[op]),
+        kind=np.where(copies, _MEMCPY_KIND, 0),
+        stream=np.full(len(op), STREAM),
+        start_ns=np.rint(start_ns),
+        duration_ns=np.zeros(len(op)),
+        call=call,
+        op=op,
+    )
+
+
+def _assemble(trace: Trace, ops: OpTable, calls: _Calls, kernels: KernelTable, length_ns: float) -> Trace:
+    start, end = np.rint(calls.start_ns), np.rint(calls.end_ns)
+    call_table = build_table(
+        CallTable,
+        len(calls.kind),
+        name=len(trace.strings) + calls.kind,
+        thread=np.where(calls.op >= 0, ops.thread[calls.op] if row_count(ops) else 0, _MAIN_THREAD),
+        start_ns=start,
+        duration_ns=end - start,
+        op=calls.op,
+    )
+    last = int(np.ceil(length_ns))
+    iterations = build_table(
+        IterationTable, 1, start_ns=[0], end_ns=[last], profiled=[True], cpu_start_ns=[0], cpu_end_ns=[last]
+    )
+    strings = (*trace.strings, *_CALL_NAMES, _COPY_NAME)
+    return replace(trace, strings=strings, ops=ops, calls=call_table, kernels=kernels, iterations=iterations)
+
+
+def _timed_ops(ops: OpTable, start_ns: Floats, end_ns: Floats, thread: Rows) -> OpTable:
+    """Round instants, not durations, so that what nests stays nested."""
+    start, end = np.rint(start_ns), np.rint(end_ns)
+    kept = {spec.name: getattr(ops, spec.name) for spec in columns(ops)}
+    return build_table(
+        OpTable, row_count(ops), **(kept | {"start_ns": start, "duration_ns": end - start, "thread": thread})
+    )
+
+
+def _nesting(ops: OpTable) -> tuple[Rows, Rows]:
+    """Return per op the last row inside it (itself without children) and the outermost op around it."""
+    parents = ops.parent.tolist()
+    last, root = list(range(len(parents))), list(range(len(parents)))
+    if max(parents, default=MISSING) >= 0:
+        for row, parent in enumerate(parents):
+            if parent >= 0:
+                root[row] = root[parent]
+        for row in range(len(parents) - 1, -1, -1):
+            parent = parents[row]
+            if parent >= 0 and last[parent] < last[row]:
+                last[parent] = last[row]
+    return np.array(last, dtype=np.int64), np.array(root, dtype=np.int64)
+
+
+def _own_times(trace: Trace, costs: HostCosts) -> Floats:
+    """Return each op's own time without its children's, whose cost its listed time includes."""
+    ops = trace.ops
+    names, position = np.unique(ops.name, return_inverse=True)
+    listed = np.array([costs.op_cost_ns(trace.strings[name]) for name in names.tolist()])
+    whole = listed[position] if len(names) else np.zeros(0)
+    inner = ops.parent >= 0
+    children = np.bincount(ops.parent[inner], weights=whole[inner], minlength=len(whole))
+    return np.maximum(whole - children, np.where(children > 0, whole * _PARENT_SHARE, whole)).astype(np.float64)
+
+
+def _leads(trace: Trace, costs: HostCosts) -> Floats:
+    """Return the host time before each op, were it outermost."""
+    ops = trace.ops
+    outer = np.flatnonzero(ops.parent < 0)
+    before = np.full(row_count(ops), MISSING)
+    before[outer[1:]] = ops.name[outer[:-1]]
+    keys, position = np.unique(np.stack([before, ops.name, ops.phase, places_of(ops)]), axis=1, return_inverse=True)
+    strings = trace.strings
+    values = [
+        costs.lead_cost_ns("" if first < 0 else strings[first], strings[name], phase, LEAD_PLACES[place])
+        for first, name, phase, place in keys.T.tolist()
+    ]
+    return np.array(values, dtype=np.float64)[position.reshape(-1)] if len(values) else np.zeros(0)
+
+
+def places_of(ops: OpTable) -> Rows:
+    """Say per op whether it opens another module than the outermost op before it, in backward another node."""
+    outer = np.flatnonzero(ops.parent < 0)
+    place = np.full(row_count(ops), _ANY, dtype=np.int64)
+    for is_backward, column in ((False, ops.module), (True, ops.sequence)):
+        chosen = (ops.phase[outer] == Phase.BACKWARD) == is_backward
+        optimizer = ops.phase[outer] == Phase.OPTIMIZER
+        if np.any(column[outer][chosen] >= 0):
+            opens = np.diff(column[outer], prepend=MISSING - 1) != 0
+            place[outer] = np.where(chosen & ~optimizer, np.where(opens, _OPENS, _INSIDE), place[outer])
+    return place
+
+
+def _host_reads(trace: Trace) -> npt.NDArray[np.bool_]:
+    """Mark the innermost ops that copy a result to the host and wait for it."""
+    ops = trace.ops
+    is_sync = np.array([name.split(".")[0] in SYNCING_OPS for name in trace.strings], dtype=bool)
+    reads = is_sync[ops.name] if row_count(ops) else np.zeros(0, dtype=bool)
+    inner = reads & (ops.parent >= 0)
+    reads[ops.parent[inner]] = False
+    return reads

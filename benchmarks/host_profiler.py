@@ -1,0 +1,105 @@
+"""How much of a profiled step is the profiler: times small models on the CPU with and without it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+
+class Mode(StrEnum):
+    """What the profiler was asked to record."""
+
+    PLAIN = "plain"
+    SHAPES = "shapes"
+    STACKS = "stacks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratios:
+    """Hold unprofiled over profiled host time: of leads, of ops' own time, and of a whole step."""
+
+    lead: float
+    own: float
+    whole: float
+
+
+def models() -> list[tuple[nn.Module, torch.Tensor]]:
+    """Return models whose ops are so small that the host's own work is nearly all of their time."""
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    blocks = [m for _ in range(8) for m in (nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True))]
+    perceptron = [m for _ in range(12) for m in (nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU())]
+    return [
+        (nn.TransformerEncoder(encoder, 6, enable_nested_tensor=False), torch.randn(1, 4, 8)),
+        (nn.Sequential(*blocks), torch.randn(1, 4, 4, 4)),
+        (nn.Sequential(*perceptron), torch.randn(2, 8)),
+    ]
+
+
+def step(model: nn.Module, data: torch.Tensor) -> None:
+    model(data).sum().backward()
+
+
+def timed(model: nn.Module, data: torch.Tensor, count: int = 5) -> float:
+    begin = time.perf_counter_ns()
+    for _ in range(count):
+        step(model, data)
+    return (time.perf_counter_ns() - begin) / count
+
+
+def profiled(model: nn.Module, data: torch.Tensor, mode: Mode) -> tuple[float, float, float]:
+    """Return the step's whole time, the time inside outermost aten ops and the rest, ns."""
+    with profile(
+        activities=[ProfilerActivity.CPU], record_shapes=mode is not Mode.PLAIN, with_stack=mode is Mode.STACKS
+    ) as recorded:
+        step(model, data)
+        whole = timed(model, data)
+    events: list[Any] = recorded.profiler.kineto_results.events()  # type: ignore[union-attr]
+    spans = sorted((e.start_ns(), -e.duration_ns()) for e in events if e.name().startswith("aten::"))
+    inside, end = 0, 0
+    for start, length in spans:
+        if start >= end:
+            inside, end = inside - length, start - length
+    own = inside / 6
+    return whole, own, whole - own
+
+
+def measure_profiler(rounds: int = 7) -> dict[Mode, Ratios]:
+    """Compare profiled with unprofiled steps, alternating; medians over rounds and models.
+
+    What a bare step spends inside ops and between them cannot be seen without the profiler: the plain profiler is
+    taken to slow both alike, and the costlier modes are compared with it.
+    """
+    torch.set_num_threads(1)
+    ratios: dict[Mode, list[tuple[float, float, float]]] = {mode: [] for mode in Mode}
+    for model, data in models():
+        timed(model, data, 50)
+        for _ in range(rounds):
+            bare = timed(model, data, 20)
+            found = {mode: profiled(model, data, mode) for mode in Mode}
+            plain = found[Mode.PLAIN]
+            for mode, (whole, own, lead) in found.items():
+                slowed = bare / plain[0]
+                ratios[mode].append((slowed * plain[2] / lead, slowed * plain[1] / own, bare / whole))
+    return {
+        mode: Ratios(
+            lead=median(row[0] for row in rows),
+            own=median(row[1] for row in rows),
+            whole=median(row[2] for row in rows),
+        )
+        for mode, rows in ratios.items()
+    }
+
+
+PROFILER_RATIOS = {
+    Mode.PLAIN: Ratios(lead=0.73, own=0.73, whole=0.73),
+    Mode.SHAPES: Ratios(lead=0.64, own=0.52, whole=0.58),
+    Mode.STACKS: Ratios(lead=0.54, own=0.51, whole=0.53),
+}
+"""As `measure_host.py --profiler` printed them."""
