@@ -11,7 +11,7 @@ from ...formats.iterations import NEVER_NS as NEVER_LAUNCHED_NS
 from ...formats.iterations import locate_iterations
 from ...formats.trace import Trace
 from ..fleet import Floats
-from .hosts import HostNodes, host_nodes
+from .hosts import HostNodes, host_nodes, host_steps
 from .latencies import SYNC_COST_NS, Term, generation_latencies
 from .launches import launch_links, queue_blocked, queue_links
 from .place import Links, Places, place_nodes
@@ -125,7 +125,7 @@ def _join_nodes(trace: Trace, places: Places, cost_ns: Floats) -> Nodes:
     end = np.concatenate((host.end_ns, gpu.end_ns))
     lane = np.concatenate((host.lane, gpu.lane + len(host.threads))).astype(np.int32)
     launched = np.where(places.launch_node == MISSING, NEVER_LAUNCHED_NS, places.launched_ns)
-    member = locate_iterations(trace.iterations, np.concatenate((host.start_ns, launched)).astype(np.int64))
+    member = locate_iterations(host_steps(trace.iterations), np.concatenate((host.start_ns, launched)).astype(np.int64))
     return Nodes(
         kind=np.concatenate((host.kind, gpu.kind)),
         row=np.concatenate((host.row, gpu.row)),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ...formats.column import MISSING, row_count
-from ...formats.trace import KernelKind, Trace
+from ...formats.trace import IterationTable, KernelKind, Trace
 from ..fleet import Floats
 from ..window import Rows
 from .record import NodeKind
@@ -47,6 +47,7 @@ def host_nodes(trace: Trace, launch_ns: float) -> HostNodes:
     the launch, and the rest of the call.
     """
     lane_of, threads = logical_threads(trace)
+    threads = threads or ((),)  # A recording of the GPU alone still has iterations to mark.
     calls = trace.calls
     roles = call_roles(trace.strings, calls.name)
     first, copy = _first_kernels(trace)
@@ -108,12 +109,22 @@ def _first_kernels(trace: Trace) -> tuple[Rows, Rows]:
 
 def _marks(trace: Trace, lane_of: Rows) -> tuple[Rows, Floats, Rows]:
     """Return the rows, instants and lanes of the iterations' host-side starts and ends."""
-    table = trace.iterations
-    rows = np.flatnonzero(table.profiled & (table.cpu_end_ns != MISSING))
+    table = host_steps(trace.iterations)
+    rows = np.flatnonzero(table.profiled)
     ends = np.minimum(table.cpu_end_ns[rows], _host_end_ns(trace, table.cpu_end_ns[rows]))
     instants = np.concatenate((table.cpu_start_ns[rows], ends)).astype(np.float64)
     lane = lane_of[_main_thread(trace)] if len(lane_of) else 0
     return np.tile(rows, 2), instants, np.full(2 * len(rows), lane, dtype=np.int64)
+
+
+def host_steps(table: IterationTable) -> IterationTable:
+    """Return the iterations with a host-side step each: the iteration itself where none was recorded."""
+    unknown = table.cpu_end_ns == MISSING
+    return replace(
+        table,
+        cpu_start_ns=np.where(unknown, table.start_ns, table.cpu_start_ns),
+        cpu_end_ns=np.where(unknown, table.end_ns, table.cpu_end_ns),
+    )
 
 
 def _host_end_ns(trace: Trace, step_end_ns: Rows) -> Rows:

@@ -11,7 +11,7 @@ from ...formats.trace import Trace
 from ..fleet import Floats
 from ..window import Rows
 from .latencies import QUEUE_DEPTH
-from .place import Links, Places, no_links
+from .place import Links, Places, join_links, no_links
 from .record import NodeKind
 
 _BLOCKED_RATIO: Final = 2.0
@@ -27,14 +27,20 @@ def launch_links(places: Places) -> Links:
 
 
 def queue_links(trace: Trace, places: Places) -> Links:
-    """Return an edge from the activity `QUEUE_DEPTH` launches earlier to each launch on a CUDA device."""
+    """Return an edge from the activity `QUEUE_DEPTH` launches earlier on its device to each launch on a CUDA device."""
     if trace.meta.hip_version is not None or any(name.startswith("hipLaunch") for name in trace.strings):
         return no_links()
     links = launch_links(places)
     launches, first = np.unique(links.source, return_index=True)
     order = np.argsort(places.host.start_ns[launches], kind="stable")
     launches, kernels = launches[order], links.target[first][order]
-    return Links(source=kernels[:-QUEUE_DEPTH], target=launches[QUEUE_DEPTH:])
+    devices = np.array([device for device, _ in places.gpu.streams], dtype=np.int64)
+    device = devices[places.gpu.lane[kernels - places.host_count]]
+    parts = []
+    for number in np.unique(device).tolist():
+        mine = device == number
+        parts.append(Links(source=kernels[mine][:-QUEUE_DEPTH], target=launches[mine][QUEUE_DEPTH:]))
+    return join_links(parts)
 
 
 def queue_blocked(trace: Trace, places: Places, links: Links, queue_ns: float) -> Floats:

@@ -37,10 +37,46 @@ class Places:
 
     def last_launched(self, stream_lane: int, before_ns: Floats) -> Rows:
         """Return for each instant the last GPU node of a stream launched before it, counted from 0; -1: none."""
-        begin, end = int(self.lane_begin[stream_lane]), int(self.lane_begin[stream_lane + 1])
-        latest = np.maximum.accumulate(self.launched_ns[begin:end])
+        begin, latest = self._latest_launches(stream_lane)
         at = np.searchsorted(latest, before_ns, side="left") - 1
         return np.where(at < 0, MISSING, begin + at)
+
+    def next_launched(self, stream_lane: int, after_ns: Floats) -> Rows:
+        """Return for each instant the first GPU node of a stream launched from it on, counted from 0; -1: none."""
+        begin, latest = self._latest_launches(stream_lane)
+        at = np.searchsorted(latest, after_ns, side="left")
+        return np.where(at < len(latest), begin + at, MISSING)
+
+    def _latest_launches(self, stream_lane: int) -> tuple[int, Floats]:
+        begin, end = int(self.lane_begin[stream_lane]), int(self.lane_begin[stream_lane + 1])
+        return begin, np.maximum.accumulate(self.launched_ns[begin:end])
+
+    def last_stream_lanes(self, thread_lane: Rows, before_ns: Floats) -> Rows:
+        """Return the stream of the last launch before each instant on a host lane; -1: none."""
+        stream_of = np.full(self.host_count, MISSING, dtype=np.int64)
+        linked = self.launch_node != MISSING
+        stream_of[self.launch_node[linked]] = self.gpu.lane[linked]
+        launches = np.flatnonzero(stream_of != MISSING)
+        result = np.full(len(before_ns), MISSING, dtype=np.int64)
+        for lane in np.unique(thread_lane).tolist():
+            mine, theirs = thread_lane == lane, launches[self.host.lane[launches] == lane]
+            at = np.searchsorted(self.host.start_ns[theirs], before_ns[mine], side="left") - 1
+            result[mine] = np.append(stream_of[theirs], MISSING)[at]
+        return result
+
+    def find_stream_lanes(self, stream: Rows, near_lane: Rows) -> Rows:
+        """Return the lane of each stream number: on the device of a lane near it where there is one, else on any.
+
+        -1 where nothing ran on such a stream. Several devices number their streams alike.
+        """
+        device_of = np.append([device for device, _ in self.gpu.streams], MISSING)[near_lane]
+        exact = {key: lane for lane, key in enumerate(self.gpu.streams)}
+        anywhere = {number: lane for lane, (_, number) in reversed(list(enumerate(self.gpu.streams)))}
+        found = [
+            exact.get((device, number), anywhere.get(number, MISSING))
+            for device, number in zip(device_of.tolist(), stream.tolist(), strict=True)
+        ]
+        return np.array(found, dtype=np.int64)
 
 
 def place_nodes(trace: Trace, host: HostNodes, gpu: StreamNodes) -> Places:

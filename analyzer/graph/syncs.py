@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ...formats.column import MISSING, row_count
 from ...formats.trace import SyncKind, Trace
+from ..fleet import Floats
 from ..window import Rows
 from .place import Links, Places, join_links
 from .record import NodeKind
 from .roles import Role, call_roles
+
+_CONTRADICTION_NS: Final = 10_000.0
+"""What ended this long after a synchronisation returned was not waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,20 +33,21 @@ class SyncLinks:
 def sync_links(trace: Trace, places: Places) -> SyncLinks:
     """Return what each synchronisation waits for: the last activity launched before it, per stream concerned.
 
-    A device's covers all its streams; a stream's the recorded stream, else that of the thread's last launch; an
-    event's the stream of the call that recorded it, else the same.
+    A device's covers the streams of the device that the thread launched on last; a stream's the recorded stream, else
+    that of the thread's last launch; an event's the stream of the call that recorded it, else the same. What ended
+    after the return was not waited for: its launch may not have been recorded.
     """
     host = places.host
     roles = call_roles(trace.strings, trace.calls.name)
     nodes = np.flatnonzero(host.kind == NodeKind.SYNC)
     role = roles[host.row[nodes]] if len(nodes) else np.zeros(0, dtype=np.int8)
-    copies = nodes[host.waits_for_copy[nodes]]
-    lane, instant = _waited_lanes(trace, places, nodes)
+    last = places.last_stream_lanes(host.lane[nodes], host.start_ns[nodes])
+    lane, instant = _waited_lanes(trace, places, nodes, last)
     return SyncLinks(
-        device=_device_links(places, nodes[role == Role.SYNC_DEVICE]),
+        device=_device_links(places, nodes, role == Role.SYNC_DEVICE, last),
         stream=_lane_links(places, nodes, role == Role.SYNC_STREAM, lane, instant),
         event=_lane_links(places, nodes, role == Role.SYNC_EVENT, lane, instant),
-        copy=_copy_links(places, copies),
+        copy=_copy_links(places, nodes[host.waits_for_copy[nodes]]),
     )
 
 
@@ -51,54 +58,47 @@ def _copy_links(places: Places, nodes: Rows) -> Links:
     return Links(source=order[at] + places.host_count, target=nodes)
 
 
-def _device_links(places: Places, nodes: Rows) -> Links:
+def _device_links(places: Places, nodes: Rows, chosen: npt.NDArray[np.bool_], last_lane: Rows) -> Links:
+    devices = np.append([device for device, _ in places.gpu.streams], MISSING).astype(np.int64)
     parts = []
     for lane in range(len(places.gpu.streams)):
-        found = places.last_launched(lane, places.host.start_ns[nodes])
-        known = found != MISSING
-        parts.append(Links(source=found[known] + places.host_count, target=nodes[known]))
+        mine = chosen & ((last_lane == MISSING) | (devices[last_lane] == devices[lane]))
+        parts.append(_links_from(places, lane, nodes[mine], places.host.start_ns[nodes[mine]]))
     return join_links(parts)
 
 
-def _lane_links(places: Places, nodes: Rows, chosen: np.ndarray, lane: Rows, instant: Rows) -> Links:
+def _lane_links(places: Places, nodes: Rows, chosen: npt.NDArray[np.bool_], lane: Rows, instant: Floats) -> Links:
     parts = []
     for at in np.unique(lane[chosen & (lane != MISSING)]).tolist():
         mine = chosen & (lane == at)
-        found = places.last_launched(at, instant[mine])
-        known = found != MISSING
-        parts.append(Links(source=found[known] + places.host_count, target=nodes[mine][known]))
+        parts.append(_links_from(places, at, nodes[mine], instant[mine]))
     return join_links(parts)
 
 
-def _waited_lanes(trace: Trace, places: Places, nodes: Rows) -> tuple[Rows, np.ndarray]:
+def _links_from(places: Places, lane: int, nodes: Rows, instant: Floats) -> Links:
+    """Return an edge to each node from the last activity of a stream launched before an instant."""
+    begin, end = int(places.lane_begin[lane]), int(places.lane_begin[lane + 1])
+    latest_end = np.maximum.accumulate(places.gpu.end_ns[begin:end])
+    returned = np.searchsorted(latest_end, places.host.end_ns[nodes] + _CONTRADICTION_NS, side="right") - 1
+    found = np.minimum(places.last_launched(lane, instant), begin + returned)
+    known = (found != MISSING) & (returned >= 0)
+    return Links(source=found[known] + places.host_count, target=nodes[known])
+
+
+def _waited_lanes(trace: Trace, places: Places, nodes: Rows, last_lane: Rows) -> tuple[Rows, Floats]:
     """Return the stream lane that each synchronisation concerns, and the instant until which launches count."""
-    lane = _last_lane(places, nodes)
-    instant = places.host.start_ns[nodes].copy()
-    lane_of = {stream: at for at, (_, stream) in enumerate(places.gpu.streams)}
-    if not row_count(trace.syncs):
+    lane, instant = last_lane.copy(), places.host.start_ns[nodes].copy()
+    table = trace.syncs
+    if not row_count(table) or not len(nodes):
         return lane, instant
     sync_of = np.full(row_count(trace.calls) + 1, MISSING, dtype=np.int64)
-    sync_of[trace.syncs.call] = np.arange(row_count(trace.syncs))
+    sync_of[table.call] = np.arange(row_count(table))
     sync_of[-1] = MISSING
-    record = sync_of[places.host.row[nodes]]
-    for at in np.flatnonzero(record != MISSING).tolist():
-        row = record[at]
-        is_event = trace.syncs.kind[row] == SyncKind.EVENT
-        stream = int(trace.syncs.waited_stream[row] if is_event else trace.syncs.stream[row])
-        lane[at] = lane_of.get(stream, lane[at])
-        if is_event and trace.syncs.record_call[row] != MISSING:
-            instant[at] = trace.calls.start_ns[trace.syncs.record_call[row]]
+    at = np.flatnonzero(sync_of[places.host.row[nodes]] != MISSING)
+    row = sync_of[places.host.row[nodes[at]]]
+    is_event = table.kind[row] == SyncKind.EVENT
+    stream = np.where(is_event, table.waited_stream[row], table.stream[row])
+    lane[at] = np.where(stream == MISSING, lane[at], places.find_stream_lanes(stream, last_lane[at]))
+    recorded = is_event & (table.record_call[row] != MISSING)
+    instant[at[recorded]] = trace.calls.start_ns[table.record_call[row[recorded]]]
     return lane, instant
-
-
-def _last_lane(places: Places, nodes: Rows) -> Rows:
-    """Return the stream of the last launch before each node on its thread; -1 where there is none."""
-    host = places.host
-    stream_of = np.full(places.host_count, MISSING, dtype=np.int64)
-    linked = places.launch_node != MISSING
-    stream_of[places.launch_node[linked]] = places.gpu.lane[linked]
-    launches = np.flatnonzero((host.kind == NodeKind.LAUNCH) & (stream_of != MISSING))
-    at = np.searchsorted(launches, nodes, side="left") - 1
-    found = launches[np.maximum(at, 0)] if len(launches) else np.zeros(len(nodes), dtype=np.int64)
-    same = (at >= 0) & (host.lane[found] == host.lane[nodes]) if len(launches) else np.zeros(len(nodes), dtype=bool)
-    return np.where(same, stream_of[found], MISSING)

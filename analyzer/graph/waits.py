@@ -61,29 +61,33 @@ def wait_links(trace: Trace, places: Places) -> WaitLinks:
 
 
 def _named_pairs(trace: Trace, places: Places) -> tuple[list[tuple[int, int]], Rows]:
-    """Return (source, target) pairs of recorded stream waits, and their calls."""
-    table = trace.syncs
-    rows = np.flatnonzero((table.kind == SyncKind.STREAM_WAIT_EVENT) & (table.call != MISSING))
-    lane_of = {stream: at for at, (_, stream) in enumerate(places.gpu.streams)}
-    pairs, told = [], []
-    for row in rows.tolist():
-        told.append(int(table.call[row]))
-        waiting, waited = lane_of.get(int(table.stream[row])), lane_of.get(int(table.waited_stream[row]))
-        if waiting is None or waited is None or table.record_call[row] == MISSING:
+    """Return (source, target) pairs of recorded stream waits, and the calls of all that name two streams.
+
+    Where the record does not say which call recorded the event, it counts as recorded at the wait.
+    """
+    table, start_ns = trace.syncs, trace.calls.start_ns
+    is_named = (table.kind == SyncKind.STREAM_WAIT_EVENT) & (table.call != MISSING)
+    rows = np.flatnonzero(is_named & (table.stream != MISSING) & (table.waited_stream != MISSING))
+    told = table.call[rows].astype(np.int64)
+    near = places.last_stream_lanes(_thread_lanes(places, trace.calls.thread[told]), start_ns[told])
+    waiting, waited = (places.find_stream_lanes(named[rows], near) for named in (table.stream, table.waited_stream))
+    recorded = np.where(table.record_call[rows] == MISSING, told, table.record_call[rows])
+    pairs: list[tuple[int, int]] = []
+    for source_lane, target_lane in sorted(set(zip(waited.tolist(), waiting.tolist(), strict=True))):
+        if MISSING in (source_lane, target_lane) or source_lane == target_lane:
             continue
-        recorded_ns = trace.calls.start_ns[table.record_call[row] : table.record_call[row] + 1].astype(np.float64)
-        source = int(places.last_launched(waited, recorded_ns)[0])
-        target = _next_on_lane(places, waiting, float(trace.calls.start_ns[table.call[row]]))
-        if MISSING not in (source, target):
-            pairs.append((source, target))
-    return pairs, np.array(told, dtype=np.int64)
+        mine = (waited == source_lane) & (waiting == target_lane)
+        source = places.last_launched(source_lane, start_ns[recorded[mine]])
+        target = places.next_launched(target_lane, start_ns[told[mine]])
+        found = (source != MISSING) & (target != MISSING)
+        pairs += zip(source[found].tolist(), target[found].tolist(), strict=True)
+    return pairs, told
 
 
-def _next_on_lane(places: Places, lane: int, after_ns: float) -> int:
-    """Return the first GPU node of a stream launched after an instant; -1: none."""
-    begin, end = int(places.lane_begin[lane]), int(places.lane_begin[lane + 1])
-    at = int(np.searchsorted(np.maximum.accumulate(places.launched_ns[begin:end]), after_ns, side="left"))
-    return begin + at if begin + at < end else MISSING
+def _thread_lanes(places: Places, threads: Rows) -> Rows:
+    """Return the host lane of each thread."""
+    lane_of = {thread: lane for lane, group in enumerate(places.host.threads) for thread in group}
+    return np.array([lane_of[thread] for thread in threads.tolist()], dtype=np.int64)
 
 
 def _call_order_pairs(trace: Trace, places: Places, waits: Rows) -> list[tuple[int, int]]:

@@ -23,7 +23,8 @@ def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows, column:
     `end_ns` holds the ends of all nodes on that GPU, [n].
     """
     nodes, latency = graph.nodes, timing.latency_ns[:, column]
-    before = np.where(lane_firsts(nodes)[rows], NEVER_NS, end_ns[rows - 1])
+    origin = np.where(nodes.is_gpu[rows], NEVER_NS, 0.0)
+    before = np.where(lane_firsts(nodes)[rows], origin, end_ns[rows - 1])
     own = (nodes.lag_ns[rows] + nodes.cost_ns[rows]) * timing.host_ratio[column]
     bound = before + np.where(nodes.is_gpu[rows], latency[nodes.gap_term[rows]], own)
     binding = np.where(nodes.release_ns[rows] > bound, RELEASE, LANE)

@@ -90,7 +90,8 @@ def _share_gaps(
     source = np.where(binding >= 0, np.append(graph.edges.source, 0)[np.maximum(binding, -1)], 0)
     launched = (binding >= 0) & (kind == EdgeKind.LAUNCH)
     from_collective = (binding >= 0) & ~launched & (graph.nodes.kind[source] == NodeKind.COLLECTIVE)
-    syncing = np.where(launched, np.clip(_last_sync_end(graph, end_ns)[source] - since, 0.0, rest), 0.0)
+    held = _sync_time_before(graph, timing, end_ns, (source, since), column)
+    syncing = np.where(launched, np.clip(held, 0.0, rest), 0.0)
     parts = {
         IdleCause.HOST: np.where(launched, rest - syncing, 0.0),
         IdleCause.SYNC: syncing,
@@ -102,9 +103,23 @@ def _share_gaps(
         idle[at] += parts[cause].sum()
 
 
-def _last_sync_end(graph: Graph, end_ns: Floats) -> Floats:
-    """Return for each node when the last synchronisation before it on its lane returned; -inf where there is none."""
-    nodes = graph.nodes
-    at = np.maximum.accumulate(np.where(nodes.kind == NodeKind.SYNC, np.arange(len(nodes.kind)), -1))
-    same = (at >= 0) & (nodes.lane[at] == nodes.lane)
-    return np.where(same, end_ns[at], -np.inf)
+def _sync_time_before(
+    graph: Graph, timing: Timing, end_ns: Floats, launches: tuple[Rows, Floats], column: int
+) -> Floats:
+    """Return how long the host spent in synchronisations between an instant and the launch on its lane, each."""
+    nodes, (source, since) = graph.nodes, launches
+    held = np.zeros(len(source))
+    for lane in graph.lanes:
+        syncs = np.flatnonzero(nodes.kind[lane.begin : lane.end] == NodeKind.SYNC) + lane.begin
+        mine = np.flatnonzero((source >= lane.begin) & (source < lane.end))
+        if not lane.is_host or not len(syncs) or not len(mine):
+            continue
+        before = np.where(syncs > lane.begin, end_ns[syncs - 1], 0.0)
+        start = np.minimum(before + nodes.lag_ns[syncs] * timing.host_ratio[column], end_ns[syncs])
+        total = np.append(0.0, np.cumsum(end_ns[syncs] - start))
+        reached = np.searchsorted(syncs, source[mine], side="left")
+        at = np.searchsorted(end_ns[syncs], since[mine], side="right")
+        within = np.append(start, np.inf)[at]
+        past = np.minimum(total[at] + np.maximum(since[mine] - within, 0.0), np.append(total[1:], np.inf)[at])
+        held[mine] = total[reached] - past
+    return held

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ..fleet import Floats
 from ..graph.record import FIRST_GPU_KIND, EdgeKind, Graph
@@ -15,6 +17,8 @@ from ..window import Rows
 _FIRST_GPU_KIND: Final = int(FIRST_GPU_KIND)
 """Plain, as comparing enum members costs in the loop over runs."""
 _QUEUE: Final = int(EdgeKind.QUEUE)
+_BLOCK_ROWS: Final = 512
+"""Nodes replayed in one step at most: what a step needs for 100 GPUs stays in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,7 +49,7 @@ def replay(graph: Graph, timing: Timing) -> Floats:
     nodes = graph.nodes
     end = np.empty((len(nodes.row), timing.latency_ns.shape[1]))
     is_first, is_gpu = lane_firsts(nodes), nodes.is_gpu
-    for begin, stop in graph.runs.tolist():
+    for begin, stop in _blocks(graph.runs):
         bound, total = _bounds_and_steps(graph, timing, end, slice(begin, stop))
         np.cumsum(total, axis=0, out=total)
         bound -= total
@@ -56,6 +60,13 @@ def replay(graph: Graph, timing: Timing) -> Floats:
         np.maximum.accumulate(bound, axis=0, out=bound)
         np.add(bound, total, out=end[begin:stop])
     return end
+
+
+def _blocks(runs: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield the runs in order, long ones in pieces."""
+    for begin, stop in runs.tolist():
+        for at in range(begin, stop, _BLOCK_ROWS):
+            yield at, min(at + _BLOCK_ROWS, stop)
 
 
 def _bounds_and_steps(graph: Graph, timing: Timing, end: Floats, run: slice) -> tuple[Floats, Floats]:

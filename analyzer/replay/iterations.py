@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 import numpy as np
 
 from ...formats.trace import Trace
 from ..fleet import Floats
+from ..graph.hosts import host_steps
 from ..graph.record import Graph, NodeKind
 from ..window import Rows
+
+_SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")
 
 
 def iteration_rows(trace: Trace) -> Rows:
     """Return the rows of the profiled iterations in order of time."""
     rows = np.flatnonzero(trace.iterations.profiled)
-    return rows[np.argsort(trace.iterations.cpu_start_ns[rows], kind="stable")]
+    return rows[np.argsort(host_steps(trace.iterations).cpu_start_ns[rows], kind="stable")]
 
 
 def iteration_position(trace: Trace, row: int | None) -> int:
@@ -27,22 +32,34 @@ def iteration_spans(trace: Trace, graph: Graph, end_ns: Floats) -> tuple[Floats,
     Several: each ends with the last kernel that it launched and starts where the one before ended, the first where the
     host started it. One: until the later of the host's end and the last kernel's.
     """
-    nodes, rows = graph.nodes, iteration_rows(trace)
-    marks = np.flatnonzero(nodes.kind == NodeKind.MARK)
-    step_start, step_end = (np.empty((len(rows), end_ns.shape[1])) for _ in range(2))
-    finish = np.empty_like(step_end)
-    members = np.flatnonzero(nodes.is_gpu)
-    member_of = _membership(trace, graph, members, rows)
-    for at, row in enumerate(rows.tolist()):
-        own = marks[nodes.row[marks] == row]
-        step_start[at], step_end[at] = end_ns[own[0]], end_ns[own[-1]]
-        launched = members[member_of == row]
-        finish[at] = end_ns[launched].max(axis=0) if len(launched) else step_end[at]
+    rows = iteration_rows(trace)
+    step_start, step_end = _mark_ends(graph, end_ns, rows)
+    finish = step_end.copy()
+    for at, launched in enumerate(_launched_nodes(trace, graph, rows)):
+        if len(launched):
+            finish[at] = end_ns[launched].max(axis=0)
     if len(rows) == 1:
         np.maximum(finish, step_end, out=finish)
     np.maximum(finish, step_start[:1], out=finish)
     np.maximum.accumulate(finish, axis=0, out=finish)
     return np.concatenate((step_start[:1], finish[:-1])), finish
+
+
+def _mark_ends(graph: Graph, end_ns: Floats, rows: Rows) -> tuple[Floats, Floats]:
+    """Return when the host starts and ends each iteration, [i, m] each."""
+    marks = np.flatnonzero(graph.nodes.kind == NodeKind.MARK)
+    marks = marks[np.argsort(graph.nodes.row[marks], kind="stable")]
+    begin, stop = (np.searchsorted(graph.nodes.row[marks], rows, side=side) for side in _SIDES)
+    return end_ns[marks[begin]], end_ns[marks[stop - 1]]
+
+
+def _launched_nodes(trace: Trace, graph: Graph, rows: Rows) -> list[Rows]:
+    """Return the GPU nodes of each iteration."""
+    members = np.flatnonzero(graph.nodes.is_gpu)
+    member_of = _membership(trace, graph, members, rows)
+    order = np.argsort(member_of, kind="stable")
+    begin, stop = (np.searchsorted(member_of[order], rows, side=side) for side in _SIDES)
+    return [members[order[low:high]] for low, high in zip(begin.tolist(), stop.tolist(), strict=True)]
 
 
 def _membership(trace: Trace, graph: Graph, members: Rows, rows: Rows) -> Rows:
