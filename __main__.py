@@ -13,6 +13,7 @@ COMMANDS = {
     "show": "analyzer.commands.show",
     "replay": "analyzer.commands.replay",
     "convert": "analyzer.commands.convert",
+    "graph": "analyzer.commands.graph",
     "gpus": "analyzer.commands.gpus",
     "score": "analyzer.commands.score",
 }

@@ -44,12 +44,12 @@ class CriticalPath:
     @property
     def node_ns(self) -> Floats:
         """Return the time spent in nodes by `NodeKind`."""
-        return np.bincount(self.node_kind, self.own_ns, minlength=len(NodeKind))
+        return np.asarray(np.bincount(self.node_kind, self.own_ns, minlength=len(NodeKind)), dtype=np.float64)
 
     @property
     def edge_ns(self) -> Floats:
         """Return the time spent between nodes by `EdgeKind`."""
-        return np.bincount(self.edge_kind, self.wait_ns, minlength=len(EdgeKind))
+        return np.asarray(np.bincount(self.edge_kind, self.wait_ns, minlength=len(EdgeKind)), dtype=np.float64)
 
     @property
     def unexplained_ns(self) -> float:
