@@ -114,7 +114,8 @@ def load_sample(path: Path, host: str) -> Sample:
 def between(instants: npt.NDArray[Any], values: Floats, low: Floats, high: Floats) -> Floats:
     """Sum the values whose instant lies in [low, high)."""
     total = np.concatenate([[0.0], np.cumsum(values)])
-    return total[np.searchsorted(instants, high)] - total[np.searchsorted(instants, low)]
+    result: Floats = total[np.searchsorted(instants, high)] - total[np.searchsorted(instants, low)]
+    return result
 
 
 def recorded_rows(trace: Trace) -> npt.NDArray[np.int64]:

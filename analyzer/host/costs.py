@@ -87,7 +87,7 @@ def lead_keys(before: str, name: str, phase: int, place: str) -> tuple[str, ...]
 
 def spellings(name: str) -> tuple[str, ...]:
     """Return the names under which an op's cost may be listed, most specific first."""
-    plain = name.split(".")[0]
+    plain = name.split(".", maxsplit=1)[0]
     return tuple(dict.fromkeys((name, plain, plain.removesuffix("_"), _SAME_HOST_WORK.get(plain, plain))))
 
 

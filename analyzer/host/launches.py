@@ -45,7 +45,7 @@ def count_launches(trace: Trace, rows: Rows, costs: HostCosts) -> npt.NDArray[np
 
 
 def _launches(name: str, signature: Signature | None, costs: HostCosts) -> int:
-    plain = name.split(".")[0]
+    plain = name.split(".", maxsplit=1)[0]
     if plain in _ONLY_COPYING:
         return 0
     if plain.startswith(("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")) and signature is not None:

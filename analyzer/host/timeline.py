@@ -72,18 +72,18 @@ def synthesize_timeline(trace: Trace, costs: HostCosts, *, mode: LaunchMode) -> 
 def _eager_timeline(trace: Trace, costs: HostCosts, launches: Rows, reads: npt.NDArray[np.bool_]) -> Trace:
     ops = trace.ops
     last, root = _nesting(ops)
-    lead = np.where(ops.parent < 0, _leads(trace, costs), 0.0)
+    lead: Floats = np.where(ops.parent < 0, _leads(trace, costs), 0.0)
     own = _own_times(trace, costs)
     before = np.where(launches + reads > 0, own * costs.before_launch_ratio, own)
-    between = np.divide(own - before, launches + reads, out=np.zeros_like(own), where=launches + reads > 0)
+    between: Floats = np.divide(own - before, launches + reads, out=np.zeros_like(own), where=launches + reads > 0)
     calls_ns = launches * costs.launch_ns + reads * (costs.copy_ns + costs.sync_ns)
-    head = before + calls_ns + between * (launches + reads)
+    head: Floats = before + calls_ns + between * (launches + reads)
     # Ops come in the order of their starts: before op i stand the leads and own times of all rows before it. An op's
     # own time, its calls included, runs before its children: nothing says how the two interleave.
-    start = np.cumsum(lead + head) - head
-    end = np.cumsum(lead + head)[last] if len(last) else start
+    passed: Floats = np.cumsum(lead + head)
+    start, end = passed - head, passed[last]
     calls = _eager_calls(costs, launches, reads, start + before, between)
-    length = float(np.cumsum(lead + head)[-1]) if len(lead) else 0.0
+    length = float(passed[-1]) if len(passed) else 0.0
     thread = np.where(ops.phase == Phase.BACKWARD, _AUTOGRAD_THREAD, _MAIN_THREAD)[root]
     return _with_tables(trace, _timed_ops(ops, start, end, thread), calls, length)
 
@@ -209,7 +209,7 @@ def _leads(trace: Trace, costs: HostCosts) -> Floats:
         costs.lead_cost_ns("" if first < 0 else strings[first], strings[name], phase, LEAD_PLACES[place])
         for first, name, phase, place in keys.T.tolist()
     ]
-    return np.array(values, dtype=np.float64)[position.reshape(-1)] if len(values) else np.zeros(0)
+    return np.array(values, dtype=np.float64)[position.reshape(-1)] if values else np.zeros(0)
 
 
 def places_of(ops: OpTable) -> Rows:

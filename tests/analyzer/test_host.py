@@ -1,0 +1,275 @@
+"""The synthetic host: a timeline for a trace of shapes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import wavecast
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wavecast.analyzer.host import HostCosts, LaunchMode, host_names, load_host_costs, synthesize_timeline
+from wavecast.analyzer.host.launches import multi_tensor_launches
+from wavecast.errors import InputError
+from wavecast.formats.codec import decode, encode
+from wavecast.formats.column import build_table, columns, row_count
+from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.trace import KernelKind, Meta, OpTable, Phase, Trace
+
+NAMES = ("aten::linear", "aten::t", "aten::addmm", "aten::add", "aten::_local_scalar_dense", "aten::mm", "mine::op")
+LINEAR, T, ADDMM, ADD, READ, MM, MINE = range(len(NAMES))
+MATRIX = TensorSpec("float32", (8, 8))
+CALL = Signature((MATRIX, MATRIX, MATRIX), (MATRIX,))
+
+
+def build_costs(**changes: Any) -> HostCosts:
+    values: dict[str, Any] = {
+        "host": "toy",
+        "op_ns": {"aten::add": 1_000.0, "aten::addmm": 4_000.0, "aten::t": 500.0, "aten::linear": 6_000.0},
+        "family_op_ns": {"matmul": 3_000.0},
+        "other_op_ns": 2_000.0,
+        "lead_ns": {"forward": 100.0, "backward": 200.0, "optimizer": 300.0, "forward/any/aten::add>aten::add": 50.0},
+        "launch_ns": 5_000.0,
+        "copy_ns": 7_000.0,
+        "sync_ns": 1_500.0,
+        "graph_launch_ns": 9_000.0,
+        "before_launch_ratio": 0.5,
+        "kernel_count": {"aten::addmm": 2.0},
+    }
+    return HostCosts(**(values | changes))
+
+
+def shapes(*names: int, **columns: list[int]) -> Trace:
+    count = len(names)
+    return Trace(
+        meta=Meta(capture="shapes"),
+        strings=NAMES,
+        signatures=(CALL,),
+        ops=build_table(OpTable, count, name=names, **({"signature": [0] * count, "phase": [0] * count} | columns)),
+    )
+
+
+def eager(trace: Trace, **changes: Any) -> Trace:
+    return synthesize_timeline(trace, build_costs(**changes), mode=LaunchMode.EAGER)
+
+
+def test_an_op_takes_its_lead_its_own_time_and_its_launches() -> None:
+    timed = eager(shapes(ADD, ADD, ADDMM))
+    assert timed.ops.start_ns.tolist() == [100, 100 + 6_000 + 50, 6_150 + 6_000 + 100]
+    assert timed.ops.duration_ns.tolist() == [1_000 + 5_000, 6_000, 4_000 + 2 * 5_000]
+    assert timed.iterations.end_ns.tolist() == [12_250 + 14_000]
+    # Half of addmm's own time, a launch, a quarter, a launch, a quarter.
+    assert timed.calls.start_ns.tolist()[2:] == [12_250 + 2_000, 12_250 + 2_000 + 5_000 + 1_000]
+    assert timed.kernels.start_ns.tolist()[2:] == [12_250 + 7_000, 12_250 + 13_000]
+    assert timed.kernels.op.tolist() == [0, 1, 2, 2]
+    assert timed.kernels.call.tolist() == [0, 1, 2, 3]
+
+
+def test_views_launch_nothing_and_unknown_ops_one_kernel() -> None:
+    assert eager(shapes(T, MINE)).kernels.op.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "cost"),
+    [
+        ("aten::add", 1_000.0),
+        ("aten::add.Tensor", 1_000.0),
+        ("aten::add_", 1_000.0),
+        ("aten::mm", 3_000.0),
+        ("mine::op", 2_000.0),
+    ],
+)
+def test_a_cost_is_found_by_name_then_family_then_overall(name: str, cost: float) -> None:
+    assert build_costs().op_cost_ns(name) == cost
+
+
+def test_nested_ops_keep_what_their_children_leave() -> None:
+    timed = eager(shapes(LINEAR, T, ADDMM, ADD, parent=[-1, 0, 0, -1]))
+    start, end = timed.ops.start_ns, timed.ops.start_ns + timed.ops.duration_ns
+    # linear 6 µs, of which t 0.5 and addmm 4; addmm's launches come on top.
+    assert timed.ops.duration_ns.tolist() == [6_000 + 10_000, 500, 14_000, 6_000]
+    assert start[0] <= start[1] < end[1] <= start[2] < end[2] <= end[0] < start[3]
+
+
+def test_reading_a_value_copies_it_to_the_host_and_waits() -> None:
+    timed = eager(shapes(ADD, READ))
+    names = [timed.strings[name] for name in timed.calls.name.tolist()]
+    assert names == ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize"]
+    assert timed.kernels.kind.tolist() == [KernelKind.KERNEL, KernelKind.MEMCPY]
+    assert timed.calls.op.tolist() == [0, 1, 1]
+    assert timed.calls.duration_ns.tolist() == [5_000, 7_000, 1_500]
+
+
+def test_backward_runs_on_the_autograd_thread_and_never_beside_the_main_one() -> None:
+    phases = [Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD, Phase.OPTIMIZER]
+    timed = eager(shapes(ADD, MM, MM, ADD, phase=[int(phase) for phase in phases]))
+    assert timed.ops.thread.tolist() == [0, 1, 1, 0]
+    assert timed.calls.thread.tolist() == [0, 1, 1, 0]
+    end = timed.ops.start_ns + timed.ops.duration_ns
+    assert (timed.ops.start_ns[1:] >= end[:-1]).all()
+
+
+def test_a_cuda_graph_is_one_launch_for_every_kernel() -> None:
+    timed = synthesize_timeline(shapes(ADD, ADDMM), build_costs(), mode=LaunchMode.CUDA_GRAPH)
+    assert [timed.strings[name] for name in timed.calls.name.tolist()] == ["cudaGraphLaunch"]
+    assert timed.kernels.call.tolist() == [0, 0, 0]
+    assert timed.kernels.op.tolist() == [0, 1, 1]
+    assert timed.iterations.cpu_end_ns.tolist() == [100 + 9_000]
+
+
+def test_a_host_twice_as_fast_takes_half_the_time() -> None:
+    trace = shapes(ADD, ADDMM, READ, MINE)
+    slow = synthesize_timeline(trace, build_costs(), mode=LaunchMode.EAGER)
+    fast = synthesize_timeline(trace, build_costs().at_speed(2.0), mode=LaunchMode.EAGER)
+    assert fast.iterations.end_ns[0] == slow.iterations.end_ns[0] / 2
+
+
+def test_a_measured_trace_is_refused() -> None:
+    with pytest.raises(InputError, match="measured kernels"):
+        eager(eager(shapes(ADD)))
+
+
+def test_a_child_before_its_parent_is_refused() -> None:
+    with pytest.raises(InputError, match=r"\$\.ops\.parent\[0\]"):
+        eager(shapes(ADD, LINEAR, parent=[1, -1]))
+
+
+def test_a_trace_without_ops_takes_no_time() -> None:
+    assert eager(shapes()).iterations.end_ns.tolist() == [0]
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Trace:
+    """Draw properly nested ops in order of start."""
+    stack: list[int] = []
+    parents = []
+    for row in range(draw(st.integers(1, 25))):
+        del stack[draw(st.integers(0, len(stack))) :]
+        parents.append(stack[-1] if stack else -1)
+        stack.append(row)
+    count = len(parents)
+    names = draw(st.lists(st.integers(0, len(NAMES) - 1), min_size=count, max_size=count))
+    phases = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    return shapes(*names, parent=parents, phase=phases)
+
+
+@given(trees())
+@settings(max_examples=150, deadline=None)
+def test_whatever_nests_stays_nested_and_nothing_overlaps(trace: Trace) -> None:
+    timed = eager(trace)
+    ops, calls = timed.ops, timed.calls
+    end = ops.start_ns + ops.duration_ns
+    assert (np.diff(ops.start_ns) >= 0).all()
+    for row, parent in enumerate(ops.parent.tolist()):
+        if parent >= 0:
+            assert ops.start_ns[parent] <= ops.start_ns[row] <= end[row] <= end[parent]
+            assert ops.thread[parent] == ops.thread[row]
+    call_end = calls.start_ns + calls.duration_ns
+    assert (calls.start_ns[1:] >= call_end[:-1]).all()
+    assert (calls.start_ns >= ops.start_ns[calls.op]).all()
+    assert (call_end <= end[calls.op]).all()
+    assert (timed.kernels.start_ns == call_end[timed.kernels.call]).all()
+    assert (timed.kernels.op == calls.op[timed.kernels.call]).all()
+    assert end.max() <= timed.iterations.cpu_end_ns[0]
+    assert decode(encode(timed)) == timed
+
+
+@given(trees())
+@settings(max_examples=50, deadline=None)
+def test_nothing_else_of_the_trace_changes(trace: Trace) -> None:
+    timed = eager(trace)
+    assert timed == eager(trace)
+    for spec in columns(OpTable):
+        if spec.name not in ("start_ns", "duration_ns", "thread"):
+            assert np.array_equal(getattr(timed.ops, spec.name), getattr(trace.ops, spec.name))
+    assert timed.strings[: len(trace.strings)] == trace.strings
+    assert (timed.signatures, timed.meta) == (trace.signatures, trace.meta)
+
+
+def tensors(*sizes: int) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec("float32", (size,)) for size in sizes)
+
+
+@pytest.mark.parametrize(
+    ("lists", "is_in_place", "launches"),
+    [
+        ((tensors(*[8] * 110),), True, 1),
+        ((tensors(*[8] * 111),), True, 2),
+        ((tensors(*[8] * 65),), False, 2),  # two lists with the result
+        ((tensors(65_536 * 320),), True, 1),
+        ((tensors(65_536 * 320 + 1),), True, 2),
+        ((tensors(65_536 * 319, 65_536 * 2),), True, 2),
+        ((tensors(0, 0),), True, 0),
+        ((), True, 0),
+    ],
+)
+def test_multi_tensor_ops_launch_by_tensors_and_chunks(
+    lists: tuple[tuple[TensorSpec, ...], ...], is_in_place: bool, launches: int
+) -> None:
+    assert multi_tensor_launches(Signature(lists), is_in_place=is_in_place) == launches
+
+
+def chunk_by_chunk(sizes: list[int], most_tensors: int) -> int:
+    """Count launches as torch's loop does: one chunk after the other."""
+    launches = tensors_in = blocks = 0
+    for size in sizes:
+        chunks = -(-size // 65_536)
+        tensors_in += chunks > 0
+        for chunk in range(chunks):
+            blocks += 1
+            is_last = chunk == chunks - 1
+            if blocks == 320 or (tensors_in == most_tensors and is_last):
+                launches, blocks, tensors_in = launches + 1, 0, 0 if is_last else 1
+    return launches + (blocks > 0)
+
+
+@given(st.lists(st.integers(0, 65_536 * 700), max_size=150))
+@settings(max_examples=100, deadline=None)
+def test_launches_agree_with_a_loop_over_chunks(sizes: list[int]) -> None:
+    call = Signature((tensors(*sizes), tensors(*sizes)))
+    assert multi_tensor_launches(call, is_in_place=True) == chunk_by_chunk(sizes, 64)
+
+
+def test_shipped_hosts_differ_by_their_speed_alone() -> None:
+    reference = load_host_costs()
+    assert host_names()[reference.host] == 1.0
+    for name, speed in host_names().items():
+        costs = load_host_costs(name)
+        assert costs.host == name
+        assert costs.launch_ns == pytest.approx(reference.launch_ns / speed)
+        assert costs.op_cost_ns("aten::addmm") == pytest.approx(reference.op_cost_ns("aten::addmm") / speed)
+        assert costs.kernel_count == reference.kernel_count
+
+
+def test_an_unknown_host_is_named_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"'laptop'.*h100-node"):
+        load_host_costs("laptop")
+
+
+def test_shipped_costs_are_plausible() -> None:
+    """A view costs less than a matrix product; no cost is free or longer than a millisecond."""
+    costs = load_host_costs()
+    assert (
+        costs.op_cost_ns("aten::view")
+        < costs.op_cost_ns("aten::addmm")
+        < costs.op_cost_ns("aten::convolution_backward")
+    )
+    everything = [*costs.op_ns.values(), *costs.lead_ns.values(), costs.launch_ns, costs.other_op_ns]
+    assert min(everything) >= 0
+    assert max(everything) < 1e6
+
+
+@pytest.mark.parametrize(
+    "name", ["bert_base-training-fp32-b16", "resnet50-inference-bf16-b32", "seq2seq-training-fp32-b64"]
+)
+def test_samples_get_a_kernel_for_all_their_work(name: str, root_dir: Any) -> None:
+    trace = wavecast.load_trace(root_dir / "samples" / f"{name}-shapes.json.gz")
+    timed = synthesize_timeline(trace, load_host_costs(), mode=LaunchMode.EAGER)
+    launching = np.unique(timed.kernels.op)
+    names = {trace.strings[item] for item in trace.ops.name[launching].tolist()}
+    assert not names & {"aten::view", "aten::t", "aten::transpose"}
+    assert row_count(trace.ops) / 6 < len(launching) < row_count(trace.ops)
+    assert timed.meta.capture == "shapes"
+    # One to 30 µs of host time per op: eager PyTorch on any machine of the last ten years.
+    assert 1e3 < timed.iterations.end_ns[0] / row_count(trace.ops) < 3e4
