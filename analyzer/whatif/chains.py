@@ -15,14 +15,32 @@ from ..graph.record import EdgeKind, Graph, NodeKind
 from ..graph.rules import lane_firsts
 from ..replay.forecast import kernel_rows
 from ..window import Rows
-from ..work import Family
+from ..work import Family, Work
 from ..work.arguments import LackingArgumentError
+from ..work.record import RowDims
 from ..work.traffic import broadcast_shape
 from ..workload import Workload
 from .calls import operands_of
 
 _MOST_NESTED: Final = 64
 """Ops around a launch that are searched for the one that the workload names."""
+_LONGEST_ROW: Final = 1024
+"""Elements of a row that inductor keeps in registers (its `should_use_persistent_reduction`), so that it reads once."""
+_BATCH_NORMS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        "native_batch_norm",
+        "_native_batch_norm_legit",
+        "_native_batch_norm_legit_no_training",
+        "batch_norm_elemt",
+        "cudnn_batch_norm",
+        "miopen_batch_norm",
+    )
+)
+_ROW_OPS: Final = frozenset(
+    f"aten::{name}" for name in ("native_layer_norm", "_fused_rms_norm", "rms_norm", "_softmax", "_log_softmax")
+)
+"""Forward only: the backward ones are several reductions."""
 
 Flags = npt.NDArray[np.bool_]
 
@@ -37,35 +55,55 @@ class Pointwise:
     """The op call that explains a kernel; -1 for none."""
     launch: Rows
     """The node that launches a kernel; -1 for none."""
-    usable: Flags
-    """Whether the kernel is its op's and its launch's only one, pointwise, and its work known."""
+    begins: Flags
+    """Whether the kernel is pointwise, its op's and its launch's only one, and its work known."""
+    ends: Flags
+    """The same for row ops, that compilers merge pointwise ones into."""
 
 
 def describe_nodes(graph: Graph, trace: Trace, workload: Workload) -> Pointwise:
-    """Return which nodes are pointwise kernels that could be merged."""
+    """Return which nodes are kernels that could be merged."""
     nodes = graph.nodes
     rows = kernel_rows(graph, trace, workload)
-    is_pointwise = np.array([family is Family.ELEMENTWISE for family in workload.family] + [False], dtype=bool)
-    usable = (nodes.kind == NodeKind.KERNEL) & (is_pointwise & np.append(workload.has_work, False))[rows]
+    names = [trace.strings[trace.ops.name[op]].partition(".")[0] if op >= 0 else "" for op in workload.op.tolist()]
+    known = list(zip(names, workload.works, strict=True))
+    is_pointwise = np.array([*(_is_pointwise(name, work) for name, work in known), False], dtype=bool)
+    is_row_op = np.array([*(_is_row_op(name, work) for name, work in known), False], dtype=bool)
+    usable = (nodes.kind == NodeKind.KERNEL) & (is_pointwise | is_row_op)[rows]
     op = np.full(len(rows), MISSING, dtype=np.int64)
     op[usable] = _explaining_ops(trace, trace.kernels.op[nodes.row[usable]], workload.op[rows[usable]])
     launch, launched = _launches(graph)
     usable &= (op != MISSING) & (launch != MISSING)
     usable &= (_counts(op)[op] == 1) & (launched[launch] == 1)
-    return Pointwise(workload_row=rows, op=op, launch=launch, usable=usable)
+    return Pointwise(
+        workload_row=rows, op=op, launch=launch, begins=usable & is_pointwise[rows], ends=usable & is_row_op[rows]
+    )
+
+
+def _is_pointwise(name: str, work: Work | None) -> bool:
+    """Say whether each result element needs one of each operand; batch norm with fixed statistics is such."""
+    if work is None:
+        return False
+    return work.family is Family.ELEMENTWISE or (name in _BATCH_NORMS and work.dims is None)
+
+
+def _is_row_op(name: str, work: Work | None) -> bool:
+    """Say whether an op reduces and rewrites short rows, which inductor computes in one pass."""
+    dims = work.dims if work is not None else None
+    return name in _ROW_OPS and isinstance(dims, RowDims) and dims.columns <= _LONGEST_ROW
 
 
 def find_links(graph: Graph, trace: Trace, nodes: Pointwise) -> Rows:
     """Return the nodes that would be merged into the node before them, in order.
 
-    Both are pointwise with equally many results, run back to back on one stream in one iteration and phase (not the
-    optimizer's: models are compiled, optimizers seldom), were launched by one thread without a synchronisation in
-    between, and the later waits for no other stream and reads what the earlier wrote: by tensor where the trace names
-    them, else by shape.
+    Both are pointwise (the later may be a row op) with equally many results and run back to back on one stream, in one
+    iteration and phase (not the optimizer's: models are compiled, optimizers seldom). One thread launched them without
+    a synchronisation in between. The later waits for no other stream and reads what the earlier wrote: by tensor where
+    the trace names them, else by shape.
     """
     table = graph.nodes
-    usable, before = nodes.usable, np.append(False, nodes.usable)[: len(nodes.usable)]
-    later = np.flatnonzero(usable & before & ~lane_firsts(table) & ~_waits(graph))
+    before = np.append(False, nodes.begins)[: len(nodes.begins)]
+    later = np.flatnonzero((nodes.begins | nodes.ends) & before & ~lane_firsts(table) & ~_waits(graph))
     earlier = later - 1
     syncs = np.cumsum(table.kind == NodeKind.SYNC)
     first, second = nodes.launch[earlier], nodes.launch[later]
@@ -78,7 +116,8 @@ def find_links(graph: Graph, trace: Trace, nodes: Pointwise) -> Rows:
     later = later[together]
     pairs = zip(nodes.op[later - 1].tolist(), nodes.op[later].tolist(), strict=True)
     reader = _Reader(trace)
-    return later[np.array([reader.feeds(source, target) for source, target in pairs], dtype=bool)]
+    feeds = np.array([reader.feeds(source, target) for source, target in pairs], dtype=bool)
+    return np.asarray(later[feeds])
 
 
 def is_training(trace: Trace) -> bool:
@@ -106,10 +145,10 @@ class _Reader:
         return self._fits[key]
 
     def _reads(self, source: int, target: int) -> bool:
-        written = {(self._storage[item], self._count[item]) for item in self._outputs[source]}
-        read = {(self._storage[item], self._count[item]) for item in self._inputs[target]}
-        counts = {self._count[item] for item in self._outputs[target]}
-        return bool(written & read) and counts == {count for _, count in written}
+        written = max(self._outputs[source], key=self._count.__getitem__)
+        count, storage = self._count[written], self._storage[written]
+        reads = any(self._storage[item] == storage and self._count[item] == count for item in self._inputs[target])
+        return reads and count == max((self._count[item] for item in self._outputs[target]), default=0)
 
     def _matches(self, source: int, target: int) -> bool:
         signatures = self._trace.signatures
@@ -120,7 +159,10 @@ class _Reader:
 
 
 def result_shape(signature: Signature) -> tuple[int, ...] | None:
-    """Return the shape of a pointwise op's results: as recorded, else its operands' broadcast; None where unknown."""
+    """Return the shape of an op's first result: as recorded, else its operands' broadcast, else its first operand's.
+
+    None where there are no operands.
+    """
     results = flatten_tensors(signature.results)
     if results:
         return results[0].shape
@@ -128,7 +170,7 @@ def result_shape(signature: Signature) -> tuple[int, ...] | None:
     try:
         return broadcast_shape(*[tensor.shape for tensor in tensors]) if tensors else None
     except LackingArgumentError:
-        return None
+        return tensors[0].shape
 
 
 def _explaining_ops(trace: Trace, innermost: Rows, representative: Rows) -> Rows:

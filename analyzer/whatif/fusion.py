@@ -72,9 +72,7 @@ def _merge(graph: Graph, nodes: Pointwise, links: Rows, is_merged: npt.NDArray[n
     gone = np.zeros(len(table.row), dtype=bool)
     gone[launches] = True
     kept = ~is_merged[edges.target] & ~((edges.kind == EdgeKind.QUEUE) & gone[edges.target])
-    changed = replace(
-        graph, nodes=replace(table, lag_ns=lag, cost_ns=cost, gap_term=gap), residual_ns=residual
-    )
+    changed = replace(graph, nodes=replace(table, lag_ns=lag, cost_ns=cost, gap_term=gap), residual_ns=residual)
     return keep_edges(changed, kept)
 
 

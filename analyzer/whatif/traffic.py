@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...formats.signature import DTYPE_BYTES, flatten_tensors
+from ...formats.signature import DTYPE_BYTES
 from ...formats.trace import Trace
 from ..work import Family, family_of
 from ..work.traffic import tensor_bytes
@@ -51,7 +51,7 @@ class NamedTensors:
         self._inputs, self._outputs = operands_of(trace)
         self._storage = tensors.storage.tolist()
         sizes = np.array([DTYPE_BYTES.get(name, 4) for name in trace.strings])
-        self._bytes = (tensors.element_count * sizes[tensors.dtype]).tolist()
+        self._bytes: list[float] = (tensors.element_count * sizes[tensors.dtype]).tolist()
         self._readers = _readers(trace)
 
     def saved_bytes(self, ops: Sequence[int]) -> float:
