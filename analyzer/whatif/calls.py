@@ -71,6 +71,15 @@ def _per_op(trace: Trace, kept: npt.NDArray[np.bool_]) -> list[Tensors]:
     return [tuple(tensors[begin:end]) for begin, end in pairwise(bounds)]
 
 
+def made_storages(trace: Trace) -> set[int]:
+    """Return the storages whose first use is as a result: made by the iteration, not given to it."""
+    if not len(trace.operands.op):
+        return set()
+    storages = trace.tensors.storage[trace.operands.tensor]
+    _, first = np.unique(storages, return_index=True)
+    return set(storages[first[trace.operands.is_output[first].astype(bool)]].tolist())
+
+
 @dataclass(slots=True)
 class Rewriter:
     """Number the signatures of a changed trace in order of first use."""

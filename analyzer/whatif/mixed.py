@@ -16,7 +16,7 @@ from ...formats.trace import Phase, Trace
 from ..work import Family, family_of
 from .autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
 from .batch_rules import WEIGHTS
-from .calls import Layout, Rewriter, Tensors, layout_of, operands_of, replace_tensors, short_name
+from .calls import Layout, Rewriter, Tensors, layout_of, made_storages, operands_of, replace_tensors, short_name
 from .predecessors import Predecessors
 from .typed_calls import WIDE, CastLog, Done, Flags, TypedCall
 
@@ -228,7 +228,7 @@ def _storages_by_role(trace: Trace) -> _Touched:
     storage, is_output = trace.tensors.storage, trace.operands.is_output.astype(bool)
     in_optimizer = trace.ops.phase[trace.operands.op] == Phase.OPTIMIZER
     return _Touched(
-        written=_fresh(trace),
+        written=made_storages(trace),
         optimized=set(storage[trace.operands.tensor[in_optimizer]].tolist()) if len(is_output) else set(),
     )
 
@@ -248,12 +248,3 @@ def _unfinished_ops(
         found.update(item for item in made if item >= 0 and forward[item] == forward[op])
         maker.update((storages[item], op) for item in operands[1][op])
     return found
-
-
-def _fresh(trace: Trace) -> set[int]:
-    """Return the storages whose first use is as a result: made by the iteration, not given to it."""
-    if not len(trace.operands.op):
-        return set()
-    storages = trace.tensors.storage[trace.operands.tensor]
-    _, first = np.unique(storages, return_index=True)
-    return set(storages[first[trace.operands.is_output[first].astype(bool)]].tolist())
