@@ -49,8 +49,8 @@ class CastLog:
         return Casts(
             op=np.array([row[0] for row in self.rows], dtype=np.int64),
             element_count=np.array([row[1] for row in self.rows], dtype=np.int64),
-            read_bytes=np.where(to_low, _WIDE_BYTES, self.low_bytes),
-            written_bytes=np.where(to_low, self.low_bytes, _WIDE_BYTES),
+            read_bytes=np.where(to_low, _WIDE_BYTES, self.low_bytes).astype(np.float64),
+            written_bytes=np.where(to_low, self.low_bytes, _WIDE_BYTES).astype(np.float64),
         )
 
 
