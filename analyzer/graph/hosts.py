@@ -19,7 +19,7 @@ MERGED_OVERLAP: Final = 0.01
 """Threads that are busy at the same time for less than this share of the lesser one's time take turns: the main thread
 and autograd's do (0 in every training trace seen), so one waits for the other and they are one logical thread."""
 COPY_COST_NS: Final = 8000.0
-"""Host time of a copy call before its copy can start, where the copy had to wait for its stream. Where the stream was
+"""Host time of a copy call before its copy can start, where the copy had to wait for the device. Where the device was
 idle, all of the time until it started is the host's: pageable memory is staged first, 250 us of a large copy (A100)."""
 _SYNC_ROLES: Final = (Role.SYNC_DEVICE, Role.SYNC_STREAM, Role.SYNC_EVENT)
 
@@ -89,14 +89,18 @@ def host_nodes(trace: Trace, launch_ns: float) -> HostNodes:
 
 
 def _idle_before_ns(trace: Trace, kernels: Rows) -> Floats:
-    """Return how long the stream of each GPU activity had been idle when it began."""
+    """Return how long ago anything had ended on the device of each GPU activity when it began.
+
+    Any stream counts: the activity may have waited for an event of another than its own.
+    """
     table = trace.kernels
-    order = np.lexsort((table.start_ns, table.stream, table.device))
-    end = (table.start_ns + table.duration_ns)[order].astype(np.float64)
-    same = (table.stream[order][1:] == table.stream[order][:-1]) & (table.device[order][1:] == table.device[order][:-1])
-    idle = np.full(len(order), np.inf)
-    idle[order[1:]] = np.where(same, table.start_ns[order][1:] - end[:-1], np.inf)
-    return idle[kernels]
+    end, idle = table.start_ns + table.duration_ns, np.full(len(kernels), np.inf)
+    for device in np.unique(table.device[kernels]).tolist():
+        mine = table.device[kernels] == device
+        ends, begun = np.sort(end[table.device == device]), table.start_ns[kernels[mine]]
+        at = np.searchsorted(ends, begun, side="right") - 1
+        idle[mine] = np.where(at < 0, np.inf, begun - ends[at])
+    return idle
 
 
 def _first_kernels(trace: Trace) -> tuple[Rows, Rows]:

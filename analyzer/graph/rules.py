@@ -106,7 +106,7 @@ def fit_latencies(nodes: Nodes, edges: Edges, is_lane_first: npt.NDArray[np.bool
         held = hold_nodes(nodes, edges, is_lane_first, latency)
         usable = held.is_clear & (np.abs(held.residual_ns) < _NOISE_NS)
         gap = np.where(held.binding == LANE, nodes.gap_term, np.int8(Term.NONE))
-        term = np.where(held.binding >= 0, np.append(edges.term, np.int8(Term.NONE))[held.binding], gap)
+        term = np.where(held.binding >= 0, np.append(edges.term, np.int8(Term.NONE))[np.maximum(held.binding, -1)], gap)
         for code in Term:
             seen = held.residual_ns[usable & (term == code)]
             if code != Term.NONE and len(seen) >= _FEWEST:
