@@ -44,7 +44,8 @@ class Model(nn.Module):
         parts = self.parts(self.norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
         x = x + functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2)
         remembered, _ = self.memory(x.transpose(0, 1))
-        return self.head(functional.gelu(remembered[-1]))
+        result: Tensor = self.head(functional.gelu(remembered[-1]))
+        return result
 
 
 def record(batch: int, mode: str) -> Trace:

@@ -34,7 +34,8 @@ class Block(nn.Module):
         self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.down(functional.gelu(self.up(self.norm(x))))
+        result: Tensor = x + self.down(functional.gelu(self.up(self.norm(x))))
+        return result
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from wavecast import load_trace
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, retime, with_batch, with_precision
 from wavecast.analyzer.whatif.timeline import shift_timeline
-from wavecast.analyzer.window import select_window, share_busy_time
+from wavecast.analyzer.window import Rows, select_window, share_busy_time
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table
 from wavecast.formats.signature import Signature, TensorSpec
@@ -118,7 +118,8 @@ def test_gaps_stay_and_the_iteration_grows_by_what_the_kernels_grow(a100: Gpu, l
 
     def gaps(item: Trace) -> list[int]:
         kernels = item.kernels
-        return (kernels.start_ns[1:] - kernels.start_ns[:-1] - kernels.duration_ns[:-1]).tolist()
+        between = kernels.start_ns[1:] - kernels.start_ns[:-1] - kernels.duration_ns[:-1]
+        return [int(gap) for gap in between]
 
     assert gaps(changed) == pytest.approx(gaps(trace), abs=2)
     grown = changed.iterations.end_ns[0] - trace.iterations.end_ns[0]
@@ -133,7 +134,8 @@ def test_iterations_without_profiler_grow_alike(a100: Gpu, library: Any) -> None
     trace = build(iterations=iterations)
     changed = retime(trace, with_batch(trace, 32), a100, library).trace
     before, after = select_window(trace).duration_ns, select_window(changed).duration_ns
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     assert after - before == pytest.approx(busy_ns(changed) - busy_ns(trace), abs=2)
 
 
@@ -174,15 +176,17 @@ def test_a_conversion_to_the_type_that_a_tensor_has_takes_no_time(a100: Gpu, lib
 intervals = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 100), st.integers(0, 400)), min_size=1, max_size=30)
 
 
+def kernels_alone(start_ns: Rows, duration_ns: Rows) -> Trace:
+    names = np.zeros(len(start_ns), dtype=np.int32)
+    table = build_table(KernelTable, len(start_ns), name=names, start_ns=start_ns, duration_ns=duration_ns)
+    return Trace(strings=("k",), kernels=table)
+
+
 @given(intervals)
 def test_the_timeline_keeps_order_and_gaps(rows: list[tuple[int, int, int]]) -> None:
     gap, before, after = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     start = np.cumsum(gap + np.concatenate([[0], before[:-1]]))
-    trace = Trace(
-        strings=("k",),
-        kernels=build_table(KernelTable, len(rows), name=[0] * len(rows), start_ns=start, duration_ns=before),
-    )
-    moved = shift_timeline(trace, after).kernels
+    moved = shift_timeline(kernels_alone(start, before), after).kernels
     expected = np.cumsum(gap + np.concatenate([[0], after[:-1]]))
     assert moved.start_ns.tolist() == pytest.approx(expected.tolist(), abs=1)
     assert moved.duration_ns.tolist() == after.tolist()
@@ -192,11 +196,7 @@ def test_the_timeline_keeps_order_and_gaps(rows: list[tuple[int, int, int]]) -> 
 def test_overlapping_kernels_keep_their_order(rows: list[tuple[int, int, int]]) -> None:
     rows = sorted(rows)
     start, before, after = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    trace = Trace(
-        strings=("k",),
-        kernels=build_table(KernelTable, len(rows), name=[0] * len(rows), start_ns=start, duration_ns=before),
-    )
-    moved = shift_timeline(trace, after).kernels
+    moved = shift_timeline(kernels_alone(start, before), after).kernels
     assert (np.diff(moved.start_ns) >= 0).all()
 
 
