@@ -14,6 +14,7 @@ from ...formats.iterations import locate_iterations
 from ...formats.trace import Trace
 from ..fleet import Floats
 from ..window import Rows
+from .hosts import host_steps
 from .latencies import Term
 from .ops import call_links, collective_links, op_links
 from .place import Links
@@ -78,7 +79,9 @@ def join_network(trace: Trace, graph: Graph, *, iteration: int | None = None) ->
     parts.append(_plain(call_links(trace, graph), EdgeKind.OP_LAUNCH, (0, count)))
     parts.append(_plain(collective_links(trace, graph), EdgeKind.COLLECTIVE, (count, count)))
     parts += [_lane_part(graph, count), _edge_part(graph, count)]
-    member = np.concatenate((locate_iterations(trace.iterations, trace.ops.start_ns), graph.nodes.iteration))
+    member = np.concatenate(
+        (locate_iterations(host_steps(trace.iterations), trace.ops.start_ns), graph.nodes.iteration)
+    )
     whole = _merge(parts, member, count)
     return whole if iteration is None else _within(whole, iteration)
 

@@ -74,7 +74,7 @@ BAD_CONTENT: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("command", ["analyze", "show", "convert"])
+@pytest.mark.parametrize("command", ["analyze", "show", "convert", "graph"])
 @pytest.mark.parametrize("case", BAD_CONTENT)
 def test_bad_content(command: str, case: str, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "input.json"
@@ -83,7 +83,7 @@ def test_bad_content(command: str, case: str, run: Run, tmp_path: Path) -> None:
     target.parent.mkdir()
     arguments = (path, target) if command == "convert" else (path, "-o", target, "--format", "json")
     result = run(command, *arguments)
-    if case == "no_ops" and command != "analyze":
+    if case == "no_ops" and command in ("show", "convert"):
         assert result.exit_code == 0, result.output
         return
     assert_refused(result, "record" if case == "no_ops" else path.name)
@@ -115,7 +115,7 @@ def test_wrong_values_are_named_with_their_place(
 ) -> None:
     path = tmp_path / "changed.json"
     path.write_bytes(change(trace_bytes, table, column, value))
-    for command in ("analyze", "show"):
+    for command in ("analyze", "show", "graph"):
         assert_refused(run(command, path), "changed.json", *words)
 
 
@@ -128,7 +128,7 @@ def test_numbers_that_are_none(literal: str, run: Run, trace_bytes: bytes, tmp_p
     assert run("analyze", path).exit_code == 2
 
 
-@pytest.mark.parametrize("command", ["analyze", "show", "convert"])
+@pytest.mark.parametrize("command", ["analyze", "show", "convert", "graph"])
 def test_a_gzip_bomb_is_refused(command: str, run: Run, tmp_path: Path) -> None:
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * 50_000_000, 9))
@@ -137,7 +137,7 @@ def test_a_gzip_bomb_is_refused(command: str, run: Run, tmp_path: Path) -> None:
     assert_refused(run(command, path, *target, WAVECAST_MAX_TRACE_BYTES=1_000_000), "bomb.json.gz")
 
 
-@pytest.mark.parametrize("command", ["analyze", "show", "convert"])
+@pytest.mark.parametrize("command", ["analyze", "show", "convert", "graph"])
 def test_paths_that_cannot_be_read(command: str, run: Run, trace_file: Path, tmp_path: Path) -> None:
     target = (tmp_path / "out.json",) if command == "convert" else ()
     assert_refused(run(command, tmp_path, *target), "directory")
@@ -293,7 +293,7 @@ MUTATION = settings(
 
 def assert_survives(run: Run, path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    for command in ("analyze", "show"):
+    for command in ("analyze", "show", "graph"):
         result = run(command, path)
         assert result.exit_code in (0, 2), result.output
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
@@ -357,7 +357,7 @@ def test_the_profiler_file_that_is_mutated_is_valid(run: Run, tmp_path: Path) ->
 def test_a_profiler_file_with_launches_and_no_kernels(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "no_kernels.json"
     path.write_text(json.dumps(KINETO_SEED | {"traceEvents": KINETO_SEED["traceEvents"][:3]}))
-    for command in ("analyze", "show"):
+    for command in ("analyze", "show", "graph"):
         assert run(command, path).exit_code == 0
 
 
