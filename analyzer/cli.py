@@ -140,7 +140,7 @@ def _predict(request: Request) -> Report:
 
 
 def _scenario(request: Request, trace: Trace) -> Scenario:
-    from .hostspeed import read_cpu_speed
+    from .host.speed import read_cpu_speed
     from .scenario import Scenario
     from .whatif.precision import TargetPrecision
 
