@@ -59,6 +59,9 @@ class Recorder:
     ops: list[tuple[int, int, int]] = field(default_factory=list)
     syncs: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
 
+    def event_count(self) -> int:
+        return len(self.ops) + len(self.calls) + len(self.kernels) + len(self.syncs)
+
     def call(self, name: int, op: int = -1, until: int = 0) -> int:
         duration = max(CALL_NS, until - self.now)
         self.calls.append((name, self.thread, self.now, duration, op))
@@ -87,7 +90,7 @@ def synthetic_trace(event_count: int, iteration_count: int) -> Trace:
     recorder, noise = Recorder(), np.random.default_rng(0).integers(0, 400, event_count).tolist()
     steps: list[tuple[int, int]] = []
     launch, begun = 0, 0
-    while (events := sum(map(len, (recorder.ops, recorder.calls, recorder.kernels, recorder.syncs)))) < event_count:
+    while (events := recorder.event_count()) < event_count:
         recorder.thread = launch // BURST % 2
         if launch % SIDE_EVERY == 0:
             side = SIDE[launch // SIDE_EVERY % 2]

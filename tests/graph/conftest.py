@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from wavecast.analyzer.graph.record import EdgeKind, Graph, NodeKind
 
-Named = tuple[str, str, EdgeKind]
+EdgesOf = Callable[..., set[tuple[str, str]]]
+NodeOf = Callable[[Graph, str], int]
 
 
 def name_node(graph: Graph, node: int) -> str:
@@ -18,7 +19,7 @@ def name_node(graph: Graph, node: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def edges_of() -> Callable[..., set[tuple[str, str]]]:
+def edges_of() -> EdgesOf:
     """The edges of some kinds as (source, target)."""
 
     def read(graph: Graph, *kinds: EdgeKind) -> set[tuple[str, str]]:
@@ -35,7 +36,7 @@ def edges_of() -> Callable[..., set[tuple[str, str]]]:
 
 
 @pytest.fixture(scope="session")
-def node_of() -> Callable[[Graph, str], int]:
+def node_of() -> NodeOf:
     """The number of a node by its name."""
 
     def find(graph: Graph, name: str) -> int:

@@ -8,16 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.schedule import schedule_runs
+from wavecast.formats.trace import SyncKind
 
-MOST_CYCLIC = 6
+from ..conftest import Recording
+
+Edge = tuple[int, int]
 
 
-def schedule(lengths, edges):
+def schedule(lengths: list[int], edges: list[Edge]) -> tuple[list[Edge], list[Edge]]:
     begins = np.append(0, np.cumsum(lengths))
     edges = sorted(edges, key=lambda edge: (edge[1], edge[0]))
     source, target = (np.array([edge[at] for edge in edges], dtype=np.int64) for at in (0, 1))
     runs, cut = schedule_runs(begins, source, target)
-    return [tuple(run) for run in runs.tolist()], [edge for edge, gone in zip(edges, cut.tolist(), strict=True) if gone]
+    left_out = [edge for edge, gone in zip(edges, cut.tolist(), strict=True) if gone]
+    return [(begin, end) for begin, end in runs.tolist()], left_out
 
 
 @pytest.mark.parametrize(
@@ -31,7 +35,7 @@ def schedule(lengths, edges):
         ([2, 2], [(0, 2), (2, 1), (1, 3)], [(0, 1), (2, 3), (1, 2), (3, 4)]),
     ],
 )
-def test_lanes_run_on_until_they_wait(lengths, edges, runs):
+def test_lanes_run_on_until_they_wait(lengths: list[int], edges: list[Edge], runs: list[Edge]) -> None:
     assert schedule(lengths, edges) == (runs, [])
 
 
@@ -44,7 +48,7 @@ def test_lanes_run_on_until_they_wait(lengths, edges, runs):
         ([(3, 1), (1, 2)], [(3, 1)]),
     ],
 )
-def test_a_cycle_is_cut_where_the_first_lane_waits(edges, cut):
+def test_a_cycle_is_cut_where_the_first_lane_waits(edges: list[Edge], cut: list[Edge]) -> None:
     runs, gone = schedule([2, 2, 2], edges)
     assert gone == cut
     assert sorted(runs) == sorted(set(runs))
@@ -52,7 +56,7 @@ def test_a_cycle_is_cut_where_the_first_lane_waits(edges, cut):
 
 
 @given(st.data())
-def test_every_order_respects_every_edge_that_is_left(data):
+def test_every_order_respects_every_edge_that_is_left(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
     lane = np.repeat(np.arange(len(lengths)), lengths)
     pairs = [(a, b) for a in range(len(lane)) for b in range(len(lane)) if lane[a] != lane[b]]
@@ -67,14 +71,14 @@ def test_every_order_respects_every_edge_that_is_left(data):
         assert not cut  # numbered in an order that respects the edges: no cycle
 
 
-def test_cut_edges_are_counted_and_left_out(recording):
+def test_cut_edges_are_counted_and_left_out(recording: Recording) -> None:
     """Two streams of which each waits for the other's later kernel: clocks that cannot be."""
     recording.launch(0, 1_000, 4_000, 0, stream=7)
     recording.launch(1_500, 500, 4_000, 0, stream=9)
     for stream, other, at in ((7, 9, 0), (9, 7, 1)):
         wait = recording.call("cudaStreamWaitEvent", -10, 5, thread=at)
         late = recording.call("cudaEventRecord", 90_000, 5, thread=at)
-        recording.sync(1, wait, stream=stream, waited=other, record=late)
+        recording.sync(SyncKind.STREAM_WAIT_EVENT, wait, stream=stream, waited=other, record=late)
     graph = build_graph(recording.trace())
     assert graph.quality.edges_cut == 1
     assert len(graph.edges.source) == 3  # two launches and the wait that is left

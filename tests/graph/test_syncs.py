@@ -9,10 +9,15 @@ from wavecast.analyzer.graph.latencies import QUEUE_DEPTH, SYNC_COST_NS, Term, g
 from wavecast.analyzer.graph.record import EdgeKind, NodeKind
 from wavecast.formats.trace import KernelKind, SyncKind
 
+from ..conftest import Recording
+from .conftest import EdgesOf, NodeOf
+
 LATENCY = generation_latencies("Volta")
 
 
-def test_a_device_synchronisation_waits_for_all_its_streams(recording, edges_of, node_of):
+def test_a_device_synchronisation_waits_for_all_its_streams(
+    recording: Recording, edges_of: EdgesOf, node_of: NodeOf
+) -> None:
     recording.launch(0, 1_000, 4_000, 10_000, stream=7)
     recording.launch(1_500, 1_000, 5_000, 30_000, stream=9)
     recording.call("cudaDeviceSynchronize", 3_000, 35_000 + int(LATENCY[Term.DEVICE_RETURN]) - 3_000)
@@ -24,20 +29,24 @@ def test_a_device_synchronisation_waits_for_all_its_streams(recording, edges_of,
     assert graph.nodes.cost_ns[sync] == SYNC_COST_NS
 
 
-def test_a_device_synchronisation_leaves_other_devices_alone(recording, edges_of):
+def test_a_device_synchronisation_leaves_other_devices_alone(recording: Recording, edges_of: EdgesOf) -> None:
     recording.launch(0, 1_000, 4_000, 10_000, device=0)
     recording.launch(1_500, 1_000, 5_000, 20_000, device=1)
     recording.call("cudaDeviceSynchronize", 3_000, 31_000)
     assert edges_of(build_graph(recording.trace()), EdgeKind.SYNC) == {("kernel 1", "sync 2")}
 
 
-def test_a_synchronisation_without_a_launch_before_waits_for_what_was_running(recording, edges_of):
+def test_a_synchronisation_without_a_launch_before_waits_for_what_was_running(
+    recording: Recording, edges_of: EdgesOf
+) -> None:
     recording.kernel(4_000, 10_000)
     recording.call("cudaDeviceSynchronize", 0, 22_000)
     assert edges_of(build_graph(recording.trace()), EdgeKind.SYNC) == {("kernel 0", "sync 0")}
 
 
-def test_a_stream_synchronisation_waits_for_the_last_launch_of_its_thread(recording, edges_of, node_of):
+def test_a_stream_synchronisation_waits_for_the_last_launch_of_its_thread(
+    recording: Recording, edges_of: EdgesOf, node_of: NodeOf
+) -> None:
     recording.launch(0, 1_000, 4_000, 10_000, stream=7)
     recording.launch(1_500, 1_000, 5_000, 30_000, stream=9)
     recording.launch(2_000, 500, 6_000, 50_000, stream=7, thread=1)
@@ -48,7 +57,9 @@ def test_a_stream_synchronisation_waits_for_the_last_launch_of_its_thread(record
 
 
 @pytest.mark.parametrize(("stream", "source"), [(7, "kernel 0"), (9, "kernel 1"), (-1, "kernel 1"), (99, None)])
-def test_a_recorded_stream_synchronisation_waits_for_the_stream_it_names(recording, edges_of, stream, source):
+def test_a_recorded_stream_synchronisation_waits_for_the_stream_it_names(
+    recording: Recording, edges_of: EdgesOf, stream: int, source: str | None
+) -> None:
     recording.launch(0, 1_000, 4_000, 10_000, stream=7)
     recording.launch(1_500, 1_000, 5_000, 20_000, stream=9)
     call = recording.call("cudaStreamSynchronize", 3_000, 31_000)
@@ -57,7 +68,9 @@ def test_a_recorded_stream_synchronisation_waits_for_the_stream_it_names(recordi
     assert edges_of(build_graph(recording.trace()), EdgeKind.SYNC) == expected
 
 
-def test_a_recorded_event_synchronisation_waits_for_what_was_launched_before_the_event(recording, edges_of, node_of):
+def test_a_recorded_event_synchronisation_waits_for_what_was_launched_before_the_event(
+    recording: Recording, edges_of: EdgesOf, node_of: NodeOf
+) -> None:
     recording.launch(0, 1_000, 4_000, 40_000, stream=7)
     record = recording.call("cudaEventRecord", 1_500, 200)
     recording.launch(2_000, 500, 46_000, 90_000, stream=7)
@@ -68,7 +81,9 @@ def test_a_recorded_event_synchronisation_waits_for_what_was_launched_before_the
     assert graph.residual_ns[node_of(graph, f"sync {call}")] == 0
 
 
-def test_a_synchronisation_does_not_wait_for_what_ended_after_it_returned(recording, edges_of):
+def test_a_synchronisation_does_not_wait_for_what_ended_after_it_returned(
+    recording: Recording, edges_of: EdgesOf
+) -> None:
     recording.launch(0, 1_000, 4_000, 10_000)
     recording.kernel(900_000, 10_000)  # its launch was not recorded
     recording.call("cudaDeviceSynchronize", 3_000, 20_000)
@@ -76,14 +91,14 @@ def test_a_synchronisation_does_not_wait_for_what_ended_after_it_returned(record
     assert edges_of(build_graph(recording.trace()), EdgeKind.SYNC) == {("kernel 0", "sync 1")}
 
 
-def test_a_synchronisation_that_finds_all_done_keeps_its_cost(recording, node_of):
+def test_a_synchronisation_that_finds_all_done_keeps_its_cost(recording: Recording, node_of: NodeOf) -> None:
     recording.launch(0, 1_000, 4_000, 10_000)
     recording.call("cudaDeviceSynchronize", 100_000, 17_000)
     graph = build_graph(recording.trace())
     assert graph.nodes.cost_ns[node_of(graph, "sync 1")] == 17_000
 
 
-def copy(recording, start: int, duration: int, at: int, lasting: int) -> None:
+def copy(recording: Recording, start: int, duration: int, at: int, lasting: int) -> None:
     call = recording.call("cudaMemcpyAsync", start, duration)
     recording.kernel(at, lasting, call=call, kind=KernelKind.MEMCPY)
 
@@ -91,7 +106,9 @@ def copy(recording, start: int, duration: int, at: int, lasting: int) -> None:
 @pytest.mark.parametrize(
     ("busy_stream", "alone"), [(7, COPY_COST_NS), (9, COPY_COST_NS), (None, 49_000 - LATENCY[Term.LAUNCH])]
 )
-def test_a_copy_to_the_host_that_blocks_is_a_launch_and_a_wait(recording, edges_of, node_of, busy_stream, alone):
+def test_a_copy_to_the_host_that_blocks_is_a_launch_and_a_wait(
+    recording: Recording, edges_of: EdgesOf, node_of: NodeOf, busy_stream: int | None, alone: float
+) -> None:
     returned = 52_000 + int(LATENCY[Term.COPY_RETURN])
     if busy_stream is not None:
         recording.kernel(1_000, 47_000, stream=busy_stream)
@@ -105,7 +122,9 @@ def test_a_copy_to_the_host_that_blocks_is_a_launch_and_a_wait(recording, edges_
     assert graph.residual_ns[sync] == 0
 
 
-def test_a_staged_copy_from_the_host_goes_on_after_the_copy_began(recording, edges_of, node_of):
+def test_a_staged_copy_from_the_host_goes_on_after_the_copy_began(
+    recording: Recording, edges_of: EdgesOf, node_of: NodeOf
+) -> None:
     copy(recording, 1_000, 30_000, 9_900, 60_000)  # returns before the copy's end
     graph = build_graph(recording.trace(), architecture="Volta")
     sync = node_of(graph, "sync 0")
@@ -115,15 +134,16 @@ def test_a_staged_copy_from_the_host_goes_on_after_the_copy_began(recording, edg
     assert graph.residual_ns[node_of(graph, "kernel 0")] == 0
 
 
-def test_a_copy_that_returns_before_it_begins_is_a_launch(recording, edges_of):
+def test_a_copy_that_returns_before_it_begins_is_a_launch(recording: Recording, edges_of: EdgesOf) -> None:
     copy(recording, 1_000, 3_000, 9_000, 2_000)
     graph = build_graph(recording.trace())
     assert graph.nodes.kind.tolist() == [NodeKind.LAUNCH, NodeKind.MEMCPY]
 
 
-def full_queue(recording, prefix: str = "cuda", *, devices: int = 1) -> None:
+def full_queue(recording: Recording, prefix: str = "cuda", *, devices: int = 1) -> None:
     """1,100 launches of 2 us; those past the queue's depth return when the kernel that far back has begun."""
-    now, free, begun = 0, 4_000, []
+    now, free = 0, 4_000
+    begun: list[int] = []
     for at in range(1_100):
         until = now + 2_000
         if at >= QUEUE_DEPTH and prefix == "cuda":
@@ -135,7 +155,7 @@ def full_queue(recording, prefix: str = "cuda", *, devices: int = 1) -> None:
         begun.append(start)
 
 
-def test_a_full_queue_holds_launches_up(recording, edges_of, node_of):
+def test_a_full_queue_holds_launches_up(recording: Recording, edges_of: EdgesOf, node_of: NodeOf) -> None:
     full_queue(recording)
     graph = build_graph(recording.trace(), architecture="Volta")
     pairs = {(f"kernel {at - QUEUE_DEPTH}", f"launch {at}") for at in range(QUEUE_DEPTH, 1_100)}
@@ -146,11 +166,11 @@ def test_a_full_queue_holds_launches_up(recording, edges_of, node_of):
     assert abs(graph.residual_ns[held]).max() == 0
 
 
-def test_hip_has_no_queue(recording, edges_of):
+def test_hip_has_no_queue(recording: Recording, edges_of: EdgesOf) -> None:
     full_queue(recording, "hip")
     assert edges_of(build_graph(recording.trace()), EdgeKind.QUEUE) == set()
 
 
-def test_each_device_has_a_queue(recording, edges_of):
+def test_each_device_has_a_queue(recording: Recording, edges_of: EdgesOf) -> None:
     full_queue(recording, devices=2)
     assert edges_of(build_graph(recording.trace()), EdgeKind.QUEUE) == set()
