@@ -52,8 +52,8 @@ class Stretches:
 def with_cuda_graph(graph: Graph, trace: Trace) -> Graph:
     """Return the graph with every capturable stretch of launches replayed as one CUDA graph.
 
-    The host keeps its time before a stretch's first launch and between stretches. Within one, launch i returns
-    `GRAPH_LAUNCH_NS` + i `GRAPH_NODE_NS` after that, at the latest when it did by itself: so nothing starts later.
+    The host keeps its time before a stretch's first launch and between stretches. Within one, kernel i is launched
+    `GRAPH_LAUNCH_NS` + i `GRAPH_NODE_NS` after that, at the latest when it was by itself: so nothing starts later.
     Kernels keep the gaps between them; what launching one by one delayed them by on average goes.
     """
     stretches = find_stretches(graph, trace)
@@ -111,13 +111,23 @@ def _launch_times(graph: Graph, stretches: Stretches) -> tuple[Floats, Floats]:
     step[begins] = cost[launches[begins]]
     alone = np.cumsum(step)
     alone -= (alone - step)[first]
-    number = np.arange(len(launches)) - first
-    together = np.minimum(alone, GRAPH_LAUNCH_NS + (number + 1) * GRAPH_NODE_NS)
+    kernels = _kernel_counts(graph)[launches]
+    number = np.cumsum(kernels)
+    number -= (number - kernels)[first]
+    together = np.minimum(alone, GRAPH_LAUNCH_NS + number * GRAPH_NODE_NS)
     before = np.append(0.0, together[:-1])
     before[begins] = 0.0
-    lag[launches[number > 0]] = 0.0
+    is_first = np.zeros(len(launches), dtype=bool)
+    is_first[begins] = True
+    lag[launches[~is_first]] = 0.0
     cost[launches] = together - before
     return lag, cost
+
+
+def _kernel_counts(graph: Graph) -> Rows:
+    """Return how many kernels, copies and fills each node launches, [n]."""
+    edges = graph.edges
+    return np.bincount(edges.source[edges.kind == EdgeKind.LAUNCH], minlength=len(graph.nodes.row))
 
 
 def _steady_residual(graph: Graph, captured: Flags) -> Floats:

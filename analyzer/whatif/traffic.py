@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,28 +54,27 @@ class NamedTensors:
         self._readers = _readers(trace)
 
     def saved_bytes(self, ops: Sequence[int]) -> float:
-        """Return what a chain of ops need not read again, nor write as nothing outside the chain reads it."""
-        held, saved = set[int](), 0.0
-        for op in ops:
+        """Return what a chain of ops need not read again, nor write as the chain overwrites it or nobody else reads it.
+
+        What an op changes in place lives on outside the chain, so its last value is written.
+        """
+        held, chain, saved = set[int](), set(ops), 0.0
+        last = {self._storage[item]: at for at, op in enumerate(ops) for item in self._outputs[op]}
+        for at, op in enumerate(ops):
             read = {self._storage[item]: self._bytes[item] for item in self._inputs[op]}
+            written = {self._storage[item]: self._bytes[item] for item in self._outputs[op]}
             saved += sum(size for storage, size in read.items() if storage in held)
-            held |= read.keys() | {self._storage[item] for item in self._outputs[op]}
-        return saved + sum(self._unwritten_bytes(ops, at) for at in range(len(ops) - 1))
+            if at < len(ops) - 1:
+                saved += sum(
+                    size
+                    for storage, size in written.items()
+                    if last[storage] > at or (storage not in read and not self._is_read_after(storage, op, chain))
+                )
+            held |= read.keys() | written.keys()
+        return saved
 
-    def _unwritten_bytes(self, ops: Sequence[int], at: int) -> float:
-        """Return the bytes of results of the chain's op number `at` that need not reach memory."""
-        own = {self._storage[item] for item in self._inputs[ops[at]]}
-        later = {self._storage[item] for op in ops[at + 1 :] for item in self._outputs[op]}
-        return sum(
-            self._bytes[item]
-            for item in self._outputs[ops[at]]
-            if self._storage[item] in later
-            or (self._storage[item] not in own and not self._is_read_after(self._storage[item], ops, at))
-        )
-
-    def _is_read_after(self, storage: int, ops: Sequence[int], at: int) -> bool:
-        inside = Counter(op for op in ops[at + 1 :] if storage in {self._storage[item] for item in self._inputs[op]})
-        return any(op > ops[at] and op not in inside for op in self._readers.get(storage, ()))
+    def _is_read_after(self, storage: int, op: int, chain: set[int]) -> bool:
+        return any(reader > op and reader not in chain for reader in self._readers.get(storage, ()))
 
 
 def _readers(trace: Trace) -> dict[int, list[int]]:
