@@ -289,7 +289,7 @@ def profiled_costs(costs: HostCosts, lead: float, own: float) -> HostCosts:
 def check(samples: list[Sample]) -> None:
     """Print the error of the host time, the trace left out of the fit.
 
-    Other hosts: fitted on traces of other hosts alone, on their mean. Same host: fitted with the other trace of the
+    Other hosts: fitted on traces of other hosts alone, on the median one. Same host: fitted with the other trace of the
     host, on that host. Speed known: as other hosts, scaled by what the first half of the ops took, over the second.
     """
     print(f"{'trace':38} {'ops':>6} {'recorded':>10} {'other hosts':>12} {'same host':>12} {'speed known':>12}")
@@ -297,7 +297,10 @@ def check(samples: list[Sample]) -> None:
     for sample in samples:
         recorded = sample.op_times_ns()
         strangers = [other for other in samples if other.host != sample.host]
-        predicted = predicted_ns(sample, table_of(strangers))
+        middle = {
+            part: float(np.median([*host_effects(fit[1]).values()])) for part, fit in fit_samples(strangers).items()
+        }
+        predicted = predicted_ns(sample, table_of(strangers, middle))
         half = len(recorded) // 2
         speed = recorded[:half].sum() / predicted[:half].sum()
         found = {
@@ -315,9 +318,10 @@ def check(samples: list[Sample]) -> None:
         print(f"{sample.name:38} {len(recorded):>6} {recorded.sum() / 1e6:>7.2f} ms {cells}")
     for label in COLUMNS:
         values = 100 * np.abs(errors[label])
+        logs = np.abs(np.log1p(errors[label]))
         print(
-            f"{label:12} {len(values):>2} traces: median {np.median(values):.1f} %, "
-            f"mean {values.mean():.1f} %, worst {values.max():.1f} %"
+            f"{label:12} {len(values):>2} traces: median {np.median(values):.1f} %, mean {values.mean():.1f} %, "
+            f"worst {values.max():.1f} %; |ln| median {np.median(logs):.2f}, 90th percentile {np.percentile(logs, 90):.2f}"
         )
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...formats.column import row_count
 from ...formats.signature import Argument, Signature, TensorSpec
 from ...formats.trace import Trace
-from ..window import Rows
+from ..window import Rows, group_rows
 from ..work import work_of
 from .costs import HostCosts, spellings
 
@@ -34,13 +34,13 @@ def count_launches(trace: Trace, rows: Rows, costs: HostCosts) -> npt.NDArray[np
     Copies to the host are not counted. Multi-tensor ops (`_foreach_*`, `_fused_*`) launch by the size of their lists.
     """
     ops = trace.ops
-    keys, position = np.unique(np.stack([ops.name[rows], ops.signature[rows]]), axis=1, return_inverse=True)
+    first, group = group_rows([ops.name[rows].astype(np.int64), ops.signature[rows].astype(np.int64)])
     counts = [
         _launches(trace.strings[name], trace.signatures[signature] if signature >= 0 else None, costs)
-        for name, signature in keys.T.tolist()
+        for name, signature in zip(ops.name[rows[first]].tolist(), ops.signature[rows[first]].tolist(), strict=True)
     ]
     result = np.zeros(row_count(ops), dtype=np.int64)
-    result[rows] = np.array(counts, dtype=np.int64)[position.reshape(-1)] if len(rows) else 0
+    result[rows] = np.array(counts, dtype=np.int64)[group]
     return result
 
 

@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...formats.column import MISSING, build_table, columns, row_count
 from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
 from ..fleet import Floats
-from ..window import Rows
+from ..window import Rows, group_rows
 from ..workload import explained_ops
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches
@@ -201,15 +201,16 @@ def _leads(trace: Trace, costs: HostCosts) -> Floats:
     """Return the host time before each op, were it outermost."""
     ops = trace.ops
     outer = np.flatnonzero(ops.parent < 0)
-    before = np.full(row_count(ops), MISSING)
+    before: Rows = np.full(row_count(ops), MISSING)
     before[outer[1:]] = ops.name[outer[:-1]]
-    keys, position = np.unique(np.stack([before, ops.name, ops.phase, places_of(ops)]), axis=1, return_inverse=True)
+    keys = [column.astype(np.int64) for column in (before, ops.name, ops.phase, places_of(ops))]
+    first, group = group_rows(keys)
     strings = trace.strings
     values = [
-        costs.lead_cost_ns("" if first < 0 else strings[first], strings[name], phase, LEAD_PLACES[place])
-        for first, name, phase, place in keys.T.tolist()
+        costs.lead_cost_ns("" if earlier < 0 else strings[earlier], strings[name], phase, LEAD_PLACES[place])
+        for earlier, name, phase, place in zip(*(key[first].tolist() for key in keys), strict=True)
     ]
-    return np.array(values, dtype=np.float64)[position.reshape(-1)] if values else np.zeros(0)
+    return np.array(values, dtype=np.float64)[group]
 
 
 def places_of(ops: OpTable) -> Rows:
