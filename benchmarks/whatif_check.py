@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
     parser.add_argument("--batches", nargs=2, type=int, default=(4, 8), metavar=("FROM", "TO"))
     options = parser.parse_args()
+    torch.backends.cudnn.allow_tf32 = False  # torch's default is TF32, and the recording says so
     cases = [Case(model, mode) for model in options.models for mode in MODES]
     _print_batches(cases, *options.batches)
     _print_types(cases, options.batches[0])
