@@ -12,6 +12,7 @@ from ...formats.column import MISSING
 from ...formats.trace import KernelKind, Trace
 from ..graph.critical import CriticalPath
 from ..graph.record import EdgeKind, NodeKind, Nodes
+from ..graph.streams import UNEXPLAINED_NS
 from ..kernel_names import family_of_kernel
 from ..window import Rows, Window
 from ..work import Family
@@ -19,7 +20,9 @@ from .notes import FAMILIES, NOTHING
 from .record import STEP_NAMES, SliceKind, TrackKind
 from .sides import Side, iteration_span, move_times
 
-OWN_NAMES: Final = ("iteration", *(STEP_NAMES.get(kind, kind.name.lower()) for kind in EdgeKind))
+_UNEXPLAINED: Final = "unexplained delay"
+_FURTHER_NAMES: Final = ("iteration", _UNEXPLAINED)
+OWN_NAMES: Final = (*_FURTHER_NAMES, *(STEP_NAMES.get(kind, kind.name.lower()) for kind in EdgeKind))
 """Names that no trace holds; they stand after the trace's strings."""
 _SLICE_OF_NODE: Final = {
     NodeKind.LAUNCH: SliceKind.CALL,
@@ -219,21 +222,23 @@ def _families(side: Side, nodes: Rows) -> npt.NDArray[np.int8]:
 
 
 def _path_part(span: Span, path: CriticalPath) -> Part:
-    """Tile the time that the path takes: before each node what held it, then the node itself."""
-    count = len(path.node)
-    steps = np.stack((path.wait_ns + path.residual_ns, path.own_ns), axis=1).ravel()
+    """Tile the time that the path takes: before each node what held it and long delays beyond that, then the node."""
+    late = np.where(path.residual_ns > UNEXPLAINED_NS, path.residual_ns, 0.0)
+    steps = np.stack((path.wait_ns + path.residual_ns - late, late, path.own_ns), axis=1).ravel()
     bounds = np.maximum.accumulate(span.since(path.since_ns + np.append(0.0, np.cumsum(steps))))
-    waits = len(span.side.trace.strings) + 1 + path.edge_kind.astype(np.int64)
-    name = np.stack((waits, _node_names(span.side, path.node, waits)), axis=1).ravel()
+    first_own = len(span.side.trace.strings)
+    waits = first_own + len(_FURTHER_NAMES) + path.edge_kind.astype(np.int64)
+    unexplained = np.full(len(waits), first_own + _FURTHER_NAMES.index(_UNEXPLAINED))
+    nothing = np.full(len(waits), MISSING)
     return _part(
         TrackKind.CRITICAL_PATH,
         span,
         (bounds[:-1], bounds[1:]),
         kind=SliceKind.STEP,
-        row=np.repeat(path.node, 2),
-        node=np.stack((np.full(count, MISSING), path.node), axis=1).ravel(),
-        name=name,
-        edge=np.repeat(path.edge_kind, 2),
+        row=np.repeat(path.node, 3),
+        node=np.stack((nothing, nothing, path.node), axis=1).ravel(),
+        name=np.stack((waits, unexplained, _node_names(span.side, path.node, waits)), axis=1).ravel(),
+        edge=np.repeat(path.edge_kind, 3),
         is_critical=True,
         in_iteration=False,
     )
