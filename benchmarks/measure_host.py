@@ -321,7 +321,7 @@ def check(samples: list[Sample]) -> None:
         logs = np.abs(np.log1p(errors[label]))
         print(
             f"{label:12} {len(values):>2} traces: median {np.median(values):.1f} %, mean {values.mean():.1f} %, "
-            f"worst {values.max():.1f} %; |ln| median {np.median(logs):.2f}, 90th percentile {np.percentile(logs, 90):.2f}"
+            f"worst {values.max():.1f} %; |ln| median {np.median(logs):.2f}, 90 % under {np.percentile(logs, 90):.2f}"
         )
 
 

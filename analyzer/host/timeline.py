@@ -41,7 +41,7 @@ class LaunchMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Calls:
-    """Runtime calls in order of issue, m rows; `launches` says whether the call puts a kernel on the stream."""
+    """Runtime calls in order of issue, m rows; `kind` indexes _CALL_NAMES."""
 
     op: Rows
     kind: Rows

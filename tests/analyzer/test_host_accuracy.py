@@ -13,7 +13,8 @@ from wavecast.analyzer.host import LaunchMode, load_host_costs, synthesize_timel
 
 @pytest.fixture(scope="module")
 def table(root_dir: Path) -> dict[str, Any]:
-    return orjson.loads((root_dir / "analyzer" / "host" / "host_costs.json").read_bytes())
+    content: dict[str, Any] = orjson.loads((root_dir / "analyzer" / "host" / "host_costs.json").read_bytes())
+    return content
 
 
 def test_every_named_trace_is_public_and_counted(table: dict[str, Any], data_dir: Path) -> None:
