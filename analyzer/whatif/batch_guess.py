@@ -13,6 +13,9 @@ from .batch_rules import WEIGHTS, Carry
 from .calls import Layout, layout_of, short_name
 
 _PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "linear": 0, "matmul": 0}
+"""Where products take the operand whose rows are samples."""
+_BATCHED = {"bmm": 0, "baddbmm": 1}
+"""Products of batches, and of heads inside them: both operands begin with them."""
 
 
 @dataclass(slots=True)
@@ -40,7 +43,7 @@ class Guess:
             weights = ()
         return tuple(
             self._leading(spec)
-            if position not in weights and (first is None or position == first)
+            if position not in weights and (first is None or position == first or len(spec.shape) > 2)
             else (0,) * len(spec.shape)
             for spec, position in zip(layout.inputs, layout.input_positions, strict=True)
         )
@@ -65,16 +68,18 @@ class Guess:
 
 
 def build_guess(trace: Trace, batch: int) -> Guess:
-    """Collect the row counts of forward products that are multiples of the batch."""
+    """Collect the leading sizes of forward products that are multiples of the batch."""
     forward = (trace.ops.phase != Phase.BACKWARD) & (trace.ops.signature >= 0)
     pairs = np.unique(np.stack([trace.ops.name[forward], trace.ops.signature[forward]]), axis=1)
     counts: Counter[int] = Counter()
     for name, number in zip(*pairs.tolist(), strict=True):
-        first = _PRODUCTS.get(short_name(trace.strings[name]))
+        short = short_name(trace.strings[name])
+        first = _PRODUCTS.get(short, _BATCHED.get(short))
         if first is None:
             continue
         layout = layout_of(trace.signatures[number])
         for spec, position in zip(layout.inputs, layout.input_positions, strict=True):
-            if position == first and len(spec.shape) == 2 and spec.shape[0] % batch == 0:
+            is_rows = len(spec.shape) == (3 if short in _BATCHED else 2)
+            if position == first and is_rows and spec.shape[0] % batch == 0:
                 counts[spec.shape[0]] += 1
     return Guess(batch, frozenset(counts))

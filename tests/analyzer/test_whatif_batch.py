@@ -19,7 +19,7 @@ from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table
 from wavecast.formats.signature import Signature, TensorSpec
-from wavecast.formats.trace import OperandTable, TensorTable, Trace
+from wavecast.formats.trace import OperandTable, OpTable, TensorTable, Trace
 from wavecast.formats.validate import validate
 from wavecast.tracer import trace_iteration
 
@@ -129,6 +129,18 @@ def test_floating_point_work_grows_with_the_batch_where_tensors_are_not_identifi
     changed = with_batch(bare, 24)
     assert product_flops(changed.trace) == pytest.approx(3 * product_flops(bare))
     assert any("does not identify tensors" in item for item in changed.warnings)
+
+
+def test_batches_of_heads_are_rescaled_where_tensors_are_not_identified() -> None:
+    scores, values = (TensorSpec("float32", (8 * HEADS, LENGTH, size)) for size in (LENGTH, WIDTH))
+    trace = Trace(
+        strings=("aten::bmm", "aten::_softmax"),
+        signatures=(Signature((scores, values)), Signature((scores, -1, False))),
+        ops=build_table(OpTable, 2, name=[1, 0], signature=[1, 0], phase=[0, 0]),
+    )
+    changed = with_batch(trace, 16, from_batch=8).trace
+    shapes = {spec.shape for item in changed.signatures for spec in item.tensors()}
+    assert shapes == {(16 * HEADS, LENGTH, LENGTH), (16 * HEADS, LENGTH, WIDTH)}
 
 
 @pytest.mark.parametrize(("size", "warns"), [(16, False), (32, False), (33, True), (1, True)])
