@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,8 +109,8 @@ def crossing_levels(track: Rows, start_ns: Rows, duration_ns: Rows, may_nest: np
 
 def _track_stretches(track: Rows, start_ns: Rows, end_ns: Rows) -> Iterator[tuple[int, int]]:
     """Yield begin and end of the tracks on which any slice overlaps another."""
-    begins = np.flatnonzero(np.append(True, track[1:] != track[:-1])[: len(track)]).tolist()
-    for begin, stop in zip(begins, [*begins[1:], len(track)], strict=True):
+    bounds = [0, *(np.flatnonzero(track[1:] != track[:-1]) + 1).tolist(), len(track)]
+    for begin, stop in pairwise(bounds):
         latest = np.maximum.accumulate(end_ns[begin:stop])
         if (start_ns[begin + 1 : stop] < latest[:-1]).any():
             yield begin, stop
