@@ -56,7 +56,7 @@ class Pointwise:
     launch: Rows
     """The node that launches a kernel; -1 for none."""
     begins: Flags
-    """Whether the kernel is pointwise, its op's and its launch's only one, and its work known."""
+    """Whether the kernel is pointwise, its op's only one, and its work known."""
     ends: Flags
     """The same for row ops, that compilers merge pointwise ones into."""
 
@@ -72,9 +72,8 @@ def describe_nodes(graph: Graph, trace: Trace, workload: Workload) -> Pointwise:
     usable = (nodes.kind == NodeKind.KERNEL) & (is_pointwise | is_row_op)[rows]
     op = np.full(len(rows), MISSING, dtype=np.int64)
     op[usable] = _explaining_ops(trace, trace.kernels.op[nodes.row[usable]], workload.op[rows[usable]])
-    launch, launched = _launches(graph)
-    usable &= (op != MISSING) & (launch != MISSING)
-    usable &= (_counts(op)[op] == 1) & (launched[launch] == 1)
+    launch = _launches(graph)
+    usable &= (op != MISSING) & (launch != MISSING) & (_counts(op)[op] == 1)
     return Pointwise(
         workload_row=rows, op=op, launch=launch, begins=usable & is_pointwise[rows], ends=usable & is_row_op[rows]
     )
@@ -188,13 +187,13 @@ def _explaining_ops(trace: Trace, innermost: Rows, representative: Rows) -> Rows
     return found
 
 
-def _launches(graph: Graph) -> tuple[Rows, Rows]:
-    """Return the launch of each node (-1: none), and how many kernels each node launches."""
-    edges, count = graph.edges, len(graph.nodes.row)
+def _launches(graph: Graph) -> Rows:
+    """Return the launch of each node; -1: none."""
+    edges = graph.edges
     rows = np.flatnonzero(edges.kind == EdgeKind.LAUNCH)
-    launch = np.full(count, MISSING, dtype=np.int64)
+    launch = np.full(len(graph.nodes.row), MISSING, dtype=np.int64)
     launch[edges.target[rows]] = edges.source[rows]
-    return launch, np.bincount(edges.source[rows], minlength=count)
+    return launch
 
 
 def _waits(graph: Graph) -> Flags:

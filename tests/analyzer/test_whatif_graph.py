@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.latencies import Term
-from wavecast.analyzer.graph.record import EdgeKind, Graph, NodeKind
+from wavecast.analyzer.graph.record import EdgeKind, Edges, Graph, NodeKind
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.analyzer.whatif.cuda_graph import GRAPH_LAUNCH_NS, GRAPH_NODE_NS, find_stretches, with_cuda_graph
@@ -235,8 +235,15 @@ def test_training_keeps_what_backward_may_read() -> None:
         ),
         # Tensor 0 is changed in place and read by nobody else: it lives on, so it is written.
         ([Step("aten::relu_", reads=(0,), writes=0), Step("aten::exp", reads=(0,), writes=2)], 3 / 4),
-        # The second op overwrites the first one's result.
-        ([Step("aten::relu", reads=(0,), writes=1), Step("aten::exp_", reads=(1,), writes=1)], 2 / 4),
+        # The second op overwrites the first one's result, which is therefore not what the product reads.
+        (
+            [
+                Step("aten::relu", reads=(0,), writes=1),
+                Step("aten::exp_", reads=(1,), writes=1),
+                Step("aten::mm", (X, X), kernel="gemm", reads=(1, 1), writes=3),
+            ],
+            2 / 4,
+        ),
         # The same outer tensor is read once for both.
         ([Step("aten::relu", reads=(0,), writes=1), Step("aten::add", (X, X), reads=(1, 0), writes=2)], 2 / 5),
     ],
@@ -286,6 +293,17 @@ def test_a_row_op_ends_a_chain_and_begins_none() -> None:
     trace = record([Step("aten::add", (long, long)), ROWS])
     known = replace(trace, signatures=tuple(norm if len(item.arguments) == 3 else item for item in trace.signatures))
     assert fuse(known).kernels_merged == 0
+
+
+def test_a_kernel_that_waits_for_another_stream_is_not_merged() -> None:
+    trace = record([*launches(1), Step("aten::relu"), Step("aten::exp")])
+    graph, workload = build_graph(trace), measured_workload(trace, select_window(trace))
+    assert with_fused_elementwise(graph, trace, workload).kernels_merged == 1
+    edges = graph.edges
+    first = np.flatnonzero(graph.nodes.is_gpu)[0]
+    extra = {"source": first, "target": edges.target[-1], "kind": EdgeKind.EVENT, "term": Term.EVENT}
+    waits = Edges(**{name: np.append(getattr(edges, name), value) for name, value in extra.items()})
+    assert with_fused_elementwise(replace(graph, edges=waits), trace, workload).kernels_merged == 0
 
 
 def test_an_op_of_several_kernels_is_left_alone() -> None:

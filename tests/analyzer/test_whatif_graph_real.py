@@ -85,6 +85,15 @@ def iteration_ns(trace: Trace, graph: Graph) -> float:
     return float((end[-1] - start[0])[0])
 
 
+def test_what_delayed_a_merged_kernel_is_gone(data_dir: Path) -> None:
+    trace = load_trace(data_dir / "traces" / "v100_dlrm_training_rank0.json.gz")
+    graph = build_graph(trace, architecture="Volta")
+    fusion = with_fused_elementwise(graph, trace, measured_workload(trace, select_window(trace)))
+    assert np.any(graph.residual_ns[fusion.is_merged] > 0)
+    assert np.all(fusion.graph.residual_ns[fusion.is_merged] <= 0)
+    assert np.array_equal(fusion.graph.residual_ns[fusion.base_ratio == 1], graph.residual_ns[fusion.base_ratio == 1])
+
+
 def test_launch_bound_inference_comes_near_its_gpu_time(data_dir: Path) -> None:
     for name, kept_ratio in (("h100_bert_small_inference", 0.25), ("h100_vit_small_inference", 0.25)):
         trace = load_trace(data_dir / "traces" / f"{name}.json.gz")
