@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -26,10 +26,11 @@ from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, wit
 from wavecast.analyzer.whatif.autocast import CASTS, Cast
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.window import select_window
-from wavecast.analyzer.work import Family, family_of
+from wavecast.analyzer.work import Family, family_of, work_of
 from wavecast.analyzer.workload import shape_workload
-from wavecast.formats.signature import Argument, flatten_tensors
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.column import build_table
+from wavecast.formats.signature import Argument, Signature, flatten_tensors
+from wavecast.formats.trace import OperandTable, Phase, TensorTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
@@ -111,29 +112,57 @@ def main() -> None:
 
 
 def _print_batches(cases: list[Case], before: int, after: int) -> None:
-    print(f"\nBatch {before} rescaled to {after}, against a recording at {after}: ops with equal signatures")
+    print(f"\nBatch {before} rescaled to {after}, against a recording at {after}: ops with equal signatures;")
+    print(
+        "the same with neither tensors nor results identified, as profilers record: ops with equal arguments, and work"
+    )
     for case in cases:
         small, wanted = case.record(before), case.record(after)
-        got = with_batch(small, after).trace
-        rows = zip(got.ops.signature.tolist(), wanted.ops.signature.tolist(), strict=True)
-        equal = sum(got.signatures[a] == wanted.signatures[b] for a, b in rows)
+        got, total = with_batch(small, after).trace, len(small.ops.name)
+        equal = sum(left == right for left, right in _pairs(got, wanted))
+        bare = with_batch(_as_profiled(small), after).trace
+        alike = sum(left.arguments == right.arguments for left, right in _pairs(bare, wanted))
+        names = [bare.strings[name] for name in bare.ops.name.tolist()]
+        calls = zip(names, _pairs(bare, _as_profiled(wanted)), strict=True)
+        worked = sum(work_of(name, left) == work_of(name, right) for name, (left, right) in calls)
         print(
-            f"{case.model:12}{case.mode:10}{equal:6} of {len(got.ops.name):6}  {equal / len(got.ops.name):7.2%}",
+            f"{case.model:12}{case.mode:10}{equal:6} of {total:6}  {equal / total:7.2%}   "
+            f"{alike / total:7.2%}  {worked / total:7.2%}",
             flush=True,
         )
 
 
+def _pairs(left: Trace, right: Trace) -> Iterator[tuple[Signature, Signature]]:
+    for a, b in zip(left.ops.signature.tolist(), right.ops.signature.tolist(), strict=True):
+        yield left.signatures[a], right.signatures[b]
+
+
+def _as_profiled(trace: Trace) -> Trace:
+    """Return the trace without tensors and results, which torch's profiler does not record."""
+    bare = tuple(Signature(item.arguments) for item in trace.signatures)
+    return replace(trace, signatures=bare, operands=build_table(OperandTable, 0), tensors=build_table(TensorTable, 0))
+
+
 def _print_types(cases: list[Case], batch_size: int) -> None:
-    print("\nfloat32 moved to bf16, against a recording under autocast: ops with equal types; bytes of conversions")
+    print("\nfloat32 moved to bf16, against a recording under autocast: ops with equal types; bytes of conversions;")
+    print("the same with neither tensors nor results identified: ops with the types found with them; bytes")
     for case in cases:
         whatif = with_precision(case.record(batch_size), TargetPrecision.BF16)
         recorded = case.record(batch_size, autocast=True)
         ours, theirs = Counter(_calls(whatif.trace)), Counter(_calls(recorded))
         equal, total = sum((ours & theirs).values()), sum(ours.values())
+        judged = with_precision(_as_profiled(case.record(batch_size)), TargetPrecision.BF16)
+        is_view = [family_of(item) is Family.VIEW for item in whatif.trace.strings]
+        named = zip(whatif.trace.ops.name.tolist(), _pairs(judged.trace, whatif.trace), strict=True)
+        pairs = [pair for name, pair in named if not is_view[name]]
+        alike = sum(a.arguments == b.arguments for a, b in pairs) / len(pairs)
+        bytes_judged = float(judged.casts.moved_bytes.sum())
         bytes_ours, bytes_theirs = float(whatif.casts.moved_bytes.sum()), sum(_converted_bytes(recorded))
         print(
             f"{case.model:12}{case.mode:10}{equal:6} of {total:6}  {equal / total:7.2%}   "
-            f"{bytes_ours / 1e6:9.1f} MB of {bytes_theirs / 1e6:9.1f} MB ({bytes_ours / bytes_theirs - 1:+.1%})"
+            f"{bytes_ours / 1e6:9.1f} MB of {bytes_theirs / 1e6:9.1f} MB ({bytes_ours / bytes_theirs - 1:+.1%})   "
+            f"{alike:7.2%}  {bytes_judged / bytes_theirs - 1:+.0%}",
+            flush=True,
         )
 
 
