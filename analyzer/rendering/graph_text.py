@@ -73,8 +73,11 @@ def draw_graph(summary: GraphSummary, screen: Screen) -> str:
 
 
 def _gaps(summary: GraphSummary) -> dict[str, int]:
-    """Return every count of what is missing or guessed."""
-    return {**summary.trace_quality, **summary.graph_quality}
+    """Return every count of what is missing or guessed; kernels without a launch once, where both count the same."""
+    gaps = {**summary.trace_quality, **summary.graph_quality}
+    if gaps["kernels_without_launch"] == gaps["kernels_without_call"]:
+        del gaps["kernels_without_launch"]
+    return gaps
 
 
 def _count_sheet(title: str, counts: Mapping[str, int], words: Mapping[str, str]) -> Sheet:

@@ -19,8 +19,6 @@ from wavecast.analyzer.replay.iterations import iteration_rows
 from wavecast.analyzer.replay.paths import measured_path, replayed_path, retime_nodes
 from wavecast.formats.files import load_trace
 
-HOST_KINDS = (NodeKind.LAUNCH, NodeKind.SYNC)
-
 
 def edge_reason(from_gpu: bool, to_gpu: bool, is_queue: bool) -> tuple[EdgeKind, Term]:
     if to_gpu:
@@ -49,8 +47,21 @@ def random_graph(seed: int) -> Graph:
             if lane[source] != lane[target] and level[source] < level[target] and (is_gpu[source] or is_gpu[target])
         }
     )
+    release = np.where(is_gpu & first | released, 15_000.0 * level, NEVER_NS)
+    return make_graph(lane, is_gpu, (own, lag, release), kept)
+
+
+def make_graph(
+    lane: np.ndarray,
+    is_gpu: np.ndarray,
+    times: tuple[np.ndarray, np.ndarray, np.ndarray],
+    edges: list[tuple[int, int, EdgeKind, Term]],
+) -> Graph:
+    """A graph from each node's own time, the host's time before it and its release; edges are target, source, why."""
+    count, (own, lag, release) = len(lane), times
+    first = np.append(True, lane[1:] != lane[:-1])
     nodes = Nodes(
-        kind=np.where(is_gpu, np.int8(NodeKind.KERNEL), np.array(HOST_KINDS, dtype=np.int8)[level % 2]),
+        kind=np.where(is_gpu, np.int8(NodeKind.KERNEL), np.int8(NodeKind.LAUNCH)),
         row=np.arange(count),
         lane=lane.astype(np.int32),
         start_ns=np.zeros(count),
@@ -58,16 +69,12 @@ def random_graph(seed: int) -> Graph:
         lag_ns=lag,
         gap_term=np.where(is_gpu & ~first, np.int8(Term.GAP), np.int8(Term.NONE)),
         cost_ns=own,
-        release_ns=np.where(is_gpu & first | released, 15_000.0 * level, NEVER_NS),
+        release_ns=release,
         iteration=np.zeros(count, dtype=np.int64),
     )
-    edges = Edges(
-        source=np.array([item[1] for item in kept], dtype=np.int64),
-        target=np.array([item[0] for item in kept], dtype=np.int64),
-        kind=np.array([item[2] for item in kept], dtype=np.int8),
-        term=np.array([item[3] for item in kept], dtype=np.int8),
-    )
-    return finish_graph(nodes, edges, generation_latencies("Volta"), lanes=(), quality=GraphQuality())
+    target, source, kind, term = (np.array([item[at] for item in edges], dtype=np.int64) for at in range(4))
+    columns = Edges(source=source, target=target, kind=kind.astype(np.int8), term=term.astype(np.int8))
+    return finish_graph(nodes, columns, generation_latencies("Volta"), lanes=(), quality=GraphQuality())
 
 
 graphs = st.builds(random_graph, st.integers(0, 2**32 - 1))
@@ -101,6 +108,28 @@ def assert_joined(graph: Graph, path: CriticalPath) -> None:
         else:
             assert edge >= 0
             assert (graph.edges.source[edge], graph.edges.target[edge]) == (before, node)
+
+
+def test_a_full_queue_waits_for_a_start_not_for_an_end() -> None:
+    # Two launches, a long kernel on one stream, a short one on another; the second launch waits for the first to start.
+    own = np.array([1_000.0, 100.0, 50_000.0, 10.0])
+    edges = [
+        (1, 2, EdgeKind.QUEUE, Term.QUEUE),
+        (2, 0, EdgeKind.LAUNCH, Term.LAUNCH),
+        (3, 1, EdgeKind.LAUNCH, Term.LAUNCH),
+    ]
+    graph = make_graph(
+        np.array([0, 0, 1, 2]), np.array([False, False, True, True]), (own, np.zeros(4), np.full(4, NEVER_NS)), edges
+    )
+    timing = plain_timing(graph)
+    end = replay(graph, timing)[:, 0]
+    nodes = retime_nodes(graph, timing, end, 0)
+    path = critical_path(graph, nodes, timing.latency_ns[:, 0], last=3, since_ns=0.0)
+    launch, queue = (float(graph.latency_ns[term]) for term in (Term.LAUNCH, Term.QUEUE))
+    assert path.node.tolist() == [0, 2, 1, 3]
+    assert path.own_ns.tolist() == [1_000.0, 0.0, 0.0, 10.0]
+    assert path.wait_ns.tolist() == [0.0, launch, queue, launch]
+    assert path.length_ns == end[3] == 1_010.0 + 2 * launch + queue
 
 
 @given(graphs, st.integers(0, 2**32 - 1))
