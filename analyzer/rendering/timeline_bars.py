@@ -40,25 +40,30 @@ class Bars:
 
 
 def choose_rows(timeline: Timeline, stretch_ns: tuple[int, int]) -> tuple[list[Row], list[str]]:
-    """Return the rows that are busy in a stretch, in order, and the names of those that hardly are."""
-    slices = timeline.slices
+    """Return the rows that are busy in a stretch, in order, and the names of those that hardly are.
+
+    A thread or stream that is drawn for one process is drawn for all; the busiest of each kind always is.
+    """
+    slices, busy = timeline.slices, dict[tuple[TrackKind, int, int], float]()
     seen = (slices.end_ns > stretch_ns[0]) & (slices.start_ns < stretch_ns[1])
-    rows, hidden = [], []
-    for key, tracks in _grouped_tracks(timeline).items():
+    rows = []
+    for (process, kind, device, number), tracks in _grouped_tracks(timeline).items():
         mine = np.flatnonzero(seen & np.isin(slices.track, tracks))
-        name = timeline.tracks[tracks[0]].name
-        drawn = mine[outermost(slices.start_ns[mine], slices.end_ns[mine])] if key[1] == TrackKind.HOST else mine
+        rows.append(
+            ((kind, device, number), Row(process=process, kind=kind, name=_name(timeline, tracks), slices=mine))
+        )
+        drawn = mine[outermost(slices.start_ns[mine], slices.end_ns[mine])]
         start, end = np.maximum(slices.start_ns[drawn], stretch_ns[0]), np.minimum(slices.end_ns[drawn], stretch_ns[1])
-        if (end - start).sum() >= _LEAST_SHARE * (stretch_ns[1] - stretch_ns[0]):
-            rows.append(Row(process=key[0], kind=TrackKind(key[1]), name=name, slices=mine))
-        else:
-            hidden.append(name)
-    return rows, sorted(set(hidden) - {row.name for row in rows})
+        busy[key] = max(busy.get(key, 0.0), float((end - start).sum()) / (stretch_ns[1] - stretch_ns[0]))
+    kept = {max((key for key in busy if key[0] is kind), key=busy.__getitem__, default=None) for kind in TrackKind}
+    kept |= {key for key, share in busy.items() if share >= _LEAST_SHARE}
+    hidden = list(dict.fromkeys(row.name for key, row in rows if key not in kept))
+    return [row for key, row in rows if key in kept], hidden
 
 
-def _grouped_tracks(timeline: Timeline) -> dict[tuple[int, int, int, int], list[int]]:
+def _grouped_tracks(timeline: Timeline) -> dict[tuple[int, TrackKind, int, int], list[int]]:
     """Return the host and stream tracks by thread or stream: what a viewer needs two tracks for is one row here."""
-    groups: dict[tuple[int, int, int, int], list[int]] = {}
+    groups: dict[tuple[int, TrackKind, int, int], list[int]] = {}
     for number, track in enumerate(timeline.tracks):
         if track.kind in (TrackKind.HOST, TrackKind.STREAM):
             groups.setdefault((track.process, track.kind, track.device, track.number), []).append(number)
@@ -66,11 +71,11 @@ def _grouped_tracks(timeline: Timeline) -> dict[tuple[int, int, int, int], list[
 
 
 def outermost(start_ns: Rows, end_ns: Rows) -> Rows:
-    """Return the positions of the slices of one thread that lie in no other, in order of time."""
+    """Return the positions of the slices that lie in no other, in order of time."""
     order = np.lexsort((-end_ns, start_ns))
     latest = np.maximum.accumulate(end_ns[order])
-    first = np.append(True, start_ns[order][1:] >= latest[:-1])[: len(order)]
-    return np.asarray(order[first])
+    reaches_on = np.append(True, end_ns[order][1:] > latest[:-1])[: len(order)]
+    return np.asarray(order[reaches_on])
 
 
 def lay_bars(begin_px: Floats, end_px: Floats, colour: Rows, width_px: int) -> Bars:

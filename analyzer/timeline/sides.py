@@ -124,7 +124,17 @@ def iteration_span(window: Window, side: Side) -> tuple[float, float, float]:
         at = iteration_position(side.trace, window.index)
         mark = int(np.flatnonzero(is_mark & (nodes.row == window.index))[0])
         return float(side.end_ns[mark]), float(start[at, 0]), float(finish[at, 0])
-    if not len(nodes.row):
-        return 0.0, 0.0, 0.0
-    whole = float(side.start_ns.min()), float(side.end_ns.max())
-    return whole[0], *whole
+    first, last = _whole_span(side)
+    return first, first, last
+
+
+def _whole_span(side: Side) -> tuple[float, float]:
+    """Return the first and last instant of a trace without iterations."""
+    ops, calls = side.trace.ops, side.trace.calls
+    timed = np.flatnonzero(ops.duration_ns >= 0)
+    thread = np.concatenate((ops.thread[timed], calls.thread))
+    start = np.concatenate((ops.start_ns[timed], calls.start_ns)).astype(np.float64)
+    end = start + np.concatenate((ops.duration_ns[timed], calls.duration_ns))
+    starts = np.concatenate((side.start_ns, move_times(side, thread, start)))
+    ends = np.concatenate((side.end_ns, move_times(side, thread, end)))
+    return (float(starts.min()), float(ends.max())) if len(starts) else (0.0, 0.0)
