@@ -49,9 +49,8 @@ def choose_rows(timeline: Timeline, stretch_ns: tuple[int, int]) -> tuple[list[R
     rows = []
     for (process, kind, device, number), tracks in _grouped_tracks(timeline).items():
         mine = np.flatnonzero(seen & np.isin(slices.track, tracks))
-        rows.append(
-            ((kind, device, number), Row(process=process, kind=kind, name=_name(timeline, tracks), slices=mine))
-        )
+        key, name = (kind, device, number), timeline.tracks[tracks[0]].name
+        rows.append((key, Row(process=process, kind=kind, name=name, slices=mine)))
         drawn = mine[outermost(slices.start_ns[mine], slices.end_ns[mine])]
         start, end = np.maximum(slices.start_ns[drawn], stretch_ns[0]), np.minimum(slices.end_ns[drawn], stretch_ns[1])
         busy[key] = max(busy.get(key, 0.0), float((end - start).sum()) / (stretch_ns[1] - stretch_ns[0]))
