@@ -291,7 +291,7 @@ def test_dot_has_a_line_per_node_and_edge(toy_trace: ToyTrace) -> None:
     (strange,) = [line for line in lines if line.startswith('"kernel:3"')]
     assert 'name="bad�\\"name\\\\ <&>\\nend�"' in strange
     assert "#c00000" not in strange
-    assert all("#c00000" in line for line in lines if line.startswith(('"iteration:0:end', '"call:3" ->')))
+    assert all("#c00000" in line for line in lines if line.startswith(('"iteration:0:end', '"call:3" -> "iteration')))
 
 
 def test_an_empty_network_can_be_written() -> None:
