@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ..specs.match import match_device
 from .fleet import Floats
 from .graph.build import build_graph
 from .graph.record import Graph
+from .host.costs import load_host_costs
+from .host.timeline import LaunchMode, synthesize_timeline
 from .memory.describe import describe_memory, explain_missing_memory
 from .memory.record import MemoryUse
 from .models.library import Library
@@ -24,17 +26,21 @@ from .replay.engine import measured_timing
 from .replay.forecast import Forecast, forecast, match_host, spread_of, target_timing
 from .replay.iterations import iteration_position, iteration_spans
 from .scenario import Scenario
+from .whatif.batch import with_batch
+from .whatif.cuda_graph import with_cuda_graph
+from .whatif.fusion import with_fused_elementwise
+from .whatif.precision import with_precision
+from .whatif.record import Casts, Whatif
+from .whatif.retime import cast_times_ns, retime
 from .window import Window, select_window
 from .workload import Workload, measured_workload, shape_workload
-
-if TYPE_CHECKING:
-    from .whatif.record import Whatif
 
 OTHER_HOST_HALF_WIDTH: Final = 0.15
 """Natural log: how far another machine's host may be from the recorded one. The two pairs of traces of one workload on
 two machines differ by 6 and 11 % (benchmarks/replay_pairs.py), single processes by -10 to +16 %."""
-SYNTHETIC_HOST_HALF_WIDTH: Final = 0.5
-"""The same for a host that was not recorded."""
+SYNTHETIC_HOST_HALF_WIDTH: Final = 0.94
+"""The same for a host that was not recorded: nine of ten traces lie within it when every trace of their host is left
+out (`python benchmarks/measure_host.py DATA --check`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,7 +70,8 @@ class Case:
 def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: Library, scenario: Scenario) -> Case:
     """Predict a trace on `gpus` under a scenario. `origin` is the GPU that was measured, None where none was."""
     window = select_window(trace)
-    changed, warnings = _apply_trace_whatifs(trace, origin, library, scenario)
+    whatif = _apply_trace_whatifs(trace, origin, library, scenario)
+    changed = whatif.trace
     if origin is not None:
         graph = build_graph(trace, architecture=origin.architecture)
         workload = measured_workload(changed, window)
@@ -74,10 +81,14 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
         graph = build_graph(changed)
         workload = shape_workload(changed, window)
         prediction = predict_shapes(workload, gpus, library)
+        if len(whatif.casts.op):
+            prediction = _with_casts(prediction, workload, whatif.casts, library)
     recorded = graph
     graph, base_ratio, merged = _apply_graph_whatifs(graph, changed, workload, scenario)
     timing = target_timing(graph, changed, workload, prediction, origin)
-    host_ratio = match_host(graph, changed, window, timing) / (scenario.cpu_speed or 1.0)
+    host_ratio = 1.0 / (scenario.cpu_speed or 1.0)
+    if origin is not None:
+        host_ratio *= match_host(recorded, trace, window)
     timing = replace(timing, base_ns=timing.base_ns * base_ratio, host_ratio=timing.host_ratio * host_ratio)
     spread = spread_of(prediction, workload, _host_half_width(gpus, origin, scenario))
     memory = describe_memory(changed, window)
@@ -93,42 +104,44 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
         recorded_busy_ns=_recorded_busy_ns(trace, window, recorded) if origin is not None else 0.0,
         memory=memory,
         memory_unknown=None if memory is not None else explain_missing_memory(changed, window),
-        warnings=(*warnings, *merged),
+        warnings=(*whatif.warnings, *merged),
     )
 
 
-def _apply_trace_whatifs(
-    trace: Trace, origin: Gpu | None, library: Library, scenario: Scenario
-) -> tuple[Trace, tuple[str, ...]]:
-    """Return the trace in the scenario's precision and batch size, measured kernels re-timed on their own GPU."""
-    if scenario.precision is None and scenario.batch_size is None:
-        return trace, ()
-    from .whatif.retime import retime
+def _apply_trace_whatifs(trace: Trace, origin: Gpu | None, library: Library, scenario: Scenario) -> Whatif:
+    """Return the trace at the scenario's batch size and precision, measured kernels re-timed on their own GPU.
 
-    whatifs = list[Whatif]()
+    Batch first: the conversions that a precision adds count elements.
+    """
+    found = Whatif(trace=trace)
     for change in _trace_changes(scenario):
-        before = whatifs[-1].trace if whatifs else trace
-        whatif = change(before)
-        whatifs.append(whatif if origin is None else retime(before, whatif, origin, library))
-    return whatifs[-1].trace, tuple(warning for whatif in whatifs for warning in whatif.warnings)
+        before = found.trace
+        changed = change(before)
+        if origin is not None:
+            changed = retime(before, changed, origin, library)
+        found = replace(changed, warnings=(*found.warnings, *changed.warnings))
+    return found
 
 
 def _trace_changes(scenario: Scenario) -> Iterator[Callable[[Trace], Whatif]]:
-    from .whatif.batch import with_batch
-    from .whatif.precision import with_precision
-
     precision, batch_size = scenario.precision, scenario.batch_size
+    if batch_size is not None:
+        yield lambda trace: with_batch(trace, batch_size, from_batch=scenario.recorded_batch_size)
     if precision is not None:
         yield lambda trace: with_precision(trace, precision)
-    if batch_size is not None:
-        yield lambda trace: with_batch(trace, batch_size)
+
+
+def _with_casts(prediction: Prediction, workload: Workload, casts: Casts, library: Library) -> Prediction:
+    """Add the time of the conversions that a what-if inserts to the ops that ask for them, on average per call."""
+    row = workload.row_of[casts.op]
+    known = row >= 0
+    added = np.zeros_like(prediction.time_ns)
+    np.add.at(added, row[known], cast_times_ns(casts, prediction.fleet.gpus, library)[known])
+    return replace(prediction, time_ns=prediction.time_ns + added / np.maximum(workload.count, 1)[:, None])
 
 
 def _with_timeline(trace: Trace) -> Trace:
     """Return a trace without times on the timeline that a usual host would give it."""
-    from .host.costs import load_host_costs
-    from .host.timeline import LaunchMode, synthesize_timeline
-
     return synthesize_timeline(trace, load_host_costs(), mode=LaunchMode.EAGER)
 
 
@@ -155,15 +168,11 @@ def _apply_graph_whatifs(
     """Return the graph with fewer kernels or launches, and what each node's duration is multiplied with."""
     ratio, warnings = np.ones(len(graph.nodes.row)), list[str]()
     if scenario.fuse_elementwise:
-        from .whatif.fusion import with_fused_elementwise
-
         fusion = with_fused_elementwise(graph, trace, workload)
         graph, ratio = fusion.graph, fusion.base_ratio
         if not fusion.kernels_merged:
             warnings.append("--fuse-elementwise: no chain of pointwise kernels was found")
     if scenario.cuda_graph:
-        from .whatif.cuda_graph import with_cuda_graph
-
         graph = with_cuda_graph(graph, trace)
     return graph, ratio, tuple(warnings)
 

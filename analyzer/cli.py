@@ -47,6 +47,7 @@ class Request:
     cpu_speed: str | None
     precision: str | None
     batch_size: int | None
+    from_batch: int | None
     cuda_graph: bool
     fuse_elementwise: bool
     timeline: Path | None
@@ -84,6 +85,12 @@ class Request:
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), help="What if it ran in this precision?")
 @click.option("--batch", "batch_size", type=click.IntRange(min=1), metavar="N", help="What if the batch were N?")
+@click.option(
+    "--from-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The batch size of the recording, for --batch, where the trace does not say it.",
+)
 @click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
 @click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged chains of pointwise ops?")
 @click.option(
@@ -148,6 +155,7 @@ def _scenario(request: Request, trace: Trace) -> Scenario:
         cpu_speed=None if request.cpu_speed is None else read_cpu_speed(request.cpu_speed, trace),
         precision=None if request.precision is None else TargetPrecision(request.precision),
         batch_size=request.batch_size,
+        recorded_batch_size=request.from_batch,
         cuda_graph=request.cuda_graph,
         fuse_elementwise=request.fuse_elementwise,
     )

@@ -108,7 +108,7 @@ def _anchored_ns(
     t_target = model_target * carried_factor of the source's deviation from the model, in the kernel's share of its op.
     """
     share = workload.op_share[rows][:, None]
-    measured_ns = workload.duration_ns[rows][:, None] / share
+    measured_ns = np.divide(workload.duration_ns[rows][:, None], share, out=np.ones_like(share), where=share > 0)
     source_ns, width = source.time_ns[rows], source.half_width[rows]
     carried = carried_factor(measured_ns, source_ns, source.anchor[rows][:, None], width, apart)
     return np.asarray(target.time_ns[rows] * carried * share)

@@ -27,7 +27,7 @@ def rank_gpus(case: Case) -> tuple[GpuPrediction, ...]:
         _row(case, gpu, column, low_ns, shares[column], fit)
         for column, (gpu, fit) in enumerate(zip(gpus, fit_on(case.memory, gpus), strict=True))
     ]
-    return tuple(sorted(rows, key=lambda row: (row.fits is False, round(row.iteration_ns), row.gpu_busy_ns)))
+    return tuple(sorted(rows, key=lambda row: (row.fits is False, row.iteration_ns, row.gpu_busy_ns)))
 
 
 def _row(case: Case, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method, float], fit: Fit) -> GpuPrediction:

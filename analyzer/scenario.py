@@ -18,6 +18,8 @@ class Scenario:
     equal."""
     precision: TargetPrecision | None = None
     batch_size: int | None = None
+    recorded_batch_size: int | None = None
+    """What the trace's batch size is, where it does not say it or says it wrongly."""
     cuda_graph: bool = False
     """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
     fuse_elementwise: bool = False

@@ -11,6 +11,7 @@ from ..report import GpuPrediction, OpPrediction, Report
 from .quantity import (
     ABSENT,
     common_time_unit,
+    format_bytes,
     format_count,
     format_factor,
     format_money,
@@ -45,6 +46,8 @@ METHOD_NAMES: Final[dict[Method, str]] = {
 }
 LAUNCH_BOUND_RATIO: Final = 0.1
 """Of the iteration spent waiting for launches: from here on the host is worth a sentence."""
+LEAST_MEMORY_RATIO: Final = 0.01
+"""Of the peak: what holds less is not named."""
 NAME_WIDTH: Final = 56
 """Longest op, kernel or shape text in a table; JSON and CSV hold them whole."""
 
@@ -170,9 +173,10 @@ def _source_lines(report: Report) -> Iterator[str]:
     if source.iteration_ns is None:
         where = "timed on a CPU" if report.trace.capture == "cpu" else "recorded without timings"
         yield (
-            f"The ops were {where}: each op's GPU time is predicted from its shapes, and the iteration replayed as "
-            f"launched by {_host_words(report)}."
+            f"The ops were {where}: each op's GPU time is predicted from its shapes, and the iteration replayed on a "
+            f"host {_host_words(report)}."
         )
+        yield from _memory_line(report)
         yield from _verdict(report)
         return
     count = report.trace.iteration_count
@@ -192,12 +196,24 @@ def _source_lines(report: Report) -> Iterator[str]:
 
 def _host_words(report: Report) -> str:
     """Say whose host the replay has."""
-    recorded = report.source.iteration_ns is not None
-    whose, speed = ("the recorded host" if recorded else "a usual host"), report.scenario.cpu_speed
+    recorded, speed = report.source.iteration_ns is not None, report.scenario.cpu_speed
+    whose = "the recorded one" if recorded else "an H100 node's"
     if speed is None:
-        hint = "--cpu-speed tells it of another"
-        return f"{whose}'s; {hint}" if recorded else f"{whose} ({hint})"
-    return f"a host {format_number(speed)} times as fast as {whose}" if speed != 1.0 else whose
+        return f"as fast as {whose} (another: --cpu-speed)"
+    return f"{format_number(speed)} times as fast as {whose}"
+
+
+def _memory_line(report: Report) -> Iterator[str]:
+    """Say what the iteration holds at its peak."""
+    use = report.memory
+    if use is None:
+        return
+    held = ", ".join(
+        f"{category.value} {format_bytes(size)}"
+        for category, size in sorted(use.held.items(), key=lambda item: -item[1])
+        if size >= LEAST_MEMORY_RATIO * use.peak_bytes
+    )
+    yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}."
 
 
 def _verdict(report: Report) -> Iterator[str]:
@@ -238,8 +254,9 @@ def _memory(row: GpuPrediction) -> str:
     """Say whether the iteration fits; nothing where that is not known."""
     if row.fits is None:
         return ""
-    doubt = "?" if row.is_tight else ""
-    return f"fits{doubt}" if row.fits else f"too small{doubt}"
+    if row.is_tight:
+        return "may not fit"
+    return "fits" if row.fits else "does not fit"
 
 
 def _number(value: float | None) -> str:

@@ -18,7 +18,7 @@ from ..uncertainty import busy_interval_ns
 from ..window import Rows, Window
 from ..workload import Workload
 from .causes import CAUSES, occupation
-from .engine import Timing, replay
+from .engine import Timing, measured_timing, replay
 from .iterations import iteration_position, iteration_spans
 
 HOST_RATIOS: Final = np.geomspace(0.1, 2.0, 64)
@@ -222,19 +222,20 @@ def spread_of(prediction: Prediction, workload: Workload, host_half_width: Float
     return Spread(low=factors[0], high=factors[1], host=host_half_width)
 
 
-def match_host(graph: Graph, trace: Trace, window: Window, timing: Timing) -> float:
-    """Return the host time, relative to the recording, at which the source's replay matches the window's duration.
+def match_host(graph: Graph, trace: Trace, window: Window) -> float:
+    """Return the host time, relative to the recording, at which the recording's replay matches the window's duration.
 
-    The profiler slows the host; iterations timed without it tell by how much. 1 where they are the recorded ones.
+    The profiler slows the host; iterations timed without it tell by how much. 1 where the recorded ones are predicted.
     """
     measured_ns = window.duration_ns
     if measured_ns is None or bool(np.all(trace.iterations.profiled)):
         return 1.0
     count = len(HOST_RATIOS)
+    recorded = measured_timing(graph, graph.residual_ns)
     tried = replace(
-        timing,
-        factor=np.ones((len(timing.factor), count)),
-        latency_ns=np.repeat(graph.latency_ns[:, None], count, axis=1),
+        recorded,
+        factor=np.ones((1, count)),
+        latency_ns=np.repeat(recorded.latency_ns, count, axis=1),
         host_ratio=HOST_RATIOS,
     )
     start, finish = iteration_spans(trace, graph, replay(graph, tried))

@@ -18,6 +18,7 @@ from .calls import layout_of, replace_tensors, rewrite_signatures, short_name
 from .fp8 import with_fp8
 from .mixed import AutocastWalk
 from .record import Whatif
+from .tensors import with_result_types
 from .tf32 import with_tf32
 from .typed_calls import WIDE
 
@@ -94,7 +95,7 @@ def _refuse_unless(allowed: bool, recorded: str, precision: TargetPrecision) -> 
 def _lower(trace: Trace, dtype: str) -> Whatif:
     walk = AutocastWalk(trace, dtype)
     walk.run()
-    changed = walk.rewriter.apply(trace)
+    changed = with_result_types(walk.rewriter.apply(trace))
     meta = replace(trace.meta, precision=replace(trace.meta.precision, autocast_dtype=dtype))
     return Whatif(trace=replace(changed, meta=meta), warnings=tuple(_warnings(trace)), casts=walk.log.table())
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from wavecast.__main__ import wavecast
 from wavecast.analyzer.cli import analyze
 from wavecast.analyzer.method import Method
+from wavecast.analyzer.replay.causes import IdleCause
 from wavecast.analyzer.report import GpuPrediction, OpPrediction, Report, Source, TraceSummary
 from wavecast.formats.codec import encode
 from wavecast.formats.column import build_table
@@ -76,6 +77,18 @@ def build_prediction(gpu: str, iteration_ms: float, **changes: Any) -> GpuPredic
         "iteration_low_ns": None,
         "iteration_high_ns": None,
         "gpu_busy_ns": (iteration_ms - 2) * MILLISECOND_NS,
+        "communication_ns": 0.25 * MILLISECOND_NS,
+        "idle_ns": {
+            IdleCause.HOST: 1.5 * MILLISECOND_NS,
+            IdleCause.SYNC: 0.25 * MILLISECOND_NS,
+            IdleCause.COMMUNICATION: 0.0,
+            IdleCause.DEPENDENCY: 0.25 * MILLISECOND_NS,
+            IdleCause.UNEXPLAINED: 0.0,
+        },
+        "fits": True,
+        "is_tight": False,
+        "memory_needed_bytes": 3 << 30,
+        "memory_usable_bytes": 80 << 30,
         "methods": {Method.BOUND_RATIO: 0.7, Method.WAVE_SCALING: 0.297, Method.UNMODELLED: 0.003},
         "speedup": 10 / iteration_ms,
         "samples_per_s": 32e3 / iteration_ms,
@@ -142,7 +155,14 @@ def measured_report() -> Report:
                 price_usd_per_hour=3.0,
                 price_date="2023-11-20",
             ),
-            build_prediction("Tesla P4", 123.456, methods={Method.BOUND_RATIO: 0.9996, Method.LINK_RATIO: 0.0004}),
+            build_prediction(
+                "Tesla P4",
+                123.456,
+                fits=False,
+                is_tight=True,
+                memory_usable_bytes=8 << 30,
+                methods={Method.BOUND_RATIO: 0.9996, Method.LINK_RATIO: 0.0004},
+            ),
         ),
         ops_gpu="A100 SXM4 80GB",
         ops=(
@@ -177,6 +197,10 @@ def shapes_report() -> Report:
                 time_ms,
                 iteration_low_ns=0.8 * time_ms * MILLISECOND_NS,
                 gpu_busy_ns=time_ms * MILLISECOND_NS,
+                communication_ns=0.0,
+                idle_ns=dict.fromkeys(IdleCause, 0.0),
+                fits=None,
+                memory_needed_bytes=None,
                 methods={Method.ROOFLINE: 1.0},
                 speedup=None,
                 samples_per_s=None,

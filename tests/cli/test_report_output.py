@@ -24,7 +24,7 @@ def analyze_report(monkeypatch: pytest.MonkeyPatch, run: Run, trace_file: Path) 
     """Run `analyze` with a given report in place of the analysis; return what it prints."""
 
     def analyze(report: Report, *arguments: object, **environment: object) -> str:
-        monkeypatch.setattr("wavecast.analyzer.analysis.analyze_trace", lambda *_args, **_options: report)
+        monkeypatch.setattr("wavecast.analyzer.analysis.report_case", lambda *_args, **_options: report)
         result = run("analyze", trace_file, *arguments, **environment)
         assert result.exit_code == 0, result.output
         assert result.stderr == ""
@@ -82,8 +82,10 @@ def test_other_formats(
 
 def test_json_has_the_promised_keys(measured_report: Report, analyze_report: Callable[..., str]) -> None:
     document = json.loads(analyze_report(measured_report, "--format", "json"))
-    assert list(document) == ["format", "version", "trace", "source", "iteration_rule", "predictions", "warnings"]
-    assert document["iteration_rule"] == "busy_replaced_idle_kept"
+    assert list(document) == [
+        "format", "version", "trace", "source", "iteration_rule", "scenario", "memory", "predictions", "warnings",
+    ]  # fmt: skip
+    assert document["iteration_rule"] == "replay"
     assert (document["format"], document["version"]) == ("wavecast.prediction", "1.0")
     assert set(document["source"]) == {"gpu", "iteration_ns", "gpu_busy_ns"}
     promised = {"gpu", "iteration_ns", "iteration_low_ns", "iteration_high_ns", "gpu_busy_ns", "methods"}
