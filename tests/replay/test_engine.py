@@ -94,6 +94,18 @@ def test_what_gets_faster_never_ends_later(graph: Graph, seed: int, share: float
         assert (replay(graph, faster) <= replay(graph, timing) + NEAR_NS).all()
 
 
+@given(recordings(), st.floats(0.01, 1.0))
+def test_faster_kernels_lengthen_no_recording(trace: Trace, share: float) -> None:
+    graph = build_graph(trace)
+    timing = measured_timing(graph, graph.residual_ns)
+    ends = (replay(graph, timing), replay(graph, replace(timing, factor=timing.factor * share)))
+    (start, finish), (faster_start, faster_finish) = (iteration_spans(trace, graph, end) for end in ends)
+    assert (faster_start <= start + NEAR_NS).all()
+    assert (faster_finish <= finish + NEAR_NS).all()
+    assert (faster_start[:1] == start[:1]).all()
+    assert (faster_finish[-1:] - faster_start[:1] <= finish[-1:] - start[:1] + NEAR_NS).all()
+
+
 @given(graphs(), seeds)
 def test_nothing_ends_before_a_chain_to_it_nor_after_the_sum_of_all(graph: Graph, seed: int) -> None:
     timing = any_timing(graph, seed, gpu_count=1)
