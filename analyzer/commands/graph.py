@@ -110,7 +110,20 @@ def _draw_file(trace: Trace, iteration: int | None, form: str, *, marks_path: bo
 def _build(trace: Trace) -> Graph:
     from ..graph.build import build_graph
 
-    return build_graph(trace)
+    return build_graph(trace, architecture=_architecture(trace))
+
+
+def _architecture(trace: Trace) -> str | None:
+    """Return that of the first device that the catalogue knows: its latencies stand in where the trace shows few."""
+    from ...specs.catalog import load_catalog
+    from ...specs.match import match_device
+
+    catalog = load_catalog()
+    found = (
+        match_device(catalog, item.name, sm_count=item.sm_count, memory_bytes=item.memory_bytes)
+        for item in trace.devices
+    )
+    return next((gpu.architecture for gpu in found if gpu is not None), None)
 
 
 def _critical_path(trace: Trace, built: Graph, iteration: int | None) -> tuple[CriticalPath, int | None]:
