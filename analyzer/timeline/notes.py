@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -58,34 +58,44 @@ def no_notes(count: int) -> KernelNotes:
     )
 
 
+def op_notes(workload: Workload, rows: Rows) -> KernelNotes:
+    """Say of each node only which op and family it belongs to, as of a recording.
+
+    `rows` holds the workload row of each node, [n]: negative or past the last where none stands for it.
+    """
+    at = _known_rows(workload, rows)
+    family = np.array([NOTHING if item is None else _CODE[item] for item in workload.family], dtype=np.int8)
+    return replace(
+        no_notes(len(rows)),
+        op=np.append(workload.op, NOTHING)[at],
+        family=np.append(family, np.int8(NOTHING))[at],
+    )
+
+
 def kernel_notes(
     workload: Workload, prediction: Prediction, column: int, rows: Rows, duration_ns: Floats
 ) -> KernelNotes:
     """Say of each node what the prediction for one GPU says of its workload row.
 
-    `rows` holds the workload row of each node, [n]: negative or past the last where none stands for it.
-    `duration_ns` is the replayed duration of each node, [n].
+    `rows` as in `op_notes`; `duration_ns` is the replayed duration of each node, [n].
     """
-    known = (rows >= 0) & (rows < len(workload.op))
-    at = np.where(known, rows, -1)
-
-    def spread(values: npt.NDArray[np.generic], nothing: float) -> npt.NDArray[np.generic]:
-        return np.append(values, np.array([nothing], dtype=values.dtype))[at]
-
-    width = spread(prediction.half_width[:, column], np.nan).astype(np.float64)
+    at = _known_rows(workload, rows)
+    width = np.append(prediction.half_width[:, column], np.nan)[at]
     bound = np.where(workload.has_work, prediction.bounds.lower_ns[:, column] * workload.op_share, np.nan)
-    family = np.array([NOTHING if item is None else _CODE[item] for item in workload.family], dtype=np.int8)
-    return KernelNotes(
-        op=spread(workload.op, NOTHING).astype(np.int64),
-        family=spread(family, NOTHING).astype(np.int8),
-        method=spread(prediction.method[:, column], NOTHING).astype(np.int8),
+    return replace(
+        op_notes(workload, rows),
+        method=np.append(prediction.method[:, column], np.int8(NOTHING))[at],
         reason=at,
         reasons=prediction.reason,
-        bound_ns=spread(bound, np.nan).astype(np.float64),
-        bound_by=spread(_limits(workload, prediction, column), NOTHING).astype(np.int8),
+        bound_ns=np.append(bound, np.nan)[at],
+        bound_by=np.append(_limits(workload, prediction, column), np.int8(NOTHING))[at],
         low_ns=duration_ns * np.exp(-width),
         high_ns=duration_ns * np.exp(width),
     )
+
+
+def _known_rows(workload: Workload, rows: Rows) -> Rows:
+    return np.where((rows >= 0) & (rows < len(workload.op)), rows, NOTHING)
 
 
 def _limits(workload: Workload, prediction: Prediction, column: int) -> npt.NDArray[np.int8]:

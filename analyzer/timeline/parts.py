@@ -58,7 +58,7 @@ class Span:
         host, start, end = iteration_span(window, side)
         chosen = np.flatnonzero(side.graph.nodes.is_gpu)
         self.members: Rows = chosen[np.isin(side.graph.nodes.row[chosen], window.kernel_rows)]
-        begun = side.start_ns[self.members].min(initial=np.inf)
+        begun = min(side.start_ns[self.members].min(initial=np.inf), _first_host_ns(window, side))
         self._zero = min(host, start, float(begun))
         self.start, self.end = self.since([start, end]).tolist()
         self.last = max(self.end, int(self.since(side.end_ns[self.members]).max(initial=0)))
@@ -73,6 +73,16 @@ class Span:
         both = np.concatenate((start, start + duration_ns))
         moved = self.since(move_times(self.side, np.tile(thread, 2), both))
         return moved[: len(start)], moved[len(start) :]
+
+
+def _first_host_ns(window: Window, side: Side) -> float:
+    """Return when the iteration's first op or call starts; a thread that nothing ties to the others can be early."""
+    ops, calls = side.trace.ops, side.trace.calls
+    timed = window.op_rows[ops.duration_ns[window.op_rows] >= 0]
+    made = np.flatnonzero(_calls_inside(side.trace, window.index))
+    thread = np.concatenate((ops.thread[timed], calls.thread[made]))
+    start = np.concatenate((ops.start_ns[timed], calls.start_ns[made])).astype(np.float64)
+    return float(move_times(side, thread, start).min(initial=np.inf))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -25,7 +25,7 @@ from wavecast.analyzer.replay.iterations import iteration_position, iteration_sp
 from wavecast.analyzer.replay.paths import measured_path, replayed_path
 from wavecast.analyzer.timeline.build import build_timeline
 from wavecast.analyzer.timeline.events import timeline_events
-from wavecast.analyzer.timeline.notes import kernel_notes, no_notes
+from wavecast.analyzer.timeline.notes import kernel_notes, no_notes, op_notes
 from wavecast.analyzer.timeline.record import ArrowKind, SliceKind, Timeline, TrackKind
 from wavecast.analyzer.timeline.sides import measured_side, predicted_side
 from wavecast.analyzer.window import select_window
@@ -294,7 +294,10 @@ def test_predicted_kernels_say_how_their_time_came_about(
     rows = kernel_rows(graph, trace, workload)
     notes = kernel_notes(workload, prediction, 0, rows, duration)
     times = (replay(graph, timing)[:, 0], duration)
-    sides = (measured_side(trace, graph, "Base", notes=notes), predicted_side((trace, graph, notes), "Target", times))
+    sides = (
+        measured_side(trace, graph, "Base", notes=op_notes(workload, rows)),
+        predicted_side((trace, graph, notes), "Target", times),
+    )
     events = json.loads(encode_events(timeline_events(build_timeline(window, sides))))["traceEvents"]
     said = {(event["pid"], event["args"].get("op")): event for event in events if event.get("cat") == "kernel"}
     product = said[2, "aten::mm"]["args"]
@@ -311,7 +314,23 @@ def test_predicted_kernels_say_how_their_time_came_about(
     assert product["high_us"] == pytest.approx(500 * np.exp(width), rel=1e-4)
     assert said[2, "aten::mm"]["dur"] == pytest.approx(500, abs=1e-3)
     assert said[2, None]["name"] == "my_kernel"
+    assert said[1, "aten::mm"]["args"]["family"] == "matmul"
     assert "method" not in said[1, "aten::mm"]["args"]
+
+
+def test_a_thread_that_nothing_ties_to_the_others_may_come_early() -> None:
+    trace = training_trace()
+    ops, calls = trace.ops, trace.calls
+    loose = replace(
+        trace,
+        ops=replace(ops, thread=np.array([0, 0, 2, 0, 0, 2]), start_ns=np.array([1, 2, 1, 15, 16, 14]) * 1_000),
+        calls=replace(calls, thread=np.array([0, 2, 0, 2]), start_ns=np.array([3, 2, 17, 15]) * 1_000),
+        iterations=replace(trace.iterations, profiled=np.array([False, True])),
+    )
+    timeline, graph, _ = both_sides(loose, lambda graph: scaled(graph, 4.0, 0.5))
+    assert sum(lane.is_host for lane in graph.lanes) == 2
+    assert timeline.slices.start_ns.min() == 0
+    encode_events(timeline_events(timeline))
 
 
 def test_nothing_but_the_tables_leaves_the_trace() -> None:
