@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ..fleet import Floats
-from ..graph.record import FIRST_GPU_KIND, EdgeKind, Graph
+from ..graph.record import NEVER_NS, EdgeKind, Graph
 from ..graph.rules import lane_firsts
 from ..window import Rows
 
-_FIRST_GPU_KIND: Final = int(FIRST_GPU_KIND)
-"""Plain, as comparing enum members costs in the loop over runs."""
 _QUEUE: Final = int(EdgeKind.QUEUE)
-_BLOCK_ROWS: Final = 512
-"""Nodes replayed in one step at most: what a step needs for 100 GPUs stays in the cache."""
+"""Plain, as comparing enum members costs in the loop over runs."""
+_PIECE_VALUES: Final = 1 << 16
+"""Nodes times GPUs replayed in one step at most, so that what a step needs stays in the cache."""
+_FEWEST_ROWS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +38,21 @@ class Timing:
     """Delay of each node past the rules, carried over as it is, [n]."""
 
 
+class _Piece(NamedTuple):
+    """Hold one stretch of nodes to replay in one step, and the edges into it."""
+
+    begin: int
+    stop: int
+    low: int
+    """Its edges are `low` to `high`."""
+    high: int
+    head: int
+    """Nodes with edges are rows `head` to `last_head` of the table of such nodes."""
+    last_head: int
+    has_queue: bool
+    has_release: bool
+
+
 def replay(graph: Graph, timing: Timing) -> Floats:
     """Return the end of every node on every GPU, ns since the start of capture, [n, m].
 
@@ -48,64 +62,89 @@ def replay(graph: Graph, timing: Timing) -> Floats:
     """
     nodes = graph.nodes
     end = np.empty((len(nodes.row), timing.latency_ns.shape[1]))
-    is_first, is_gpu = lane_firsts(nodes), nodes.is_gpu
-    for begin, stop in _blocks(graph.runs):
-        bound, total = _bounds_and_steps(graph, timing, end, slice(begin, stop))
-        np.cumsum(total, axis=0, out=total)
-        bound -= total
-        if not is_first[begin]:
-            np.maximum(bound[0], end[begin - 1], out=bound[0])
-        elif not is_gpu[begin]:
+    is_first, is_gpu = lane_firsts(nodes).tolist(), nodes.is_gpu.tolist()
+    heads = _edge_heads(graph)
+    for piece in _pieces(graph, heads, max(_FEWEST_ROWS, _PIECE_VALUES // max(1, end.shape[1]))):
+        run = slice(piece.begin, piece.stop)
+        bound = _latest_arrivals(graph, timing, end, heads, piece)
+        step = _add_own(bound, graph, timing, run, on_gpu=is_gpu[piece.begin])
+        if piece.stop - piece.begin > 1:
+            np.cumsum(step, axis=0, out=step)
+        bound -= step
+        if not is_first[piece.begin]:
+            np.maximum(bound[0], end[piece.begin - 1], out=bound[0])
+        elif not is_gpu[piece.begin]:
             np.maximum(bound[0], 0.0, out=bound[0])
-        np.maximum.accumulate(bound, axis=0, out=bound)
-        np.add(bound, total, out=end[begin:stop])
+        if piece.stop - piece.begin > 1:
+            np.maximum.accumulate(bound, axis=0, out=bound)
+        np.add(bound, step, out=end[run])
     return end
 
 
-def _blocks(runs: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield the runs in order, long ones in pieces."""
-    for begin, stop in runs.tolist():
-        for at in range(begin, stop, _BLOCK_ROWS):
-            yield at, min(at + _BLOCK_ROWS, stop)
+def _edge_heads(graph: Graph) -> Rows:
+    """Return the first edge of each node that has edges, and last their number."""
+    target = graph.edges.target
+    return np.append(np.flatnonzero(np.append(True, target[1:] != target[:-1])[: len(target)]), len(target))
 
 
-def _bounds_and_steps(graph: Graph, timing: Timing, end: Floats, run: slice) -> tuple[Floats, Floats]:
-    """Return the end by what other lanes do, and what each node adds to the end of the one before it, [run, m]."""
-    nodes = graph.nodes
-    residual = timing.residual_ns[run, None]
-    bound = np.repeat(nodes.release_ns[run, None], end.shape[1], axis=1)
-    _add_arrivals(bound, graph, timing, end, run)
-    bound += residual
-    if nodes.kind[run.start] >= _FIRST_GPU_KIND:
-        duration = timing.factor[timing.factor_row[run]]
-        duration *= timing.base_ns[run, None]
-        bound += duration
-        duration += timing.latency_ns[nodes.gap_term[run]]
-        duration += residual
-        return bound, duration
-    step = (nodes.lag_ns[run] + nodes.cost_ns[run])[:, None] * timing.host_ratio
-    step += residual
-    return bound, step
+def _pieces(graph: Graph, heads: Rows, most_rows: int) -> Iterator[_Piece]:
+    """Return the runs in order, long ones in pieces."""
+    counts = -(-(graph.runs[:, 1] - graph.runs[:, 0]) // most_rows)
+    at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    begin = np.repeat(graph.runs[:, 0], counts) + at * most_rows
+    stop = np.minimum(begin + most_rows, np.repeat(graph.runs[:, 1], counts))
+    low, high = graph.first_edge[begin], graph.first_edge[stop]
+    columns = [begin, stop, low, high, np.searchsorted(heads, low), np.searchsorted(heads, high)]
+    queued, released = (
+        np.append(0, np.cumsum(flags)) for flags in (graph.edges.kind == _QUEUE, graph.nodes.release_ns > NEVER_NS)
+    )
+    flags = [queued[high] > queued[low], released[stop] > released[begin]]
+    return map(_Piece._make, zip(*(column.tolist() for column in (*columns, *flags)), strict=True))
 
 
-def _add_arrivals(bound: Floats, graph: Graph, timing: Timing, end: Floats, run: slice) -> None:
-    """Raise each node's bound to the latest of the edges into it."""
-    low, high = int(graph.first_edge[run.start]), int(graph.first_edge[run.stop])
-    if low == high:
-        return
-    edges = graph.edges
-    source, target = edges.source[low:high], edges.target[low:high]
-    arrival = end[source]
-    arrival += timing.latency_ns[edges.term[low:high]]
-    queued = edges.kind[low:high] == _QUEUE
-    if queued.any():
-        held = source[queued]
+def _latest_arrivals(graph: Graph, timing: Timing, end: Floats, heads: Rows, piece: _Piece) -> Floats:
+    """Return the latest of each node's release and of the edges into it, [run, m]."""
+    arrival = _arrivals(graph, timing, end, piece)
+    count, known = piece.stop - piece.begin, piece.last_head - piece.head
+    if known < piece.high - piece.low:
+        arrival = np.maximum.reduceat(arrival, heads[piece.head : piece.last_head] - piece.low, axis=0)
+    if known < count:
+        bound = np.full((count, end.shape[1]), NEVER_NS)
+        if known:
+            bound[graph.edges.target[heads[piece.head : piece.last_head]] - piece.begin] = arrival
+    else:
+        bound = arrival
+    if piece.has_release:
+        np.maximum(bound, graph.nodes.release_ns[piece.begin : piece.stop, None], out=bound)
+    return bound
+
+
+def _arrivals(graph: Graph, timing: Timing, end: Floats, piece: _Piece) -> Floats:
+    """Return when each edge into a run lets its target go, [edges, m]."""
+    edges, span = graph.edges, slice(piece.low, piece.high)
+    arrival = end[edges.source[span]]
+    arrival += timing.latency_ns[edges.term[span]]
+    if piece.has_queue:
+        queued = np.flatnonzero(edges.kind[span] == _QUEUE)
+        held = edges.source[span][queued]
         arrival[queued] -= timing.factor[timing.factor_row[held]] * timing.base_ns[held, None]
-    starts = np.flatnonzero(np.append(True, target[1:] != target[:-1]))
-    if len(starts) < len(target):
-        arrival = np.maximum.reduceat(arrival, starts, axis=0)
-    at = target[starts] - run.start
-    bound[at] = np.maximum(bound[at], arrival)
+    return arrival
+
+
+def _add_own(bound: Floats, graph: Graph, timing: Timing, run: slice, *, on_gpu: bool) -> Floats:
+    """Move bounds from starts to ends; return what each node adds to the end of the one before it, [run, m]."""
+    nodes, residual = graph.nodes, timing.residual_ns[run, None]
+    if not on_gpu:
+        bound += residual
+        step = (nodes.lag_ns[run] + nodes.cost_ns[run])[:, None] * timing.host_ratio
+        step += residual
+        return step
+    step = timing.factor[timing.factor_row[run]]
+    step *= timing.base_ns[run, None]
+    step += residual
+    bound += step
+    step += timing.latency_ns[nodes.gap_term[run]]
+    return step
 
 
 def measured_timing(graph: Graph, residual_ns: Floats) -> Timing:

@@ -75,7 +75,8 @@ def test_pieces_of_runs_make_no_difference(graph: Graph, seed: int, rows: int) -
     timing = any_timing(graph, seed, integral=True)
     whole = replay(graph, timing)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_BLOCK_ROWS", rows)
+        patch.setattr(engine, "_PIECE_VALUES", 0)
+        patch.setattr(engine, "_FEWEST_ROWS", rows)
         assert np.array_equal(replay(graph, timing), whole)
 
 
