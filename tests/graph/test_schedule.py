@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.schedule import schedule_runs
@@ -55,6 +55,7 @@ def test_a_cycle_is_cut_where_the_first_lane_waits(edges: list[Edge], cut: list[
     assert sum(end - begin for begin, end in runs) == 6
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_every_order_respects_every_edge_that_is_left(data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.replay.causes import CAUSES, IdleCause, Occupation, occupation
@@ -108,6 +108,7 @@ def test_collectives_count_as_communication_only_where_nothing_else_runs(recordi
     assert (found.busy_ns, found.communication_ns) == (40_000, 30_000)
 
 
+@settings(deadline=None)
 @given(recordings(), st.integers(0, 2**32 - 1))
 def test_busy_and_idle_add_up_to_the_iteration(trace: Trace, seed: int) -> None:
     graph = build_graph(trace)

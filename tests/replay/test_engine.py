@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.record import EdgeKind, Graph
@@ -22,12 +22,14 @@ NEAR_NS = 1e-3
 seeds = st.integers(0, 2**32 - 1)
 
 
+@settings(deadline=None)
 @given(graphs(may_be_cyclic=True))
 def test_measured_delays_give_back_every_measured_end(graph: Graph) -> None:
     end = replay(graph, measured_timing(graph, graph.residual_ns))
     assert np.array_equal(end[:, 0], graph.nodes.end_ns)
 
 
+@settings(deadline=None)
 @given(recordings())
 def test_any_recording_replays_exactly(trace: Trace) -> None:
     graph = build_graph(trace)
@@ -37,6 +39,7 @@ def test_any_recording_replays_exactly(trace: Trace) -> None:
     assert (start <= finish).all()
 
 
+@settings(deadline=None)
 @given(graphs(may_be_cyclic=True), seeds)
 def test_the_replay_solves_its_equations(graph: Graph, seed: int) -> None:
     timing = any_timing(graph, seed)
@@ -45,6 +48,7 @@ def test_the_replay_solves_its_equations(graph: Graph, seed: int) -> None:
         assert end[:, column] == pytest.approx(slow_replay(graph, timing, column), abs=NEAR_NS)
 
 
+@settings(deadline=None)
 @given(recordings(), seeds)
 def test_the_replay_of_recordings_solves_its_equations(trace: Trace, seed: int) -> None:
     graph = build_graph(trace)
@@ -52,6 +56,7 @@ def test_the_replay_of_recordings_solves_its_equations(trace: Trace, seed: int) 
     assert replay(graph, timing)[:, 0] == pytest.approx(slow_replay(graph, timing, 0), abs=NEAR_NS)
 
 
+@settings(deadline=None)
 @given(graphs(), seeds)
 def test_gpus_do_not_touch_each_other(graph: Graph, seed: int) -> None:
     timing = any_timing(graph, seed)
@@ -70,6 +75,7 @@ def test_gpus_do_not_touch_each_other(graph: Graph, seed: int) -> None:
     assert np.array_equal(replay(graph, timing), np.concatenate(alone, axis=1))
 
 
+@settings(deadline=None)
 @given(graphs(), seeds, st.integers(1, 3))
 def test_pieces_of_runs_make_no_difference(graph: Graph, seed: int, rows: int) -> None:
     timing = any_timing(graph, seed, integral=True)
@@ -80,6 +86,7 @@ def test_pieces_of_runs_make_no_difference(graph: Graph, seed: int, rows: int) -
         assert np.array_equal(replay(graph, timing), whole)
 
 
+@settings(deadline=None)
 @given(graphs(), seeds, st.floats(0.01, 1.0))
 def test_what_gets_faster_never_ends_later(graph: Graph, seed: int, share: float) -> None:
     timing = any_timing(graph, seed)
@@ -95,6 +102,7 @@ def test_what_gets_faster_never_ends_later(graph: Graph, seed: int, share: float
         assert (replay(graph, faster) <= replay(graph, timing) + NEAR_NS).all()
 
 
+@settings(deadline=None)
 @given(recordings(), st.floats(0.01, 1.0))
 def test_faster_kernels_lengthen_no_recording(trace: Trace, share: float) -> None:
     graph = build_graph(trace)
@@ -107,6 +115,7 @@ def test_faster_kernels_lengthen_no_recording(trace: Trace, share: float) -> Non
     assert (faster_finish[-1:] - faster_start[:1] <= finish[-1:] - start[:1] + NEAR_NS).all()
 
 
+@settings(deadline=None)
 @given(graphs(), seeds)
 def test_nothing_ends_before_a_chain_to_it_nor_after_the_sum_of_all(graph: Graph, seed: int) -> None:
     timing = any_timing(graph, seed, gpu_count=1)
