@@ -9,10 +9,13 @@ from ..formats.trace import Trace
 from ..specs.gpu import Catalog, Gpu
 from .case import Case, build_case, check_usable, source_gpu
 from .cautions import warn
+from .closeup import look_closely
+from .graph.critical import CriticalPath
+from .graph.record import EdgeKind, NodeKind
 from .models.library import Library, load_library
 from .oplist import list_ops
 from .ranking import rank_gpus
-from .report import Report, Source, TraceSummary
+from .report import PathSummary, Report, Source, TraceSummary
 from .scenario import Scenario
 from .window import select_window
 
@@ -69,6 +72,7 @@ def report_case(case: Case, *, ops_gpu: Gpu | None = None, op_limit: int | None 
         memory=case.memory,
         predictions=ranked,
         ops_gpu=name,
+        critical_path=_path_summary(look_closely(case, name).path),
         ops=list_ops(case.trace, case.workload, case.prediction, column, limit=op_limit),
         warnings=tuple(warn(case)),
     )
@@ -94,6 +98,15 @@ def _summary(case: Case) -> TraceSummary:
         iteration_index=window.index,
         op_count=len(window.op_rows),
         kernel_count=len(window.kernel_rows),
+    )
+
+
+def _path_summary(path: CriticalPath) -> PathSummary:
+    return PathSummary(
+        length_ns=path.length_ns,
+        node_ns={kind.name.lower(): float(path.node_ns[kind]) for kind in NodeKind if path.node_ns[kind]},
+        edge_ns={kind.name.lower(): float(path.edge_ns[kind]) for kind in EdgeKind if path.edge_ns[kind]},
+        unexplained_ns=path.unexplained_ns,
     )
 
 

@@ -15,6 +15,7 @@ from ..specs.match import match_device
 from .fleet import Floats
 from .graph.build import build_graph
 from .graph.record import Graph
+from .graph.steps import with_iterations
 from .host.costs import load_host_costs
 from .host.timeline import LaunchMode, synthesize_timeline
 from .memory.describe import describe_memory, explain_missing_memory
@@ -55,6 +56,9 @@ class Case:
     """The GPU that was measured; None where none was."""
     scenario: Scenario
     graph: Graph
+    recorded_trace: Trace
+    recorded_graph: Graph
+    """Before what-ifs; of a trace without times, on its synthetic timeline."""
     workload: Workload
     prediction: Prediction
     forecast: Forecast
@@ -69,6 +73,7 @@ class Case:
 
 def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: Library, scenario: Scenario) -> Case:
     """Predict a trace on `gpus` under a scenario. `origin` is the GPU that was measured, None where none was."""
+    trace = with_iterations(trace)
     window = select_window(trace)
     whatif = _apply_trace_whatifs(trace, origin, library, scenario)
     changed = whatif.trace
@@ -98,6 +103,8 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
         origin=origin,
         scenario=scenario,
         graph=graph,
+        recorded_trace=trace,
+        recorded_graph=recorded,
         workload=workload,
         prediction=prediction,
         forecast=forecast(changed, window, graph, timing, spread),

@@ -162,7 +162,7 @@ def _scenario(request: Request, trace: Trace) -> Scenario:
 
 
 def _save_timeline(case: Case, gpu_name: str, path: Path) -> None:
-    from .timeline import save_timeline
+    from .closeup import save_timeline
 
     save_timeline(case, gpu_name, path)
 

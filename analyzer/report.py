@@ -124,6 +124,19 @@ class OpPrediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PathSummary:
+    """Say what the critical path of the iteration goes to on `ops_gpu`; the parts add up to its length."""
+
+    length_ns: float
+    node_ns: Mapping[str, float]
+    """By kind of node: launch, sync, kernel, memcpy, memset, collective."""
+    edge_ns: Mapping[str, float]
+    """By kind of edge: program_order (the host's own time), stream_order, launch, event, sync, queue, collective."""
+    unexplained_ns: float
+    """Beyond the rules; negative where things came earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Hold all that `analyze` found. `predictions` is ranked, fastest first; `ops` by predicted time."""
 
@@ -136,6 +149,8 @@ class Report:
     ops_gpu: str
     """The GPU that `ops` is about: the source, else the first target."""
     ops: tuple[OpPrediction, ...]
+    critical_path: PathSummary | None = None
+    """On `ops_gpu`."""
     warnings: tuple[str, ...] = field(default=())
 
     @property

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from caching_allocator import play  # type: ignore[import-not-found]
-from record_samples import BATCH_SIZES, MODES, Sample, build_step  # type: ignore[import-not-found]
+from caching_allocator import play
+from record_samples import BATCH_SIZES, MODES, Sample, build_step
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves

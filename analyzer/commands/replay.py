@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,34 @@ if TYPE_CHECKING:
     from ..replay.fidelity import Fidelity
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Hold what the command line asked for, as parsed."""
+
+    trace: Path
+    source: str | None
+    gpu_file: Path | None
+    max_error_percent: float | None
+    figure: Path | None
+    target: str | None
+    stretch: tuple[float, float] | None
+    form: str | None
+    output: Path | None
+    recover: bool
+
+    @property
+    def stretch_ns(self) -> tuple[int, int] | None:
+        """Return the stretch to draw in ns. Raises InputError where it ends before it starts."""
+        from ...errors import InputError
+
+        if self.stretch is None:
+            return None
+        begin, end = self.stretch
+        if end <= begin:
+            raise InputError(f"--stretch {begin:g} {end:g}: it ends before it starts; give FROM and TO in ms")
+        return round(begin * 1e6), round(end * 1e6)
+
+
 @click.command("replay", cls=WavecastCommand, short_help="Replay a recording on its own GPU and compare.")
 @trace_argument
 @click.option(
@@ -42,20 +71,29 @@ if TYPE_CHECKING:
     metavar="PERCENT",
     help="Exit with status 1 if the replay of an iteration is further off than this.",
 )
+@click.option(
+    "--figure",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the recorded iteration above its replay, as SVG.",
+)
+@click.option(
+    "--to",
+    "target",
+    metavar="GPU",
+    shell_complete=complete_gpu_names,
+    help="The GPU whose replay --figure draws. Default: the one that was measured.",
+)
+@click.option(
+    "--stretch",
+    type=(click.FloatRange(min=0), click.FloatRange(min=0)),
+    metavar="FROM TO",
+    help="Draw this stretch of the iteration only, in ms.",
+)
 @output_options("table", "json")
 @recover_option
 @click.pass_context
-def replay(
-    context: click.Context,
-    /,
-    trace: Path,
-    source: str | None,
-    gpu_file: Path | None,
-    max_error_percent: float | None,
-    form: str | None,
-    output: Path | None,
-    recover: bool,
-) -> None:
+def replay(context: click.Context, /, **options: Any) -> None:
     """Replay the iterations of TRACE with their own measured times and compare.
 
     Kernels start when the rules of the op graph let them: after their launch, the kernel before
@@ -67,22 +105,46 @@ def replay(
     Examples:
       wavecast replay trace.json.gz
       wavecast replay trace.json.gz --format json --max-error 2
+      wavecast replay trace.json.gz --to L40S --figure timeline.svg --stretch 1 3
     """
     from ...formats.files import load_trace
     from ..rendering.replay_text import draw_replay, draw_replay_json
     from ..replay.fidelity import check_fidelity
 
+    request = Request(**options)
+    stretch_ns = request.stretch_ns
     with progress_on_stderr("Reading the trace") as progress:
-        recording = load_trace(trace, recover=recover, progress=progress)
-    fidelity = check_fidelity(recording, _measured_gpu(recording, source, gpu_file))
-    if choose_format(form, output) == "json":
-        write_result(draw_replay_json(fidelity), output)
+        trace = load_trace(request.trace, recover=request.recover, progress=progress)
+    measured = _measured_gpu(trace, request.source, request.gpu_file)
+    fidelity = check_fidelity(trace, measured)
+    if request.figure is not None:
+        _draw_figure(trace, measured, request, stretch_ns)
+    if choose_format(request.form, request.output) == "json":
+        write_result(draw_replay_json(fidelity), request.output)
     else:
-        name = "standard input" if str(trace) == "-" else trace.name
-        write_result(draw_replay(fidelity, screen_for(output), name=name), output)
-    if max_error_percent is not None and (worst := _worst_error_percent(fidelity)) > max_error_percent:
-        click.echo(f"Error: the replay is off by {worst:.2f} %, more than {max_error_percent:g} %", err=True)
+        name = "standard input" if str(request.trace) == "-" else request.trace.name
+        write_result(draw_replay(fidelity, screen_for(request.output), name=name), request.output)
+    limit = request.max_error_percent
+    if limit is not None and (worst := _worst_error_percent(fidelity)) > limit:
+        click.echo(f"Error: the replay is off by {worst:.2f} %, more than {limit:g} %", err=True)
         context.exit(FAILED_EXIT_CODE)
+
+
+def _draw_figure(trace: Trace, measured: Gpu | None, request: Request, stretch_ns: tuple[int, int] | None) -> None:
+    """Draw the timeline of the recording above that of its replay."""
+    from ...formats.files import write_atomic
+    from ...specs.catalog import load_catalog
+    from ...specs.match import find_gpu
+    from ..analysis import open_case
+    from ..closeup import lay_out, look_closely
+    from ..rendering.timeline_svg import draw_timeline
+
+    catalog = load_catalog(request.gpu_file)
+    target = measured if request.target is None else find_gpu(catalog, request.target)
+    case = open_case(trace, catalog, targets=[] if target is None else [target], source=measured)
+    timeline = lay_out(case, look_closely(case, case.prediction.fleet.gpus[0].name))
+    path = request.figure or Path("-")
+    write_atomic(path, draw_timeline(timeline, stretch_ns=stretch_ns).encode())
 
 
 def _measured_gpu(trace: Trace, name: str | None, gpu_file: Path | None) -> Gpu | None:

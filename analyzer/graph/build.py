@@ -84,6 +84,7 @@ def finish_graph(
         latency_ns=latency_ns,
         runs=runs,
         residual_ns=held.residual_ns,
+        lane_slack_ns=held.lane_slack_ns,
         binding=held.binding,
         quality=GraphQuality(
             **{**{name: getattr(quality, name) for name in quality.__slots__}, "edges_cut": int(cut.sum())}

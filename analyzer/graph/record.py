@@ -149,6 +149,8 @@ class Graph:
     """Begin and end of stretches of lanes in an order that respects every edge, [r, 2]."""
     residual_ns: Floats
     """Measured end of each node minus the end by rule from its measured predecessors, [n]."""
+    lane_slack_ns: Floats
+    """Measured end (start, for GPU nodes) minus the earliest by the order of the lane alone, [n]."""
     binding: npt.NDArray[np.int64]
     """The edge that holds each node as measured; -1: its lane's order, -2: its release time, [n]."""
     quality: GraphQuality

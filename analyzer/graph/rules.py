@@ -37,6 +37,8 @@ class Held:
     """Measured minus rule."""
     is_clear: npt.NDArray[np.bool_]
     """Whether the reason is well ahead of any other."""
+    lane_slack_ns: Floats
+    """Measured minus what the lane's order alone asks for; negative where kernels of one stream overlap."""
 
 
 def lane_firsts(nodes: Nodes) -> npt.NDArray[np.bool_]:
@@ -75,6 +77,7 @@ def hold_nodes(nodes: Nodes, edges: Edges, is_lane_first: npt.NDArray[np.bool_],
         bound_ns=bound,
         residual_ns=observed - bound,
         is_clear=bound - second > _CLEAR_NS,
+        lane_slack_ns=observed - lane_bound,
     )
 
 

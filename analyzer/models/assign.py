@@ -36,11 +36,16 @@ def assign_models(
     """Group works by the model that covers them; works without a model, or whose model is not at hand, are left out."""
     rows_of: dict[str, list[int]] = {}
     for row, (work, rate) in enumerate(zip(works, rates.tolist(), strict=True)):
-        name = None if work is None else model_of(work, rate)
+        name = None if work is None or _is_empty(work) else model_of(work, rate)
         if name is not None:
             rows_of.setdefault(name, []).append(row)
     found = [_assign(name, rows, works, rates) for name, rows in rows_of.items()]
     return [part for item in found for part in split_quantized(item) if part.model in available]
+
+
+def _is_empty(work: Work) -> bool:
+    """Say whether some dimension is 0: such an op launches a kernel that does nothing, if any."""
+    return work.is_matrix and work.flops <= 0
 
 
 def _assign(name: str, rows: Sequence[int], works: Sequence[Work | None], rates: npt.NDArray[np.object_]) -> Assignment:

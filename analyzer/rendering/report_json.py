@@ -21,6 +21,7 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
         "iteration_rule": report.iteration_rule,
         "scenario": asdict(report.scenario),
         "memory": _memory(report),
+        "critical_path": None if report.critical_path is None else asdict(report.critical_path),
         "predictions": [_prediction(row) for row in report.predictions],
         "warnings": list(report.warnings),
     }

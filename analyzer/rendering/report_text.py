@@ -8,11 +8,10 @@ from typing import Final
 
 from ..method import Method
 from ..report import GpuPrediction, OpPrediction, Report
+from .headline import headline
 from .quantity import (
     ABSENT,
     common_time_unit,
-    format_bytes,
-    format_count,
     format_factor,
     format_money,
     format_number,
@@ -44,10 +43,6 @@ METHOD_NAMES: Final[dict[Method, str]] = {
     Method.ROOFLINE: "roofline",
     Method.UNMODELLED: "not modelled",
 }
-LAUNCH_BOUND_RATIO: Final = 0.1
-"""Of the iteration spent waiting for launches: from here on the host is worth a sentence."""
-LEAST_MEMORY_RATIO: Final = 0.01
-"""Of the peak: what holds less is not named."""
 NAME_WIDTH: Final = 56
 """Longest op, kernel or shape text in a table; JSON and CSV hold them whole."""
 
@@ -69,7 +64,7 @@ def describe_report(report: Report, *, name: str, detailed_ops: bool = False) ->
     `name` stands for a workload that has none.
     """
     return ReportText(
-        headline=tuple(_headline(report, name)),
+        headline=tuple(headline(report, name)),
         gpus=gpu_sheet(report),
         ops=op_sheet(report, detailed=detailed_ops),
         notes=tuple(_notes(report)),
@@ -152,79 +147,6 @@ def _method_columns(rows: tuple[GpuPrediction, ...]) -> Iterator[SheetColumn]:
         if method is Method.MEASURED and all(row.is_source or not row.methods.get(method) for row in rows):
             continue
         yield SheetColumn(title=title, cells=cells, rank=6)
-
-
-def _headline(report: Report, name: str) -> Iterator[str]:
-    trace = report.trace
-    facts = [
-        trace.mode,
-        f"batch {trace.batch_size:,}" if trace.batch_size else None,
-        trace.framework,
-        f"{trace.source_format} trace",
-        format_count(trace.op_count, "op"),
-        format_count(trace.kernel_count, "kernel") if trace.kernel_count else None,
-    ]
-    yield f"{clean_text(trace.name or name)}: {', '.join(clean_text(fact) for fact in facts if fact)}"
-    yield from _source_lines(report)
-
-
-def _source_lines(report: Report) -> Iterator[str]:
-    source = report.source
-    if source.iteration_ns is None:
-        where = "timed on a CPU" if report.trace.capture == "cpu" else "recorded without timings"
-        yield (
-            f"The ops were {where}: each op's GPU time is predicted from its shapes, and the iteration replayed on a "
-            f"host {_host_words(report)}."
-        )
-        yield from _memory_line(report)
-        yield from _verdict(report)
-        return
-    count = report.trace.iteration_count
-    which = f" (the median of {count:,})" if count > 1 else ""
-    busy = source.gpu_busy_ns or 0.0
-    share = busy / source.iteration_ns if source.iteration_ns else 0.0
-    where = clean_text(source.gpu or "an unnamed GPU")
-    yield (
-        f"Measured on {where}: iteration {format_time(source.iteration_ns)}{which}, "
-        f"GPU busy {format_time(busy)} of it ({format_share(share)})."
-    )
-    yield (
-        f"Every other GPU replays the recorded op graph with its own predicted kernel times and {_host_words(report)}."
-    )
-    yield from _verdict(report)
-
-
-def _host_words(report: Report) -> str:
-    """Say whose host the replay has."""
-    recorded, speed = report.source.iteration_ns is not None, report.scenario.cpu_speed
-    whose = "the recorded one" if recorded else "an H100 node's"
-    if speed is None:
-        return f"as fast as {whose} (another: --cpu-speed)"
-    return f"{format_number(speed)} times as fast as {whose}"
-
-
-def _memory_line(report: Report) -> Iterator[str]:
-    """Say what the iteration holds at its peak."""
-    use = report.memory
-    if use is None:
-        return
-    held = ", ".join(
-        f"{category.value} {format_bytes(size)}"
-        for category, size in sorted(use.held.items(), key=lambda item: -item[1])
-        if size >= LEAST_MEMORY_RATIO * use.peak_bytes
-    )
-    yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}."
-
-
-def _verdict(report: Report) -> Iterator[str]:
-    """Say on which GPUs the host is the limit."""
-    row = next((item for item in report.predictions if item.gpu == report.ops_gpu), None)
-    if row is None or row.host_limited_ratio < LAUNCH_BOUND_RATIO:
-        return
-    yield (
-        f"On {clean_text(row.gpu)} your CPU is the limit: {format_share(row.host_limited_ratio)} of the iteration the "
-        "GPU waits for launches. A faster host, CUDA graphs or a larger batch help more than a faster GPU."
-    )
 
 
 def _notes(report: Report) -> Iterator[str]:

@@ -58,9 +58,11 @@ def replay(graph: Graph, timing: Timing) -> Floats:
 
     GPU: end = max(end before + gap, arrival) + residual + duration. Host: end = max(end before + host time, arrival) +
     residual. Within a run, with S the running sum of what each node adds to the one before it, end - S is the running
-    maximum of (arrival + own - S).
+    maximum of (arrival + own - S). A node that came earlier than the rules say did so by what held it: it overlaps the
+    one before it on its lane only as far as it did in the recording.
     """
     nodes = graph.nodes
+    kept_ns = _kept_apart_ns(graph, timing.residual_ns)
     end = np.empty((len(nodes.row), timing.latency_ns.shape[1]))
     is_first, is_gpu = lane_firsts(nodes).tolist(), nodes.is_gpu.tolist()
     heads = _edge_heads(graph)
@@ -68,6 +70,8 @@ def replay(graph: Graph, timing: Timing) -> Floats:
         run = slice(piece.begin, piece.stop)
         bound = _latest_arrivals(graph, timing, end, heads, piece)
         step = _add_own(bound, graph, timing, run, on_gpu=is_gpu[piece.begin])
+        if kept_ns is not None:
+            step += kept_ns[run, None]
         if piece.stop - piece.begin > 1:
             np.cumsum(step, axis=0, out=step)
         bound -= step
@@ -79,6 +83,15 @@ def replay(graph: Graph, timing: Timing) -> Floats:
             np.maximum.accumulate(bound, axis=0, out=bound)
         np.add(bound, step, out=end[run])
     return end
+
+
+def _kept_apart_ns(graph: Graph, residual_ns: Floats) -> Floats | None:
+    """Return what of a negative residual does not bring a node nearer to the one before it, [n]; None: nowhere any."""
+    early = residual_ns < 0
+    if not early.any():
+        return None
+    nearer = np.minimum(np.maximum(graph.lane_slack_ns, residual_ns), 0.0)
+    return np.where(early, nearer - residual_ns, 0.0)
 
 
 def _edge_heads(graph: Graph) -> Rows:

@@ -16,6 +16,7 @@ from ..fleet import Floats
 from ..graph.build import build_graph
 from ..graph.latencies import Term
 from ..graph.record import Graph, GraphQuality
+from ..graph.steps import with_iterations
 from ..graph.streams import UNEXPLAINED_NS
 from .causes import CAUSES, IdleCause, occupation
 from .engine import Timing, measured_timing, replay
@@ -72,6 +73,7 @@ def check_fidelity(trace: Trace, gpu: Gpu | None) -> Fidelity:
             "the trace holds no kernels, so there is nothing to compare a replay with: "
             "record on a GPU, or predict it with 'wavecast analyze'"
         )
+    trace = with_iterations(trace)
     graph = build_graph(trace, architecture=gpu.architecture if gpu is not None else None)
     residual = graph.residual_ns
     carried = (np.zeros_like(residual), np.where(residual > UNEXPLAINED_NS, residual, 0.0), residual)

@@ -143,7 +143,7 @@ def forecast(
     block = max(1, _BLOCK_BYTES // (8 * _ENDS * max(1, len(graph.nodes.row))))
     at = iteration_position(trace, window.index)
     parts = [
-        _forecast_block(trace, at, graph, _columns(timing, slice(begin, begin + block)), _slice(spread, begin, block))
+        _forecast_block(trace, at, graph, on_gpus(timing, slice(begin, begin + block)), _slice(spread, begin, block))
         for begin in range(0, count, block)
     ]
     return Forecast(
@@ -177,7 +177,7 @@ def _forecast_block(trace: Trace, at: int, graph: Graph, timing: Timing, spread:
     )
 
 
-def _columns(timing: Timing, columns: slice) -> Timing:
+def on_gpus(timing: Timing, columns: slice) -> Timing:
     """Return the timing on some of the GPUs."""
     return replace(
         timing,

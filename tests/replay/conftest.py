@@ -144,19 +144,22 @@ def slow_replay(graph: Graph, timing: Timing, column: int) -> Floats:
     first, end = lane_firsts(nodes), np.zeros(len(nodes.row))
     lasting = timing.base_ns * timing.factor[timing.factor_row, column]
     for node in _topological(graph):
-        bounds = [float(nodes.release_ns[node])]
+        late = float(timing.residual_ns[node])
+        # A node that came early overlaps the one before it on its lane no further than it did when recorded.
+        late_after_lane = late if late >= 0 else max(late, min(0.0, float(graph.lane_slack_ns[node])))
+        bounds = [float(nodes.release_ns[node]) + late]
         for edge in np.flatnonzero(edges.target == node).tolist():
             source = int(edges.source[edge])
             begun = lasting[source] if edges.kind[edge] == EdgeKind.QUEUE else 0.0
-            bounds.append(end[source] - begun + latency[edges.term[edge]])
+            bounds.append(end[source] - begun + latency[edges.term[edge]] + late)
         if nodes.is_gpu[node]:
             if not first[node]:
-                bounds.append(end[node - 1] + latency[nodes.gap_term[node]])
-            end[node] = max(bounds) + timing.residual_ns[node] + lasting[node]
+                bounds.append(end[node - 1] + latency[nodes.gap_term[node]] + late_after_lane)
+            end[node] = max(bounds) + lasting[node]
         else:
             own = (nodes.lag_ns[node] + nodes.cost_ns[node]) * timing.host_ratio[column]
-            bounds.append((0.0 if first[node] else end[node - 1]) + own)
-            end[node] = max(bounds) + timing.residual_ns[node]
+            bounds.append((0.0 if first[node] else end[node - 1]) + own + late_after_lane)
+            end[node] = max(bounds)
     return end
 
 
