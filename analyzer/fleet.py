@@ -107,7 +107,13 @@ def _capability(gpu: Gpu) -> float:
 
 
 def _effective_rate(gpu: Gpu, rate: Rate) -> float:
+    """Return the rate of the first unit that can do it; half-precision products go to the faster vector units.
+
+    Consumer Pascal's FP16 units run at 1/64 of FP32: libraries compute such products in FP32.
+    """
     for candidate in (rate, *FALLBACKS.get(rate, (Rate.FP32,))):
         if candidate in gpu.peak_flops_per_s:
-            return gpu.peak_flops_per_s[candidate]
+            found = gpu.peak_flops_per_s[candidate]
+            is_vector = candidate is Rate.FP16 and rate is not Rate.FP16
+            return max(found, gpu.peak_flops_per_s.get(Rate.FP32, 0.0)) if is_vector else found
     return float("nan")

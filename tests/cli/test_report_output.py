@@ -83,7 +83,8 @@ def test_other_formats(
 def test_json_has_the_promised_keys(measured_report: Report, analyze_report: Callable[..., str]) -> None:
     document = json.loads(analyze_report(measured_report, "--format", "json"))
     assert list(document) == [
-        "format", "version", "trace", "source", "iteration_rule", "scenario", "memory", "predictions", "warnings",
+        "format", "version", "trace", "source", "iteration_rule", "scenario", "memory", "critical_path",
+        "predictions", "warnings",
     ]  # fmt: skip
     assert document["iteration_rule"] == "replay"
     assert (document["format"], document["version"]) == ("wavecast.prediction", "1.0")
