@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ..report import Report
+from ..report import GpuPrediction, Report
 from .quantity import format_bytes, format_count, format_number, format_share, format_time
 from .sheet import clean_text
 
@@ -75,6 +75,11 @@ def _source_lines(report: Report) -> Iterator[str]:
     yield from _verdict(report)
 
 
+def fits_all(rows: tuple[GpuPrediction, ...]) -> bool:
+    """Say whether the iteration surely fits every GPU."""
+    return all(row.fits and not row.is_tight for row in rows)
+
+
 def _host_words(report: Report) -> str:
     """Say whose host the replay has."""
     recorded, speed = report.source.iteration_ns is not None, report.scenario.cpu_speed
@@ -94,7 +99,8 @@ def _memory_line(report: Report) -> Iterator[str]:
         for category, size in sorted(use.held.items(), key=lambda item: -item[1])
         if size >= LEAST_MEMORY_RATIO * use.peak_bytes
     )
-    yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}."
+    everywhere = "; it fits every GPU below" if fits_all(report.predictions) else ""
+    yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}{everywhere}."
 
 
 def _verdict(report: Report) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..method import Method
 from ..report import GpuPrediction, OpPrediction, Report
-from .headline import headline
+from .headline import fits_all, headline
 from .quantity import (
     ABSENT,
     common_time_unit,
@@ -86,11 +86,11 @@ def gpu_sheet(report: Report) -> Sheet:
             rank=2,
         ),
         SheetColumn(title="speed", cells=tuple(format_factor(row.speedup) for row in rows), rank=1),
-        SheetColumn(title="GPU\nbusy", cells=tuple(_share_of(row, row.gpu_busy_ns) for row in rows), rank=5),
+        SheetColumn(title="GPU\nbusy", cells=tuple(format_time(row.gpu_busy_ns, unit) for row in rows), rank=3),
         SheetColumn(title="host\nlimits", cells=tuple(format_share(row.host_limited_ratio) for row in rows), rank=3),
         SheetColumn(title="samples/s", cells=tuple(_number(row.samples_per_s) for row in rows), rank=3),
         SheetColumn(title="$ per\n1,000 it.", cells=tuple(_cost(row) for row in rows), rank=4),
-        SheetColumn(title="memory", cells=tuple(_memory(row) for row in rows), is_text=True, rank=4),
+        SheetColumn(title="memory", cells=_memory_cells(rows), is_text=True, rank=3),
         *_method_columns(rows),
     )
     marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
@@ -168,8 +168,9 @@ def _gpu_name(row: GpuPrediction) -> str:
     return f"{clean_text(row.gpu)} ◀ source" if row.is_source else clean_text(row.gpu)
 
 
-def _share_of(row: GpuPrediction, part_ns: float) -> str:
-    return format_share(part_ns / row.iteration_ns) if row.iteration_ns > 0 else ABSENT
+def _memory_cells(rows: tuple[GpuPrediction, ...]) -> tuple[str, ...]:
+    """Return the cells of the memory column: nothing where the iteration fits everywhere, which the headline says."""
+    return tuple("" if fits_all(rows) else _memory(row) for row in rows)
 
 
 def _memory(row: GpuPrediction) -> str:
