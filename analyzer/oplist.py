@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ..formats.signature import Signature, TensorSpec
+from ..formats.signature import format_shapes
 from ..formats.trace import Trace
 from .bounds import limit_of
 from .fleet import Floats
@@ -103,10 +103,3 @@ def _bound_ns(workload: Workload, prediction: Prediction, gpu_column: int, rows:
 
 def _limit(workload: Workload, prediction: Prediction, gpu_column: int, row: int) -> str:
     return limit_of(workload.work, prediction.fleet, row, gpu_column).name.lower()
-
-
-def format_shapes(signature: Signature) -> str:
-    """Write the tensors of a signature as `float16[8,128] float16[128,64]`; of long lists the first three."""
-    tensors: tuple[TensorSpec, ...] = signature.tensors()
-    shown = " ".join(f"{item.dtype}[{','.join(map(str, item.shape))}]" for item in tensors[:3])
-    return f"{shown} (+{len(tensors) - 3} more)" if len(tensors) > 3 else shown

@@ -73,3 +73,10 @@ def flatten_tensors(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
         elif isinstance(argument, tuple):
             found.extend(item for item in argument if isinstance(item, TensorSpec))
     return tuple(found)
+
+
+def format_shapes(signature: Signature) -> str:
+    """Write the tensors of a signature as `float16[8,128] float16[128,64]`; of long lists the first three."""
+    tensors = signature.tensors()
+    shown = " ".join(f"{item.dtype}[{','.join(map(str, item.shape))}]" for item in tensors[:3])
+    return f"{shown} (+{len(tensors) - 3} more)" if len(tensors) > 3 else shown

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...formats.column import MISSING
+from ...formats.signature import format_shapes
 from ...formats.trace import Phase, Trace
 from ..window import Rows
 from .critical import CriticalPath
@@ -173,8 +174,6 @@ def _node_names(trace: Trace, kind: Integers, row: Rows) -> list[str]:
 
 def _op_facts(trace: Trace, op: Rows) -> dict[str, Column]:
     """Return what is known of ops, by row; -1: none."""
-    from ..oplist import format_shapes
-
     shapes = [format_shapes(signature) or None for signature in trace.signatures]
     phases = [phase.name.lower() for phase in Phase]
     signature, module, phase = (

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ...formats.column import MISSING
 from ...formats.perfetto import Arrows, EventFile, Slices, Track
+from ...formats.signature import format_shapes
 from ..bounds import Limit
 from ..graph.record import EdgeKind
-from ..oplist import format_shapes
 from ..predict import METHODS
 from ..window import Rows
 from .notes import FAMILIES
