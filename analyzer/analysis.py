@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..formats.column import row_count
 from ..formats.trace import Trace
 from ..specs.gpu import Catalog, Gpu
@@ -94,11 +96,17 @@ def _summary(case: Case) -> TraceSummary:
         mode=meta.workload.mode,
         batch_size=meta.workload.batch_size,
         samples_per_iteration=meta.workload.samples_per_iteration,
-        iteration_count=row_count(case.trace.iterations) if case.origin is not None else 0,
+        iteration_count=_measured_count(case) if case.origin is not None else 0,
         iteration_index=window.index,
         op_count=len(window.op_rows),
         kernel_count=len(window.kernel_rows),
     )
+
+
+def _measured_count(case: Case) -> int:
+    """Return the number of iterations whose median is the window's duration."""
+    unprofiled = int(np.sum(~case.trace.iterations.profiled.astype(bool)))
+    return unprofiled or row_count(case.trace.iterations)
 
 
 def _path_summary(path: CriticalPath) -> PathSummary:

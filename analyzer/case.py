@@ -22,11 +22,13 @@ from .memory.describe import describe_memory, explain_missing_memory
 from .memory.record import MemoryUse
 from .models.library import Library
 from .predict import Prediction, predict_measured, predict_shapes
+from .replay.calibration import Calibration, apply_calibration, calibrate
 from .replay.causes import occupation
 from .replay.engine import measured_timing
-from .replay.forecast import Forecast, forecast, match_host, spread_of, target_timing
+from .replay.forecast import Forecast, forecast, spread_of, target_timing
 from .replay.iterations import iteration_position, iteration_spans
 from .scenario import Scenario
+from .untimed import without_times
 from .whatif.batch import with_batch
 from .whatif.cuda_graph import with_cuda_graph
 from .whatif.fusion import with_fused_elementwise
@@ -51,7 +53,7 @@ class Case:
     trace: Trace
     """As asked: with what-ifs applied and, where it was recorded without times, on a synthetic timeline."""
     window: Window
-    """Of the recorded trace."""
+    """Of the recorded trace; of one without GPU times, all that is left of it."""
     origin: Gpu | None
     """The GPU that was measured; None where none was."""
     scenario: Scenario
@@ -63,7 +65,9 @@ class Case:
     prediction: Prediction
     forecast: Forecast
     recorded_busy_ns: float
-    """GPU-busy time of the recorded iteration; 0 where none was measured."""
+    """GPU-busy time of the recorded iteration, calibrated; 0 where none was measured."""
+    calibration: Calibration
+    """What brings the recording's replay to the measured time; no change where none was measured."""
     memory: MemoryUse | None
     memory_unknown: str | None
     """Why nothing can be said about memory."""
@@ -73,7 +77,7 @@ class Case:
 
 def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: Library, scenario: Scenario) -> Case:
     """Predict a trace on `gpus` under a scenario. `origin` is the GPU that was measured, None where none was."""
-    trace = with_iterations(trace)
+    trace = with_iterations(trace) if origin is not None else without_times(trace, select_window(trace))
     window = select_window(trace)
     whatif = _apply_trace_whatifs(trace, origin, library, scenario)
     changed = whatif.trace
@@ -91,10 +95,11 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
     recorded = graph
     graph, base_ratio, merged = _apply_graph_whatifs(graph, changed, workload, scenario)
     timing = target_timing(graph, changed, workload, prediction, origin)
-    host_ratio = 1.0 / (scenario.cpu_speed or 1.0)
-    if origin is not None:
-        host_ratio *= match_host(recorded, trace, window)
-    timing = replace(timing, base_ns=timing.base_ns * base_ratio, host_ratio=timing.host_ratio * host_ratio)
+    calibration = calibrate(recorded, trace, window) if origin is not None else Calibration()
+    timing = replace(
+        timing, base_ns=timing.base_ns * base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
+    )
+    timing = apply_calibration(timing, calibration)
     spread = spread_of(prediction, workload, _host_half_width(gpus, origin, scenario))
     memory = describe_memory(changed, window)
     return Case(
@@ -108,7 +113,10 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
         workload=workload,
         prediction=prediction,
         forecast=forecast(changed, window, graph, timing, spread),
-        recorded_busy_ns=_recorded_busy_ns(trace, window, recorded) if origin is not None else 0.0,
+        recorded_busy_ns=_recorded_busy_ns(trace, window, recorded) * calibration.stretch_ratio
+        if origin is not None
+        else 0.0,
+        calibration=calibration,
         memory=memory,
         memory_unknown=None if memory is not None else explain_missing_memory(changed, window),
         warnings=(*whatif.warnings, *merged),

@@ -14,6 +14,9 @@ from .work import Family
 OPAQUE_SHARE = 0.1
 """Of the iteration: beyond this, GPU time without any recorded reason is pointed out."""
 
+STRETCH_SHARE = 0.05
+"""How far the replay of the recording may be scaled before it is pointed out."""
+
 
 def warn(case: Case) -> Iterator[str]:
     """Yield one sentence per doubt."""
@@ -50,6 +53,13 @@ def _warn_measured(case: Case, origin: Gpu) -> Iterator[str]:
             "formula: record with record_shapes=True for better predictions"
         )
     yield from _warn_opaque(case, origin)
+    stretch = case.calibration.stretch_ratio
+    if abs(stretch - 1) > STRETCH_SHARE:
+        how = "longer" if stretch > 1 else "shorter"
+        yield (
+            f"the measured iteration is {abs(stretch - 1):.0%} {how} than what was recorded of it, and the host's "
+            "speed does not explain it: all times are scaled to match"
+        )
     if window.other_device_kernel_count:
         yield f"{window.other_device_kernel_count} kernels on other devices of the file are left out"
     if quality.events_dropped or quality.bytes_lost:

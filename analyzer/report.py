@@ -27,7 +27,7 @@ class TraceSummary:
     batch_size: int | None
     samples_per_iteration: int | None
     iteration_count: int
-    """Measured iterations in the file."""
+    """Measured iterations whose median is the source's: those timed without the profiler, where the file has any."""
     iteration_index: int | None
     """The one that is predicted: the median one; None where nothing was measured."""
     op_count: int

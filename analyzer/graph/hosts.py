@@ -116,6 +116,7 @@ def _marks(trace: Trace, lane_of: Rows) -> tuple[Rows, Floats, Rows]:
     table = host_steps(trace.iterations)
     rows = np.flatnonzero(table.profiled)
     ends = np.minimum(table.cpu_end_ns[rows], _host_end_ns(trace, table.cpu_end_ns[rows]))
+    ends = np.maximum(ends, table.cpu_start_ns[rows])
     instants = np.concatenate((table.cpu_start_ns[rows], ends)).astype(np.float64)
     lane = lane_of[_main_thread(trace)] if len(lane_of) else 0
     return np.tile(rows, 2), instants, np.full(2 * len(rows), lane, dtype=np.int64)

@@ -14,16 +14,12 @@ from ..fleet import Floats
 from ..graph.latencies import generation_latencies
 from ..graph.record import Graph
 from ..predict import Prediction
-from ..uncertainty import busy_interval_ns
+from ..uncertainty import busy_interval_ns, row_changes
 from ..window import Rows, Window
 from ..workload import Workload
 from .causes import CAUSES, occupation
-from .engine import Timing, measured_timing, replay
+from .engine import Timing, replay
 from .iterations import iteration_position, iteration_spans
-
-HOST_RATIOS: Final = np.geomspace(0.1, 2.0, 64)
-"""Host speeds tried to match the iterations timed without the profiler."""
-
 
 _ENDS: Final = 5
 """Columns per GPU: as predicted, kernels fast and slow, host fast and slow."""
@@ -211,33 +207,12 @@ def spread_of(prediction: Prediction, workload: Workload, host_half_width: Float
     Rows move together, by as much of their own half width as moves their sum to the end of its interval: that sum holds
     the correlation of errors (full within a family, none between). NaN columns where the sum has no interval.
     """
-    low, high = busy_interval_ns(prediction, workload.family)
-    width = np.where(np.isnan(prediction.half_width), 0.0, prediction.half_width)
+    fall, rise = row_changes(prediction)
+    low, high = busy_interval_ns(prediction, workload.family, (fall, rise))
     total = prediction.total_busy_ns()
     factors = []
-    for end, change in ((low, np.expm1(-width)), (high, np.expm1(width))):
+    for end, change in ((low, -fall), (high, rise)):
         whole = np.einsum("i,ij,ij->j", prediction.weight, prediction.time_ns, change)
         part = np.divide(end - total, whole, out=np.zeros_like(total), where=np.abs(whole) > 0)
         factors.append(1.0 + change * np.where(np.isnan(end), np.nan, part))
     return Spread(low=factors[0], high=factors[1], host=host_half_width)
-
-
-def match_host(graph: Graph, trace: Trace, window: Window) -> float:
-    """Return the host time, relative to the recording, at which the recording's replay matches the window's duration.
-
-    The profiler slows the host; iterations timed without it tell by how much. 1 where the recorded ones are predicted.
-    """
-    measured_ns = window.duration_ns
-    if measured_ns is None or bool(np.all(trace.iterations.profiled)):
-        return 1.0
-    count = len(HOST_RATIOS)
-    recorded = measured_timing(graph, graph.residual_ns)
-    tried = replace(
-        recorded,
-        factor=np.ones((1, count)),
-        latency_ns=np.repeat(recorded.latency_ns, count, axis=1),
-        host_ratio=HOST_RATIOS,
-    )
-    start, finish = iteration_spans(trace, graph, replay(graph, tried))
-    at = iteration_position(trace, window.index)
-    return float(np.interp(measured_ns, np.maximum.accumulate((finish - start)[at]), HOST_RATIOS))

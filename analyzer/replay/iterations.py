@@ -63,12 +63,15 @@ def _launched_nodes(trace: Trace, graph: Graph, rows: Rows) -> list[Rows]:
 
 
 def _membership(trace: Trace, graph: Graph, members: Rows, rows: Rows) -> Rows:
-    """Return the iteration of each GPU node; in a trace of one, also those without a launch that ran within it."""
+    """Return the iteration of each GPU node.
+
+    In a trace of one iteration, and where no launch was recorded at all, a node without one is where it ended.
+    """
     nodes = graph.nodes
-    iteration = nodes.iteration[members]
-    if len(rows) != 1:
-        return iteration
-    row = int(rows[0])
-    within = nodes.end_ns[members] <= trace.iterations.end_ns[row]
+    iteration = nodes.iteration[members].astype(np.int64)
     loose = iteration < 0
-    return np.where(loose & within, row, iteration)
+    if not len(rows) or (len(rows) > 1 and not loose.all()):
+        return iteration
+    end_ns = trace.iterations.end_ns[rows]
+    at = np.searchsorted(end_ns, nodes.end_ns[members], side="left")
+    return np.where(loose & (at < len(rows)), rows[np.minimum(at, len(rows) - 1)], iteration)
