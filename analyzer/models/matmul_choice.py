@@ -24,6 +24,8 @@ from .parameters import Values
 
 Singles = npt.NDArray[np.float32]
 MILLISECONDS = np.float32(1e3)
+LONGEST = np.float32(1e9)
+"""Milliseconds: the fourth power of more would leave single precision."""
 NEVER = 1e4
 """Factor on the blocks of a tile out of proportion to its problem."""
 HEIGHT, WIDTH = TILES[:, 0], TILES[:, 1]
@@ -130,6 +132,7 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
 def _fourth(values: Singles) -> Singles:
     """Return fourth powers, in place; of times in milliseconds, so that single precision holds 1 ns and a week."""
     values *= MILLISECONDS
+    np.minimum(values, LONGEST, out=values)
     values *= values
     values *= values
     return values
