@@ -21,6 +21,7 @@ from ..formats.column import build_table
 from ..formats.kineto import import_kineto
 from ..formats.trace import Device, IterationTable, Trace
 from .device import describe_device, describe_precision
+from .modules import ModuleSpans
 
 Step = Callable[[], object]
 
@@ -47,8 +48,8 @@ def record_profiled(step: Step, *, device: torch.device, warmup: int, repeats: i
     return replace(
         trace,
         meta=replace(trace.meta, precision=describe_precision(autocast_dtype)),
-        devices=_describe_devices(trace) if device.type == "cuda" else (),
-        iterations=_prepend_unprofiled(trace.iterations, durations_ns),
+        devices=describe_devices(trace) if device.type == "cuda" else (),
+        iterations=prepend_unprofiled(trace.iterations, durations_ns),
     )
 
 
@@ -69,43 +70,56 @@ def _time_ns(step: Step, wait: Callable[[], None]) -> int:
 def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tuple[bytes, str | None]:
     """Run `step` twice under the profiler; return the second run as Kineto JSON, and the autocast dtype of the first.
 
-    The first run lets CUPTI start and allocate its buffers. The file lies in a private folder and is removed.
+    The first run lets CUPTI start and allocate its buffers.
     """
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with tempfile.TemporaryDirectory(prefix="wavecast-") as folder:
-        path = Path(folder) / "capture.json"
-        with profile(
-            activities=activities,
-            schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
-            on_trace_ready=lambda finished: finished.export_chrome_trace(str(path)),
-            record_shapes=True,
-            profile_memory=True,
-            experimental_config=_sync_events(device),
-        ) as profiler:
-            with _watch_autocast(device.type) as seen:
-                step()
-                wait()
-            profiler.step()
+    captured: list[bytes] = []
+    with make_profiler(device.type, 1, lambda finished: captured.append(export_bytes(finished))) as profiler:
+        with watch_autocast(device.type) as seen:
             step()
             wait()
-            profiler.step()
-        return path.read_bytes(), next(iter(seen), None)
+        profiler.step()
+        with ModuleSpans():
+            step()
+            wait()
+        profiler.step()
+    return captured[0], next(iter(seen), None)
 
 
-def _sync_events(device: torch.device) -> Any:
+def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[profile], None]) -> profile:
+    """Return torch's profiler, set to warm up for one step and to record `iterations` with all that a trace holds."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device_type == "cuda" else [])]
+    return profile(
+        activities=activities,
+        schedule=schedule(wait=0, warmup=1, active=iterations, repeat=1),
+        on_trace_ready=on_trace_ready,
+        record_shapes=True,
+        profile_memory=True,
+        experimental_config=_sync_events(device_type),
+    )
+
+
+def export_bytes(finished: profile) -> bytes:
+    """Return a finished profiler's recording as Kineto JSON; its file lies in a private folder and is removed."""
+    with tempfile.TemporaryDirectory(prefix="wavecast-") as folder:
+        path = Path(folder) / "capture.json"
+        finished.export_chrome_trace(str(path))
+        return path.read_bytes()
+
+
+def _sync_events(device_type: str) -> Any:
     """Ask Kineto to record which stream waits for which, where it can: replaying several streams needs it."""
-    if device.type != "cuda" or torch.version.hip is not None:
+    if device_type != "cuda" or torch.version.hip is not None:
         return None
     return torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)
 
 
 @contextmanager
-def _watch_autocast(device_type: str) -> Iterator[list[str]]:
+def watch_autocast(device_type: str) -> Iterator[list[str]]:
     """Collect the autocast dtypes in force when modules run."""
     seen: list[str] = []
 
     def look(_module: nn.Module, _inputs: Any) -> None:
-        if torch.is_autocast_enabled(device_type):
+        if not torch.compiler.is_compiling() and torch.is_autocast_enabled(device_type):
             seen.append(str(torch.get_autocast_dtype(device_type)).removeprefix("torch."))
 
     handle = register_module_forward_pre_hook(look)
@@ -115,7 +129,7 @@ def _watch_autocast(device_type: str) -> Iterator[list[str]]:
         handle.remove()
 
 
-def _describe_devices(trace: Trace) -> tuple[Device, ...]:
+def describe_devices(trace: Trace) -> tuple[Device, ...]:
     """Return the devices that ran kernels: torch's word, and the profiler's where torch has none."""
     reported = {item.index: item for item in trace.devices}
     used = [int(index) for index in np.unique(trace.kernels.device)]
@@ -129,7 +143,8 @@ def _merge(ours: Device, reported: Device | None) -> Device:
     return replace(ours, **missing)
 
 
-def _prepend_unprofiled(captured: IterationTable, durations_ns: Sequence[int]) -> IterationTable:
+def prepend_unprofiled(captured: IterationTable, durations_ns: Sequence[int]) -> IterationTable:
+    """Return the captured iterations with the unprofiled ones before them, end to end: only their lengths are known."""
     first_ns = min([0, *captured.start_ns.tolist()])
     bounds_ns = first_ns - np.cumsum([0, *reversed(durations_ns)], dtype=np.int64)[::-1]
     starts_ns = np.concatenate([bounds_ns[:-1], captured.start_ns])

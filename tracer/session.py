@@ -40,7 +40,7 @@ def trace_iteration(
     """
     _check(step, warmup, repeats, mode, {"batch_size": batch_size, "samples_per_iteration": samples_per_iteration})
     target = _resolve_device(device)
-    with _only_recording():
+    with only_recording():
         if target.type == "meta":
             from .shapes import record_shapes
 
@@ -51,11 +51,11 @@ def trace_iteration(
             trace = record_profiled(step, device=target, warmup=warmup, repeats=repeats)
     workload = Workload(
         name=name,
-        mode=mode or _mode_of(trace),
+        mode=mode or mode_of(trace),
         batch_size=batch_size,
         samples_per_iteration=samples_per_iteration,
     )
-    return _describe(trace, target, workload)
+    return describe_trace(trace, target.type, workload)
 
 
 def _check(step: object, warmup: int, repeats: int, mode: str | None, counts: dict[str, int | None]) -> None:
@@ -89,7 +89,7 @@ def _resolve_device(device: str | torch.device | None) -> torch.device:
 
 
 @contextmanager
-def _only_recording() -> Iterator[None]:
+def only_recording() -> Iterator[None]:
     """Refuse a recording inside another: both would change the same hooks."""
     if not _recording.acquire(blocking=False):
         raise CaptureError("another recording is running in this process: trace_iteration cannot be nested")
@@ -99,24 +99,26 @@ def _only_recording() -> Iterator[None]:
         _recording.release()
 
 
-def _mode_of(trace: Trace) -> str:
+def mode_of(trace: Trace) -> str:
+    """Return `training` where the trace holds a backward pass or an optimizer, else `inference`."""
     is_training = np.isin(trace.ops.phase, (Phase.BACKWARD, Phase.OPTIMIZER)).any()
     return MODES[0] if is_training else MODES[1]
 
 
-def _describe(trace: Trace, target: torch.device, workload: Workload) -> Trace:
-    capture = {"cuda": "measured", "cpu": "cpu", "meta": "shapes"}[target.type]
+def describe_trace(trace: Trace, device_type: str, workload: Workload) -> Trace:
+    """Return the trace with what is known here of who recorded it, on what software, and the workload."""
+    capture = {"cuda": "measured", "cpu": "cpu", "meta": "shapes"}[device_type]
     meta = replace(
         trace.meta,
         producer=f"wavecast {__version__}",
         source_format="wavecast",
         capture=capture,
         framework=describe_framework(),
-        has_shapes=True,
+        has_shapes=trace.meta.has_shapes or device_type == "meta",
         workload=workload,
     )
-    if target.type == "cuda":
+    if device_type == "cuda":
         meta = describe_versions(meta)
-    if target.type == "meta":
+    if device_type == "meta":
         meta = replace(meta, precision=describe_precision(None))
     return replace(trace, meta=meta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .collect import MODULE_SPAN_PREFIX
 from .importer import import_kineto
 
-__all__ = ["import_kineto"]
+__all__ = ["MODULE_SPAN_PREFIX", "import_kineto"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -46,7 +47,10 @@ from .values import (
 RowsT = TypeVar("RowsT", bound="Rows")
 
 NO_ARGUMENTS: Final = Arguments()
+MODULE_SPAN_PREFIX: Final = "wavecast.module: "
+"""Begins the names of the spans that our tracer records around modules; the rest continues the enclosing one's path."""
 _MODULE_PREFIX: Final = "nn.Module: "
+_MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
 _MARKS: Final = {
     "ProfilerStep#": MARK_STEP,
     "Optimizer.step#": MARK_OPTIMIZER,
@@ -170,6 +174,10 @@ def _arguments(events: Sequence[Event]) -> list[Arguments]:
 
 
 def _read_ops(collector: Collector, events: Sequence[Event]) -> None:
+    spans = [event for event in events if (event.name or "").startswith(MODULE_SPAN_PREFIX)]
+    if spans:
+        _add_modules(collector, spans, MODULE_SPAN_PREFIX)
+        events = [event for event in events if not (event.name or "").startswith(MODULE_SPAN_PREFIX)]
     events, start, duration = collector.timed(events)
     arguments = _arguments(events)
     _read_collectives(collector, arguments, is_kernel=False, first=collector.length(OpRows))
@@ -299,9 +307,14 @@ def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
 def _read_modules(collector: Collector, events: Sequence[Event]) -> None:
     collector.has_stacks |= bool(events)
     modules = [event for event in events if (event.name or "").startswith(_MODULE_PREFIX)]
-    modules = [event for event in modules if (event.name or "")[len(_MODULE_PREFIX) :].isidentifier()]
+    _add_modules(collector, modules, _MODULE_PREFIX)
+
+
+def _add_modules(collector: Collector, modules: Sequence[Event], prefix: str) -> None:
+    """Add the calls of modules; what is not a path of plain names is left out: it may be anything."""
+    modules = [event for event in modules if _MODULE_PATH.fullmatch((event.name or "")[len(prefix) :])]
     modules, start, duration = collector.timed(modules)
-    name = collector.modules.number([(event.name or "")[len(_MODULE_PREFIX) :] for event in modules])
+    name = collector.modules.number([(event.name or "")[len(prefix) :] for event in modules])
     collector.add(ModuleRows(name=name, **collector.host(modules, start, duration)))
 
 

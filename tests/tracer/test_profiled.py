@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.utils.checkpoint
 from wavecast.analyzer.window import select_window
 from wavecast.formats.column import row_count
-from wavecast.formats.trace import Phase
+from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
 
 
@@ -84,3 +85,33 @@ def test_the_captured_iteration_is_the_one_that_is_analysed(training_step: Calla
     assert len(window.op_rows) == row_count(trace.ops)
     lengths = (trace.iterations.end_ns - trace.iterations.start_ns)[:3]
     assert window.duration_ns == np.median(lengths)
+
+
+def paths_of(trace: Trace, op: str, phase: Phase) -> list[str | None]:
+    """Return the module paths of all calls of an op in a phase."""
+    rows = [row for row, name in enumerate(trace.ops.name) if trace.strings[name] == op]
+    modules = [trace.ops.module[row] for row in rows if trace.ops.phase[row] == phase]
+    return [trace.strings[module] if module >= 0 else None for module in modules]
+
+
+def test_ops_carry_the_path_of_their_module(training_step: Callable[..., Any]) -> None:
+    trace = trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0)
+    assert paths_of(trace, "aten::addmm", Phase.FORWARD) == ["Sequential.5"]
+    assert paths_of(trace, "aten::convolution", Phase.FORWARD) == ["Sequential.0"]
+    assert paths_of(trace, "aten::convolution_backward", Phase.BACKWARD) == ["Sequential.0"]
+    assert not any("wavecast.module" in text for text in trace.strings)
+
+
+def test_recomputed_ops_have_the_path_they_had_in_forward() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+
+        def forward(self, data: torch.Tensor) -> Any:
+            return torch.utils.checkpoint.checkpoint(self.block, data, use_reentrant=False)
+
+    model, data = Net(), torch.randn(2, 4)
+    trace = trace_iteration(lambda: model(data).sum().backward(), device="cpu", warmup=0, repeats=0)
+    paths = [*paths_of(trace, "aten::addmm", Phase.FORWARD), *paths_of(trace, "aten::addmm", Phase.BACKWARD)]
+    assert paths == ["Net.block.0", "Net.block.0"]
