@@ -60,7 +60,7 @@ def _describe(
     module = int(trace.ops.module[op]) if op >= 0 else -1
     family = workload.family[main]
     method = METHODS[prediction.method[main, gpu_column]]
-    low_ns, high_ns = _interval_ns(busy, prediction.half_width[rows, gpu_column])
+    low_ns, high_ns = _interval_ns(busy, prediction.fall(rows, gpu_column), prediction.half_width[rows, gpu_column])
     return OpPrediction(
         op=trace.strings[trace.ops.name[op]] if op >= 0 else trace.strings[trace.kernels.name[workload.kernel[main]]],
         shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
@@ -88,11 +88,11 @@ def _reason(prediction: Prediction, row: int, gpu_column: int, method: Method) -
     return prediction.reason[row] + doubt
 
 
-def _interval_ns(busy_ns: Floats, half_width: Floats) -> tuple[float | None, float | None]:
+def _interval_ns(busy_ns: Floats, fall: Floats, half_width: Floats) -> tuple[float | None, float | None]:
     """Return the ends of the interval of calls whose errors go together; None where one has no interval."""
     if np.isnan(half_width).any():
         return None, None
-    return float((busy_ns * np.exp(-half_width)).sum()), float((busy_ns * np.exp(half_width)).sum())
+    return float((busy_ns * (1.0 - fall)).sum()), float((busy_ns * np.exp(half_width)).sum())
 
 
 def _bound_ns(workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows) -> float:

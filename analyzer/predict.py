@@ -19,6 +19,7 @@ from .method import Method
 from .modelled import ModelTimes, assign_rows, covered_rows, model_times
 from .models.intervals import separations
 from .models.library import Library, carried_factor
+from .ratio_widths import ratio_half_widths
 from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
 from .window import Rows, group_rows
 from .work import Family
@@ -31,6 +32,9 @@ BLOCK_ROWS: Final = 512
 """Rows computed at a time, so that intermediate arrays stay in the processor's cache: benchmarks/predict_speed.py."""
 METHODS: Final = tuple(Method)
 _CODE: Final = {method: code for code, method in enumerate(METHODS)}
+
+
+_ALL: Final = slice(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +53,8 @@ class Prediction:
     half_width: Floats
     """Of the 90 % interval of a row's time, natural log, [n, m]; 0 where measured, NaN where nothing tells."""
     bounds: Bounds
+    bound_share: Floats
+    """The part of its op's bound that a row's time cannot be under, [n]; 0 where no bound holds."""
 
     def busy_ns(self, column: int) -> Floats:
         """Return the GPU-busy time of each row on one GPU, overlap shared out as on the source, [n]."""
@@ -57,6 +63,19 @@ class Prediction:
     def total_busy_ns(self) -> Floats:
         """Return the GPU-busy time on each GPU, [m]."""
         return np.asarray(np.einsum("i,ij->j", self.weight, self.time_ns))
+
+    def fall(self, rows: Rows | slice = _ALL, column: int | slice = _ALL) -> Floats:
+        """Return by which part of its time a row's low end is under it, [rows, m] or [rows]; NaN where it has none.
+
+        The low end of the 90 % interval, but not under what the bound leaves.
+        """
+        time, width = self.time_ns[rows, column], self.half_width[rows, column]
+        share = self.bound_share[rows] if isinstance(column, int) else self.bound_share[rows, None]
+        above = np.ones_like(time)
+        np.divide(self.bounds.lower_ns[rows, column] * share, time, out=above, where=time > 0)
+        np.subtract(1.0, above, out=above)
+        np.maximum(above, 0.0, out=above)
+        return np.asarray(np.minimum(-np.expm1(-width), above))
 
 
 def predict_measured(
@@ -71,22 +90,21 @@ def predict_measured(
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     assignments, count = assign_rows(workload, library), len(workload.op)
     modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
-    time, method, reason = _scale(trace, workload, modelled, fleet, origin, (bounds, source_bounds))
+    time, method, width, reason = _scale(trace, workload, modelled, fleet, origin, (bounds, source_bounds))
     measured = workload.duration_ns
     fixed = np.minimum(measured, KERNEL_OVERHEAD_NS)
     time *= (measured - fixed)[:, None]
     time += fixed[:, None]
-    width = np.full(time.shape, np.nan)
     if modelled.any():
         target_model, source_model = (model_times(assignments, count, item, library) for item in (fleet, origin))
         apart = separations(fleet, origin)
         time[modelled] = _anchored_ns(workload, target_model, source_model, modelled, apart)
         width[modelled] = target_model.anchored_half_width[modelled]
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
-    share = (workload.op_share * obeys)[:, None]
+    share = workload.op_share * obeys
     for begin in range(0, len(time), BLOCK_ROWS):
         block = slice(begin, begin + BLOCK_ROWS)
-        np.maximum(time[block], bounds.lower_ns[block] * share[block], out=time[block])
+        np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
     time[:, is_source], method[:, is_source], width[:, is_source] = measured[:, None], _CODE[Method.MEASURED], 0.0
     return Prediction(
@@ -97,6 +115,7 @@ def predict_measured(
         reason=reason,
         half_width=width,
         bounds=bounds,
+        bound_share=share,
     )
 
 
@@ -134,6 +153,7 @@ def predict_shapes(workload: Workload, targets: Sequence[Gpu], library: Library)
         ),
         half_width=modelled.half_width,
         bounds=bounds,
+        bound_share=workload.has_work.astype(np.float64),
     )
 
 
@@ -150,8 +170,8 @@ def _scale(
     fleet: Fleet,
     origin: Fleet,
     bounds: tuple[Bounds, Bounds],
-) -> tuple[Floats, npt.NDArray[np.int8], tuple[str, ...]]:
-    """Return factor and method code [n, m], and the reason of each row."""
+) -> tuple[Floats, npt.NDArray[np.int8], Floats, tuple[str, ...]]:
+    """Return factor, method code and half width [n, m], and the reason of each row."""
     cases = _cases(trace, workload, modelled)
     rules = np.array([rule for rule, _ in cases], dtype=object)
     rate = workload.work.rate
@@ -160,6 +180,7 @@ def _scale(
         "wave": lambda rows: _wave_factor(trace, workload, rows, fleet, origin),
         "bound": lambda rows: bounds[0].roofline_ns[rows] / bounds[1].roofline_ns[rows],
         "compute": lambda rows: rate_matrix(rate[rows], origin) / rate_matrix(rate[rows], fleet),
+        "guess": lambda rows: rate_matrix(rate[rows], origin) / rate_matrix(rate[rows], fleet),
         "bandwidth": lambda _: origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s,
         "pcie": lambda _: origin.pcie_bytes_per_s / fleet.pcie_bytes_per_s,
         "link": lambda _: _link_factor(origin, fleet),
@@ -176,7 +197,14 @@ def _scale(
                 unknown = np.nonzero(~np.isfinite(found))
                 factor[rows[unknown[0]], unknown[1]] = 1.0
                 method[rows[unknown[0]], unknown[1]] = _CODE[Method.UNMODELLED]
-    return factor, method, tuple(reason for _, reason in cases)
+    width = np.full(shape, np.nan)
+    moved = np.flatnonzero(~modelled)
+    families = [workload.family[row] for row in moved.tolist()]
+    width[moved] = ratio_half_widths(
+        rules[moved], families, workload.duration_ns[moved], factor[moved], (fleet, origin)
+    )
+    width[method == _CODE[Method.UNMODELLED]] = np.nan
+    return factor, method, width, tuple(reason for _, reason in cases)
 
 
 _RULES: Final = {
@@ -184,6 +212,7 @@ _RULES: Final = {
     "wave": Method.WAVE_SCALING,
     "bound": Method.BOUND_RATIO,
     "compute": Method.BOUND_RATIO,
+    "guess": Method.BOUND_RATIO,
     "bandwidth": Method.BANDWIDTH_RATIO,
     "pcie": Method.LINK_RATIO,
     "link": Method.LINK_RATIO,
@@ -278,7 +307,7 @@ def _kernel_case(family: Family | None, varying: bool, worked: bool, rated: bool
     if varying and rated:
         return "compute", "shapes not recorded, unit known from the kernel's name: ratio of its peak rates"
     if varying:
-        return "compute", "neither shapes nor unit recorded: ratio of FP32 peak rates"
+        return "guess", "neither shapes nor unit recorded: ratio of FP32 peak rates"
     intensity = "intensity from shapes" if worked else "intensity unknown, taken as memory-bound"
     waves = "whole waves (many, to another warp size)" if launch else "launch not recorded, many waves taken"
     return "wave", f"same kernel taken: {waves}, {intensity}"

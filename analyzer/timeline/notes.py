@@ -81,6 +81,7 @@ def kernel_notes(
     """
     at = _known_rows(workload, rows)
     width = np.append(prediction.half_width[:, column], np.nan)[at]
+    fall = np.append(prediction.fall(column=column), np.nan)[at]
     bound = np.where(workload.has_work, prediction.bounds.lower_ns[:, column] * workload.op_share, np.nan)
     return replace(
         op_notes(workload, rows),
@@ -89,7 +90,7 @@ def kernel_notes(
         reasons=prediction.reason,
         bound_ns=np.append(bound, np.nan)[at],
         bound_by=np.append(_limits(workload, prediction, column), np.int8(NOTHING))[at],
-        low_ns=duration_ns * np.exp(-width),
+        low_ns=duration_ns * (1.0 - fall),
         high_ns=duration_ns * np.exp(width),
     )
 
