@@ -116,14 +116,10 @@ def _build(trace: Trace) -> Graph:
 def _architecture(trace: Trace) -> str | None:
     """Return that of the first device that the catalogue knows: its latencies stand in where the trace shows few."""
     from ...specs.catalog import load_catalog
-    from ...specs.match import match_device
+    from ..source import first_known_gpu
 
-    catalog = load_catalog()
-    found = (
-        match_device(catalog, item.name, sm_count=item.sm_count, memory_bytes=item.memory_bytes)
-        for item in trace.devices
-    )
-    return next((gpu.architecture for gpu in found if gpu is not None), None)
+    gpu = first_known_gpu(load_catalog(), trace)
+    return None if gpu is None else gpu.architecture
 
 
 def _critical_path(trace: Trace, built: Graph, iteration: int | None) -> tuple[CriticalPath, int | None]:

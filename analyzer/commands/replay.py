@@ -150,16 +150,11 @@ def _draw_figure(trace: Trace, measured: Gpu | None, request: Request, stretch_n
 def _measured_gpu(trace: Trace, name: str | None, gpu_file: Path | None) -> Gpu | None:
     """Return the catalogue's entry of the GPU that was measured, None where it has none: any GPU can be replayed."""
     from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu, match_device
+    from ...specs.match import find_gpu
+    from ..source import first_known_gpu
 
     catalog = load_catalog(gpu_file)
-    if name is not None:
-        return find_gpu(catalog, name)
-    devices: list[Any] = list(trace.devices)
-    found = (
-        match_device(catalog, item.name, sm_count=item.sm_count, memory_bytes=item.memory_bytes) for item in devices
-    )
-    return next((gpu for gpu in found if gpu is not None), None)
+    return find_gpu(catalog, name) if name is not None else first_known_gpu(catalog, trace)
 
 
 def _worst_error_percent(fidelity: Fidelity) -> float:
