@@ -11,13 +11,12 @@ import numpy as np
 from ..errors import InputError, UnknownGpuError
 from ..formats.trace import Trace
 from ..specs.gpu import Catalog, Gpu
-from ..specs.match import match_device
 from .fleet import Floats
 from .graph.build import build_graph
 from .graph.record import Graph
 from .graph.steps import with_iterations
 from .host.costs import load_host_costs
-from .host.timeline import LaunchMode, synthesize_timeline
+from .host.timeline import synthesize_timeline
 from .memory.describe import describe_memory, explain_missing_memory
 from .memory.record import MemoryUse
 from .models.library import Library
@@ -28,6 +27,7 @@ from .replay.engine import measured_timing
 from .replay.forecast import Forecast, forecast, spread_of, target_timing
 from .replay.iterations import iteration_position, iteration_spans
 from .scenario import Scenario
+from .source import gpu_of_device
 from .untimed import without_times
 from .whatif.batch import with_batch
 from .whatif.cuda_graph import with_cuda_graph
@@ -157,7 +157,7 @@ def _with_casts(prediction: Prediction, workload: Workload, casts: Casts, librar
 
 def _with_timeline(trace: Trace) -> Trace:
     """Return a trace without times on the timeline that a usual host would give it."""
-    return synthesize_timeline(trace, load_host_costs(), mode=LaunchMode.EAGER)
+    return synthesize_timeline(trace, load_host_costs())
 
 
 def _host_half_width(gpus: Sequence[Gpu], origin: Gpu | None, scenario: Scenario) -> Floats:
@@ -197,7 +197,7 @@ def source_gpu(trace: Trace, catalog: Catalog, window: Window) -> Gpu:
     device = next((item for item in trace.devices if item.index == window.device), None)
     if device is None:
         raise UnknownGpuError("the trace does not say which GPU it was recorded on: name it with --from")
-    gpu = match_device(catalog, device.name, sm_count=device.sm_count, memory_bytes=device.memory_bytes)
+    gpu = gpu_of_device(catalog, device)
     if gpu is None:
         raise UnknownGpuError(
             f"the trace was recorded on {device.name!r}, which the catalogue does not hold: "

@@ -105,7 +105,7 @@ def load_sample(path: Path, host: str) -> Sample:
         lead_ns=np.maximum(lead, 0.0),
         own_ns=np.nan_to_num(own),
         launch_count=between(call_start, is_launch.astype(float), start, end).astype(np.int64),
-        calls={kind: call_ns[kinds == kind] for kind in ("launch", "copy", "sync", "graph")},
+        calls={kind: call_ns[kinds == kind] for kind in ("launch", "copy", "sync")},
         iteration=iteration,
         before_launch_ratio=((launch_start - start) / np.where(own > 0, own, 1.0))[has_launch],
     )

@@ -25,7 +25,7 @@ import numpy as np
 from host_profiler import PROFILER_RATIOS, Mode, measure_profiler
 from host_samples import HOSTS, Floats, Sample, load_sample
 from wavecast.analyzer.host.costs import LEAD_PLACES, HostCosts, costs_of_table, lead_keys, spellings
-from wavecast.analyzer.host.timeline import LaunchMode, synthesize_timeline
+from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.analyzer.work import Family, family_of
 
 TABLE = Path(__file__).parent.parent / "analyzer" / "host" / "host_costs.json"
@@ -171,7 +171,6 @@ def table_of(samples: list[Sample], factors: dict[str, float] | None = None) -> 
         "launch_ns": round(calls["launch"] * by["calls"]),
         "copy_ns": round(calls["copy"] * by["calls"]),
         "sync_ns": round(sync_ns(samples) * by["calls"]),
-        "graph_launch_ns": round(calls.get("graph", calls["launch"]) * by["calls"]),
         "before_launch_ratio": round(float(np.clip(np.median(np.concatenate(launched)), 0.0, 1.0)), 2),
         "kernel_count": kernel_counts(samples),
     }
@@ -269,7 +268,7 @@ def predicted_ns(sample: Sample, table: dict[str, Any]) -> Floats:
     """Synthesise the sample's timeline and return each op's host time, its lead where one was recorded."""
     ratios = PROFILER_RATIOS[sample.mode]
     costs = profiled_costs(costs_of_table(table | {"reference_host": "mean"}), 1 / ratios.lead, 1 / ratios.own)
-    ops = synthesize_timeline(sample.trace, costs, mode=LaunchMode.EAGER).ops
+    ops = synthesize_timeline(sample.trace, costs).ops
     end = ops.start_ns + ops.duration_ns
     lead = ops.start_ns - np.concatenate([[0], end[:-1]])
     return np.where(np.isnan(sample.lead_ns), 0.0, lead) + np.where(sample.own_ns > 0, ops.duration_ns, 0.0)
@@ -332,7 +331,7 @@ def show(table: dict[str, Any], samples: list[Sample]) -> None:
     """Print the hosts, the constants, and the ops that most time goes to."""
     for host, entry in table["hosts"].items():
         print(f"{host:24} speed {entry['speed_ratio']:.3f}   {entry['ops']:>6} ops   {entry['profiler']}")
-    for name in ("launch_ns", "copy_ns", "sync_ns", "graph_launch_ns", "other_op_ns", "before_launch_ratio"):
+    for name in ("launch_ns", "copy_ns", "sync_ns", "other_op_ns", "before_launch_ratio"):
         print(f"{name:24} {table[name]}")
     ranked = sorted(table["op_ns"].items(), key=lambda item: -item[1][0] * item[1][1])[:25]
     for name, (cost, count) in ranked:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .costs import HostCosts, host_names, load_host_costs
-from .timeline import LaunchMode, synthesize_timeline
+from .timeline import synthesize_timeline
 
-__all__ = ["HostCosts", "LaunchMode", "host_names", "load_host_costs", "synthesize_timeline"]
+__all__ = ["HostCosts", "host_names", "load_host_costs", "synthesize_timeline"]

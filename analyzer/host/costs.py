@@ -42,7 +42,6 @@ class HostCosts:
     """Of cudaMemcpyAsync."""
     sync_ns: float
     """Of cudaStreamSynchronize when there is nothing left to wait for."""
-    graph_launch_ns: float
     before_launch_ratio: float
     """Share of an op's own time that passes before its first launch."""
     kernel_count: Mapping[str, float]
@@ -130,7 +129,7 @@ def host_names() -> Mapping[str, float]:
 def costs_of_table(table: Mapping[str, Any]) -> HostCosts:
     """Read the costs on the reference host from the layout of host_costs.json; sample counts are left out."""
     op_ns, lead_ns = ({key: row[0] for key, row in table[part].items()} for part in ("op_ns", "lead_ns"))
-    names = ("other_op_ns", "launch_ns", "copy_ns", "sync_ns", "graph_launch_ns", "before_launch_ratio")
+    names = ("other_op_ns", "launch_ns", "copy_ns", "sync_ns", "before_launch_ratio")
     return HostCosts(
         host=table["reference_host"],
         op_ns=MappingProxyType(op_ns),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -22,26 +21,17 @@ STREAM: Final = 7
 """The default stream as CUPTI numbers it."""
 _INSIDE, _OPENS, _ANY = range(len(LEAD_PLACES))
 _MAIN_THREAD, _AUTOGRAD_THREAD = 0, 1
-_LAUNCH, _COPY, _SYNC, _GRAPH_LAUNCH = range(4)
-_CALL_NAMES: Final = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaGraphLaunch")
+_LAUNCH, _COPY, _SYNC = range(3)
+_CALL_NAMES: Final = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize")
 _COPY_NAME: Final = "Memcpy DtoH (Device -> Pageable)"
 _MEMCPY_KIND: Final = 1
 _PARENT_SHARE: Final = 0.1
 """Least share of its own listed time that an op with recorded children keeps for itself."""
 
 
-class LaunchMode(StrEnum):
-    """Say how the kernels reach the GPU."""
-
-    EAGER = "eager"
-    """Each op launches its own."""
-    CUDA_GRAPH = "cuda-graph"
-    """One launch per iteration, as a CUDA graph or a compiled step does."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Calls:
-    """Runtime calls in order of issue, m rows; `kind` indexes _CALL_NAMES."""
+    """Runtime calls in order of issue, m rows; `kind` indexes `_CALL_NAMES`."""
 
     op: Rows
     kind: Rows
@@ -49,7 +39,7 @@ class _Calls:
     end_ns: Floats
 
 
-def synthesize_timeline(trace: Trace, costs: HostCosts, *, mode: LaunchMode) -> Trace:
+def synthesize_timeline(trace: Trace, costs: HostCosts) -> Trace:
     """Return the trace with host times from `costs`, runtime calls, and a kernel of no length per launch.
 
     Ops keep their rows and signatures; the backward ones move to the autograd thread, which runs while the main
@@ -64,8 +54,6 @@ def synthesize_timeline(trace: Trace, costs: HostCosts, *, mode: LaunchMode) -> 
         raise InputError(f"op {row} at $.ops.parent[{row}] comes before its parent {parents[row]}: order ops by start")
     launches = count_launches(trace, explained_ops(trace), costs)
     reads = _host_reads(trace)
-    if mode is LaunchMode.CUDA_GRAPH:
-        return _graph_timeline(trace, costs, launches + reads)
     return _eager_timeline(trace, costs, launches, reads)
 
 
@@ -103,20 +91,6 @@ def _eager_calls(
     return _Calls(op=op, kind=kind, start_ns=start, end_ns=start + duration)
 
 
-def _graph_timeline(trace: Trace, costs: HostCosts, launches: Rows) -> Trace:
-    """Launch every kernel with one call; the ops keep no host time, at the instant of the launch."""
-    start = costs.lead_cost_ns("", "", Phase.FORWARD, "any")
-    end = start + costs.graph_launch_ns
-    count = row_count(trace.ops)
-    ops = _timed_ops(trace.ops, np.full(count, start), np.full(count, start), np.zeros(count, dtype=np.int64))
-    calls = _Calls(
-        op=np.array([MISSING]), kind=np.array([_GRAPH_LAUNCH]), start_ns=np.array([start]), end_ns=np.array([end])
-    )
-    op = np.repeat(np.arange(count), launches)
-    kernels = _kernels(trace, op, np.zeros(len(op), dtype=np.int64), np.full(len(op), end))
-    return _assemble(trace, ops, calls, kernels, end)
-
-
 def _with_tables(trace: Trace, ops: OpTable, calls: _Calls, length_ns: float) -> Trace:
     launched = np.flatnonzero(calls.kind != _SYNC)
     is_copy = calls.kind[launched] == _COPY
@@ -124,17 +98,14 @@ def _with_tables(trace: Trace, ops: OpTable, calls: _Calls, length_ns: float) ->
     return _assemble(trace, ops, calls, kernels, length_ns)
 
 
-def _kernels(
-    trace: Trace, op: Rows, call: Rows, start_ns: Floats, is_copy: npt.NDArray[np.bool_] | None = None
-) -> KernelTable:
+def _kernels(trace: Trace, op: Rows, call: Rows, start_ns: Floats, is_copy: npt.NDArray[np.bool_]) -> KernelTable:
     """Return a kernel per launch, named after its op; copies carry the profiler's name of a copy to the host."""
-    copies = np.zeros(len(op), dtype=bool) if is_copy is None else is_copy
     copy_name = len(trace.strings) + len(_CALL_NAMES)
     return build_table(
         KernelTable,
         len(op),
-        name=np.where(copies, copy_name, trace.ops.name[op]),
-        kind=np.where(copies, _MEMCPY_KIND, 0),
+        name=np.where(is_copy, copy_name, trace.ops.name[op]),
+        kind=np.where(is_copy, _MEMCPY_KIND, 0),
         stream=np.full(len(op), STREAM),
         start_ns=np.rint(start_ns),
         duration_ns=np.zeros(len(op)),
@@ -149,7 +120,7 @@ def _assemble(trace: Trace, ops: OpTable, calls: _Calls, kernels: KernelTable, l
         CallTable,
         len(calls.kind),
         name=len(trace.strings) + calls.kind,
-        thread=np.where(calls.op >= 0, ops.thread[calls.op] if row_count(ops) else 0, _MAIN_THREAD),
+        thread=ops.thread[calls.op],
         start_ns=start,
         duration_ns=end - start,
         op=calls.op,

@@ -9,7 +9,7 @@ import pytest
 import wavecast
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavecast.analyzer.host import HostCosts, LaunchMode, host_names, load_host_costs, synthesize_timeline
+from wavecast.analyzer.host import HostCosts, host_names, load_host_costs, synthesize_timeline
 from wavecast.analyzer.host.launches import multi_tensor_launches
 from wavecast.errors import InputError
 from wavecast.formats.codec import decode, encode
@@ -33,7 +33,6 @@ def build_costs(**changes: Any) -> HostCosts:
         "launch_ns": 5_000.0,
         "copy_ns": 7_000.0,
         "sync_ns": 1_500.0,
-        "graph_launch_ns": 9_000.0,
         "before_launch_ratio": 0.5,
         "kernel_count": {"aten::addmm": 2.0},
     }
@@ -51,7 +50,7 @@ def shapes(*names: int, **columns: list[int]) -> Trace:
 
 
 def eager(trace: Trace, **changes: Any) -> Trace:
-    return synthesize_timeline(trace, build_costs(**changes), mode=LaunchMode.EAGER)
+    return synthesize_timeline(trace, build_costs(**changes))
 
 
 def test_an_op_takes_its_lead_its_own_time_and_its_launches() -> None:
@@ -110,18 +109,10 @@ def test_backward_runs_on_the_autograd_thread_and_never_beside_the_main_one() ->
     assert (timed.ops.start_ns[1:] >= end[:-1]).all()
 
 
-def test_a_cuda_graph_is_one_launch_for_every_kernel() -> None:
-    timed = synthesize_timeline(shapes(ADD, ADDMM), build_costs(), mode=LaunchMode.CUDA_GRAPH)
-    assert [timed.strings[name] for name in timed.calls.name.tolist()] == ["cudaGraphLaunch"]
-    assert timed.kernels.call.tolist() == [0, 0, 0]
-    assert timed.kernels.op.tolist() == [0, 1, 1]
-    assert timed.iterations.cpu_end_ns.tolist() == [100 + 9_000]
-
-
 def test_a_host_twice_as_fast_takes_half_the_time() -> None:
     trace = shapes(ADD, ADDMM, READ, MINE)
-    slow = synthesize_timeline(trace, build_costs(), mode=LaunchMode.EAGER)
-    fast = synthesize_timeline(trace, build_costs().at_speed(2.0), mode=LaunchMode.EAGER)
+    slow = synthesize_timeline(trace, build_costs())
+    fast = synthesize_timeline(trace, build_costs().at_speed(2.0))
     assert fast.iterations.end_ns[0] == slow.iterations.end_ns[0] / 2
 
 
@@ -265,7 +256,7 @@ def test_shipped_costs_are_plausible() -> None:
 )
 def test_samples_get_a_kernel_for_all_their_work(name: str, root_dir: Any) -> None:
     trace = wavecast.load_trace(root_dir / "samples" / f"{name}-shapes.json.gz")
-    timed = synthesize_timeline(trace, load_host_costs(), mode=LaunchMode.EAGER)
+    timed = synthesize_timeline(trace, load_host_costs())
     launching = np.unique(timed.kernels.op)
     names = {trace.strings[item] for item in trace.ops.name[launching].tolist()}
     assert not names & {"aten::view", "aten::t", "aten::transpose"}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from wavecast.analyzer.host import LaunchMode, load_host_costs, synthesize_timeline
+from wavecast.analyzer.host import load_host_costs, synthesize_timeline
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_the_host_time_of_a_measured_step_comes_back(
     from host_samples import HOSTS, load_sample
 
     sample = load_sample(data_dir / "traces" / f"{name}.json.gz", HOSTS[name])
-    timed = synthesize_timeline(sample.trace, load_host_costs(sample.host), mode=LaunchMode.EAGER)
+    timed = synthesize_timeline(sample.trace, load_host_costs(sample.host))
     recorded = sample.op_times_ns().sum() * table["unprofiled_over_profiled"][sample.mode.value]["whole"]
     assert timed.iterations.cpu_end_ns[0] == pytest.approx(recorded, rel=0.35)
     launched = np.bincount(timed.kernels.op, minlength=len(sample.launch_count))

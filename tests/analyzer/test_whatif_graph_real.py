@@ -15,7 +15,7 @@ from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.latencies import generation_latencies
 from wavecast.analyzer.graph.record import Graph
 from wavecast.analyzer.host.costs import load_host_costs
-from wavecast.analyzer.host.timeline import LaunchMode, synthesize_timeline
+from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.analyzer.replay.engine import Timing, measured_timing, replay
 from wavecast.analyzer.replay.forecast import kernel_rows
 from wavecast.analyzer.replay.iterations import iteration_spans
@@ -114,7 +114,7 @@ def test_gpu_bound_training_gains_nothing(data_dir: Path) -> None:
 
 def test_inference_merges_batch_norm_with_what_follows(root_dir: Path) -> None:
     shapes = load_trace(root_dir / "samples" / "resnet50-inference-bf16-b32-shapes.json.gz")
-    trace = synthesize_timeline(shapes, load_host_costs(), mode=LaunchMode.EAGER)
+    trace = synthesize_timeline(shapes, load_host_costs())
     graph = build_graph(trace)
     fusion = with_fused_elementwise(graph, trace, shape_workload(trace, select_window(trace)))
     # Of 53 convolutions with batch norm, the 4 on shortcuts are followed by another convolution; 16 add the shortcut.
@@ -125,10 +125,3 @@ def test_inference_merges_batch_norm_with_what_follows(root_dir: Path) -> None:
         for item, ratio in ((graph, 1.0), (fusion.graph, fusion.base_ratio))
     ]
     assert np.all(replayed[1] <= replayed[0])
-
-
-def test_a_graph_launch_is_not_captured_again(root_dir: Path) -> None:
-    shapes = load_trace(root_dir / "samples" / "dcgan-inference-fp32-b64-shapes.json.gz")
-    trace = synthesize_timeline(shapes, load_host_costs(), mode=LaunchMode.CUDA_GRAPH)
-    graph = build_graph(trace)
-    assert with_cuda_graph(graph, trace) is graph
