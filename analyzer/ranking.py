@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ..specs.gpu import Gpu
@@ -14,11 +16,13 @@ from .predict import METHODS, Prediction
 from .replay.causes import CAUSES
 from .report import GpuPrediction
 
+SHOWN_DIGITS: Final = 4
+
 
 def rank_gpus(case: Case) -> tuple[GpuPrediction, ...]:
     """Return a row per GPU: those that the iteration fits, fastest first, then those that it does not fit.
 
-    Of GPUs that wait for the same host equally long, the one that is less busy stands first.
+    Of GPUs that wait for the same host equally long, to the digits shown, the one that is less busy stands first.
     """
     low_ns = _low_ends(case)
     shares = method_shares(case.prediction)
@@ -27,7 +31,12 @@ def rank_gpus(case: Case) -> tuple[GpuPrediction, ...]:
         _row(case, gpu, column, low_ns, shares[column], fit)
         for column, (gpu, fit) in enumerate(zip(gpus, fit_on(case.memory, gpus), strict=True))
     ]
-    return tuple(sorted(rows, key=lambda row: (row.fits is False, row.iteration_ns, row.gpu_busy_ns)))
+    return tuple(sorted(rows, key=lambda row: (row.fits is False, _shown(row.iteration_ns), row.gpu_busy_ns)))
+
+
+def _shown(value: float) -> float:
+    """Return a value to as many digits as tables show."""
+    return float(f"{value:.{SHOWN_DIGITS}g}")
 
 
 def _row(case: Case, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method, float], fit: Fit) -> GpuPrediction:

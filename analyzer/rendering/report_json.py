@@ -21,7 +21,7 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
         "iteration_rule": report.iteration_rule,
         "scenario": asdict(report.scenario),
         "memory": _memory(report),
-        "critical_path": None if report.critical_path is None else asdict(report.critical_path),
+        "critical_path": _critical_path(report),
         "predictions": [_prediction(row) for row in report.predictions],
         "warnings": list(report.warnings),
     }
@@ -36,6 +36,11 @@ def _memory(report: Report) -> dict[str, Any] | None:
     if use is None:
         return None
     return {**asdict(use), "held": {category.value: size for category, size in use.held.items()}}
+
+
+def _critical_path(report: Report) -> dict[str, Any] | None:
+    path = report.critical_path
+    return None if path is None else {"gpu": report.ops_gpu, **asdict(path)}
 
 
 def _prediction(row: GpuPrediction) -> dict[str, Any]:
