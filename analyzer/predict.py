@@ -70,7 +70,7 @@ class Prediction:
         The low end of the 90 % interval, but not under what the bound leaves.
         """
         time, width = self.time_ns[rows, column], self.half_width[rows, column]
-        share = self.bound_share[rows] if isinstance(column, int) else self.bound_share[rows, None]
+        share = self.bound_share[rows, None] if isinstance(column, slice) else self.bound_share[rows]
         above = np.ones_like(time)
         np.divide(self.bounds.lower_ns[rows, column] * share, time, out=above, where=time > 0)
         np.subtract(1.0, above, out=above)

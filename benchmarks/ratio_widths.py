@@ -17,7 +17,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ COVERAGE = 0.9
 POINTS = np.linspace(0.0, 1.0, 1001)[:-1] + 0.0005
 """A block's residuals are kept as these quantiles, so that blocks of any length count alike."""
 FEWEST_ROWS = 30
+FEWEST_PAIRS = 6
+"""Of GPUs, ordered."""
 EVENT_FLOOR_NS = 50e3
 """Single launches between events: shorter ones measure the launch. Of NeuSight's tables (DATA_DIR/README.md)."""
 FLOOR_NS = 10e3
@@ -71,6 +73,8 @@ class Block:
     count: int
     residual: Floats
     """|ln(predicted / measured)| at `POINTS`."""
+    bias: float
+    """Median of ln(predicted / measured)."""
     least: float = 0.0
     """What the width in use is not under."""
 
@@ -105,6 +109,7 @@ def block(
         apart=float(separations(build_fleet([target]), build_fleet([source]))[0]),
         count=len(log_ratio),
         residual=np.quantile(np.abs(log_ratio), POINTS),
+        bias=float(np.median(log_ratio)),
     )
 
 
@@ -337,6 +342,25 @@ def main() -> None:
         for item in sorted(blocks, key=lambda item: item.apart) if options.by_pair else ():
             print(f"    {item.apart:4.1f} {np.quantile(item.residual, COVERAGE):6.2f} {item.count:7}  {item.kind}: "
                   f"{item.source} → {item.target}")  # fmt: skip
+    every = [item for blocks in groups.values() for item in blocks if item.chips[0] != item.chips[1]]
+    for names in (("wave",), ("compute",), ("bound",), ("guess",), ("wave", "compute")):
+        print_shared(" and ".join(names), [item for item in every if item.rule in names])
+
+
+def print_shared(title: str, blocks: Sequence[Block]) -> None:
+    """Print how alike the errors of two table families are between the same GPUs: 1 where one follows the other."""
+    by_kind: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    for item in blocks:
+        by_kind[item.kind][item.source, item.target] = item.bias
+    found = []
+    for here, there in combinations(by_kind.values(), 2):
+        pairs = sorted(here.keys() & there.keys())
+        left, right = (np.array([biases[pair] for pair in pairs]) for biases in (here, there))
+        if len(pairs) >= FEWEST_PAIRS:
+            found.append(float(left @ right / np.sqrt((left @ left) * (right @ right))))
+    print(
+        f"{title}: {len(found)} pairs of families, correlation {np.median(found):.2f} (median), {min(found):.2f} least"
+    )
 
 
 def print_group(rule: str, family: str, blocks: Sequence[Block]) -> None:

@@ -123,6 +123,16 @@ def test_no_low_end_is_under_the_bound_that_holds(gpu: GpuBuilder, toy_trace: Tr
     assert ops["my_kernel"].predicted_low_ns < ops["my_kernel"].predicted_ns
 
 
+def test_errors_of_ratios_go_together_and_those_of_links_apart(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+    case = toy_case(toy_trace(), gpu(), gpu(name="Other", memory_type="GDDR6"))
+    ops = ops_of(case).values()
+    rises = {item.op: (item.predicted_high_ns or np.nan) - item.predicted_ns for item in ops}
+    copy_ns = rises.pop("aten::copy_")
+    high_ns = busy_interval_ns(case.prediction, case.workload.family)[1][0]
+    spread_ns = high_ns - case.prediction.total_busy_ns()[0]
+    assert spread_ns == pytest.approx(np.hypot(sum(rises.values()), copy_ns))
+
+
 @settings(max_examples=25, deadline=None)
 @given(bandwidth=st.floats(0.1, 20.0), compute=st.floats(0.1, 20.0), slowdown=st.floats(0.3, 20.0))
 def test_the_sum_stays_between_its_bounds_and_its_high_end(
