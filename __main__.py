@@ -12,6 +12,7 @@ COMMANDS = {
     "analyze": "analyzer.cli",
     "show": "analyzer.commands.show",
     "replay": "analyzer.commands.replay",
+    "validate": "analyzer.commands.validate",
     "convert": "analyzer.commands.convert",
     "graph": "analyzer.commands.graph",
     "gpus": "analyzer.commands.gpus",
