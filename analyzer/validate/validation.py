@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ...errors import InputError
+from ...errors import InputError, UnknownGpuError
 from ...formats.trace import Trace
 from ...specs.gpu import Catalog, Gpu
 from ..analysis import open_case
@@ -14,7 +14,7 @@ from ..case import Case, check_usable, source_gpu
 from ..cautions import warn
 from ..models.library import Library, load_library
 from ..scenario import Scenario
-from ..window import Rows, select_window
+from ..window import Rows, Window, select_window
 from .alignment import Alignment, align
 from .calls import KeyTable, list_calls
 from .comparison import (
@@ -58,13 +58,21 @@ def validate_traces(
         raise InputError(
             "the second trace holds no GPU kernels, so there is nothing to compare with: record it on the target GPU"
         )
-    measured_on = target or source_gpu(second, catalog, window)
+    measured_on = target or _target_gpu(second, catalog, window)
     models = library or load_library()
     asked = scenario or Scenario()
     predicted = open_case(first, catalog, targets=[measured_on], source=source, library=models, scenario=asked)
     measured = open_case(second, catalog, targets=[measured_on], source=measured_on, library=models)
     halves, alignment = _pair(predicted, measured, measured_on)
     return _compare(*halves, alignment, op_limit)
+
+
+def _target_gpu(second: Trace, catalog: Catalog, window: Window) -> Gpu:
+    """Return the GPU of the second recording, which another option names than that of the first."""
+    try:
+        return source_gpu(second, catalog, window)
+    except UnknownGpuError as error:
+        raise UnknownGpuError(f"the second trace: {error}".replace("--from", "--to")) from None
 
 
 def _pair(predicted: Case, measured: Case, gpu: Gpu) -> tuple[tuple[Half, Half], Alignment]:

@@ -14,7 +14,7 @@ from wavecast.analyzer.untimed import without_times
 from wavecast.analyzer.validate.record import Validation
 from wavecast.analyzer.validate.validation import validate_traces
 from wavecast.analyzer.window import select_window
-from wavecast.errors import InputError
+from wavecast.errors import InputError, UnknownGpuError
 from wavecast.formats.files import load_trace
 from wavecast.formats.trace import Trace
 from wavecast.specs.catalog import load_catalog
@@ -93,6 +93,18 @@ def test_a_recording_against_itself_is_exact(load: Load) -> None:
     assert found.iteration.is_covered is None
 
 
+@pytest.mark.parametrize(
+    "name", ["v100_convnet_ddp_training", "a100_80gb_training", "mi300x_resnet_checkpointed_training"]
+)
+def test_wrong_kernel_times_alone_are_the_kernels_error(name: str, load: Load) -> None:
+    """A recording taken for one of another GPU, against itself: its own kernel times put right give its iteration."""
+    trace = load(name)
+    iteration = validate(trace, trace, source=find_gpu(load_catalog(), "L40S")).iteration
+    assert abs(iteration.kernel_error_ns) > 0.001 * iteration.measured_ns
+    assert abs(iteration.host_error_ns) < 0.001 * iteration.measured_ns
+    assert abs(iteration.other_error_ns) < 0.01 * iteration.measured_ns
+
+
 def test_kernels_that_took_longer_are_the_kernels_error(load: Load) -> None:
     """Two ranks on one type of GPU: rank 1 waited longer in its collectives, and nothing else differs much."""
     found = validate(load("v100_dlrm_training_rank0"), load("v100_dlrm_training_rank1"))
@@ -169,6 +181,15 @@ def test_the_gpus_can_be_named(load: Load) -> None:
 def test_other_workloads_are_refused(first: str, second: str, words: str, load: Load) -> None:
     with pytest.raises(InputError, match=words):
         validate(load(first), load(second))
+
+
+def test_an_unknown_gpu_is_named_by_the_option_of_its_side(load: Load) -> None:
+    trace = load(PAIRS[0][0])
+    unknown = replace(trace, devices=(replace(trace.devices[0], name="Voodoo 3"),))
+    with pytest.raises(UnknownGpuError, match=r"the trace was recorded on 'Voodoo 3'.*--from"):
+        validate(unknown, trace)
+    with pytest.raises(UnknownGpuError, match=r"the second trace: .*'Voodoo 3'.*--to"):
+        validate(trace, unknown)
 
 
 def test_a_second_recording_without_times_is_refused(load: Load) -> None:
