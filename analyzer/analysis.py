@@ -72,6 +72,7 @@ def report_case(case: Case, *, ops_gpu: Gpu | None = None, op_limit: int | None 
         source=_source(case),
         scenario=case.scenario,
         memory=case.memory,
+        memory_unknown=case.memory_unknown,
         predictions=ranked,
         ops_gpu=name,
         critical_path=_path_summary(look_closely(case, name).path),

@@ -99,7 +99,7 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
     timing = replace(
         timing, base_ns=timing.base_ns * base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
     )
-    timing = apply_calibration(timing, calibration)
+    graph, timing = apply_calibration(graph, timing, calibration)
     spread = spread_of(prediction, workload, _host_half_width(gpus, origin, scenario))
     memory = describe_memory(changed, window)
     return Case(

@@ -145,6 +145,8 @@ class Report:
     scenario: Scenario = field(default_factory=Scenario)
     memory: MemoryUse | None = None
     """Of the iteration, at its peak; None where the trace does not tell."""
+    memory_unknown: str | None = None
+    """Why it does not tell."""
     predictions: tuple[GpuPrediction, ...]
     ops_gpu: str
     """The GPU that `ops` is about: the source, else the first target."""

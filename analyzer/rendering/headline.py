@@ -90,9 +90,11 @@ def _host_words(report: Report) -> str:
 
 
 def _memory_line(report: Report) -> Iterator[str]:
-    """Say what the iteration holds at its peak."""
+    """Say what the iteration holds at its peak, or why that is not known."""
     use = report.memory
     if use is None:
+        if report.memory_unknown is not None:
+            yield f"Memory is not known: {clean_text(report.memory_unknown)}."
         return
     held = ", ".join(
         f"{category.value} {format_bytes(size)}"

@@ -57,19 +57,24 @@ def calibrate(graph: Graph, trace: Trace, window: Window) -> Calibration:
     return Calibration(host_ratio=host_ratio, stretch_ratio=1.0 if is_same else measured_ns / replayed_ns)
 
 
-def apply_calibration(timing: Timing, found: Calibration) -> Timing:
-    """Return the timing with the host's times, and all times, as they are without the profiler."""
+def apply_calibration(graph: Graph, timing: Timing, found: Calibration) -> tuple[Graph, Timing]:
+    """Return graph and timing with the host's times, and all times, as they are without the profiler.
+
+    A replay of the two takes `stretch_ratio` times as long everywhere.
+    """
     stretch = found.stretch_ratio
     host_ratio = timing.host_ratio * found.host_ratio
     if stretch == 1.0:
-        return replace(timing, host_ratio=host_ratio)
-    return replace(
+        return graph, replace(timing, host_ratio=host_ratio)
+    nodes = replace(graph.nodes, release_ns=graph.nodes.release_ns * stretch)
+    stretched = replace(
         timing,
         base_ns=timing.base_ns * stretch,
         latency_ns=timing.latency_ns * stretch,
         host_ratio=host_ratio * stretch,
         residual_ns=timing.residual_ns * stretch,
     )
+    return replace(graph, nodes=nodes, lane_slack_ns=graph.lane_slack_ns * stretch), stretched
 
 
 def _lengths_ns(graph: Graph, trace: Trace, window: Window, host_ratio: Floats) -> Floats:
