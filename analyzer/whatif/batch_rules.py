@@ -34,11 +34,6 @@ class Call:
         pairs = zip(self.layout.input_positions, self.carries, strict=True)
         return next((carry for place, carry in pairs if place == position), ())
 
-    def shape_at(self, position: int) -> tuple[int, ...]:
-        """Return the shape of the first tensor in an argument; () where there is none."""
-        pairs = zip(self.layout.input_positions, self.layout.inputs, strict=True)
-        return next((spec.shape for place, spec in pairs if place == position), ())
-
     def argument(self, position: int) -> object:
         """Return an argument; None where the call stops before it."""
         arguments = self.signature.arguments
