@@ -30,6 +30,7 @@ PATH_WORDS: Final = {
     "release edge": "before the recording",
 }
 """What the steps of the critical path are called."""
+UNEXPLAINED_WORDS: Final = "time for which nothing is recorded"
 LEAST_MEMORY_RATIO: Final = 0.01
 """Of the peak: what holds less is not named."""
 
@@ -70,6 +71,7 @@ def _source_lines(report: Report) -> Iterator[str]:
             "Every other GPU replays the recorded op graph with its own predicted kernel times, on a host "
             f"{_host_words(report)}."
         )
+    yield from _whatif_line(report)
     yield from _memory_line(report)
     yield from _path_line(report)
     yield from _verdict(report)
@@ -87,6 +89,19 @@ def _host_words(report: Report) -> str:
     if speed is None:
         return f"as fast as {whose} (another: --cpu-speed)"
     return f"{format_number(speed)} times as fast as {whose}"
+
+
+def _whatif_line(report: Report) -> Iterator[str]:
+    """Say which changes all predictions include."""
+    asked = report.scenario
+    changes = [
+        f"a batch of {asked.batch_size:,}" if asked.batch_size is not None else None,
+        f"{asked.precision.value} arithmetic" if asked.precision is not None else None,
+        "launches by CUDA graphs" if asked.cuda_graph else None,
+        "chains of pointwise ops merged" if asked.fuse_elementwise else None,
+    ]
+    if any(changes):
+        yield f"What if, on every GPU below: {', '.join(change for change in changes if change)}."
 
 
 def _memory_line(report: Report) -> Iterator[str]:
@@ -124,6 +139,7 @@ def _path_line(report: Report) -> Iterator[str]:
     parts = dict.fromkeys(dict.fromkeys(PATH_WORDS.values()), 0.0)
     for kind, spent in (*path.node_ns.items(), *((f"{kind} edge", spent) for kind, spent in path.edge_ns.items())):
         parts[PATH_WORDS[kind]] += spent
+    parts[UNEXPLAINED_WORDS] = path.unexplained_ns
     shown = ", ".join(
         f"{words} {format_share(spent / path.length_ns)}"
         for words, spent in sorted(parts.items(), key=lambda item: -item[1])
