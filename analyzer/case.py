@@ -18,7 +18,7 @@ from .graph.steps import with_iterations
 from .host.costs import load_host_costs
 from .host.timeline import synthesize_timeline
 from .memory.describe import describe_memory, explain_missing_memory
-from .memory.record import MemoryUse
+from .memory.record import MemoryMethod, MemoryUse
 from .models.library import Library
 from .predict import Prediction, predict_measured, predict_shapes
 from .replay.calibration import Calibration, apply_calibration, calibrate
@@ -101,7 +101,7 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
     )
     graph, timing = apply_calibration(graph, timing, calibration)
     spread = spread_of(prediction, workload, _host_half_width(gpus, origin, scenario))
-    memory = describe_memory(changed, window)
+    memory, memory_unknown = _describe_memory(changed, window, scenario)
     return Case(
         trace=changed,
         window=window,
@@ -118,7 +118,7 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
         else 0.0,
         calibration=calibration,
         memory=memory,
-        memory_unknown=None if memory is not None else explain_missing_memory(changed, window),
+        memory_unknown=memory_unknown,
         warnings=(*whatif.warnings, *merged),
     )
 
@@ -190,6 +190,17 @@ def _apply_graph_whatifs(
     if scenario.cuda_graph:
         graph = with_cuda_graph(graph, trace)
     return graph, ratio, tuple(warnings)
+
+
+def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[MemoryUse | None, str | None]:
+    """Return the memory that the iteration takes, or why it is not known."""
+    use = describe_memory(trace, window)
+    if use is None:
+        return None, explain_missing_memory(trace, window)
+    asks_for_other_sizes = scenario.batch_size is not None or scenario.precision is not None
+    if asks_for_other_sizes and use.method is MemoryMethod.ALLOCATION_EVENTS:
+        return None, "the recorded allocations are those of the batch and the precision that ran"
+    return use, None
 
 
 def source_gpu(trace: Trace, catalog: Catalog, window: Window) -> Gpu:

@@ -147,10 +147,13 @@ def _predict(request: Request) -> Report:
 
 
 def _scenario(request: Request, trace: Trace) -> Scenario:
+    from ..errors import InputError
     from .host.speed import read_cpu_speed
     from .scenario import Scenario
     from .whatif.precision import TargetPrecision
 
+    if request.from_batch is not None and request.batch_size is None:
+        raise InputError("--from-batch says what --batch rescales: add --batch N")
     return Scenario(
         cpu_speed=None if request.cpu_speed is None else read_cpu_speed(request.cpu_speed, trace),
         precision=None if request.precision is None else TargetPrecision(request.precision),

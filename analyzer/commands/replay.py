@@ -43,9 +43,11 @@ class Request:
 
     @property
     def stretch_ns(self) -> tuple[int, int] | None:
-        """Return the stretch to draw in ns. Raises InputError where it ends before it starts."""
+        """Return the stretch to draw in ns. Raises InputError where it ends before it starts, or nothing is drawn."""
         from ...errors import InputError
 
+        if self.figure is None and (self.stretch is not None or self.target is not None):
+            raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
         if self.stretch is None:
             return None
         begin, end = self.stretch
@@ -132,6 +134,7 @@ def replay(context: click.Context, /, **options: Any) -> None:
 
 def _draw_figure(trace: Trace, measured: Gpu | None, request: Request, stretch_ns: tuple[int, int] | None) -> None:
     """Draw the timeline of the recording above that of its replay."""
+    from ...errors import InputError
     from ...formats.files import write_atomic
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu
@@ -143,6 +146,9 @@ def _draw_figure(trace: Trace, measured: Gpu | None, request: Request, stretch_n
     target = measured if request.target is None else find_gpu(catalog, request.target)
     case = open_case(trace, catalog, targets=[] if target is None else [target], source=measured)
     timeline = lay_out(case, look_closely(case, case.prediction.fleet.gpus[0].name))
+    length_ns = max(process.iteration_ns for process in timeline.processes)
+    if stretch_ns is not None and stretch_ns[0] >= length_ns:
+        raise InputError(f"--stretch {stretch_ns[0] / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")
     path = request.figure or Path("-")
     write_atomic(path, draw_timeline(timeline, stretch_ns=stretch_ns).encode())
 

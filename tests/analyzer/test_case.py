@@ -280,3 +280,16 @@ def test_of_gpus_that_wait_for_the_host_the_less_busy_stands_first(gpu: GpuBuild
     quicker = gpu(name="Quicker", memory_bandwidth_bytes_per_s=4e12)
     report = report_case(ask(slow_host(toy_trace, 500_000_000), gpu(), quick, quicker))
     assert [item.gpu for item in report.predictions] == ["Quicker", "Quick", "Base"]
+
+
+@pytest.mark.data
+def test_recorded_allocations_say_nothing_about_another_batch(data_dir: Path) -> None:
+    trace, catalog = load_trace(data_dir / "traces" / "h100_vit_small_inference.json.gz"), load_catalog()
+    targets = [find_gpu(catalog, "L4")]
+    recorded = report_case(open_case(trace, catalog, targets=targets))
+    assert row(recorded, "L4").fits
+    for scenario in (Scenario(batch_size=400_000), Scenario(precision=TargetPrecision.FP8)):
+        asked = report_case(open_case(trace, catalog, targets=targets, scenario=scenario))
+        assert asked.memory is None
+        assert "recorded allocations" in (asked.memory_unknown or "")
+        assert row(asked, "L4").fits is None

@@ -93,7 +93,7 @@ def test_analyze_ranks_every_catalogued_gpu(run: Run, trace_file: Path) -> None:
     names = [row["gpu"] for row in document["predictions"]]
     assert set(names) == {gpu.name for gpu in load_catalog().gpus if not gpu.is_package}
     assert len(names) >= 100
-    times = [row["iteration_ns"] for row in document["predictions"]]
+    times = [float(f"{row['iteration_ns']:.4g}") for row in document["predictions"]]
     assert times == sorted(times)
     assert [row["gpu"] for row in document["predictions"] if row["is_source"]] == ["A100 SXM4 80GB"]
     assert all(sum(row["methods"].values()) == pytest.approx(1.0) for row in document["predictions"])

@@ -53,7 +53,7 @@ def test_a_replay_that_is_too_far_off_fails_after_printing(run: Run, trace_file:
     assert run("replay", trace_file, "--max-error", worst + 0.1).exit_code == 0
 
 
-@pytest.mark.parametrize("options", [(), ("--to", "L40S"), ("--stretch", 0.1, 0.3), ("--from", "H100 SXM5 80GB")])
+@pytest.mark.parametrize("options", [(), ("--to", "L40S"), ("--stretch", 0.1, 0.15), ("--from", "H100 SXM5 80GB")])
 def test_the_figure_is_an_image(options: tuple[object, ...], run: Run, trace_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "figure.svg"
     result = run("replay", trace_file, "--figure", path, *options)
@@ -68,7 +68,10 @@ def test_the_figure_is_an_image(options: tuple[object, ...], run: Run, trace_fil
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--stretch", 3, 1), ("--stretch 3 1", "before it starts")),
+        (("--figure", "figure.svg", "--stretch", 3, 1), ("--stretch 3 1", "before it starts")),
+        (("--stretch", 1, 3), ("--figure",)),
+        (("--to", "L40S"), ("--figure",)),
+        (("--figure", "figure.svg", "--stretch", 40, 50), ("--stretch 40", "lasts")),
         (("--from", "H1O0"), ("H1O0",)),
         (("--figure", "nowhere/figure.svg"), ("nowhere",)),
         (("--figure", "figure.svg", "--to", "L4OS"), ("L4OS",)),
@@ -102,6 +105,12 @@ def test_a_timeline_has_the_recording_above_the_prediction(
     row = next(item for item in json.loads(result.stdout)["predictions"] if item["gpu"] == "L40S")
     _, predicted = (event["dur"] for event in events_of(path) if event.get("cat") == "iteration")
     assert predicted == pytest.approx(row["iteration_ns"] / 1000, abs=1e-3)
+
+
+def test_a_batch_to_start_from_needs_one_to_go_to(run: Run, trace_file: Path) -> None:
+    result = run("analyze", trace_file, "--from-batch", 4)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "add --batch N" in result.stderr
 
 
 def test_a_what_if_of_shapes_alone_has_one_side(run: Run, root_dir: Path, tmp_path: Path) -> None:
