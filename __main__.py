@@ -9,6 +9,7 @@ import click
 from . import __version__
 
 COMMANDS = {
+    "record": "tracer.record_command",
     "analyze": "analyzer.cli",
     "show": "analyzer.commands.show",
     "replay": "analyzer.commands.replay",

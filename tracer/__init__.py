@@ -1,19 +1,20 @@
-"""Recording: one iteration on CUDA, on the CPU, or shape-only on the meta device. Needs torch."""
+"""Recording: iterations on CUDA, on the CPU, or shape-only on the meta device. Needs torch."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .recording import record, trace_handler
     from .session import trace_iteration
 
-__all__ = ["trace_iteration"]
+__all__ = ["record", "trace_handler", "trace_iteration"]
+_HOMES = {"record": "recording", "trace_handler": "recording", "trace_iteration": "session"}
 
 
 def __getattr__(name: str) -> Any:
     """Load the public names on first use, so that importing the package does not import torch."""
-    if name == "trace_iteration":
-        from .session import trace_iteration
-
-        return trace_iteration
+    if name in _HOMES:
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

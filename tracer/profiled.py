@@ -85,7 +85,7 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tupl
     return captured[0], next(iter(seen), None)
 
 
-def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[profile], None]) -> profile:
+def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[profile], None] | None) -> profile:
     """Return torch's profiler, set to warm up for one step and to record `iterations` with all that a trace holds."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device_type == "cuda" else [])]
     return profile(

@@ -38,7 +38,9 @@ def trace_iteration(
     given is read off the recorded ops. Exceptions of `step` pass through unchanged.
     Raises InputError for bad arguments and CaptureError when no recording can be made.
     """
-    _check(step, warmup, repeats, mode, {"batch_size": batch_size, "samples_per_iteration": samples_per_iteration})
+    _check(step, warmup, repeats)
+    workload = Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=samples_per_iteration)
+    check_workload(workload)
     target = _resolve_device(device)
     with only_recording():
         if target.type == "meta":
@@ -49,26 +51,25 @@ def trace_iteration(
             from .profiled import record_profiled
 
             trace = record_profiled(step, device=target, warmup=warmup, repeats=repeats)
-    workload = Workload(
-        name=name,
-        mode=mode or mode_of(trace),
-        batch_size=batch_size,
-        samples_per_iteration=samples_per_iteration,
-    )
-    return describe_trace(trace, target.type, workload)
+    return describe_trace(trace, target.type, replace(workload, mode=mode or mode_of(trace)))
 
 
-def _check(step: object, warmup: int, repeats: int, mode: str | None, counts: dict[str, int | None]) -> None:
+def check_workload(workload: Workload) -> None:
+    """Raise InputError where a workload's mode or counts are not possible."""
+    if workload.mode is not None and workload.mode not in MODES:
+        raise InputError(f"mode: expected one of {', '.join(MODES)}, got {workload.mode!r}")
+    for name in ("batch_size", "samples_per_iteration"):
+        count = getattr(workload, name)
+        if count is not None and count < 1:
+            raise InputError(f"{name}: expected 1 or more, got {count}")
+
+
+def _check(step: object, warmup: int, repeats: int) -> None:
     if not callable(step):
         raise InputError(f"step: expected a function without arguments that runs one iteration, got {step!r}")
     for name, value in (("warmup", warmup), ("repeats", repeats)):
         if value < 0:
             raise InputError(f"{name}: expected 0 or more, got {value}")
-    if mode is not None and mode not in MODES:
-        raise InputError(f"mode: expected one of {', '.join(MODES)}, got {mode!r}")
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise InputError(f"{name}: expected 1 or more, got {count}")
 
 
 def _resolve_device(device: str | torch.device | None) -> torch.device:
@@ -92,7 +93,7 @@ def _resolve_device(device: str | torch.device | None) -> torch.device:
 def only_recording() -> Iterator[None]:
     """Refuse a recording inside another: both would change the same hooks."""
     if not _recording.acquire(blocking=False):
-        raise CaptureError("another recording is running in this process: trace_iteration cannot be nested")
+        raise CaptureError("another recording is running in this process: recordings cannot be nested")
     try:
         yield
     finally:

@@ -37,6 +37,9 @@ def build_ops(recording: Recording, signature_of: Integers) -> Ops:
     is_backward = _find_backward(rows, nesting, names)
     forward = _link_forward(rows, is_backward, parent, recording.flows)
     is_backward |= _on_engine_threads(rows, is_backward, forward)
+    module = _find_modules(recording, is_backward, forward, nesting)
+    phase = _find_phases(rows, is_backward, nesting, recording.marks, names)
+    phase = np.where(_in_closures(phase, module, forward), Phase.FORWARD, phase)
     table = build_table(
         OpTable,
         len(parent),
@@ -46,10 +49,10 @@ def build_ops(recording: Recording, signature_of: Integers) -> Ops:
         start_ns=rows.start_ns,
         duration_ns=rows.duration_ns,
         parent=parent,
-        phase=_find_phases(rows, is_backward, nesting, recording.marks, names),
+        phase=phase,
         sequence=np.maximum(rows.sequence, MISSING),
         forward=forward,
-        module=_find_modules(recording, is_backward, forward, nesting),
+        module=module,
     )
     return Ops(table=table, nesting=nesting)
 
@@ -95,6 +98,14 @@ def _find_phases(
         [Phase.OPTIMIZER, Phase.BACKWARD, Phase.OTHER],
         default=Phase.FORWARD,
     )
+
+
+def _in_closures(phase: Integers, module: Column, forward: Integers) -> Column:
+    """Say which ops of an optimizer step are forward ones: some frameworks compute the loss in the step's closure."""
+    is_differentiated = np.zeros(len(phase), dtype=bool)
+    is_differentiated[forward[forward != MISSING]] = True
+    is_forward: Column = (phase == Phase.OPTIMIZER) & ((np.asarray(module) != MISSING) | is_differentiated)
+    return is_forward
 
 
 def _link_forward(rows: OpRows, is_backward: Column, parent: Integers, flows: FlowRows) -> Integers:

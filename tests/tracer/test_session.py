@@ -205,7 +205,7 @@ def test_the_trace_survives_the_file(training_step: Callable[..., Any], device: 
 def test_importing_the_tracer_does_not_import_torch() -> None:
     code = "import sys, wavecast.tracer; print('torch' in sys.modules, wavecast.tracer.__all__)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "False ['trace_iteration']\n"
+    assert result.stdout == "False ['record', 'trace_handler', 'trace_iteration']\n"
 
 
 def test_the_guides_shape_only_recipe_works(root_dir: Path, load_model: Callable[[str], Any]) -> None:

@@ -1,0 +1,166 @@
+"""Finds where iterations end in code that says nothing about them: at optimizer steps, or outermost forwards."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+from torch import nn
+from torch.autograd.profiler import record_function
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+_SETTLED_COUNT: Final = 8
+"""Turns after which the choice stands: adversarial training takes up to 5 critic steps per generator step."""
+_OPTIMIZER_SPAN: Final = "Optimizer.step#wavecast"
+
+
+class Turns:
+    """Choose, among objects that take turns (two optimizers), the one whose turn ends an iteration.
+
+    It is the one with the fewest turns, of equal ones the last in the iteration.
+    """
+
+    def __init__(self) -> None:
+        self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._chosen: weakref.ref[Any] | None = None
+        self.is_settled = False
+
+    def take(self, item: Any) -> int | None:
+        """Count a turn; return how many iterations have ended by now, None where this turn ends none.
+
+        A number that does not follow the last one means that another object was chosen, and iterations start anew.
+        """
+        count = self._counts[item] = self._counts.get(item, 0) + 1
+        chosen = self._chosen() if self._chosen else None
+        if chosen is None:
+            self.is_settled = False
+        if chosen is not item:
+            if self.is_settled or (chosen is not None and count > self._counts[chosen]):
+                return None
+            self._chosen = weakref.ref(item)
+        self.is_settled = self.is_settled or count >= _SETTLED_COUNT
+        return count
+
+
+class IterationWatch:
+    """Own the global hooks that see iterations end; `on_end(count)` is told after each how many there were.
+
+    In training an iteration ends with an optimizer's step. Until one is seen, one ends with the forward of an
+    outermost module that is in evaluation mode or runs without gradients: inference. `mode` fixes which.
+    Only the thread that enters counts, and none of what `on_end` raises reaches the user's code but a
+    BaseException: `on_failure` gets the others.
+    """
+
+    def __init__(
+        self, on_end: Callable[[int], None], on_failure: Callable[[Exception], None], mode: str | None
+    ) -> None:
+        self._on_end, self._on_failure = on_end, on_failure
+        self._mode = mode
+        self._turns = Turns()
+        self._running: list[nn.Module] = []
+        self._owner = (os.getpid(), threading.get_ident())
+        self._optimizer_hooks: list[Any] = []
+        self._forward_hooks: list[Any] = []
+        self._spans: list[AbstractContextManager[Any]] = []
+        self.training_forward_count = 0
+        """Forwards in training mode, which end no iteration: says why none was found where no optimizer steps."""
+        self.is_profiling = False
+
+    def settle(self) -> None:
+        """Let no other optimizer or module end iterations from now on."""
+        self._turns.is_settled = True
+
+    def stop(self) -> None:
+        """Look at nothing any more.
+
+        The optimizers' hooks stay until exit, idle: torch walks their live dictionary while it calls us.
+        """
+        self._owner = (0, 0)
+        self._unhook_forwards()
+
+    def __enter__(self) -> Self:
+        if self._mode != "inference":
+            self._optimizer_hooks = [
+                register_optimizer_step_pre_hook(self._begin_step),
+                register_optimizer_step_post_hook(self._end_step),
+            ]
+        if self._mode != "training":
+            self._forward_hooks = [
+                register_module_forward_pre_hook(self._begin_forward),
+                register_module_forward_hook(self._end_forward, always_call=True),
+            ]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.stop()
+        for handle in self._optimizer_hooks:
+            handle.remove()
+        while self._spans:
+            self._spans.pop().__exit__(None, None, None)
+
+    def _is_ours(self) -> bool:
+        return self._owner == (os.getpid(), threading.get_ident())
+
+    def _unhook_forwards(self) -> None:
+        for handle in self._forward_hooks:
+            handle.remove()
+        self._forward_hooks = []
+        self._running.clear()
+
+    def _begin_step(self, *_call: Any) -> None:
+        # The optimizer's own span is still open when we end the iteration, so ours marks the step's ops.
+        if self.is_profiling and self._is_ours():
+            span: AbstractContextManager[Any] = record_function(_OPTIMIZER_SPAN)
+            span.__enter__()
+            self._spans.append(span)
+
+    def _end_step(self, optimizer: Any, *_call: Any) -> None:
+        if not self._is_ours() or _is_building_cuda_graph():
+            return
+        if self._spans:
+            self._spans.pop().__exit__(None, None, None)
+        if self._mode is None:
+            self._unhook_forwards()
+            self._mode, self._turns = "training", Turns()
+        self._take(optimizer)
+
+    def _begin_forward(self, module: nn.Module, _inputs: Any) -> None:
+        if not torch.compiler.is_compiling() and self._is_ours():
+            self._running.append(module)
+
+    def _end_forward(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
+        if torch.compiler.is_compiling() or not self._is_ours():
+            return
+        # always_call fires for a module whose own pre-hook never ran, so only a running module is removed.
+        depths = [depth for depth, running in enumerate(self._running) if running is module]
+        if not depths:
+            return
+        del self._running[depths[-1] :]
+        if self._running:
+            return
+        if self._mode is None and module.training and torch.is_grad_enabled():
+            self.training_forward_count += 1
+        elif not _is_building_cuda_graph():
+            self._take(module)
+
+    def _take(self, item: Any) -> None:
+        count = self._turns.take(item)
+        if count is None:
+            return
+        try:
+            self._on_end(count)
+        except Exception as error:  # noqa: BLE001 - whatever fails here, the user's step goes on
+            self._on_failure(error)
+
+
+def _is_building_cuda_graph() -> bool:
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
