@@ -46,13 +46,14 @@ def calibrate(graph: Graph, trace: Trace, window: Window) -> Calibration:
     measured_ns = window.duration_ns
     if not measured_ns:
         return Calibration()
-    host_ratio = 1.0
-    if not np.all(trace.iterations.profiled):
+    if np.all(trace.iterations.profiled):
+        host_ratio, replayed_ns = 1.0, float(_between_ends(graph, trace, window, graph.nodes.end_ns[:, None])[0])
+    else:
         lengths = np.maximum(_lengths_ns(graph, trace, window, HOST_RATIOS), 1.0)
         tried = np.geomspace(HOST_RATIOS[0], HOST_RATIOS[-1], _FINE)
         off = np.log(np.interp(tried, HOST_RATIOS, lengths) / measured_ns) / _LENGTH_SPREAD
         host_ratio = float(tried[np.argmin(off**2 + (np.log(tried / USUAL_HOST_RATIO) / _HOST_SPREAD) ** 2)])
-    replayed_ns = float(_lengths_ns(graph, trace, window, np.array([host_ratio]))[0])
+        replayed_ns = float(_lengths_ns(graph, trace, window, np.array([host_ratio]))[0])
     is_same = replayed_ns <= 0 or abs(measured_ns - replayed_ns) < 1.0
     return Calibration(host_ratio=host_ratio, stretch_ratio=1.0 if is_same else measured_ns / replayed_ns)
 
@@ -87,5 +88,10 @@ def _lengths_ns(graph: Graph, trace: Trace, window: Window, host_ratio: Floats) 
         latency_ns=np.repeat(recorded.latency_ns, count, axis=1),
         host_ratio=host_ratio,
     )
-    start, finish = iteration_spans(trace, graph, replay(graph, tried))
+    return _between_ends(graph, trace, window, replay(graph, tried))
+
+
+def _between_ends(graph: Graph, trace: Trace, window: Window, end_ns: Floats) -> Floats:
+    """Return how long the iteration takes where the nodes end at `end_ns` [n, m], [m]."""
+    start, finish = iteration_spans(trace, graph, end_ns)
     return np.asarray((finish - start)[iteration_position(trace, window.index)])
