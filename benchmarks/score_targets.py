@@ -15,10 +15,13 @@ from pathlib import Path
 import numpy as np
 from wavecast.analyzer.rendering.accuracy import mean_error
 from wavecast.analyzer.rendering.accuracy_page import read_score
+from wavecast.analyzer.score.baselines import ANCHORED
 from wavecast.analyzer.score.records import EVERYTHING, MEAN, Score, ScoreRow, Size
+from wavecast.analyzer.score.throughput import THROUGHPUT
 
 PRODUCTS = "ops/matmul.parquet"
 H100, A100, L40S = "H100 SXM5 80GB", "A100 SXM4 80GB", "L40S"
+RTX_4090 = "GeForce RTX 4090"
 B200, GB200 = "B200 SXM (HGX, 180GB)", "GB200 (per GPU)"
 OLDER = ("Tesla P4", "Tesla P100 PCIe 16GB", "Tesla V100 PCIe 32GB", "Tesla T4", "A100 PCIe 40GB")
 
@@ -56,6 +59,7 @@ def targets(score: Score) -> Iterator[Target]:
     nvidia = [row for row in trusted if "Instinct" not in row.gpu]
     yield Target(name="networks, NVIDIA GPUs", low=0.0, high=0.09, reached=mean_error(nvidia))
     yield Target(name="networks, all GPUs", low=0.0, high=0.09, reached=mean_error(trusted))
+    yield from throughput_targets(score)
     for row in matching(score, table=EVERYTHING, size=Size.ALL):
         low, high = (0.87, 0.93) if row.gpu == EVERYTHING else (0.75, 1.0)
         yield Target(name=f"90 % interval holds, {row.gpu}", low=low, high=high, reached=row.coverage_90)
@@ -79,6 +83,16 @@ def product_targets(score: Score) -> Iterator[Target]:
     ]
     yield at_most("matmul fp32, mean over P4, P100, V100, T4, A100", 12, rows, lambda errors: float(np.mean(errors)))
     yield at_most("matmul fp32, worst of these", 22, rows)
+
+
+def throughput_targets(score: Score) -> Iterator[Target]:
+    for layout in ("NCHW", "NHWC"):
+        family = f"timm inference, {layout}, torch 2.4.0"
+        rows = matching(score, table=THROUGHPUT, family=family, gpu=RTX_4090, size=Size.ALL)
+        yield at_most(f"{family}, {RTX_4090}", 20, rows)
+        moved = [row.baselines[ANCHORED] for row in rows if ANCHORED in row.baselines]
+        name = f"{family}, RTX 3090 to RTX 4090"
+        yield Target(name=name, low=0.0, high=0.08, reached=max(moved) if moved else None)
 
 
 def main() -> None:

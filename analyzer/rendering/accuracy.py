@@ -7,12 +7,14 @@ from math import isfinite
 from typing import Final
 
 from ..score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
-from ..score.end_to_end import OP_SUM
-from ..score.records import EVERYTHING, MEAN, NetworkRow, Score, ScoreRow, Size
+from ..score.end_to_end import NETWORKS, OP_SUM
+from ..score.records import EVERYTHING, MEAN, NetworkRow, Score, ScoreRow, Size, ThroughputRow
+from ..score.throughput import THROUGHPUT
 from .markdown import sheet_markdown
-from .quantity import format_count
-from .score_text import decision_sheet, error_sheet, network_sheet, percent, trace_sheet, worst_sheet
+from .quantity import format_count, percent
+from .score_text import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
 from .sheet import Sheet, SheetColumn
+from .throughput_text import family_sheet, worst_model_sheet
 
 WORST_GROUPS: Final = 15
 LEAST_ROWS: Final = 30
@@ -24,6 +26,7 @@ TABLE_TITLES: Final = {
     "ops/convolution.parquet": "Convolution",
     "models/neusight_ops.parquet": "Ops of networks, beside the predictions of others",
     "models/neusight_e2e.parquet": "Whole networks",
+    THROUGHPUT: "Image models from their shapes alone",
 }
 HEAD: Final = """\
 # Accuracy
@@ -73,7 +76,8 @@ def _sections(score: Score) -> Iterator[str]:
         yield f"## {TABLE_TITLES.get(table, table)}"
         yield f"From `{table}`."
         yield sheet_markdown(error_sheet("", [row for row in score.rows if row.table == table]))
-    yield from _network_lines(score)
+        yield from _network_lines(score) if table == NETWORKS else ()
+        yield from _throughput_lines(score.throughput) if table == THROUGHPUT else ()
     if score.decisions:
         yield "## Which GPU is better"
         yield (
@@ -145,6 +149,29 @@ def _network_lines(score: Score) -> Iterator[str]:
         f"roofline by {percent(mean_error(nvidia, ROOFLINE))} %."
     )
     yield sheet_markdown(network_sheet(score.networks))
+
+
+def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str]:
+    models, families = {row.model for row in rows}, {row.family for row in rows}
+    yield (
+        f"{format_count(len(models), 'timm model')} of {format_count(len(families), 'family', 'families')}, drawn by "
+        "rule and not by error (`samples/timm.toml`, `benchmarks/record_timm.py`), recorded on the meta device without "
+        "a GPU: float32 weights under float16 autocast, at the measured batch sizes. Times are predicted absolutely, "
+        "nothing measured; *anchored* and the ratios (*bandw.*, *peak*: of dense float16 matrix rates, *roofline*: of "
+        "the trace's rooflines) start from the other GPU's measurement of the same model, layout and software. NCHW "
+        "and NHWC are contiguous and channels-last tensors; compiled rows are predicted with chains of pointwise ops "
+        "fused. Rows of torch before 2.1 are left out: attention ran otherwise."
+    )
+    yield (
+        "No model was trained on a convolution below float32, so convolutions on matrix units rest on the tile model's "
+        "physics alone, and nothing tells the two layouts apart. An iteration's interval assumes that ops of one model "
+        "err together and those of different models do not."
+    )
+    yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
+    yield sheet_markdown(family_sheet(rows))
+    worst = worst_model_sheet(rows)
+    yield f"{worst.title}, run eagerly, each where it is worst:"
+    yield sheet_markdown(worst)
 
 
 def mean_error(rows: Sequence[NetworkRow], kind: str | None = None) -> float | None:

@@ -10,6 +10,7 @@ from typing import Final
 TIME_UNITS: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 """Largest first, each in ns."""
 BINARY_UNITS: Final = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+MILLISECONDS: Final = ("ms", 1e6)
 DECIMAL_PREFIXES: Final = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 ABSENT: Final = "–"
 """Stands in a column that has data for other rows only."""
@@ -103,6 +104,13 @@ def format_rate(value_per_s: float | None, unit: str) -> str:
 def format_count(count: int, singular: str, plural: str | None = None) -> str:
     """Write a count with its noun: 1 op, 1,234 ops."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def percent(ratio: float | None) -> str:
+    """Write a ratio in %, one decimal below 100."""
+    if ratio is None or not isfinite(ratio):
+        return ABSENT
+    return f"{100 * ratio:.1f}" if abs(ratio) < 0.9995 else f"{100 * ratio:.0f}"
 
 
 def _unit_for(value_ns: float) -> TimeUnit:

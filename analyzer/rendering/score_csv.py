@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
-from ..score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
+from ..score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from ..score.end_to_end import OP_SUM, PEERS
 from ..score.records import Score, ScoreRow
 from .encoding import encode_csv
 
-BASELINES: Final = (ROOFLINE, FITTED_ROOFLINE, BANDWIDTH_RATIO, ANCHORED, OP_SUM, *PEERS.values())
+BASELINES: Final = (
+    ROOFLINE,
+    FITTED_ROOFLINE,
+    BANDWIDTH_RATIO,
+    ANCHORED,
+    OP_SUM,
+    *PEERS.values(),
+    PEAK_RATIO,
+    ROOFLINE_RATIO,
+)
 PLAIN: Final = tuple(item.name for item in fields(ScoreRow) if not item.name.startswith("baseline"))
 
 

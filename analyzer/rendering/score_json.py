@@ -16,6 +16,7 @@ from ..score.records import (
     ScoreRow,
     Size,
     Split,
+    ThroughputRow,
     TraceRow,
     WorstRow,
 )
@@ -23,7 +24,7 @@ from .encoding import encode_json
 
 DIGITS: Final = 5
 """Significant digits of ratios and times: what more would claim measurements do not hold."""
-RecordT = TypeVar("RecordT", ScoreRow, WorstRow, NetworkRow, DecisionRow, TraceRow)
+RecordT = TypeVar("RecordT", ScoreRow, WorstRow, NetworkRow, ThroughputRow, DecisionRow, TraceRow)
 
 
 def draw_score_json(score: Score) -> str:
@@ -45,6 +46,7 @@ def read_score_json(document: Mapping[str, Any]) -> Score:
             rows=_records(ScoreRow, document["rows"]),
             worst=_records(WorstRow, document["worst"]),
             networks=_records(NetworkRow, document["networks"]),
+            throughput=_records(ThroughputRow, document.get("throughput", [])),
             decisions=_records(DecisionRow, document["decisions"]),
             traces=_records(TraceRow, document["traces"]),
             notes=tuple(document["notes"]),
@@ -65,7 +67,7 @@ def _typed(name: str, value: Any) -> Any:
 
 
 _TYPES: Final = {"split": Split, "size": Size}
-_OPTIONAL: Final = frozenset({"low_ns", "high_ns", "kendall_tau"})
+_OPTIONAL: Final = frozenset({"low_ns", "high_ns", "kendall_tau", "source"})
 """Fields that may be None; elsewhere null is NaN."""
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
 from typing import Final
 
-from ..score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
+from ..score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from ..score.decisions import CHEAPER
 from ..score.end_to_end import OP_SUM
 from ..score.records import EVERYTHING, MEAN, DecisionRow, NetworkRow, Score, ScoreRow, Size, Split, TraceRow, WorstRow
-from .quantity import ABSENT, common_time_unit, format_count, format_time, format_time_range
+from .quantity import ABSENT, MILLISECONDS, common_time_unit, format_count, format_time, format_time_range, percent
 from .sheet import Sheet, SheetColumn, clean_text, drop_empty_columns
+from .throughput_text import worst_model_sheet
 
 BASELINE_TITLES: Final = {
     ROOFLINE: "roofline",
     FITTED_ROOFLINE: "fitted\nroofline",
     BANDWIDTH_RATIO: "bandw.\nratio",
+    PEAK_RATIO: "peak\nratio",
+    ROOFLINE_RATIO: "roofline\nratio",
     ANCHORED: "anchored",
     OP_SUM: "sum of\nops",
     "neusight": "NeuSight",
@@ -27,7 +29,6 @@ BASELINE_TITLES: Final = {
 }
 SOME_TABLES: Final = frozenset({OP_SUM, "neusight", "habitat", "micro"})
 """Baselines that say nothing where tables are pooled: few rows have them."""
-MILLISECONDS: Final = ("ms", 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ def describe_score(score: Score) -> ScoreText:
     sheets = [error_sheet(_title(table), [row for row in score.rows if row.table == table]) for table in tables]
     more = (
         network_sheet(score.networks),
+        worst_model_sheet(score.throughput),
         decision_sheet(score.decisions),
         trace_sheet(score.traces),
         worst_sheet(score.worst),
@@ -166,13 +168,6 @@ def worst_sheet(rows: Sequence[WorstRow]) -> Sheet:
     return Sheet(title="Worst rows over 20 µs, at most one of each family, dtype and GPU", columns=columns)
 
 
-def percent(ratio: float | None) -> str:
-    """Write a ratio in %, one decimal below 100."""
-    if ratio is None or not isfinite(ratio):
-        return ABSENT
-    return f"{100 * ratio:.1f}" if abs(ratio) < 0.9995 else f"{100 * ratio:.0f}"
-
-
 def _lines(rows: Sequence[ScoreRow]) -> Iterator[Line]:
     groups: dict[tuple[str, str], list[ScoreRow]] = {}
     for row in rows:
@@ -227,10 +222,11 @@ def _headline(score: Score) -> Iterator[str]:
     ops = [row for row in score.rows if row.table == EVERYTHING and row.gpu == EVERYTHING and row.size is Size.ALL]
     rows = sum(row.rows for row in ops)
     gpus = {row.gpu for row in score.rows} - {EVERYTHING, MEAN}
-    yield (
-        f"Score of {format_count(rows, 'op measurement')}, {format_count(len(score.networks), 'network')} and "
-        f"{format_count(len(score.traces), 'pair')} of traces on {format_count(len(gpus), 'GPU')}, in %"
-    )
+    parts = [format_count(rows, "op measurement"), format_count(len(score.networks), "network")]
+    if score.throughput:
+        parts.append(format_count(len(score.throughput), "throughput"))
+    pairs = format_count(len(score.traces), "pair")
+    yield f"Score of {', '.join(parts)} and {pairs} of traces on {format_count(len(gpus), 'GPU')}, in %"
     yield f"Predicted by {score.weights}."
 
 

@@ -17,6 +17,10 @@ from .weights import Weights
 ROOFLINE: Final = "roofline"
 FITTED_ROOFLINE: Final = "fitted_roofline"
 BANDWIDTH_RATIO: Final = "bandwidth_ratio"
+PEAK_RATIO: Final = "peak_ratio"
+"""Whole networks alone: the other GPU's measurement times the ratio of peak float16 rates."""
+ROOFLINE_RATIO: Final = "roofline_ratio"
+"""Whole networks alone: the other GPU's measurement times the ratio of rooflines."""
 ANCHORED: Final = "wavecast_anchored"
 """No baseline but wavecast itself, where it is given what the bandwidth ratio is given: the other GPU's measurement."""
 FITTED_FROM_NS: Final = 20e3

@@ -114,7 +114,7 @@ def _score(row: Row, network: Network, weights: Weights) -> NetworkRow:
         sequence_length=int(row["seqlen"]),
         batch=batch,
         dtype=str(row["dtype"]),
-        split=_split(gpu, weights, found.methods),
+        split=split_of(gpu, weights, found.methods),
         is_suspect=bool(row["suspect"]),
         measured_ns=float(row["measured_ms"]) * NS_PER_MS,
         predicted_ns=found.iteration_ns,
@@ -125,7 +125,7 @@ def _score(row: Row, network: Network, weights: Weights) -> NetworkRow:
     )
 
 
-def _split(gpu: Gpu, weights: Weights, methods: Mapping[Method, float]) -> Split:
+def split_of(gpu: Gpu, weights: Weights, methods: Mapping[Method, float]) -> Split:
     """Return whether any model that is at hand saw the GPU; where none predicts, nothing was seen."""
     if Method.OP_MODEL not in methods:
         return Split.UNSEEN

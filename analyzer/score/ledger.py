@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..fleet import Floats
 from .forecast import Forecast, codes_of
 from .metrics import error_figures, mean_error
-from .records import EVERYTHING, MEAN, NetworkRow, ScoreRow, Size, Split
+from .records import EVERYTHING, MEAN, NetworkRow, ScoreRow, Size, Split, ThroughputRow
 
 Column = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -20,6 +20,7 @@ LABELS: Final = ("table", "family", "dtype", "gpu")
 LEVELS: Final = (("table", "family", "dtype", "gpu"), ("table", "family", "dtype"))
 """The labels that the groups of each level share; the others are pooled."""
 POOLED_LEVELS: Final = (("gpu",), ())
+AUTOCAST: Final = "fp16 autocast"
 NETWORK_FAMILIES: Final = {"inf": "network inference", "train": "network training"}
 LOWER_EDGE_NS: Final[Mapping[Size, float]] = {Size.ALL: 0.0, Size.OVER_20_US: 20e3, Size.OVER_100_US: 100e3}
 UPPER_EDGE_NS: Final[Mapping[Size, float]] = {Size.UNDER_20_US: 20e3}
@@ -68,20 +69,35 @@ def forecast_entries(made: Forecast, baselines_ns: Mapping[str, Floats]) -> Entr
 def network_entries(rows: Sequence[NetworkRow]) -> Entries:
     """Return the entries of the networks whose measurements are to be trusted."""
     trusted = [row for row in rows if not row.is_suspect]
-    kinds = dict.fromkeys(kind for row in trusted for kind in row.baselines_ns)
+    return _whole_entries(trusted, [(NETWORK_FAMILIES.get(row.mode, row.mode), row.dtype) for row in trusted])
+
+
+def throughput_entries(rows: Sequence[ThroughputRow]) -> Entries:
+    """Return the entries of measured throughputs, in one family per layout, software and way to run."""
+    return _whole_entries(rows, [(throughput_family(row), AUTOCAST) for row in rows])
+
+
+def throughput_family(row: ThroughputRow) -> str:
+    """Name the group of measurements that a row belongs to."""
+    return f"timm inference, {row.layout.upper()}, {row.software}{', compiled' if row.is_compiled else ''}"
+
+
+def _whole_entries(rows: Sequence[NetworkRow | ThroughputRow], groups: Sequence[tuple[str, str]]) -> Entries:
+    """Return the entries of whole networks; `groups` holds the family and dtype of each."""
+    kinds = dict.fromkeys(kind for row in rows for kind in row.baselines_ns)
     return Entries(
         labels={
-            "table": _objects(row.table for row in trusted),
-            "family": _objects(NETWORK_FAMILIES.get(row.mode, row.mode) for row in trusted),
-            "dtype": _objects(row.dtype for row in trusted),
-            "gpu": _objects(row.gpu for row in trusted),
+            "table": _objects(row.table for row in rows),
+            "family": _objects(family for family, _ in groups),
+            "dtype": _objects(dtype for _, dtype in groups),
+            "gpu": _objects(row.gpu for row in rows),
         },
-        is_seen=np.array([row.split is Split.SEEN for row in trusted], dtype=bool),
-        measured_ns=_floats(row.measured_ns for row in trusted),
-        predicted_ns=_floats(row.predicted_ns for row in trusted),
-        low_ns=_floats(row.low_ns for row in trusted),
-        high_ns=_floats(row.high_ns for row in trusted),
-        baselines_ns={kind: _floats(row.baselines_ns.get(kind) for row in trusted) for kind in kinds},
+        is_seen=np.array([row.split is Split.SEEN for row in rows], dtype=bool),
+        measured_ns=_floats(row.measured_ns for row in rows),
+        predicted_ns=_floats(row.predicted_ns for row in rows),
+        low_ns=_floats(row.low_ns for row in rows),
+        high_ns=_floats(row.high_ns for row in rows),
+        baselines_ns={kind: _floats(row.baselines_ns.get(kind) for row in rows) for kind in kinds},
     )
 
 

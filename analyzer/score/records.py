@@ -102,6 +102,36 @@ class NetworkRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputRow:
+    """Hold the predicted and the measured time of one network's inference, predicted from its shape-only trace."""
+
+    table: str
+    gpu: str
+    model: str
+    family: str
+    """The source file of timm that defines the model."""
+    layout: str
+    """`nchw`, or `nhwc` for channels-last tensors."""
+    software: str
+    """That was measured, e.g. `torch 2.4.0`."""
+    is_compiled: bool
+    """Whether torch.compile ran; then the prediction has its chains of pointwise ops fused."""
+    batch: int
+    image_size: int
+    source: str | None
+    """The other GPU whose measurement of the same model, layout and software the ratios start from; None: none has."""
+    split: Split
+    measured_ns: float
+    """Of one batch."""
+    predicted_ns: float
+    low_ns: float | None
+    """None where too little is modelled to give an interval."""
+    high_ns: float | None
+    baselines_ns: Mapping[str, float]
+    """Times by other means: the roofline; from the source's measurement, wavecast's ratio and plain ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
     """Say how often the better of two GPUs was named rightly."""
 
@@ -141,6 +171,7 @@ class Score:
     rows: tuple[ScoreRow, ...]
     worst: tuple[WorstRow, ...] = ()
     networks: tuple[NetworkRow, ...] = ()
+    throughput: tuple[ThroughputRow, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
     traces: tuple[TraceRow, ...] = ()
     notes: tuple[str, ...] = ()

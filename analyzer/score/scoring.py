@@ -20,10 +20,18 @@ from .baselines import (
 from .decisions import score_decisions
 from .end_to_end import score_networks
 from .forecast import Forecast, forecast
-from .ledger import forecast_entries, join_entries, network_entries, pooled_rows, score_rows
+from .ledger import (
+    forecast_entries,
+    join_entries,
+    network_entries,
+    pooled_rows,
+    score_rows,
+    throughput_entries,
+)
 from .measurements import Samples
 from .records import Score, ScoreRow
 from .tables import TRACES, check_directory, load_tables
+from .throughput import score_throughput
 from .traces import score_traces
 from .weights import Weights
 from .worst import worst_rows
@@ -41,15 +49,21 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     check_directory(data)
     made, notes = _forecasts(data, weights, progress)
     networks = score_networks(data, weights)
+    throughput, throughput_notes = score_throughput(data, weights)
     traces, trace_notes = score_traces(data / TRACES, weights)
     return Score(
         weights=weights.description,
-        rows=(*_score_rows(made, weights), *(score_rows(network_entries(networks)) if networks else ())),
+        rows=(
+            *_score_rows(made, weights),
+            *(score_rows(network_entries(networks)) if networks else ()),
+            *(score_rows(throughput_entries(throughput)) if throughput else ()),
+        ),
         worst=worst_rows(made, WORST_COUNT),
         networks=networks,
+        throughput=throughput,
         decisions=score_decisions(networks),
         traces=traces,
-        notes=(*notes, *trace_notes),
+        notes=(*notes, *throughput_notes, *trace_notes),
     )
 
 

@@ -31,7 +31,7 @@ READERS: Final = (
     Reader(table="models/neusight_ops.parquet", module=".node_rows"),
 )
 TABLES: Final = tuple(dict.fromkeys(reader.table for reader in READERS))
-MODEL_TABLES: Final = ("models/neusight_e2e.parquet",)
+MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/throughput.parquet")
 TRACES: Final = "traces"
 
 
