@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,9 +23,11 @@ from .commands.progress import progress_on_stderr
 
 if TYPE_CHECKING:
     from ..formats.trace import Trace
+    from ..specs.gpu import Catalog, Gpu
     from .case import Case
     from .report import Report
     from .scenario import Scenario
+    from .sharpen import Sharpened
 
 PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8")
 SHORT_OP_COUNT: Final = 10
@@ -51,6 +54,7 @@ class Request:
     cuda_graph: bool
     fuse_elementwise: bool
     timeline: Path | None
+    calibration: Path | None
 
 
 @click.command("analyze", cls=WavecastCommand, short_help="Predict a recorded iteration on other GPUs.")
@@ -77,6 +81,12 @@ class Request:
     type=click.IntRange(min=0),
     metavar="N",
     help=f"Rows of the op table; 0 leaves it out. Default: {SHORT_OP_COUNT}, with --ops all.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="DIR|FILE",
+    help="Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
 )
 @click.option(
     "--cpu-speed",
@@ -116,6 +126,7 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --format json -o prediction.json
       analyze trace.json.gz --to H100 --batch 64 --precision bf16 --cuda-graph
       analyze trace.json.gz --to L40S --timeline timeline.json.gz
+      analyze trace.json.gz --to L40S --calibration measured/
     """
     request = Request(**options)
     report = _predict(request)
@@ -139,11 +150,32 @@ def _predict(request: Request) -> Report:
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
     limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
-    case = open_case(trace, catalog, targets=targets, source=source, scenario=_scenario(request, trace))
+    sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
+    case = open_case(
+        trace,
+        catalog,
+        targets=targets,
+        source=source,
+        library=sharpened.library if sharpened is not None else None,
+        scenario=_scenario(request, trace),
+    )
     report = report_case(case, ops_gpu=targets[0] if targets else None, op_limit=limit)
+    if sharpened is not None:
+        report = replace(report, calibration=sharpened.corrections)
     if request.timeline is not None:
         _save_timeline(case, report.ops_gpu, request.timeline)
     return report
+
+
+def _sharpen(path: Path, trace: Trace, catalog: Catalog, targets: Sequence[Gpu], source: Gpu | None) -> Sharpened:
+    """Calibrate the models for the targets, all GPUs where none is given, and the one that was measured."""
+    from .models.library import load_library
+    from .sharpen import sharpen
+    from .source import first_known_gpu
+
+    origin = source or (first_known_gpu(catalog, trace) if trace.is_measured else None)
+    gpus = [*targets, *([origin] if origin is not None else [])] if targets else []
+    return sharpen(load_library(), path, gpus)
 
 
 def _scenario(request: Request, trace: Trace) -> Scenario:

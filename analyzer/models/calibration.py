@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from ..fleet import Fleet, Floats
+from .correction import Calibration, correction_factor, design_matrix
 from .estimate import problem_count
 from .library import Fitted, corrected_ns, simulate
-from .network import CLIP
 
 OFFSET_SPREAD: Final = 0.2
 """Prior standard deviation of the GPU's common error, natural log: what the models show on GPUs left out."""
@@ -18,17 +17,7 @@ FEATURE_SPREAD: Final = 0.05
 """Of the error per standard deviation of a feature."""
 NOISE: Final = 0.1
 """Of one measurement, library choices included."""
-LIMIT: Final = 0.7
 FEWEST_POINTS: Final = 10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Calibration:
-    """Hold a correction of one model for one GPU: log factor = coefficients . [1, (features - mean) / scale]."""
-
-    mean: Floats
-    scale: Floats
-    coefficients: Floats
 
 
 def fit_calibration(fitted: Fitted, problems: Any, fleet: Fleet, measured_ns: Floats) -> Calibration:
@@ -43,7 +32,7 @@ def fit_calibration(fitted: Fitted, problems: Any, fleet: Fleet, measured_ns: Fl
     residual = np.log(measured_ns / corrected_ns(fitted, estimate))
     features = estimate.features
     mean, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
-    design = _design(features, mean, scale)
+    design = design_matrix(features, mean, scale)
     prior = np.r_[OFFSET_SPREAD, np.full(features.shape[1], FEATURE_SPREAD)]
     weight = np.ones(len(residual))
     for _ in range(3):
@@ -57,11 +46,4 @@ def fit_calibration(fitted: Fitted, problems: Any, fleet: Fleet, measured_ns: Fl
 def calibrated_ns(calibration: Calibration, fitted: Fitted, problems: Any, fleet: Fleet) -> Floats:
     """Return predicted times with the correction."""
     estimate = simulate(fitted, problems, fleet)
-    design = _design(estimate.features, calibration.mean, calibration.scale)
-    factor = np.clip(design @ calibration.coefficients, -LIMIT, LIMIT)
-    return np.asarray(corrected_ns(fitted, estimate) * np.exp(factor))
-
-
-def _design(features: Floats, mean: Floats, scale: Floats) -> Floats:
-    standard = np.clip((features - mean) / scale, -CLIP, CLIP)
-    return np.concatenate([np.ones((*standard.shape[:-1], 1)), standard], axis=-1)
+    return corrected_ns(fitted, estimate) * correction_factor(calibration, estimate.features)

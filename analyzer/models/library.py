@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ...errors import InputError
 from ...mlp_weights.store import StoredModel, has_model, load_stored
-from ..fleet import Fleet, Floats
+from ..fleet import Fleet, Floats, take_gpus
+from .correction import Calibration, correction_factor
 from .estimate import Estimate, Model, group_of
 from .intervals import IntervalTable, distance_factor, distances, half_width
 from .network import Network, correct
@@ -79,13 +81,21 @@ class Library:
     """Hold every fitted model."""
 
     fitted: Mapping[str, Fitted]
+    calibrations: Mapping[str, Mapping[str, Calibration]] = field(default_factory=dict)
+    """By model and by name of GPU: what measurements there taught."""
 
     def predict(self, name: str, problems: Any, fleet: Fleet, setting: Setting | None = None) -> Predicted:
         """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n.
 
         `setting`, from `prepare`, saves work where many blocks of problems meet one fleet.
         """
-        return predict_fitted(self.fitted[name], problems, fleet, setting)
+        predicted = predict_fitted(self.fitted[name], problems, fleet, setting)
+        known = self.calibrations.get(name, {})
+        columns = [column for column, gpu in enumerate(fleet.gpus) if gpu.name in known]
+        if not columns:
+            return predicted
+        factor = _correction_factors(self.fitted[name], known, problems, take_gpus(fleet, np.array(columns)))
+        return _corrected(predicted, np.array(columns), factor)
 
     def prepare(self, name: str, fleet: Fleet) -> Setting:
         """Return what a model needs to know of a fleet."""
@@ -120,6 +130,28 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet, setting: Setting
         half_width=width,
         anchor=fitted.anchor[group],
         anchored_half_width=fitted.anchored_half_width[group] * known.growth,
+    )
+
+
+def _correction_factors(fitted: Fitted, known: Mapping[str, Calibration], problems: Any, fleet: Fleet) -> Floats:
+    """Return the factor on each problem's time on each GPU of a fleet of calibrated ones, as the problems broadcast."""
+    features = simulate(fitted, problems, fleet).features
+    if features.ndim == 2:  # one GPU per problem
+        rows = zip(fleet.gpus, features, strict=True)
+        return np.array([correction_factor(known[gpu.name], row) for gpu, row in rows])
+    columns = [correction_factor(known[gpu.name], features[:, at]) for at, gpu in enumerate(fleet.gpus)]
+    return np.stack(columns, axis=1)
+
+
+def _corrected(predicted: Predicted, columns: npt.NDArray[np.int64], factor: Floats) -> Predicted:
+    """Return the prediction with the times on some GPUs corrected; intervals keep their relative width."""
+    whole = np.ones_like(predicted.time_ns)
+    whole[..., columns] = factor
+    return replace(
+        predicted,
+        time_ns=predicted.time_ns * whole,
+        low_ns=predicted.low_ns * whole,
+        high_ns=predicted.high_ns * whole,
     )
 
 

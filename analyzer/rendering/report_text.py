@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..method import Method
-from ..report import GpuPrediction, OpPrediction, Report
+from ..report import Correction, GpuPrediction, OpPrediction, Report
 from .headline import fits_all, headline
 from .quantity import (
     ABSENT,
     common_time_unit,
+    format_count,
     format_factor,
     format_money,
     format_number,
@@ -157,11 +158,33 @@ def _notes(report: Report) -> Iterator[str]:
         if any(row.price_date is None for row in priced):
             spans.append("undated")
         yield f"Prices: on-demand $ per GPU-hour as listed ({', '.join(spans)}); check today's before relying on them."
+    yield from _calibration_notes(report)
     methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
     if Method.ROOFLINE in methods:
         yield "Roofline: no op model; arithmetic or memory traffic at peak rate, which real GPUs do not reach."
     if Method.UNMODELLED in methods:
         yield "Not modelled: the measured time is kept unchanged (without one, it counts as 0)."
+
+
+def _calibration_notes(report: Report) -> Iterator[str]:
+    """Say for each GPU that was measured by how much each model is corrected, and what that is worth."""
+    for gpu in dict.fromkeys(item.gpu for item in report.calibration):
+        mine = [item for item in report.calibration if item.gpu == gpu]
+        applied = ", ".join(_correction(item) for item in mine if item.is_applied)
+        few = ", ".join(f"{item.model} ({item.point_count:,})" for item in mine if item.factor is None)
+        useless = ", ".join(item.model for item in mine if item.factor is not None and not item.is_applied)
+        parts = [
+            f"Calibrated for {clean_text(gpu)}: {applied}" if applied else f"Not calibrated for {clean_text(gpu)}",
+            f"left as they are, as left-out measurements fit no better: {useless}" if useless else "",
+            f"too few measurements: {few}" if few else "",
+        ]
+        yield "; ".join(part for part in parts if part) + "."
+
+
+def _correction(item: Correction) -> str:
+    errors = " to ".join(f"{100 * (error or 0.0):.1f}" for error in (item.error_before, item.error_after))
+    points = format_count(item.point_count, "measurement")
+    return f"{item.model} {format_factor(item.factor)} (left-out error {errors} %, {points})"
 
 
 def _gpu_name(row: GpuPrediction) -> str:
