@@ -33,7 +33,7 @@ from .record import Side, Validation
 
 LEAST_MATCHED_RATIO: Final = 0.5
 """Of the kernels' time of either recording: below this, they are not the same workload. The pairs of recordings of one
-workload on GPUs of two vendors match by 100 %; BERT and ViT, both transformers, by under 5 %."""
+workload on GPUs of two vendors match by 100 %; BERT and ViT, both transformers, by 0 %."""
 
 
 def validate_traces(
