@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any, Final, Self
 import torch
 from torch import nn
 from torch.autograd.profiler import record_function
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 _SETTLED_COUNT: Final = 8
@@ -64,7 +65,6 @@ class IterationWatch:
         self._on_end, self._on_failure = on_end, on_failure
         self._mode = mode
         self._turns = Turns()
-        self._running: list[nn.Module] = []
         self._owner = (os.getpid(), threading.get_ident())
         self._optimizer_hooks: list[Any] = []
         self._forward_hooks: list[Any] = []
@@ -92,10 +92,7 @@ class IterationWatch:
                 register_optimizer_step_post_hook(self._end_step),
             ]
         if self._mode != "training":
-            self._forward_hooks = [
-                register_module_forward_pre_hook(self._begin_forward),
-                register_module_forward_hook(self._end_forward, always_call=True),
-            ]
+            self._await_forward()
         return self
 
     def __exit__(
@@ -114,7 +111,6 @@ class IterationWatch:
         for handle in self._forward_hooks:
             handle.remove()
         self._forward_hooks = []
-        self._running.clear()
 
     def _begin_step(self, *_call: Any) -> None:
         # The optimizer's own span is still open when we end the iteration, so ours marks the step's ops.
@@ -133,20 +129,28 @@ class IterationWatch:
             self._mode, self._turns = "training", Turns()
         self._take(optimizer)
 
-    def _begin_forward(self, module: nn.Module, _inputs: Any) -> None:
-        if not torch.compiler.is_compiling() and self._is_ours():
-            self._running.append(module)
+    def _await_forward(self) -> None:
+        self._unhook_forwards()
+        self._forward_hooks = [register_module_forward_pre_hook(self._begin_forward)]
 
-    def _end_forward(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
+    def _begin_forward(self, module: nn.Module, _inputs: Any) -> None:
+        """Look at this module alone until it returns: a global hook costs every module inside 5 µs."""
         if torch.compiler.is_compiling() or not self._is_ours():
             return
-        # always_call fires for a module whose own pre-hook never ran, so only a running module is removed.
-        depths = [depth for depth, running in enumerate(self._running) if running is module]
-        if not depths:
+        self._unhook_forwards()
+        try:
+            self._forward_hooks = [module.register_forward_hook(self._end_forward, always_call=True)]
+        except Exception as error:  # noqa: BLE001 - modules may be anything
+            self._on_failure(error)
+
+    def _end_forward(self, module: nn.Module, _inputs: Any, output: Any) -> None:
+        if torch.compiler.is_compiling() or not self._is_ours():
             return
-        del self._running[depths[-1] :]
-        if self._running:
+        if output is None and sys.exc_info()[0] is not None:
+            # The forward failed, and torch walks the module's hooks: this one is removed by the next forward.
+            self._forward_hooks.append(register_module_forward_pre_hook(self._begin_forward))
             return
+        self._await_forward()
         if self._mode is None and module.training and torch.is_grad_enabled():
             self.training_forward_count += 1
         elif not _is_building_cuda_graph():

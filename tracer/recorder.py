@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import ExitStack
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
+import torch
 
 from ..errors import CaptureError, InputError
 from ..formats.files import save_trace
@@ -81,6 +83,7 @@ class Recorder:
     def __enter__(self) -> Self:
         with ExitStack() as entered:
             entered.enter_context(only_recording())
+            entered.enter_context(_unwarned())
             entered.enter_context(self._watch)
             self._lifetime = entered.pop_all()
         return self
@@ -203,6 +206,21 @@ class Recorder:
         )
 
 
+@contextmanager
+def _unwarned() -> Iterator[None]:
+    """Keep torch from warning of our hooks on compiled modules, as if they were the user's (an error under -W error).
+
+    Not with `warnings.catch_warnings`, whose end would undo what the user's code changed meanwhile.
+    """
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+    added = warnings.filters[0]
+    try:
+        yield
+    finally:
+        if added in warnings.filters:
+            warnings.filters.remove(added)  # type: ignore[attr-defined]
+
+
 def summarise(trace: Trace) -> str:
     """Return what a recording holds and what the profiler cost, on one line."""
     lengths_ns = trace.iterations.end_ns - trace.iterations.start_ns
@@ -211,4 +229,7 @@ def summarise(trace: Trace) -> str:
     if len(timed_ns):
         ratio = np.median(captured_ns) / np.median(timed_ns)
         text += f"; {len(timed_ns)} timed without it, {np.median(timed_ns) / 1e6:.3g} ms each ({ratio:.2f} times)"
-    return f"{text}; {len(trace.ops.name)} ops, {len(trace.kernels.name)} kernels"
+    text += f"; {len(trace.ops.name)} ops, {len(trace.kernels.name)} kernels"
+    if torch.cuda.is_initialized() and not trace.is_measured:
+        text += " (the profiler may not use CUPTI here, or nothing ran on the GPU)"
+    return text

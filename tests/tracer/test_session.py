@@ -210,7 +210,8 @@ def test_importing_the_tracer_does_not_import_torch() -> None:
 
 def test_the_guides_shape_only_recipe_works(root_dir: Path, load_model: Callable[[str], Any]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (root_dir / "docs" / "recording.md").read_text(), flags=re.DOTALL)
-    training, _, shapes = blocks
+    training = next(block for block in blocks if "def step" in block)
+    shapes = next(block for block in blocks if 'device="meta"' in block)
     step = training[training.index("def step") : training.index("trace = ")]
     names = {"torch": torch, "trace_iteration": trace_iteration, "build_model": load_model("resnet50").build}
     exec(step + shapes, names)  # noqa: S102 - our own guide
