@@ -84,7 +84,7 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
     if origin is not None:
         graph = build_graph(trace, architecture=origin.architecture)
         workload = measured_workload(changed, window)
-        prediction = predict_measured(changed, workload, origin, gpus, library)
+        prediction = predict_measured(changed, workload, origin, gpus, library, retimed=whatif.trace is not trace)
     else:
         changed = _with_timeline(changed)
         graph = build_graph(changed)

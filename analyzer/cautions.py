@@ -24,6 +24,11 @@ def warn(case: Case) -> Iterator[str]:
     if case.origin is not None:
         yield from _warn_measured(case, case.origin)
     else:
+        if case.trace.meta.capture == "cpu":
+            yield (
+                "the ops were recorded on a CPU, which calls some that a GPU does not and copies back what it need not: "
+                "record with device='meta' instead"
+            )
         yield from _warn_unmodelled(case)
     packages = [gpu.name for gpu in case.prediction.fleet.gpus if gpu.is_package]
     if packages:

@@ -79,12 +79,13 @@ class Prediction:
 
 
 def predict_measured(
-    trace: Trace, workload: Workload, source: Gpu, targets: Sequence[Gpu], library: Library
+    trace: Trace, workload: Workload, source: Gpu, targets: Sequence[Gpu], library: Library, *, retimed: bool = False
 ) -> Prediction:
     """Move measured kernels from `source` to every target.
 
     t_target = overhead + (t_source - overhead) * factor, with the factor of the row's method; never under the
-    physical bound where the source kept to it as well. On the source itself the measured time stands.
+    physical bound where the source kept to it as well. On the source itself the measured time stands, unless the times
+    are `retimed`: a what-if's, predicted there as well.
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
@@ -106,7 +107,9 @@ def predict_measured(
         block = slice(begin, begin + BLOCK_ROWS)
         np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
-    time[:, is_source], method[:, is_source], width[:, is_source] = measured[:, None], _CODE[Method.MEASURED], 0.0
+    time[:, is_source] = measured[:, None]
+    if not retimed:
+        method[:, is_source], width[:, is_source] = _CODE[Method.MEASURED], 0.0
     return Prediction(
         fleet=fleet,
         time_ns=time,

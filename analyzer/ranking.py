@@ -63,11 +63,22 @@ def _row(case: Case, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method
         is_tight=fit.is_tight,
         memory_needed_bytes=fit.needed_bytes,
         memory_usable_bytes=fit.usable_bytes,
-        speedup=measured_ns / iteration_ns if measured_ns is not None and iteration_ns > 0 else None,
+        speedup=_speedup(case, measured_ns, iteration_ns),
         samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
         price_usd_per_hour=price.usd_per_hour if price else None,
         price_date=price.oldest_date if price else None,
     )
+
+
+def _speedup(case: Case, measured_ns: float | None, iteration_ns: float) -> float | None:
+    """Return how much faster samples are processed than was measured; None where either is not known."""
+    if measured_ns is None or iteration_ns <= 0:
+        return None
+    recorded = case.scenario.recorded_batch_size or case.recorded_trace.meta.workload.batch_size
+    asked = case.scenario.batch_size
+    if asked is None:
+        return measured_ns / iteration_ns
+    return measured_ns / iteration_ns * asked / recorded if recorded else None
 
 
 def _low_ends(case: Case) -> Floats:

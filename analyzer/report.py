@@ -50,7 +50,7 @@ class GpuPrediction:
 
     `iteration_ns` is the replay of the op graph with the kernels' predicted times; a trace without timings is replayed
     on the timeline of a usual host. `gpu_busy_ns` and `idle_ns` add up to it. The interval is meant to hold in 90 % of
-    cases and covers the kernels' times, not the host's; where too much of the GPU time has no interval, its ends are
+    cases and covers the kernels' times and the host's; where too much of the GPU time has no interval, its ends are
     None, or the low one the sum of physical lower bounds in a trace without timings. `methods` gives each method's
     share of the kernels' time.
     """
@@ -74,7 +74,7 @@ class GpuPrediction:
     memory_needed_bytes: int | None
     memory_usable_bytes: int | None
     speedup: float | None
-    """Source iteration over this iteration; None without a measured source."""
+    """Source iteration over this iteration, at equal batch; None without a measured source."""
     samples_per_s: float | None
     price_usd_per_hour: float | None
     price_date: str | None
