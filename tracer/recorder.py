@@ -192,13 +192,14 @@ class Recorder:
         count, first = self.iteration_count, self.plan.first
         if count:
             return (
-                f"nothing was recorded: the code ended after {count} iterations, before number {first} (from 0) had "
-                f"ended; record earlier ones, with at least one before them: --iterations 2:4"
+                f"nothing was recorded: the code ended after {count} iterations, before iteration {first} "
+                f"(counted from 0) had ended; let it run longer or capture earlier ones ({_FIRST_POSSIBLE}:{_FIRST_POSSIBLE + 1} at "
+                "the earliest)"
             )
         if self._watch.training_forward_count:
             return (
                 f"nothing was recorded: {self._watch.training_forward_count} forward passes in training mode but no "
-                f"step of a torch optimizer were seen; for inference call model.eval(), or pass --mode inference"
+                f"step of a torch optimizer were seen; for inference call model.eval(), or choose the mode 'inference'"
             )
         return (
             "nothing was recorded: no torch optimizer stepped and no torch.nn.Module ran on the main thread of this "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from wavecast.analyzer.window import select_window
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.trace import Phase, Trace
-from wavecast.tracer import trace_iteration
+from wavecast.tracer import record, trace_iteration
 
 pytestmark = [
     pytest.mark.gpu,
@@ -103,3 +104,22 @@ def test_shapes_show_the_matrix_work_of_a_real_run(
         found = op_counts(trace_iteration(step, device=device, warmup=1, repeats=1))
         counts[device] = {family: found[family] for family in families}
     assert counts["meta"] == counts["cuda"]
+
+
+def test_a_loop_is_recorded_with_its_kernels_and_timed_by_events(
+    training_step: Callable[..., Any], tmp_path: Path
+) -> None:
+    step = training_step("cuda")
+    with record(tmp_path / "trace.json.gz") as recorder:
+        for _ in range(30):
+            step()
+    trace = recorder.trace
+    assert trace is not None
+    assert trace.meta.capture == "measured"
+    assert list(trace.iterations.profiled) == [False] * 10 + [True] * 5
+    kernels = [len(select_window(trace).kernel_rows), len(trace.kernels.name) / 5]
+    assert abs(kernels[0] - kernels[1]) <= 2
+    lengths_ns = trace.iterations.end_ns - trace.iterations.start_ns
+    assert np.median(lengths_ns[:10]) < 2 * np.median(lengths_ns[10:])
+    modules = {trace.strings[row] for row in trace.ops.module[trace.kernels.op[trace.kernels.op >= 0]] if row >= 0}
+    assert {"Sequential.0", "Sequential.1", "Sequential.5"} <= modules
