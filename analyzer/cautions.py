@@ -26,8 +26,8 @@ def warn(case: Case) -> Iterator[str]:
     else:
         if case.trace.meta.capture == "cpu":
             yield (
-                "the ops were recorded on a CPU, which calls some that a GPU does not and copies back what it need not: "
-                "record with device='meta' instead"
+                "the ops were recorded on a CPU, which calls some that a GPU does not and copies back what it need "
+                "not: record with device='meta' instead"
             )
         yield from _warn_unmodelled(case)
     packages = [gpu.name for gpu in case.prediction.fleet.gpus if gpu.is_package]

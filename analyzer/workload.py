@@ -259,28 +259,32 @@ def explained_ops(trace: Trace) -> Rows:
 
 
 def _explained_ops(trace: Trace, op_rows: Rows, resolver: _Resolver) -> Rows:
-    """Return the innermost ops with a formula, and ops without one that enclose none and are inside none."""
+    """Return the innermost ops with a formula, and ops without one that enclose none and are inside none.
+
+    A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution).
+    """
     rows = op_rows.tolist()
-    parents = trace.ops.parent.tolist()
-    has_child_with_work = np.zeros(row_count(trace.ops), dtype=bool)
-    has_child = np.zeros(row_count(trace.ops), dtype=bool)
+    parents, count = trace.ops.parent.tolist(), row_count(trace.ops)
+    has_child, works_below, multiplies_below = (np.zeros(count, dtype=bool) for _ in range(3))
     for row in reversed(rows):
-        parent = parents[row]
+        parent, work = parents[row], resolver.work(row)
         if parent >= 0:
             has_child[parent] = True
-            has_child_with_work[parent] |= has_child_with_work[row] or resolver.work(row) is not None
-    inside = np.zeros(row_count(trace.ops), dtype=bool)
+            works_below[parent] |= works_below[row] or work is not None
+            multiplies_below[parent] |= multiplies_below[row] or (work is not None and work.is_matrix)
+
+    def explains(row: int) -> bool:
+        work = resolver.work(row)
+        return work is not None and not (multiplies_below[row] if work.is_matrix else works_below[row])
+
+    inside = np.zeros(count, dtype=bool)
     chosen = []
     for row in rows:
         parent = parents[row]
-        inside[row] = parent >= 0 and (inside[parent] or _is_leaf_work(parent, has_child_with_work, resolver))
-        if inside[row] or has_child_with_work[row]:
+        inside[row] = parent >= 0 and (inside[parent] or explains(parent))
+        if inside[row] or (works_below[row] and not explains(row)):
             continue
         is_view = family_of(trace.strings[trace.ops.name[row]]) is Family.VIEW
         if resolver.work(row) is not None or (not has_child[row] and not is_view):
             chosen.append(row)
     return np.array(chosen, dtype=np.int64)
-
-
-def _is_leaf_work(row: int, has_child_with_work: npt.NDArray[np.bool_], resolver: _Resolver) -> bool:
-    return resolver.work(row) is not None and not has_child_with_work[row]

@@ -33,6 +33,8 @@ class Network:
     family: str
     """The source file of timm that defines it."""
     image_size: int
+    params_m: float
+    """Millions of parameters, as the table says of the measurements that it was drawn from, with two decimals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +56,16 @@ def read_networks(folder: Path = FOLDER) -> dict[str, Network]:
     entries: Any = read_toml(path).get("model", [])
     try:
         networks = [
-            Network(name=str(item["name"]), family=str(item["family"]), image_size=int(item["image_size"]))
+            Network(
+                name=str(item["name"]),
+                family=str(item["family"]),
+                image_size=int(item["image_size"]),
+                params_m=float(item["params_m"]),
+            )
             for item in entries
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: a model lacks its {error}; expected name, family and image_size") from error
+        raise InputError(f"{path}: a model lacks {error}; expected name, family, image_size, params_m") from error
     return {item.name: item for item in networks}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ...formats.trace import Trace
 from ...specs.catalog import load_catalog
@@ -33,8 +34,11 @@ from .weights import Weights
 THROUGHPUT: Final = "models/throughput.parquet"
 COLUMNS: Final = (
     *("gpu", "model", "mode", "precision", "compile", "channels_last", "batch_per_gpu", "image_size", "n_gpus"),
-    *("samples_per_s", "software", "source"),
+    *("samples_per_s", "software", "source", "params_m"),
 )
+PARAMS_WITHIN_M: Final = 0.006
+"""Half of the last decimal that the table has. Where the count differs, another network ran: upstream's rows of torch
+2.9.1 have the branches of reparametrized models merged."""
 OLDEST_TORCH: Final = (2, 1)
 """Before it timm's attention did not run as the fused kernels that are recorded."""
 NS_PER_S: Final = 1e9
@@ -91,7 +95,7 @@ def score_throughput(
     if not networks:
         return (), (f"{THROUGHPUT} left out: its networks' traces are in a checkout of wavecast, not in the package",)
     table = read_table(data / THROUGHPUT, COLUMNS)
-    measured = _read_rows(table, {name: item.image_size for name, item in networks.items()})
+    measured = _read_rows(table, networks)
     wanted = {(*key, item.batch) for key, items in measured.items() for item in items}
     rows: list[ThroughputRow] = []
     for key, found in groupby(read_recordings(wanted, folder), lambda item: (item.network.name, item.layout)):
@@ -105,9 +109,9 @@ def score_throughput(
     return tuple(rows), (note,) if left_out else ()
 
 
-def _read_rows(table: Table, image_sizes: Mapping[str, int]) -> dict[tuple[str, str], list[Measured]]:
+def _read_rows(table: Table, networks: Mapping[str, Network]) -> dict[tuple[str, str], list[Measured]]:
     """Return the measurements of the networks, by name and layout."""
-    kept = pick(table, _is_scored(table, image_sizes))
+    kept = pick(table, _is_scored(table, networks))
     found: dict[tuple[str, str], list[Measured]] = {}
     for row in range(len(kept["gpu"])):
         layout = "nhwc" if kept["channels_last"][row] else "nchw"
@@ -123,16 +127,20 @@ def _read_rows(table: Table, image_sizes: Mapping[str, int]) -> dict[tuple[str, 
     return found
 
 
-def _is_scored(table: Table, image_sizes: Mapping[str, int]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _is_scored(table: Table, networks: Mapping[str, Network]) -> npt.NDArray[np.bool_]:
+    """Say which rows measured a recorded network as it was recorded."""
     modern = {name: torch_version(name) >= OLDEST_TORCH for name in set(table["software"].tolist())}
-    at_size = [
-        image_sizes.get(model) == size
-        for model, size in zip(table["model"].tolist(), table["image_size"].tolist(), strict=True)
-    ]
+    keys = zip(table["model"].tolist(), table["image_size"].tolist(), table["params_m"].tolist(), strict=True)
     same = [(table[name] == value) for name, value in (("source", "timm"), ("mode", "infer"), ("precision", "amp"))]
-    return np.asarray(
-        np.logical_and.reduce([*same, np.array(at_size), np.array([modern[name] for name in table["software"]])])
-    )
+    is_recorded = np.array([_is_same(networks.get(name), size, params) for name, size, params in keys])
+    is_modern = np.array([modern[name] for name in table["software"].tolist()])
+    return np.asarray(np.logical_and.reduce([*same, is_recorded, is_modern]), dtype=np.bool_)
+
+
+def _is_same(network: Network | None, image_size: float, params_m: float) -> bool:
+    if network is None or network.image_size != image_size:
+        return False
+    return abs(params_m - network.params_m) < PARAMS_WITHIN_M
 
 
 def _framework(software: str) -> str:
