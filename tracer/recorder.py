@@ -193,8 +193,8 @@ class Recorder:
         if count:
             return (
                 f"nothing was recorded: the code ended after {count} iterations, before iteration {first} "
-                f"(counted from 0) had ended; let it run longer or capture earlier ones ({_FIRST_POSSIBLE}:{_FIRST_POSSIBLE + 1} at "
-                "the earliest)"
+                f"(counted from 0) had ended; let it run longer or capture earlier ones "
+                f"({_FIRST_POSSIBLE}:{_FIRST_POSSIBLE + 1} at the earliest)"
             )
         if self._watch.training_forward_count:
             return (
