@@ -186,6 +186,7 @@ def _lines(models: Sequence[Model]) -> Iterator[str]:
         yield f'name = "{model.name}"'
         yield f'family = "{model.family}"'
         yield f"image_size = {model.image_size}"
+        yield f"params_m = {model.params_m:.2f}"
     yield ""
 
 

@@ -163,9 +163,18 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str]:
         "fused. Rows of torch before 2.1 are left out: attention ran otherwise."
     )
     yield (
-        "No model was trained on a convolution below float32, so convolutions on matrix units rest on the tile model's "
-        "physics alone, and nothing tells the two layouts apart. An iteration's interval assumes that ops of one model "
-        "err together and those of different models do not."
+        "Rows whose parameter count is not the recorded one are left out too: they ran with the branches of "
+        "reparametrized models merged. Nothing here was trained or adjusted on these rows, nor on any GeForce board. "
+        "No model was trained on a convolution below float32, so convolutions on matrix units rest on the tile "
+        "model's physics alone, and nothing tells the two layouts apart. An iteration's interval takes ops of a family to err "
+        "together and families to err independently; on a board of a kind that no weights saw, they err together."
+    )
+    yield (
+        "Known causes of large errors: bilinear upsampling of few pixels runs one thread per output pixel, which loops "
+        "over batch and channels (efficientformer_v2), and is predicted by its traffic; batched products with one "
+        "weight for all are predicted as if each had its own (vision_transformer_relpos); transformers' products run "
+        "nearer to the datasheet's peak on these boards than on the data-centre parts that the weights saw; compiled "
+        "code does more than fusing pointwise chains."
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
     yield sheet_markdown(family_sheet(rows))

@@ -39,7 +39,9 @@ def pack(folder: Path, files: dict[str, bytes], names: tuple[str, ...]) -> Path:
             entry = tarfile.TarInfo(name)
             entry.size = len(data)
             archive.addfile(entry, BytesIO(data))
-    entries = (f'[[model]]\nname = "{name}"\nfamily = "{name[:3]}"\nimage_size = 224\n' for name in names)
+    entries = (
+        f'[[model]]\nname = "{name}"\nfamily = "{name[:3]}"\nimage_size = 224\nparams_m = 15.74\n' for name in names
+    )
     (folder / LIST).write_text("\n".join(entries), encoding="utf-8")
     return folder
 
@@ -65,6 +67,7 @@ def write_table(data: Path, *rows: dict[str, Any]) -> Path:
         "channels_last": False,
         "batch_per_gpu": 1024,
         "image_size": 224,
+        "params_m": 15.74,
         "n_gpus": 1,
         "samples_per_s": 2000.0,
         "software": "torch 2.4.0; cuda 12.4",
@@ -143,6 +146,7 @@ def test_a_gpus_twin_measurement_in_other_software_is_no_source(
         {"model": "dla102"},
         {"mode": "train"},
         {"image_size": 288},
+        {"params_m": 15.7},
         {"software": "torch 1.13; cuda 11.7"},
         {"software": "tensorflow 2.4"},
         {"source": "ryujaehun"},
