@@ -88,7 +88,7 @@ def product_targets(score: Score) -> Iterator[Target]:
 def throughput_targets(score: Score) -> Iterator[Target]:
     rows = [row for row in score.throughput if row.gpu == RTX_4090 and row.software == "torch 2.4.0"]
     errors = [abs(row.predicted_ns / row.measured_ns - 1) for row in rows if not row.is_compiled]
-    name = f"timm inference, both layouts, torch 2.4.0, {RTX_4090}"
+    name = f"timm inference, torch 2.4.0, {RTX_4090}"
     yield Target(name=name, low=0.0, high=0.2, reached=float(np.mean(errors)) if errors else None)
     for layout in ("NCHW", "NHWC"):
         family = f"timm inference, {layout}, torch 2.4.0"
