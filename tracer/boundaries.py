@@ -88,8 +88,8 @@ class IterationWatch:
     def __enter__(self) -> Self:
         if self._mode != "inference":
             self._optimizer_hooks = [
-                register_optimizer_step_pre_hook(self._begin_step),
-                register_optimizer_step_post_hook(self._end_step),
+                register_optimizer_step_pre_hook(_not_compiled(self._begin_step)),
+                register_optimizer_step_post_hook(_not_compiled(self._end_step)),
             ]
         if self._mode != "training":
             self._await_forward()
@@ -164,6 +164,19 @@ class IterationWatch:
             self._on_end(count)
         except Exception as error:  # noqa: BLE001 - whatever fails here, the user's step goes on
             self._on_failure(error)
+
+
+def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
+    """Keep torch.compile out of a hook where the optimizer's step is compiled: it would compile all that we do there.
+
+    `torch.compiler.disable` would do too, but imports the compiler at once, which inference scripts never need.
+    """
+
+    def call(*arguments: Any) -> None:
+        hook(*arguments)
+
+    wrapped: Callable[..., None] = torch._disable_dynamo(call)  # type: ignore[attr-defined]
+    return wrapped
 
 
 def _is_building_cuda_graph() -> bool:

@@ -204,6 +204,28 @@ def test_compiled_modules_are_not_compiled_again(path: Path) -> None:
     assert load_trace(path).iterations.profiled.sum() == 2
 
 
+@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+def test_a_compiled_optimizer_step_ends_iterations_and_our_hooks_are_not_compiled(path: Path) -> None:
+    from torch._dynamo.utils import counters
+
+    training = Training()
+    step = torch.compile(training.optimizers["a"].step, backend="eager")
+
+    def run() -> tuple[int, int]:
+        torch._dynamo.reset()
+        counters.clear()
+        for _ in range(20):
+            training.layers["a"](torch.ones(3, 4)).sum().backward()
+            step()
+        return counters["stats"]["unique_graphs"], counters["stats"]["calls_captured"]
+
+    expected = run()
+    with record(path, iterations=(5, 7)) as recorder:
+        assert run() == expected
+    assert recorder.iteration_count >= 17
+    assert load_trace(path).iterations.profiled.sum() == 2
+
+
 def test_the_loops_own_exception_passes_and_what_was_captured_is_kept(path: Path) -> None:
     problem = KeyError("the user's own")
 
