@@ -49,8 +49,8 @@ UNMODELLED: Final = """\
 ## What is not modelled
 
 - Collectives, sorting, and ops whose work depends on values: rooflines, link ratios or nothing (`analyze` says which).
-- The host: launches, Python, data loading. A recorded host's times are taken as they are, a trace of shapes gets a usual
-  host's ([replay.md](replay.md)), which shows only where the GPU waits for it. The fp32
+- The host: launches, Python, data loading. A recorded host's times are taken as they are, a trace of shapes gets a
+  usual host's ([replay.md](replay.md)), which shows only where the GPU waits for it. The fp32
   tables time single launches from the host, whose floor (15 to 60 µs) is unknown for a GPU that is left out; their rows
   under about 100 µs say more about that host than about the GPU.
 - Library versions: two versions of one library differ by 4 to 8 % on the same GPU and shapes.
