@@ -13,9 +13,10 @@ from ...errors import InputError
 from ...formats.signature import Signature, TensorSpec
 from ...formats.trace import Phase, Trace
 from .batch_guess import build_guess
+from .batch_parameters import parameter_storages
 from .batch_rules import WEIGHTS, Call, Carry, result_carry
 from .batch_sizes import Ratio, scale_arguments, scale_spec
-from .calls import Layout, Rewriter, Tensors, layout_of, made_storages, operands_of, replace_tensors, short_name
+from .calls import Layout, Rewriter, Tensors, layout_of, operands_of, replace_tensors, short_name
 from .record import Whatif
 
 FAR_RATIO: Final = 4.0
@@ -81,7 +82,7 @@ class _Walk:
         short = [short_name(item) for item in strings]
         inputs, outputs = operands_of(self.trace)
         storages = self.trace.tensors.storage.tolist()
-        fixed, hints = _parameter_storages(self.trace, short, inputs), _hints(self.trace, short, inputs)
+        fixed, hints = parameter_storages(self.trace, short), _hints(self.trace, short, inputs)
         guess = build_guess(self.trace, self.ratio.before)
         known: list[tuple[Layout, tuple[Carry, ...]] | None] = [None] * len(inputs)
         rows = zip(ops.name.tolist(), ops.signature.tolist(), ops.phase.tolist(), ops.forward.tolist(), strict=True)
@@ -260,25 +261,6 @@ def carry_from_stride(spec: TensorSpec, batch_stride: int, batch: int) -> Carry:
                 carry[dim] = inner
                 break
     return tuple(carry)
-
-
-def _parameter_storages(trace: Trace, short: Sequence[str], inputs: Sequence[Tensors]) -> set[int]:
-    """Return the storages of parameters: those that the optimizer touches, and given ones that some op takes as such.
-
-    The optimizer's include gradients and its own state.
-    """
-    touched = trace.ops.phase[trace.operands.op] == Phase.OPTIMIZER
-    found = set(trace.tensors.storage[trace.operands.tensor[touched]].tolist())
-    made, storages = made_storages(trace), trace.tensors.storage.tolist()
-    numbers = [number for number, name in enumerate(short) if name in WEIGHTS]
-    positions_of = {number: layout_of(item).input_positions for number, item in enumerate(trace.signatures)}
-    for row in np.flatnonzero(np.isin(trace.ops.name, numbers) & (trace.ops.signature >= 0)).tolist():
-        weights = WEIGHTS[short[trace.ops.name[row]]]
-        positions = positions_of[int(trace.ops.signature[row])]
-        if len(positions) == len(inputs[row]):
-            used = (storages[item] for item, place in zip(inputs[row], positions, strict=True) if place in weights)
-            found.update(item for item in used if item not in made)
-    return found
 
 
 _ASKED: Final = {"_embedding_bag": ((2, 0),), "_cudnn_rnn": ((4, 1), (5, 1))}
