@@ -1,4 +1,4 @@
-"""The `record` command: an unmodified script, some of its iterations in a file."""
+"""The `record` command: an unmodified script's iterations, or a named model's shapes, in a file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 _FAILED_EXIT_CODE: Final = 1
+_NO_TORCH: Final = CaptureError("recording needs torch: pip install 'wavecast[tracer]'")
+_LIBRARIES: Final = {"hf_config": "transformers", "timm": "timm", "torchvision": "torchvision"}
+"""The option that names a model of each library."""
+_MODEL_OPTIONS: Final = frozenset({*_LIBRARIES, "sequence_length", "image_size", "precision"})
+_SCRIPT_OPTIONS: Final = frozenset({"script", "iterations", "stop", "is_module"})
 
 
 @click.command(
@@ -28,7 +33,7 @@ _FAILED_EXIT_CODE: Final = 1
     },
     short_help="Run a training or inference script and record some of its iterations.",
 )
-@click.argument("script", metavar="SCRIPT")
+@click.argument("script", metavar="[SCRIPT]", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 @click.option(
     "-o",
@@ -50,15 +55,31 @@ _FAILED_EXIT_CODE: Final = 1
 @click.option(
     "--mode",
     type=click.Choice(["training", "inference"]),
-    help="What an iteration is: up to an optimizer's step, or one forward pass. Default: what is seen.",
+    help="What an iteration is: up to an optimizer's step, or one forward pass. Default: what is seen; training "
+    "with --shapes-only.",
 )
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
 @click.option("--name", metavar="TEXT", help="Name of the workload, for reports.")
 @click.option(
-    "--batch-size", type=int, metavar="N", help="Samples per iteration, for throughput and 'analyze --batch'."
+    "--batch-size",
+    type=int,
+    metavar="N",
+    help="Samples per iteration, for throughput and 'analyze --batch'; with --shapes-only what is run. "
+    "Default there: 8.",
 )
+@click.option(
+    "--shapes-only", is_flag=True, help="Record a named model's shapes instead of a SCRIPT: no GPU, no times."
+)
+@click.option("--hf-config", metavar="FILE", help="The model that a transformers config.json describes.")
+@click.option("--timm", metavar="NAME", help="The model that timm calls NAME.")
+@click.option("--torchvision", metavar="NAME", help="The classification model that torchvision calls NAME.")
+@click.option(
+    "--sequence-length", type=int, metavar="N", help="Tokens per sample. Default: 512, or the most the model takes."
+)
+@click.option("--image-size", type=int, metavar="N", help="Side of the images. Default: the model's own, else 224.")
+@click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), help="Of weights and inputs. Default: fp32.")
 def record(  # noqa: PLR0913 - one parameter per option
-    script: str,
+    script: str | None,
     arguments: tuple[str, ...],
     *,
     output: Path,
@@ -68,6 +89,8 @@ def record(  # noqa: PLR0913 - one parameter per option
     is_module: bool,
     name: str | None,
     batch_size: int | None,
+    shapes_only: bool,
+    **model_options: str | int | None,
 ) -> None:
     """Run SCRIPT with its ARGUMENTS, unmodified, and record some of its iterations.
 
@@ -78,7 +101,19 @@ def record(  # noqa: PLR0913 - one parameter per option
     \b
       wavecast record train.py data/
       wavecast record --stop -o run.json.gz -m mypackage.train --lr 0.1
+      wavecast record --shapes-only --hf-config config.json --precision bf16
+
+    With --shapes-only there is no SCRIPT: one iteration of a model from transformers, timm or torchvision is
+    recorded without a GPU, weights or a download.
     """
+    context = click.get_current_context()
+    _check_options(context, shapes_only=shapes_only)
+    if shapes_only:
+        sizes = {"mode": mode, "batch_size": batch_size}
+        _record_shapes(output, name, sizes | model_options)
+        return
+    if script is None:
+        raise click.MissingParameter(ctx=context, param_type="argument", param_hint="'SCRIPT'")
     try:
         from .recorder import Recorder
         from .script import run_script, show_error, stop_script
@@ -90,7 +125,7 @@ def record(  # noqa: PLR0913 - one parameter per option
     except ImportError as error:
         if error.name != "torch":
             raise
-        _exit_with(CaptureError("recording needs torch: pip install 'wavecast[tracer]'"))
+        _exit_with(_NO_TORCH)
     except WavecastError as error:
         _exit_with(error)
     if raised is not None and not isinstance(raised, SystemExit):
@@ -103,6 +138,48 @@ def record(  # noqa: PLR0913 - one parameter per option
         sys.exit(_INTERRUPTED_EXIT_CODE if isinstance(raised, KeyboardInterrupt) else _FAILED_EXIT_CODE)
     if recorder.error is not None:
         sys.exit(_FAILED_EXIT_CODE)
+
+
+def _check_options(context: click.Context, *, shapes_only: bool) -> None:
+    """Refuse options of the script with a model, and the other way round."""
+    source = click.core.ParameterSource.COMMANDLINE
+    given = [item for item in context.params if context.get_parameter_source(item) is source]
+    options = {item: f"--{item.removeprefix('is_').replace('_', '-')}" for item in given}
+    if not shapes_only:
+        extra = [options[item] for item in given if item in _MODEL_OPTIONS]
+        if extra:
+            raise click.UsageError(f"{extra[0]} needs --shapes-only")
+        return
+    models = [options[item] for item in given if item in _LIBRARIES]
+    if len(models) != 1:
+        choices = "--hf-config, --timm or --torchvision"
+        raise click.UsageError(f"--shapes-only: expected one of {choices}, got {' and '.join(models) or 'none'}")
+    extra = [context.params[item] if item == "script" else options[item] for item in given if item in _SCRIPT_OPTIONS]
+    if extra:
+        raise click.UsageError(f"{extra[0]}: {models[0]} takes no script and none of its options")
+
+
+def _record_shapes(output: Path, name: str | None, options: dict[str, str | int | None]) -> None:
+    """Record the shapes of the model that the options name, and say on stderr what was recorded."""
+    library, model = next((_LIBRARIES[item], options[item]) for item in _LIBRARIES if options[item] is not None)
+    settings = {item: value for item, value in options.items() if item not in _LIBRARIES and value is not None}
+    try:
+        from ..formats.files import save_trace
+        from .files import check_output
+        from .zoo import Settings, record_model
+
+        path = check_output(output)
+        trace = record_model(library, str(model), Settings(**settings), name=name)  # type: ignore[arg-type]
+        save_trace(trace, path)
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        _exit_with(_NO_TORCH)
+    except WavecastError as error:
+        _exit_with(error)
+    workload = trace.meta.workload
+    text = f"one {workload.mode} iteration of {workload.name}, batch size {workload.batch_size}, from shapes alone"
+    click.echo(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops", err=True)
 
 
 def _make_plan(iterations: str, name: str | None, mode: str | None, batch_size: int | None) -> Plan:
