@@ -17,6 +17,9 @@ COLUMNS: Final = (
 )
 SIZES: Final = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "window")
 PHASE_NAMES: Final = {"context": "prefill", "encoder": "encoder", "generation": "decode"}
+LIBRARY_NAMES: Final = {Library.FLASH: "torch", Library.FLASH_PAGED: "vllm", Library.TENSORRT_LLM: "trtllm"}
+OWN_SOURCE: Final = "wavecast/"
+"""Rows of benchmarks/measure_ops.py: PyTorch's ops, called alone."""
 
 
 def load_samples(data: Path) -> list[Samples[AttentionProblems]]:
@@ -43,8 +46,7 @@ def load_decode(data: Path) -> list[Samples[AttentionProblems]]:
 def _samples(table: dict[str, Column], model: str) -> Samples[AttentionProblems]:
     problems = _problems(table)
     gpus, gpu = gpus_of(table["gpu"])
-    names = np.where(problems.library == Library.TENSORRT_LLM, "trtllm", "vllm")
-    pairs = zip(table["phase"], names, strict=True)
+    pairs = zip(table["phase"], (LIBRARY_NAMES[code] for code in problems.library.tolist()), strict=True)
     return Samples(
         table=TABLE,
         model=model,
@@ -69,7 +71,6 @@ def _problems(table: dict[str, Column]) -> AttentionProblems:
     def column(name: str) -> Column:
         return table[name].astype(np.float64)
 
-    is_trtllm = np.array(["/trtllm/" in source for source in table["source"]])
     return AttentionProblems(
         batch=column("batch"),
         heads=column("heads"),
@@ -80,8 +81,14 @@ def _problems(table: dict[str, Column]) -> AttentionProblems:
         value_dim=column("head_dim"),
         window=column("window"),
         is_causal=(table["phase"] == "context").astype(np.int64),
-        library=np.where(is_trtllm, Library.TENSORRT_LLM, Library.FLASH_PAGED).astype(np.int64),
+        library=np.array([_library(source) for source in table["source"]], dtype=np.int64),
         arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16).astype(np.int64),
         kv_bytes=np.where(table["kv_dtype"] == "fp8", 1.0, 2.0),
         is_backward=np.zeros(len(table["phase"]), dtype=np.int64),
     )
+
+
+def _library(source: str) -> Library:
+    if source.startswith(OWN_SOURCE):
+        return Library.FLASH
+    return Library.TENSORRT_LLM if "/trtllm/" in source else Library.FLASH_PAGED

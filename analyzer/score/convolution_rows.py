@@ -8,6 +8,7 @@ slower in the order in which the shapes were timed; the table does not hold that
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +29,13 @@ def load_samples(data: Path) -> list[Samples[ConvolutionProblems]]:
     table = pick(table, ~table["suspect"].astype(bool))
     gpus, gpu = gpus_of(table["gpu"])
     dtype = table["dtype"].astype(str)
+    is_event = (table["timing"].astype(str) == "event_min5").astype(np.float64)
     dims = [_dims(row) for row in zip(*(table[name].tolist() for name in SIZES), strict=True)]
     return [
         Samples(
             table=TABLE,
             model="convolution",
-            problems=problems_of_dims(dims, [RATES[name] for name in dtype.tolist()], is_event_timed=True),
+            problems=replace(problems_of_dims(dims, [RATES[name] for name in dtype.tolist()]), is_event_timed=is_event),
             gpus=gpus,
             gpu=gpu,
             measured_ns=table["latency_us"].astype(np.float64) * 1e3,
@@ -44,8 +46,13 @@ def load_samples(data: Path) -> list[Samples[ConvolutionProblems]]:
     ]
 
 
-RATES: Final = {"fp32": Rate.MATRIX_FP32}
-"""TF32 was off."""
+RATES: Final = {
+    "fp32": Rate.MATRIX_FP32,
+    "tf32": Rate.MATRIX_TF32,
+    "bf16": Rate.MATRIX_BF16,
+    "fp16": Rate.MATRIX_FP16,
+}
+"""Where a row says fp32, TF32 was off."""
 
 
 def _dims(row: tuple[int, ...]) -> ConvolutionDims:

@@ -103,8 +103,9 @@ def _lookup(values: Mapping[str, Any], names: Column, default: float) -> Floats:
 
 def _family(op: Column, source: Column) -> Column:
     """Return the group of the score: elementwise, layernorm and softmax of PyTorch, others by op and source."""
-    short = np.where(source == "neusight", "", np.where(source == "vidur", " (vidur)", " (trtllm)"))
-    name = np.where((source == "neusight") & np.isin(op, BINARY + UNARY), "elementwise", op)
+    is_torch = (source == "neusight") | np.char.startswith(source, "wavecast/")
+    short = np.where(is_torch, "", np.where(source == "vidur", " (vidur)", " (trtllm)"))
+    name = np.where(is_torch & np.isin(op, BINARY + UNARY), "elementwise", op)
     return np.char.add(name.astype(str), short.astype(str)).astype(object)
 
 
