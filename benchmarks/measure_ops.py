@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -201,15 +200,13 @@ def run_family(name: str, gpu: str, options: argparse.Namespace, budget_s: float
     torch.manual_seed(0)
     sweep = Sweep(gpu=gpu, device=options.device)
     end = time.monotonic() + budget_s
-    fitting = (
-        case
-        for case in FAMILIES[name](options.dtypes)
-        if case.flops <= options.most_gflop * 1e9 and case.elements <= options.most_elements
-    )
-    for case in islice(fitting, options.shapes):
-        if time.monotonic() >= end or sweep.is_broken:
+    count = 0
+    for case in FAMILIES[name](options.dtypes):
+        if count == options.shapes or time.monotonic() >= end or sweep.is_broken:
             break
-        sweep.measure(case)
+        if case.flops <= options.most_gflop * 1e9 and case.elements <= options.most_elements:
+            sweep.measure(case)
+            count += 1
     return sweep
 
 

@@ -110,6 +110,11 @@ def test_score_and_calibration_take_the_folder(measured: Path, root_dir: Path) -
     assert counts["vector"] == SHAPES
 
 
+def test_it_ends_where_no_shape_is_small_enough(sweep: ModuleType, tmp_path: Path) -> None:
+    sweep.main(["-o", str(tmp_path), *SMALL, "--families", "matmul", "--most-elements", "1", "--seconds", "0.1"])
+    assert not (tmp_path / "ops").exists()
+
+
 @pytest.mark.parametrize("family", ["matmul", "attention", "convolution", "vector"])
 def test_a_short_beginning_is_spread_over_the_sizes(sweep: ModuleType, family: str) -> None:
     def sizes(count: int) -> Any:
