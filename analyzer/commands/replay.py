@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,13 @@ class Request:
     output: Path | None
     recover: bool
 
+    def check_limit(self) -> None:
+        """Raise InputError for a limit that nothing could exceed."""
+        from ...errors import InputError
+
+        if self.max_error_percent is not None and not isfinite(self.max_error_percent):
+            raise InputError(f"--max-error {self.max_error_percent:g}: expected a percentage")
+
     @property
     def stretch_ns(self) -> tuple[int, int] | None:
         """Return the stretch to draw in ns. Raises InputError where it ends before it starts, or nothing is drawn."""
@@ -51,6 +59,8 @@ class Request:
         if self.stretch is None:
             return None
         begin, end = self.stretch
+        if not (isfinite(begin) and isfinite(end)):
+            raise InputError(f"--stretch {begin:g} {end:g}: expected two instants in ms")
         if end <= begin:
             raise InputError(f"--stretch {begin:g} {end:g}: it ends before it starts; give FROM and TO in ms")
         return round(begin * 1e6), round(end * 1e6)
@@ -114,6 +124,7 @@ def replay(context: click.Context, /, **options: Any) -> None:
     from ..replay.fidelity import check_fidelity
 
     request = Request(**options)
+    request.check_limit()
     stretch_ns = request.stretch_ns
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)

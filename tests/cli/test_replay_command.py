@@ -69,6 +69,9 @@ def test_the_figure_is_an_image(options: tuple[object, ...], run: Run, trace_fil
     ("options", "words"),
     [
         (("--figure", "figure.svg", "--stretch", 3, 1), ("--stretch 3 1", "before it starts")),
+        (("--figure", "figure.svg", "--stretch", "nan", 1), ("--stretch nan 1", "in ms")),
+        (("--figure", "figure.svg", "--stretch", 1, "inf"), ("--stretch 1 inf", "in ms")),
+        (("--max-error", "nan"), ("--max-error nan", "percentage")),
         (("--stretch", 1, 3), ("--figure",)),
         (("--to", "L40S"), ("--figure",)),
         (("--figure", "figure.svg", "--stretch", 40, 50), ("--stretch 40", "lasts")),
