@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from wavecast import __version__
 from wavecast.analyzer.cli import analyze
@@ -20,9 +21,10 @@ from wavecast.analyzer.models.attention_problems import Library
 from wavecast.analyzer.score.measurements import read_table
 from wavecast.analyzer.score.tables import load_tables
 from wavecast.specs.gpu import Rate
+from wavecast.tracer.measure.cases import Case
+from wavecast.tracer.measure.sweep import FAMILIES, Sweep
+from wavecast.tracer.measure.timing import time_call, time_calls
 
-pytest.importorskip("pyarrow")
-torch = pytest.importorskip("torch")
 GPU = "H100 SXM5 80GB"
 SHAPES = 40
 SMALL = ("--device", "cpu", "--gpu-name", "h100 sxm5", "--most-gflop", "0.005", "--most-elements", "1e5")
@@ -116,25 +118,25 @@ def test_it_ends_where_no_shape_is_small_enough(sweep: ModuleType, tmp_path: Pat
 
 
 @pytest.mark.parametrize("family", ["matmul", "attention", "convolution", "vector"])
-def test_a_short_beginning_is_spread_over_the_sizes(sweep: ModuleType, family: str) -> None:
+def test_a_short_beginning_is_spread_over_the_sizes(family: str) -> None:
     def sizes(count: int) -> Any:
-        return np.log([case.elements for case in islice(sweep.FAMILIES[family](["bf16"]), count)])
+        return np.log([case.elements for case in islice(FAMILIES[family](["bf16"]), count)])
 
     few, many = sizes(600), sizes(6000)
     quartiles = (25, 50, 75)
     assert np.abs(np.percentile(few, quartiles) - np.percentile(many, quartiles)).max() < 0.1 * np.ptp(many)
 
 
-def test_what_fails_is_left_out_and_counted(sweep: ModuleType) -> None:
+def test_what_fails_is_left_out_and_counted() -> None:
     def fail(message: str) -> Callable[[Any], Callable[[], object]]:
         def build(_: Any) -> Callable[[], object]:
             raise RuntimeError(message)
 
         return build
 
-    found = sweep.Sweep(gpu=GPU, device="cpu")
+    found = Sweep(gpu=GPU, device="cpu")
     for message in ("CUDA out of memory. Tried to allocate", "not implemented for 'Half'"):
-        found.measure(sweep.Case(table="matmul", row={"dtype": "bf16"}, build=fail(message), flops=1.0, elements=1.0))
+        found.measure(Case(table="matmul", row={"dtype": "bf16"}, build=fail(message), flops=1.0, elements=1.0))
     assert found.left_out == {"out_of_memory": 1, "unsupported": 1}
     assert not found.rows
 
@@ -233,7 +235,6 @@ class FakeGpu:
     ],
 )
 def test_a_gpu_call_is_timed_alone_and_in_a_graph(
-    sweep: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     can_capture: bool,
     length_us: float,
@@ -241,8 +242,16 @@ def test_a_gpu_call_is_timed_alone_and_in_a_graph(
     used: list[int],
 ) -> None:
     fake = FakeGpu(can_capture=can_capture)
-    monkeypatch.setattr(sweep.time_calls.__globals__["torch"], "cuda", fake)
-    found = sweep.time_calls([fake.call(number, length_us) for number in range(3)], "cuda")
+    monkeypatch.setattr(torch, "cuda", fake)
+    found = time_calls([fake.call(number, length_us) for number in range(3)], "cuda")
     assert found.timing == timing
     assert found.latency_us == pytest.approx(length_us)
     assert fake.used == used
+
+
+def test_a_call_is_timed_on_the_cpu_by_its_clock() -> None:
+    calls = []
+    found = time_call(lambda: calls.append(1), "cpu")
+    assert found.timing == "host_min5"
+    assert len(calls) == 27  # one to warm up, one to see how long it takes
+    assert found.latency_us > 0

@@ -7,7 +7,8 @@ replays; `event_min5` and `host_min5` take the mean of the 5 fastest of 25 singl
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -24,14 +25,27 @@ Call = Callable[[], object]
 
 
 class Timed(NamedTuple):
+    """Hold the mean time of a call, and the method that it was timed by."""
+
     latency_us: float
     timing: str
+
+
+def time_call(call: Call, device: str) -> Timed:
+    """Return the mean time of one call on `device` (`cuda` or `cpu`), whose operands it finds in the caches.
+
+    Raises RuntimeError (or torch.OutOfMemoryError) where the call does. A backward pass is to be timed within
+    `own_stream`, its forward pass included.
+    """
+    with own_stream(device):
+        return time_calls([call], device)
 
 
 def time_calls(calls: Sequence[Call], device: str) -> Timed:
     """Return the mean time of one call; `calls` do the same on operands of their own, and are taken in turn.
 
-    Raises RuntimeError (or torch.OutOfMemoryError) where a call does.
+    On `cuda`, run within `own_stream`: the default stream cannot be captured. Raises RuntimeError (or
+    torch.OutOfMemoryError) where a call does.
     """
     if device == "cpu":
         return Timed(_fastest_mean([_host_us(calls[0]) for _ in range(_host_count(calls[0]))]), HOST)
@@ -91,3 +105,25 @@ def _host_us(call: Call) -> float:
 def _fastest_mean(times_us: Sequence[float]) -> float:
     fastest = sorted(times_us)[:FASTEST]
     return sum(fastest) / len(fastest)
+
+
+_STREAMS: dict[int, torch.cuda.Stream] = {}
+
+
+@contextmanager
+def own_stream(device: str) -> Iterator[None]:
+    """Run on one side stream: backward passes run where their forward pass did, and only there can be captured."""
+    if device == "cpu":
+        yield
+        return
+    torch.cuda.synchronize()
+    with torch.cuda.stream(_side_stream()):
+        yield
+    torch.cuda.synchronize()
+
+
+def _side_stream() -> torch.cuda.Stream:
+    index = torch.cuda.current_device()
+    if index not in _STREAMS:
+        _STREAMS[index] = torch.cuda.Stream()
+    return _STREAMS[index]

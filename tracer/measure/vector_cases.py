@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from op_cases import DTYPES, Case, backward_of, choose, make, plain_dtypes, size, spread
 from torch import Tensor, nn
 from torch.nn import functional
+
+from .cases import DTYPES, Case, backward_of, choose, make, plain_dtypes, size, spread
 
 BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,

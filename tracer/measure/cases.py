@@ -54,10 +54,12 @@ def size(point: float, low: int, high: int, step: int = 1) -> int:
 
 
 def choose(point: float, values: Sequence[Any]) -> Any:
+    """Return one of `values`, evenly by `point`."""
     return values[int(point * len(values))]
 
 
 def make(device: torch.device, dtype: str, *shape: int) -> Tensor:
+    """Return a tensor of normal values: zeros would draw less power."""
     return torch.randn(shape, dtype=DTYPES[dtype], device=device)
 
 
