@@ -73,6 +73,11 @@ class IterationWatch:
         """Forwards in training mode, which end no iteration: says why none was found where no optimizer steps."""
         self.is_profiling = False
 
+    @property
+    def mode(self) -> str | None:
+        """Return what iterations are, as far as is known; None while forward passes end them because nothing else has."""
+        return self._mode
+
     def settle(self) -> None:
         """Let no other optimizer or module end iterations from now on."""
         self._turns.is_settled = True
