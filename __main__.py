@@ -10,6 +10,7 @@ from . import __version__
 
 COMMANDS = {
     "record": "tracer.record_command",
+    "measure": "tracer.measure_command",
     "analyze": "analyzer.cli",
     "show": "analyzer.commands.show",
     "replay": "analyzer.commands.replay",

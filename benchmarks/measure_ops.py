@@ -21,17 +21,9 @@ from typing import Any
 from wavecast.errors import WavecastError
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer.measure.cases import DTYPES
-from wavecast.tracer.measure.sweep import (
-    FAMILIES,
-    MOST_ELEMENTS,
-    MOST_FLOPS,
-    Limits,
-    Sweep,
-    describe,
-    name_gpu,
-    run_cases,
-    save,
-)
+from wavecast.tracer.measure.folder import open_folder, save
+from wavecast.tracer.measure.local_gpu import name_gpu
+from wavecast.tracer.measure.sweep import FAMILIES, MOST_ELEMENTS, MOST_FLOPS, Limits, Sweep, describe, run_cases
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         gpu = name_gpu(load_catalog(), options.device, options.gpu_name, "--gpu-name")
+        open_folder(options.output, gpu, options.device)
         start = time.monotonic()
         for done, name in enumerate(options.families):
             left_s = options.seconds - (time.monotonic() - start)

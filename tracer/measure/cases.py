@@ -80,14 +80,15 @@ def matmul_cases(dtypes: Sequence[str]) -> Iterator[Case]:
         heads, length, width = size(d, 2, 512), size(a, 16, 4096, 8), size(b, 32, 256, 8)
         for dtype in dtypes:
             layer = "linear" if dtype == "fp32" else "mm"
-            yield _product("matmul", layer, dtype, (1, m, n, k))
+            yield product("matmul", layer, dtype, (1, m, n, k))
             inner = (length, width) if number % 2 else (width, length)
-            yield _product("matmul", "bmm", dtype, (heads, length, *inner))
-            yield _product("matmul_train", "mm_nn", dtype, (1, m, n, k))
-            yield _product("matmul_train", "mm_tn", dtype, (1, n, k, m))
+            yield product("matmul", "bmm", dtype, (heads, length, *inner))
+            yield product("matmul_train", "mm_nn", dtype, (1, m, n, k))
+            yield product("matmul_train", "mm_tn", dtype, (1, n, k, m))
 
 
-def _product(table: str, op: str, dtype: str, sizes: tuple[int, int, int, int]) -> Case:
+def product(table: str, op: str, dtype: str, sizes: tuple[int, int, int, int]) -> Case:
+    """Return a product of batch, m, n and k whose operands lie as `op` has them."""
     batch, m, n, k = sizes
 
     def build(device: torch.device) -> Callable[[], object]:
@@ -129,12 +130,13 @@ def attention_cases(dtypes: Sequence[str]) -> Iterator[Case]:
             for phase in ("context", "encoder", "generation"):
                 own = kv_heads if phase != "encoder" and dtype in HALVES else heads  # no fused kernel groups fp32
                 sizes = (batch, heads, own, head_dim, 1 if phase == "generation" else length, length)
-                yield _attention(table, phase, dtype, sizes, is_backward=False)
+                yield attention(table, phase, dtype, sizes)
                 if phase != "generation":
-                    yield _attention("attention_train", phase, dtype, sizes, is_backward=True)
+                    yield attention("attention_train", phase, dtype, sizes, is_backward=True)
 
 
-def _attention(table: str, phase: str, dtype: str, sizes: tuple[int, ...], *, is_backward: bool) -> Case:
+def attention(table: str, phase: str, dtype: str, sizes: tuple[int, ...], *, is_backward: bool = False) -> Case:
+    """Return an attention of batch, heads, their keys' heads, width of a head, queries and keys, or its gradients."""
     batch, heads, kv_heads, head_dim, queries, keys = sizes
 
     def build(device: torch.device) -> Callable[[], object]:
@@ -171,18 +173,20 @@ def convolution_cases(dtypes: Sequence[str]) -> Iterator[Case]:
         image = max(size(a, 7, 224), kernel)
         sizes = (size(e, 1, 256), c_in, size(c, 16, 1024, 8), kernel, image, stride, kernel // 2)
         for dtype in dtypes:
-            yield _convolution("convolution", dtype, sizes)
-            yield _convolution("convolution_train", dtype, sizes)
+            yield convolution("convolution", dtype, sizes)
+            yield convolution("convolution_train", dtype, sizes)
 
 
-def _convolution(table: str, dtype: str, sizes: tuple[int, ...]) -> Case:
+def convolution(table: str, dtype: str, sizes: tuple[int, ...], *, is_channels_last: bool = False) -> Case:
+    """Return a convolution of batch, channels in and out, kernel, image, stride and padding, or its gradients."""
     batch, c_in, c_out, kernel, image, stride, padding = sizes
     output = (image + 2 * padding - kernel) // stride + 1
     is_backward = table == "convolution_train"
 
     def build(device: torch.device) -> Callable[[], object]:
-        value = make(device, dtype, batch, c_in, image, image)
-        weight = make(device, dtype, c_out, c_in, kernel, kernel)
+        order = torch.channels_last if is_channels_last else torch.contiguous_format
+        value = make(device, dtype, batch, c_in, image, image).to(memory_format=order)
+        weight = make(device, dtype, c_out, c_in, kernel, kernel).to(memory_format=order)
 
         def run() -> Tensor:
             return functional.conv2d(value, weight, stride=stride, padding=padding)

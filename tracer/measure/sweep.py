@@ -1,27 +1,20 @@
-"""Measures the cases of a family until its time is over, and writes the rows and what they were measured with."""
+"""Measures the cases of a family until its time is over."""
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
+from math import inf
 from typing import Any, Final
 
 import torch
 
 from ... import __version__
-from ...errors import InputError
-from ...formats.files import write_atomic
-from ...specs.gpu import Catalog
-from ...specs.match import find_gpu, match_device
+from ..interrupts import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
-from .tables import write_table
 from .timing import Timed, own_stream, time_calls
 from .vector_cases import recurrent_cases, training_cases, vector_cases
 
@@ -38,15 +31,13 @@ MOST_FLOPS: Final = 2e12
 MOST_ELEMENTS: Final = 1 << 30
 COPIED_BYTES: Final = 2 << 30
 """Copies of operands take at most this; a single one that is larger outlasts every L2 anyway."""
-CLOCKS: Final = ("driver_version", "clocks.max.sm", "clocks.max.memory", "clocks.sm", "clocks.memory", "power.limit")
-META: Final = "meta.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Say when a family is done, and which of its calls are too large."""
 
-    seconds: float
+    seconds: float = inf
     flops: float = MOST_FLOPS
     elements: float = MOST_ELEMENTS
     row_count: int | None = None
@@ -83,8 +74,12 @@ class Sweep:
         )
 
 
-def run_cases(cases: Iterable[Case], sweep: Sweep, limits: Limits) -> Sweep:
-    """Measure cases until the time is over, the device fails, or there are as many rows as are wanted."""
+def run_cases(cases: Iterable[Case], sweep: Sweep, limits: Limits, progress: Callable[[], None] | None = None) -> Sweep:
+    """Measure cases until the time is over, the device fails, or as many as are wanted were tried.
+
+    `progress` is called after each. A Ctrl-C waits for the end of the call that is being timed: what it
+    would break is the capture of a CUDA graph.
+    """
     torch.manual_seed(0)
     end = time.monotonic() + limits.seconds
     count = 0
@@ -92,8 +87,11 @@ def run_cases(cases: Iterable[Case], sweep: Sweep, limits: Limits) -> Sweep:
         if count == limits.row_count or time.monotonic() >= end or sweep.is_broken:
             break
         if case.flops <= limits.flops and case.elements <= limits.elements:
-            sweep.measure(case)
+            with interrupts_deferred():
+                sweep.measure(case)
             count += 1
+            if progress is not None:
+                progress()
     return sweep
 
 
@@ -132,61 +130,6 @@ def _recover() -> bool:
 def _is_out_of_memory(error: Exception) -> bool:
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "not enough memory" in text
-
-
-def name_gpu(catalog: Catalog, device: str, name: str | None, option: str = "--gpu") -> str:
-    """Return the catalogue's name of the GPU that is measured; raises InputError where none is known."""
-    if name is not None:
-        return find_gpu(catalog, name).name
-    if device == "cpu":
-        raise InputError(f"a CPU is no GPU of the catalogue: say with {option} which one the rows shall be of")
-    if not torch.cuda.is_available():
-        raise InputError("no CUDA GPU here: pass --device cpu to try the sweep out")
-    found = torch.cuda.get_device_properties(0)
-    gpu = match_device(catalog, found.name, sm_count=found.multi_processor_count, memory_bytes=int(found.total_memory))
-    if gpu is None:
-        raise InputError(f"{found.name!r} is no GPU of the catalogue, or only a part of one: pass {option}")
-    return gpu.name
-
-
-def save(folder: Path, family: str, sweep: Sweep) -> None:
-    """Write the family's tables, then meta.json with what it says of families that were measured before."""
-    for table, rows in sweep.rows.items():
-        write_table(folder, table, rows)
-    path = folder / META
-    before = json.loads(path.read_text(encoding="utf-8"))["families"] if path.exists() else {}
-    text = json.dumps(
-        {"format": "wavecast.measurements", "families": before | {family: _describe_run(sweep)}}, indent=1
-    )
-    write_atomic(path, f"{text}\n".encode())
-
-
-def _describe_run(sweep: Sweep) -> dict[str, Any]:
-    is_gpu = sweep.device == "cuda"
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "gpu": sweep.gpu,
-        "device": sweep.device,
-        "wavecast": __version__,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version() if is_gpu else None,
-        "gpu_state": read_gpu_state() if is_gpu else {},
-        "row_counts": {table: len(rows) for table, rows in sorted(sweep.rows.items())},
-        "left_out_counts": dict(sorted(sweep.left_out.items())),
-    }
-
-
-def read_gpu_state() -> dict[str, str]:
-    """Return driver, clocks (MHz) and power limit (W) as nvidia-smi tells them; nothing where it does not."""
-    index = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
-    command = ["nvidia-smi", f"--query-gpu={','.join(CLOCKS)}", "--format=csv,noheader,nounits", "-i", index]
-    try:
-        text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10).stdout  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    values = [value.strip() for value in text.strip().split(",")]
-    return dict(zip(CLOCKS, values, strict=True)) if len(values) == len(CLOCKS) else {}
 
 
 def describe(sweep: Sweep) -> str:

@@ -52,10 +52,11 @@ def vector_cases(dtypes: Sequence[str]) -> Iterator[Case]:
         rows = min(size(a, 1, 1 << 17), MOST_ELEMENTS // columns)
         for dtype in plain_dtypes(dtypes):
             for op in (*BINARY, *UNARY, "layernorm", "embedding"):
-                yield _vector(op, dtype, rows, columns)
+                yield vector(op, dtype, rows, columns)
 
 
-def _vector(op: str, dtype: str, rows: int, columns: int) -> Case:
+def vector(op: str, dtype: str, rows: int, columns: int) -> Case:
+    """Return a forward op of ops/vector.parquet."""
     width = DTYPES[dtype].itemsize
     whole = rows * columns * width
     read = {"layernorm": whole + 2 * columns * width, "embedding": whole + 8 * rows}.get(op, whole)

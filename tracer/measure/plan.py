@@ -1,0 +1,54 @@
+"""What a short sweep measures: sizes of all kinds, or a workload's own calls first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from ...formats.trace import Trace
+from .cases import Case
+from .sweep import FAMILIES, Limits
+from .workload import trace_cases
+
+LEAST_ROWS: Final = 50
+"""Calls of a family that is measured for a workload, its own included: what a correction needs to be worth it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Hold calls that are measured one after another until their limits end them."""
+
+    cases: Iterator[Case]
+    limits: Limits
+
+
+def plan_sizes(families: Sequence[str], dtypes: Sequence[str], limits: Limits) -> dict[str, tuple[Stage, ...]]:
+    """Return calls whose every beginning is spread over the sizes, by family."""
+    return {family: (Stage(cases=_spread(family, dtypes), limits=limits),) for family in families}
+
+
+def plan_workload(
+    trace: Trace, families: Sequence[str], dtypes: Sequence[str] | None, limits: Limits, *, has_memory: bool
+) -> dict[str, tuple[Stage, ...]]:
+    """Return the distinct calls of a trace by family, then other sizes where these are few.
+
+    `dtypes` None: the trace's own. With `has_memory` the limits do not keep the trace's own calls out.
+    """
+    plan = {}
+    for family, own in trace_cases(trace).items():
+        wanted = [case for case in own if dtypes is None or case.row["dtype"] in dtypes]
+        if family not in families or not wanted:
+            continue
+        found = sorted({case.row["dtype"] for case in wanted})
+        own_limits = replace(limits, flops=inf, elements=inf) if has_memory else limits
+        plan[family] = (
+            Stage(cases=iter(wanted), limits=own_limits),
+            Stage(cases=_spread(family, found), limits=replace(limits, row_count=max(0, LEAST_ROWS - len(wanted)))),
+        )
+    return {family: plan[family] for family in families if family in plan}
+
+
+def _spread(family: str, dtypes: Sequence[str]) -> Iterator[Case]:
+    return (case for case in FAMILIES[family](dtypes) if case.table == family)
