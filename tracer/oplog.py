@@ -91,6 +91,7 @@ class OpRow:
     sequence: int = MISSING
     forward: int = MISSING
     module: str | None = None
+    parent: int = MISSING
 
 
 @dataclass(slots=True)
@@ -103,14 +104,16 @@ class OpLog:
     rows: list[tuple[int, ...]] = field(default_factory=list)
     operands: list[tuple[int, int, bool]] = field(default_factory=list)
     modules: list[str | None] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
 
     def add(self, row: OpRow, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]) -> int:
         """Append an op with the tensors it reads and returns; return its row number."""
         op = len(self.rows)
         name, signature = self.strings.number(row.name), self.signatures.number(row.signature)
         module = MISSING if row.module is None else self.strings.number(row.module)
-        self.rows.append((name, signature, row.thread, row.phase, row.sequence, row.forward, module))
+        self.rows.append((name, signature, row.thread, row.phase, row.sequence, row.forward, module, row.parent))
         self.modules.append(row.module)
+        self.parents.append(row.parent)
         for is_output, tensors in ((False, inputs), (True, outputs)):
             for tensor in tensors:
                 number = self.tensor_numbers.number(tensor)
@@ -120,7 +123,7 @@ class OpLog:
 
     def op_table(self) -> OpTable:
         """Return the ops as a table, without times."""
-        names = ("name", "signature", "thread", "phase", "sequence", "forward", "module")
+        names = ("name", "signature", "thread", "phase", "sequence", "forward", "module", "parent")
         return build_table(OpTable, len(self.rows), **_as_columns(names, self.rows))
 
     def operand_table(self) -> OperandTable:

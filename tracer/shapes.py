@@ -20,6 +20,7 @@ from ..errors import CaptureError
 from ..formats.column import MISSING
 from ..formats.signature import Signature
 from ..formats.trace import Phase, Trace
+from .compiled import RegionRows, compiled_functions_eager
 from .modules import ModulePaths
 from .oplog import OpLog, OpRow
 from .optimizers import OptimizerSteps
@@ -44,11 +45,12 @@ def record_shapes(step: Callable[[], object], *, warmup: int) -> Trace:
     Raises CaptureError when the step needs a tensor's values.
     """
     optimizers = OptimizerSteps()
-    with cuda_ops_on_meta(), foreach_on_meta(), _autocast_refused(), optimizers, _MetaByDefault(optimizers):
-        if warmup:
-            step()
-        with ModulePaths() as modules, ShapeRecorder(modules, optimizers) as recorder:
-            step()
+    with cuda_ops_on_meta(), foreach_on_meta(), _autocast_refused(), compiled_functions_eager(), optimizers:
+        with _MetaByDefault(optimizers):
+            if warmup:
+                step()
+            with ModulePaths() as modules, ShapeRecorder(modules, optimizers) as recorder:
+                step()
     log = recorder.log
     ops, operands, tensors = log.op_table(), log.operand_table(), log.tensor_table()
     return Trace(
@@ -67,6 +69,7 @@ class ShapeRecorder(TorchDispatchMode):
         self.log = OpLog()
         self._modules = modules
         self._optimizers = optimizers
+        self._regions = RegionRows(self.log)
         self._sequence_base = self._sequence_seen = _get_sequence_nr()
         self._op_of_sequence: dict[int, int] = {}
         self._threads: dict[int, int] = {}
@@ -107,14 +110,16 @@ class ShapeRecorder(TorchDispatchMode):
         module = self._modules.current
         if module is None and forward != MISSING:
             module = self.log.modules[forward]
+        phase, thread = self._phase(sequence), self._threads.setdefault(threading.get_ident(), len(self._threads))
         row = OpRow(
             name=func._schema.name,
             signature=Signature(arguments, results if func._schema.returns else ()),
-            phase=self._phase(sequence),
-            thread=self._threads.setdefault(threading.get_ident(), len(self._threads)),
+            phase=phase,
+            thread=thread,
             sequence=sequence,
             forward=forward,
             module=module,
+            parent=self._regions.parent(phase=phase, thread=thread, forward=forward),
         )
         op = self.log.add(row, inputs, outputs)
         if row.phase is not Phase.BACKWARD and sequence != MISSING:
