@@ -44,6 +44,8 @@ class Stream:
     """At the level of the dispatcher."""
     calls: Calls
     call_ns: Floats
+    """0 for collectives: a recording of shapes is of one process."""
+    collective_ns: float
     is_shaped: npt.NDArray[np.bool_]
     """Whether any tensor's shape takes part in the comparison, [n]."""
 
@@ -58,6 +60,8 @@ class Side:
     """Those, and ops that do equal work under another name or in other parts."""
     unshaped_share: float
     """Part of `share` where no shape could be compared."""
+    collective_share: float
+    """Of all its time, what is left out here because the process exchanges data with others."""
     call_count: int
 
 
@@ -90,7 +94,8 @@ class Match:
 def match_streams(first: Trace, second: Trace, gpu: Gpu) -> Match:
     """Pair the ops of two recordings; those without GPU times are weighed by their predicted times on `gpu`."""
     keys = KeyTable()
-    streams = read_stream(first, keys, gpu), read_stream(second, keys, gpu)
+    has_shapes = all(trace.meta.has_shapes for trace in (first, second))
+    streams = tuple(read_stream(trace, keys, gpu, has_shapes=has_shapes) for trace in (first, second))
     alignment = align(*(stream.calls for stream in streams))
     by_name = np.flatnonzero(alignment.rule <= Rule.CALL)
     found = [(np.isin(pair, by_name), pair >= 0) for pair in (alignment.first, alignment.second)]
@@ -108,7 +113,13 @@ def _side(stream: Stream, named: Mask, paired: Mask) -> Side:
     share, alike, unshaped = (
         float(stream.call_ns[mask].sum()) / whole_ns for mask in (named, paired, named & ~stream.is_shaped)
     )
-    return Side(share=share, alike_share=alike, unshaped_share=unshaped, call_count=len(named))
+    return Side(
+        share=share,
+        alike_share=alike,
+        unshaped_share=unshaped,
+        collective_share=stream.collective_ns / (whole_ns + stream.collective_ns),
+        call_count=len(named),
+    )
 
 
 def dispatched(trace: Trace) -> Trace:
@@ -151,8 +162,11 @@ def _dispatched_ops() -> frozenset[str]:
     )
 
 
-def read_stream(trace: Trace, keys: KeyTable, gpu: Gpu) -> Stream:
-    """Return the calls of one iteration with their time: measured, or predicted where nothing was."""
+def read_stream(trace: Trace, keys: KeyTable, gpu: Gpu, *, has_shapes: bool = True) -> Stream:
+    """Return the calls of one iteration with their time: measured, or predicted where nothing was.
+
+    Calls are the same by name alone where the shapes of either recording are missing (`has_shapes` is false).
+    """
     trace = dispatched(trace)
     window = select_window(trace)
     is_measured = len(window.kernel_rows) > 0
@@ -160,7 +174,7 @@ def read_stream(trace: Trace, keys: KeyTable, gpu: Gpu) -> Stream:
         trace = without_times(trace, window)
         window = select_window(trace)
     workload = measured_workload(trace, window) if is_measured else shape_workload(trace, window)
-    compared = as_profiled(trace)
+    compared = as_profiled(trace) if has_shapes else _without_signatures(trace)
     calls = list_calls(compared, workload, window.kernel_rows, keys)
     part_ns = (
         trace.kernels.duration_ns[calls.part_item].astype(np.float64)
@@ -170,8 +184,15 @@ def read_stream(trace: Trace, keys: KeyTable, gpu: Gpu) -> Stream:
     call_ns = np.bincount(calls.part_call, weights=part_ns, minlength=len(calls.op)).astype(np.float64)
     if trace.meta.capture == "cpu":
         call_ns[_counts_steps(trace, calls)] = 0.0
+    exchanged_ns = call_ns * _exchanges(trace, calls)
     shaped = [bool(signature.tensors()) for signature in compared.signatures]
-    return Stream(trace=trace, calls=calls, call_ns=call_ns, is_shaped=_of_calls(compared, calls, shaped))
+    return Stream(
+        trace=trace,
+        calls=calls,
+        call_ns=call_ns - exchanged_ns,
+        collective_ns=float(exchanged_ns.sum()),
+        is_shaped=_of_calls(compared, calls, shaped),
+    )
 
 
 def as_profiled(trace: Trace) -> Trace:
@@ -184,6 +205,11 @@ def as_profiled(trace: Trace) -> Trace:
     )
     rows = np.where(trace.ops.signature >= 0, number.ravel(), MISSING).astype(np.int32)
     return replace(trace, signatures=signatures, ops=replace(trace.ops, signature=rows))
+
+
+def _without_signatures(trace: Trace) -> Trace:
+    none = np.full(row_count(trace.ops), MISSING, dtype=np.int32)
+    return replace(trace, signatures=(), ops=replace(trace.ops, signature=none))
 
 
 def _profiled_signature(name: str, signature: Signature) -> Signature:
@@ -209,9 +235,20 @@ def _counts_steps(trace: Trace, calls: Calls) -> Mask:
     return (calls.phase == Phase.OPTIMIZER) & _of_calls(trace, calls, single)
 
 
+def _exchanges(trace: Trace, calls: Calls) -> Mask:
+    collective = [name.startswith("c10d::") for name in trace.strings]
+    return _look_up(collective, np.append(trace.ops.name, MISSING)[calls.op])
+
+
 def _of_calls(trace: Trace, calls: Calls, by_signature: list[bool]) -> Mask:
     """Return what is said of each call's signature; False for a call without one."""
-    return np.append(by_signature, False)[np.append(trace.ops.signature, MISSING)[calls.op]]
+    return _look_up(by_signature, np.append(trace.ops.signature, MISSING)[calls.op])
+
+
+def _look_up(values: list[bool], rows: Rows) -> Mask:
+    """Return the values of some rows; False for row -1."""
+    found: Mask = np.array([*values, False], dtype=bool)[rows]
+    return found
 
 
 def _list_lone(stream: Stream, rows: Rows, *, is_second: bool) -> Iterator[Lone]:

@@ -1,6 +1,7 @@
 """How near a recording of shapes comes to a measured one of the same model: the share of GPU time that both have.
 
     python benchmarks/stream_check.py [--models NAME ...]          # the sample models: shapes beside a run on the CPU
+    python benchmarks/stream_check.py --public DATA                # rebuilt models beside public traces of real GPUs
     python benchmarks/stream_check.py --traces SHAPES MEASURED     # two files, such as shapes beside an H100's
 
 Ops are brought to the level of torch's dispatcher and paired by name and operands (op_streams.py). An op weighs its
@@ -29,6 +30,7 @@ from typing import Any, Final
 
 import torch
 from op_streams import Match, match_streams
+from public_models import PUBLIC
 from record_samples import MODES, Sample, build_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from wavecast.formats.files import load_trace
@@ -106,6 +108,11 @@ def _replaced(module: ModuleType, constants: Mapping[str, Any]) -> Iterator[None
             setattr(module, name, value)
 
 
+def record_public(build: Callable[[], Callable[[], object]]) -> Trace:
+    """Record the shapes of a rebuilt step, which is run once."""
+    return trace_iteration(build(), device="meta", warmup=0)
+
+
 def report(title: str, load: Callable[[], tuple[Trace, Trace]], gpu: Gpu, shown: int | None) -> Match:
     """Compare two recordings and print what they have in common, and the first ops that only one has (None: all)."""
     began = time.perf_counter()
@@ -115,6 +122,9 @@ def report(title: str, load: Callable[[], tuple[Trace, Trace]], gpu: Gpu, shown:
         for side in match.sides
     )
     print(f"{title:<34} {columns}  {time.perf_counter() - began:5.0f}", flush=True)
+    left_out = [side.collective_share for side in match.sides]
+    if any(left_out):
+        print("    left out as exchange between processes: {:.1%} of all time; {:.1%}".format(*left_out))
     for item in [item for item in match.lone if item.share > 0][:shown]:
         side = "measured" if item.is_second else "shapes"
         print(f"    only {side:<8} {100 * item.share:6.2f}  {item.count:4} x {item.op}  {item.shapes}")
@@ -124,6 +134,7 @@ def report(title: str, load: Callable[[], tuple[Trace, Trace]], gpu: Gpu, shown:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", nargs=2, type=Path, metavar=("SHAPES", "MEASURED"), help="compare two files")
+    parser.add_argument("--public", type=Path, metavar="DATA", help="compare with DATA/traces")
     parser.add_argument("--models", nargs="+", choices=SIZES, default=list(SIZES), help="only these")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="only these")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="only these")
@@ -139,6 +150,11 @@ def main() -> None:
 
 
 def _list_pairs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], tuple[Trace, Trace]]]]:
+    if options.public:
+        for name, build in PUBLIC.items():
+            path = options.public / "traces" / f"{name}.json.gz"
+            yield name, lambda path=path, build=build: (record_public(build), load_trace(path))
+        return
     if options.traces:
         first, second = options.traces
         yield second.name.removesuffix(".json.gz"), lambda: (load_trace(first), load_trace(second))
