@@ -30,24 +30,19 @@ _INTERRUPTED_EXIT_CODE: Final = 130
 _EXTRA: Final = "pip install 'wavecast[measure]'"
 
 
-class Names(click.ParamType[tuple[str, ...]]):
-    """Read some of the known names, parted by commas."""
+def _names_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...] | None]:
+    """Return what reads some of the known names, parted by commas."""
 
-    def __init__(self, known: Sequence[str]) -> None:
-        self.known = known
-        self.name = "list"
-
-    def convert(
-        self, value: str | tuple[str, ...], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the names in the order in which they were given."""
-        if isinstance(value, tuple):
-            return value
+    def read(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
         found = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
-        wrong = [name for name in found if name not in self.known]
+        wrong = [name for name in found if name not in known]
         if wrong or not found:
-            self.fail(f"{', '.join(wrong) or 'nothing'}: expected some of {', '.join(self.known)}", param, ctx)
+            raise click.BadParameter(f"{', '.join(wrong) or 'nothing'}: expected some of {','.join(known)}")
         return found
+
+    return read
 
 
 def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -87,11 +82,14 @@ class Request:
     help="Write DIR/ops/*.parquet and DIR/meta.json; one DIR holds one GPU.",
 )
 @click.option(
-    "--families", type=Names(FAMILIES), metavar="NAMES", help=f"Some of {','.join(FAMILIES)}. Default: all of them."
+    "--families",
+    callback=_names_of(FAMILIES),
+    metavar="NAMES",
+    help=f"Some of {','.join(FAMILIES)}. Default: all of them.",
 )
 @click.option(
     "--dtypes",
-    type=Names(DTYPES),
+    callback=_names_of(DTYPES),
     metavar="NAMES",
     help=f"Some of {','.join(DTYPES)}. Default: fp32,tf32,bf16; fp32,fp16 before Ampere; with TRACE the trace's own.",
 )

@@ -49,10 +49,10 @@ def trace_cases(trace: Trace) -> dict[str, list[Case]]:
 
 
 def _read(read: Read, arguments: Arguments, precision: Precision) -> Case | None:
-    """Return None too where the recording lacks arguments."""
+    """Return None too where the recording lacks arguments, or a tensor dimensions."""
     try:
         return read(arguments, precision)
-    except IndexError:
+    except (IndexError, ValueError):
         return None
 
 
@@ -151,9 +151,9 @@ def _convolution(arguments: Arguments, precision: Precision) -> Case | None:
     if dtype is None or not isinstance(value, TensorSpec) or not isinstance(weight, TensorSpec):
         return None
     image, kernel = _side(value.shape[2:]), _side(weight.shape[2:])
-    if is_transposed is not False or groups != 1 or dilation != 1 or None in (image, kernel, stride, padding):
+    if is_transposed is not False or groups != 1 or dilation != 1 or not stride or None in (image, kernel, padding):
         return None
-    sizes = (value.shape[0], value.shape[1], weight.shape[0], kernel or 0, image or 0, stride or 0, padding or 0)
+    sizes = (value.shape[0], value.shape[1], weight.shape[0], kernel or 0, image or 0, stride, padding or 0)
     is_channels_last = value.strides is not None and value.strides[1] == 1 and value.shape[1] > 1
     return convolution("convolution", dtype, sizes, is_channels_last=is_channels_last)
 
@@ -200,7 +200,7 @@ def _layer_norm(arguments: Arguments, _: Precision) -> Case | None:
 def _embedding(arguments: Arguments, _: Precision) -> Case | None:
     table, ids = arguments[:2]
     dtype = _dtype((table,))
-    if dtype is None or not isinstance(table, TensorSpec) or not isinstance(ids, TensorSpec):
+    if dtype is None or not isinstance(table, TensorSpec) or not isinstance(ids, TensorSpec) or not ids.element_count:
         return None
     return vector("embedding", dtype, ids.element_count, table.shape[-1])
 
