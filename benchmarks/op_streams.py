@@ -7,9 +7,9 @@ to that level, then paired by what they compute, as `wavecast validate` pairs th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from wavecast.analyzer.window import Rows, select_window
 from wavecast.analyzer.workload import measured_workload, shape_workload
 from wavecast.formats.column import MISSING, Table, columns, row_count, take_rows
 from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec, format_shapes
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace import TABLES, Phase, Trace
 from wavecast.specs.gpu import Gpu
 
 Mask = npt.NDArray[np.bool_]
@@ -138,11 +138,9 @@ def dispatched(trace: Trace) -> Trace:
     of = np.where(np.array(whole, dtype=np.int64) == MISSING, rows, whole)
     kept = np.flatnonzero(of == rows)
     number = np.append(np.searchsorted(kept, of), MISSING)
-    tables = {item.name: getattr(trace, item.name) for item in fields(trace)}
-    tables["ops"] = take_rows(trace.ops, kept)
-    return replace(
-        trace, **{name: _renumber(table, number) for name, table in tables.items() if isinstance(table, Table)}
-    )
+    trace = replace(trace, ops=take_rows(trace.ops, kept))
+    tables: dict[str, Any] = {name: _renumber(getattr(trace, name), number) for name in TABLES}
+    return replace(trace, **tables)
 
 
 def _renumber(table: Table, number: Rows) -> Table:
@@ -232,7 +230,8 @@ def _profiled_argument(value: Argument, is_indices: bool) -> Argument:
 def _counts_steps(trace: Trace, calls: Calls) -> Mask:
     """Say which calls of an optimizer touch single numbers alone: CUDA's optimizers keep their counters on the host."""
     single = [all(item.element_count == 1 for item in signature.tensors()) for signature in trace.signatures]
-    return (calls.phase == Phase.OPTIMIZER) & _of_calls(trace, calls, single)
+    is_optimizer: Mask = calls.phase == Phase.OPTIMIZER
+    return is_optimizer & _of_calls(trace, calls, single)
 
 
 def _exchanges(trace: Trace, calls: Calls) -> Mask:

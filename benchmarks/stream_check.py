@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -108,9 +109,9 @@ def _replaced(module: ModuleType, constants: Mapping[str, Any]) -> Iterator[None
             setattr(module, name, value)
 
 
-def record_public(build: Callable[[], Callable[[], object]]) -> Trace:
-    """Record the shapes of a rebuilt step, which is run once."""
-    return trace_iteration(build(), device="meta", warmup=0)
+def record_beside(name: str, path: Path) -> tuple[Trace, Trace]:
+    """Record the shapes of the rebuilt model of a public trace, and load the trace."""
+    return trace_iteration(PUBLIC[name](), device="meta", warmup=0), load_trace(path)
 
 
 def report(title: str, load: Callable[[], tuple[Trace, Trace]], gpu: Gpu, shown: int | None) -> Match:
@@ -150,17 +151,18 @@ def main() -> None:
 
 
 def _list_pairs(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], tuple[Trace, Trace]]]]:
-    if options.public:
-        for name, build in PUBLIC.items():
-            path = options.public / "traces" / f"{name}.json.gz"
-            yield name, lambda path=path, build=build: (record_public(build), load_trace(path))
-        return
     if options.traces:
-        first, second = options.traces
-        yield second.name.removesuffix(".json.gz"), lambda: (load_trace(first), load_trace(second))
-        return
-    for sample in product(options.models, options.modes, options.precisions):
-        yield " ".join(sample), lambda sample=sample: record_pair(*sample, has_dropout=options.dropout)
+        yield options.traces[1].name.removesuffix(".json.gz"), partial(_load_pair, *options.traces)
+    elif options.public:
+        for name in PUBLIC:
+            yield name, partial(record_beside, name, options.public / "traces" / f"{name}.json.gz")
+    else:
+        for sample in product(options.models, options.modes, options.precisions):
+            yield " ".join(sample), partial(record_pair, *sample, has_dropout=options.dropout)
+
+
+def _load_pair(first: Path, second: Path) -> tuple[Trace, Trace]:
+    return load_trace(first), load_trace(second)
 
 
 if __name__ == "__main__":
