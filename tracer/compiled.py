@@ -142,7 +142,8 @@ class RegionRows:
         """Return the row of the region that the next op belongs to, adding it where it begins; MISSING outside all.
 
         `forward` is the op that the next one differentiates: the backward pass of a region is a region too. Ops of
-        one region with others in between are two regions: rows enclose what follows one another.
+        one region with others in between are two regions: rows enclose what follows one another. Gradients that are
+        accumulated in between are enclosed too; they differentiate no op.
         """
         region = self._log.parents[forward] if forward != MISSING else MISSING
         call = _RUNNING.call
@@ -151,6 +152,8 @@ class RegionRows:
             key, name = (region if region in self._rows else None), _BACKWARD_NAME
         elif call is not None:
             key, name = self._forward(call)
+        elif phase is Phase.BACKWARD and self._open_key in self._rows:
+            return self._open_row
         if key != self._open_key:
             self._open_key, self._open_row = key, MISSING
             if key is not None:

@@ -12,6 +12,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from ..formats.kineto import MODULE_SPAN_PREFIX
 
+_WRAPPER, _WRAPPED = "OptimizedModule", "_orig_mod"
+"""What torch.compile puts around a module, and the attribute under which that holds it."""
+
 
 class _Running(threading.local):
     """Hold what runs on one thread: recomputed forwards and replicas run on threads of their own."""
@@ -56,7 +59,9 @@ class ModulePaths:
         self._names.clear()
 
     def _push(self, module: nn.Module, _inputs: Any) -> None:
-        self._running.modules.append((module, self._path(module)))
+        modules = self._running.modules
+        if not modules or modules[-1][0] is module or _inside(modules[-1][0]) is not module:
+            modules.append((module, self._path(module)))  # else its path is that of torch.compile's wrapper around it
 
     def _pop(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
         # always_call fires for a module whose own pre-hook never ran, so only a running module is removed.
@@ -71,13 +76,13 @@ class ModulePaths:
         if not modules:
             held = ((root, names.get(module)) for root, names in self._names.items())
             known = (f"{type(root).__name__}.{name}" for root, name in held if name)
-            return next(known, type(module).__name__)
+            return next(known, type(_inside(module)).__name__)
         root, root_path = modules[0]
         names = self._names.get(root)
         if names is None:
-            names = self._names[root] = {item: name for name, item in root.named_modules()}
+            names = self._names[root] = {item: _plain_name(name) for name, item in root.named_modules()}
         name = names.get(module)
-        return f"{root_path}.{name}" if name else f"{modules[-1][1]}.{type(module).__name__}"
+        return f"{root_path}.{name}" if name else f"{modules[-1][1]}.{type(_inside(module)).__name__}"
 
 
 class ModuleSpans(ModulePaths):
@@ -95,8 +100,10 @@ class ModuleSpans(ModulePaths):
     def _push(self, module: nn.Module, inputs: Any) -> None:
         if torch.compiler.is_compiling():
             return  # a compiled region is one op stream: hooks inside would break its graph
-        above = self.current
+        above, depth = self.current, len(self._running.modules)
         super()._push(module, inputs)
+        if len(self._running.modules) == depth:
+            return
         path = self.current or ""
         segment = path.removeprefix(f"{above}.") if above else path
         span = torch._C._profiler._RecordFunctionFast(MODULE_SPAN_PREFIX + segment)
@@ -113,3 +120,13 @@ class ModuleSpans(ModulePaths):
         spans = self._running.spans
         while len(spans) > depth:
             spans.pop().__exit__(None, None, None)
+
+
+def _inside(module: nn.Module) -> nn.Module:
+    """Return the module that torch.compile wrapped, any other as it is."""
+    inside = getattr(module, _WRAPPED, module) if type(module).__name__ == _WRAPPER else module
+    return inside if isinstance(inside, nn.Module) else module
+
+
+def _plain_name(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part != _WRAPPED) if _WRAPPED in name else name
