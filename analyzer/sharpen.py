@@ -85,7 +85,7 @@ def _check(path: Path, seen: Collection[str], wanted: Collection[str]) -> None:
 
 def _calibrate(fitted: Fitted, samples: Samples[Any], gpu: int) -> tuple[Correction, Calibration | None]:
     """Return what the measurements of one GPU are worth to a model, and the correction where it is worth something."""
-    rows = np.flatnonzero((samples.gpu == gpu) & _tells_of_kernels(samples))
+    rows = np.flatnonzero((samples.gpu == gpu) & tells_of_kernels(samples))
     rows = np.random.default_rng(0).permutation(rows)[:MOST_POINTS]
     name = samples.gpus[gpu].name
     if len(rows) * (FOLDS - 1) // FOLDS < FEWEST_POINTS:
@@ -109,7 +109,7 @@ def _calibrate(fitted: Fitted, samples: Samples[Any], gpu: int) -> tuple[Correct
     return correction, found if correction.is_applied else None
 
 
-def _tells_of_kernels(samples: Samples[Any]) -> Rows:
+def tells_of_kernels(samples: Samples[Any]) -> Rows:
     """Say which measurements are of kernels, not of the host around them."""
     floor = getattr(samples.problems, "host_floor_ns", np.zeros(len(samples.measured_ns)))
     is_event = getattr(samples.problems, "is_event_timed", floor != 0) != 0

@@ -1,10 +1,15 @@
 """Prints what a few measurements of the target are worth: errors of a model on each GPU unseen, before and after.
 
 Usage: python benchmarks/few_shot.py DATA [--model matmul] [--points 20,50,100] [--draws 5]
+       python benchmarks/few_shot.py DATA --rows 100 [--gpu L40S]
 
 DATA is a directory of measurement tables (ops/*.parquet). For each GPU the weights never saw its chip; the points are
 drawn at random from its rows, and the error is that of all other rows (MAPE, over all sizes / over 20 us, mean over
 draws).
+
+With --rows, what `wavecast measure` and `analyze --calibration` are worth together: so many rows of each table are
+drawn for one GPU (default: each in turn), written as measurements of it, and correct all models as the command does,
+where its own test of left-out rows lets them. By family, the error of the other rows, at most 4,000 per model.
 """
 
 from __future__ import annotations
@@ -12,18 +17,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
 from wavecast.analyzer.fleet import build_fleet, take_gpus
 from wavecast.analyzer.models.calibration import calibrated_ns, fit_calibration
 from wavecast.analyzer.models.estimate import take_problems
-from wavecast.analyzer.models.library import Fitted, corrected_ns, load_library, simulate
+from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate
 from wavecast.analyzer.score.attention_rows import load_decode, load_prefill
 from wavecast.analyzer.score.matmul_rows import load_quantized_samples, load_training_samples
 from wavecast.analyzer.score.measurements import Samples
+from wavecast.analyzer.score.tables import load_tables
+from wavecast.analyzer.sharpen import sharpen, tells_of_kernels
 from wavecast.mlp_weights.train.variant import Pool, join_samples
-from wavecast.specs.gpu import chip_of
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.gpu import Gpu, chip_of
+from wavecast.specs.match import find_gpu
 
 LOADERS: dict[str, Callable[[Path], Sequence[Samples[Any]]]] = {
     "matmul": load_training_samples,
@@ -32,6 +45,9 @@ LOADERS: dict[str, Callable[[Path], Sequence[Samples[Any]]]] = {
     "attention_decode": load_decode,
 }
 ROWS = 4000
+TABLES = ("matmul", "attention", "convolution", "vector")
+GPUS = ("A100 SXM4 80GB", "H100 SXM5 80GB", "B200 SXM (HGX, 180GB)", "L40S", "Tesla V100 PCIe 32GB", "Tesla T4")
+"""Those with rows of several tables; GB200 is B200's chip."""
 
 
 def errors(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
@@ -58,13 +74,72 @@ def draw(fitted: Fitted, pool: Pool, gpu: int, counts: list[int], seed: int) -> 
     return found
 
 
+def split_tables(data: Path, gpu: str, count: int, folders: tuple[Path, Path]) -> None:
+    """Write `count` rows of each table that has the GPU to the first folder, and others to the second."""
+    for path in sorted((data / "ops").glob("*.parquet")):
+        if path.stem not in TABLES:
+            continue
+        whole = parquet.read_table(path)
+        rows = whole.filter(pc.equal(whole["gpu"], pa.scalar(gpu, whole["gpu"].type)))
+        order = np.random.default_rng(0).permutation(rows.num_rows)
+        for folder, chosen in zip(folders, (order[:count], order[count:]), strict=True):
+            (folder / "ops").mkdir(parents=True, exist_ok=True)
+            if len(chosen):
+                parquet.write_table(rows.take(pa.array(np.sort(chosen))), folder / "ops" / path.name)
+
+
+def print_gain(gpu: Gpu, taught: Path, rest: Path) -> None:
+    plain = load_library(frozenset({chip_of(gpu)}))
+    found = sharpen(plain, taught, [gpu])
+    counts = {item.model: item.point_count for item in found.corrections}
+    for samples in load_tables(rest):
+        kernels = np.flatnonzero(tells_of_kernels(samples))
+        rows = np.random.default_rng(0).permutation(kernels)[:ROWS]
+        if samples.model not in plain.fitted or not len(rows):
+            continue
+        measured = samples.measured_ns[rows]
+        before, after = (predict(library, samples, rows, gpu) for library in (plain, found.library))
+        note = "" if samples.model in found.library.calibrations else "  not applied"
+        for family in np.unique(samples.family[rows].astype(str)):
+            own = samples.family[rows].astype(str) == family
+            wrong = [np.abs(predicted[own] / measured[own] - 1).mean() for predicted in (before, after)]
+            count = counts.get(samples.model, 0)
+            label = samples.model if family == "matmul" else family
+            print(f"{gpu.name:24}{label:34}{count:>8}{own.sum():>8}{wrong[0]:>9.1%}{wrong[1]:>9.1%}{note}", flush=True)
+
+
+def predict(library: Library, samples: Samples[Any], rows: np.ndarray, gpu: Gpu) -> np.ndarray:
+    fitted, problems = library.fitted[samples.model], take_problems(samples.problems, rows)
+    fleet = take_gpus(build_fleet(samples.gpus), samples.gpu[rows])
+    calibration = library.calibrations.get(samples.model, {}).get(gpu.name)
+    if calibration is not None:
+        return calibrated_ns(calibration, fitted, problems, fleet)
+    return corrected_ns(fitted, simulate(fitted, problems, fleet))
+
+
+def compare_tables(data: Path, count: int, names: Sequence[str]) -> None:
+    """Print by family what rows of its own are worth to each GPU."""
+    print(f"{'GPU':24}{'family':34}{'taught':>8}{'rows':>8}{'before':>9}{'after':>9}")
+    for name in names or GPUS:
+        gpu = find_gpu(load_catalog(), name)
+        with TemporaryDirectory() as folder:
+            folders = (Path(folder) / "taught", Path(folder) / "rest")
+            split_tables(data, gpu.name, count, folders)
+            print_gain(gpu, *folders)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--model", choices=sorted(LOADERS), default="matmul")
     parser.add_argument("--points", default="20,50,100")
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--rows", type=int, help="rows per table, for all models as analyze --calibration does it")
+    parser.add_argument("--gpu", action="append", default=[], help="with --rows: this GPU only; repeat for several")
     options = parser.parse_args()
+    if options.rows is not None:
+        compare_tables(options.data, options.rows, options.gpu)
+        return
     counts = [int(item) for item in options.points.split(",")]
     pool = join_samples(LOADERS[options.model](options.data))
     print(f"{options.model:28}" + "".join(f"{count:>16} points" for count in (0, *counts)))
