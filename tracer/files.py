@@ -12,10 +12,9 @@ import torch
 from torch.profiler import profile
 
 from ..errors import CaptureError, OutputError
-from ..formats.kineto import import_kineto
 from ..formats.trace import Trace, Workload
 from .device import describe_precision
-from .profiled import describe_devices, export_bytes
+from .profiled import describe_devices, read_profiler
 from .session import describe_trace, mode_of
 
 SUFFIXES = (".json.gz", ".json")
@@ -23,7 +22,7 @@ SUFFIXES = (".json.gz", ".json")
 
 def import_profiler(finished: profile, workload: Workload, autocast_dtype: str | None) -> Trace:
     """Return what a finished profiler recorded, described as our own recording of `workload`."""
-    trace = import_kineto(export_bytes(finished))
+    trace = read_profiler(finished)
     device_type = "cuda" if trace.is_measured else "cpu"
     rank, world_size = find_rank()
     meta = replace(

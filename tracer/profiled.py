@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,12 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from ..errors import CaptureError
 from ..formats.column import build_table
-from ..formats.kineto import import_kineto
+from ..formats.kineto import import_numbered
 from ..formats.trace import Device, IterationTable, Trace
 from .device import describe_device, describe_precision
+from .identities import add_identities
 from .modules import ModuleSpans
+from .scratch import scratch_folder
 
 Step = Callable[[], object]
 
@@ -38,8 +38,7 @@ def record_profiled(step: Step, *, device: torch.device, warmup: int, repeats: i
         step()
     wait()
     durations_ns = [_time_ns(step, wait) for _ in range(repeats)]
-    data, autocast_dtype = _capture(step, wait, device)
-    trace = import_kineto(data)
+    trace, autocast_dtype = _capture(step, wait, device)
     if device.type == "cuda" and not trace.is_measured:
         raise CaptureError(
             "the profiler saw no GPU activity: the step ran on the CPU (then pass device='cpu'), "
@@ -67,13 +66,13 @@ def _time_ns(step: Step, wait: Callable[[], None]) -> int:
     return time.perf_counter_ns() - start_ns
 
 
-def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tuple[bytes, str | None]:
-    """Run `step` twice under the profiler; return the second run as Kineto JSON, and the autocast dtype of the first.
+def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tuple[Trace, str | None]:
+    """Run `step` twice under the profiler; return the second run as a trace, and the autocast dtype of the first.
 
     The first run lets CUPTI start and allocate its buffers.
     """
-    captured: list[bytes] = []
-    with make_profiler(device.type, 1, lambda finished: captured.append(export_bytes(finished))) as profiler:
+    captured: list[Trace] = []
+    with make_profiler(device.type, 1, lambda finished: captured.append(read_profiler(finished))) as profiler:
         with watch_autocast(device.type) as seen:
             step()
             wait()
@@ -98,12 +97,14 @@ def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[p
     )
 
 
-def export_bytes(finished: profile) -> bytes:
-    """Return a finished profiler's recording as Kineto JSON; its file lies in a private folder and is removed."""
-    with tempfile.TemporaryDirectory(prefix="wavecast-") as folder:
-        path = Path(folder) / "capture.json"
+def read_profiler(finished: profile) -> Trace:
+    """Return what a finished profiler recorded, with the identities of tensors where it watched shapes and memory."""
+    with scratch_folder() as folder:
+        path = folder / "capture.json"
         finished.export_chrome_trace(str(path))
-        return path.read_bytes()
+        data = path.read_bytes()
+    trace, external_ids = import_numbered(data)
+    return add_identities(trace, external_ids, finished)
 
 
 def _sync_events(device_type: str) -> Any:

@@ -71,16 +71,18 @@ def data_links(trace: Trace) -> Links:
 
     The maker is the last op before the reader that returned this very tensor. Where an op has written the tensor's
     storage since (in place, or through another view of it), that op is a source too. Returning a view of what one
-    reads is no writing; that a write must wait for earlier readers is no data edge.
+    reads is no writing; that a write must wait for earlier readers is no data edge. Of ops inside one another that
+    return the same tensor, the outermost that ended before the reader began made it.
     """
     operands = trace.operands
     op, tensor = operands.op.astype(np.int64), operands.tensor.astype(np.int64)
     storage = trace.tensors.storage[tensor].astype(np.int64) if len(tensor) else tensor
     is_read, is_made = ~operands.is_output, operands.is_output
+    done = _firsts_after(trace)
     reader, read_tensor, read_storage = op[is_read], tensor[is_read], storage[is_read]
-    maker = _last_before(op[is_made], tensor[is_made], reader, read_tensor)
+    maker = _last_before((op[is_made], tensor[is_made]), done, (reader, read_tensor))
     writes = is_made & (~_among(op, storage, is_read) | _among(op, tensor, is_read))
-    writer = _last_before(op[writes], storage[writes], reader, read_storage)
+    writer = _last_before((op[writes], storage[writes]), done, (reader, read_storage))
     writer[writer <= maker] = MISSING
     return join_links(
         [Links(source=source[source != MISSING], target=reader[source != MISSING]) for source in (maker, writer)]
@@ -93,13 +95,27 @@ def _among(op: Rows, item: Rows, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[n
     return np.isin(key, key[chosen])
 
 
-def _last_before(op: Rows, item: Rows, reader: Rows, wanted: Rows) -> Rows:
-    """Return for each reader the last op before it that has the wanted item; -1: none."""
-    count = int(max(op.max(initial=0), reader.max(initial=0))) + 1
-    key = np.sort(item * count + op)
-    at = np.searchsorted(key, wanted * count + reader, side="left") - 1
-    found = np.append(key, MISSING)[at]
-    return np.where((at >= 0) & (found // count == wanted), found % count, MISSING)
+def _firsts_after(trace: Trace) -> Rows:
+    """Return for each op the first one to begin after it has ended, [ops]; without times each ends before the next."""
+    ops = trace.ops
+    rows = np.arange(len(ops.name))
+    if not np.all(ops.duration_ns >= 0):
+        return rows + 1
+    return np.maximum(np.searchsorted(ops.start_ns, ops.start_ns + ops.duration_ns, side="left"), rows + 1)
+
+
+def _last_before(made: tuple[Rows, Rows], done: Rows, read: tuple[Rows, Rows]) -> Rows:
+    """Return for each reader the last op to end before it that has the wanted item; -1: none.
+
+    Both pairs hold ops and their items. Of ops that end together the outermost, which began first, counts as the last.
+    """
+    (op, item), (reader, wanted) = made, read
+    count = len(done) + 1
+    order = np.lexsort((-op, done[op], item))
+    key = (item * count + done[op])[order]
+    at = np.searchsorted(key, wanted * count + reader, side="right") - 1
+    found = (at >= 0) & (np.append(key, MISSING)[at] // count == wanted)
+    return np.where(found, np.append(op[order], MISSING)[at], MISSING)
 
 
 def _program_links(trace: Trace) -> Links:

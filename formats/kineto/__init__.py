@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .collect import MODULE_SPAN_PREFIX
-from .importer import import_kineto
+from .importer import collection_paused, import_kineto, import_numbered
 
-__all__ = ["MODULE_SPAN_PREFIX", "import_kineto"]
+__all__ = ["MODULE_SPAN_PREFIX", "collection_paused", "import_kineto", "import_numbered"]

@@ -192,8 +192,13 @@ def _read_ops(collector: Collector, events: Sequence[Event]) -> None:
             sequence=read_integers([item.sequence for item in arguments], "Sequence number"),
             forward_thread=read_integers([item.forward_thread for item in arguments], "Fwd thread id"),
             signature=collector.inputs.number(texts),
+            external_id=np.array([_plain_integer(item.external_id) for item in arguments], dtype=np.int64),
         )
     )
+
+
+def _plain_integer(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= _MAX_INT64 else MISSING
 
 
 def _read_calls(collector: Collector, events: Sequence[Event]) -> None:

@@ -23,6 +23,7 @@ class Arguments(Struct, gc=False):
     input_dims: Raw = field(default=ABSENT, name="Input Dims")
     sequence: object = field(default=None, name="Sequence number")
     forward_thread: object = field(default=None, name="Fwd thread id")
+    external_id: object = field(default=None, name="External id")
 
     device: object = None
     stream: object = None

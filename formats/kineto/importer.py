@@ -27,7 +27,7 @@ from .gpu import build_calls, build_collectives, build_kernels, build_memory, bu
 from .header import cuda_version, hip_version, plain_version, read_devices
 from .ops import build_ops
 from .read import Document, read_document
-from .recording import finish
+from .recording import Recording, finish
 from .rows import MARK_STEP, MarkRows, take_rows
 from .signatures import read_signatures
 from .values import Integers
@@ -41,14 +41,26 @@ def import_kineto(data: bytes, *, recover: bool = False, progress: Callable[[int
     `progress` is called with bytes done and bytes in all. Raises TraceError where the file is no such trace or ends
     early; with `recover` a file that ends early is read as far as it goes, and the loss counted in `quality`.
     """
-    with _paused_collection():
+    with collection_paused():
         collector = Collector()
         document = read_document(data, collector.consume, recover=recover, progress=progress)
-        return _assemble(collector, document)
+        return _assemble(collector, document, finish(collector))
+
+
+def import_numbered(data: bytes) -> tuple[Trace, Column]:
+    """Return what `import_kineto` does, and the profiler's own number of each op, [ops]; -1 where it has none.
+
+    The numbers lead to what the running profiler still knows of its ops; a trace does not keep them.
+    """
+    with collection_paused():
+        collector = Collector()
+        document = read_document(data, collector.consume, recover=False, progress=None)
+        recording = finish(collector)
+        return _assemble(collector, document, recording), recording.ops.external_id
 
 
 @contextmanager
-def _paused_collection() -> Iterator[None]:
+def collection_paused() -> Iterator[None]:
     """Keep the cyclic garbage collector from walking millions of fresh values that hold no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -59,8 +71,7 @@ def _paused_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _assemble(collector: Collector, document: Document) -> Trace:
-    recording = finish(collector)
+def _assemble(collector: Collector, document: Document, recording: Recording) -> Trace:
     if not any(len(rows.start_ns) for rows in (recording.ops, recording.calls, recording.kernels)):
         raise TraceError(
             f"$.traceEvents: found {document.event_count} events, none of them a usable op, call or kernel; "

@@ -45,11 +45,12 @@ class SpanRows(TimedRows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRows(SpanRows):
-    """Hold ops; `signature` numbers the distinct texts of their inputs."""
+    """Hold ops; `signature` numbers the distinct texts of their inputs, `external_id` is the profiler's own number."""
 
     sequence: Column
     forward_thread: Column
     signature: Column
+    external_id: Column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -325,7 +325,7 @@ def test_a_profiler_without_shapes_is_a_warning(path: Path, profile_steps: Any) 
 def test_a_handler_that_fails_does_not_reach_the_loop(
     path: Path, profile_steps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wavecast.tracer.files.import_kineto", lambda _data: 1 / 0)
+    monkeypatch.setattr("wavecast.tracer.profiled.import_numbered", lambda _data: 1 / 0)
     with pytest.warns(RuntimeWarning, match="division by zero"):
         profile_steps(trace_handler(path), record_shapes=True)
     assert not path.exists()

@@ -1,0 +1,121 @@
+"""Reads the profiler's tree of events: which tensors each op was given, and what was allocated inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from ..formats.column import MISSING
+
+_OP: Final = "TorchOp"
+_ALLOCATION: Final = "Allocation"
+_TENSOR: Final = "_TensorMetadata"
+NEVER_NS: Final = 2**63 - 1
+
+
+class TensorKey(NamedTuple):
+    """Tell tensors apart: the same storage seen as the same dtype, sizes and strides.
+
+    The profiler does not say where in its storage a tensor begins: equal slices of one storage are one tensor here.
+    """
+
+    storage: int
+    """The profiler's number of the allocation, one for all that ever lay at an address."""
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: torch.device
+
+    @property
+    def element_count(self) -> int:
+        """Return the number of elements."""
+        return prod(self.sizes)
+
+
+class OpEvent(NamedTuple):
+    """Hold one op of the tree; `parent` is the place of the one around it in the list of ops, -1 for none."""
+
+    row: int
+    """Of the trace's table of ops."""
+    name: str
+    start_ns: int
+    end_ns: int
+    parent: int
+    inputs: tuple[tuple[TensorKey, ...], ...]
+    """The tensors of each argument: one, several of a list, or none."""
+    tensors: tuple[TensorKey, ...]
+    """All of them in order."""
+
+
+class Allocation(NamedTuple):
+    """Hold the life of a storage that was allocated inside an op: `op` is its place in the list of ops."""
+
+    storage: int
+    op: int
+    end_ns: int
+
+
+def read_events(roots: Sequence[Any], row_of: Mapping[int, int]) -> tuple[tuple[OpEvent, ...], tuple[Allocation, ...]]:
+    """Return the ops that have a row, in order of row, and the allocations inside them in order of time.
+
+    `row_of` gives the row by the profiler's number of an op.
+    """
+    found: list[OpEvent] = []
+    made: list[tuple[int, int, int]] = []
+    freed: dict[int, int] = {}
+    left: list[tuple[Any, int]] = [(event, MISSING) for event in reversed(roots)]
+    while left:
+        event, parent = left.pop()
+        kind = event.tag.name
+        if kind == _OP:
+            row = row_of.get(event.correlation_id, MISSING)
+            if row != MISSING:
+                found.append(_read_op(event, row, parent))
+                parent = len(found) - 1
+        elif kind == _ALLOCATION:
+            _read_allocation(event, parent, made, freed)
+        left.extend([(child, parent) for child in reversed(event.children)])
+    return _in_order(found, made, freed)
+
+
+def _read_op(event: Any, row: int, parent: int) -> OpEvent:
+    inputs = tuple([_tensors(value) for value in event.extra_fields.inputs])
+    tensors = inputs[0] if len(inputs) == 1 else tuple([tensor for argument in inputs for tensor in argument])
+    return OpEvent(row, event.name, event.start_time_ns, event.end_time_ns, parent, inputs, tensors)
+
+
+def _tensors(value: Any) -> tuple[TensorKey, ...]:
+    kind = type(value)
+    if kind is list:
+        return tuple([_key(item) for item in value if item.allocation_id is not None])
+    if kind.__name__ != _TENSOR or value.allocation_id is None:
+        return ()
+    return (_key(value),)
+
+
+def _key(item: Any) -> TensorKey:
+    return TensorKey(item.allocation_id, item.dtype, tuple(item.sizes), tuple(item.strides), item.device)
+
+
+def _read_allocation(event: Any, op: int, made: list[tuple[int, int, int]], freed: dict[int, int]) -> None:
+    fields = event.extra_fields
+    if fields.allocation_id is None:
+        return
+    if fields.alloc_size < 0:
+        freed[fields.allocation_id] = event.start_time_ns
+    elif op != MISSING:
+        made.append((event.start_time_ns, fields.allocation_id, op))
+
+
+def _in_order(
+    found: Sequence[OpEvent], made: Sequence[tuple[int, int, int]], freed: Mapping[int, int]
+) -> tuple[tuple[OpEvent, ...], tuple[Allocation, ...]]:
+    order = sorted(range(len(found)), key=lambda place: found[place].row)
+    place_of = {old: new for new, old in enumerate(order)}
+    place_of[MISSING] = MISSING
+    ops = tuple(found[place]._replace(parent=place_of[found[place].parent]) for place in order)
+    allocations = (Allocation(storage, place_of[op], freed.get(storage, NEVER_NS)) for _, storage, op in sorted(made))
+    return ops, tuple(allocations)

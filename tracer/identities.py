@@ -1,0 +1,94 @@
+"""Adds to a measured trace which tensors its ops read and returned, as torch's profiler saw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.profiler import profile
+
+from ..formats.column import MISSING, Column, build_table
+from ..formats.kineto import collection_paused
+from ..formats.trace import OperandTable, TensorTable, Trace
+from .event_tree import Allocation, OpEvent, TensorKey, read_events
+from .oplog import HOST, Interner
+from .outputs import find_outputs
+from .results import with_results
+
+
+def add_identities(trace: Trace, external_ids: Column, finished: profile) -> Trace:
+    """Return the trace with tables of tensors and operands, and with the results of ops that are certain.
+
+    `external_ids` are the profiler's numbers of the trace's ops, [ops]. The trace itself where the profiler did not
+    watch shapes and memory, where this version of torch keeps no tree of events, or where the two do not agree on
+    every op.
+    """
+    with collection_paused():
+        roots = _event_tree(finished)
+        if not roots:
+            return trace
+        ops, allocations = read_events(roots, _rows_by_id(external_ids))
+        return _with_operands(trace, ops, allocations) if _agree(trace, ops) else trace
+
+
+def _event_tree(finished: profile) -> Sequence[Any]:
+    """Return the roots of the profiler's events; empty where they name no tensors."""
+    if not (finished.record_shapes and finished.profile_memory):
+        return ()
+    results = getattr(getattr(finished, "profiler", None), "kineto_results", None)
+    read = getattr(results, "experimental_event_tree", None)
+    roots: Sequence[Any] = read() if read is not None else ()
+    return roots
+
+
+def _rows_by_id(external_ids: Column) -> dict[int, int]:
+    return {number: row for row, number in enumerate(external_ids.tolist()) if number != MISSING}
+
+
+def _agree(trace: Trace, ops: Sequence[OpEvent]) -> bool:
+    """Say whether each event was found in the trace under its name, and each at most once."""
+    names = trace.ops.name.tolist()
+    rows = {op.row for op in ops}
+    return len(rows) == len(ops) and all(trace.strings[names[op.row]] == op.name for op in ops)
+
+
+def _with_operands(trace: Trace, ops: Sequence[OpEvent], allocations: Sequence[Allocation]) -> Trace:
+    numbers, known = trace.ops.signature.tolist(), [*trace.signatures, None]  # the last one is for MISSING
+    outputs = find_outputs(ops, allocations, [known[numbers[op.row]] for op in ops])
+    tensors: dict[TensorKey, int] = {}
+    uses = [
+        (op.row, tensors.setdefault(tensor, len(tensors)), is_output)
+        for op, returned in zip(ops, outputs, strict=True)
+        for is_output, given in ((0, op.tensors), (1, returned))
+        for tensor in given
+    ]
+    strings: Interner[str] = Interner()
+    for text in trace.strings:
+        strings.number(text)
+    keys = tuple(tensors)
+    storages: Interner[int] = Interner()
+    dtypes = [strings.number(str(key.dtype).removeprefix("torch.")) for key in keys]
+    columns = np.array(uses, dtype=np.int64).reshape(-1, 3)
+    traced = replace(
+        trace,
+        strings=strings.items(),
+        tensors=build_table(
+            TensorTable,
+            len(keys),
+            storage=[storages.number(key.storage) for key in keys],
+            dtype=dtypes,
+            element_count=[key.element_count for key in keys],
+            device=[_device_number(key.device) for key in keys],
+        ),
+        operands=build_table(
+            OperandTable, len(columns), op=columns[:, 0], tensor=columns[:, 1], is_output=columns[:, 2]
+        ),
+    )
+    return with_results(traced, ops, outputs)
+
+
+def _device_number(device: torch.device) -> int:
+    return HOST if device.type == "cpu" else device.index or 0
