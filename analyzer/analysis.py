@@ -76,6 +76,7 @@ def report_case(case: Case, *, ops_gpu: Gpu | None = None, op_limit: int | None 
         predictions=ranked,
         ops_gpu=name,
         critical_path=_path_summary(look_closely(case, name).path),
+        compiled=case.compiled,
         ops=list_ops(case.trace, case.workload, case.prediction, column, limit=op_limit),
         warnings=tuple(warn(case)),
     )

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import InputError, UnknownGpuError
 from ..formats.trace import Trace
 from ..specs.gpu import Catalog, Gpu
+from .compiled import CompiledCode, find_compiled
 from .fleet import Floats
 from .graph.build import build_graph
 from .graph.record import Graph
@@ -71,6 +72,8 @@ class Case:
     memory: MemoryUse | None
     memory_unknown: str | None
     """Why nothing can be said about memory."""
+    compiled: CompiledCode | None = None
+    """What was recorded eagerly and is predicted as compiled; None where nothing is."""
     warnings: tuple[str, ...] = ()
     """Of the what-ifs."""
 
@@ -93,7 +96,7 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
         if len(whatif.casts.op):
             prediction = _with_casts(prediction, workload, whatif.casts, library)
     recorded = graph
-    graph, base_ratio, merged = _apply_graph_whatifs(graph, changed, workload, scenario)
+    graph, base_ratio, compiled, merged = _apply_graph_whatifs(graph, changed, workload, scenario)
     timing = target_timing(graph, changed, workload, prediction, origin)
     calibration = calibrate(recorded, trace, window) if origin is not None else Calibration()
     timing = replace(
@@ -119,6 +122,7 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
         calibration=calibration,
         memory=memory,
         memory_unknown=memory_unknown,
+        compiled=compiled,
         warnings=(*whatif.warnings, *merged),
     )
 
@@ -179,17 +183,21 @@ def _recorded_busy_ns(trace: Trace, window: Window, graph: Graph) -> float:
 
 def _apply_graph_whatifs(
     graph: Graph, trace: Trace, workload: Workload, scenario: Scenario
-) -> tuple[Graph, Floats, tuple[str, ...]]:
-    """Return the graph with fewer kernels or launches, and what each node's duration is multiplied with."""
+) -> tuple[Graph, Floats, CompiledCode | None, tuple[str, ...]]:
+    """Return the graph with fewer kernels or launches, what each node's duration is multiplied with, what of it was
+    to be compiled anyway, and warnings."""
     ratio, warnings = np.ones(len(graph.nodes.row)), list[str]()
-    if scenario.fuse_elementwise:
-        fusion = with_fused_elementwise(graph, trace, workload)
+    compiled, code = find_compiled(trace), None
+    if scenario.fuse_elementwise or compiled.region_count:
+        fusion = with_fused_elementwise(graph, trace, workload, None if scenario.fuse_elementwise else compiled.region)
         graph, ratio = fusion.graph, fusion.base_ratio
-        if not fusion.kernels_merged:
+        if scenario.fuse_elementwise and not fusion.kernels_merged:
             warnings.append("--fuse-elementwise: no chain of pointwise kernels was found")
+        if compiled.region_count:
+            code = CompiledCode(region_count=compiled.region_count, kernels_merged=fusion.kernels_merged)
     if scenario.cuda_graph:
         graph = with_cuda_graph(graph, trace)
-    return graph, ratio, tuple(warnings)
+    return graph, ratio, code, tuple(warnings)
 
 
 def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[MemoryUse | None, str | None]:

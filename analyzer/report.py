@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .compiled import CompiledCode
 from .memory.record import MemoryUse
 from .method import Method
 from .replay.causes import IdleCause
@@ -174,6 +175,8 @@ class Report:
     ops: tuple[OpPrediction, ...]
     critical_path: PathSummary | None = None
     """On `ops_gpu`."""
+    compiled: CompiledCode | None = None
+    """What was recorded eagerly and is predicted as compiled; None where nothing is."""
     calibration: tuple[Correction, ...] = ()
     """What measurements of the GPUs taught the op models, where any were given."""
     warnings: tuple[str, ...] = field(default=())

@@ -19,6 +19,16 @@ LEAD_PHASES: Final = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phas
 """Phases whose leads differ; any other phase counts as forward."""
 LEAD_PLACES: Final = ("inside", "opens", "any")
 """Whether an op stays in the module (in backward: the autograd node) of the op before it, opens another, or unknown."""
+COMPILED_CALL_NS: Final = 35_000.0
+"""Entering compiled code: guards, and torch's wrappers around the generated function. A call of a compiled function
+whose kernel does nothing takes 42.4-44.3 us, 9.1-6.8 of them the kernel's: meta-pytorch/tritonbench pull request 1017
+(2026), on a GB200 node, without a profiler."""
+COMPILED_KERNEL_NS: Final = 9_100.0
+"""Launching a generated kernel: 6.8 us without arguments and 9.1 with 19 (the same). Fewer arguments are usual, and
+allocating the result is not in it."""
+COMPILED_BACKWARD_NS: Final = 5_500.0
+"""Entering a compiled backward pass, which has no guards: what torch's wrappers add to a kernel's launch (12 us against
+6.5 in pull request 1016 there)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +56,10 @@ class HostCosts:
     """Share of an op's own time that passes before its first launch."""
     kernel_count: Mapping[str, float]
     """Mean launches per call, by op name."""
+    compiled_call_ns: float = COMPILED_CALL_NS
+    compiled_backward_ns: float = COMPILED_BACKWARD_NS
+    compiled_kernel_ns: float = COMPILED_KERNEL_NS
+    """Of one generated kernel, its launch call included."""
 
     def op_cost_ns(self, name: str) -> float:
         """Return the op's own time: by name, else its functional form, else its family, else the overall mean."""

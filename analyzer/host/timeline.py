@@ -11,9 +11,11 @@ import numpy.typing as npt
 from ...errors import InputError
 from ...formats.column import MISSING, build_table, columns, row_count
 from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
+from ..compiled import find_compiled
 from ..fleet import Floats
 from ..window import Rows, group_rows
 from ..workload import explained_ops
+from .compiled import with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches
 
@@ -62,6 +64,9 @@ def _eager_timeline(trace: Trace, costs: HostCosts, launches: Rows, reads: npt.N
     last, root = _nesting(ops)
     lead: Floats = np.where(ops.parent < 0, _leads(trace, costs), 0.0)
     own = _own_times(trace, costs)
+    compiled = find_compiled(trace)
+    if compiled.region_count:
+        lead, own = with_compiled_costs(trace, costs, compiled, launches, (lead, own))
     before = np.where(launches + reads > 0, own * costs.before_launch_ratio, own)
     between: Floats = np.divide(own - before, launches + reads, out=np.zeros_like(own), where=launches + reads > 0)
     calls_ns = launches * costs.launch_ns + reads * (costs.copy_ns + costs.sync_ns)

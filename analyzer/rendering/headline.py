@@ -71,6 +71,7 @@ def _source_lines(report: Report) -> Iterator[str]:
             "Every other GPU replays the recorded op graph with its own predicted kernel times, on a host "
             f"{_host_words(report)}."
         )
+    yield from _compiled_line(report)
     yield from _whatif_line(report)
     yield from _memory_line(report)
     yield from _path_line(report)
@@ -89,6 +90,16 @@ def _host_words(report: Report) -> str:
     if speed is None:
         return f"as fast as {whose} (another: --cpu-speed)"
     return f"{format_number(speed)} times as fast as {whose}"
+
+
+def _compiled_line(report: Report) -> Iterator[str]:
+    """Say what is predicted as compiled code."""
+    code = report.compiled
+    if code is not None:
+        yield (
+            f"{format_count(code.region_count, 'compiled region')}, recorded eagerly and predicted as compiled: "
+            f"{format_count(code.kernels_merged, 'pointwise kernel')} merged into others, launched by generated code."
+        )
 
 
 def _whatif_line(report: Report) -> Iterator[str]:

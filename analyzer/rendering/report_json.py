@@ -25,6 +25,8 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
         "predictions": [_prediction(row) for row in report.predictions],
         "warnings": list(report.warnings),
     }
+    if report.compiled is not None:
+        document["compiled"] = asdict(report.compiled)
     if report.calibration:
         document["calibration"] = [{**asdict(item), "is_applied": item.is_applied} for item in report.calibration]
     if with_ops:

@@ -61,8 +61,8 @@ class Pointwise:
     """The same for row ops, that compilers merge pointwise ones into."""
 
 
-def describe_nodes(graph: Graph, trace: Trace, workload: Workload) -> Pointwise:
-    """Return which nodes are kernels that could be merged."""
+def describe_nodes(graph: Graph, trace: Trace, workload: Workload, region: Rows | None = None) -> Pointwise:
+    """Return which nodes are kernels that could be merged; where `region` is given, those of ops in one."""
     nodes = graph.nodes
     rows = kernel_rows(graph, trace, workload)
     names = [trace.strings[trace.ops.name[op]].partition(".")[0] if op >= 0 else "" for op in workload.op.tolist()]
@@ -73,6 +73,8 @@ def describe_nodes(graph: Graph, trace: Trace, workload: Workload) -> Pointwise:
     op = np.full(len(rows), MISSING, dtype=np.int64)
     op[usable] = _explaining_ops(trace, trace.kernels.op[nodes.row[usable]], workload.op[rows[usable]])
     launch = _launches(graph)
+    if region is not None:
+        usable &= (np.append(region, MISSING) != MISSING)[op]
     usable &= (op != MISSING) & (launch != MISSING) & (_counts(op)[op] == 1)
     return Pointwise(
         workload_row=rows, op=op, launch=launch, begins=usable & is_pointwise[rows], ends=usable & is_row_op[rows]
@@ -92,13 +94,13 @@ def _is_row_op(name: str, work: Work | None) -> bool:
     return name in _ROW_OPS and isinstance(dims, RowDims) and dims.columns <= _LONGEST_ROW
 
 
-def find_links(graph: Graph, trace: Trace, nodes: Pointwise) -> Rows:
+def find_links(graph: Graph, trace: Trace, nodes: Pointwise, region: Rows | None = None) -> Rows:
     """Return the nodes that would be merged into the node before them, in order.
 
     Both are pointwise (the later may be a row op) with equally many results and run back to back on one stream, in one
     iteration and phase (not the optimizer's: models are compiled, optimizers seldom). One thread launched them without
     a synchronisation in between. The later waits for no other stream and reads what the earlier wrote: by tensor where
-    the trace names them, else by shape.
+    the trace names them, else by shape. Both are of one compiled region where `region` (per op) is given.
     """
     table = graph.nodes
     before = np.append(False, nodes.begins)[: len(nodes.begins)]
@@ -112,6 +114,8 @@ def find_links(graph: Graph, trace: Trace, nodes: Pointwise) -> Rows:
     if len(later):
         here = phase[nodes.op[later]]
         together &= (phase[nodes.op[earlier]] == here) & (here != Phase.OPTIMIZER)
+        if region is not None:
+            together &= region[nodes.op[earlier]] == region[nodes.op[later]]
     later = later[together]
     pairs = zip(nodes.op[later - 1].tolist(), nodes.op[later].tolist(), strict=True)
     reader = _Reader(trace)

@@ -38,14 +38,16 @@ class Fusion:
     chains: int
 
 
-def with_fused_elementwise(graph: Graph, trace: Trace, workload: Workload) -> Fusion:
+def with_fused_elementwise(graph: Graph, trace: Trace, workload: Workload, region: Rows | None = None) -> Fusion:
     """Return the graph with each chain of pointwise kernels as one kernel.
+
+    Where `region` is given, the compiled region around each op (-1: none), only chains inside one are merged.
 
     A merged kernel takes the time of its parts times the share of their bytes that it still moves: inputs once, the
     last result, and intermediates that something else reads. Its parts' launches and the host time before them go.
     """
-    nodes = describe_nodes(graph, trace, workload)
-    links = find_links(graph, trace, nodes)
+    nodes = describe_nodes(graph, trace, workload, region)
+    links = find_links(graph, trace, nodes, region)
     is_merged = np.zeros(len(graph.nodes.row), dtype=bool)
     is_merged[links] = True
     firsts = links[~is_merged[links - 1]] - 1
