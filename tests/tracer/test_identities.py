@@ -1,4 +1,4 @@
-"""Which tensors the ops of a measured recording read and returned; `benchmarks/identity_check.py` checks more models."""
+"""Which tensors the ops of a measured recording read and returned; `benchmarks/identity_check.py` has larger models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from wavecast.formats.column import row_count
 from wavecast.formats.signature import TensorSpec
 from wavecast.formats.trace import Trace
 from wavecast.tracer import identities, trace_iteration
+from wavecast.tracer.event_tree import OpEvent, read_events
 from wavecast.tracer.profiled import read_profiler
+
+READER = "wavecast.tracer.identities.read_events"
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def check(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return import_module("identity_check")
 
 
-def profiled(step: Callable[[], object], **options: bool) -> profile:
+def profiled(step: Callable[[], object], **options: bool) -> Any:
     with profile(
         activities=[ProfilerActivity.CPU], **{"record_shapes": True, "profile_memory": True, **options}
     ) as run:
@@ -88,14 +91,18 @@ def test_memory_that_is_used_again_is_another_storage() -> None:
     assert len({tensor for [tensor] in products}) == 8
 
 
-def test_every_op_is_found_under_its_own_name(training_step: Callable[..., Any]) -> None:
-    run = profiled(training_step("cpu"))
-    seen: list[tuple[Trace, Any]] = []
-    original = identities.read_events
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(identities, "read_events", lambda *found: seen.append(original(*found)) or original(*found))
-        trace = read_profiler(run)
-    ops, _ = seen[0]
+def test_every_op_is_found_under_its_own_name(
+    training_step: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[OpEvent, ...]] = []
+
+    def read(*found: Any) -> Any:
+        seen.append(read_events(*found)[0])
+        return read_events(*found)
+
+    monkeypatch.setattr(READER, read)
+    trace = read_profiler(profiled(training_step("cpu")))
+    [ops] = seen
     assert [op.row for op in ops] == list(range(row_count(trace.ops)))
     assert [op.name for op in ops] == [trace.strings[number] for number in trace.ops.name]
 
@@ -115,13 +122,11 @@ def test_a_torch_without_the_tree_of_events_gives_no_identities(monkeypatch: pyt
 
 
 def test_events_under_another_name_give_no_identities(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = identities.read_events
-
     def read(*found: Any) -> Any:
-        ops, allocations = original(*found)
+        ops, allocations = read_events(*found)
         return (ops[0]._replace(name="aten::other"), *ops[1:]), allocations
 
-    monkeypatch.setattr(identities, "read_events", read)
+    monkeypatch.setattr(READER, read)
     trace = read_profiler(profiled(lambda: torch.ones(3) + 1))
     assert row_count(trace.ops)
     assert not row_count(trace.operands)
