@@ -175,7 +175,7 @@ def _sharpen(path: Path, trace: Trace, catalog: Catalog, targets: Sequence[Gpu],
 
     origin = source or (first_known_gpu(catalog, trace) if trace.is_measured else None)
     gpus = [*targets, *([origin] if origin is not None else [])] if targets else []
-    return sharpen(load_library(), path, gpus)
+    return sharpen(load_library(), path, gpus, catalog)
 
 
 def _scenario(request: Request, trace: Trace) -> Scenario:

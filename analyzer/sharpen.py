@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import InputError
-from ..specs.gpu import Gpu
+from ..specs.gpu import Catalog, Gpu
 from .fleet import Floats, build_fleet, take_gpus
 from .models.calibration import FEWEST_POINTS, calibrated_ns, fit_calibration
 from .models.correction import Calibration
@@ -38,17 +38,18 @@ class Sharpened:
     corrections: tuple[Correction, ...]
 
 
-def sharpen(library: Library, path: Path, gpus: Collection[Gpu] = ()) -> Sharpened:
+def sharpen(library: Library, path: Path, gpus: Collection[Gpu] = (), catalog: Catalog | None = None) -> Sharpened:
     """Calibrate the models by the tables of a directory (or one of its tables) for the GPUs that they measure.
 
-    `gpus` limits it to these (default: all). A correction that does not make left-out measurements fit better is not
-    applied. Raises InputError where there is no such table, or where it measures none of `gpus`.
+    `gpus` limits it to these (default: all); `catalog` None: the built-in one. A correction that does not make left-out
+    measurements fit better is not applied. Raises InputError where there is no such table, or where it measures none of
+    `gpus`.
     """
     directory, table = _locate(path)
     wanted = {gpu.name for gpu in gpus}
     calibrations: dict[str, dict[str, Calibration]] = {}
     corrections, seen = list[Correction](), set[str]()
-    for samples in load_tables(directory):
+    for samples in load_tables(directory, catalog):
         if not samples.table.startswith(f"{OPS}/") or table not in (None, samples.table):
             continue
         for at, gpu in enumerate(samples.gpus):

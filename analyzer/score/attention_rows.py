@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from ...specs.gpu import Catalog
 from ..models.attention_problems import ArithmeticFormat, AttentionProblems, Library, least_work
 from .measurements import Column, Samples, gpus_of, pick, read_table, shape_share
 
@@ -19,17 +20,17 @@ SIZES: Final = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "wi
 PHASE_NAMES: Final = {"context": "prefill", "encoder": "encoder", "generation": "decode"}
 LIBRARY_NAMES: Final = {Library.FLASH: "torch", Library.FLASH_PAGED: "vllm", Library.TENSORRT_LLM: "trtllm"}
 OWN_SOURCE: Final = "wavecast/"
-"""Rows of benchmarks/measure_ops.py: PyTorch's ops, called alone."""
+"""Rows of `wavecast measure`: PyTorch's ops, called alone."""
 
 
-def load_samples(data: Path) -> list[Samples[AttentionProblems]]:
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:
     """Return the trusted rows, those with one query per sequence apart: two models predict them."""
     table = read_table(data / TABLE, COLUMNS)
     trusted = ~table["suspect"].astype(bool)
     is_decode = table["phase"] == "generation"
     return [
-        _samples(pick(table, trusted & ~is_decode), "attention_prefill"),
-        _samples(pick(table, trusted & is_decode), "attention_decode"),
+        _samples(pick(table, trusted & ~is_decode), "attention_prefill", catalog),
+        _samples(pick(table, trusted & is_decode), "attention_decode", catalog),
     ]
 
 
@@ -43,9 +44,9 @@ def load_decode(data: Path) -> list[Samples[AttentionProblems]]:
     return load_samples(data)[1:]
 
 
-def _samples(table: dict[str, Column], model: str) -> Samples[AttentionProblems]:
+def _samples(table: dict[str, Column], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
     problems = _problems(table)
-    gpus, gpu = gpus_of(table["gpu"])
+    gpus, gpu = gpus_of(table["gpu"], catalog)
     pairs = zip(table["phase"], (LIBRARY_NAMES[code] for code in problems.library.tolist()), strict=True)
     return Samples(
         table=TABLE,

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ...specs.gpu import Rate
+from ...specs.gpu import Catalog, Rate
 from ..models.convolution_problems import ConvolutionProblems, problems_of_dims
 from ..work.record import ConvolutionDims
 from .measurements import Samples, gpus_of, pick, read_table, shape_share
@@ -23,11 +23,11 @@ TABLE: Final = "ops/convolution.parquet"
 SIZES: Final = ("batch", "c_in", "c_out", "kernel_size", "input_size", "stride", "output_size")
 
 
-def load_samples(data: Path) -> list[Samples[ConvolutionProblems]]:
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[ConvolutionProblems]]:
     """Return all rows that are not suspect."""
     table = read_table(data / TABLE)
     table = pick(table, ~table["suspect"].astype(bool))
-    gpus, gpu = gpus_of(table["gpu"])
+    gpus, gpu = gpus_of(table["gpu"], catalog)
     dtype = table["dtype"].astype(str)
     is_event = (table["timing"].astype(str) == "event_min5").astype(np.float64)
     dims = [_dims(row) for row in zip(*(table[name].tolist() for name in SIZES), strict=True)]

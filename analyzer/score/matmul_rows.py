@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from ...specs.gpu import Catalog
 from ..fleet import Floats
 from ..models.matmul_problems import COLD_COPIES, FORMATS, RATES, Kind, MatmulProblems
 from .measurements import Column, Samples, gpus_of, pick, read_table, shape_share
@@ -18,9 +19,10 @@ OUT_BYTES: Final = 2.0
 """Every format here writes 2-byte floats."""
 
 
-def load_samples(data: Path) -> list[Samples[MatmulProblems]]:
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the rows of bf16 and fp16."""
-    return [_samples(data, "matmul", [name for name, item in FORMATS.items() if item.kind == Kind.PLAIN])]
+    names = [name for name, item in FORMATS.items() if item.kind == Kind.PLAIN]
+    return [_samples(data, "matmul", names, catalog)]
 
 
 def load_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
@@ -28,9 +30,10 @@ def load_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
     return [_samples(data, "matmul", ["bf16"])]
 
 
-def load_quantized_samples(data: Path) -> list[Samples[MatmulProblems]]:
+def load_quantized_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats."""
-    return [_samples(data, "matmul_quantized", [name for name, item in FORMATS.items() if item.kind != Kind.PLAIN])]
+    names = [name for name, item in FORMATS.items() if item.kind != Kind.PLAIN]
+    return [_samples(data, "matmul_quantized", names, catalog)]
 
 
 def load_quantized_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
@@ -38,12 +41,12 @@ def load_quantized_training_samples(data: Path) -> list[Samples[MatmulProblems]]
     return [*load_quantized_samples(data), *load_training_samples(data)]
 
 
-def _samples(data: Path, model: str, formats: Sequence[str]) -> Samples[MatmulProblems]:
+def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | None = None) -> Samples[MatmulProblems]:
     """Return the rows of these formats that are not suspect."""
     table = read_table(data / TABLE, COLUMNS)
     is_known = np.isin(table["dtype"].astype(str), formats)
     table = pick(table, is_known & ~table["suspect"].astype(bool))
-    gpus, gpu = gpus_of(table["gpu"])
+    gpus, gpu = gpus_of(table["gpu"], catalog)
     return Samples(
         table=TABLE,
         model=model,

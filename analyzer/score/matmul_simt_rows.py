@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ...specs.gpu import Rate
+from ...specs.gpu import Catalog, Rate
 from ..models.matmul_simt import RATES, MatmulSimtProblems
 from .measurements import Samples, Table, gpus_of, pick, read_table, shape_share
 
@@ -21,9 +21,9 @@ REARRANGED: Final = "x8_NT"
 that saw its operands transposed, so that k is not contiguous. A family of their own."""
 
 
-def load_samples(data: Path) -> list[Samples[MatmulSimtProblems]]:
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulSimtProblems]]:
     """Return all fp32 rows that are not suspect."""
-    return [_samples(_table(data))]
+    return [_samples(_table(data), catalog)]
 
 
 def load_training_samples(data: Path) -> list[Samples[MatmulSimtProblems]]:
@@ -37,11 +37,11 @@ def _table(data: Path) -> Table:
     return pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))
 
 
-def _samples(table: Table) -> Samples[MatmulSimtProblems]:
+def _samples(table: Table, catalog: Catalog | None = None) -> Samples[MatmulSimtProblems]:
     is_linear = table["op"].astype(str) == "linear"
     is_rearranged = is_linear & (np.char.find(table["kernel"].astype(str), REARRANGED) >= 0)
     batch, m, n, k = (table[name].astype(np.float64) for name in ("batch", "m", "n", "k"))
-    gpus, gpu = gpus_of(table["gpu"])
+    gpus, gpu = gpus_of(table["gpu"], catalog)
     is_event = table["timing"].astype(str) == "event_min5"
     return Samples(
         table=TABLE,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...errors import InputError
 from ...specs.catalog import load_catalog
-from ...specs.gpu import Gpu, chip_of
+from ...specs.gpu import Catalog, Gpu, chip_of
 from ...specs.match import find_gpu
 from ..bounds import WorkTable
 from ..fleet import Fleet, Floats, build_fleet, take_gpus
@@ -112,10 +112,10 @@ def _open(path: Path) -> Iterator[Any]:
         raise InputError(f"{path}: no readable parquet table ({error})") from error
 
 
-def gpus_of(names: Column) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
-    """Return the catalogue's GPUs of a column of names and each row's index."""
+def gpus_of(names: Column, catalog: Catalog | None = None) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
+    """Return the catalogue's GPUs (default: the built-in one's) of a column of names and each row's index."""
     distinct, index = np.unique(names.astype(str), return_inverse=True)
-    catalog = load_catalog()
+    catalog = catalog or load_catalog()
     return tuple(find_gpu(catalog, name) for name in distinct.tolist()), index.astype(np.int64)
 
 

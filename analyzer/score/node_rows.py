@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...specs.gpu import Rate
+from ...specs.gpu import Catalog, Rate
 from ..bounds import WorkTable
 from ..models.assign import Assignment, assign_models
 from ..models.library import MODULES
@@ -47,17 +47,17 @@ class Measured:
     peers_ns: Mapping[str, float]
 
 
-def load_samples(data: Path) -> list[Samples[Any]]:
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Any]]:
     """Return every distinct op that was measured on a GPU, as samples of the models that cover them."""
     rows = list(_measured(data))
     rates = np.empty(len(rows), dtype=object)
     rates[:] = [Rate.MATRIX_FP32 if row.work.is_matrix else Rate.FP32 for row in rows]
     found = assign_models([row.work for row in rows], rates, MODULES)
-    return [_samples(item, [rows[row] for row in item.rows.tolist()], rates[item.rows]) for item in found]
+    return [_samples(item, [rows[row] for row in item.rows.tolist()], rates[item.rows], catalog) for item in found]
 
 
-def _samples(found: Assignment, rows: Sequence[Measured], rates: Any) -> Samples[Any]:
-    gpus, gpu = gpus_of(np.array([row.gpu for row in rows], dtype=object))
+def _samples(found: Assignment, rows: Sequence[Measured], rates: Any, catalog: Catalog | None) -> Samples[Any]:
+    gpus, gpu = gpus_of(np.array([row.gpu for row in rows], dtype=object), catalog)
     work = WorkTable(
         flops=np.array([row.work.flops for row in rows]),
         moved_bytes=np.array([row.work.moved_bytes for row in rows]),

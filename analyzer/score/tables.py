@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import InputError
+from ...specs.gpu import Catalog
 from .measurements import Samples, table_row_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Name the module that reads a table, and its function: directory -> samples."""
+    """Name the module that reads a table, and its function: directory, catalogue -> samples."""
 
     table: str
     module: str
@@ -35,13 +36,13 @@ MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/throughput.parquet
 TRACES: Final = "traces"
 
 
-def load_tables(data: Path) -> Iterator[Samples[Any]]:
-    """Yield the samples of every table that the directory holds, those with rows."""
+def load_tables(data: Path, catalog: Catalog | None = None) -> Iterator[Samples[Any]]:
+    """Yield the samples of every table that the directory holds, those with rows; `catalog` None: the built-in one."""
     for reader in READERS:
         path = data / reader.table
         if path.exists() and table_row_count(path):
             load = getattr(import_module(reader.module, __package__), reader.function)
-            yield from (samples for samples in load(data) if len(samples.measured_ns))
+            yield from (samples for samples in load(data, catalog) if len(samples.measured_ns))
 
 
 def check_directory(data: Path) -> None:

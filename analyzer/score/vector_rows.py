@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...specs.gpu import Catalog
 from ..fleet import Floats
 from ..models.vector import Kind, VectorProblems
 from .measurements import Column, Samples, gpus_of, pick, read_table, shape_share
@@ -45,12 +46,12 @@ TRAINED_SHARE: Final = 0.25
 BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
 
 
-def load_samples(data: Path) -> list[Samples[VectorProblems]]:
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[VectorProblems]]:
     """Return all rows that are not suspect."""
     table = read_table(data / TABLE)
     table = pick(table, ~table["suspect"].astype(bool))
     op, dtype = table["op"].astype(str), table["dtype"].astype(str)
-    gpus, gpu = gpus_of(table["gpu"])
+    gpus, gpu = gpus_of(table["gpu"], catalog)
     codes = np.unique(op, return_inverse=True)[1]
     family = _family(op, table["source"].astype(str))
     measured_ns = table["latency_us"].astype(np.float64) * 1e3

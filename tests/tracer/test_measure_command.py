@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,8 @@ from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.formats.trace import OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer import measure_command
-from wavecast.tracer.measure import folder, plan, sweep
+from wavecast.tracer.measure import folder, local_gpu, plan, sweep
+from wavecast.tracer.measure.cases import Case
 from wavecast.tracer.measure.local_gpu import default_dtypes, name_gpu
 
 GPU = "H100 SXM5 80GB"
@@ -171,8 +173,6 @@ def test_a_folder_that_cannot_be_made_is_refused(measure: Measure, tmp_path: Pat
 def test_ctrl_c_keeps_the_families_that_are_done(
     measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wavecast.tracer.measure.cases import Case
-
     def interrupted(_: object) -> object:
         def build(_device: object) -> None:
             raise KeyboardInterrupt
@@ -188,13 +188,14 @@ def test_ctrl_c_keeps_the_families_that_are_done(
 
 
 @pytest.mark.parametrize("missing", ["pyarrow", "torch"])
-def test_what_is_not_installed_is_named(missing: str, measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("wavecast.tracer.measure.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, missing, None)
-    found = measure(*ON_CPU)
-    assert found.exit_code == 1
+def test_what_is_not_installed_is_named(missing: str, tmp_path: Path) -> None:
+    arguments = ["wavecast", "measure", "-o", str(tmp_path / "out"), *ON_CPU]
+    start = "from wavecast.__main__ import main; main()"
+    code = f"import sys; sys.modules[{missing!r}] = None; sys.argv = {arguments}; {start}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
     assert found.stderr == f"Error: measuring needs {missing}: pip install 'wavecast[measure]'\n"
+    assert not (tmp_path / "out").exists()
 
 
 def properties(name: str, sm_count: int, memory_gb: float) -> SimpleNamespace:
@@ -227,3 +228,33 @@ def test_old_gpus_are_measured_in_what_they_have(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert default_dtypes("cuda") == dtypes
+
+
+def test_a_gpu_of_ones_own_file_is_measured_and_calibrated(measure: Measure, tmp_path: Path, root_dir: Path) -> None:
+    gpu_file = tmp_path / "mine.toml"
+    gpu_file.write_text(OWN_GPU, encoding="utf-8")
+    more = ("--gpu-file", gpu_file)
+    found = measure("--device", "cpu", "--gpu", "voodoo 5", *more, "--families", "matmul", "--dtypes", "bf16")
+    assert found.exit_code == 0, found.stderr
+    next_command = found.stderr.splitlines()[-1].partition("next: ")[2]
+    assert next_command.endswith(f"--to 'Voodoo 5' --calibration {tmp_path / 'out'} --gpu-file {gpu_file}")
+    trace = root_dir / "samples" / "bert_base-inference-bf16-b16-shapes.json.gz"
+    options = ("--to", "Voodoo 5", "--calibration", tmp_path / "out", "--format", "json")
+    found = run_wavecast("analyze", trace, *options, *more)
+    assert found.exit_code == 0, found.stderr
+    assert [(item["gpu"], item["point_count"]) for item in json.loads(found.stdout)["calibration"]] == [
+        ("Voodoo 5", COUNT)
+    ]
+    found = run_wavecast("score", tmp_path / "out")
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert "no GPU of the catalogue is called 'Voodoo 5'" in found.stderr
+
+
+def test_an_unknown_gpu_keeps_its_name_and_says_what_it_needs(
+    measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_gpu, "name_gpu", lambda *_: "NVIDIA Voodoo 5 6000")
+    found = measure("--device", "cpu", "--families", "vector")
+    assert found.exit_code == 0, found.stderr
+    assert "'NVIDIA Voodoo 5 6000' is not in the catalogue: describe a GPU of that name in a file" in found.stderr
+    assert set(read_table(tmp_path / "out" / "ops" / "vector.parquet")["gpu"]) == {"NVIDIA Voodoo 5 6000"}
