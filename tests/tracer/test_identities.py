@@ -30,9 +30,8 @@ def check(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def profiled(step: Callable[[], object], **options: bool) -> Any:
-    with profile(
-        activities=[ProfilerActivity.CPU], **{"record_shapes": True, "profile_memory": True, **options}
-    ) as run:
+    wanted: dict[str, Any] = {"record_shapes": True, "profile_memory": True, **options}
+    with profile(activities=[ProfilerActivity.CPU], **wanted) as run:
         step()
     return run
 
