@@ -27,7 +27,6 @@ from typing import Any
 
 import timm
 import torch
-from autocast_on_meta import autocast_on_meta
 from pyarrow import parquet
 from timm.models._registry import _model_to_module  # no public function says where a model is defined
 from wavecast.analyzer.score.throughput import OLDEST_TORCH, torch_version
@@ -170,7 +169,7 @@ def _trace(model: Model, layout: str, batch: int) -> Trace:
 
 def _step(module: torch.nn.Module, images: torch.Tensor) -> Callable[[], None]:
     def step() -> None:
-        with torch.no_grad(), autocast_on_meta(torch.float16):
+        with torch.no_grad(), torch.autocast("cuda", dtype=torch.float16):
             module(images)
 
     return step

@@ -3,8 +3,6 @@
 Batch: each model is recorded (shapes only) at two batch sizes; the first, rescaled, must equal the second op by op.
 Precision: the float32 recording, moved to bf16, is compared with one made under autocast (its types op by op, its
 conversions byte by byte) and, in predicted GPU time, with one of the model cast to bf16 as a whole.
-Autocast does nothing on the meta device, so a function mode converts the inputs of the ops that torch's CUDA lists
-name; the types of everything else, and all of backward, are torch's own doing.
 """
 
 from __future__ import annotations
@@ -19,11 +17,9 @@ from typing import Any
 
 import torch
 from record_samples import BATCH_SIZES, MODES, Sample, build_step
-from torch.overrides import TorchFunctionMode
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.predict import predict_shapes
 from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, with_batch, with_precision
-from wavecast.analyzer.whatif.autocast import CASTS, Cast
 from wavecast.analyzer.whatif.calls import short_name
 from wavecast.analyzer.window import select_window
 from wavecast.analyzer.work import Family, family_of, work_of
@@ -38,35 +34,6 @@ from wavecast.tracer import trace_iteration
 
 GPUS = ("H100 SXM5 80GB", "A100 SXM4 80GB")
 LOW = torch.bfloat16
-
-
-class Autocast(TorchFunctionMode):
-    """Convert the inputs of listed ops; parameters once, as autocast's cache does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._cache: dict[int, torch.Tensor] = {}
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "").rstrip("_")
-        cast = CASTS.get({"interpolate": "upsample_nearest2d"}.get(name, name), Cast.FOLLOW)
-        kwargs = kwargs or {}
-        if cast in (Cast.LOWER, Cast.WIDE):
-            dtype = LOW if cast is Cast.LOWER else torch.float32
-            args = [self._convert(item, dtype) for item in args]
-            kwargs = {key: self._convert(item, dtype) for key, item in kwargs.items()}
-        return func(*args, **kwargs)
-
-    def _convert(self, item: Any, dtype: torch.dtype) -> Any:
-        if isinstance(item, list | tuple) and not isinstance(item, torch.Size):
-            return type(item)(self._convert(part, dtype) for part in item)
-        if not isinstance(item, torch.Tensor) or item.dtype not in (LOW, torch.float32) or item.dtype == dtype:
-            return item
-        if not isinstance(item, torch.nn.Parameter):
-            return item.to(dtype)
-        if id(item) not in self._cache:
-            self._cache[id(item)] = item.to(dtype)
-        return self._cache[id(item)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +55,7 @@ class Case:
 
 def _under_autocast(module: Any) -> SimpleNamespace:
     def run(function: Any, model: Any, *batch: Any) -> Any:
-        with Autocast():
+        with torch.autocast("cuda", dtype=LOW):
             return function(model, *batch)
 
     return SimpleNamespace(

@@ -160,15 +160,22 @@ class CollectiveTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MemoryTable(Table):
-    """Allocator events in order of time."""
+    """Allocator events in order of time; without times, what an op returns or the last reference to which goes."""
 
-    time_ns: Column = column("int64", "instant, ns")
+    time_ns: Column = column("int64", "instant, ns; -1 in all rows where nothing is timed")
     device: Column = column("int16", "device index, -1 for the host", default=0, minimum=MISSING)
-    block: Column = column("int32", "allocation address, renumbered from 0", default=MISSING, minimum=MISSING)
+    block: Column = column(
+        "int32",
+        "allocation address, renumbered from 0; the storage where nothing is timed",
+        default=MISSING,
+        minimum=MISSING,
+    )
     size_bytes: Column = column("int64", "bytes allocated; negative when freed")
     allocated_bytes: Column = column("int64", "total allocated afterwards", default=MISSING, minimum=MISSING)
     reserved_bytes: Column = column("int64", "total reserved afterwards", default=MISSING, minimum=MISSING)
-    op: Column = column("int32", "innermost enclosing op", default=MISSING, refers_to="ops")
+    op: Column = column(
+        "int32", "innermost enclosing op; the last one before, where nothing is timed", default=MISSING, refers_to="ops"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..formats.column import MISSING, build_table
 from ..formats.signature import Signature
-from ..formats.trace import OperandTable, OpTable, Phase, TensorTable
+from ..formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTable
 from .signatures import describe_tensor
 
 ItemT = TypeVar("ItemT", bound=Hashable)
@@ -49,35 +49,54 @@ class TensorIdentity:
 class TensorNumbers:
     """Number storages and tensors; storages are held weakly, so that nothing the user frees stays alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, when_dead: Callable[[int, int, int], None]) -> None:
+        """Call `when_dead` with number, bytes and device of each numbered storage when its last reference goes."""
         self.tensors: Interner[TensorIdentity] = Interner()
-        self._storages: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._when_dead = when_dead
+        self._living: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
+        self.storage_count = 0
 
     def number(self, tensor: torch.Tensor) -> int | None:
         """Return the tensor's number; None for a tensor without plain storage (sparse)."""
         if tensor.layout is not torch.strided:
             return None
         spec = describe_tensor(tensor)
-        device = HOST if tensor.device.type == "cpu" else tensor.device.index or 0
         return self.tensors.number(
             TensorIdentity(
-                self._storage(tensor),
+                self.number_storage(tensor),
                 int(tensor.storage_offset()),
                 spec.dtype,
                 spec.shape,
                 spec.strides,
                 spec.element_count,
-                device,
+                device_of(tensor),
             )
         )
 
-    def _storage(self, tensor: torch.Tensor) -> int:
+    def number_storage(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor's storage, the next one where it was not seen before."""
         storage = tensor.untyped_storage()
         address = storage._cdata
-        if address not in self._storages:
-            # The weak reference keeps the address from being reused by another storage while we record.
-            self._storages[address] = (StorageWeakRef(storage), len(self._storages))
-        return self._storages[address][1]
+        if address not in self._living:
+            number, size_bytes, device = self.storage_count, storage.nbytes(), device_of(tensor)
+
+            def forget(_reference: object) -> None:
+                del self._living[address]
+                self._when_dead(number, size_bytes, device)
+
+            # torch keeps the storage's Python object, and so this reference, as long as the storage itself.
+            self._living[address] = weakref.ref(storage, forget), number
+            self.storage_count += 1
+        return self._living[address][1]
+
+    def release(self) -> None:
+        """Watch the storages no longer."""
+        self._living.clear()
+
+
+def device_of(tensor: torch.Tensor) -> int:
+    """Return the index of the tensor's device, -1 for the host."""
+    return HOST if tensor.device.type == "cpu" else tensor.device.index or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +119,15 @@ class OpLog:
 
     strings: Interner[str] = field(default_factory=Interner)
     signatures: Interner[Signature] = field(default_factory=Interner)
-    tensor_numbers: TensorNumbers = field(default_factory=TensorNumbers)
     rows: list[tuple[int, ...]] = field(default_factory=list)
     operands: list[tuple[int, int, bool]] = field(default_factory=list)
     modules: list[str | None] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
+    memory: list[tuple[int, int, int, int]] = field(default_factory=list)
+    tensor_numbers: TensorNumbers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tensor_numbers = TensorNumbers(self._note_death)
 
     def add(self, row: OpRow, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]) -> int:
         """Append an op with the tensors it reads and returns; return its row number."""
@@ -116,10 +139,26 @@ class OpLog:
         self.parents.append(row.parent)
         for is_output, tensors in ((False, inputs), (True, outputs)):
             for tensor in tensors:
+                known = self.tensor_numbers.storage_count
                 number = self.tensor_numbers.number(tensor)
-                if number is not None:
-                    self.operands.append((op, number, is_output))
+                if number is None:
+                    continue
+                self.operands.append((op, number, is_output))
+                if is_output and self.tensor_numbers.storage_count > known:
+                    self._note_bytes(op, known, tensor.untyped_storage().nbytes(), device_of(tensor))
         return op
+
+    def _note_death(self, storage: int, size_bytes: int, device: int) -> None:
+        self._note_bytes(len(self.rows) - 1, storage, -size_bytes, device)
+
+    def _note_bytes(self, op: int, storage: int, size_bytes: int, device: int) -> None:
+        if size_bytes:
+            self.memory.append((op, storage, size_bytes, device))
+
+    def memory_table(self) -> MemoryTable:
+        """Return when storages came with a result of an op, and after which op they were gone."""
+        columns = _as_columns(("op", "block", "size_bytes", "device"), self.memory)
+        return build_table(MemoryTable, len(self.memory), time_ns=[MISSING] * len(self.memory), **columns)
 
     def op_table(self) -> OpTable:
         """Return the ops as a table, without times."""

@@ -33,6 +33,22 @@ def normalize_rms(
     return output
 
 
+def soften_max(data: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Run softmax as CUDA does, which reads float16 and gives float32 in one op (schema of aten::softmax.int)."""
+    return _run_softmax(torch.ops.aten._softmax, data, dim, dtype)
+
+
+def soften_max_log(data: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Run the softmax's logarithm as CUDA does (schema of aten::log_softmax.int)."""
+    return _run_softmax(torch.ops.aten._log_softmax, data, dim, dtype)
+
+
+def _run_softmax(run: Callable[..., Tensor], data: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
+    if data.dtype is torch.float16 and dtype is torch.float32:
+        return run(data, dim, True)
+    return run(data if dtype is None else data.to(dtype), dim, False)
+
+
 def shape_fused_rms_norm(
     data: Tensor, normalized_shape: list[int], _weight: Tensor | None, _eps: float | None
 ) -> tuple[Tensor, Tensor]:
@@ -50,6 +66,8 @@ def shape_like_gradient(gradient: Tensor, *_rest: Any) -> Tensor:
 STAND_INS: dict[str, Callable[..., Any]] = {
     "aten::scaled_dot_product_attention": attend,
     "aten::dropout": drop_out,
+    "aten::softmax.int": soften_max,
+    "aten::log_softmax.int": soften_max_log,
     "aten::lstm.input": run_lstm,
     "aten::gru.input": run_gru,
     "aten::rnn_tanh.input": run_rnn_tanh,

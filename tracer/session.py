@@ -121,5 +121,5 @@ def describe_trace(trace: Trace, device_type: str, workload: Workload) -> Trace:
     if device_type == "cuda":
         meta = describe_versions(meta)
     if device_type == "meta":
-        meta = replace(meta, precision=describe_precision(None))
+        meta = replace(meta, precision=describe_precision(meta.precision.autocast_dtype))
     return replace(trace, meta=meta)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from ..errors import CaptureError
 from ..formats.column import MISSING
 from ..formats.signature import Signature
-from ..formats.trace import Phase, Trace
+from ..formats.trace import Meta, Phase, Precision, Trace
+from .autocast import MetaAutocast, autocast_on_meta
 from .compiled import RegionRows, compiled_functions_eager
+from .grad_scaler import ScalerReads, grad_scaler_on_meta
 from .modules import ModulePaths
 from .oplog import OpLog, OpRow
 from .optimizers import OptimizerSteps
@@ -35,7 +36,6 @@ _NOISE_NAMESPACES = frozenset({"prim", "profiler"})
 _NOISE_OPS = frozenset({"aten::detach", "aten::lift_fresh"})
 """Ops that a dispatch mode sees more often than a real run does, and that launch nothing."""
 _DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-_NO_CUDA_AUTOCAST = re.compile(r"User provided device_type of 'cuda'|CUDA is not available or torch_xla is imported")
 
 
 def record_shapes(step: Callable[[], object], *, warmup: int) -> Trace:
@@ -45,17 +45,59 @@ def record_shapes(step: Callable[[], object], *, warmup: int) -> Trace:
     Raises CaptureError when the step needs a tensor's values.
     """
     optimizers = OptimizerSteps()
-    with cuda_ops_on_meta(), foreach_on_meta(), _autocast_refused(), compiled_functions_eager(), optimizers:
-        with _MetaByDefault(optimizers):
-            if warmup:
-                step()
-            with ModulePaths() as modules, ShapeRecorder(modules, optimizers) as recorder:
-                step()
+    with (
+        cuda_behaviour() as (autocast, reads),
+        optimizers,
+        _MetaByDefault(optimizers),
+    ):
+        if warmup:
+            step()
+        with ModulePaths() as modules, ShapeRecorder(modules, optimizers) as recorder:
+            step()
+    _warn_of_disabled(autocast, reads)
+    return read_recorder(recorder, autocast.dtype)
+
+
+@contextmanager
+def cuda_behaviour() -> Iterator[tuple[MetaAutocast, ScalerReads]]:
+    """Let the meta device run what CUDA would: its ops, autocast, and gradient scalers."""
+    with cuda_ops_on_meta(), foreach_on_meta(), autocast_on_meta() as autocast, grad_scaler_on_meta() as reads:
+        with compiled_functions_eager():
+            yield autocast, reads
+
+
+def read_recorder(recorder: ShapeRecorder, autocast_dtype: str | None = None) -> Trace:
+    """Return what was recorded, and end the watch over living storages."""
     log = recorder.log
-    ops, operands, tensors = log.op_table(), log.operand_table(), log.tensor_table()
+    log.tensor_numbers.release()
+    ops, operands, tensors, memory = log.op_table(), log.operand_table(), log.tensor_table(), log.memory_table()
     return Trace(
-        strings=log.strings.items(), signatures=log.signatures.items(), ops=ops, tensors=tensors, operands=operands
+        meta=Meta(has_memory=True, precision=Precision(autocast_dtype=autocast_dtype)),
+        strings=log.strings.items(),
+        signatures=log.signatures.items(),
+        ops=ops,
+        tensors=tensors,
+        operands=operands,
+        memory=memory,
     )
+
+
+def _warn_of_disabled(autocast: MetaAutocast, reads: ScalerReads) -> None:
+    """Tell of what may have switched itself off, before the recording, for want of a GPU."""
+    if autocast.is_disabled_early:
+        warnings.warn(_DISABLED_AUTOCAST, RuntimeWarning, stacklevel=4)
+    if reads.is_disabled_early and "float16" in autocast.dtypes:
+        warnings.warn(_DISABLED_SCALER, RuntimeWarning, stacklevel=4)
+
+
+_DISABLED_AUTOCAST = (
+    "the step entered an autocast context that was made before the recording and is disabled, as all are where torch "
+    "sees no GPU: if it should be enabled, make it inside the step"
+)
+_DISABLED_SCALER = (
+    "the step scaled its loss with a GradScaler that was made before the recording and is disabled, as all are where "
+    "torch sees no GPU: if it should be enabled, make it inside the step, or as torch.amp.GradScaler('cpu')"
+)
 
 
 class ShapeRecorder(TorchDispatchMode):
@@ -103,8 +145,6 @@ class ShapeRecorder(TorchDispatchMode):
         sequence, forward = self._autograd_links()
         if all(item.device != _META for item in (*inputs, *outputs)):
             return
-        if torch.is_autocast_enabled("cuda"):
-            raise CaptureError(_AUTOCAST_MESSAGE)
         returned = result if isinstance(result, list | tuple) else (result,)
         results = tuple(describe_value(item, keep_text=False) for item in returned)
         module = self._modules.current
@@ -168,25 +208,6 @@ class _MetaByDefault(TorchFunctionMode):
         elif func in _HOST_READERS and args[0].device == _META:
             raise CaptureError(_values_message(f"Tensor.{func.__name__}()", None))
         return func(*args, **kwargs)
-
-
-@contextmanager
-def _autocast_refused() -> Iterator[None]:
-    """Turn torch's warning that autocast disables itself without CUDA into a CaptureError."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=_NO_CUDA_AUTOCAST.pattern)
-        try:
-            yield
-        except UserWarning as warning:
-            if not _NO_CUDA_AUTOCAST.match(str(warning)):
-                raise
-            raise CaptureError(_AUTOCAST_MESSAGE) from warning
-
-
-_AUTOCAST_MESSAGE = (
-    "autocast has no effect on the meta device, so the recording would show the wrong precision: "
-    "cast the model and its inputs instead (model.bfloat16()), or record on a GPU"
-)
 
 
 def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:

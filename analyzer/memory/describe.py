@@ -11,10 +11,11 @@ from ...formats.trace import Phase, Trace
 from ..window import Rows, Window
 from ..work import Family, family_of
 from .events import describe_events
-from .lifetimes import Bytes, Storages, find_storages
+from .lifetimes import Bytes, Storages, find_storages, has_lifetimes
 from .record import MemoryMethod, MemoryUse
 from .roles import CATEGORIES, find_roles
 
+RECORDED_REASON: Final = "every storage held from the op that creates it until the recording saw it dropped"
 TRAINING_REASON: Final = "every storage held from the op that creates it to the last one that uses it"
 INFERENCE_REASON: Final = (
     f"{TRAINING_REASON}; without a backward pass, Python variables may hold some longer: the upper end counts them"
@@ -39,7 +40,7 @@ def explain_missing_memory(trace: Trace, window: Window) -> str | None:
 
 
 def _describe(trace: Trace, window: Window) -> MemoryUse | str:
-    if (trace.memory.device >= 0).any():
+    if (trace.memory.device >= 0).any() and not has_lifetimes(trace):
         found = describe_events(trace, window)
         if isinstance(found, MemoryUse) or not row_count(trace.operands):
             return found
@@ -59,7 +60,6 @@ def _describe_lifetimes(trace: Trace, window: Window) -> MemoryUse | str:
     alive = (storages.first <= peak) & (storages.last >= peak)
     roles = find_roles(trace, window.op_rows, storages)
     sizes = np.bincount(roles[alive], weights=storages.size_bytes[alive], minlength=len(CATEGORIES))
-    trains = bool((storages.uses.phase == Phase.BACKWARD).any())
     return MemoryUse(
         peak_bytes=int(level[peak]),
         highest_bytes=int(_levels(storages, storages.latest, len(window.op_rows)).max()),
@@ -67,9 +67,15 @@ def _describe_lifetimes(trace: Trace, window: Window) -> MemoryUse | str:
         held={category: int(size) for category, size in zip(CATEGORIES, sizes, strict=True) if size},
         at_op=int(window.op_rows[peak]),
         method=MemoryMethod.SHAPES_AND_LIFETIMES,
-        reason=TRAINING_REASON if trains else INFERENCE_REASON,
+        reason=_explain(storages),
         workspace_count=_matmul_phase_count(trace, window.op_rows),
     )
+
+
+def _explain(storages: Storages) -> str:
+    if storages.is_recorded:
+        return RECORDED_REASON
+    return TRAINING_REASON if (storages.uses.phase == Phase.BACKWARD).any() else INFERENCE_REASON
 
 
 def _levels(storages: Storages, last: Rows, op_count: int) -> Bytes:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...formats.column import Column, row_count
+from ...formats.column import MISSING, Column, row_count
 from ...formats.signature import DTYPE_BYTES
 from ...formats.trace import Phase, Trace
 from ..window import Rows
@@ -42,47 +42,94 @@ class Storages:
 
     size_bytes: Bytes
     """Rounded as the allocator does; 0 on other devices and for what shares another storage's memory."""
+    is_recorded: bool
+    """Whether lives are recorded, not inferred from uses."""
     is_new: Mask
     """Whether an op of the iteration created it."""
     is_kept: Mask
     """Whether it is known to outlive the iteration, so that the next one starts with it: lazy optimizer state."""
     first: Rows
     last: Rows
-    """Last op that needs it: one that uses it, or the end of the module call that it was an argument of."""
+    """Last op before its recorded end; or that needs it: one that uses it, or the end of the module call that it was
+    an argument of."""
     latest: Rows
     """Last op at which a Python frame could still hold it; never before `last`."""
     uses: Uses
 
 
 def find_storages(trace: Trace, window_ops: Rows) -> Storages:
-    """Return the storages that the ops of the window use.
+    """Return the storages that the ops of the window use, alive as recorded, else as inferred from their uses."""
+    uses = _find_uses(trace, window_ops)
+    count = _storage_count(trace)
+    first_use = _first_rows(uses.storage, count)
+    is_state = _is_lazy_state(trace, window_ops, uses, first_use)
+    is_recorded = has_lifetimes(trace)
+    if is_recorded:
+        lives = _recorded_lives(trace, window_ops, count, is_state)
+    else:
+        lives = _inferred_lives(find_frames(trace, window_ops), uses, first_use, is_state)
+    size = _sizes(trace, count) * (first_use >= 0)
+    size[_is_weight_buffer(trace, window_ops, uses, first_use)] = 0
+    return Storages(
+        size_bytes=size,
+        is_recorded=is_recorded,
+        is_new=lives.is_new,
+        is_kept=is_state,
+        first=lives.first,
+        last=lives.last,
+        latest=lives.latest,
+        uses=uses,
+    )
+
+
+def has_lifetimes(trace: Trace) -> bool:
+    """Say whether the trace tells when each storage was created and dropped: memory events without times."""
+    return bool(row_count(trace.memory) and (trace.memory.time_ns == MISSING).all())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Lives:
+    is_new: Mask
+    first: Rows
+    last: Rows
+    latest: Rows
+
+
+def _recorded_lives(trace: Trace, window_ops: Rows, count: int, is_state: Mask) -> _Lives:
+    """Return what the trace says; what has no allocation existed before, what has no release lives on."""
+    events = trace.memory
+    place = np.append(np.searchsorted(window_ops, np.arange(row_count(trace.ops))), 0)
+    is_known = (events.block >= 0) & (events.block < count) & (events.op != MISSING)
+    made, dropped = (
+        np.flatnonzero(is_known & (events.size_bytes > 0)),
+        np.flatnonzero(is_known & (events.size_bytes < 0)),
+    )
+    end = max(len(window_ops) - 1, 0)
+    first, last = np.zeros(count, dtype=np.int64), np.full(count, end, dtype=np.int64)
+    is_new = np.zeros(count, dtype=bool)
+    is_new[events.block[made]] = True
+    first[events.block[made]] = np.minimum(place[events.op[made]], end)
+    last[events.block[dropped]] = np.minimum(place[events.op[dropped]], end)
+    first[is_state & (last == end)] = 0
+    last = np.maximum(first, last)
+    return _Lives(is_new=is_new, first=first, last=last, latest=last)
+
+
+def _inferred_lives(frames: Frames, uses: Uses, first_use: Rows, is_state: Mask) -> _Lives:
+    """Return how long what uses them keeps storages alive, and Python variables might.
 
     A storage whose first use is not as a result existed before, and lives on: nothing tells when it is dropped.
     Autograd's saved tensors need no rule: the backward op that reads one is a use.
     """
-    uses = _find_uses(trace, window_ops)
-    count, end = _storage_count(trace), max(len(window_ops) - 1, 0)
-    first_use = _first_rows(uses.storage, count)
-    is_seen = first_use >= 0
-    is_new = is_seen & _at(uses.is_output, first_use)
-    is_state = _is_lazy_state(trace, window_ops, uses, first_use)
+    count, end = len(first_use), max(len(uses.phase) - 1, 0)
+    is_new = (first_use >= 0) & _at(uses.is_output, first_use)
     outlives = ~is_new | is_state | _is_left_gradient(uses, count)
     first = np.where(is_new & ~is_state, _at(uses.op, first_use), 0)
     last = np.zeros(count, dtype=np.int64)
     np.maximum.at(last, uses.storage, uses.op)
-    frames = find_frames(trace, window_ops)
     last = np.where(outlives, end, _extend_arguments(frames, uses, first, last))
-    size = _sizes(trace, count) * is_seen
-    size[_is_weight_buffer(trace, window_ops, uses, first_use)] = 0
-    return Storages(
-        size_bytes=size,
-        is_new=is_new,
-        is_kept=is_state,
-        first=first,
-        last=last,
-        latest=np.where(outlives, end, _extend_locals(frames, first, last)),
-        uses=uses,
-    )
+    latest = np.where(outlives, end, _extend_locals(frames, first, last))
+    return _Lives(is_new=is_new, first=first, last=last, latest=latest)
 
 
 def _find_uses(trace: Trace, window_ops: Rows) -> Uses:

@@ -32,7 +32,7 @@ class MemoryMethod(StrEnum):
     ALLOCATION_EVENTS = "allocation events"
     """The allocator's own account."""
     SHAPES_AND_LIFETIMES = "shapes and lifetimes"
-    """The size of every storage, held from the op that creates it to the last op that uses it."""
+    """The size of every storage, held from the op that creates it to the last op that uses it, or as recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from ...formats.trace import Phase, Trace
 from ..work import Family, family_of
-from .autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
+from ...formats.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
 from .batch_rules import WEIGHTS
 from .calls import Layout, Rewriter, Tensors, layout_of, made_storages, operands_of, replace_tensors, short_name
 from .predecessors import Predecessors

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import InputError
 from ...formats.signature import Signature, TensorSpec
 from ...formats.trace import Phase, Trace
-from .autocast import BACKWARD_LOWER
+from ...formats.autocast import BACKWARD_LOWER
 from .calls import layout_of, replace_tensors, rewrite_signatures, short_name
 from .fp8 import with_fp8
 from .mixed import AutocastWalk

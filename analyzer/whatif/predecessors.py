@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...formats.trace import Trace
-from .autocast import BACKWARD_LOWER, CASTS, Cast
+from ...formats.autocast import BACKWARD_LOWER, CASTS, Cast
 from .batch_rules import WEIGHTS
 from .calls import short_name
 from .typed_calls import WIDE, CastLog, Done, Flags, TypedCall

@@ -12,7 +12,7 @@ from ...specs.gpu import Rate
 from ..kernel_names import family_of_kernel, rate_of_kernel
 from ..window import Rows
 from ..workload import VARYING_FAMILIES
-from .autocast import BACKWARD_LOWER, Cast
+from ...formats.autocast import BACKWARD_LOWER, Cast
 from .calls import short_name
 from .mixed import outermost_casts
 from .record import Whatif

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from wavecast import load_trace
 from wavecast.analyzer.whatif import TargetPrecision, with_batch, with_precision
-from wavecast.analyzer.whatif.autocast import CASTS, Cast
+from wavecast.formats.autocast import CASTS, Cast
 from wavecast.analyzer.work import Family, family_of
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table

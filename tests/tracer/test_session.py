@@ -126,15 +126,6 @@ def test_ops_without_a_shape_rule_are_refused_in_one_line() -> None:
             trace_iteration(lambda: torch.ops.wavecast_test.strange(torch.ones(2)), device="meta", warmup=0)
 
 
-def test_autocast_is_refused_on_meta() -> None:
-    def step() -> None:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            torch.ones(2, 2) @ torch.ones(2, 2)
-
-    with pytest.raises(CaptureError, match="autocast has no effect"):
-        trace_iteration(step, device="meta")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

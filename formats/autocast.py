@@ -45,7 +45,7 @@ _WIDE: Final = (
     "upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa "
     # Decomposed:
     "native_layer_norm native_group_norm _softmax _log_softmax nll_loss_forward nll_loss2d_forward _cdist_forward "
-    "linalg_vector_norm _fused_rms_norm rms_norm"
+    "linalg_vector_norm _fused_rms_norm rms_norm frobenius_norm nuclear_norm"
 )
 _PROMOTE: Final = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put scatter_add tensordot"
 
@@ -55,6 +55,11 @@ CASTS: Final[dict[str, Cast]] = {
     **dict.fromkeys(_PROMOTE.split(), Cast.PROMOTE),
 }
 """By name without namespace; ops that are not here follow their inputs."""
+
+WIDE_BY_DTYPE: Final = frozenset(
+    ["prod", "softmax", "log_softmax", "cumprod", "cumsum", "linalg_vector_norm", "linalg_matrix_norm", "sum", "norm"]
+)
+"""Among `Cast.WIDE`: ops that autocast tells to give float32 (their argument `dtype`) instead of casting inputs."""
 
 BACKWARD_LOWER: Final = frozenset(
     {
