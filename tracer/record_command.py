@@ -11,6 +11,8 @@ import click
 from ..errors import CaptureError, InputError, WavecastError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .recorder import Plan, Recorder
 
 _INTERRUPTED_EXIT_CODE: Final = 130
@@ -19,7 +21,12 @@ _FAILED_EXIT_CODE: Final = 1
 _NO_TORCH: Final = CaptureError("recording needs torch: pip install 'wavecast[tracer]'")
 _LIBRARIES: Final = {"hf_config": "transformers", "timm": "timm", "torchvision": "torchvision"}
 """The option that names a model of each library."""
-_MODEL_OPTIONS: Final = frozenset({*_LIBRARIES, "sequence_length", "image_size", "precision"})
+_MODEL_OPTIONS: Final = frozenset(
+    {
+        *_LIBRARIES, "sequence_length", "image_size", "precision", "autocast", "attention", "optimizer",
+        "cached_tokens", "channels_last", "gradient_checkpointing",
+    }
+)  # fmt: skip
 _SCRIPT_OPTIONS: Final = frozenset({"script", "iterations", "stop", "is_module"})
 
 
@@ -74,10 +81,26 @@ _SCRIPT_OPTIONS: Final = frozenset({"script", "iterations", "stop", "is_module"}
 @click.option("--timm", metavar="NAME", help="The model that timm calls NAME.")
 @click.option("--torchvision", metavar="NAME", help="The classification model that torchvision calls NAME.")
 @click.option(
-    "--sequence-length", type=int, metavar="N", help="Tokens per sample. Default: 512, or the most the model takes."
+    "--sequence-length",
+    type=int,
+    metavar="N",
+    help="Tokens of text per sample. Default: 512, or the most the model takes.",
 )
 @click.option("--image-size", type=int, metavar="N", help="Side of the images. Default: the model's own, else 224.")
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), help="Of weights and inputs. Default: fp32.")
+@click.option("--autocast", type=click.Choice(["bf16", "fp16"]), help="Run forward and loss under torch.autocast.")
+@click.option(
+    "--attention", type=click.Choice(["sdpa", "eager"]), help="Of transformers' models. Default: the library's choice."
+)
+@click.option("--optimizer", type=click.Choice(["adamw", "adamw-fused", "sgd"]), help="Default: adamw.")
+@click.option(
+    "--cached-tokens",
+    type=int,
+    metavar="N",
+    help="Generate one token per sample, after N that are in the cache.",
+)
+@click.option("--channels-last", is_flag=True, help="Put channels last in images and convolutions.")
+@click.option("--gradient-checkpointing", is_flag=True, help="Recompute activations in backward, as the library does.")
 def record(  # noqa: PLR0913 - one parameter per option
     script: str | None,
     arguments: tuple[str, ...],
@@ -90,7 +113,7 @@ def record(  # noqa: PLR0913 - one parameter per option
     name: str | None,
     batch_size: int | None,
     shapes_only: bool,
-    **model_options: str | int | None,
+    **model_options: str | int | bool | None,
 ) -> None:
     """Run SCRIPT with its ARGUMENTS, unmodified, and record some of its iterations.
 
@@ -102,6 +125,7 @@ def record(  # noqa: PLR0913 - one parameter per option
       wavecast record train.py data/
       wavecast record --stop -o run.json.gz -m mypackage.train --lr 0.1
       wavecast record --shapes-only --hf-config config.json --precision bf16
+      wavecast record --shapes-only --hf-config config.json --mode inference --cached-tokens 2048
 
     With --shapes-only there is no SCRIPT: one iteration of a model from transformers, timm or torchvision is
     recorded without a GPU, weights or a download.
@@ -159,7 +183,7 @@ def _check_options(context: click.Context, *, shapes_only: bool) -> None:
         raise click.UsageError(f"{extra[0]}: {models[0]} takes no script and none of its options")
 
 
-def _record_shapes(output: Path, name: str | None, options: dict[str, str | int | None]) -> None:
+def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | int | bool | None]) -> None:
     """Record the shapes of the model that the options name, and say on stderr what was recorded."""
     library, model = next((_LIBRARIES[item], options[item]) for item in _LIBRARIES if options[item] is not None)
     settings = {item: value for item, value in options.items() if item not in _LIBRARIES and value is not None}

@@ -276,7 +276,7 @@ def test_a_transformers_config_is_trained_with_its_own_loss(
         ("NoSuchModel", "bert", [], "has no NoSuchModel"),
         ("BertForMaskedLM", "no-such-type", [], "not a configuration that transformers can read"),
         ("BertForMaskedLM", "bert", ["--sequence-length", "999"], "has at most 128 positions here, got 999"),
-        ("BertForMaskedLM", "bert", ["--image-size", "99"], "reads text: use --sequence-length"),
+        ("BertForMaskedLM", "bert", ["--image-size", "99"], "BertForMaskedLM reads no images"),
     ],
 )
 def test_configs_that_cannot_be_recorded(

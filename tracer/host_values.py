@@ -1,0 +1,263 @@
+"""Follows the values of small index tensors on the host, so that steps on the meta device may look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Self
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
+from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils.weak import WeakIdKeyDictionary
+
+_META: Final = torch.device("meta")
+_CPU: Final = torch.device("cpu")
+_MAX_ELEMENTS: Final = 1 << 22
+"""Larger tensors are not followed: token ids, positions and masks of one iteration stay well under it."""
+_DRAWN: Final = 0.5
+"""What uniform random numbers are taken to be: above every usual rate of layer dropout, so no layer is left out."""
+_aten = torch.ops.aten
+
+
+class HostValues(TorchDispatchMode):
+    """Keep values of the tensors whose values follow from shapes and constants alone; enter it around a recording.
+
+    Every op on followed tensors runs on the host as well. What reads a value (`item`, `nonzero`, a boolean index) is
+    answered from there. What comes from weights or activations has no values, with two assumptions: random numbers
+    for a decision are 0.5, and `topk` of activations, a router's choice of experts, is taken to be balanced:
+    each expert is chosen equally often.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._values: Any = WeakIdKeyDictionary()
+
+    def give(self, tensor: Tensor, values: Tensor) -> Tensor:
+        """Let `values`, on the host, be those of a meta tensor, and return the meta tensor."""
+        self._values[tensor] = values
+        return tensor
+
+    def find(self, tensor: Tensor) -> Tensor | None:
+        """Return a tensor's values on the host, None where they are not known."""
+        if tensor.device == _CPU:
+            return tensor
+        values: Tensor | None = self._values.get(tensor)
+        if values is not None and values.numel() and not values.untyped_storage().nbytes():
+            return None  # overwritten: see _forget
+        return values
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if any(is_traceable_wrapper_subclass_type(item) for item in types):
+            return NotImplemented
+        reader = _READERS.get(func)
+        if reader is not None:
+            answer = reader(self, func, args, kwargs)
+            if answer is not NotImplemented:
+                return answer
+        result = func(*args, **kwargs)
+        if _aliases_or_makes_meta(result):
+            self._follow(func, args, kwargs, result)
+        return result
+
+    def _follow(self, func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """Compute the result's values where all that the op reads is known."""
+        leaves = tree_flatten((args, kwargs))[0]
+        inputs = [item for item in leaves if isinstance(item, Tensor)]
+        if len(inputs) > 0 and not any(item in self._values or item.device == _CPU for item in inputs):
+            self._choose(func, inputs, result)
+            return
+        outputs = [item for item in tree_flatten(result)[0] if isinstance(item, Tensor)]
+        known = all(self.find(item) is not None for item in inputs) or func in _OVERWRITING
+        if not known or sum(item.numel() for item in outputs) > _MAX_ELEMENTS or func in _WITHOUT_VALUES:
+            self._forget(func, inputs)
+            return
+        values = self._compute(func, args, kwargs, inputs)
+        if values is None:
+            self._forget(func, inputs)
+            return
+        for output, value in zip(outputs, (v for v in tree_flatten(values)[0] if isinstance(v, Tensor)), strict=False):
+            if output.device == _META:
+                self._values[output] = value
+
+    def _compute(self, func: Any, args: Any, kwargs: dict[str, Any], inputs: list[Tensor]) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return _draw(func, args, kwargs) if not inputs else None
+        host_args, host_kwargs = tree_map_only(Tensor, self.find, (args, kwargs))
+        if "device" in host_kwargs:
+            host_kwargs["device"] = _CPU
+        host_kwargs.pop("pin_memory", None)
+        try:
+            return func(*host_args, **host_kwargs)
+        except (RuntimeError, NotImplementedError, IndexError, ValueError):
+            return None  # not computed here: whoever reads the value is told that there is none
+
+    def _forget(self, func: torch._ops.OpOverload, inputs: list[Tensor]) -> None:
+        """Empty the storage of what an op has overwritten with unknown values, which its views share."""
+        if not func._schema.is_mutable:
+            return
+        for item in inputs:
+            values = self._values.get(item)
+            if values is not None:
+                values.untyped_storage().resize_(0)
+
+    def _choose(self, func: torch._ops.OpOverload, inputs: list[Tensor], result: Any) -> None:
+        """Take a choice among activations to be balanced: the i-th choice of all is candidate i modulo their number."""
+        if func is _aten.topk.default and result[1].numel() <= _MAX_ELEMENTS:
+            candidate_count = max(1, inputs[0].shape[-1])
+            chosen = torch.arange(result[1].numel()).remainder_(candidate_count).view(result[1].shape)
+            self._values[result[1]] = chosen
+
+
+class HostReads(TorchFunctionMode):
+    """Answer `tolist`, `numpy` and `__array__` of followed tensors; enter it inside the step."""
+
+    def __init__(self, values: HostValues) -> None:
+        super().__init__()
+        self._values = values
+
+    def __enter__(self) -> Self:
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _HOST_READERS and args[0].device == _META:
+            values = self._values.find(args[0])
+            if values is not None:
+                return func(values, *args[1:], **(kwargs or {}))
+        elif func in _INDEXERS and args[0].device == _META:
+            args = args[0], self._follow_lists(args[1]), *args[2:]
+        return func(*args, **(kwargs or {}))
+
+    def _follow_lists(self, index: Any) -> Any:
+        """Turn lists in an index into tensors whose values are known: torch makes them out of every mode's sight."""
+        if isinstance(index, list):
+            index = (index,)
+        if not isinstance(index, tuple):
+            return index
+        return tuple(self._make_index(item) if isinstance(item, list) else item for item in index)
+
+    def _make_index(self, numbers: list[Any]) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            host = torch.tensor(numbers, device=_CPU)
+            return self._values.give(torch.empty(host.shape, dtype=host.dtype, device=_META), host)
+
+
+_INDEXERS: Final = frozenset({Tensor.__getitem__, Tensor.__setitem__})
+_HOST_READERS: Final = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__})
+_OVERWRITING: Final = frozenset({_aten.fill_.Scalar, _aten.zero_.default})
+_WITHOUT_VALUES: Final = frozenset(
+    {_aten.empty.memory_format, _aten.empty_like.default, _aten.empty_strided.default, _aten.new_empty.default}
+)
+
+
+def _aliases_or_makes_meta(result: Any) -> bool:
+    leaves = result if isinstance(result, list | tuple) else (result,)
+    return any(isinstance(item, Tensor) and item.device == _META for item in leaves)
+
+
+def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Tensor | None:
+    if func._schema.name not in ("aten::rand", "aten::randn"):
+        return None
+    return torch.full(args[0], _DRAWN, dtype=kwargs.get("dtype") or torch.get_default_dtype(), device=_CPU)
+
+
+Reader = Callable[[HostValues, Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def _read_scalar(values: HostValues, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    known = values.find(args[0])
+    return NotImplemented if known is None or args[0].device == _CPU else known.item()
+
+
+def _read_pair(values: HostValues, func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    known = [values.find(item) for item in args[:2]]
+    return NotImplemented if any(item is None for item in known) else func(*known)
+
+
+def _copy_to_host(values: HostValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    device = kwargs.get("device")
+    known = values.find(args[0])
+    if device is None or torch.device(device) != _CPU or args[0].device == _CPU or known is None:
+        return NotImplemented
+    return func(known, *args[1:], **kwargs).clone()
+
+
+def _make_from_values(values: HostValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Give an op whose result's shape depends on values that shape."""
+    inputs = [item for item in tree_flatten((args, kwargs))[0] if isinstance(item, Tensor)]
+    if all(item.device == _CPU for item in inputs) or any(values.find(item) is None for item in inputs):
+        return NotImplemented
+    host = func(*tree_map_only(Tensor, values.find, args), **tree_map_only(Tensor, values.find, kwargs))
+    return tree_map_only(Tensor, lambda item: values.give(torch.empty_like(item, device=_META), item), host)
+
+
+def _select_masked(values: HostValues, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    data, mask = args
+    known = values.find(mask)
+    if known is None or data.device == _CPU:
+        return NotImplemented
+    count = int(known.expand(torch.broadcast_shapes(data.shape, mask.shape)).sum())
+    return data.new_empty(count)
+
+
+def _index_masked(values: HostValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an index by booleans as the index by positions that it is."""
+    data, indices, *rest = args
+    if data.device == _CPU or not any(item is not None and item.dtype in _MASKS for item in indices):
+        return NotImplemented
+    positions: list[Tensor | None] = []
+    for item in indices:
+        if item is None or item.dtype not in _MASKS:
+            positions.append(item)
+            continue
+        known = values.find(item)
+        if known is None:
+            return NotImplemented
+        positions += [values.give(torch.empty_like(axis, device=_META), axis) for axis in known.nonzero(as_tuple=True)]
+    result = func(data, positions, *rest, **kwargs)
+    values._follow(func, (data, positions, *rest), kwargs, result)
+    return result
+
+
+def _group_products(_values: HostValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Give grouped matrix products of fp32 and fp16 their shapes: CUDA has them, torch's own rule takes bf16 alone."""
+    left, right = args[:2]
+    if left.device != _META or left.dtype is torch.bfloat16 or left.dtype != right.dtype:
+        return NotImplemented
+    dtype = kwargs.get("out_dtype") or left.dtype
+    halves = (item.to(torch.bfloat16) for item in (left, right))
+    return func(*halves, *args[2:], **kwargs).to(dtype)
+
+
+_MASKS: Final = (torch.bool, torch.uint8)
+_READERS: Final[dict[Any, Reader]] = {
+    **({_aten._grouped_mm.default: _group_products} if hasattr(_aten, "_grouped_mm") else {}),
+    _aten._local_scalar_dense.default: _read_scalar,
+    _aten.item.default: _read_scalar,
+    _aten.is_nonzero.default: _read_scalar,
+    _aten.equal.default: _read_pair,
+    _aten._to_copy.default: _copy_to_host,
+    _aten.nonzero.default: _make_from_values,
+    _aten.nonzero_numpy.default: _make_from_values,
+    _aten.repeat_interleave.Tensor: _make_from_values,
+    _aten._unique2.default: _make_from_values,
+    _aten.unique_dim.default: _make_from_values,
+    _aten.unique_consecutive.default: _make_from_values,
+    _aten.bincount.default: _make_from_values,
+    _aten.masked_select.default: _select_masked,
+    _aten.index.Tensor: _index_masked,
+    _aten.index_put.default: _index_masked,
+    _aten.index_put_.default: _index_masked,
+    _aten._index_put_impl_.default: _index_masked,
+}

@@ -1,0 +1,76 @@
+"""Image classifiers of timm and torchvision."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch.nn import functional
+
+from ...errors import InputError
+from ..host_values import HostValues
+from .libraries import import_library, unknown_model
+from .subject import DEFAULT_IMAGE_SIZE, Settings, Subject, refuse
+
+_TORCHVISION_SIZES: Final = {"inception_v3": 299}
+"""Models that are not defined for smaller images (Szegedy et al., Rethinking the Inception Architecture)."""
+_AUXILIARY_WEIGHT: Final = 0.3
+"""What auxiliary classifiers count in the loss (Szegedy et al., Going Deeper with Convolutions, section 5)."""
+
+
+def build_timm(name: str, settings: Settings, _values: HostValues) -> Subject:
+    """Return the model that timm calls `name`."""
+    timm = import_library("timm")
+    _refuse_text(settings, name)
+    if not timm.is_model(name):
+        raise unknown_model("timm", name, timm.list_models())
+    known = timm.get_pretrained_cfg(name)
+    has_fixed_size = settings.image_size is not None and known is not None and known.fixed_input_size
+    model = timm.create_model(name, pretrained=False, **({"img_size": settings.image_size} if has_fixed_size else {}))
+    if settings.gradient_checkpointing:
+        model.set_grad_checkpointing()
+    channel_count, height, width = model.pretrained_cfg.get("input_size", (3, DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))
+    if settings.image_size is not None:
+        height = width = settings.image_size
+    return _classify(name, model, (channel_count, height, width), settings)
+
+
+def build_torchvision(name: str, settings: Settings, _values: HostValues) -> Subject:
+    """Return the classification model that torchvision calls `name`."""
+    models = import_library("torchvision").models
+    _refuse_text(settings, name)
+    refuse(settings, ("gradient_checkpointing",), "models of torchvision have none")
+    known = models.list_models(module=models)
+    if name not in known:
+        raise unknown_model("torchvision.models (classification)", name, known)
+    size = settings.image_size or _TORCHVISION_SIZES.get(name, DEFAULT_IMAGE_SIZE)
+    options: dict[str, Any] = {"image_size": size} if name.startswith("vit_") else {}
+    if name in ("googlenet", "inception_v3"):
+        options["init_weights"] = False  # the others need no telling, and these warn
+    model = models.get_model(name, weights=None, **options)
+    return _classify(name, model, (3, size, size), settings)
+
+
+def _classify(name: str, model: torch.nn.Module, shape: tuple[int, int, int], settings: Settings) -> Subject:
+    model = model.to(settings.dtype)
+    images = torch.zeros(settings.batch_size, *shape, dtype=settings.dtype)
+    labels = torch.zeros(settings.batch_size, dtype=torch.long)
+    if settings.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        images = images.to(memory_format=torch.channels_last)
+
+    def compute_loss() -> torch.Tensor:
+        outputs = model(images)
+        main, *auxiliary = outputs if isinstance(outputs, tuple) else (outputs,)
+        loss = functional.cross_entropy(main, labels)
+        for output in auxiliary:
+            loss = loss + _AUXILIARY_WEIGHT * functional.cross_entropy(output, labels)
+        return loss
+
+    return Subject(name=name, model=model, predict=lambda: model(images), compute_loss=compute_loss)
+
+
+def _refuse_text(settings: Settings, name: str) -> None:
+    if settings.sequence_length is not None:
+        raise InputError(f"--sequence-length: {name} reads images: use --image-size")
+    refuse(settings, ("cached_tokens", "attention"), "only for models of transformers")

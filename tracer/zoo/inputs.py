@@ -1,0 +1,251 @@
+"""The inputs of transformers' models: one rule per parameter of their forward, with shapes from the configuration."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from ...errors import InputError
+from .reading import Reading, first_number
+from .subject import refuse
+
+Inputs = dict[str, Any]
+_AUDIO_SAMPLES: Final = 160_000
+"""Ten seconds at 16 kHz, what models of speech are trained with."""
+_AUDIO_FRAMES: Final = 1_000
+"""Ten seconds of spectra, one per 10 ms."""
+_LAST_TOKENS: Final = ("eos_token_id", "decoder_start_token_id")
+_MODALITIES: Final = {"pixel_values": "image", "pixel_values_videos": "video"}
+
+
+def make_inputs(reading: Reading) -> Inputs:
+    """Return what the forward of a model needs, without labels and without what only its decoder reads.
+
+    Text, images and sound are given where the model takes them; videos to models of nothing else.
+    Raises InputError where a required input has no rule.
+    """
+    inputs: Inputs = {}
+    _refuse_sizes(reading)
+    for name, make in _RULES.items():
+        if name in reading.accepted and _is_wanted(reading, name, inputs):
+            made = make(reading, inputs)
+            if made is not None:
+                inputs[name] = made
+    missing = sorted(reading.required - inputs.keys())
+    if missing or not inputs:
+        read = ", ".join(missing) or reading.model.main_input_name
+        raise InputError(f"{reading.name} reads {read}: only text, images and sound can be made here")
+    return _add_placeholders(reading, inputs)
+
+
+def make_decoder_inputs(reading: Reading) -> Inputs:
+    """Return the tokens that a decoder reads where the labels don't give them."""
+    name = "decoder_input_ids"
+    if name not in reading.accepted:
+        return {}
+    return {name: reading.fill(reading.plain_id, reading.batch_size, reading.length)}
+
+
+def _is_wanted(reading: Reading, name: str, inputs: Inputs) -> bool:
+    if name in reading.required:
+        return True
+    main = reading.model.main_input_name
+    mains = main if isinstance(main, list) else [main]
+    if name == "pixel_values_videos":
+        return name in mains and "pixel_values" not in inputs
+    if name in ("input_features", "input_values") and name not in mains:
+        return "audio" in _modalities(reading) and not {"input_features", "input_values"} & inputs.keys()
+    return True
+
+
+def _modalities(reading: Reading) -> tuple[str, ...]:
+    given = getattr(reading.model, "input_modalities", ())
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _refuse_sizes(reading: Reading) -> None:
+    reads_images = bool(reading.accepted & {"pixel_values", "pixel_values_videos", "flattened_patches"})
+    reads_text = bool(reading.accepted & {"input_ids", "decoder_input_ids"}) or "text" in _modalities(reading)
+    if not reads_images:
+        refuse(reading.settings, ("image_size", "channels_last"), f"{reading.name} reads no images")
+    if not reads_text:
+        refuse(reading.settings, ("sequence_length", "cached_tokens"), f"{reading.name} reads no text")
+
+
+def _make_ids(reading: Reading, _inputs: Inputs) -> Tensor:
+    ids = torch.full((reading.batch_size, reading.length), reading.plain_id, device="cpu")
+    last = first_number(reading.text, *_LAST_TOKENS)
+    if last is not None:
+        ids[:, -1] = last
+    if reading.name.endswith("ForMultipleChoice"):
+        ids = ids.unsqueeze(1).expand(-1, 2, -1).contiguous()
+    return reading.numbers(ids)
+
+
+def _make_images(reading: Reading, _inputs: Inputs) -> Tensor:
+    vision, (height, width) = reading.vision, reading.image_size
+    channels = first_number(vision, "num_channels", "in_channels", "in_chans") or 3
+    accepted = reading.accepted
+    if "image_grid_thw" in accepted:
+        rows, columns = _grid(reading)
+        depth = first_number(vision, "temporal_patch_size") or 1
+        return reading.features(reading.batch_size * rows * columns, channels * depth * _patch(reading) ** 2)
+    if "spatial_shapes" in accepted:
+        rows, columns = _grid(reading)
+        return reading.features(reading.batch_size, rows * columns, channels * _patch(reading) ** 2)
+    tiles = _tiles(reading)
+    images = (channels, height, width)
+    return reading.features(reading.batch_size, *((tiles,) if tiles else ()), *images)
+
+
+def _tiles(reading: Reading) -> int:
+    """Return how many images, frames or tiles stand for a sample in a dimension of their own; 0 for no dimension."""
+    frames = first_number(reading.vision, "num_frames")
+    if frames and reading.accepted.isdisjoint({"pixel_values_videos", "input_ids"}):
+        return frames
+    pinpoints = getattr(reading.config, "image_grid_pinpoints", None)
+    if "image_sizes" in reading.accepted and pinpoints:
+        count = getattr(sys.modules[type(reading.model).__module__], "image_size_to_num_patches")  # noqa: B009
+        return int(count(list(reading.image_size), pinpoints, reading.image_size[0]))
+    return 1 if "pixel_attention_mask" in reading.accepted else 0
+
+
+def _patch(reading: Reading) -> int:
+    size = getattr(reading.vision, "patch_size", None) or 16
+    return int(size[0] if isinstance(size, list | tuple) else size)
+
+
+def _grid(reading: Reading) -> tuple[int, int]:
+    """Return rows and columns of patches, each a multiple of what is merged into one token."""
+    merged = first_number(reading.vision, "spatial_merge_size", "merge_size") or 1
+    return tuple(max(1, side // (_patch(reading) * merged)) * merged for side in reading.image_size)  # type: ignore[return-value]
+
+
+def _make_grids(reading: Reading, _inputs: Inputs) -> Tensor:
+    return reading.numbers(torch.tensor([[1, *_grid(reading)]] * reading.batch_size, device="cpu"))
+
+
+def _make_spatial_shapes(reading: Reading, _inputs: Inputs) -> Tensor:
+    return reading.numbers(torch.tensor([_grid(reading)] * reading.batch_size, device="cpu"))
+
+
+def _make_image_sizes(reading: Reading, _inputs: Inputs) -> Tensor:
+    return reading.numbers(torch.tensor([reading.image_size] * reading.batch_size, device="cpu"))
+
+
+def _make_pixel_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
+    images = inputs.get("pixel_values")
+    if images is None or "spatial_shapes" not in reading.accepted:
+        return None
+    return reading.fill(1, *images.shape[:2])
+
+
+def _make_video(reading: Reading, _inputs: Inputs) -> Tensor:
+    vision = reading.vision
+    frames = first_number(vision, "num_frames", "frames_per_clip") or 16
+    height, width = _square(getattr(vision, "crop_size", None)) or reading.image_size
+    return reading.features(reading.batch_size, frames, first_number(vision, "num_channels") or 3, height, width)
+
+
+def _square(side: int | None) -> tuple[int, int] | None:
+    return None if side is None else (side, side)
+
+
+def _make_spectra(reading: Reading, _inputs: Inputs) -> Tensor:
+    audio = reading.audio
+    bands = first_number(audio, "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim")
+    positions = first_number(audio, "max_source_positions")
+    if positions and first_number(audio, "num_mel_bins"):
+        return reading.features(reading.batch_size, bands or 80, 2 * positions)  # a stem of stride 2 halves them
+    return reading.features(reading.batch_size, _AUDIO_FRAMES, bands or 80)
+
+
+def _make_sound(reading: Reading, _inputs: Inputs) -> Tensor:
+    audio = reading.audio
+    bands, frames = first_number(audio, "num_mel_bins"), first_number(audio, "max_length")
+    if bands and frames and not hasattr(audio, "conv_dim"):
+        return reading.features(reading.batch_size, frames, bands)
+    return reading.features(reading.batch_size, _AUDIO_SAMPLES)
+
+
+def _make_boxes(reading: Reading, inputs: Inputs) -> Tensor:
+    return reading.fill(0, *inputs["input_ids"].shape, 4)
+
+
+def _make_flat_patches(reading: Reading, _inputs: Inputs) -> Tensor:
+    return reading.features(reading.batch_size, 2_048, 2 + 3 * _patch(reading) ** 2)
+
+
+_RULES: Final[dict[str, Callable[[Reading, Inputs], Tensor | None]]] = {
+    "input_ids": _make_ids,
+    "pixel_values": _make_images,
+    "pixel_values_videos": _make_video,
+    "image_grid_thw": _make_grids,
+    "spatial_shapes": _make_spatial_shapes,
+    "image_sizes": _make_image_sizes,
+    "pixel_attention_mask": _make_pixel_mask,
+    "input_features": _make_spectra,
+    "input_values": _make_sound,
+    "bbox": _make_boxes,
+    "flattened_patches": _make_flat_patches,
+}
+"""How each parameter is made; what comes first is there for what follows."""
+
+
+def _add_placeholders(reading: Reading, inputs: Inputs) -> Inputs:
+    """Put the tokens in front of the text that stand for images and sound."""
+    if "input_ids" not in inputs:
+        return inputs
+    kinds = torch.zeros(0, dtype=torch.long, device="cpu")
+    lead = torch.zeros(0, dtype=torch.long, device="cpu")
+    for kind, (what, names) in enumerate(_PLACEHOLDERS.items(), start=1):
+        token = first_number(reading.config, *names)
+        count = 0 if token is None else _count_features(reading, what, inputs)
+        if token is None or not count:
+            continue
+        start = first_number(reading.config, f"{'vision' if what == 'image' else 'audio'}_start_token_id")
+        starts = [] if start is None else [start]
+        lead = torch.cat([lead, torch.tensor(starts, dtype=torch.long, device="cpu"), lead.new_full((count,), token)])
+        kinds = torch.cat([kinds, kinds.new_zeros(len(starts)), kinds.new_full((count,), kind)])
+    if not len(lead):
+        return inputs
+    text = reading.values.find(inputs["input_ids"])
+    assert text is not None  # noqa: S101
+    ids = torch.cat([lead.expand(reading.batch_size, -1), text], dim=1)
+    added = {"input_ids": reading.numbers(ids)}
+    if "mm_token_type_ids" in reading.accepted:
+        row = torch.cat([kinds, kinds.new_zeros(text.shape[1])])
+        added["mm_token_type_ids"] = reading.numbers(row.expand(reading.batch_size, -1).contiguous())
+    return inputs | added
+
+
+_PLACEHOLDERS: Final = {
+    "image": ("image_token_id", "image_token_index", "media_token_id"),
+    "audio": ("audio_token_id", "audio_token_index"),
+}
+
+
+def _count_features(reading: Reading, what: str, inputs: Inputs) -> int:
+    """Return how many tokens stand for a sample's image or sound: as many as the model's own encoder returns."""
+    owners = (reading.model, getattr(reading.model, "model", None))
+    encode = next((item for item in (getattr(o, f"get_{what}_features", None) for o in owners) if item), None)
+    if encode is None:
+        return 0
+    queries = first_number(reading.config, "num_query_tokens")
+    if queries is not None:
+        return queries
+    known = inspect.signature(encode).parameters
+    given = {name: item for name, item in inputs.items() if name in known}
+    if not given:
+        return 0
+    with torch.no_grad():
+        found = encode(**given)
+    found = getattr(found, "pooler_output", None) if hasattr(found, "pooler_output") else found
+    parts = found if isinstance(found, list | tuple) else [found]
+    rows = sum(item.numel() // item.shape[-1] for item in parts if isinstance(item, Tensor))
+    return rows // reading.batch_size

@@ -1,0 +1,77 @@
+"""What is recorded of a library's model, and how the user wants it run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from ...errors import InputError
+
+DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DEFAULT_BATCH_SIZE: Final = 8
+DEFAULT_SEQUENCE_LENGTH: Final = 512
+DEFAULT_IMAGE_SIZE: Final = 224
+"""The side of the images that most models of torchvision were trained with."""
+_COUNTS: Final = ("batch_size", "sequence_length", "image_size", "cached_tokens")
+_ONLY_WITH: Final = {
+    "cached_tokens": "inference",
+    "optimizer": "training",
+    "gradient_checkpointing": "training",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Say how a model is run; sizes that are None are the model's own, or this module's defaults."""
+
+    mode: str = "training"
+    batch_size: int = DEFAULT_BATCH_SIZE
+    sequence_length: int | None = None
+    image_size: int | None = None
+    precision: str = "fp32"
+    autocast: str | None = None
+    attention: str | None = None
+    optimizer: str | None = None
+    cached_tokens: int | None = None
+    """Tokens in the key/value cache of a decoding step; None for a pass over the whole sequence."""
+    channels_last: bool = False
+    gradient_checkpointing: bool = False
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise InputError(f"{option(name)}: expected 1 or more, got {count}")
+        for name, mode in _ONLY_WITH.items():
+            if getattr(self, name) not in (None, False) and self.mode != mode:
+                raise InputError(f"{option(name)}: only with --mode {mode}")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the type of weights and inputs."""
+        return DTYPES[self.precision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Hold a model on the meta device, and how its outputs and its loss come from it."""
+
+    name: str
+    model: torch.nn.Module
+    predict: Callable[[], Any]
+    compute_loss: Callable[[], torch.Tensor]
+
+
+def option(name: str) -> str:
+    """Return a setting's option of the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def refuse(settings: Settings, names: tuple[str, ...], why: str) -> None:
+    """Raise InputError where the user gave a setting that means nothing here."""
+    for name in names:
+        if getattr(settings, name) not in (None, False):
+            raise InputError(f"{option(name)}: {why}")

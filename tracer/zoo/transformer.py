@@ -1,0 +1,98 @@
+"""Models of transformers by their configuration: the class, its inputs, its own loss, and a decoding step."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import InputError
+from ..host_values import HostValues
+from .decoding import build_decoding
+from .inputs import make_decoder_inputs, make_inputs
+from .labels import make_labels
+from .libraries import import_library, one_line
+from .reading import Reading
+from .subject import Settings, Subject
+
+
+def build_transformer(path: str, settings: Settings, values: HostValues) -> Subject:
+    """Return the model that a config.json describes."""
+    config, name = _read_config(path)
+    transformers = import_library("transformers")
+    architecture = getattr(transformers, name, None)
+    if architecture is None:
+        raise InputError(f"{path}: architectures: transformers {transformers.__version__} has no {name}")
+    model = _build(architecture, config, settings)
+    reading = _read_forward(model, name, settings, values)
+    inputs = make_inputs(reading)
+    if settings.cached_tokens is not None:
+        return build_decoding(reading, inputs)
+    decoded = make_decoder_inputs(reading)
+
+    def predict() -> Any:
+        return model(**inputs, **decoded)
+
+    labels = make_labels(reading, inputs) if settings.mode == "training" else {}
+    trained = inputs | labels if "labels" in labels else inputs | decoded | labels  # decoders shift labels themselves
+
+    def compute_loss() -> torch.Tensor:
+        loss = _find_loss(model(**trained)) if labels.keys() <= reading.accepted else None
+        if loss is None:
+            raise InputError(f"{name} computes no loss: name a class with a head in architectures, or --mode inference")
+        return loss
+
+    return Subject(name=name, model=model, predict=predict, compute_loss=compute_loss)
+
+
+def _build(architecture: Any, config: Any, settings: Settings) -> Any:
+    """Return the model as transformers builds it from a configuration, in the asked dtype and memory format."""
+    config.use_cache = False
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 0  # any: what the decoder reads first is a token like the others
+    if architecture.__name__.endswith("ForSequenceClassification") and getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = 0  # classifiers of several samples look for padding; there is none
+    options = {} if settings.attention is None else {"attn_implementation": settings.attention}
+    model = architecture._from_config(config, dtype=settings.dtype, **options)
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    return model.to(memory_format=torch.channels_last) if settings.channels_last else model
+
+
+def _read_forward(model: Any, name: str, settings: Settings, values: HostValues) -> Reading:
+    parameters = inspect.signature(model.forward).parameters
+    required = (
+        key
+        for key, item in parameters.items()
+        if item.default is item.empty and item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
+    )
+    return Reading(
+        model=model,
+        name=name,
+        accepted=frozenset(parameters),
+        required=frozenset(required),
+        settings=settings,
+        values=values,
+    )
+
+
+def _find_loss(outputs: Any) -> torch.Tensor | None:
+    loss = getattr(outputs, "loss", None)
+    return loss if isinstance(loss, torch.Tensor) else None
+
+
+def _read_config(path: str) -> tuple[Any, str]:
+    """Return the configuration in a file, and the name of the model's class."""
+    transformers = import_library("transformers")
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file: expected the config.json of a transformers model")
+    try:
+        with torch.device("cpu"):
+            config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise InputError(f"{path}: not a configuration that transformers can read: {one_line(error)}") from error
+    if not config.architectures:
+        raise InputError(f'{path}: architectures: expected the model\'s class, for example ["LlamaForCausalLM"]')
+    return config, config.architectures[0]
