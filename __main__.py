@@ -13,7 +13,7 @@ COMMANDS = {
     "measure": "tracer.measure_command",
     "analyze": "analyzer.cli",
     "show": "analyzer.commands.show",
-    "replay": "analyzer.commands.replay",
+    "replay": "replay_command",
     "validate": "analyzer.commands.validate",
     "convert": "analyzer.commands.convert",
     "graph": "analyzer.commands.graph",

@@ -1,23 +1,15 @@
-"""The `replay` command: how well the replay explains a recording."""
+"""What `replay` does without `--run`: how well the replay explains a recording."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from .command import (
-    FAILED_EXIT_CODE,
-    WavecastCommand,
-    complete_gpu_names,
-    gpu_file_option,
-    output_options,
-    recover_option,
-    trace_argument,
-)
+from .command import FAILED_EXIT_CODE
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
@@ -41,6 +33,11 @@ class Request:
     form: str | None
     output: Path | None
     recover: bool
+
+    @property
+    def name(self) -> str:
+        """Return what the trace is called in what is shown."""
+        return "standard input" if str(self.trace) == "-" else self.trace.name
 
     def check_limit(self) -> None:
         """Raise InputError for a limit that nothing could exceed."""
@@ -66,64 +63,12 @@ class Request:
         return round(begin * 1e6), round(end * 1e6)
 
 
-@click.command("replay", cls=WavecastCommand, short_help="Replay a recording on its own GPU and compare.")
-@trace_argument
-@click.option(
-    "--from",
-    "source",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The GPU that was measured, where the trace does not say it or says it wrongly.",
-)
-@gpu_file_option
-@click.option(
-    "--max-error",
-    "max_error_percent",
-    type=click.FloatRange(min=0),
-    metavar="PERCENT",
-    help="Exit with status 1 if the replay of an iteration is further off than this.",
-)
-@click.option(
-    "--figure",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw the recorded iteration above its replay, as SVG.",
-)
-@click.option(
-    "--to",
-    "target",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The GPU whose replay --figure draws. Default: the one that was measured.",
-)
-@click.option(
-    "--stretch",
-    type=(click.FloatRange(min=0), click.FloatRange(min=0)),
-    metavar="FROM TO",
-    help="Draw this stretch of the iteration only, in ms.",
-)
-@output_options("table", "json")
-@recover_option
-@click.pass_context
-def replay(context: click.Context, /, **options: Any) -> None:
-    """Replay the iterations of TRACE with their own measured times and compare.
-
-    Kernels start when the rules of the op graph let them: after their launch, the kernel before
-    them, and what they wait for. How near that comes to the recording says how far to trust the
-    replay of the same graph with another GPU's times. TRACE is a wavecast trace or a PyTorch
-    profiler file with GPU kernels; '-' reads standard input.
-
-    \b
-    Examples:
-      wavecast replay trace.json.gz
-      wavecast replay trace.json.gz --format json --max-error 2
-      wavecast replay trace.json.gz --to L40S --figure timeline.svg --stretch 1 3
-    """
+def replay_recording(request: Request) -> int:
+    """Replay a recording with its own times, write what comes of it, and return the exit status."""
     from ...formats.files import load_trace
     from ..rendering.replay_text import draw_replay, draw_replay_json
     from ..replay.fidelity import check_fidelity
 
-    request = Request(**options)
     request.check_limit()
     stretch_ns = request.stretch_ns
     with progress_on_stderr("Reading the trace") as progress:
@@ -135,12 +80,12 @@ def replay(context: click.Context, /, **options: Any) -> None:
     if choose_format(request.form, request.output) == "json":
         write_result(draw_replay_json(fidelity), request.output)
     else:
-        name = "standard input" if str(request.trace) == "-" else request.trace.name
-        write_result(draw_replay(fidelity, screen_for(request.output), name=name), request.output)
+        write_result(draw_replay(fidelity, screen_for(request.output), name=request.name), request.output)
     limit = request.max_error_percent
     if limit is not None and (worst := _worst_error_percent(fidelity)) > limit:
         click.echo(f"Error: the replay is off by {worst:.2f} %, more than {limit:g} %", err=True)
-        context.exit(FAILED_EXIT_CODE)
+        return FAILED_EXIT_CODE
+    return 0
 
 
 def _draw_figure(trace: Trace, measured: Gpu | None, request: Request, stretch_ns: tuple[int, int] | None) -> None:

@@ -1,0 +1,202 @@
+"""Makes the tensors that ops are re-run on, and shares them between ops of equal shapes: only speed is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import torch
+
+from ...formats.signature import TensorSpec
+from .fills import NOISE, Content, Fill, fill_of, indexed_dimensions
+from .schema import Bound, Local, UnfitError, torch_dtype
+
+_GPU_SHARE: Final = 0.8
+"""Of the free memory: results and workspaces need the rest."""
+_HOST_SHARE: Final = 0.5
+_META: Final = torch.device("meta")
+
+Call = Callable[[], object]
+
+
+class TooLargeError(UnfitError):
+    """Say that an op's tensors do not fit in the device's memory."""
+
+
+class Operands:
+    """Own the tensors on one device, up to a limit; equal ones are made once."""
+
+    def __init__(self, device: torch.device, limit_bytes: float) -> None:
+        self.device = device
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0.0
+        self._made: dict[tuple[TensorSpec, Fill, int], torch.Tensor] = {}
+
+    def prepare(self, bound: Bound) -> Call:
+        """Return a function that runs the op on tensors of this device.
+
+        Raises TooLargeError where they do not fit beside those made before, UnfitError where they cannot be made.
+        """
+        return _Binder(bound, self._take, self.device).call()
+
+    def clear(self) -> None:
+        """Let go of every tensor."""
+        self._made.clear()
+        self._used_bytes = 0.0
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def check_size(self, bound: Bound) -> None:
+        """Raise TooLargeError where the tensors and results of a call alone exceed the limit.
+
+        The results' sizes are those that the meta device finds; ops that it does not know are taken as they are.
+        """
+        needed: list[float] = []
+
+        def imagine(spec: TensorSpec, _fill: Fill, _ordinal: int) -> torch.Tensor:
+            needed.append(_extent(spec) * torch_dtype(spec.dtype).itemsize)
+            strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
+            return torch.empty_strided(spec.shape, strides, dtype=torch_dtype(spec.dtype), device=_META)
+
+        call = _Binder(bound, imagine, _META).call()
+        self._check(sum(needed))
+        try:
+            results = call()
+        except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AssertionError, AttributeError):
+            return
+        made = results if isinstance(results, list | tuple) else (results,)
+        self._check(sum(needed) + sum(item.nbytes for item in made if isinstance(item, torch.Tensor)))
+
+    def _check(self, needed_bytes: float) -> None:
+        if needed_bytes > self._limit_bytes:
+            raise TooLargeError("does not fit in memory")
+
+    def _take(self, spec: TensorSpec, fill: Fill, ordinal: int) -> torch.Tensor:
+        key = (spec, fill, ordinal)
+        if key not in self._made:
+            size = _extent(spec) * torch_dtype(spec.dtype).itemsize
+            self._check(self._used_bytes + size)
+            self._made[key] = make_tensor(spec, fill, self.device)
+            self._used_bytes += size
+        return self._made[key]
+
+
+def memory_limit(device: torch.device) -> float:
+    """Return how many bytes the tensors of re-run ops may take on a device."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return _GPU_SHARE * free
+    try:
+        return _HOST_SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return _HOST_SHARE * (4 << 30)  # not on this system: half of what any machine has
+
+
+def make_tensor(spec: TensorSpec, fill: Fill, device: torch.device) -> torch.Tensor:
+    """Return a tensor of a recorded dtype, shape and strides with the content that its op needs."""
+    dtype = torch_dtype(spec.dtype)
+    strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
+    flat = _filled(_extent(spec), fill, dtype, device)
+    return flat.as_strided(spec.shape, strides)
+
+
+def _filled(count: int, fill: Fill, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if dtype.is_floating_point and dtype.itemsize == 1:
+        return _filled(count, fill, torch.float16, device).to(dtype)
+    flat = torch.empty(count, dtype=dtype, device=device)
+    if fill.content is Content.STEPS:
+        return flat.copy_(torch.linspace(0, fill.high, count, dtype=torch.float64).floor())
+    return (_fill_fractions if dtype.is_floating_point or dtype.is_complex else _fill_integers)(flat, fill)
+
+
+def _fill_fractions(flat: torch.Tensor, fill: Fill) -> torch.Tensor:
+    if fill.content is Content.CONSTANT:
+        return flat.fill_(fill.high)
+    if fill.content in (Content.POSITIVE, Content.UNIT) and not flat.is_complex():
+        low = 0.5 if fill.content is Content.POSITIVE else 0.0
+        return flat.uniform_(low, low + 1.0)
+    return flat.normal_()
+
+
+def _fill_integers(flat: torch.Tensor, fill: Fill) -> torch.Tensor:
+    if fill.content is Content.INDEX:
+        return flat.random_(0, fill.high)
+    if flat.dtype is torch.bool:
+        return flat.random_(0, 2)
+    constants = {Content.CONSTANT: fill.high, Content.POSITIVE: 1}
+    return flat.fill_(constants.get(fill.content, 0))
+
+
+class _Binder:
+    """Put tensors in the place of a bound call's specs."""
+
+    def __init__(
+        self, bound: Bound, take: Callable[[TensorSpec, Fill, int], torch.Tensor], device: torch.device
+    ) -> None:
+        self._bound = bound
+        self._take = take
+        self._device = device
+        self._seen: Counter[tuple[TensorSpec, Fill]] = Counter()
+
+    def call(self) -> Call:
+        """Return the call with its arguments. Raises UnfitError."""
+        try:
+            return self._call()
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise TooLargeError("does not fit in memory") from error
+            raise UnfitError(f"its arguments do not go together: {_first_line(error)}") from error
+
+    def _call(self) -> Call:
+        positional, named = list[Any](), dict[str, Any]()
+        for parameter in self._bound.overload._schema.arguments:
+            value = self._value(parameter.name, self._bound.values[parameter.name])
+            if parameter.kwarg_only:
+                named[parameter.name] = value
+            else:
+                positional.append(value)
+        return partial(self._bound.overload, *positional, **named)
+
+    def _value(self, parameter: str, value: Any) -> Any:
+        if value is Local.DEVICE:
+            return self._device
+        if isinstance(value, TensorSpec):
+            return self._tensor(value, fill_of(self._bound, parameter))
+        if not isinstance(value, list) or not any(isinstance(item, TensorSpec) for item in value):
+            return value
+        first = indexed_dimensions(self._bound) if parameter == "indices" else None
+        if first is None:
+            return [self._tensor(item, fill_of(self._bound, parameter)) for item in value]
+        return [None] * first + [self._index(at, item) for at, item in enumerate(value, first)]
+
+    def _index(self, dimension: int, spec: TensorSpec) -> torch.Tensor:
+        size = self._bound.values["self"].shape[dimension]
+        return self._tensor(spec, NOISE if spec.dtype == "bool" else Fill(Content.INDEX, max(size, 1)))
+
+    def _tensor(self, spec: TensorSpec, fill: Fill) -> torch.Tensor:
+        key = (spec, fill)
+        self._seen[key] += 1
+        return self._take(spec, fill, self._seen[key])
+
+
+def _extent(spec: TensorSpec) -> int:
+    """Return the number of elements between the first and the last that a tensor reaches."""
+    if 0 in spec.shape:
+        return 0
+    strides = spec.strides if spec.strides is not None else _contiguous(spec.shape)
+    return 1 + sum((size - 1) * step for size, step in zip(spec.shape, strides, strict=True))
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = list[int](), 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
