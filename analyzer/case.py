@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 
 from ..errors import InputError, UnknownGpuError
-from ..formats.trace import Trace
+from ..formats.column import row_count
+from ..formats.trace import Phase, Trace
 from ..specs.gpu import Catalog, Gpu
-from .compiled import CompiledCode, find_compiled
+from .compiled import CompiledCode, CompiledOps, find_compiled
 from .fleet import Floats
 from .graph.build import build_graph
 from .graph.record import Graph
@@ -32,7 +33,7 @@ from .source import gpu_of_device
 from .untimed import without_times
 from .whatif.batch import with_batch
 from .whatif.cuda_graph import with_cuda_graph
-from .whatif.fusion import with_fused_elementwise
+from .whatif.fusion import Fusion, with_compiled_regions, with_fused_elementwise
 from .whatif.precision import with_precision
 from .whatif.record import Casts, Whatif
 from .whatif.retime import cast_times_ns, retime
@@ -189,7 +190,7 @@ def _apply_graph_whatifs(
     ratio, warnings = np.ones(len(graph.nodes.row)), list[str]()
     compiled, code = find_compiled(trace), None
     if scenario.fuse_elementwise or compiled.region_count:
-        fusion = with_fused_elementwise(graph, trace, workload, None if scenario.fuse_elementwise else compiled.region)
+        fusion = _fuse(graph, trace, workload, compiled, everything=scenario.fuse_elementwise)
         graph, ratio = fusion.graph, fusion.base_ratio
         if scenario.fuse_elementwise and not fusion.kernels_merged:
             warnings.append("--fuse-elementwise: no chain of pointwise kernels was found")
@@ -198,6 +199,17 @@ def _apply_graph_whatifs(
     if scenario.cuda_graph:
         graph = with_cuda_graph(graph, trace)
     return graph, ratio, code, tuple(warnings)
+
+
+def _fuse(graph: Graph, trace: Trace, workload: Workload, compiled: CompiledOps, *, everything: bool) -> Fusion:
+    """Merge what a compiler would: in compiled regions, or in each phase but the optimizer's as if it were one."""
+    region = compiled.region
+    if everything:
+        if trace.meta.capture != "shapes" or not row_count(trace.operands):
+            return with_fused_elementwise(graph, trace, workload)
+        phase = trace.ops.phase.astype(np.int64)
+        region = np.where((region < 0) & (phase != Phase.OPTIMIZER), len(region) + phase, region)
+    return with_compiled_regions(graph, trace, workload, region)
 
 
 def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[MemoryUse | None, str | None]:

@@ -37,7 +37,7 @@ _BATCH_NORMS: Final = frozenset(
         "miopen_batch_norm",
     )
 )
-_ROW_OPS: Final = frozenset(
+ROW_OPS: Final = frozenset(
     f"aten::{name}" for name in ("native_layer_norm", "_fused_rms_norm", "rms_norm", "_softmax", "_log_softmax")
 )
 """Forward only: the backward ones are several reductions."""
@@ -61,27 +61,25 @@ class Pointwise:
     """The same for row ops, that compilers merge pointwise ones into."""
 
 
-def describe_nodes(graph: Graph, trace: Trace, workload: Workload, region: Rows | None = None) -> Pointwise:
-    """Return which nodes are kernels that could be merged; where `region` is given, those of ops in one."""
+def describe_nodes(graph: Graph, trace: Trace, workload: Workload) -> Pointwise:
+    """Return which nodes are kernels that could be merged."""
     nodes = graph.nodes
     rows = kernel_rows(graph, trace, workload)
     names = [trace.strings[trace.ops.name[op]].partition(".")[0] if op >= 0 else "" for op in workload.op.tolist()]
     known = list(zip(names, workload.works, strict=True))
-    is_pointwise = np.array([*(_is_pointwise(name, work) for name, work in known), False], dtype=bool)
-    is_row_op = np.array([*(_is_row_op(name, work) for name, work in known), False], dtype=bool)
-    usable = (nodes.kind == NodeKind.KERNEL) & (is_pointwise | is_row_op)[rows]
+    pointwise = np.array([*(is_pointwise(name, work) for name, work in known), False], dtype=bool)
+    row_op = np.array([*(_is_row_op(name, work) for name, work in known), False], dtype=bool)
+    usable = (nodes.kind == NodeKind.KERNEL) & (pointwise | row_op)[rows]
     op = np.full(len(rows), MISSING, dtype=np.int64)
     op[usable] = _explaining_ops(trace, trace.kernels.op[nodes.row[usable]], workload.op[rows[usable]])
-    launch = _launches(graph)
-    if region is not None:
-        usable &= (np.append(region, MISSING) != MISSING)[op]
+    launch = launches_of(graph)
     usable &= (op != MISSING) & (launch != MISSING) & (_counts(op)[op] == 1)
     return Pointwise(
-        workload_row=rows, op=op, launch=launch, begins=usable & is_pointwise[rows], ends=usable & is_row_op[rows]
+        workload_row=rows, op=op, launch=launch, begins=usable & pointwise[rows], ends=usable & row_op[rows]
     )
 
 
-def _is_pointwise(name: str, work: Work | None) -> bool:
+def is_pointwise(name: str, work: Work | None) -> bool:
     """Say whether each result element needs one of each operand; batch norm with fixed statistics is such."""
     if work is None:
         return False
@@ -91,16 +89,16 @@ def _is_pointwise(name: str, work: Work | None) -> bool:
 def _is_row_op(name: str, work: Work | None) -> bool:
     """Say whether an op reduces and rewrites short rows, which inductor computes in one pass."""
     dims = work.dims if work is not None else None
-    return name in _ROW_OPS and isinstance(dims, RowDims) and dims.columns <= _LONGEST_ROW
+    return name in ROW_OPS and isinstance(dims, RowDims) and dims.columns <= _LONGEST_ROW
 
 
-def find_links(graph: Graph, trace: Trace, nodes: Pointwise, region: Rows | None = None) -> Rows:
+def find_links(graph: Graph, trace: Trace, nodes: Pointwise) -> Rows:
     """Return the nodes that would be merged into the node before them, in order.
 
     Both are pointwise (the later may be a row op) with equally many results and run back to back on one stream, in one
     iteration and phase (not the optimizer's: models are compiled, optimizers seldom). One thread launched them without
     a synchronisation in between. The later waits for no other stream and reads what the earlier wrote: by tensor where
-    the trace names them, else by shape. Both are of one compiled region where `region` (per op) is given.
+    the trace names them, else by shape.
     """
     table = graph.nodes
     before = np.append(False, nodes.begins)[: len(nodes.begins)]
@@ -114,8 +112,6 @@ def find_links(graph: Graph, trace: Trace, nodes: Pointwise, region: Rows | None
     if len(later):
         here = phase[nodes.op[later]]
         together &= (phase[nodes.op[earlier]] == here) & (here != Phase.OPTIMIZER)
-        if region is not None:
-            together &= region[nodes.op[earlier]] == region[nodes.op[later]]
     later = later[together]
     pairs = zip(nodes.op[later - 1].tolist(), nodes.op[later].tolist(), strict=True)
     reader = _Reader(trace)
@@ -139,7 +135,7 @@ class _Reader:
 
     def feeds(self, source: int, target: int) -> bool:
         """Say whether an op reads the result of another and has as many elements in its own."""
-        if self._inputs and self._outputs[source]:
+        if self._inputs and self._outputs[source] and self._outputs[target]:
             return self._reads(source, target)
         signature = self._trace.ops.signature
         key = (int(signature[source]), int(signature[target]))
@@ -191,7 +187,7 @@ def _explaining_ops(trace: Trace, innermost: Rows, representative: Rows) -> Rows
     return found
 
 
-def _launches(graph: Graph) -> Rows:
+def launches_of(graph: Graph) -> Rows:
     """Return the launch of each node; -1: none."""
     edges = graph.edges
     rows = np.flatnonzero(edges.kind == EdgeKind.LAUNCH)

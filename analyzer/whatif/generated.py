@@ -1,0 +1,117 @@
+"""Groups the ops of compiled regions as the compiler's scheduler would: each group is computed by one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+import numpy as np
+
+from ...formats.column import MISSING, row_count
+from ...formats.trace import Trace
+from ..window import Rows
+from ..work import Family, Work, family_of
+from ..workload import Workload
+from .calls import operands_of
+from .chains import ROW_OPS, is_pointwise
+
+_COPIES: Final = frozenset(f"aten::{name}" for name in ("_to_copy", "clone", "contiguous", "copy", "copy_"))
+_DROPOUTS: Final = frozenset(f"aten::{name}" for name in ("native_dropout", "native_dropout_backward"))
+_BACKWARD_ROW_OPS: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        "native_layer_norm_backward",
+        "_fused_rms_norm_backward",
+        "_softmax_backward_data",
+        "_log_softmax_backward_data",
+    )
+)
+"""Those of weights and biases are kernels of their own."""
+
+
+class Part(Enum):
+    """Say what an op may be in a kernel that the compiler generates."""
+
+    NONE = auto()
+    """Not generated (products, convolutions, attention), or not known to be merged: what follows it has to wait."""
+    ALL = auto()
+    """Computed element by element or row by row: what comes before and after may be merged with it."""
+    END = auto()
+    """Reduces all that it reads first: only what comes after may be merged, with its second half."""
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Join ops that become one kernel, per region: ops on the same level, each reading what another wrote.
+
+    An op's level is the most ops of `Part.NONE` (or first halves of `Part.END`) on any path to it. Two ops of one
+    level have none between them, so that joining them never has a kernel wait for itself.
+    """
+
+    leader: dict[int, int] = field(default_factory=dict)
+    level: dict[int, int] = field(default_factory=dict)
+    writer: dict[int, int] = field(default_factory=dict)
+    """By storage: the op that wrote it last."""
+
+    def find(self, op: int) -> int:
+        """Return the first op of the group."""
+        while self.leader[op] != op:
+            self.leader[op] = op = self.leader[self.leader[op]]
+        return op
+
+    def join(self, one: int, other: int) -> None:
+        """Make one group of two; its leader is the earlier op."""
+        first, second = sorted((self.find(one), self.find(other)))
+        self.leader[second] = first
+
+
+def group_generated(trace: Trace, workload: Workload, region: Rows) -> list[list[int]]:
+    """Return the groups of at least two ops that one kernel would compute, each in order; `region` is per op.
+
+    An op joins those whose results it reads and that have as many elements. Ops of other sizes, sibling ops that read
+    the same tensor, and epilogues of products are left alone, though the compiler merges some of them. The trace has
+    to name its tensors, as recordings of shapes do.
+    """
+    parts = _parts(trace, workload)
+    inputs, outputs = operands_of(trace) if row_count(trace.operands) else ([], [])
+    storage, count = trace.tensors.storage.tolist(), trace.tensors.element_count.tolist()
+    is_view = np.array([family_of(name) is Family.VIEW for name in trace.strings], dtype=bool)
+    found: dict[int, _Groups] = {}
+    for op in np.flatnonzero((region != MISSING) & ~is_view[trace.ops.name]).tolist() if inputs else ():
+        groups = found.setdefault(int(region[op]), _Groups())
+        part, size = parts.get(op, Part.NONE), max((count[item] for item in outputs[op]), default=0)
+        read = [(groups.writer[storage[item]], count[item]) for item in inputs[op] if storage[item] in groups.writer]
+        before = (groups.level[writer] + (parts.get(writer, Part.NONE) is Part.NONE) for writer, _ in read)
+        groups.level[op] = level = max(before, default=0) + (part is Part.END)
+        groups.leader[op] = op
+        for writer, elements in read:
+            fits = elements == size and groups.level[writer] == level and parts.get(writer, Part.NONE) is not Part.NONE
+            if fits and part is Part.ALL:
+                groups.join(op, writer)
+        groups.writer.update((storage[item], op) for item in outputs[op])
+    return [members for groups in found.values() for members in _members(groups) if len(members) > 1]
+
+
+def _members(groups: _Groups) -> Iterator[Sequence[int]]:
+    members: dict[int, list[int]] = {}
+    for op in groups.leader:
+        members.setdefault(groups.find(op), []).append(op)
+    yield from members.values()
+
+
+def _parts(trace: Trace, workload: Workload) -> dict[int, Part]:
+    """Return what each op with known work may be; the rest is left out."""
+    rows = np.flatnonzero(workload.row_of >= 0)
+    names = [trace.strings[name].partition(".")[0] for name in trace.ops.name[workload.op].tolist()]
+    kinds = [_part_of(name, work) for name, work in zip(names, workload.works, strict=True)]
+    return {op: kinds[row] for op, row in zip(rows.tolist(), workload.row_of[rows].tolist(), strict=True)}
+
+
+def _part_of(name: str, work: Work | None) -> Part:
+    if work is None:
+        return Part.NONE
+    if is_pointwise(name, work) or name in _COPIES | _DROPOUTS | ROW_OPS | _BACKWARD_ROW_OPS:
+        return Part.ALL
+    return Part.END if work.family is Family.NORMALIZATION else Part.NONE
