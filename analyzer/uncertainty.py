@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,41 +17,82 @@ from .work import Family
 COMMON: Final = (Method.WAVE_SCALING, Method.BANDWIDTH_RATIO, Method.BOUND_RATIO)
 """Methods whose errors go together: between the same two GPUs, those of two families have a correlation of 0.7 to 0.9
 (benchmarks/ratio_widths.py, medians over families), within one of these methods as across them."""
+GPU_HALF_WIDTH: Final = 0.32
+"""Of the 90 % interval, natural log, of the error that all times from shapes alone share on one GPU: the board, its
+clocks under load, the software, and what ops in a network do otherwise than alone in a loop. Measured by
+benchmarks/network_widths.py, on boards and networks that nothing was trained on and that are not scored."""
 UNKNOWN_SHARE: Final = 0.05
 """Of the GPU-busy time: beyond this, time without an interval leaves the sum without one."""
+_FROM_SHAPES: Final = METHODS.index(Method.OP_MODEL)
 
 
-def row_changes(prediction: Prediction) -> tuple[Floats, Floats]:
-    """Return by which part of its time each row's ends are under and over it, [n, m]; 0 where it has no interval."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Changes:
+    """Hold by which part of its time the ends of each of n rows' intervals are under and over it on m GPUs, [n, m]."""
+
+    fall: Floats
+    """By the row's own interval, at most down to the bound; 0 where it has none."""
+    rise: Floats
+    shared_fall: Floats
+    """By the error that the GPU's rows share, likewise; 0, [1, 1], where no time is from shapes alone."""
+    shared_rise: Floats
+    joint_fall: Floats
+    """By both errors, which are independent, at most down to the bound."""
+    joint_rise: Floats
+
+
+def row_changes(prediction: Prediction) -> Changes:
+    """Return by which part of its time each row's ends are under and over it."""
     fall, rise = prediction.fall(), np.expm1(prediction.half_width)
     unknown = np.isnan(rise)
     fall[unknown], rise[unknown] = 0.0, 0.0
-    return fall, rise
+    is_shared = prediction.method == _FROM_SHAPES
+    if not is_shared.any():
+        none = np.zeros((1, 1))
+        return Changes(fall=fall, rise=rise, shared_fall=none, shared_rise=none, joint_fall=fall, joint_rise=rise)
+    shared = replace(prediction, half_width=np.where(is_shared, GPU_HALF_WIDTH, 0.0))
+    down, up = shared.fall(), np.expm1(shared.half_width)
+    to_bound = replace(prediction, half_width=np.full(rise.shape, np.inf)).fall()
+    return Changes(
+        fall=fall,
+        rise=rise,
+        shared_fall=down,
+        shared_rise=up,
+        joint_fall=np.minimum(np.hypot(fall, down), to_bound),
+        joint_rise=np.hypot(rise, up),
+    )
 
 
 def busy_interval_ns(
-    prediction: Prediction, family: Sequence[Family | None], changes: tuple[Floats, Floats] | None = None
+    prediction: Prediction, family: Sequence[Family | None], changes: Changes | None = None
 ) -> tuple[Floats, Floats]:
     """Return the ends of the 90 % interval of the GPU-busy time on each GPU, [m]; NaN where too much is unknown.
 
     Errors of one family on one GPU are taken as fully correlated (one model, one GPU: they are), and so are those of
     all times that a ratio of datasheet figures moved (what the two GPUs make of their figures is common to them); else
-    errors are independent: spread^2 = sum over groups of (sum over ops of spread)^2. Time without an interval
-    enters with none. `changes` saves computing `row_changes` again.
+    errors are independent: spread^2 = sum over groups of (sum over ops of spread)^2. Times from shapes alone have an
+    error more, one for the whole GPU. Time without an interval enters with none. `changes` saves computing
+    `row_changes` again.
     """
     time = prediction.time_ns * prediction.weight[:, None]
     total = time.sum(axis=0)
     unknown = np.isnan(prediction.half_width)
-    fall, rise = changes or row_changes(prediction)
+    known = changes or row_changes(prediction)
+    below, above = np.square(_sum(time, known.shared_fall)), np.square(_sum(time, known.shared_rise))
     codes = np.unique(_groups(prediction, family), return_inverse=True)[1]
-    above, below = np.zeros_like(total), np.zeros_like(total)
     for code in range(int(codes.max(initial=-1)) + 1):
         rows = codes == code
-        above += np.einsum("ij,ij->j", time[rows], rise[rows]) ** 2
-        below += np.einsum("ij,ij->j", time[rows], fall[rows]) ** 2
+        above += np.square(_sum(time[rows], known.rise[rows]))
+        below += np.square(_sum(time[rows], known.fall[rows]))
+    fall = np.minimum(np.sqrt(below), _sum(time, known.joint_fall))
     share = np.einsum("ij,ij->j", time, unknown) / np.maximum(total, np.finfo(float).tiny)
-    known = share <= UNKNOWN_SHARE
-    return np.where(known, total - np.sqrt(below), np.nan), np.where(known, total + np.sqrt(above), np.nan)
+    is_known = share <= UNKNOWN_SHARE
+    return np.where(is_known, total - fall, np.nan), np.where(is_known, total + np.sqrt(above), np.nan)
+
+
+def _sum(time: Floats, change: Floats) -> Floats:
+    """Return by how much the rows change together, [m]."""
+    return np.asarray(np.einsum("ij,ij->j", time, np.broadcast_to(change, time.shape)))
 
 
 def _groups(prediction: Prediction, family: Sequence[Family | None]) -> npt.NDArray[np.str_]:

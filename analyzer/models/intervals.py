@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ...specs.gpu import Rate
 from ..fleet import Fleet, Floats
@@ -35,6 +36,9 @@ class IntervalTable:
     """Median distance of the chips left out from their nearest training GPU."""
     positions: Floats
     """Training GPUs, [t, d], as `gpu_positions` gives them."""
+    is_declared: npt.NDArray[np.bool_]
+    """[groups]: whether nothing measured the group. No GPU is nearer to its priors than another, and none was fitted:
+    the half-width is declared and the same on every GPU."""
 
 
 GROWTH: Final = 0.25
@@ -78,7 +82,12 @@ def size_class(time_ns: Floats) -> Codes:
 
 def half_width(table: IntervalTable, group: Codes, time_ns: Floats, growth: Floats) -> Floats:
     """Return the half-width of each prediction, natural log; `growth` is `distance_factor`; the arrays broadcast."""
-    return np.asarray(table.half_width[group, size_class(time_ns)] * growth)
+    return np.asarray(table.half_width[group, size_class(time_ns)] * growth_of(table, group, growth))
+
+
+def growth_of(table: IntervalTable, group: Codes, growth: Floats) -> Floats:
+    """Return the growth of each problem's half-width: none where it is declared; the arrays broadcast."""
+    return np.where(table.is_declared[group], 1.0, growth)
 
 
 def distance_factor(table: IntervalTable, distance: Floats) -> Floats:

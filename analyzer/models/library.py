@@ -16,7 +16,7 @@ from ...mlp_weights.store import StoredModel, has_model, load_stored
 from ..fleet import Fleet, Floats, take_gpus
 from .correction import Calibration, correction_factor
 from .estimate import Estimate, Model, group_of
-from .intervals import IntervalTable, distance_factor, distances, half_width
+from .intervals import IntervalTable, distance_factor, distances, growth_of, half_width
 from .network import Network, correct
 from .parameters import Values, resolve, theta_size
 
@@ -129,7 +129,7 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet, setting: Setting
         high_ns=time_ns * factor,
         half_width=width,
         anchor=fitted.anchor[group],
-        anchored_half_width=fitted.anchored_half_width[group] * known.growth,
+        anchored_half_width=fitted.anchored_half_width[group] * growth_of(fitted.interval, group, known.growth),
     )
 
 
@@ -219,6 +219,7 @@ def fitted_of(stored: StoredModel) -> Fitted:
             seen_ratio=float(arrays["interval.seen_ratio"][0]),
             reference=float(arrays["interval.reference"][0]),
             positions=arrays["interval.positions"].astype(np.float64),
+            is_declared=arrays["interval.is_declared"].astype(bool),
         ),
         anchor=arrays["anchor"].astype(np.float64),
         anchored_half_width=arrays["anchored_half_width"].astype(np.float64),

@@ -205,13 +205,13 @@ def spread_of(prediction: Prediction, workload: Workload, host_half_width: Float
     """Return how far the kernels' times, and the hosts', may be off together; see `Spread`.
 
     Rows move together, by as much of their own half width as moves their sum to the end of its interval: that sum holds
-    the correlation of errors (full within a family, none between). NaN columns where the sum has no interval.
+    the correlation of errors (full within a family, less between). NaN columns where the sum has no interval.
     """
-    fall, rise = row_changes(prediction)
-    low, high = busy_interval_ns(prediction, workload.family, (fall, rise))
+    changes = row_changes(prediction)
+    low, high = busy_interval_ns(prediction, workload.family, changes)
     total = prediction.total_busy_ns()
     factors = []
-    for end, change in ((low, -fall), (high, rise)):
+    for end, change in ((low, -changes.joint_fall), (high, changes.joint_rise)):
         whole = np.einsum("i,ij,ij->j", prediction.weight, prediction.time_ns, change)
         part = np.divide(end - total, whole, out=np.zeros_like(total), where=np.abs(whole) > 0)
         factors.append(1.0 + change * np.where(np.isnan(end), np.nan, part))

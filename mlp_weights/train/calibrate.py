@@ -22,8 +22,11 @@ COVERAGE: Final = 0.9
 SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 LEAST_HALF_WIDTH: Final = 0.02
 """Two measurements of one kernel differ by as much."""
-UNMEASURED_HALF_WIDTH: Final = float(np.log(2.0))
-"""Of groups without a measurement, whose parameters are priors: a declared width, at least the widest measured one."""
+UNMEASURED_HALF_WIDTH: Final = 0.81
+"""Of groups without a measurement, whose parameters are priors; at least the widest measured one.
+
+Half-precision convolutions are such a group, and the only one that anything at hand tells of: networks of them err by
+0.87 on boards that are not scored, 0.81 beside the error that a GPU's times share (benchmarks/network_widths.py)."""
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
 LONE_CHIP_FACTOR: Final = 1.5
@@ -93,6 +96,7 @@ def fit_intervals(
         seen_ratio=_seen_ratio([_part(item, shrink, limit) for item in seen], table),
         reference=float(np.median(away)),
         positions=positions[trained],
+        is_declared=~np.isin(np.arange(groups), np.concatenate([part[2] for part in parts])),
     )
 
 
@@ -130,9 +134,9 @@ def _spread_over_chips(parts: Sequence[Part], groups: int) -> Floats:
 
     Each chip in turn is judged by the half-widths of the others; the factor is the least one under which the wanted
     coverage is reached on average. Its logarithm counts (J - 1) / J times for J chips: the half-widths that it judges
-    come from one chip less than those that it widens.
+    come from one chip less than those that it widens. What is declared, since no chip has it, stays as it is.
     """
-    factor = np.full(groups, LONE_CHIP_FACTOR)
+    factor = np.ones(groups)
     ratios = []
     for row, (residual, size, group) in enumerate(parts):
         others = [part for other, part in enumerate(parts) if other != row]
@@ -141,7 +145,9 @@ def _spread_over_chips(parts: Sequence[Part], groups: int) -> Floats:
     for row in range(groups):
         mine = [ratio[group == row] for ratio, group in ratios]
         mine = [ratio for ratio in mine if len(ratio)]
-        if len(mine) > 1:
+        if sum(bool((group == row).any()) for _, _, group in parts) == 1:
+            factor[row] = LONE_CHIP_FACTOR
+        elif mine:
             weight = np.concatenate([np.full(len(ratio), 1.0 / len(ratio)) for ratio in mine])
             needed = weighted_quantile(np.concatenate(mine), weight, COVERAGE) ** ((len(mine) - 1) / len(mine))
             factor[row] = np.clip(needed, *FACTOR_LIMITS)

@@ -141,6 +141,7 @@ def store_priors(name: str, folder: Path) -> None:
         "interval.seen_ratio": np.ones(1),
         "interval.reference": np.full(1, np.inf),
         "interval.positions": gpu_positions(build_fleet(load_catalog().gpus[:1])),
+        "interval.is_declared": np.ones(groups, dtype=np.uint8),
         "anchor": np.ones(groups),
         "anchored_half_width": np.full(groups, UNMEASURED_HALF_WIDTH),
     }
@@ -196,6 +197,7 @@ def _arrays(
         "interval.seen_ratio": np.array([interval.seen_ratio]),
         "interval.reference": np.array([interval.reference]),
         "interval.positions": interval.positions,
+        "interval.is_declared": interval.is_declared.astype(np.uint8),
         "anchor": anchor,
         "anchored_half_width": np.where(np.isnan(anchored), interval.half_width.max(axis=1), anchored),
     }

@@ -54,7 +54,13 @@ def fitted(network: Network | None = None) -> Fitted:
         model=model,
         theta=np.zeros(1),
         network=network,
-        interval=IntervalTable(half_width=np.full((1, 5), 0.1), seen_ratio=0.5, reference=1.0, positions=positions),
+        interval=IntervalTable(
+            half_width=np.full((1, 5), 0.1),
+            seen_ratio=0.5,
+            reference=1.0,
+            positions=positions,
+            is_declared=np.zeros(1, dtype=bool),
+        ),
         anchor=np.array([0.5]),
         anchored_half_width=np.array([0.05]),
         trained_chips=frozenset({"GH100"}),
@@ -138,13 +144,19 @@ def test_a_training_gpu_is_at_distance_zero() -> None:
 
 def test_half_width_is_that_of_group_and_size_at_its_distance() -> None:
     table = IntervalTable(
-        half_width=np.arange(10.0).reshape(2, 5), seen_ratio=0.5, reference=2.0, positions=np.zeros((1, 10))
+        half_width=np.arange(10.0).reshape(2, 5),
+        seen_ratio=0.5,
+        reference=2.0,
+        positions=np.zeros((1, 10)),
+        is_declared=np.array([True, False]),
     )
     assert size_class(np.array([1e3, 1e4, 5e4, 5e5, 5e6])).tolist() == [0, 1, 2, 3, 4]
     group, time_ns = np.array([1]), np.array([5e4])
     growth = [distance_factor(table, np.array([away])) for away in (0.0, 0.25, 0.5, 2.0, 4.0)]
     found = [float(half_width(table, group, time_ns, factor)[0]) for factor in growth]
     assert found == pytest.approx([3.5, 5.25, 7.0, 7.0, 7.0 * 1.25])
+    declared = [float(half_width(table, np.array([0]), time_ns, factor)[0]) for factor in growth]
+    assert declared == [2.0] * 5
 
 
 @given(st.floats(1.0, 1e7), st.floats(1e3, 1e5))

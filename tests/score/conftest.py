@@ -62,6 +62,7 @@ def build_library(excluded: frozenset[str] = frozenset(), *, half_width: float =
             seen_ratio=0.5,
             reference=1.0,
             positions=gpu_positions(build_fleet(trained)),
+            is_declared=np.zeros(1, dtype=bool),
         ),
         anchor=np.array([1.0]),
         anchored_half_width=np.array([0.05]),
