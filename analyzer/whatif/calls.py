@@ -65,6 +65,11 @@ def operands_of(trace: Trace) -> tuple[list[Tensors], list[Tensors]]:
     return _per_op(trace, ~is_output), _per_op(trace, is_output)
 
 
+def are_operands_flat(trace: Trace) -> bool:
+    """Say whether tensors are identified and no op lies inside another: then every use of a tensor is listed once."""
+    return len(trace.operands.op) > 0 and not np.any(trace.ops.parent != MISSING)
+
+
 def _per_op(trace: Trace, kept: npt.NDArray[np.bool_]) -> list[Tensors]:
     ops, tensors = trace.operands.op[kept], trace.operands.tensor[kept].tolist()
     bounds = np.searchsorted(ops, np.arange(row_count(trace.ops) + 1)).tolist()

@@ -11,12 +11,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...formats.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
 from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from ...formats.trace import Phase, Trace
 from ..work import Family, family_of
-from ...formats.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
 from .batch_rules import WEIGHTS
-from .calls import Layout, Rewriter, Tensors, layout_of, made_storages, operands_of, replace_tensors, short_name
+from .calls import (
+    Layout,
+    Rewriter,
+    Tensors,
+    are_operands_flat,
+    layout_of,
+    made_storages,
+    operands_of,
+    replace_tensors,
+    short_name,
+)
 from .predecessors import Predecessors
 from .typed_calls import WIDE, CastLog, Done, Flags, TypedCall
 
@@ -50,6 +60,7 @@ class AutocastWalk:
         ops = self.trace.ops
         short = [short_name(item) for item in self.trace.strings]
         inputs, outputs = operands_of(self.trace)
+        is_flat = are_operands_flat(self.trace)  # else outer and inner ops would both note the types of their tensors
         storages = self.trace.tensors.storage.tolist()
         touched = _storages_by_role(self.trace)
         is_view = [family_of(item) is Family.VIEW for item in self.trace.strings]
@@ -65,9 +76,9 @@ class AutocastWalk:
             layout = self._layout(number)
             is_linked = 0 <= forward < op and phase == Phase.BACKWARD and short[name] not in _ACCUMULATIONS
             linked = done[forward] if is_linked else None
-            identified = len(inputs[op]) == len(layout.inputs) > 0 and len(outputs[op]) == len(layout.outputs)
+            fits = len(inputs[op]) == len(layout.inputs) > 0 and len(outputs[op]) == len(layout.outputs)
             call = TypedCall(op, short[name], layout, phase == Phase.BACKWARD, outer[op], linked)
-            if identified:
+            if is_flat and fits:
                 tensors = _Tensors(
                     tuple(storages[item] for item in inputs[op]), tuple(storages[item] for item in outputs[op]), touched
                 )

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from ...errors import InputError
+from ...formats.autocast import BACKWARD_LOWER
 from ...formats.signature import Signature, TensorSpec
 from ...formats.trace import Phase, Trace
-from ...formats.autocast import BACKWARD_LOWER
-from .calls import layout_of, replace_tensors, rewrite_signatures, short_name
+from .calls import are_operands_flat, layout_of, replace_tensors, rewrite_signatures, short_name
 from .fp8 import with_fp8
 from .mixed import AutocastWalk
 from .record import Whatif
@@ -121,7 +121,7 @@ def _swap_halves(trace: Trace, recorded: str, dtype: str) -> Whatif:
 
 
 def _warnings(trace: Trace) -> Iterator[str]:
-    if not len(trace.operands.op):
+    if not are_operands_flat(trace):
         yield "the trace does not identify tensors: ops that autocast does not list take the type of the op before them"
     unshaped = int(((trace.ops.signature < 0) & (trace.ops.phase != Phase.OPTIMIZER)).sum())
     if unshaped:
