@@ -9,7 +9,7 @@ from .column import MISSING, Column, Table, build_table, column, row_count, tabl
 from .signature import Signature
 
 FORMAT_NAME = "wavecast.trace"
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"
 
 
 class Phase(IntEnum):
@@ -196,6 +196,10 @@ class Precision:
     matmul_tf32: bool | None = None
     cudnn_tf32: bool | None = None
     autocast_dtype: str | None = None
+    cudnn_benchmark: bool | None = None
+    """Whether cuDNN tried its algorithms and took the fastest; since 1.1."""
+    deterministic_algorithms: bool | None = None
+    """Whether only deterministic algorithms were allowed, torch's or cuDNN's; since 1.1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,11 +22,13 @@ def describe_framework() -> str:
 
 
 def describe_precision(autocast_dtype: str | None) -> Precision:
-    """Return the TF32 switches as they stand now, with the autocast dtype seen inside the step."""
+    """Return the switches that decide which kernels run, as they stand now, and the autocast dtype of the step."""
     return Precision(
         matmul_tf32=torch.get_float32_matmul_precision() != "highest",
         cudnn_tf32=_cudnn_allows_tf32(),
         autocast_dtype=autocast_dtype,
+        cudnn_benchmark=torch.backends.cudnn.benchmark,
+        deterministic_algorithms=torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic,
     )
 
 

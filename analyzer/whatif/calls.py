@@ -66,8 +66,10 @@ def operands_of(trace: Trace) -> tuple[list[Tensors], list[Tensors]]:
 
 
 def are_operands_flat(trace: Trace) -> bool:
-    """Say whether tensors are identified and no op lies inside another: then every use of a tensor is listed once."""
-    return len(trace.operands.op) > 0 and not np.any(trace.ops.parent != MISSING)
+    """Say whether tensors are identified, and no op that uses some lies inside another: each use is listed once."""
+    uses = np.zeros(row_count(trace.ops) + 1, dtype=bool)
+    uses[trace.operands.op] = True
+    return len(trace.operands.op) > 0 and not np.any(uses[:-1] & uses[trace.ops.parent])
 
 
 def _per_op(trace: Trace, kept: npt.NDArray[np.bool_]) -> list[Tensors]:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from wavecast.analyzer.graph.ops import data_links
+from wavecast.analyzer.whatif.calls import are_operands_flat
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.column import row_count
 from wavecast.formats.signature import TensorSpec
@@ -139,3 +140,8 @@ def test_recorded_iterations_have_edges_of_data(training_step: Callable[..., Any
     assert {("aten::linear", "aten::cross_entropy_loss"), ("aten::relu", "aten::view")} <= pairs
     assert {("aten::t", "aten::addmm"), ("aten::log_softmax", "aten::nll_loss_nd")} <= pairs
     assert ("aten::linear", "aten::addmm") not in pairs
+
+
+def test_only_a_recording_of_shapes_lists_each_use_once(training_step: Callable[..., Any]) -> None:
+    assert are_operands_flat(trace_iteration(training_step(), device="meta"))
+    assert not are_operands_flat(trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0))

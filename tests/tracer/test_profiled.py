@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import torch.utils.checkpoint
 from wavecast.analyzer.window import select_window
 from wavecast.formats.column import row_count
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.trace import Phase, Precision, Trace
 from wavecast.tracer import trace_iteration
 
 
@@ -70,12 +71,44 @@ def test_without_autocast_none_is_noted(training_step: Callable[..., Any]) -> No
     assert trace.meta.precision.autocast_dtype is None
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_the_switches_that_choose_kernels_are_noted(
+    device: str, training_step: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record() -> Precision:
+        return trace_iteration(training_step(device), device=device, warmup=0, repeats=0).meta.precision
+
+    plain = record()
+    assert (plain.cudnn_benchmark, plain.deterministic_algorithms) == (False, False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    changed = record()
+    assert (changed.cudnn_benchmark, changed.deterministic_algorithms) == (True, True)
+
+
 def test_temporary_files_are_removed(
     training_step: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_export_left_is_removed_by_the_next(
+    training_step: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folders = {name: tmp_path / f"wavecast-{name}" for name in ("left", "young", "used", "other")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        (folder / ("lock" if name != "other" else "file")).touch()
+        if name != "young":
+            os.utime(folder, (0, 0))
+    fcntl = pytest.importorskip("fcntl")
+    with (folders["used"] / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0)
+    assert {folder.name for folder in tmp_path.iterdir()} == {"wavecast-young", "wavecast-used", "wavecast-other"}
 
 
 def test_the_captured_iteration_is_the_one_that_is_analysed(training_step: Callable[..., Any]) -> None:
