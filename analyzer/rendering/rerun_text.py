@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..rerun.record import LeftOut, RerunOp, RerunReport
+from ..rerun.record import FamilyRow, LeftOut, RerunOp, RerunReport
 from ..score.metrics import Figures
 from .quantity import ABSENT, common_time_unit, format_count, format_factor, format_share, format_time
 from .report_text import NAME_WIDTH
@@ -126,7 +126,7 @@ def _family_sheet(report: RerunReport) -> Sheet:
         ),
         SheetColumn(
             title="recorded /\nre-run",
-            cells=tuple(_ratio(report, row.recorded_ns, row.rerun_ns) for row in rows),
+            cells=tuple(_ratio(report, row) for row in rows),
             rank=1,
         ),
     )
@@ -151,7 +151,7 @@ def _op_sheet(report: RerunReport, limit: int) -> Sheet:
         SheetColumn(title="in\ninterval", cells=tuple(_yes_no(row) for row in rows), is_text=True, rank=1),
         SheetColumn(
             title="recorded /\nre-run",
-            cells=tuple(_ratio(report, row.recorded_ns, row.rerun_ns) for row in rows),
+            cells=tuple(_ratio(report, row) for row in rows),
             rank=2,
         ),
         SheetColumn(title="timed by", cells=tuple(row.timing for row in rows), is_text=True, rank=3),
