@@ -45,13 +45,10 @@ def record_shapes(step: Callable[[], object], *, warmup: int) -> Trace:
     Raises CaptureError when the step needs a tensor's values.
     """
     optimizers = OptimizerSteps()
-    with (
-        cuda_behaviour() as (autocast, reads),
-        optimizers,
-        _MetaByDefault(optimizers),
-    ):
+    with cuda_behaviour() as (autocast, reads), optimizers, _MetaByDefault(optimizers):
         if warmup:
-            step()
+            with MetaOps():
+                step()
         with ModulePaths() as modules, ShapeRecorder(modules, optimizers) as recorder:
             step()
     _warn_of_disabled(autocast, reads)
@@ -100,7 +97,30 @@ _DISABLED_SCALER = (
 )
 
 
-class ShapeRecorder(TorchDispatchMode):
+class MetaOps(TorchDispatchMode):
+    """Run ops on the meta device whole, as CUDA does; what is not possible there is refused in one line."""
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(is_traceable_wrapper_subclass_type(item) for item in types):
+            return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
+        whole = _decomposition(func)
+        if whole is not None:
+            with self:
+                return whole(*args, **kwargs)
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        return _call(func, args, kwargs, None)
+
+
+class ShapeRecorder(MetaOps):
     """Log every op on meta tensors that reaches the dispatcher while this mode is entered.
 
     Ops on host tensors alone (an optimizer's step counter) run but are not logged: they launch nothing.
@@ -117,20 +137,7 @@ class ShapeRecorder(TorchDispatchMode):
         self._threads: dict[int, int] = {}
         self._backward_seen = False
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if any(is_traceable_wrapper_subclass_type(item) for item in types):
-            return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
-        whole = _decomposition(func)
-        if whole is not None:
-            with self:
-                return whole(*args, **kwargs)
+    def _run(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func.namespace in _NOISE_NAMESPACES or func._schema.name in _NOISE_OPS:
             return func(*args, **kwargs)
         ordered = describe_arguments(func, args, kwargs)

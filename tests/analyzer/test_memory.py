@@ -188,6 +188,47 @@ def test_host_tensors_take_no_device_memory() -> None:
     assert "host" in str(explain_missing_memory(trace, select_window(trace)))
 
 
+def with_lives(trace: Trace, *events: tuple[int, int, int]) -> Trace:
+    """Return the trace with the ends of storages recorded: (op, storage, bytes), negative when it dies."""
+    columns = dict(zip(("op", "block", "size_bytes"), zip(*events, strict=True), strict=True))
+    times = [-1] * len(events)
+    return replace(trace, memory=build_table(MemoryTable, len(events), time_ns=times, **columns))
+
+
+def test_recorded_lives_say_how_long_storages_are_held() -> None:
+    # storages: x = 0, a = 1, b = 2, c = 3; inferred, `a` would be gone when `c` is made
+    trace = shape_trace([Op("relu", "x", "a"), Op("relu", "a", "b"), Op("relu", "b", "c"), Op("relu", "c")])
+    assert use_of(trace).peak_bytes == 3 * KIB
+    held = with_lives(trace, (0, 1, KIB), (1, 2, KIB), (2, 3, KIB), (2, 1, -KIB), (2, 2, -KIB))
+    use = use_of(held)
+    assert (use.peak_bytes, use.highest_bytes, use.at_op) == (4 * KIB, 4 * KIB, 2)
+    assert use.method is MemoryMethod.SHAPES_AND_LIFETIMES
+    assert "recording saw it dropped" in use.reason
+
+
+@pytest.mark.parametrize(
+    ("events", "peak_kib", "at_op"),
+    [
+        pytest.param([(0, 1, KIB), (0, 1, -KIB), (1, 2, KIB)], 2, 0, id="gone before the next op"),
+        pytest.param([(0, 1, KIB), (1, 2, KIB)], 3, 1, id="held to the end"),
+        pytest.param([(0, 0, -KIB), (1, 2, KIB)], 2, 0, id="what existed before is dropped"),
+        pytest.param([(0, 1, KIB), (1, 2, KIB), (1, 7, KIB), (-1, 0, -KIB)], 3, 1, id="unknown storages and ops"),
+    ],
+)
+def test_recorded_lives_begin_and_end_where_they_say(
+    events: list[tuple[int, int, int]], peak_kib: int, at_op: int
+) -> None:
+    use = use_of(with_lives(shape_trace([Op("relu", "x", "a"), Op("relu", "x", "b")]), *events))
+    assert (use.peak_bytes, use.at_op) == (peak_kib * KIB, at_op)
+
+
+def test_state_that_the_first_step_creates_counts_from_the_start_with_recorded_lives_too() -> None:
+    ops = [Op("mm", "xw", "a"), Op("zeros_like", "w", "s", OPTIMIZER), Op("_foreach_add_", "sw", phase=OPTIMIZER)]
+    use = use_of(with_lives(shape_trace(ops), (0, 2, KIB), (0, 2, -KIB), (1, 3, KIB)))
+    assert use.held[MemoryCategory.OPTIMIZER_STATE] == KIB
+    assert (use.peak_bytes, use.at_op) == (4 * KIB, 0)
+
+
 def test_a_trace_without_tensors_says_what_it_lacks() -> None:
     trace = replace(shape_trace([Op("relu", "x", "a")]), operands=build_table(OperandTable, 0))
     assert describe_memory(trace, select_window(trace)) is None

@@ -98,13 +98,14 @@ def test_an_exception_inside_a_module_and_a_backward_hook_passes_through() -> No
     ],
 )
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_steps_that_read_values_are_refused_in_one_line(read: Any, found: str, mode: Any) -> None:
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_steps_that_read_values_are_refused_in_one_line(read: Any, found: str, mode: Any, warmup: int) -> None:
     def step() -> None:
         with mode():
             read(torch.ones(3))
 
     with pytest.raises(CaptureError, match="needs the values of a tensor") as caught:
-        trace_iteration(step, device="meta", warmup=0)
+        trace_iteration(step, device="meta", warmup=warmup)
     assert str(caught.value).startswith(found)
     assert "\n" not in str(caught.value)
 

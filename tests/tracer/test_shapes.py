@@ -11,8 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_leaves
+from wavecast.analyzer.memory import describe_memory
+from wavecast.analyzer.whatif import with_batch
+from wavecast.analyzer.window import select_window
 from wavecast.formats.column import MISSING
 from wavecast.formats.signature import UNKNOWN, TensorSpec
 from wavecast.formats.trace import Phase, Trace
@@ -347,6 +352,119 @@ def test_one_warm_up_run_makes_the_optimizer_state(training_step: Callable[..., 
     assert len(calls) == 2
     record(lambda: calls.append(1), warmup=0)
     assert len(calls) == 3
+
+
+def lives(trace: Trace) -> list[tuple[str, str, int]]:
+    """Return what is allocated and freed, with the op, in order."""
+    memory, names = trace.memory, [trace.strings[name].removeprefix("aten::") for name in trace.ops.name.tolist()]
+    assert (memory.time_ns == MISSING).all()
+    events = zip(memory.size_bytes.tolist(), memory.op.tolist(), strict=True)
+    return [("new" if size > 0 else "gone", names[op], abs(size)) for size, op in events]
+
+
+def test_storages_are_recorded_from_the_op_that_returns_them_until_they_are_dropped() -> None:
+    weight = torch.empty(4, 4, device="meta")
+
+    def step() -> None:
+        with torch.no_grad():
+            first = weight.relu()  # 64 bytes
+            view = first.view(16)[:4]
+            del first
+            wide = view.double()  # 32
+            del view
+            wide.add_(1)
+            torch.empty(0, device="meta")
+            wide.sum()  # 8, dropped at once
+            wide.sqrt()  # 32, dropped at once
+            step.kept = wide
+
+    assert lives(record(step, warmup=0)) == [
+        ("new", "relu", 64), ("new", "_to_copy", 32), ("gone", "_to_copy", 64), ("new", "sum", 8), ("gone", "sum", 8),
+        ("new", "sqrt", 32), ("gone", "sqrt", 32),
+    ]  # fmt: skip
+
+
+def test_what_autograd_saves_is_dropped_as_backward_goes() -> None:
+    weight = torch.empty(8, 8, device="meta", requires_grad=True)
+
+    def step() -> None:
+        weight.grad = None
+        data = torch.empty(4, 8, device="meta")
+        (data @ weight).exp().sigmoid().sum().backward()
+
+    trace = record(step, warmup=1)
+    events = lives(trace)
+    assert events.index(("gone", "sigmoid_backward", 128)) > events.index(("new", "sigmoid_backward", 128))
+    assert ("gone", "mul", 128) in events  # exp's result, saved for its backward, which multiplies
+    held = sum(size if kind == "new" else -size for kind, _, size in events)
+    assert held == 8 * 8 * 4  # the gradient
+
+
+def test_storages_that_die_with_the_step_are_seen_to_and_those_that_it_leaves_not() -> None:
+    kept: list[torch.Tensor] = []
+
+    def step() -> None:
+        local = torch.ones(4, device="meta")
+        kept[:] = [local * 2]
+
+    trace = record(step)
+    rows = trace.memory
+    assert rows.size_bytes.tolist() == [16, 16, -16]  # what is kept has no end, though it has one afterwards
+    assert rows.op.tolist() == [0, 1, 1]
+    kept.clear()
+    assert rows.size_bytes.tolist() == [16, 16, -16]
+
+
+def test_the_recorder_keeps_no_storage_alive_and_confuses_none_that_reuse_an_address() -> None:
+    def step() -> None:
+        for _ in range(50):
+            torch.empty(1 << 40, device="meta")
+
+    trace = record(step, warmup=0)
+    assert trace.memory.block.tolist() == [number for number in range(50) for _ in range(2)]
+    assert len(trace.tensors.storage) == 50
+
+
+@pytest.mark.parametrize(("name", "mode"), [("gpt2_small", "training"), ("resnet50", "inference")])
+def test_memory_at_another_batch_size_is_that_of_a_recording_there(
+    load_model: Callable[[str], Any], name: str, mode: str
+) -> None:
+    module = load_model(name)
+
+    def recorded(batch_size: int) -> Trace:
+        step = build_training(module, batch_size)
+        if mode == "inference":
+            with torch.device("meta"):
+                model, batch = module.build().eval(), module.make_batch(batch_size)
+            step = torch.no_grad()(lambda: module.predict(model, *batch))
+        return trace_iteration(step, device="meta", batch_size=batch_size)
+
+    def peak(trace: Trace) -> int:
+        use = describe_memory(trace, select_window(trace))
+        assert use is not None
+        return use.peak_bytes
+
+    small, large = recorded(2), recorded(8)
+    assert peak(with_batch(small, 8).trace) == peak(large) > 1.1 * peak(small)
+
+
+def test_the_peak_is_the_one_that_torch_tracks(load_model: Callable[[str], Any]) -> None:
+    step, tracker = build_training(load_model("dlrm"), 64), MemTracker()
+    cells = [cell.cell_contents for cell in step.__closure__]
+    for item in tree_leaves(cells):
+        if isinstance(item, torch.nn.Module | torch.optim.Optimizer | torch.Tensor):
+            tracker.track_external(item)
+
+    def watched() -> None:
+        tracker.reset_mod_stats()
+        step()
+
+    with tracker:
+        trace = record(watched)
+    use = describe_memory(trace, select_window(trace))
+    assert use is not None
+    tracked = tracker.get_tracker_snapshot("peak")[torch.device("meta")]["Total"]
+    assert use.peak_bytes == pytest.approx(tracked, rel=1e-4)  # the tracker does not round up to 512 bytes
 
 
 _BILLION = """
