@@ -24,7 +24,7 @@ from .window import Rows
 FOLDS: Final = 5
 """Parts of the measurements, each left out once and predicted from the others."""
 MOST_POINTS: Final = 1000
-"""Measurements used per model and GPU: beyond about a hundred, more teach little (benchmarks/few_shot.py)."""
+"""Measurements used per model and GPU: solving for them takes their number cubed, here a tenth of a second."""
 LEAST_EVENT_TIME_NS: Final = 100e3
 """Times between CUDA events that are shorter tell more of the host than of the kernel (docs/accuracy.md)."""
 OPS: Final = "ops"

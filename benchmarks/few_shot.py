@@ -1,11 +1,16 @@
 """Prints what a few measurements of the target are worth: errors of a model on each GPU unseen, before and after.
 
 Usage: python benchmarks/few_shot.py DATA [--model matmul] [--points 20,50,100] [--draws 5]
+       python benchmarks/few_shot.py DATA --model matmul --own 15 [--draws 30]
        python benchmarks/few_shot.py DATA --rows 100 [--gpu L40S]
 
 DATA is a directory of measurement tables (ops/*.parquet). For each GPU the weights never saw its chip; the points are
 drawn at random from its rows, and the error is that of all other rows (MAPE, over all sizes / over 20 us, mean over
 draws).
+
+With --own, what measuring the calls of a workload is worth, as `wavecast measure TRACE` does: so many rows over 20 us
+that share their number of tokens (products) or batch and heads (attention) are taught with 35 others, or 100 others
+are taught in their stead. Errors of the own rows: MAPE / of their sum.
 
 With --rows, what `wavecast measure` and `analyze --calibration` are worth together: so many rows of each table are
 drawn for one GPU (default: each in turn), written as measurements of it, and correct all models as the command does,
@@ -45,6 +50,9 @@ LOADERS: dict[str, Callable[[Path], Sequence[Samples[Any]]]] = {
     "attention_decode": load_decode,
 }
 ROWS = 4000
+LONG_NS = 20e3
+SHARED = {"matmul": ("m",), "attention_prefill": ("batch", "heads")}
+"""What the calls of one workload have in common."""
 TABLES = ("matmul", "attention", "convolution", "vector")
 GPUS = ("A100 SXM4 80GB", "H100 SXM5 80GB", "B200 SXM (HGX, 180GB)", "L40S", "Tesla V100 PCIe 32GB", "Tesla T4")
 """Those with rows of several tables; GB200 is B200's chip."""
@@ -52,7 +60,7 @@ GPUS = ("A100 SXM4 80GB", "H100 SXM5 80GB", "B200 SXM (HGX, 180GB)", "L40S", "Te
 
 def errors(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
     wrong = np.abs(predicted / measured - 1)
-    return np.array([wrong.mean(), wrong[measured > 20e3].mean()])
+    return np.array([wrong.mean(), wrong[measured > LONG_NS].mean()])
 
 
 def draw(fitted: Fitted, pool: Pool, gpu: int, counts: list[int], seed: int) -> list[np.ndarray]:
@@ -72,6 +80,35 @@ def draw(fitted: Fitted, pool: Pool, gpu: int, counts: list[int], seed: int) -> 
         )
         found.append(errors(calibrated_ns(calibration, fitted, problems, fleet), measured))
     return found
+
+
+def compare_own(options: argparse.Namespace, pool: Pool) -> None:
+    """Print what it is worth to measure the calls of a workload themselves."""
+    print(f"{options.model:28}{'untaught':>16}{'100 others':>16}{'own + 35':>16}")
+    shared = np.stack([np.asarray(getattr(pool.problems, name)) for name in SHARED[options.model]])
+    for row, gpu in enumerate(pool.gpus):
+        fitted = load_library(frozenset({chip_of(gpu)})).fitted[options.model]
+        rows = np.flatnonzero(pool.gpu == row)
+        found = []
+        for seed in range(options.draws):
+            random = np.random.default_rng(seed)
+            like = (shared[:, rows] == shared[:, [random.choice(rows)]]).all(axis=0)
+            alike = rows[like & (pool.measured_ns[rows] > LONG_NS)]
+            if len(alike) >= options.own:
+                own = random.choice(alike, options.own, replace=False)
+                found.append(own_errors(fitted, pool, own, random.permutation(np.setdiff1d(rows, own))))
+        print(f"{gpu.name:28}" + "".join(f"{every:>8.1%} /{total:>6.1%}" for every, total in np.mean(found, axis=0)))
+
+
+def own_errors(fitted: Fitted, pool: Pool, own: np.ndarray, others: np.ndarray) -> list[tuple[float, float]]:
+    fleet, problems = take_gpus(build_fleet(pool.gpus), pool.gpu[own]), take_problems(pool.problems, own)
+    measured = pool.measured_ns[own]
+    predictions = [corrected_ns(fitted, simulate(fitted, problems, fleet))]
+    for known in (others[:100], np.concatenate([own, others[:35]])):
+        known_fleet = take_gpus(build_fleet(pool.gpus), pool.gpu[known])
+        taught = fit_calibration(fitted, take_problems(pool.problems, known), known_fleet, pool.measured_ns[known])
+        predictions.append(calibrated_ns(taught, fitted, problems, fleet))
+    return [(np.abs(item / measured - 1).mean(), abs(item.sum() / measured.sum() - 1)) for item in predictions]
 
 
 def split_tables(data: Path, gpu: str, count: int, folders: tuple[Path, Path]) -> None:
@@ -134,14 +171,20 @@ def main() -> None:
     parser.add_argument("--model", choices=sorted(LOADERS), default="matmul")
     parser.add_argument("--points", default="20,50,100")
     parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--own", type=int, help="calls of a workload that are measured themselves")
     parser.add_argument("--rows", type=int, help="rows per table, for all models as analyze --calibration does it")
     parser.add_argument("--gpu", action="append", default=[], help="with --rows: this GPU only; repeat for several")
     options = parser.parse_args()
     if options.rows is not None:
         compare_tables(options.data, options.rows, options.gpu)
         return
+    if options.own is not None and options.model not in SHARED:
+        parser.error(f"--own: expected --model {' or '.join(SHARED)}, got {options.model}")
     counts = [int(item) for item in options.points.split(",")]
     pool = join_samples(LOADERS[options.model](options.data))
+    if options.own is not None:
+        compare_own(options, pool)
+        return
     print(f"{options.model:28}" + "".join(f"{count:>16} points" for count in (0, *counts)))
     for row, gpu in enumerate(pool.gpus):
         fitted = load_library(frozenset({chip_of(gpu)})).fitted[options.model]

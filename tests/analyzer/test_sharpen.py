@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast.analyzer.fleet import build_fleet, take_gpus
+from wavecast.analyzer.models.calibration import calibrated_ns, fit_calibration
 from wavecast.analyzer.models.estimate import take_problems
-from wavecast.analyzer.models.library import Library, load_library
+from wavecast.analyzer.models.library import Library, corrected_ns, load_library, simulate
 from wavecast.analyzer.score.matmul_rows import load_training_samples
 from wavecast.analyzer.sharpen import FOLDS, sharpen
 from wavecast.errors import InputError
@@ -136,3 +137,17 @@ def test_without_pyarrow_it_says_what_to_install(make_tables: MakeTable, monkeyp
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'wavecast\[score\]'"):
         sharpen(load_library(), directory)
+
+
+def test_what_was_measured_is_predicted_nearer_than_what_was_not(data_dir: Path) -> None:
+    samples = load_training_samples(data_dir)[0]
+    at = next(row for row, found in enumerate(samples.gpus) if found.name == "L40S")
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(samples.gpu == at))[:400]
+    model, fleet = unseen("L40S").fitted["matmul"], take_gpus(build_fleet(samples.gpus), samples.gpu[rows])
+    problems, measured = take_problems(samples.problems, rows), samples.measured_ns[rows]
+    own = np.arange(50)
+    calibration = fit_calibration(model, take_problems(problems, own), take_gpus(fleet, own), measured[own])
+    wrong = np.abs(calibrated_ns(calibration, model, problems, fleet) / measured - 1)
+    before = np.abs(corrected_ns(model, simulate(model, problems, fleet)) / measured - 1)
+    assert wrong[50:].mean() < before[50:].mean()
+    assert wrong[own].mean() < 0.75 * wrong[50:].mean()
