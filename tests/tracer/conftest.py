@@ -25,6 +25,13 @@ def load_model(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
+def stream_check(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the benchmark that compares the ops of two recordings."""
+    monkeypatch.syspath_prepend(root_dir / "benchmarks")
+    return import_module("stream_check")
+
+
+@pytest.fixture
 def op_names() -> Any:
     """Return the names of a trace's ops in order, of one phase if asked."""
 
