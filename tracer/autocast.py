@@ -26,6 +26,7 @@ from .patches import patched
 CUDA: Final = "cuda"
 _META: Final = "meta"
 _LAYER: Final = "AutocastCUDA"
+_KEY: Final = torch._C.DispatchKey.AutocastCUDA
 _DEVICES: Final = frozenset({_META, CUDA})
 _RECURRENT: Final = frozenset({"aten::lstm.input", "aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input"})
 """CUDA converts inside (ATen/cudnn/AutocastRNN.cpp), to the same effect; its copies of the weights are not cached."""
@@ -45,6 +46,10 @@ class MetaAutocast:
         """Lower precisions in which autocast ran anything, in order."""
         self.is_disabled_early = False
         """Whether the step entered a context that had been made, and disabled, before the recording."""
+        self.is_on = torch.is_autocast_enabled(CUDA)
+        """Whether autocast is on where the step runs: inside of dispatch modes torch switches its layer off."""
+        self.depth = 0
+        """How many ops of the layer are running, one inside the other; what they call is not converted."""
         self._copies: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
@@ -98,9 +103,32 @@ def autocast_on_meta() -> Iterator[MetaAutocast]:
         for owner, name, value in _patches(state):
             stack.enter_context(patched(owner, name, value))
         stack.enter_context(_layer(state))
-        stack.enter_context(torch._C._IncludeDispatchKeyGuard(torch._C.DispatchKey.AutocastCUDA))
+        _active.append(state)
+        stack.callback(_active.remove, state)
+        stack.enter_context(torch._C._IncludeDispatchKeyGuard(_KEY))
         stack.callback(state.clear)
         yield state
+
+
+_active: list[MetaAutocast] = []
+
+
+@contextmanager
+def autocast_resumed() -> Iterator[None]:
+    """Let the ops that a dispatch mode runs in place of another be converted as they are outside of modes."""
+    exclude, is_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded, _is_layer_excluded()
+    resumes = is_excluded and any(state.is_on and not state.depth for state in _active)
+    if resumes:
+        exclude(_KEY, False)
+    try:
+        yield
+    finally:
+        if resumes:
+            exclude(_KEY, True)
+
+
+def _is_layer_excluded() -> bool:
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(_KEY)
 
 
 @contextmanager
@@ -139,8 +167,12 @@ def rule_of(name: str) -> Rule | None:
 def _run(state: MetaAutocast, rule: Rule, op: Any, *args: Any, **kwargs: Any) -> Any:
     """Run an op in the type that autocast gives it; what it calls is not converted again."""
     state.dtypes.setdefault(str(torch.get_autocast_dtype(CUDA)).removeprefix("torch."))
-    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
-        return rule(state, op, args, kwargs)
+    state.depth += 1
+    try:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_KEY)):
+            return rule(state, op, args, kwargs)
+    finally:
+        state.depth -= 1
 
 
 def _run_in(
@@ -194,7 +226,8 @@ def _patches(state: MetaAutocast) -> Iterator[tuple[object, str, object]]:
     """Yield what has to say for a while that there is CUDA, or take "meta" for "cuda"."""
     made: weakref.WeakSet[Any] = weakref.WeakSet()
     region: Any = autocast_mode.autocast
-    begin, enter, clear = region.__init__, region.__enter__, torch.clear_autocast_cache
+    begin, enter = region.__init__, region.__enter__
+    clear, turn = torch.clear_autocast_cache, torch.set_autocast_enabled
 
     def make(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         begin(self, _as_cuda(device_type), *args, **kwargs)
@@ -209,9 +242,14 @@ def _patches(state: MetaAutocast) -> Iterator[tuple[object, str, object]]:
         clear()
         state.clear()
 
+    def switch(*args: Any, **kwargs: Any) -> None:
+        turn(*args, **kwargs)
+        state.is_on = torch.is_autocast_enabled(CUDA)
+
     yield region, "__init__", make
     yield region, "__enter__", watch
     yield torch, "clear_autocast_cache", forget
+    yield torch, "set_autocast_enabled", switch
     yield torch.cuda.amp.common, "amp_definitely_not_available", lambda: False
     yield torch.cuda, "is_bf16_supported", lambda *_flags, **_options: True
     yield autocast_mode, "_cast", partial(_cast_arguments, autocast_mode._cast)

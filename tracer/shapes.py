@@ -19,7 +19,7 @@ from ..errors import CaptureError
 from ..formats.column import MISSING
 from ..formats.signature import Signature
 from ..formats.trace import Meta, Phase, Precision, Trace
-from .autocast import MetaAutocast, autocast_on_meta
+from .autocast import MetaAutocast, autocast_on_meta, autocast_resumed
 from .compiled import RegionRows, compiled_functions_eager
 from .grad_scaler import ScalerReads, grad_scaler_on_meta
 from .modules import ModulePaths
@@ -58,9 +58,14 @@ def record_shapes(step: Callable[[], object], *, warmup: int) -> Trace:
 @contextmanager
 def cuda_behaviour() -> Iterator[tuple[MetaAutocast, ScalerReads]]:
     """Let the meta device run what CUDA would: its ops, autocast, and gradient scalers."""
-    with cuda_ops_on_meta(), foreach_on_meta(), autocast_on_meta() as autocast, grad_scaler_on_meta() as reads:
-        with compiled_functions_eager():
-            yield autocast, reads
+    with (
+        cuda_ops_on_meta(),
+        foreach_on_meta(),
+        autocast_on_meta() as autocast,
+        grad_scaler_on_meta() as reads,
+        compiled_functions_eager(),
+    ):
+        yield autocast, reads
 
 
 def read_recorder(recorder: ShapeRecorder, autocast_dtype: str | None = None) -> Trace:
@@ -112,7 +117,7 @@ class MetaOps(TorchDispatchMode):
             return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
         whole = _decomposition(func)
         if whole is not None:
-            with self:
+            with self, autocast_resumed():
                 return whole(*args, **kwargs)
         return self._run(func, args, kwargs)
 
