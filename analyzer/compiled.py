@@ -14,6 +14,8 @@ from .window import Rows
 
 _FORWARD: Final = "Torch-Compiled Region"
 _BACKWARD: Final = "CompiledFunctionBackward"
+_OLD_FORWARD: Final = "CompiledFunction"
+"""Inside the op of the region; alone in older recordings."""
 _SHAPES: Final = "shapes"
 
 
@@ -59,6 +61,17 @@ def find_compiled(trace: Trace) -> CompiledOps:
     return CompiledOps(
         region=region, is_region=known, is_backward=known & is_backward[ops.name] if count else known.copy()
     )
+
+
+def count_regions(trace: Trace, op_rows: Rows) -> int:
+    """Return how often the ops at `op_rows` enter compiled code, forward or backward, whatever was recorded."""
+    entries = np.array([name.startswith(_FORWARD) or name in (_OLD_FORWARD, _BACKWARD) for name in trace.strings])
+    if not entries.any():
+        return 0
+    is_region = entries[trace.ops.name]
+    inside = is_region & (trace.ops.parent >= 0)
+    inside[inside] = _around(trace.ops.parent.astype(np.int64), is_region)[inside] >= 0
+    return int((is_region & ~inside)[op_rows].sum())
 
 
 def _around(parents: Rows, is_region: npt.NDArray[np.bool_]) -> Rows:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import numpy as np
 
 from ..formats.column import Column, row_count
 from ..formats.trace import TABLES, Device, KernelKind, Meta, Phase, Trace
-from .window import Rows, Window, select_window, share_busy_time
+from .compiled import count_regions
+from .window import Rows, Window, host_interval, select_window, share_busy_time
+
+_GRAPH_LAUNCHES: Final = ("cudaGraphLaunch", "hipGraphLaunch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,10 @@ class Overview:
     gpu_busy_ns: float | None
     kind_counts: Mapping[str, int]
     """Kernels, copies, fills, collectives."""
+    compiled_region_count: int
+    """How often the iteration enters code that torch.compile made."""
+    graph_launch_count: int
+    """How often it launches a CUDA or HIP graph."""
     phases: tuple[PhaseLine, ...]
     ops: tuple[NameLine, ...]
     kernels: tuple[NameLine, ...]
@@ -87,11 +95,24 @@ def describe_trace(trace: Trace, *, limit: int | None = 10) -> Overview:
         op_count=len(window.op_rows),
         kernel_count=len(rows),
         gpu_busy_ns=busy_ns if len(rows) else None,
+        compiled_region_count=count_regions(trace, window.op_rows),
+        graph_launch_count=_graph_launches(trace, window),
         kind_counts={kind.name.lower(): kinds[kind] for kind in KernelKind if kinds[kind]},
         phases=_phases(trace, window, busy),
         ops=_ops(trace, window, busy)[:limit],
         kernels=_kernels(trace, rows, busy)[:limit],
     )
+
+
+def _graph_launches(trace: Trace, window: Window) -> int:
+    """Count the runtime's launches of graphs; driver calls lie inside those."""
+    names = np.array([name.startswith(_GRAPH_LAUNCHES) for name in trace.strings], dtype=bool)
+    launches = np.flatnonzero(names[trace.calls.name]) if names.any() else np.zeros(0, dtype=np.int64)
+    if window.index is None or not len(launches):
+        return len(launches)
+    low, high = host_interval(trace, window.index)
+    start_ns = trace.calls.start_ns[launches]
+    return int(((start_ns >= low) & (start_ns <= high)).sum())
 
 
 def _iterations(trace: Trace, window: Window) -> tuple[IterationLine, ...]:

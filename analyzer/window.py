@@ -68,11 +68,11 @@ def _lower_median_row(rows: Rows, durations: Floats) -> np.int64:
 
 
 def _op_rows(trace: Trace, index: int) -> Rows:
-    low, high = _host_interval(trace, index)
+    low, high = host_interval(trace, index)
     return np.flatnonzero((trace.ops.start_ns >= low) & (trace.ops.start_ns <= high))
 
 
-def _host_interval(trace: Trace, index: int) -> tuple[int, int]:
+def host_interval(trace: Trace, index: int) -> tuple[int, int]:
     """Return when the host ran the iteration; the iteration itself where that was not recorded."""
     iterations = trace.iterations
     if iterations.cpu_end_ns[index] == MISSING:
@@ -84,7 +84,7 @@ def _kernel_rows(trace: Trace, index: int) -> Rows:
     iterations, kernels = trace.iterations, trace.kernels
     launched = kernels.call >= 0
     launch_ns = np.where(launched, _take(trace.calls.start_ns, kernels.call), kernels.start_ns)
-    host_low, host_high = _host_interval(trace, index)
+    host_low, host_high = host_interval(trace, index)
     low = np.where(launched, host_low, iterations.start_ns[index])
     high = np.where(launched, host_high, iterations.end_ns[index])
     return np.flatnonzero((launch_ns >= low) & (launch_ns <= high))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -130,3 +133,18 @@ def _inside(module: nn.Module) -> nn.Module:
 
 def _plain_name(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != _WRAPPED) if _WRAPPED in name else name
+
+
+@contextmanager
+def hooks_unwarned() -> Iterator[None]:
+    """Keep torch from warning of our hooks on compiled modules, as if they were the user's (an error under -W error).
+
+    Not with `warnings.catch_warnings`, whose end would undo what the user's code changed meanwhile.
+    """
+    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
+    added = warnings.filters[0]
+    try:
+        yield
+    finally:
+        if added in warnings.filters:
+            warnings.filters.remove(added)  # type: ignore[attr-defined]

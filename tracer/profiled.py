@@ -20,7 +20,7 @@ from ..formats.kineto import import_numbered
 from ..formats.trace import Device, IterationTable, Trace
 from .device import describe_device, describe_precision
 from .identities import add_identities
-from .modules import ModuleSpans
+from .modules import ModuleSpans, hooks_unwarned
 from .scratch import scratch_folder
 
 Step = Callable[[], object]
@@ -72,7 +72,8 @@ def _capture(step: Step, wait: Callable[[], None], device: torch.device) -> tupl
     The first run lets CUPTI start and allocate its buffers.
     """
     captured: list[Trace] = []
-    with make_profiler(device.type, 1, lambda finished: captured.append(read_profiler(finished))) as profiler:
+    profiler = make_profiler(device.type, 1, lambda finished: captured.append(read_profiler(finished)))
+    with hooks_unwarned(), profiler:
         with watch_autocast(device.type) as seen:
             step()
             wait()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ from .boundaries import IterationWatch
 from .capture import Capture
 from .files import check_output, rank_path
 from .interrupts import interrupts_deferred
+from .modules import hooks_unwarned
 from .profiled import prepend_unprofiled
 from .session import check_workload, only_recording
 from .stopwatch import Stopwatch
@@ -83,7 +83,7 @@ class Recorder:
     def __enter__(self) -> Self:
         with ExitStack() as entered:
             entered.enter_context(only_recording())
-            entered.enter_context(_unwarned())
+            entered.enter_context(hooks_unwarned())
             entered.enter_context(self._watch)
             self._lifetime = entered.pop_all()
         return self
@@ -205,21 +205,6 @@ class Recorder:
             "nothing was recorded: no torch optimizer stepped and no torch.nn.Module ran on the main thread of this "
             "process; processes that the code starts are not followed (start them with torchrun)"
         )
-
-
-@contextmanager
-def _unwarned() -> Iterator[None]:
-    """Keep torch from warning of our hooks on compiled modules, as if they were the user's (an error under -W error).
-
-    Not with `warnings.catch_warnings`, whose end would undo what the user's code changed meanwhile.
-    """
-    warnings.filterwarnings("ignore", message=r"Using `torch\.compile\(module\)` when there are global hooks")
-    added = warnings.filters[0]
-    try:
-        yield
-    finally:
-        if added in warnings.filters:
-            warnings.filters.remove(added)  # type: ignore[attr-defined]
 
 
 def summarise(trace: Trace) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
-from ...formats.trace import Device, Meta
+from ...formats.trace import Device, Meta, Precision
 from ..overview import IterationLine, NameLine, Overview
 from .encoding import encode_json
 from .quantity import (
@@ -68,6 +68,8 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     meta = overview.meta
     yield "workload", _workload(meta)
     yield "recording", f"{CAPTURE_WORDS.get(meta.capture, clean_text(meta.capture))}; {_software(meta)}"
+    if precision := _precision(meta.precision):
+        yield "arithmetic", precision
     for device in overview.devices:
         yield f"device {device.index}", _device(device)
     nouns = {name: "memory event" if name == "memory" else name.rstrip("s") for name in overview.row_counts}
@@ -86,6 +88,17 @@ def _iteration_facts(overview: Overview) -> Iterator[tuple[str, str]]:
             share = format_share(overview.gpu_busy_ns / overview.duration_ns)
             parts.insert(1, f"GPU busy {format_time(overview.gpu_busy_ns)} ({share})")
     yield "iteration", ", ".join(parts)
+    counts = (
+        (
+            overview.compiled_region_count,
+            "compiled region, forward or backward",
+            "compiled regions, forward or backward",
+        ),
+        (overview.graph_launch_count, "launch of a CUDA graph", "launches of CUDA graphs"),
+    )
+    compiled = [format_count(count, one, several) for count, one, several in counts if count]
+    if compiled:
+        yield "compiled", "; ".join(compiled)
 
 
 def _workload(meta: Meta) -> str:
@@ -115,6 +128,18 @@ def _software(meta: Meta) -> str:
         "with stacks" if meta.has_stacks else None,
         "with memory" if meta.has_memory else None,
         f"times in steps of {meta.clock_resolution_ns:,} ns" if meta.clock_resolution_ns > 1 else None,
+    ]
+    return ", ".join(clean_text(part) for part in parts if part)
+
+
+def _precision(precision: Precision) -> str:
+    """Say what was switched on; what was off or is not known is left out."""
+    parts = [
+        f"autocast to {precision.autocast_dtype}" if precision.autocast_dtype else None,
+        "TF32 in matrix products" if precision.matmul_tf32 else None,
+        "TF32 in convolutions" if precision.cudnn_tf32 else None,
+        "cuDNN chooses by trial" if precision.cudnn_benchmark else None,
+        "deterministic algorithms alone" if precision.deterministic_algorithms else None,
     ]
     return ", ".join(clean_text(part) for part in parts if part)
 

@@ -48,3 +48,10 @@ def test_a_converted_trace_predicts_the_same(real_trace: Path, run: Run, tmp_pat
     assert run("convert", real_trace, target).exit_code == 0
     expected = run("analyze", real_trace, "--ops", "--format", "json").stdout
     assert run("analyze", target, "--ops", "--format", "json").stdout == expected
+
+
+def test_show_counts_compiled_regions_and_launches_of_graphs(data_dir: Path, run: Run) -> None:
+    path = data_dir / "traces" / "a100_80gb_training.json.gz"
+    overview = json.loads(run("show", path, "--format", "json").stdout)
+    assert (overview["compiled_region_count"], overview["graph_launch_count"]) == (14, 14)
+    assert "14 compiled regions, forward or backward; 14 launches of CUDA graphs" in run("show", path).stdout

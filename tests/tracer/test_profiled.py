@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.checkpoint
+from wavecast.analyzer.overview import describe_trace
 from wavecast.analyzer.window import select_window
 from wavecast.formats.column import row_count
 from wavecast.formats.trace import Phase, Precision, Trace
@@ -148,3 +149,22 @@ def test_recomputed_ops_have_the_path_they_had_in_forward() -> None:
     trace = trace_iteration(lambda: model(data).sum().backward(), device="cpu", warmup=0, repeats=0)
     paths = [*paths_of(trace, "aten::addmm", Phase.FORWARD), *paths_of(trace, "aten::addmm", Phase.BACKWARD)]
     assert paths == ["Net.block.0", "Net.block.0"]
+
+
+def test_ops_of_compiled_code_lie_inside_an_op_that_names_their_region() -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    model = torch.compile(layers, backend="aot_eager")
+    trace = trace_iteration(lambda: model(torch.ones(3, 4)).sum().backward(), device="cpu", warmup=2, repeats=0)
+    names, parent = [trace.strings[number] for number in trace.ops.name], trace.ops.parent
+
+    def around(name: str) -> list[str]:
+        row, found = names.index(name), []
+        while row >= 0:
+            found.append(names[row])
+            row = parent[row]
+        return found
+
+    assert around("aten::addmm")[1:] == ["CompiledFunction", "Torch-Compiled Region: 0/0"]
+    assert around("aten::tanh_backward")[1] == "CompiledFunctionBackward"
+    assert names[trace.ops.forward[names.index("CompiledFunctionBackward")]] == "CompiledFunction"
+    assert describe_trace(trace).compiled_region_count == 2
