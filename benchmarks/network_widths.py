@@ -9,11 +9,11 @@ and no score reads. Upstream timed single steps of 12 images, the copy of the im
 that networks of little work per op say nothing of the GPU: rows count where the mean op is predicted to take 100 us.
 
 `shared` is the board's mean of log(measured / predicted), `within` the spread of its networks around that. The 90 %
-half-width of a board that is not among n boards is t(n, 95 %) times the root mean square over boards. It is taken from
-inference in float32, for which the convolution model has parameters fitted to measurements. `quantile` is the 90 %
-quantile of all |log(measured / predicted)|, boards counting alike; for float16 it says how wrong convolutions are on
-units that nothing was measured on (UNMEASURED_HALF_WIDTH of mlp_weights/train/calibrate.py). `held` is the share inside
-the interval of the GPU-busy time, `to` the mean of log(high end / predicted).
+half-width of a network on a board that is not among n boards is t(n, 95 %) times the root mean square over networks,
+boards counting alike. It is taken from inference in float32, for which the convolution model has parameters fitted to
+measurements. Of float16, `beside` says what is left beside that: how wrong convolutions are on units that nothing was
+measured on (UNMEASURED_HALF_WIDTH of mlp_weights/train/calibrate.py). `held` is the share inside the interval of the
+GPU-busy time, `to` the mean of log(high end / predicted).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torchvision.models
 from pyarrow import parquet
@@ -35,7 +34,7 @@ from scipy import stats
 from wavecast import load_trace
 from wavecast.analyzer.analysis import open_case
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.uncertainty import busy_interval_ns
+from wavecast.analyzer.uncertainty import GPU_HALF_WIDTH, busy_interval_ns
 from wavecast.formats.files import save_trace
 from wavecast.formats.trace import Trace
 from wavecast.specs.catalog import load_catalog
@@ -43,7 +42,6 @@ from wavecast.specs.gpu import chip_of
 from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration
 
-Floats = npt.NDArray[np.float64]
 SOURCE = "ryujaehun"
 LEAST_OP_NS = 100e3
 """Mean time of an op from which on neither launches nor the images' copy matter."""
@@ -148,25 +146,17 @@ def print_group(title: str, rows: Sequence[Row]) -> None:
     boards: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         boards[row.gpu].append(row)
-    means = []
+    squares = []
     for gpu, found in sorted(boards.items()):
         ratios = np.array([row.log_ratio for row in found])
         held = np.mean([row.low <= row.log_ratio <= row.high for row in found])
-        means.append(ratios.mean())
+        squares.append(np.mean(ratios**2))
         to = np.mean([row.high for row in found])
         print(f"{title:14} {gpu:20} {len(found):8} {ratios.mean():7.2f} {ratios.std():7.2f} {held:7.1%} {to:6.2f}")
-    mean_square = float(np.sqrt(np.mean(np.square(means))))
-    width = float(stats.t.ppf((1 + COVERAGE) / 2, len(means))) * mean_square
-    print(
-        f"{title:14} root mean square {mean_square:.2f}, half-width {width:.2f} by {len(means)} boards, "
-        f"quantile {quantile(list(boards.values())):.2f}\n"
-    )
-
-
-def quantile(boards: Sequence[Sequence[Row]]) -> float:
-    points = np.linspace(0.0, 1.0, 101)
-    ratios = [np.quantile(np.abs([row.log_ratio for row in found]), points) for found in boards]
-    return float(np.quantile(np.concatenate(ratios), COVERAGE))
+    mean = float(np.sqrt(np.mean(squares)))
+    width = float(stats.t.ppf((1 + COVERAGE) / 2, len(squares))) * mean
+    beside = float(np.sqrt(max(width**2 - GPU_HALF_WIDTH**2, 0.0)))
+    print(f"{title:14} root mean square {mean:.2f}, half-width {width:.2f}, beside {GPU_HALF_WIDTH} {beside:.2f}\n")
 
 
 if __name__ == "__main__":

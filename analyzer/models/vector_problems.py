@@ -59,6 +59,8 @@ class VectorProblems:
     """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
     host_ratio: Floats
     """The op's own floor over that of a plain elementwise op."""
+    is_stand_in: Floats
+    """1: nothing was measured of the op, another kernel's model stands in for its own; 0: the kind's own op."""
 
 
 KINDS: Final[Mapping[Family, Kind]] = {
@@ -75,7 +77,9 @@ LONG_ROW: Final = 16384
 """Several blocks share longer rows of a normalisation (channels of a batch) or a reduction: they count as more rows."""
 
 
-GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound")
+UNMEASURED: Final = frozenset({Family.REDUCTION, Family.POOLING, Family.LOSS, Family.RANDOM})
+"""Families that no measurement covers, as none covers normalisations over a batch's channels."""
+GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in")
 _GROUP_OF_KIND: Final = {
     Kind.ELEMENTWISE: 0,
     Kind.ROW_NORM: 1,
@@ -84,16 +88,18 @@ _GROUP_OF_KIND: Final = {
     Kind.GATHER: 3,
     Kind.GATHER_SHARD: 3,
 }
-HOST_BOUND: Final = len(GROUP_NAMES) - 1
+HOST_BOUND: Final = GROUP_NAMES.index("host-bound")
+STAND_IN: Final = GROUP_NAMES.index("stand-in")
 HOST_BOUND_BYTES: Final = 48e6
 """Event times of less traffic tell of the host on most GPUs."""
 
 
 def group(problems: VectorProblems) -> Codes:
-    """Return what the errors are grouped by: the kind of kernel, event times of small ops apart."""
+    """Return what the errors are grouped by: the kind of kernel; event times of small ops, and stand-ins, apart."""
     codes = np.array([_GROUP_OF_KIND.get(kind, 4) for kind in Kind], dtype=np.int64)[problems.kind]
     is_small = problems.read_bytes + problems.written_bytes < HOST_BOUND_BYTES
-    return np.where((problems.host_floor_ns != 0) & is_small, HOST_BOUND, codes)
+    codes = np.where((problems.host_floor_ns != 0) & is_small, HOST_BOUND, codes)
+    return np.where(problems.is_stand_in > 0, STAND_IN, codes)
 
 
 def problems_of(works: Sequence[Work], rates: Sequence[Any]) -> VectorProblems:
@@ -110,7 +116,14 @@ def problems_of(works: Sequence[Work], rates: Sequence[Any]) -> VectorProblems:
         flops=np.array([work.flops for work in works], dtype=np.float64),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
+        is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
     )
+
+
+def _is_stand_in(work: Work) -> bool:
+    if work.family is Family.NORMALIZATION:
+        return not isinstance(work.dims, RowDims) or work.dims.columns > LONG_ROW
+    return work.family in UNMEASURED
 
 
 def _kind(work: Work) -> Kind:

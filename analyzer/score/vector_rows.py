@@ -94,6 +94,7 @@ def _problems(table: dict[str, Column], op: Column, dtype: Column) -> VectorProb
         flops=elements * _lookup(FLOPS, op, 1.0),
         host_floor_ns=np.where(is_event, np.nan, 0.0),
         host_ratio=_lookup(HOST_RATIO, op, 1.0),
+        is_stand_in=np.zeros(len(op)),
     )
 
 

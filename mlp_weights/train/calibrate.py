@@ -22,11 +22,11 @@ COVERAGE: Final = 0.9
 SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 LEAST_HALF_WIDTH: Final = 0.02
 """Two measurements of one kernel differ by as much."""
-UNMEASURED_HALF_WIDTH: Final = 0.81
-"""Of groups without a measurement, whose parameters are priors; at least the widest measured one.
+UNMEASURED_HALF_WIDTH: Final = 0.82
+"""Of groups without a measurement, whose parameters are priors.
 
 Half-precision convolutions are such a group, and the only one that anything at hand tells of: networks of them err by
-0.87 on boards that are not scored, 0.81 beside the error that a GPU's times share (benchmarks/network_widths.py)."""
+0.89 on boards that are not scored, 0.82 beside the error that a GPU's times share (benchmarks/network_widths.py)."""
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
 LONE_CHIP_FACTOR: Final = 1.5
@@ -125,8 +125,7 @@ def _half_widths(parts: Sequence[Part], groups: int) -> Floats:
             cell = mine & (size == column)
             enough = int(cell.sum()) >= FEWEST_ROWS
             table[row, column] = weighted_quantile(residual[cell], weight[cell], COVERAGE) if enough else whole
-    unmeasured = max(UNMEASURED_HALF_WIDTH, float(np.nanmax(table)))
-    return np.maximum(np.where(np.isnan(table), unmeasured, table), LEAST_HALF_WIDTH)
+    return np.maximum(np.where(np.isnan(table), UNMEASURED_HALF_WIDTH, table), LEAST_HALF_WIDTH)
 
 
 def _spread_over_chips(parts: Sequence[Part], groups: int) -> Floats:

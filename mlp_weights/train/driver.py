@@ -125,7 +125,7 @@ def train_model(name: str, data: tuple[Path, ...], folder: Path, jobs: int) -> M
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
         fits = _fit_all(workers, name, data, shipped, None)
         fits |= _fit_all(workers, name, data, pairs, fits[frozenset()][0].theta)
-    variants = {variant_name(chips): _arrays(recipe, pool, fits, chips) for chips in shipped}
+    variants = {variant_name(chips): assemble(recipe, pool, fits, chips) for chips in shipped}
     entry = _manifest_entry(recipe, pool, fits, variants)
     save_model(name, variants, entry, folder)
     return entry
@@ -183,9 +183,10 @@ def _inner(fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]) -> lis
     return found
 
 
-def _arrays(
+def assemble(
     recipe: Recipe[Any], pool: Pool, fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]
 ) -> dict[str, Any]:
+    """Return the stored arrays of weights without the excluded chips, from fits that left these out, and one more."""
     variant, inner = fits[excluded][0], _inner(fits, excluded)
     groups, shrink = len(recipe.model.group_names), choose_shrink(inner, recipe.limit)
     seen = [_hold_out(recipe, pool, variant, chip) for chip in pool.chips if chip not in excluded]

@@ -35,6 +35,7 @@ def problem(
         flops=np.array([elements]),
         host_floor_ns=np.array([floor_ns]),
         host_ratio=np.array([1.0]),
+        is_stand_in=np.array([0.0]),
     )
 
 
