@@ -56,7 +56,7 @@ def with_fused_elementwise(graph: Graph, trace: Trace, workload: Workload) -> Fu
     chain = np.cumsum(~is_link[members]) - 1
     bounds = np.append(np.flatnonzero(~is_link[members]), len(members)).tolist()
     ops = nodes.op[members].tolist()
-    moved = np.bincount(chain, weights=workload.work.moved_bytes[nodes.workload_row[members]])
+    moved: Floats = np.bincount(chain, weights=workload.work.moved_bytes[nodes.workload_row[members]]).astype(float)
     left = _bytes_left(trace, [ops[begin:end] for begin, end in pairwise(bounds)], moved)
     ratio = np.ones(len(is_link))
     ratio[members] = left[chain]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -38,15 +38,22 @@ class Part(Enum):
     """Not generated (products, convolutions, attention), or not known to be merged: what follows it has to wait."""
     ALL = auto()
     """Computed element by element or row by row: what comes before and after may be merged with it."""
-    END = auto()
-    """Reduces all that it reads first: only what comes after may be merged, with its second half."""
+    FIRST = auto()
+    """Reduces all that it reads, then computes element by element: what comes after may be merged."""
+    LAST = auto()
+    """Reduces all that it reads: what comes before may be merged, what comes after has to wait."""
+
+
+_PART_OF_FAMILY: Final = {Family.NORMALIZATION: Part.FIRST, Family.REDUCTION: Part.LAST}
+_GO_ON: Final = frozenset({Part.ALL, Part.FIRST})
+_JOIN: Final = frozenset({Part.ALL, Part.LAST})
 
 
 @dataclass(slots=True)
 class _Groups:
     """Join ops that become one kernel, per region: ops on the same level, each reading what another wrote.
 
-    An op's level is the most ops of `Part.NONE` (or first halves of `Part.END`) on any path to it. Two ops of one
+    An op's level is the most ops on any path to it that what follows has to wait for. Two ops of one
     level have none between them, so that joining them never has a kernel wait for itself.
     """
 
@@ -81,20 +88,20 @@ def group_generated(trace: Trace, workload: Workload, region: Rows) -> list[list
     found: dict[int, _Groups] = {}
     for op in np.flatnonzero((region != MISSING) & ~is_view[trace.ops.name]).tolist() if inputs else ():
         groups = found.setdefault(int(region[op]), _Groups())
-        part, size = parts.get(op, Part.NONE), max((count[item] for item in outputs[op]), default=0)
+        part = parts.get(op, Part.NONE)
+        size = max((count[item] for item in (inputs if part is Part.LAST else outputs)[op]), default=0)
         read = [(groups.writer[storage[item]], count[item]) for item in inputs[op] if storage[item] in groups.writer]
-        before = (groups.level[writer] + (parts.get(writer, Part.NONE) is Part.NONE) for writer, _ in read)
-        groups.level[op] = level = max(before, default=0) + (part is Part.END)
+        before = (groups.level[writer] + (parts.get(writer) not in _GO_ON) for writer, _ in read)
+        groups.level[op] = level = max(before, default=0) + (part is Part.FIRST)
         groups.leader[op] = op
-        for writer, elements in read:
-            fits = elements == size and groups.level[writer] == level and parts.get(writer, Part.NONE) is not Part.NONE
-            if fits and part is Part.ALL:
+        for writer, elements in read if part in _JOIN else ():
+            if elements == size and groups.level[writer] == level and parts.get(writer) in _GO_ON:
                 groups.join(op, writer)
         groups.writer.update((storage[item], op) for item in outputs[op])
     return [members for groups in found.values() for members in _members(groups) if len(members) > 1]
 
 
-def _members(groups: _Groups) -> Iterator[Sequence[int]]:
+def _members(groups: _Groups) -> Iterator[list[int]]:
     members: dict[int, list[int]] = {}
     for op in groups.leader:
         members.setdefault(groups.find(op), []).append(op)
@@ -114,4 +121,4 @@ def _part_of(name: str, work: Work | None) -> Part:
         return Part.NONE
     if is_pointwise(name, work) or name in _COPIES | _DROPOUTS | ROW_OPS | _BACKWARD_ROW_OPS:
         return Part.ALL
-    return Part.END if work.family is Family.NORMALIZATION else Part.NONE
+    return _PART_OF_FAMILY.get(work.family, Part.NONE)
