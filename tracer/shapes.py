@@ -105,6 +105,9 @@ _DISABLED_SCALER = (
 class MetaOps(TorchDispatchMode):
     """Run ops on the meta device whole, as CUDA does; what is not possible there is refused in one line."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self,
         func: torch._ops.OpOverload,
@@ -132,7 +135,7 @@ class ShapeRecorder(MetaOps):
     """
 
     def __init__(self, modules: ModulePaths, optimizers: OptimizerSteps) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.log = OpLog()
         self._modules = modules
         self._optimizers = optimizers

@@ -338,27 +338,27 @@ def test_the_trace_says_the_type() -> None:
     assert record(lambda: new(2, 2) @ new(2, 2)).meta.precision.autocast_dtype is None
 
 
+attention = nn.MultiheadAttention(16, 2, device="meta")
+
+
 @pytest.mark.parametrize(
     "run",
     [
         lambda: functional.interpolate(half(1, 2, 4, 4), scale_factor=2),
         lambda: functional.conv2d(new(1, 3, 8, 8), new(4, 3, 3, 3), padding="same"),
         lambda: functional.cross_entropy(half(4, 8), new(4, dtype=torch.long)),
-        lambda: functional.multi_head_attention_forward(
-            *[new(4, 2, 16)] * 3, 16, 2, new(48, 16), new(48), None, None, False, 0.0, new(16, 16), new(16)
-        ),
+        lambda: attention(new(4, 2, 16), new(4, 2, 16), new(4, 2, 16))[0],
         lambda: torch.cdist(half(2, 40, 8), half(2, 40, 8)),  # multiplies in float32
         lambda: functional.cosine_similarity(half(4, 8), half(4, 8)),
         lambda: functional.layer_norm(functional.linear(new(4, 8), new(8, 8)), (8,)),
-        lambda: functional.scaled_dot_product_attention(*[new(2, 4, 16, 32)] * 3),
+        lambda: functional.scaled_dot_product_attention(new(2, 4, 8, 32), new(2, 4, 8, 32), new(2, 4, 8, 32)),
     ],
 )
 def test_inference_mode_gives_the_ops_of_no_grad(run: Callable[[], Tensor]) -> None:
     def record_under(mode: Any) -> list[tuple[str, object]]:
         trace = record_inside(mode()(run))
-        return [
-            (trace.strings[name], trace.signatures[number]) for name, number in zip(trace.ops.name, trace.ops.signature)
-        ]
+        rows = zip(trace.ops.name.tolist(), trace.ops.signature.tolist(), strict=True)
+        return [(trace.strings[name], trace.signatures[number]) for name, number in rows]
 
     assert record_under(torch.inference_mode) == record_under(torch.no_grad)
 

@@ -364,6 +364,7 @@ def lives(trace: Trace) -> list[tuple[str, str, int]]:
 
 def test_storages_are_recorded_from_the_op_that_returns_them_until_they_are_dropped() -> None:
     weight = torch.empty(4, 4, device="meta")
+    kept: list[torch.Tensor] = []
 
     def step() -> None:
         with torch.no_grad():
@@ -376,7 +377,7 @@ def test_storages_are_recorded_from_the_op_that_returns_them_until_they_are_drop
             torch.empty(0, device="meta")
             wide.sum()  # 8, dropped at once
             wide.sqrt()  # 32, dropped at once
-            step.kept = wide
+            kept.append(wide)
 
     assert lives(record(step, warmup=0)) == [
         ("new", "relu", 64), ("new", "_to_copy", 32), ("gone", "_to_copy", 64), ("new", "sum", 8), ("gone", "sum", 8),
