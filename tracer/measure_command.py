@@ -135,7 +135,7 @@ def measure(**options: object) -> None:
     try:
         _measure(Request(**options))  # type: ignore[arg-type]
     except KeyboardInterrupt:
-        click.echo("\nwavecast: interrupted; the families that were done are written", err=True)
+        click.echo("wavecast: interrupted; the families that were done are written", err=True)
         sys.exit(_INTERRUPTED_EXIT_CODE)
     except ImportError as error:
         if error.name not in ("torch", "pyarrow"):
@@ -173,17 +173,20 @@ def _measure(request: Request) -> None:
 
 def _plan(request: Request) -> dict[str, tuple[Stage, ...]]:
     from ..formats.files import load_trace
-    from .measure.local_gpu import default_dtypes
+    from .measure.local_gpu import default_dtypes, has_tf32
     from .measure.plan import plan_sizes, plan_workload
     from .measure.sweep import Limits
+    from .measure.workload import trace_cases
 
     is_gpu = request.device == "cuda"
     limits = Limits() if is_gpu else Limits(flops=_CPU_FLOPS, elements=_CPU_ELEMENTS)
     families = request.families or FAMILIES
+    if "tf32" in (request.dtypes or ()) and not has_tf32(request.device):
+        raise InputError("--dtypes: this GPU has no tf32; measure fp32")
     if request.trace is None:
         return plan_sizes(families, request.dtypes or default_dtypes(request.device), limits)
-    trace = load_trace(request.trace)
-    plan = plan_workload(trace, families, request.dtypes, limits, has_memory=is_gpu)
+    own = trace_cases(load_trace(request.trace), has_tf32=has_tf32(request.device))
+    plan = plan_workload(own, families, request.dtypes, limits, is_limited=not is_gpu)
     if not plan:
         raise InputError(f"{request.trace}: holds no calls that can be measured: leave TRACE out to measure all sizes")
     return plan

@@ -24,7 +24,7 @@ from wavecast.specs.catalog import load_catalog
 from wavecast.tracer import measure_command
 from wavecast.tracer.measure import folder, local_gpu, plan, sweep
 from wavecast.tracer.measure.cases import Case
-from wavecast.tracer.measure.local_gpu import default_dtypes, name_gpu
+from wavecast.tracer.measure.local_gpu import default_dtypes, has_tf32, name_gpu
 
 GPU = "H100 SXM5 80GB"
 ON_CPU = ("--device", "cpu", "--gpu", "h100 sxm5")
@@ -228,6 +228,13 @@ def test_old_gpus_are_measured_in_what_they_have(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert default_dtypes("cuda") == dtypes
+    assert has_tf32("cuda") == ("tf32" in dtypes)
+
+
+def test_a_format_that_the_gpu_lacks_is_refused(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_gpu, "has_tf32", lambda _: False)
+    found = measure(*ON_CPU, "--dtypes", "tf32")
+    assert (found.exit_code, found.stderr) == (2, "Error: --dtypes: this GPU has no tf32; measure fp32\n")
 
 
 def test_a_gpu_of_ones_own_file_is_measured_and_calibrated(measure: Measure, tmp_path: Path, root_dir: Path) -> None:

@@ -144,6 +144,8 @@ def test_fp32_products_follow_the_recorded_switch(tf32: bool | None, dtype: str)
         case = only_case("aten::mm" if len(arguments) == 2 else "aten::convolution", *arguments, tf32=tf32)
         assert case is not None
         assert case.row["dtype"] == dtype
+    old = trace_cases(trace_of(("aten::mm", (spec(8, 64), turned(64, 24))), tf32=tf32), has_tf32=False)
+    assert old["matmul"][0].row["dtype"] == "fp32"
     relu = only_case("aten::relu", IMAGE, tf32=tf32)
     assert relu is not None
     assert relu.row["dtype"] == "fp32"
@@ -167,15 +169,18 @@ def test_calls_are_counted_once_and_the_longest_come_first() -> None:
 
 
 def test_a_plan_keeps_own_calls_where_there_is_memory_and_fills_up() -> None:
-    trace = trace_of(("aten::mm", (spec(8, 64), turned(64, 24))), ("aten::relu", (IMAGE,)))
-    plan = plan_workload(trace, ("vector", "matmul"), None, Limits(flops=1.0), has_memory=True)
+    own_cases = trace_cases(trace_of(("aten::mm", (spec(8, 64), turned(64, 24))), ("aten::relu", (IMAGE,))))
+    plan = plan_workload(own_cases, ("vector", "matmul"), None, Limits(flops=1.0), is_limited=False)
     assert list(plan) == ["vector", "matmul"]
     own, others = plan["matmul"]
     assert own.limits.flops > 1e30
     assert others.limits.flops == 1.0
     assert others.limits.row_count == 49
     assert next(others.cases).row["dtype"] == "fp32"
-    assert plan_workload(trace, ("matmul",), ["bf16"], Limits(), has_memory=True) == {}
+    assert plan_workload(own_cases, ("matmul",), ["bf16"], Limits(), is_limited=False) == {}
+    assert (
+        plan_workload(own_cases, ("matmul",), None, Limits(flops=1.0), is_limited=True)["matmul"][0].limits.flops == 1.0
+    )
 
 
 def test_most_ops_of_a_sample_can_be_measured(root_dir: Any) -> None:

@@ -12,8 +12,8 @@ from ...specs.gpu import Catalog
 from ...specs.match import find_gpu, find_gpus, match_device
 
 CLOCKS: Final = ("driver_version", "clocks.max.sm", "clocks.max.memory", "clocks.sm", "clocks.memory", "power.limit")
-_FIRST_WITH_BF16: Final = (8, 0)
-"""Compute capability of the first GPUs with matrix units for bf16 and TF32: Ampere (CUDA C++ programming guide)."""
+_AMPERE: Final = (8, 0)
+"""Compute capability of the first GPUs with matrix units for bf16 and TF32 (CUDA C++ programming guide)."""
 
 
 def name_gpu(catalog: Catalog, device: str, name: str | None, option: str = "--gpu") -> str:
@@ -48,11 +48,16 @@ def is_catalogued(catalog: Catalog, name: str) -> bool:
         return False
 
 
+def has_tf32(device: str) -> bool:
+    """Say whether TF32 is another unit than fp32: switched on elsewhere, PyTorch ignores it."""
+    return device == "cpu" or (torch.version.hip is None and torch.cuda.get_device_capability(0) >= _AMPERE)
+
+
 def default_dtypes(device: str) -> list[str]:
-    """Return the formats worth measuring: without matrix units for bf16 and TF32, fp16 instead."""
-    if device == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(0) < _FIRST_WITH_BF16:
-        return ["fp32", "fp16"]
-    return ["fp32", "tf32", "bf16"]
+    """Return the formats worth measuring: before there were matrix units for bf16, fp16 instead."""
+    if has_tf32(device):
+        return ["fp32", "tf32", "bf16"]
+    return ["fp32", "fp16"] if torch.version.hip is None else ["fp32", "bf16"]
 
 
 def read_gpu_state() -> dict[str, str]:

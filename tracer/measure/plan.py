@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from ...formats.trace import Trace
 from .cases import Case
 from .sweep import FAMILIES, Limits
-from .workload import trace_cases
 
 LEAST_ROWS: Final = 50
 """Calls of a family that is measured for a workload, its own included: what a correction needs to be worth it."""
@@ -30,19 +28,24 @@ def plan_sizes(families: Sequence[str], dtypes: Sequence[str], limits: Limits) -
 
 
 def plan_workload(
-    trace: Trace, families: Sequence[str], dtypes: Sequence[str] | None, limits: Limits, *, has_memory: bool
+    own_cases: Mapping[str, Sequence[Case]],
+    families: Sequence[str],
+    dtypes: Sequence[str] | None,
+    limits: Limits,
+    *,
+    is_limited: bool,
 ) -> dict[str, tuple[Stage, ...]]:
-    """Return the distinct calls of a trace by family, then other sizes where these are few.
+    """Return a workload's own calls by family, then other sizes where these are few.
 
-    `dtypes` None: the trace's own. With `has_memory` the limits do not keep the trace's own calls out.
+    `dtypes` None: those of its calls. Only with `is_limited` do the limits hold for its own calls too.
     """
     plan = {}
-    for family, own in trace_cases(trace).items():
+    for family, own in own_cases.items():
         wanted = [case for case in own if dtypes is None or case.row["dtype"] in dtypes]
         if family not in families or not wanted:
             continue
         found = sorted({case.row["dtype"] for case in wanted})
-        own_limits = replace(limits, flops=inf, elements=inf) if has_memory else limits
+        own_limits = limits if is_limited else replace(limits, flops=inf, elements=inf)
         plan[family] = (
             Stage(cases=iter(wanted), limits=own_limits),
             Stage(cases=_spread(family, found), limits=replace(limits, row_count=max(0, LEAST_ROWS - len(wanted)))),

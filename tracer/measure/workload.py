@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
@@ -28,8 +29,13 @@ _RUNS: Final[Mapping[str, Callable[..., Tensor]]] = {"mm": torch.mm, "addmm": to
 _PLAIN_NAMES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
-def trace_cases(trace: Trace) -> dict[str, list[Case]]:
-    """Return the distinct calls of a trace by family, those first that take most of the time."""
+def trace_cases(trace: Trace, *, has_tf32: bool = True) -> dict[str, list[Case]]:
+    """Return the distinct calls of a trace by family, those first that take most of the time.
+
+    On a GPU without TF32, what was recorded with it is fp32.
+    """
+    switches = trace.meta.precision
+    precision = switches if has_tf32 else replace(switches, matmul_tf32=False, cudnn_tf32=False)
     known = {number: CALLS[name] for number, name in enumerate(trace.strings) if name in CALLS}
     names, signatures = np.asarray(trace.ops.name), np.asarray(trace.ops.signature)
     is_known = np.isin(names, list(known)) & (signatures != MISSING)
@@ -38,7 +44,7 @@ def trace_cases(trace: Trace) -> dict[str, list[Case]]:
     seconds: dict[object, float] = defaultdict(float)
     for (name, signature), count in zip(pairs.tolist(), counts.tolist(), strict=True):
         family, read = known[name]
-        case = _read(read, trace.signatures[signature].arguments, trace.meta.precision)
+        case = _read(read, trace.signatures[signature].arguments, precision)
         if case is not None:
             key = (case.table, *case.row.values())
             cases[family].setdefault(key, case)
