@@ -87,6 +87,8 @@ def _low_ends(case: Case) -> Floats:
         return case.forecast.low_ns
     workload = case.workload
     bound_ns = np.einsum("i,ij->j", workload.has_work * workload.count, case.prediction.bounds.lower_ns)
+    # Merged kernels move less than the bounds of their parts say.
+    bound_ns = np.minimum(bound_ns, case.forecast.iteration_ns)
     return np.where(np.isnan(case.forecast.low_ns), bound_ns, case.forecast.low_ns)
 
 
