@@ -63,6 +63,15 @@ def shape_like_gradient(gradient: Tensor, *_rest: Any) -> Tensor:
     return torch.empty_like(gradient)
 
 
+def put_in_place(data: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+    """Write the gradient of an indexed tensor in place (schema of aten::index_put).
+
+    So does torch where no dispatch mode looks on; under one it copies the zeros that it writes to.
+    """
+    output: Tensor = torch.ops.aten._index_put_impl_(data, indices, values, accumulate, True)
+    return output
+
+
 STAND_INS: dict[str, Callable[..., Any]] = {
     "aten::scaled_dot_product_attention": attend,
     "aten::dropout": drop_out,

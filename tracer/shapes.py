@@ -25,7 +25,7 @@ from .grad_scaler import ScalerReads, grad_scaler_on_meta
 from .modules import ModulePaths
 from .oplog import OpLog, OpRow
 from .optimizers import OptimizerSteps
-from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta
+from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
 from .signatures import describe_arguments, describe_value, tensors_in
 
 _META = torch.device("meta")
@@ -233,11 +233,19 @@ def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
     stand_in = STAND_INS.get(func.name())
     if stand_in is not None:
         return stand_in
+    if func is torch.ops.aten.index_put.default and _runs_in_node("IndexBackward"):
+        return put_in_place
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     if has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(func.name(), "CPU"):
         return None if has_kernel(func.name(), "Meta") else partial(func._op_dk, composite)
     return None
+
+
+def _runs_in_node(name: str) -> bool:
+    """Say whether an autograd node whose name begins so is being differentiated."""
+    node: Any = torch._C._current_autograd_node()  # None outside backward, whatever its annotation says
+    return node is not None and str(node.name()).startswith(name)
 
 
 def _call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None) -> Any:

@@ -98,3 +98,13 @@ def test_optimizers_are_left_as_they_were(stream_check: Any, training_step: Any)
         pass
     step()
     assert step.optimizer.param_groups[0]["foreach"] is None
+
+
+def test_the_gradient_of_indexing_is_written_in_place(op_names: Any) -> None:
+    data = torch.zeros(8, 4, device="meta", requires_grad=True)
+    rows = torch.zeros(3, dtype=torch.long, device="meta")
+    names = op_names(trace_iteration(lambda: data[rows].sum().backward(), device="meta", warmup=0))
+    assert "aten::_index_put_impl_" in names
+    assert "aten::index_put" not in names
+    forward = op_names(trace_iteration(lambda: data.detach().index_put((rows,), data[rows]), device="meta", warmup=0))
+    assert "aten::index_put" in forward
