@@ -17,7 +17,7 @@ from .work import Family
 COMMON: Final = (Method.WAVE_SCALING, Method.BANDWIDTH_RATIO, Method.BOUND_RATIO)
 """Methods whose errors go together: between the same two GPUs, those of two families have a correlation of 0.7 to 0.9
 (benchmarks/ratio_widths.py, medians over families), within one of these methods as across them."""
-GPU_HALF_WIDTH: Final = 0.35
+GPU_HALF_WIDTH: Final = 0.34
 """Of the 90 % interval, natural log, of the error that all times from shapes alone share on one GPU: the board, its
 clocks under load, the software, and what ops in a network do otherwise than alone in a loop. Measured by
 benchmarks/network_widths.py, on boards and networks that nothing was trained on and that are not scored."""

@@ -8,6 +8,9 @@ out, predict the chips that are missing. `needed` is the factor on the half-widt
 their mean, `bias` the mean of log(measured / predicted) of rows over 100 us. At the end: the factor that holds 90 % in
 nine of ten cells of model and chip; the root mean square of `bias`; and how the `bias` of two models correlates over
 the chips that both predict, each in units of its half-width: 1 where one GPU's errors are common to its families.
+
+Last, the vector model without all measurements of one kind of kernel: the 90 % quantile of |log(measured / predicted)|
+of that kind's rows over 20 us, mean and largest over GPUs.
 """
 
 from __future__ import annotations
@@ -15,20 +18,23 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from wavecast.analyzer.fleet import build_fleet
+from wavecast.analyzer.models.estimate import take_problems
 from wavecast.analyzer.models.intervals import half_width
 from wavecast.analyzer.models.library import Fitted, fitted_of, prepare
+from wavecast.analyzer.models.vector import Kind
 from wavecast.mlp_weights.store import StoredModel, load_stored
 from wavecast.mlp_weights.train.calibrate import HeldOut
-from wavecast.mlp_weights.train.driver import RECIPES, assemble, find_recipe, fit_and_predict, load_pool
+from wavecast.mlp_weights.train.driver import RECIPES, SEED, assemble, find_recipe, fit_and_predict, load_pool
 from wavecast.mlp_weights.train.recipe import Recipe
-from wavecast.mlp_weights.train.variant import Pool
+from wavecast.mlp_weights.train.variant import Pool, fill_host_floor, fit_variant, simulate_rows
 
 LINES: Mapping[str, tuple[str, ...]] = {
     "GDDR": ("GP104", "TU104", "AD102"),
@@ -38,7 +44,19 @@ LINES: Mapping[str, tuple[str, ...]] = {
 """Chips of the measured boards."""
 COVERAGE = 0.9
 LONG_NS = 100e3
+SHORT_NS = 20e3
 FEWEST_ROWS = 30
+VECTOR = "vector"
+KINDS: Mapping[str, tuple[Kind, ...]] = {
+    "elementwise": (Kind.ELEMENTWISE,),
+    "layer norm": (Kind.ROW_NORM,),
+    "softmax": (Kind.SOFTMAX,),
+    "gather": (Kind.GATHER, Kind.GATHER_SHARD),
+    "RMS norm": (Kind.TOKEN_NORM,),
+    "activation": (Kind.TOKEN_GATED, Kind.TOKEN_GELU),
+    "rotary embedding": (Kind.TOKEN_ROPE,),
+    "quantise": (Kind.QUANTIZE, Kind.QUANTIZE_DYNAMIC),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +87,8 @@ def main() -> None:
     for title, is_line in (("one chip", False), ("a line", True)):
         print_cells(title, [cell for cell in cells if cell.is_line == is_line])
     print_shared([cell for cell in cells if not cell.is_line])
+    if not options.model or VECTOR in options.model:
+        print_kinds((options.data_dir,))
 
 
 def cells_of(name: str, data: tuple[Path, ...]) -> Iterator[Cell]:
@@ -124,6 +144,26 @@ def print_shared(cells: Sequence[Cell]) -> None:
         left, right = pairs.T
         alike = float(left @ right / np.sqrt((left @ left) * (right @ right)))
         print(f"{len(pairs)} pairs of models on one chip: correlation {alike:.2f}")
+
+
+def print_kinds(data: tuple[Path, ...]) -> None:
+    recipe, pool = find_recipe(VECTOR), load_pool(VECTOR, data)
+    for name, kinds in KINDS.items():
+        missing = np.isin(pool.problems.kind, kinds)
+        variant = fit_variant(recipe, _take(pool, np.flatnonzero(~missing)), frozenset(), SEED)
+        errors = []
+        for gpu in np.unique(pool.gpu[missing]):
+            rows = np.flatnonzero(missing & (pool.gpu == gpu) & (pool.measured_ns > SHORT_NS))
+            if len(rows) >= FEWEST_ROWS:
+                problems, _ = fill_host_floor(pool, rows)
+                time_ns, _ = simulate_rows(recipe.model, variant.theta, problems, pool, rows)
+                errors.append(np.quantile(np.abs(np.log(pool.measured_ns[rows] / time_ns)), COVERAGE))
+        print(f"without {name}: {np.mean(errors):.2f} mean over {len(errors)} GPUs, {max(errors):.2f} largest")
+
+
+def _take(pool: Pool, rows: npt.NDArray[np.int64]) -> Pool:
+    columns = {name: getattr(pool, name)[rows] for name in ("gpu", "measured_ns", "share", "chip")}
+    return replace(pool, problems=take_problems(pool.problems, rows), **columns)
 
 
 if __name__ == "__main__":
