@@ -189,7 +189,7 @@ def _check_error(report: RerunReport, limit_percent: float | None) -> int:
 def _find_device(name: str | None) -> LocalDevice:
     """Return the device to run on. Raises CaptureError without torch."""
     try:
-        from .tracer.rerun.execute import find_device
+        from .tracer.rerun.local import find_device
     except ImportError as error:
         if error.name != "torch":
             raise
@@ -246,6 +246,7 @@ def _as_measured(rerun: Rerun) -> Measured:
         if whole is None
         else WholePass(
             call_count=whole.call_count,
+            parts_ns=whole.parts_ns,
             elapsed_ns=whole.elapsed_ns,
             device_ns=whole.device_ns,
             graph_ns=whole.graph_ns,

@@ -47,7 +47,7 @@ def _facts(report: RerunReport, name: str) -> Iterator[tuple[str, str]]:
         inside = report.intervals
         counted = format_count(inside.op_count, "op")
         share = format_share(inside.covered_ns / inside.measured_ns)
-        yield "intervals", f"{inside.covered_op_count:,} of {counted} within the 90 % interval, {share} of their time"
+        yield "intervals", f"{inside.covered_op_count:,} of {counted} within the 90 % interval, {share} of the time"
     yield from _whole(report)
 
 
@@ -65,7 +65,7 @@ def _prediction(report: RerunReport) -> str:
     if report.gpu is None:
         return "nothing: the GPU is not catalogued (name its entry with --to, or describe it in a file with --gpu-file)"
     if report.is_same_gpu:
-        return f"nothing: the recording was made on a {clean_text(report.gpu)}, which is what this is"
+        return f"nothing: the recording was made on this type of GPU, {clean_text(report.gpu)}"
     return f"for {clean_text(report.gpu)}" if report.iteration.predicted_ns is not None else "nothing: see below"
 
 
@@ -91,7 +91,7 @@ def _whole(report: RerunReport) -> Iterator[tuple[str, str]]:
             ways.append(f"{format_time(whole.device_ns, unit)} on the GPU")
         if whole.graph_ns is not None:
             ways.append(f"{format_time(whole.graph_ns, unit)} launched as one CUDA graph")
-        apart = format_time(iteration.whole_parts_ns, unit)
+        apart = format_time(whole.parts_ns, unit)
         yield "in order", f"{format_count(whole.call_count, 'call')}: {', '.join(ways)}; {apart} one by one"
     known = [
         f"{word} {format_time(value)}"

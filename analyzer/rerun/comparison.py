@@ -234,14 +234,12 @@ def _iteration(work: Worklist, measured: Measured, sums: _Sums) -> Iteration:
     if case is not None and work.gpu is not None and not work.is_same_gpu:
         column = next(at for at, gpu in enumerate(case.prediction.fleet.gpus) if gpu.name == work.gpu.name)
         predicted_ns = float(case.forecast.iteration_ns[column])
-    parts = measured.time_ns[measured.problem_of_call]
     return Iteration(
         recorded_ns=recorded_ns,
         recorded_kernels_ns=_sum_known(recorded),
         predicted_ns=predicted_ns,
         predicted_kernels_ns=_sum_known(work.predicted_ns),
         whole=measured.whole,
-        whole_parts_ns=float(np.nansum(parts)),
     )
 
 

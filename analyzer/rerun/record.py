@@ -18,6 +18,8 @@ class WholePass:
     """Hold how long the calls took in recorded order, without the model's Python between them."""
 
     call_count: int
+    parts_ns: float
+    """The same calls one by one, summed."""
     elapsed_ns: float
     """By the host's clock, launching them one by one."""
     device_ns: float | None
@@ -137,8 +139,6 @@ class Iteration:
     """By the replay with the local GPU's times, the model's Python included."""
     predicted_kernels_ns: float | None
     whole: WholePass | None
-    whole_parts_ns: float
-    """The same calls one by one, summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
@@ -13,12 +12,12 @@ from typing import Final
 import numpy as np
 import torch
 
-from ...errors import InputError
-from ...formats.trace import Device, Precision, Trace
-from ..device import describe_device, describe_framework
+from ...formats.trace import Trace
+from ..device import describe_framework
 from ..measure.timing import GRAPH, time_call
 from .calls import Calls, Problem, choose_calls
-from .operands import Call, Operands, TooLargeError, memory_limit
+from .local import recover, undisturbed
+from .operands import TOO_LARGE, Call, Operands, TooLargeError, memory_limit
 from .record import ONCE, Floats, LocalDevice, Rerun, Rows, WholePass
 from .schema import UnfitError
 
@@ -32,21 +31,12 @@ WHOLE_PASSES: Final = 5
 WARM_SHARE: Final = 0.2
 """Of the time left: a whole pass that is expected to take more gets no warm-up; its ops have all run before."""
 OUT_OF_TIME: Final = "the time budget was over"
-NOT_REPEATABLE: Final = "failed: "
+BROKEN: Final = "the device failed at an op before it"
+LONGEST_REASON: Final = 160
+WARM_UP_S: Final = 0.3
+"""An idle GPU takes this long to raise its clocks."""
 
 Progress = Callable[[int, int], None]
-
-
-def find_device(name: str | None) -> LocalDevice:
-    """Return the device that a name means: `cuda`, `cuda:N` or `cpu`; without one, the GPU if there is one.
-
-    Raises InputError for a device that is not here.
-    """
-    device = _choose_device(name)
-    if device.type == "cuda":
-        return LocalDevice(torch_name=str(device), device=describe_device(device.index), is_gpu=True)
-    found = Device(name=platform.processor() or platform.machine() or "CPU")
-    return LocalDevice(torch_name="cpu", device=found, is_gpu=False)
 
 
 def rerun_ops(
@@ -67,7 +57,7 @@ def rerun_ops(
     device = torch.device(local.torch_name)
     calls = choose_calls(trace, leaves, device.type)
     session = _Session(device=device, deadline_s=time.monotonic() + SINGLE_SHARE * seconds)
-    with _undisturbed(device, trace.meta.precision):
+    with undisturbed(device, trace.meta.precision):
         order = np.argsort(-_problem_weights(calls, weights), kind="stable")
         results = session.time_problems(calls.problems, order, progress)
         session.deadline_s += (1 - SINGLE_SHARE) * seconds
@@ -100,6 +90,7 @@ class _Session:
 
     device: torch.device
     deadline_s: float
+    is_warm: bool = False
     is_broken: bool = False
     """The device failed and takes no more calls."""
     operands: Operands = field(init=False)
@@ -123,20 +114,26 @@ class _Session:
         return results
 
     def _time_problem(self, problem: Problem) -> _Result:
-        if self.is_broken:
-            return _Result(reason="the device failed at an op before it")
-        if self.left_s <= 0:
-            return _Result(reason=OUT_OF_TIME)
+        if self.is_broken or self.left_s <= 0:
+            return _Result(reason=BROKEN if self.is_broken else OUT_OF_TIME)
+        try:
+            return self._time_twice(problem)
+        except torch.OutOfMemoryError:
+            self.operands.clear()
+            return _Result(reason=TOO_LARGE)
+        except UnfitError as error:
+            return _Result(reason=str(error))
+        except (RuntimeError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+            self.is_broken = not recover(self.device)
+            return _Result(reason=f"failed: {' '.join(str(error).partition(chr(10))[0].split())[:LONGEST_REASON]}")
+
+    def _time_twice(self, problem: Problem) -> _Result:
+        """Time a problem, again without the tensors of earlier ops where these leave too little memory."""
         try:
             return self._time_call(self._prepare(problem))
         except torch.OutOfMemoryError:
             self.operands.clear()
-            return _Result(reason="does not fit in memory")
-        except UnfitError as error:
-            return _Result(reason=str(error))
-        except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
-            self.is_broken = not _recover(self.device)
-            return _Result(reason=f"{NOT_REPEATABLE}{' '.join(str(error).partition(chr(10))[0].split())[:160]}")
+        return self._time_call(self._prepare(problem))
 
     def _prepare(self, problem: Problem) -> Call:
         if problem.bound is None:
@@ -149,6 +146,8 @@ class _Session:
             return self.operands.prepare(problem.bound)
 
     def _time_call(self, call: Call) -> _Result:
+        if self.device.type == "cuda" and not self.is_warm:
+            self._warm_up(call)
         once_ns = self._elapsed_ns(call)
         if once_ns < LONG_FIRST_NS:
             once_ns = self._elapsed_ns(call)
@@ -157,36 +156,28 @@ class _Session:
         timed = time_call(call, self.device.type)
         return _Result(time_ns=timed.latency_us * 1e3, timing=timed.timing)
 
+    def _warm_up(self, call: Call) -> None:
+        end_s = min(time.monotonic() + WARM_UP_S, self.deadline_s)
+        while time.monotonic() < end_s:
+            self._elapsed_ns(call)
+        self.is_warm = True
+
     def time_whole(self, calls: Calls, results: Sequence[_Result]) -> WholePass | None:
         """Time all calls that were timed one by one, in their order; None where that is none, or takes too long."""
         if self.is_broken:
             return None
-        prepared: dict[int, Call] = {}
-        expected_ns = 0.0
-        sequence = list[Call]()
-        for at in calls.problem_of_call.tolist():
-            if not np.isfinite(results[at].time_ns):
-                continue
-            try:
-                sequence.append(prepared.setdefault(at, prepared.get(at) or self._prepare_kept(calls.problems[at])))
-            except (UnfitError, torch.OutOfMemoryError):
-                continue
-            expected_ns += results[at].time_ns
-        if not sequence or expected_ns > self.left_s * 1e9:
+        prepared = dict(self._prepare_together(calls.problems, results))
+        kept = [at for at in calls.problem_of_call.tolist() if at in prepared]
+        parts_ns = sum(results[at].time_ns for at in kept)
+        if not kept or parts_ns > self.left_s * 1e9:
             return None
-        return self._time_sequence(sequence, expected_ns)
+        sequence = [prepared[at] for at in kept]
 
-    def _prepare_kept(self, problem: Problem) -> Call:
-        if problem.bound is None:
-            raise UnfitError(problem.reason)
-        return self.operands.prepare(problem.bound)
-
-    def _time_sequence(self, sequence: Sequence[Call], expected_ns: float) -> WholePass | None:
         def run() -> None:
             for call in sequence:
                 call()
 
-        if expected_ns < WARM_SHARE * self.left_s * 1e9:
+        if parts_ns < WARM_SHARE * self.left_s * 1e9:
             run()
         elapsed, between = list[float](), list[float]()
         while len(elapsed) < WHOLE_PASSES and (not elapsed or elapsed[-1] < self.left_s * 1e9):
@@ -194,12 +185,21 @@ class _Session:
             elapsed.append(host_ns)
             between.append(device_ns)
         is_gpu = self.device.type == "cuda"
+        is_capturable = is_gpu and all(results[at].timing == GRAPH for at in prepared)
         return WholePass(
-            call_count=len(sequence),
+            call_count=len(kept),
+            parts_ns=parts_ns,
             elapsed_ns=median(elapsed),
             device_ns=median(between) if is_gpu else None,
-            graph_ns=_graph_ns(run, self.device) if is_gpu else None,
+            graph_ns=_graph_ns(run, self.device) if is_capturable else None,
         )
+
+    def _prepare_together(self, problems: Sequence[Problem], results: Sequence[_Result]) -> Iterator[tuple[int, Call]]:
+        """Yield the calls that were timed, as far as the tensors of all of them fit in memory."""
+        for at, (problem, result) in enumerate(zip(problems, results, strict=True)):
+            if problem.bound is not None and np.isfinite(result.time_ns):
+                with suppress(UnfitError, torch.OutOfMemoryError):
+                    yield at, self.operands.prepare(problem.bound)
 
     def _pass_ns(self, run: Call) -> tuple[float, float]:
         if self.device.type != "cuda":
@@ -227,7 +227,7 @@ def _graph_ns(run: Call, device: torch.device) -> float | None:
     try:
         timed = time_call(run, device.type)
     except RuntimeError:
-        _recover(device)
+        recover(device)
         return None
     return timed.latency_us * 1e3 if timed.timing == GRAPH else None
 
@@ -237,63 +237,3 @@ def _problem_weights(calls: Calls, weights: Floats) -> Floats:
     known = calls.call_of_leaf >= 0
     problems = calls.problem_of_call[calls.call_of_leaf[known]]
     return np.bincount(problems, weights=weights[known], minlength=len(calls.problems)).astype(np.float64)
-
-
-def _choose_device(name: str | None) -> torch.device:
-    has_gpu = torch.cuda.is_available()
-    if name is None:
-        return torch.device("cuda", torch.cuda.current_device()) if has_gpu else torch.device("cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise InputError(f"--device {name}: expected cuda, cuda:N or cpu") from None
-    if device.type not in ("cuda", "cpu"):
-        raise InputError(f"--device {name}: expected cuda, cuda:N or cpu")
-    if device.type == "cpu":
-        return torch.device("cpu")
-    if not has_gpu:
-        raise InputError(f"--device {name}: torch {torch.__version__} sees no GPU here; --device cpu runs on the CPU")
-    index = torch.cuda.current_device() if device.index is None else device.index
-    if index >= torch.cuda.device_count():
-        raise InputError(f"--device {name}: this machine has {torch.cuda.device_count()} GPUs")
-    return torch.device("cuda", index)
-
-
-@contextmanager
-def _undisturbed(device: torch.device, precision: Precision) -> Iterator[None]:
-    """Run without autograd, in the recorded precision; leave random numbers and switches as they were."""
-    with ExitStack() as stack:
-        if device.type == "cuda":
-            stack.enter_context(torch.cuda.device(device))
-            stack.enter_context(_precision(precision))
-            stack.callback(torch.cuda.empty_cache)
-        devices = [device.index] if device.type == "cuda" else []
-        stack.enter_context(torch.random.fork_rng(devices=devices))
-        stack.enter_context(torch.no_grad())
-        yield
-
-
-@contextmanager
-def _precision(precision: Precision) -> Iterator[None]:
-    """Set the TF32 switches as they were recorded; unknown ones stay."""
-    before = torch.get_float32_matmul_precision()
-    cudnn = torch.backends.cudnn.flags(allow_tf32=precision.cudnn_tf32) if precision.cudnn_tf32 is not None else None
-    try:
-        if precision.matmul_tf32 is not None:
-            torch.set_float32_matmul_precision("high" if precision.matmul_tf32 else "highest")
-        with cudnn if cudnn is not None else ExitStack():
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def _recover(device: torch.device) -> bool:
-    """Say whether the device still works after an error: an assertion in a kernel ends its context for good."""
-    if device.type != "cuda":
-        return True
-    try:
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
-    except RuntimeError:
-        return False
-    return True

@@ -13,10 +13,12 @@ import torch
 from ...formats.signature import TensorSpec
 from .fills import NOISE, Content, Fill, fill_of, indexed_dimensions
 from .schema import Bound, Local, UnfitError, torch_dtype
+from .states import complete
 
 _GPU_SHARE: Final = 0.8
 """Of the free memory: results and workspaces need the rest."""
 _HOST_SHARE: Final = 0.5
+TOO_LARGE: Final = "does not fit in memory"
 _META: Final = torch.device("meta")
 
 Call = Callable[[], object]
@@ -72,7 +74,7 @@ class Operands:
 
     def _check(self, needed_bytes: float) -> None:
         if needed_bytes > self._limit_bytes:
-            raise TooLargeError("does not fit in memory")
+            raise TooLargeError(TOO_LARGE)
 
     def _take(self, spec: TensorSpec, fill: Fill, ordinal: int) -> torch.Tensor:
         key = (spec, fill, ordinal)
@@ -122,10 +124,10 @@ def _fill_fractions(flat: torch.Tensor, fill: Fill) -> torch.Tensor:
 
 
 def _fill_integers(flat: torch.Tensor, fill: Fill) -> torch.Tensor:
-    if fill.content is Content.INDEX:
-        return flat.random_(0, fill.high)
     if flat.dtype is torch.bool:
         return flat.random_(0, 2)
+    if fill.content is Content.INDEX:
+        return flat.random_(0, fill.high)
     constants = {Content.CONSTANT: fill.high, Content.POSITIVE: 1}
     return flat.fill_(constants.get(fill.content, 0))
 
@@ -147,17 +149,16 @@ class _Binder:
             return self._call()
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
             if isinstance(error, torch.OutOfMemoryError):
-                raise TooLargeError("does not fit in memory") from error
+                raise TooLargeError(TOO_LARGE) from error
             raise UnfitError(f"its arguments do not go together: {_first_line(error)}") from error
 
     def _call(self) -> Call:
-        positional, named = list[Any](), dict[str, Any]()
-        for parameter in self._bound.overload._schema.arguments:
-            value = self._value(parameter.name, self._bound.values[parameter.name])
-            if parameter.kwarg_only:
-                named[parameter.name] = value
-            else:
-                positional.append(value)
+        parameters = self._bound.overload._schema.arguments
+        values = {item.name: self._value(item.name, self._bound.values[item.name]) for item in parameters}
+        if self._device != _META:
+            values = complete(self._bound.name, values)
+        positional = [values[item.name] for item in parameters if not item.kwarg_only]
+        named = {item.name: values[item.name] for item in parameters if item.kwarg_only}
         return partial(self._bound.overload, *positional, **named)
 
     def _value(self, parameter: str, value: Any) -> Any:

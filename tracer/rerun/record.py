@@ -32,6 +32,8 @@ class WholePass:
     """Hold how long all ops took together, in recorded order on one stream, without the model's Python around them."""
 
     call_count: int
+    parts_ns: float
+    """The same calls one by one, summed."""
     elapsed_ns: float
     """By the host's clock, from the first launch until the device has finished; includes launching them one by one."""
     device_ns: float | None

@@ -91,7 +91,7 @@ def bind(name: str, arguments: tuple[Argument, ...], *, device_type: str, from_c
     UnfitError.
     """
     packet, base, wanted = find_packet(name)
-    best: tuple[int, torch._ops.OpOverload, list[Any]] | None = None
+    best: tuple[tuple[int, int], torch._ops.OpOverload, list[Any]] | None = None
     reasons = list[tuple[int, str]]()
     for overload in _overloads(packet):
         if wanted and overload._overloadname != wanted:
@@ -104,7 +104,7 @@ def bind(name: str, arguments: tuple[Argument, ...], *, device_type: str, from_c
                 raise
             reasons.append((abs(len(overload._schema.arguments) - len(arguments)), str(error)))
             continue
-        score = sum(item.score for item in fits)
+        score = sum(item.score for item in fits), -len(fits)  # of equal fits, that which leaves least to defaults
         if best is None or score > best[0]:
             best = score, overload, [item.value for item in fits]
     if best is None:
