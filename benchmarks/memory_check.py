@@ -2,6 +2,7 @@
 
     python benchmarks/memory_check.py                                   # the models of benchmarks/models
     python benchmarks/memory_check.py --models resnet50 --precisions fp32
+    python benchmarks/memory_check.py --inferred                        # without the recorded ends of storages
     python benchmarks/memory_check.py --traces FOLDER                   # recordings with allocation events
     python benchmarks/memory_check.py --fragmentation samples           # what the caching allocator wastes
 
@@ -16,7 +17,7 @@ import argparse
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -34,9 +35,9 @@ from wavecast.analyzer.memory import MemoryUse, describe_memory
 from wavecast.analyzer.memory.events import pair_events
 from wavecast.analyzer.memory.lifetimes import Storages, find_storages
 from wavecast.analyzer.window import select_window
-from wavecast.formats.column import take_rows
+from wavecast.formats.column import build_table, take_rows
 from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace import MemoryTable, Trace
 from wavecast.tracer import trace_iteration
 
 MIB = 1 << 20
@@ -112,6 +113,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=BATCH_SIZES, default=list(BATCH_SIZES))
     parser.add_argument("--precisions", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"])
+    parser.add_argument("--inferred", action="store_true", help="leave out the recorded lifetimes, as older traces do")
     parser.add_argument("--traces", type=Path, help="folder of recordings: compare with the allocator's totals")
     parser.add_argument("--fragmentation", type=Path, help="folder of shape-only traces: play the caching allocator")
     options = parser.parse_args()
@@ -121,15 +123,16 @@ def main() -> None:
     elif options.fragmentation:
         measure_fragmentation(sorted(options.fragmentation.glob("*.json.gz")))
     else:
-        check_models(options.models, options.precisions)
+        check_models(options.models, options.precisions, is_inferred=options.inferred)
 
 
-def check_models(models: Sequence[str], precisions: Sequence[str]) -> None:
+def check_models(models: Sequence[str], precisions: Sequence[str], *, is_inferred: bool) -> None:
     """Print predicted and tracked peaks, and the mean absolute error per mode."""
     print(f"{'step':42}{'tracked':>10}{'MemTracker':>12}{'predicted':>11}{'error':>8}{'upper end':>11}   MiB")
     rows = []
     for model, mode, precision in product(models, MODES, precisions):
-        row = _check(Sample(model=model, mode=mode, precision=precision, batch_size=BATCH_SIZES[model][0]))
+        sample = Sample(model=model, mode=mode, precision=precision, batch_size=BATCH_SIZES[model][0])
+        row = _check(sample, is_inferred=is_inferred)
         rows.append(row)
         theirs = "-" if row.torch_tracked is None else f"{row.torch_tracked / MIB:.1f}"
         print(
@@ -141,8 +144,10 @@ def check_models(models: Sequence[str], precisions: Sequence[str]) -> None:
         print(f"{mode}: mean |error| {np.mean(np.abs(errors)):.2f} %, worst {max(errors, key=abs):+.2f} %")
 
 
-def _check(sample: Sample) -> Row:
+def _check(sample: Sample, *, is_inferred: bool) -> Row:
     trace, tracked = _record(sample)
+    if is_inferred:
+        trace = replace(trace, memory=build_table(MemoryTable, 0))
     use = describe_memory(trace, select_window(trace))
     if use is None:
         raise SystemExit(f"{sample}: the trace does not tell its memory")
