@@ -48,6 +48,8 @@ class OpEvent(NamedTuple):
     """The tensors of each argument: one, several of a list, or none."""
     tensors: tuple[TensorKey, ...]
     """All of them in order."""
+    lists: tuple[int, ...]
+    """The arguments that are lists of tensors."""
 
 
 class Allocation(NamedTuple):
@@ -82,9 +84,11 @@ def read_events(roots: Sequence[Any], row_of: Mapping[int, int]) -> tuple[tuple[
 
 
 def _read_op(event: Any, row: int, parent: int) -> OpEvent:
-    inputs = tuple([_tensors(value) for value in event.extra_fields.inputs])
+    given = event.extra_fields.inputs
+    inputs = tuple([_tensors(value) for value in given])
+    lists = tuple([at for at, value in enumerate(given) if type(value) is list])
     tensors = inputs[0] if len(inputs) == 1 else tuple([tensor for argument in inputs for tensor in argument])
-    return OpEvent(row, event.name, event.start_time_ns, event.end_time_ns, parent, inputs, tensors)
+    return OpEvent(row, event.name, event.start_time_ns, event.end_time_ns, parent, inputs, tensors, lists)
 
 
 def _tensors(value: Any) -> tuple[TensorKey, ...]:

@@ -21,13 +21,16 @@ SUFFIXES = (".json.gz", ".json")
 
 
 def import_profiler(finished: profile, workload: Workload, autocast_dtype: str | None) -> Trace:
-    """Return what a finished profiler recorded, described as our own recording of `workload`."""
+    """Return what a finished profiler recorded, described as our own recording of `workload`.
+
+    `autocast_dtype` is what was seen while it ran; where that is nothing, the casts that it recorded tell.
+    """
     trace = read_profiler(finished)
     device_type = "cuda" if trace.is_measured else "cpu"
     rank, world_size = find_rank()
     meta = replace(
         trace.meta,
-        precision=describe_precision(autocast_dtype),
+        precision=describe_precision(autocast_dtype or trace.meta.precision.autocast_dtype),
         rank=trace.meta.rank if rank is None else rank,
         world_size=trace.meta.world_size if rank is None else world_size,
     )

@@ -16,7 +16,7 @@ from ..formats.trace import OperandTable, TensorTable, Trace
 from .event_tree import Allocation, OpEvent, TensorKey, read_events
 from .oplog import HOST, Interner
 from .outputs import find_outputs
-from .results import with_results
+from .results import complete_signatures
 
 
 def add_identities(trace: Trace, external_ids: Column, finished: profile) -> Trace:
@@ -87,7 +87,17 @@ def _with_operands(trace: Trace, ops: Sequence[OpEvent], allocations: Sequence[A
             OperandTable, len(columns), op=columns[:, 0], tensor=columns[:, 1], is_output=columns[:, 2]
         ),
     )
-    return with_results(traced, ops, outputs)
+    return complete_signatures(_with_collective_dtypes(traced), ops, outputs)
+
+
+def _with_collective_dtypes(trace: Trace) -> Trace:
+    """Return the trace with the dtypes of collectives on lists of tensors, which the profiler's file does not have."""
+    table, operands = trace.collectives, trace.operands
+    first = np.searchsorted(operands.op, table.op)
+    has_tensor = np.append(operands.op, MISSING)[first] == table.op
+    of_first = np.append(trace.tensors.dtype[operands.tensor], MISSING)[first]
+    dtype = np.where((table.dtype == MISSING) & (table.op != MISSING) & has_tensor, of_first, table.dtype)
+    return replace(trace, collectives=replace(table, dtype=dtype.astype(table.dtype.dtype)))
 
 
 def _device_number(device: torch.device) -> int:

@@ -46,7 +46,7 @@ def record_profiled(step: Step, *, device: torch.device, warmup: int, repeats: i
         )
     return replace(
         trace,
-        meta=replace(trace.meta, precision=describe_precision(autocast_dtype)),
+        meta=replace(trace.meta, precision=describe_precision(autocast_dtype or trace.meta.precision.autocast_dtype)),
         devices=describe_devices(trace) if device.type == "cuda" else (),
         iterations=prepend_unprofiled(trace.iterations, durations_ns),
     )

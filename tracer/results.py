@@ -1,43 +1,69 @@
-"""Adds to the signatures of a measured trace what ops returned, where that is certain."""
+"""Completes the signatures of a measured trace: what ops returned, and the dtypes of lists of tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 import numpy as np
 
 from ..formats.column import MISSING
-from ..formats.signature import Signature, TensorSpec
+from ..formats.signature import Argument, Signature, TensorSpec
 from ..formats.trace import Trace
 from .event_tree import OpEvent, TensorKey
 from .oplog import Interner
 
-Call = tuple[int, int]
+Call = tuple[int, int, tuple[str, ...]]
+"""Name, signature, and the dtypes of the tensors in lists: the profiler's file does not have those."""
 
 
-def with_results(trace: Trace, ops: Sequence[OpEvent], outputs: Sequence[tuple[TensorKey, ...]]) -> Trace:
-    """Return the trace with the result in the signature of every call whose op returns exactly one tensor.
+def complete_signatures(trace: Trace, ops: Sequence[OpEvent], outputs: Sequence[tuple[TensorKey, ...]]) -> Trace:
+    """Return the trace with the dtypes of listed tensors, and the result of every call that returns one tensor.
 
     The same call returns a tensor of the same form each time; where two were seen, neither is kept.
     """
     names, numbers = trace.ops.name.tolist(), trace.ops.signature.tolist()
+    calls: list[Call] = [(name, number, ()) for name, number in zip(names, numbers, strict=True)]
     seen: dict[Call, TensorKey | None] = {}
     for op, returned in zip(ops, outputs, strict=True):
-        if numbers[op.row] != MISSING and len(returned) == 1:
-            call, form = (names[op.row], numbers[op.row]), returned[0]
+        if numbers[op.row] == MISSING:
+            continue
+        call = calls[op.row] = (names[op.row], numbers[op.row], _listed_dtypes(op))
+        if len(returned) == 1:
+            form = returned[0]
             known = seen.setdefault(call, form)
             if known is not None and known is not form and _spec(known) != _spec(form):
                 seen[call] = None
     signatures: Interner[Signature] = Interner()
     told = {
-        (name, number): signatures.number(_told(trace.signatures[number], seen.get((name, number))))
-        for name, number in dict.fromkeys(zip(names, numbers, strict=True))
-        if number != MISSING
+        call: signatures.number(_told(_typed(trace.signatures[call[1]], call[2]), seen.get(call)))
+        for call in dict.fromkeys(calls)
+        if call[1] != MISSING
     }
-    changed = [told.get(call, MISSING) for call in zip(names, numbers, strict=True)]
-    column = np.array(changed, dtype=trace.ops.signature.dtype)
+    column = np.array([told.get(call, MISSING) for call in calls], dtype=trace.ops.signature.dtype)
     return replace(trace, signatures=signatures.items(), ops=replace(trace.ops, signature=column))
+
+
+def _listed_dtypes(op: OpEvent) -> tuple[str, ...]:
+    """Return the dtypes of the tensors in lists; most ops have none."""
+    listed = [tensor for at in op.lists for tensor in op.inputs[at]]
+    return tuple([str(tensor.dtype).removeprefix("torch.") for tensor in listed])
+
+
+def _typed(signature: Signature, dtypes: tuple[str, ...]) -> Signature:
+    """Return the signature with the dtypes of its listed tensors, where there are as many."""
+    listed = [value for value in signature.arguments if _is_list(value)]
+    if not dtypes or sum(map(len, listed)) != len(dtypes):
+        return signature
+    rest = iter(dtypes)
+    return replace(
+        signature,
+        arguments=tuple(
+            tuple(replace(item, dtype=next(rest)) for item in value) if _is_list(value) else value
+            for value in signature.arguments
+        ),
+    )
 
 
 def _told(signature: Signature, result: TensorKey | None) -> Signature:
@@ -46,3 +72,7 @@ def _told(signature: Signature, result: TensorKey | None) -> Signature:
 
 def _spec(tensor: TensorKey) -> TensorSpec:
     return TensorSpec(str(tensor.dtype).removeprefix("torch."), tensor.sizes, tensor.strides)
+
+
+def _is_list(value: Argument) -> TypeGuard[tuple[TensorSpec, ...]]:
+    return isinstance(value, tuple) and bool(value) and all(isinstance(item, TensorSpec) for item in value)

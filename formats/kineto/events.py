@@ -95,6 +95,7 @@ class DistributedInfo(Struct):
     rank: int | None = None
     world_size: int | None = None
     nccl_version: str | None = None
+    group_count: int | None = field(default=None, name="pg_count")
 
 
 class Header(Struct):

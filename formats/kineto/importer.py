@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,14 +19,17 @@ from ..trace import (
     Meta,
     OpTable,
     Phase,
+    Precision,
     Quality,
     Trace,
     Workload,
 )
+from .autocast import find_autocast_dtype
 from .collect import Collector
 from .gpu import build_calls, build_collectives, build_kernels, build_memory, build_syncs
 from .header import cuda_version, hip_version, plain_version, read_devices
 from .ops import build_ops
+from .process_groups import build_group_collectives
 from .read import Document, read_document
 from .recording import Recording, finish
 from .rows import MARK_STEP, MarkRows, take_rows
@@ -84,8 +88,14 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     kernels = build_kernels(recording, calls)
     memory = build_memory(recording, ops)
     collectives = build_collectives(recording, kernels)
+    if not row_count(collectives):
+        group = document.header.distributed
+        collectives = build_group_collectives(ops.table, signatures, recording.names, group)
     return Trace(
-        meta=_meta(collector, document, ops.table, kernels),
+        meta=replace(
+            _meta(collector, document, ops.table, kernels),
+            precision=Precision(autocast_dtype=find_autocast_dtype(ops.table, signatures)),
+        ),
         devices=read_devices(document.header, np.unique(kernels.device).tolist()),
         strings=tuple(recording.names.texts),
         signatures=signatures,

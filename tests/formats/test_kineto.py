@@ -286,6 +286,36 @@ def test_a_list_of_tensors_without_dtype_takes_the_usual_one() -> None:
     assert trace.signatures[trace.ops.signature[3]].arguments == ((TensorSpec("float16", (1,)),),)
 
 
+FLOATS, HALVES, BOTH = ["float"] * 2, ["c10::BFloat16"] * 2, ["c10::BFloat16", "float"]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "expected"),
+    [
+        (("aten::linear", FLOATS), ("aten::linear", HALVES), "bfloat16"),
+        (("aten::linear", BOTH), ("aten::linear", HALVES), "bfloat16"),
+        (("aten::linear", FLOATS), ("aten::linear", ["c10::Half"] * 2), "float16"),
+        (("aten::linear", HALVES), ("aten::linear", HALVES), None),  # nothing was cast
+        (("aten::linear", FLOATS), ("aten::addmm", HALVES), None),  # the user's own cast
+        (("aten::softmax", HALVES), ("aten::softmax", FLOATS), None),  # says that there is autocast, not to what
+        (("aten::mul", ["float", "float"]), ("aten::mul", ["double", "double"]), None),
+    ],
+)
+def test_casts_inside_an_op_tell_the_dtype_of_autocast(outer: Any, inner: Any, expected: str | None) -> None:
+    dims = [[4, 4], [4, 4]]
+    trace = load(shaped(outer[0], 0, 10, outer[1], dims), shaped(inner[0], 1, 8, inner[1], dims))
+    assert trace.meta.precision.autocast_dtype == expected
+
+
+def test_two_dtypes_of_autocast_or_other_shapes_tell_none() -> None:
+    both = [[4, 4], [4, 4]]
+    calls = [shaped("aten::linear", at, 10, FLOATS, both) for at in (0, 20)]
+    half = shaped("aten::linear", 21, 8, ["c10::Half"] * 2, both)
+    assert load(*calls, shaped("aten::linear", 1, 8, HALVES, both), half).meta.precision.autocast_dtype is None
+    other = shaped("aten::linear", 1, 8, HALVES, [[4, 4], [2, 8]])
+    assert load(calls[0], other).meta.precision.autocast_dtype is None
+
+
 @pytest.mark.parametrize("dims", ["text", [[-1]], [["a"]], {"0": 1}, [[1], [2]]])
 def test_shapes_of_an_unknown_form_are_missing_shapes(dims: Any) -> None:
     trace = load(shaped("a", 1, 1, ["float"], dims), shaped("b", 3, 1, ["float"], [[1]]), op("c", 5, 1))
@@ -417,6 +447,35 @@ def test_collectives_come_from_ops_and_otherwise_from_kernels() -> None:
     assert collectives.in_element_count.tolist() == [10, -1]
     assert collectives.out_element_count.tolist() == [11, -1]
     assert collectives.group_size.tolist() == [8, 2]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_without_a_report_collectives_are_the_ops_of_process_groups(count: int) -> None:
+    tensors = [["TensorList", "", "Scalar"], ["", "TensorList", "Scalar"], ["float", "float", "Scalar"]]
+    trace = load(
+        shaped("c10d::allreduce_", 0, 5, tensors[0], [[[6], [4]], [], []]),
+        shaped("c10d::allgather_", 10, 5, tensors[1], [[], [[10]], []]),
+        shaped("c10d::_allgather_base_", 20, 5, tensors[2], [[20], [10], []]),
+        shaped("c10d::recv_", 30, 5, tensors[0], [[[7]], [], []]),
+        op("c10d::barrier", 40, 5),
+        op("c10d::other", 50, 5),
+        distributedInfo={"rank": 0, "world_size": 2, "pg_count": count},
+    )
+    found, is_alone = trace.collectives, count == 1
+    names = ["allreduce", "allgather", "_allgather_base", "recv", "barrier"]
+    assert [trace.strings[name] for name in found.name] == names
+    assert [op_name(trace, row) for row in found.op] == op_names(trace)[:5]
+    assert found.in_element_count.tolist() == [10, 10, 10, 0, 0]
+    assert found.out_element_count.tolist() == [10, 20 if is_alone else -1, 20, 7, 0]
+    assert found.group_size.tolist() == [2 if is_alone else -1] * 5
+    assert found.group.tolist() == [0 if is_alone else -1] * 5
+    assert [trace.strings[dtype] if dtype >= 0 else None for dtype in found.dtype] == [
+        None,
+        None,
+        "float32",
+        None,
+        None,
+    ]
 
 
 def test_iterations_follow_the_profilers_steps() -> None:

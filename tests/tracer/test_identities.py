@@ -145,3 +145,11 @@ def test_recorded_iterations_have_edges_of_data(training_step: Callable[..., Any
 def test_only_a_recording_of_shapes_lists_each_use_once(training_step: Callable[..., Any]) -> None:
     assert are_operands_flat(trace_iteration(training_step(), device="meta"))
     assert not are_operands_flat(trace_iteration(training_step("cpu"), device="cpu", warmup=0, repeats=0))
+
+
+def test_lists_of_tensors_have_their_own_dtypes() -> None:
+    counts, data = [torch.ones(3, dtype=torch.int32), torch.ones(3, dtype=torch.float64)], torch.ones(2, 2)
+    trace = read_profiler(profiled(lambda: (data @ data, torch._foreach_add_(counts, 1))))
+    row = [trace.strings[number] for number in trace.ops.name].index("aten::_foreach_add_")
+    listed = trace.signatures[trace.ops.signature[row]].arguments[0]
+    assert listed == (TensorSpec("int32", (3,), (1,)), TensorSpec("float64", (3,), (1,)))

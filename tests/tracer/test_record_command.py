@@ -159,6 +159,18 @@ def test_an_inference_script_is_recorded_by_forwards(run: Run, tmp_path: Path) -
     assert done.code == 0
 
 
+def check_gradients_reduced(trace: Trace) -> None:
+    """In each iteration, in backward, all gradients are reduced once, by the two ranks together."""
+    found = trace.collectives
+    assert {trace.strings[name] for name in found.name} == {"allreduce"}
+    assert {trace.strings[dtype] for dtype in found.dtype} == {"float32"}
+    assert (found.in_element_count == found.out_element_count).all()
+    assert len(set(found.in_element_count.tolist())) == 1
+    assert set(found.group_size.tolist()) == {2}
+    assert set(found.group.tolist()) == {0}
+    assert len(found.op) == trace.iterations.profiled.sum()
+
+
 def test_each_rank_of_torchrun_writes_its_own_file(tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "wavecast", "record"]
     command = [sys.executable, *launcher, "--iterations", "5:8", str(SCRIPTS / "distributed.py")]
@@ -168,6 +180,7 @@ def test_each_rank_of_torchrun_writes_its_own_file(tmp_path: Path) -> None:
         trace = load_trace(tmp_path / f"trace.rank{rank}.json.gz")
         check(trace, captured=3, timed=8, modules={"DistributedDataParallel.module.0"})
         assert (trace.meta.rank, trace.meta.world_size) == (rank, 2)
+        check_gradients_reduced(trace)
 
 
 @pytest.mark.skipif(not (find_spec("transformers") and find_spec("accelerate")), reason="needs transformers")

@@ -316,6 +316,14 @@ def test_torchs_profiler_writes_our_trace_with_the_handler(path: Path, profile_s
     assert trace.meta.has_memory
 
 
+def test_the_handler_reads_the_dtype_of_autocast_off_the_casts(path: Path) -> None:
+    layer = torch.nn.Linear(4, 4)
+    profiler = profile(activities=[ProfilerActivity.CPU], record_shapes=True, on_trace_ready=trace_handler(path))
+    with profiler, torch.autocast("cpu", dtype=torch.bfloat16):
+        layer(torch.ones(2, 4))
+    assert load_trace(path).meta.precision.autocast_dtype == "bfloat16"
+
+
 def test_a_profiler_without_shapes_is_a_warning(path: Path, profile_steps: Any) -> None:
     with pytest.warns(RuntimeWarning, match="record_shapes=True"):
         profile_steps(trace_handler(path))
