@@ -23,7 +23,7 @@ from wavecast.analyzer.whatif.precision import TargetPrecision
 from wavecast.analyzer.window import select_window
 from wavecast.analyzer.workload import shape_workload
 from wavecast.formats.column import MISSING, Table, build_table, columns, row_count
-from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.signature import Signature, TensorSpec, flatten_tensors
 from wavecast.formats.trace import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Catalog, Gpu
@@ -40,7 +40,9 @@ ONE, TWO = Signature((X,), (X,)), Signature((X, X, 1), (X,))
 NORM = Signature((X, C, C, C, C, False, 0.1, 1e-5), (X, TensorSpec("float32", (0,)), TensorSpec("float32", (0,))))
 TRAINED_NORM = Signature((X, C, C, C, C, True, 0.1, 1e-5), (X, C, C))
 CAST = Signature((X, "float16"), (TensorSpec("float16", X.shape),))
-MEAN = Signature((X, (2, 3), True, None), (SMALL,))
+MEAN = Signature((X, (0, 2, 3), True, None), (TensorSpec("float32", (1, 16, 1, 1)),))
+ROW_MEAN = Signature((X, (-1, -2), True, None), (SMALL,))
+SMALLER = Signature((SMALL,), (SMALL,))
 GATE = Signature((X, SMALL), (X,))
 DROPOUT = Signature((X, 0.1, True), (X, TensorSpec("bool", X.shape)))
 LAYER_NORM = Signature((ROWS, (4096,), None, None, 1e-5), (ROWS, ROWS, ROWS))
@@ -59,7 +61,7 @@ class Op:
 
 def build(ops: Sequence[Op]) -> Trace:
     """Record the ops, each region in a row of its own before its first op."""
-    names, rows, number = ["float32"], [], dict[int, int]()
+    names, rows, number = ["float32"], list[tuple[str, Op | None, int]](), dict[int, int]()
     for op in ops:
         if op.region not in number and op.region != MISSING:
             number[op.region] = len(rows)
@@ -67,7 +69,7 @@ def build(ops: Sequence[Op]) -> Trace:
         rows.append((f"aten::{op.name}", op, number.get(op.region, MISSING)))
     names = list(dict.fromkeys((*names, *(row[0] for row in rows))))
     signatures = list(dict.fromkeys(row[1].signature for row in rows if row[1]))
-    results = {op.writes: op.signature.results[0] for op in ops}
+    results = {op.writes: flatten_tensors(op.signature.results)[0] for op in ops}
     given = {item: X for op in ops for item in op.reads} | results
     used = [
         (at, item, written)
@@ -92,7 +94,7 @@ def build(ops: Sequence[Op]) -> Trace:
             max(given) + 1,
             storage=list(range(max(given) + 1)),
             dtype=[0] * (max(given) + 1),
-            element_count=[given[item].element_count if item in given else 0 for item in range(max(given) + 1)],  # type: ignore[union-attr]
+            element_count=[given[item].element_count if item in given else 0 for item in range(max(given) + 1)],
         ),
         operands=build_table(
             OperandTable,
@@ -140,11 +142,16 @@ def norm(reads: int, writes: int) -> Op:
         ([Op("_to_copy", CAST, (0,), 1), Op("native_dropout", DROPOUT, (1,), 2)], [["_to_copy", "native_dropout"]]),
         # batch norm that trains reduces first; what follows is merged, what comes before is not
         ([relu(0, 1), Op("native_batch_norm", TRAINED_NORM, (1,), 2), relu(2, 3)], [["native_batch_norm", "relu"]]),
-        # a reduction ends a kernel: what reads its result waits
+        # a reduction ends a kernel: what reads its result waits, unless it uses it on the row that was reduced
         (
             [relu(0, 1), Op("mean", MEAN, (1,), 2), Op("mul", GATE, (1, 2), 3), relu(3, 4)],
             [["relu", "mean"], ["mul", "relu"]],
         ),
+        (
+            [relu(0, 1), Op("mean", ROW_MEAN, (1,), 2), Op("rsqrt", SMALLER, (2,), 3), Op("mul", GATE, (0, 3), 4)],
+            [["relu", "mean", "rsqrt", "mul"]],
+        ),
+        ([relu(0, 1), Op("cumsum", Signature((X, 3), (X,)), (1,), 2), relu(2, 3)], []),
         ([relu(0, 1), relu(1, 2, region=1)], []),
         ([relu(0, 1, region=MISSING), relu(1, 2, region=MISSING)], []),
         ([relu(0, 1), relu(0, 2)], []),

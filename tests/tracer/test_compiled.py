@@ -8,14 +8,21 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
+import wavecast
 from torch import nn
 from torch._dynamo import eval_frame
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+from wavecast.analyzer.compiled import find_compiled
+from wavecast.analyzer.whatif.generated import group_generated
+from wavecast.analyzer.window import select_window
+from wavecast.analyzer.workload import explained_ops, shape_workload
 from wavecast.formats.column import MISSING
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
@@ -266,6 +273,7 @@ def test_a_step_may_be_the_first_to_load_the_compiler() -> None:
                 return data.neg()
             torch.compile(work, backend="eager")(torch.ones(2))
         from torch._dynamo import eval_frame
+from torch.nn import functional
         assert calls == [False] and torch.compile is original
         assert eval_frame.set_eval_frame.__module__ != "wavecast.tracer.compiled"
         torch.compile(work, backend="eager")(torch.ones(2))
@@ -273,3 +281,57 @@ def test_a_step_may_be_the_first_to_load_the_compiler() -> None:
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class Norm(nn.Module):
+    """RMS norm as language models write it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        return data * torch.rsqrt(data.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+
+
+class Block(nn.Module):
+    """A decoder's block: attention and a gated perceptron, each after a norm."""
+
+    def __init__(self, width: int = 64, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList([Norm(width), Norm(width)])
+        self.attention = nn.ModuleList([nn.Linear(width, width, bias=False) for _ in range(4)])
+        self.gate, self.up, self.down = (nn.Linear(width, width, bias=False) for _ in range(3))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        batch, length, width = data.shape
+        normed = self.norms[0](data)
+        query, key, value = (
+            layer(normed).view(batch, length, self.heads, -1).transpose(1, 2) for layer in self.attention[:3]
+        )
+        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        data = data + self.attention[3](attended.transpose(1, 2).reshape(batch, length, width))
+        normed = self.norms[1](data)
+        return data + self.down(functional.silu(self.gate(normed)) * self.up(normed))  # type: ignore[no-any-return]
+
+
+def test_the_kernels_of_a_compiled_block_are_those_that_were_measured(data_dir: Path) -> None:
+    measured = wavecast.load_trace(data_dir / "traces" / "mi300x_torch_compile_triton.json.gz")
+    names = [measured.strings[measured.ops.name[op]] for op in measured.kernels.op.tolist()]
+    model = meta(Block).to(torch.bfloat16)
+    data = torch.empty(2, 16, 64, dtype=torch.bfloat16, device="meta")
+
+    def step() -> None:
+        with torch.no_grad():
+            torch.compile(model)(data)
+
+    trace = record(step)
+    groups = group_generated(trace, shape_workload(trace, select_window(trace)), find_compiled(trace).region)
+    merged = {op for group in groups for op in group[:-1]}
+    kernels = [trace.strings[trace.ops.name[op]] for op in explained_ops(trace).tolist() if op not in merged]
+    called = {"aten::mm": "aten::mm"} | {
+        name: "attention" for name in (*names, *kernels) if "attention" in name
+    }  # everything else is generated
+    assert [called.get(name, "generated") for name in kernels] == [called.get(name, "generated") for name in names]
+    assert sum(name.startswith("triton") for name in names) == 4
