@@ -26,8 +26,8 @@ UNMEASURED_HALF_WIDTH: Final = 0.81
 """Of groups without a measurement, whose parameters are priors.
 
 Half-precision convolutions are such a group, and the only one that anything at hand tells of: networks of them err by
-0.88 on boards that are not scored, 0.81 beside the error that a GPU's times share (benchmarks/network_widths.py). Vector
-kernels whose measurements are all left out err by 0.1 to 0.8 (benchmarks/line_widths.py)."""
+0.88 on boards that are not scored, 0.81 beside the error that a GPU's times share (benchmarks/network_widths.py).
+Vector kernels whose measurements are all left out err by 0.1 to 0.8 (benchmarks/line_widths.py)."""
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
 LONE_CHIP_FACTOR: Final = 1.5

@@ -14,7 +14,14 @@ from wavecast.analyzer.models.intervals import distance_factor, distances, half_
 from wavecast.analyzer.models.parameters import resolve
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train.__main__ import main
-from wavecast.mlp_weights.train.calibrate import HeldOut, choose_shrink, fit_anchor, fit_intervals, weighted_quantile
+from wavecast.mlp_weights.train.calibrate import (
+    UNMEASURED_HALF_WIDTH,
+    HeldOut,
+    choose_shrink,
+    fit_anchor,
+    fit_intervals,
+    weighted_quantile,
+)
 from wavecast.mlp_weights.train.driver import load_pool
 from wavecast.mlp_weights.train.variant import fit_variant, join_samples
 
@@ -90,6 +97,28 @@ def test_intervals_widen_for_chips_that_differ() -> None:
     table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=1)
     pooled = np.quantile(np.abs(np.concatenate([item.log_ratio for item in inner])), 0.9)
     assert table.half_width[0, 2] > 1.05 * pooled
+
+
+def test_what_no_chip_has_is_declared_and_the_same_on_every_gpu() -> None:
+    pool = join_samples([samples()])
+    inner = [held_out(np.random.default_rng(3).normal(0, 0.1, 400), chip=chip) for chip in pool.chips]
+    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2)
+    assert table.is_declared.tolist() == [False, True]
+    assert table.half_width[1].tolist() == [UNMEASURED_HALF_WIDTH] * 5
+    for away in (0.0, 1.0, 9.0):
+        factor = distance_factor(table, np.array([away * table.reference]))
+        assert half_width(table, np.ones(1, dtype=np.int64), np.array([5e4]), factor)[0] == UNMEASURED_HALF_WIDTH
+
+
+def test_a_group_of_one_chip_is_widened() -> None:
+    pool = join_samples([samples()])
+    lone, *others = pool.chips
+    ratio = np.random.default_rng(3).normal(0, 0.1, 400)
+    inner = [dataclasses.replace(held_out(ratio, chip=lone), group=np.repeat([0, 1], 200))]
+    inner += [held_out(ratio, chip=chip) for chip in others]
+    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2)
+    assert not table.is_declared.any()
+    assert table.half_width[1, 2] == pytest.approx(1.5 * np.quantile(np.abs(ratio[200:]), 0.9), rel=0.05)
 
 
 def test_anchor_is_the_shared_part_of_the_residual() -> None:

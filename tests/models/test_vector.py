@@ -151,6 +151,26 @@ def test_groups_keep_event_times_of_small_ops_apart() -> None:
     assert [GROUP_NAMES[code] for code in found] == ["elementwise", "host-bound", "elementwise", "serving"]
 
 
+@pytest.mark.parametrize(
+    ("family", "columns", "stands_in"),
+    [
+        (Family.NORMALIZATION, 1024, False),
+        (Family.NORMALIZATION, 32 * 56 * 56, True),
+        (Family.ELEMENTWISE, None, False),
+        (Family.COPY, None, False),
+        (Family.POOLING, None, True),
+        (Family.REDUCTION, 1024, True),
+        (Family.LOSS, 1024, True),
+    ],
+)
+def test_what_was_never_measured_is_a_group_of_its_own(family: Family, columns: int | None, stands_in: bool) -> None:
+    """Batch norm, over a batch's channels, is predicted as the layer norm that was measured."""
+    assert MODEL.group is not None
+    dims = None if columns is None else RowDims(rows=64, columns=columns)
+    (code,) = MODEL.group(problems_of([work(family, dims)], []))
+    assert (GROUP_NAMES[code] == "stand-in") is stands_in
+
+
 def test_boards_differ_by_how_memory_behaves() -> None:
     classes = dict(zip((gpu.name for gpu in FLEET.gpus), MODEL.gpu_class(FLEET).tolist(), strict=True))
     names = ("H100 SXM5 80GB", "Tesla P100 PCIe 16GB", "L40S", "GeForce RTX 4090", "Instinct MI300X")
