@@ -36,7 +36,7 @@ _LOWER: Final = (
 )
 _WIDE: Final = (
     "pow rdiv rpow rtruediv acos asin binary_cross_entropy_with_logits cosh cosine_embedding_loss cdist "
-    "cosine_similarity cross_entropy cross_entropy_loss cumprod cumsum dist erfinv exp expm1 group_norm "
+    "cosine_similarity cumprod cumsum dist erfinv exp expm1 group_norm "
     "hinge_embedding_loss kl_div l1_loss layer_norm log log10 log_softmax log1p log2 margin_ranking_loss mse_loss "
     "multilabel_margin_loss multi_margin_loss nll_loss nll_loss2d nll_loss_nd norm normalize pdist poisson_nll_loss "
     "prod reciprocal rsqrt sinh smooth_l1_loss huber_loss soft_margin_loss softmax softmin softplus sum renorm tan "
@@ -55,6 +55,10 @@ CASTS: Final[dict[str, Cast]] = {
     **dict.fromkeys(_PROMOTE.split(), Cast.PROMOTE),
 }
 """By name without namespace; ops that are not here follow their inputs."""
+
+KEEPS_ITS_TYPE: Final = "cross_entropy_loss"
+"""Asks `log_softmax` for the type of its own input, which autocast then leaves alone, and hands the result to
+`nll_loss`, which is wide (ATen/native/LossNLL.cpp). torch's documentation lists it as wide, its dispatcher doesn't."""
 
 WIDE_BY_DTYPE: Final = frozenset(
     ["prod", "softmax", "log_softmax", "cumprod", "cumsum", "linalg_vector_norm", "linalg_matrix_norm", "sum", "norm"]

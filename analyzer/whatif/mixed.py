@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...formats.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, Cast
+from ...formats.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST_RESULT_ONLY, KEEPS_ITS_TYPE, Cast
 from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from ...formats.trace import Phase, Trace
 from ..work import Family, family_of
@@ -32,6 +32,9 @@ from .typed_calls import WIDE, CastLog, Done, Flags, TypedCall
 
 _COPIES = {"_cudnn_rnn": 3, "_cudnn_rnn_backward": 3}
 """Arguments that hold the same numbers as others: a recurrent layer's weights in one buffer."""
+_VIEWS = frozenset({"view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze"})
+_VIEWS_BETWEEN = 8
+"""Views that are looked over between a log-softmax and its loss."""
 _ACCUMULATIONS = frozenset({"add"})
 """Backward ops that add up gradients of one tensor: the recorded forward op is that of the last gradient alone."""
 
@@ -227,11 +230,35 @@ def _gradient_type(linked: Done, spec: TensorSpec, low: bool) -> bool:
 def outermost_casts(trace: Trace, short: Sequence[str]) -> list[Cast]:
     """Return what autocast does at each op: inside an op that it lists, whatever that op decided holds."""
     own = [CASTS.get(name, Cast.FOLLOW) for name in short]
+    follows = _follows_in_cross_entropy(trace, short)
     decided: list[Cast] = []
-    for name, parent in zip(trace.ops.name.tolist(), trace.ops.parent.tolist(), strict=True):
+    for row, (name, parent) in enumerate(zip(trace.ops.name.tolist(), trace.ops.parent.tolist(), strict=True)):
         above = decided[parent] if 0 <= parent < len(decided) else Cast.FOLLOW
-        decided.append(above if above in (Cast.LOWER, Cast.WIDE) else own[name])
+        decided.append(above if above in (Cast.LOWER, Cast.WIDE) else Cast.FOLLOW if row in follows else own[name])
     return decided
+
+
+def _follows_in_cross_entropy(trace: Trace, short: Sequence[str]) -> set[int]:
+    """Return the log-softmaxes of cross-entropies, which keep the type of the logits: see `KEEPS_ITS_TYPE`.
+
+    Where a recording has no outer ops, they are those whose result the next op, but for views, takes the loss of.
+    """
+    names, parents = trace.ops.name.tolist(), trace.ops.parent.tolist()
+    is_nested = KEEPS_ITS_TYPE in short
+    found: set[int] = set()
+    for row, name in enumerate(names):
+        if not short[name].endswith("log_softmax"):
+            continue
+        if is_nested:
+            above = parents[row]
+            if above in found or (above >= 0 and short[names[above]] == KEEPS_ITS_TYPE):
+                found.add(row)
+        else:
+            later = (short[item] for item in names[row + 1 : row + 1 + _VIEWS_BETWEEN])
+            following = next((item for item in later if item not in _VIEWS), "")
+            if following.startswith("nll_loss"):
+                found.add(row)
+    return found
 
 
 def _storages_by_role(trace: Trace) -> _Touched:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from wavecast import load_trace
 from wavecast.analyzer.whatif import TargetPrecision, with_batch, with_precision
-from wavecast.formats.autocast import CASTS, Cast
+from wavecast.analyzer.whatif.mixed import outermost_casts
 from wavecast.analyzer.work import Family, family_of
 from wavecast.errors import InputError
+from wavecast.formats.autocast import CASTS, Cast
 from wavecast.formats.column import build_table
 from wavecast.formats.signature import Signature, TensorSpec, flatten_tensors
 from wavecast.formats.trace import KernelTable, OperandTable, OpTable, Phase, TensorTable, Trace
@@ -93,6 +94,48 @@ def test_conversions_are_those_of_autocast(recorded: Trace) -> None:
     found = zip(casts.element_count.tolist(), casts.read_bytes.tolist(), strict=True)
     assert sorted(found) == sorted(expected)
     assert casts.moved_bytes.sum() == 6 * casts.element_count.sum()
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "log_softmax"])
+def test_the_types_are_those_of_a_recording_under_autocast(loss: str) -> None:
+    with torch.device("meta"):
+        model, head, data = Block(), nn.Linear(WIDTH, 100), torch.randn(BATCH, WIDTH)
+        labels = torch.zeros(BATCH, dtype=torch.long)
+    optimizer = torch.optim.AdamW([*model.parameters(), *head.parameters()])
+
+    def record(*, autocasts: bool) -> Trace:
+        def train() -> None:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.bfloat16, enabled=autocasts):
+                logits = head(model(data))
+                if loss == "cross_entropy":
+                    result = functional.cross_entropy(logits, labels)
+                else:  # a loss of one's own
+                    result = -logits.log_softmax(-1).mean()
+            result.backward()
+            optimizer.step()
+
+        return trace_iteration(train, device="meta", mode="training", batch_size=BATCH)
+
+    def types(trace: Trace) -> list[tuple[str, int, list[str], list[str]]]:
+        return sorted(call for call in calls(trace) if call[0] not in ("aten::_to_copy", "aten::detach"))
+
+    moved, wanted = with_precision(record(autocasts=False), TargetPrecision.BF16), record(autocasts=True)
+    assert types(moved.trace) == types(wanted)
+    (softmax,) = [call for call in calls(wanted) if call[0] == "aten::_log_softmax"]
+    expected = "bfloat16" if loss == "cross_entropy" else "float32"
+    assert softmax[2:] == ([expected], [expected])
+
+
+@pytest.mark.parametrize(
+    ("outer", "expected"), [("cross_entropy_loss", Cast.FOLLOW), ("nll_loss", Cast.WIDE), ("mine", Cast.WIDE)]
+)
+def test_where_outer_ops_are_recorded_they_say_whether_a_log_softmax_is_a_cross_entropys(
+    outer: str, expected: Cast
+) -> None:
+    names = [outer, "log_softmax", "_log_softmax", "nll_loss_forward", "cross_entropy_loss"]
+    trace = Trace(strings=tuple(names), ops=build_table(OpTable, 5, name=range(5), parent=[-1, 0, 1, 0, -1]))
+    assert outermost_casts(trace, names)[1:4] == [expected, expected, Cast.WIDE]
 
 
 def test_the_lists_are_those_of_the_installed_torch() -> None:
