@@ -10,8 +10,8 @@ the measured side: the share of the time in ops that the other side has as well 
 the same with ops that do equal work under another name; and how much of it is matched by name alone, because the
 profiler wrote no shapes (lists of more than 30 tensors: multi-tensor optimizers). Then the ops that only one side has.
 
-A CPU is no GPU: models are made small, optimizers are told to use multi-tensor ops, and dropout is left out, which a
-CPU runs in parts (and attention with it in its plain form); `--dropout` keeps it.
+A CPU is no GPU: models are made small; optimizers are told to use multi-tensor ops, on at most 30 tensors at a time;
+dropout is left out, which a CPU runs in parts (and attention with it in its plain form): `--dropout` keeps it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import torch
-from op_streams import Match, match_streams
+from op_streams import LONGEST_LIST, Match, match_streams
 from public_models import PUBLIC
 from record_samples import MODES, Sample, build_step
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -74,26 +74,33 @@ def record_pair(model: str, mode: str, precision: str, *, has_dropout: bool = Fa
     size, module = SIZES[model], import_module(f"models.{model}")
     sample = Sample(model=model, mode=mode, precision=precision, batch_size=size.batch_size)
     off = {} if has_dropout or not hasattr(module, "_DROPOUT") else NO_DROPOUT
-    with _replaced(module, {**size.constants, **off}):
+    with _replaced(module, {**size.constants, **off}), short_lists():
         shapes = trace_iteration(build_step(module, sample, "meta"), device="meta", mode=mode)
-        with multi_tensor_optimizers():
-            step = build_step(module, sample, "cpu")
-            return shapes, trace_iteration(step, device="cpu", warmup=1, repeats=0, mode=mode)
+        step = build_step(module, sample, "cpu")
+        return shapes, trace_iteration(step, device="cpu", warmup=1, repeats=0, mode=mode)
 
 
 @contextmanager
-def multi_tensor_optimizers() -> Iterator[None]:
-    """Let optimizers use multi-tensor ops on a CPU too, as they do on CUDA unless told otherwise."""
+def short_lists() -> Iterator[None]:
+    """Let optimizers use multi-tensor ops on a CPU too, as on CUDA, on no more tensors than the profiler writes out."""
 
-    def use_foreach(optimizer: torch.optim.Optimizer, *_call: Any) -> None:
-        for group in optimizer.param_groups:
-            group["foreach"] = True
+    def prepare(optimizer: torch.optim.Optimizer, *_call: Any) -> None:
+        optimizer.param_groups[:] = [
+            {**group, "params": part, "foreach": True}
+            for group in optimizer.param_groups
+            for part in _batched(group["params"])
+        ]
 
-    handle = register_optimizer_step_pre_hook(use_foreach)
+    handle = register_optimizer_step_pre_hook(prepare)
     try:
         yield
     finally:
         handle.remove()
+
+
+def _batched(items: list[Any]) -> Iterator[list[Any]]:
+    """Split a list into lists of `LONGEST_LIST` at most."""
+    return (items[at : at + LONGEST_LIST] for at in range(0, len(items), LONGEST_LIST))
 
 
 @contextmanager
