@@ -4,7 +4,8 @@
 
 Measured: NeuSight's networks, plain and compiled, on an A100 (fp32), and timm's resnet50 and ViT-B/16, eager and
 compiled, on an RTX 4090 (autocast, batch 1,024). Predicted: from NeuSight's graphs, and from the samples in this
-checkout with that batch size. torch.compile does more than merge: it also picks layouts and kernels.
+checkout with that batch size. Then all timm networks that are recorded (under autocast, as measured), by software.
+torch.compile does more than merge: it also picks layouts and kernels.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.scenario import Scenario
 from wavecast.analyzer.score.end_to_end import NETWORKS, NODES, build_trace, read_nodes
 from wavecast.analyzer.score.measurements import read_table
+from wavecast.analyzer.score.recordings import read_networks, read_recordings
+from wavecast.analyzer.score.throughput import OLDEST_TORCH, PARAMS_WITHIN_M, torch_version
 from wavecast.analyzer.whatif.batch import with_batch
 from wavecast.formats.trace import Trace
 from wavecast.specs.catalog import load_catalog
@@ -42,6 +45,15 @@ def main(data: Path) -> None:
         eager, fused = (predict_ms(trace, gpu, fuses) for fuses in (False, True))
         times = "".join(f"{one:9.1f} ({other:6.1f})" for one, other in zip(measured, (eager, fused), strict=True))
         print(f"{gpu:18} {name:22} {batch:5d} {times} {measured[0] / measured[1]:14.3f} ({eager / fused:7.3f})")
+    print(f"\n{TIMM_GPU}, timm networks: gain in samples/s")
+    print("software      networks  measured, median  predicted, median  predicted / measured, median  mean |log ratio|")
+    for software, gains in sorted(timm_gains(data).items()):
+        measured_gain, predicted_gain = np.array(gains).T
+        ratio = predicted_gain / measured_gain
+        print(
+            f"{software:12} {len(gains):9d} {np.median(measured_gain):17.3f} {np.median(predicted_gain):18.3f} "
+            f"{np.median(ratio):29.3f} {np.abs(np.log(ratio)).mean():17.3f}"
+        )
 
 
 def predict_ms(trace: Trace, gpu: str, fuses: bool) -> float:
@@ -85,6 +97,33 @@ def timm_pairs(data: Path) -> Iterator[tuple[str, str, int, tuple[float, float],
         trace = load_trace(SAMPLES / f"{sample}-inference-bf16-b32-shapes.json.gz")
         if len(found) == 2:
             yield TIMM_GPU, model, TIMM_BATCH, (found[False], found[True]), with_batch(trace, TIMM_BATCH).trace
+
+
+def timm_gains(data: Path) -> dict[str, list[tuple[float, float]]]:
+    """Return by software the measured and the predicted gain of each recorded network, contiguous tensors."""
+    networks = read_networks()
+    wanted: dict[tuple[str, str], dict[bool, Row]] = {}
+    for row in rows_of(data / "models/throughput.parquet"):
+        network, software = networks.get(row["model"]), str(row["software"]).split(";")[0]
+        if (row["gpu"], row["mode"], row["precision"], row["source"]) != (TIMM_GPU, "infer", "amp", "timm"):
+            continue
+        if network is None or row["image_size"] != network.image_size or torch_version(software) < OLDEST_TORCH:
+            continue
+        if not row["channels_last"] and abs(row["params_m"] - network.params_m) < PARAMS_WITHIN_M:
+            wanted.setdefault((row["model"], software), {})[bool(row["compile"])] = row
+    pairs = {key: pair for key, pair in wanted.items() if len(pair) == 2}
+    times: dict[tuple[str, int], tuple[float, float]] = {}
+    keys = {(model, "nchw", int(row["batch_per_gpu"])) for (model, _), pair in pairs.items() for row in pair.values()}
+    for item in read_recordings(keys):
+        eager, fused = (predict_ms(item.trace, TIMM_GPU, fuses) / item.batch for fuses in (False, True))
+        times[item.network.name, item.batch] = eager, fused
+    gains: dict[str, list[tuple[float, float]]] = {}
+    for (model, software), pair in pairs.items():
+        found = [times.get((model, int(pair[compiled]["batch_per_gpu"]))) for compiled in (False, True)]
+        if found[0] is not None and found[1] is not None:
+            measured = pair[True]["samples_per_s"] / pair[False]["samples_per_s"]
+            gains.setdefault(software, []).append((measured, found[0][0] / found[1][1]))
+    return gains
 
 
 def rows_of(path: Path) -> list[Row]:
