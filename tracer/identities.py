@@ -27,20 +27,19 @@ def add_identities(trace: Trace, external_ids: Column, finished: profile) -> Tra
     every op.
     """
     with collection_paused():
-        roots = _event_tree(finished)
-        if not roots:
-            return trace
-        ops, allocations = read_events(roots, _rows_by_id(external_ids))
-        return _with_operands(trace, ops, allocations) if _agree(trace, ops) else trace
+        try:
+            ops, allocations = read_events(_event_tree(finished), _rows_by_id(external_ids))
+        except AttributeError:
+            return trace  # the tree is torch's own affair: another version may name its parts otherwise
+        return _with_operands(trace, ops, allocations) if ops and _agree(trace, ops) else trace
 
 
 def _event_tree(finished: profile) -> Sequence[Any]:
     """Return the roots of the profiler's events; empty where they name no tensors."""
     if not (finished.record_shapes and finished.profile_memory):
         return ()
-    results = getattr(getattr(finished, "profiler", None), "kineto_results", None)
-    read = getattr(results, "experimental_event_tree", None)
-    roots: Sequence[Any] = read() if read is not None else ()
+    inner: Any = finished.profiler
+    roots: Sequence[Any] = inner.kineto_results.experimental_event_tree()
     return roots
 
 

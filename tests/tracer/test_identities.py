@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,11 +115,30 @@ def test_profilers_that_do_not_watch_shapes_and_memory_give_no_identities(missin
     assert not row_count(trace.operands)
 
 
-def test_a_torch_without_the_tree_of_events_gives_no_identities(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "getattr", lambda item, name, default: None, raising=False)
-    trace = read_profiler(profiled(lambda: torch.ones(3) + 1))
+@pytest.mark.parametrize("part", ["experimental_event_tree", "correlation_id"])
+def test_a_torch_without_parts_of_the_tree_gives_no_identities(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = profiled(lambda: torch.ones(3) + 1)
+    original = identities._event_tree
+
+    def without(finished: Any) -> Any:
+        if part == "experimental_event_tree":
+            return finished.profiler.kineto_results.no_such_tree()
+        return [SimpleNamespace(tag=root.tag, children=()) for root in original(finished)]
+
+    monkeypatch.setattr("wavecast.tracer.identities._event_tree", without)
+    trace = read_profiler(run)
     assert row_count(trace.ops)
     assert not row_count(trace.operands)
+
+
+def test_python_frames_around_ops_change_nothing() -> None:
+    trace = read_profiler(profiled(lambda: torch.ones(3) + 1, with_stack=True))
+    assert trace.meta.has_stacks
+    [[made]], [[given, _]] = (
+        tensors_of(trace, "aten::ones", outputs=True),
+        tensors_of(trace, "aten::add", outputs=False),
+    )
+    assert made == given
 
 
 def test_events_under_another_name_give_no_identities(monkeypatch: pytest.MonkeyPatch) -> None:
