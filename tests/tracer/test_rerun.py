@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -192,6 +193,40 @@ def test_gaps_before_indices_are_found_by_the_shape_of_what_is_written() -> None
     _, indices, _, _ = Operands(torch.device("cpu"), PLENTY).prepare(bound).args  # type: ignore[attr-defined]
     assert indices[:2] == [None, None]
     assert int(indices[2].max()) < 3
+
+
+def test_gaps_before_indices_are_found_by_the_shape_of_what_was_read(root_dir: Path) -> None:
+    trace = load_trace(root_dir / "samples" / "dlrm-inference-fp32-b2048-shapes.json.gz")
+    rows = [row for row, name in enumerate(trace.ops.name) if trace.strings[name] == "aten::index"]
+    (problem,) = choose_calls(trace, np.array(rows), "cpu").problems
+    assert problem.bound is not None
+    (result,) = operands_of(Operands(torch.device("cpu"), PLENTY).prepare(problem.bound)())
+    assert tuple(result.shape) == (2048, 351)
+
+
+@pytest.mark.parametrize("kind", ["flash", "efficient"])
+def test_attention_runs_backward_without_seeds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "_has_kernel", lambda *_: True)
+    four, one = floats(1, 2, 8, 4), floats(1, 2, 8)
+    arguments: dict[str, tuple[Argument, ...]] = {
+        "flash": (*[four] * 5, one, None, None, 8, 8, 0.1, True, TensorSpec("uint64", (2,)), TensorSpec("uint64", ())),
+        "efficient": (*[four] * 4, None, four, one, integers(), integers(), 0.1, (True,) * 4, False, None),
+    }
+    bound = bind(f"aten::_scaled_dot_product_{kind}_attention_backward", arguments[kind], device_type="cuda")
+    call: Any = Operands(torch.device("cpu"), PLENTY).prepare(bound)
+    names = [parameter.name for parameter in bound.overload._schema.arguments]
+    assert call.args[names.index("dropout_p")] == 0.0
+    assert all(item is None or not isinstance(item, TensorSpec) for item in call.args)
+
+
+def test_pooling_scatters_to_where_it_took_from() -> None:
+    (_, arguments) = next(item for item in TRICKY if item[0].startswith("aten::max_pool2d"))
+    bound = bind("aten::max_pool2d_with_indices_backward", arguments, device_type="cpu")
+    call: Any = Operands(torch.device("cpu"), PLENTY).prepare(bound)
+    indices = call.args[-1]
+    rows, columns = indices // 8 // 2, indices % 8 // 2
+    assert torch.equal(rows, torch.arange(4)[:, None].expand(2, 3, 4, 4))
+    assert torch.equal(columns, torch.arange(4).expand(2, 3, 4, 4))
 
 
 def test_operands_of_one_call_are_apart_and_those_of_equal_calls_the_same() -> None:
@@ -492,6 +527,17 @@ def test_the_recorded_precision_is_set_and_taken_back() -> None:
     with pytest.raises(KeyError), local._precision(Precision(matmul_tf32=wanted)):
         raise KeyError
     assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize(("limit", "share"), [("max", 0.5), (str(1 << 30), 0.25)])
+def test_a_container_may_have_less_memory_than_its_host(
+    limit: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text(f"{1 << 29}\n")
+    monkeypatch.setattr(operands, "_CONTAINER", tmp_path)
+    monkeypatch.setattr(os, "sysconf", lambda name: (1 << 30) if name == "SC_AVPHYS_PAGES" else 1)
+    assert operands.memory_limit(torch.device("cpu")) == share * (1 << 30)
 
 
 def test_noise_is_shared_by_shape_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,6 +98,7 @@ class _Resolver:
                 find_packet(name)
                 return "its shapes were not recorded"
             from_cpu = self._trace.meta.capture == CPU_CAPTURE
-            return bind(name, signature.arguments, device_type=self._device_type, from_cpu=from_cpu)
+            bound = bind(name, signature.arguments, device_type=self._device_type, from_cpu=from_cpu)
+            return replace(bound, results=signature.results)
         except UnfitError as error:
             return str(error)

@@ -78,13 +78,14 @@ def fill_of(bound: Bound, parameter: str) -> Fill:
 def indexed_dimensions(bound: Bound) -> int | None:
     """Return the first dimension that a list of index tensors applies to; None for ops that take no such list.
 
-    Traces keep the tensors of the list, not the gaps between them: the result's shape tells where they stood.
+    Traces keep the tensors of the list, not the gaps before them: the shape of what is read or written tells where
+    they stood.
     """
     if bound.name not in _LISTED_INDEX_OPS:
         return None
     values = bound.values
     source, indices = values["self"], values["indices"]
-    result = values.get("values")
+    result = values.get("values", next(iter(bound.results), None))
     if not isinstance(result, TensorSpec):
         return 0
     picked = _broadcast([item.shape for item in indices])
@@ -158,6 +159,7 @@ def _index_rules() -> dict[tuple[str, str], Callable[[Values], Fill]]:
         pools = f"max_pool{rank}d_with_indices_backward adaptive_max_pool{rank}d_backward"
         add(pools, "indices", _below(_plane(rank)))
         add(f"max_unpool{rank}d", "indices", _below(lambda values: prod(values["output_size"])))
+    add("_grouped_mm _scaled_grouped_mm", "offs", lambda values: Fill(Content.STEPS, values["self"].shape[0]))
     ctc = "ctc_loss _ctc_loss _cudnn_ctc_loss"
     add(ctc, "targets", _below(lambda values: values["log_probs"].shape[-1]))
     add(ctc, "input_lengths", lambda values: Fill(Content.CONSTANT, values["log_probs"].shape[0]))

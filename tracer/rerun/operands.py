@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,10 @@ from .states import complete
 _GPU_SHARE: Final = 0.8
 """Of the free memory: results and workspaces need the rest."""
 _HOST_SHARE: Final = 0.5
+_LEAST_HOST_BYTES: Final = 4 << 30
+"""Taken to be free where the system does not say."""
+_CONTAINER: Final = Path("/sys/fs/cgroup")
+"""Where Linux says what a container's processes may use."""
 TOO_LARGE: Final = "does not fit in memory"
 _META: Final = torch.device("meta")
 
@@ -92,9 +97,14 @@ def memory_limit(device: torch.device) -> float:
         free, _ = torch.cuda.mem_get_info(device)
         return _GPU_SHARE * free
     try:
-        return _HOST_SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
-        return _HOST_SHARE * (4 << 30)  # not on this system: half of what any machine has
+        free_bytes = _LEAST_HOST_BYTES
+    try:
+        limit, used = (int((_CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+    except (ValueError, OSError):  # no container, or one without a limit ("max")
+        return _HOST_SHARE * free_bytes
+    return _HOST_SHARE * min(free_bytes, limit - used)
 
 
 def make_tensor(spec: TensorSpec, fill: Fill, device: torch.device) -> torch.Tensor:

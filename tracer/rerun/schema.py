@@ -32,6 +32,8 @@ class Bound:
     """Without namespace, overload and the underscore of in-place ops: what tables of ops go by."""
     overload: torch._ops.OpOverload
     values: Mapping[str, Any]
+    results: tuple[Argument, ...] = ()
+    """As recorded, if they were."""
 
 
 HOST_COPY: Final = "copies between host and device"

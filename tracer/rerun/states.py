@@ -35,8 +35,22 @@ def _after_pooling(values: dict[str, Any]) -> dict[str, Any]:
     return values | {"indices": indices}
 
 
+def _without_dropout(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the dropout of attention's backward pass.
+
+    Its kernels read seed and offset on the host or on the device, depending on torch's version and on whether a graph
+    is captured; on the wrong one they end the process.
+    """
+    return values | {"dropout_p": 0.0}
+
+
 _RULES: Final[Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "_cudnn_rnn": _without_dropout_state,
     "_cudnn_rnn_backward": _after_forward,
     "max_pool2d_with_indices_backward": _after_pooling,
+    "_flash_attention_backward": _without_dropout,
+    "_efficient_attention_backward": _without_dropout,
+    "_scaled_dot_product_flash_attention_backward": _without_dropout,
+    "_scaled_dot_product_efficient_attention_backward": _without_dropout,
+    "_scaled_dot_product_cudnn_attention_backward": _without_dropout,
 }
