@@ -31,7 +31,7 @@ from wavecast.tracer.zoo import Settings, record_model
 
 SECONDS_PER_MODEL = 60
 TEXT_LENGTH = 128
-LAYER_COUNTS = re.compile(r"(num(ber)?(_\w+)?_(hidden_)?(layers|blocks)|(\w+_)?(num_layers|n_layers?|depth|layers))$")
+LAYER_COUNTS = re.compile(r"(num(_\w+)?_(hidden_)?layers|(\w+_)?(num_layers|n_layers?|depth|layers))$")
 """Names of numbers of layers in configurations; lists of them, one per stage, are left as they are."""
 TOLD = re.compile(r"0x[0-9a-f]+|\d+")
 HEADS = {
@@ -112,8 +112,8 @@ def try_model(name: str, mode: str, options: dict[str, Any], folder: Path) -> st
     try:
         path = write_config(name, folder)
         reads = inspect.signature(getattr(import_module("transformers"), name).forward).parameters.keys()
-        length = {"sequence_length": TEXT_LENGTH} if reads & {"input_ids", "decoder_input_ids"} else {}
-        record_model("transformers", path, Settings(mode=mode, **options, **length))
+        length = TEXT_LENGTH if reads & {"input_ids", "decoder_input_ids"} else None
+        record_model("transformers", path, Settings(mode=mode, sequence_length=length, **options))
     except WavecastError as error:
         return str(error)
     except TooSlowError:

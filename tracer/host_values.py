@@ -25,9 +25,9 @@ class HostValues(TorchDispatchMode):
     """Keep values of the tensors whose values follow from shapes and constants alone; enter it around a recording.
 
     Every op on followed tensors runs on the host as well. What reads a value (`item`, `nonzero`, a boolean index) is
-    answered from there. What comes from weights or activations has no values, with two assumptions: random numbers
-    for a decision are 0.5, and `topk` of activations, a router's choice of experts, is taken to be balanced:
-    each expert is chosen equally often.
+    answered from there. What comes from weights or activations has no values, with three assumptions: random numbers
+    are 0.5; a choice among activations (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced, each
+    candidate being chosen equally often; activations that are copied to the host (costs of a matching) are all 0.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class HostValues(TorchDispatchMode):
         leaves = tree_flatten((args, kwargs))[0]
         inputs = [item for item in leaves if isinstance(item, Tensor)]
         if len(inputs) > 0 and not any(item in self._values or item.device == _CPU for item in inputs):
-            self._choose(func, inputs, result)
+            self._choose(func, args, result)
             return
         outputs = [item for item in tree_flatten(result)[0] if isinstance(item, Tensor)]
         known = all(self.find(item) is not None for item in inputs) or func in _OVERWRITING
@@ -109,16 +109,20 @@ class HostValues(TorchDispatchMode):
             if values is not None:
                 values.untyped_storage().resize_(0)
 
-    def _choose(self, func: torch._ops.OpOverload, inputs: list[Tensor], result: Any) -> None:
+    def _choose(self, func: torch._ops.OpOverload, args: tuple[Any, ...], result: Any) -> None:
         """Take a choice among activations to be balanced: the i-th choice of all is candidate i modulo their number."""
-        if func is _aten.topk.default and result[1].numel() <= _MAX_ELEMENTS:
-            candidate_count = max(1, inputs[0].shape[-1])
-            chosen = torch.arange(result[1].numel()).remainder_(candidate_count).view(result[1].shape)
-            self._values[result[1]] = chosen
+        choice = _CHOICES.get(func)
+        chosen: Tensor | None = result if isinstance(result, Tensor) else result[-1] if choice else None
+        if choice is None or chosen is None or not 0 < chosen.numel() <= _MAX_ELEMENTS:
+            return
+        axis = args[choice] if len(args) > choice and args[choice] is not None else -1
+        candidate_count = args[0].shape[axis] if args[0].dim() else 1
+        order = torch.arange(chosen.numel(), device=_CPU).remainder_(candidate_count)
+        self._values[chosen] = order.view(chosen.shape)
 
 
 class HostReads(TorchFunctionMode):
-    """Answer `tolist`, `numpy` and `__array__` of followed tensors; enter it inside the step."""
+    """Answer `tolist`, `numpy`, `__array__` and `__format__` of followed tensors; enter it inside the step."""
 
     def __init__(self, values: HostValues) -> None:
         super().__init__()
@@ -137,7 +141,19 @@ class HostReads(TorchFunctionMode):
                 return func(values, *args[1:], **(kwargs or {}))
         elif func in _INDEXERS and args[0].device == _META:
             args = args[0], self._follow_lists(args[1]), *args[2:]
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        return self._keep_data(args, kwargs or {}, result) if func in _CONSTRUCTORS else result
+
+    def _keep_data(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Tensor:
+        """Follow a tensor made of numbers: on meta torch forgets them before any op is dispatched."""
+        data = kwargs.get("data", args[-1] if args else None)
+        if result.device != _META or isinstance(data, Tensor):
+            return result
+        with torch._C.DisableTorchFunction():
+            parts = tree_map_only(Tensor, self._values.find, data)
+            if not any(item is None for item in tree_flatten(parts)[0]):
+                self._values.give(result, torch.tensor(parts, dtype=result.dtype, device=_CPU))
+        return result
 
     def _follow_lists(self, index: Any) -> Any:
         """Turn lists in an index into tensors whose values are known: torch makes them out of every mode's sight."""
@@ -153,8 +169,9 @@ class HostReads(TorchFunctionMode):
             return self._values.give(torch.empty(host.shape, dtype=host.dtype, device=_META), host)
 
 
+_CONSTRUCTORS: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor})
 _INDEXERS: Final = frozenset({Tensor.__getitem__, Tensor.__setitem__})
-_HOST_READERS: Final = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__})
+_HOST_READERS: Final = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__format__})
 _OVERWRITING: Final = frozenset({_aten.fill_.Scalar, _aten.zero_.default})
 _WITHOUT_VALUES: Final = frozenset(
     {_aten.empty.memory_format, _aten.empty_like.default, _aten.empty_strided.default, _aten.new_empty.default}
@@ -172,6 +189,14 @@ def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Ten
     return torch.full(args[0], _DRAWN, dtype=kwargs.get("dtype") or torch.get_default_dtype(), device=_CPU)
 
 
+_CHOICES: Final = {
+    _aten.topk.default: 2,
+    _aten.sort.default: 1,
+    _aten.argsort.default: 1,
+    _aten.argmax.default: 1,
+    _aten.max.dim: 1,
+}
+"""Ops that choose among candidates, and where their arguments name the axis; indices are their last result."""
 Reader = Callable[[HostValues, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -187,10 +212,12 @@ def _read_pair(values: HostValues, func: Any, args: tuple[Any, ...], _kwargs: di
 
 def _copy_to_host(values: HostValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     device = kwargs.get("device")
-    known = values.find(args[0])
-    if device is None or torch.device(device) != _CPU or args[0].device == _CPU or known is None:
+    if device is None or torch.device(device) != _CPU or args[0].device == _CPU:
         return NotImplemented
-    return func(known, *args[1:], **kwargs).clone()
+    known = values.find(args[0])
+    if known is None and args[0].is_floating_point() and args[0].numel() <= _MAX_ELEMENTS:
+        known = torch.zeros(args[0].shape, dtype=args[0].dtype, device=_CPU)
+    return NotImplemented if known is None else func(known, *args[1:], **kwargs).clone()
 
 
 def _make_from_values(values: HostValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -240,9 +267,28 @@ def _group_products(_values: HostValues, func: Any, args: tuple[Any, ...], kwarg
     return func(*halves, *args[2:], **kwargs).to(dtype)
 
 
+def _lose_alignments(values: HostValues, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    """Give the CTC loss its shapes: one loss per sample, and its table of 2 L + 1 states for targets of length L.
+
+    The schema is that of aten::_ctc_loss.Tensor; the table is CUDA's own, not cuDNN's.
+    """
+    scores, lengths = args[0], values.find(args[3])
+    if scores.device != _META or lengths is None:
+        return NotImplemented
+    time_count, sample_count = scores.shape[:2]
+    state_count = 2 * int(lengths.max()) + 1
+    return scores.new_empty(sample_count), scores.new_empty(sample_count, time_count, state_count)
+
+
+def _shape_like_scores(_values: HostValues, _func: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    return torch.empty_like(args[1]) if args[1].device == _META else NotImplemented
+
+
 _MASKS: Final = (torch.bool, torch.uint8)
 _READERS: Final[dict[Any, Reader]] = {
     **({_aten._grouped_mm.default: _group_products} if hasattr(_aten, "_grouped_mm") else {}),
+    _aten._ctc_loss.Tensor: _lose_alignments,
+    _aten._ctc_loss_backward.Tensor: _shape_like_scores,
     _aten._local_scalar_dense.default: _read_scalar,
     _aten.item.default: _read_scalar,
     _aten.is_nonzero.default: _read_scalar,

@@ -239,7 +239,7 @@ def write_config(tmp_path: Path) -> Callable[..., str]:
     except (ImportError, RuntimeError) as error:
         pytest.skip(f"transformers does not load here: {error}")
 
-    def write(architecture: str | None, model_type: str, **sizes: int) -> str:
+    def write(architecture: str | None, model_type: str, **sizes: Any) -> str:
         config = {"model_type": model_type, "architectures": architecture and [architecture]} | sizes
         (tmp_path / "config.json").write_text(json.dumps(config))
         return "config.json"
@@ -291,3 +291,127 @@ def test_configs_that_cannot_be_recorded(
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ")
     assert message in result.stderr
+
+
+TINY = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
+TINY_TEXT = TINY | {"vocab_size": 100, "max_position_embeddings": 64}
+TINY_IMAGE = TINY | {"image_size": 32, "patch_size": 8}
+LLAMA = ("LlamaForCausalLM", "llama", TINY_TEXT | {"num_key_value_heads": 2})
+MIXTRAL = (
+    "MixtralForCausalLM", "mixtral",
+    TINY_TEXT | {"num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2},
+)  # fmt: skip
+WHISPER = (
+    "WhisperForConditionalGeneration", "whisper",
+    {
+        "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 100,
+        "max_source_positions": 20, "max_target_positions": 30, "num_mel_bins": 8, "pad_token_id": 0,
+        "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+    },
+)  # fmt: skip
+T5 = (
+    "T5ForConditionalGeneration",
+    "t5",
+    {"num_layers": 2, "d_model": 32, "d_ff": 64, "num_heads": 2, "vocab_size": 99},
+)
+LLAVA = (
+    "LlavaForConditionalGeneration", "llava",
+    {
+        "image_token_index": 99, "vision_feature_select_strategy": "full",
+        "vision_config": TINY_IMAGE | {"model_type": "clip_vision_model"},
+        "text_config": LLAMA[2] | {"model_type": "llama"},
+    },
+)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("model", "op", "shape"),
+    [
+        (LLAMA, "aten::embedding", (100, 32)),
+        (
+            ("GPT2LMHeadModel", "gpt2", {"n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 100}),
+            "aten::addmm",
+            (96,),
+        ),
+        (("BertForMaskedLM", "bert", TINY_TEXT), "aten::native_layer_norm", (2, 16, 32)),
+        (T5, "aten::mm", (32, 32)),
+        (("ViTForImageClassification", "vit", TINY_IMAGE), "aten::convolution", (2, 3, 32, 32)),
+        (
+            ("CLIPModel", "clip", {"text_config": TINY_TEXT, "vision_config": TINY_IMAGE, "projection_dim": 24}),
+            "aten::convolution",
+            (2, 3, 32, 32),
+        ),
+        (WHISPER, "aten::convolution", (2, 8, 40)),
+        (MIXTRAL, "aten::_grouped_mm", (64, 32)),
+        (LLAVA, "aten::masked_scatter", (2, 33, 32)),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) and isinstance(value[0], str) else "",
+)
+def test_models_of_all_kinds_are_trained_and_run(
+    record_shapes: Record, tmp_path: Path, write_config: Callable[..., str], model: Any, op: str, shape: tuple[int, ...]
+) -> None:
+    architecture, model_type, sizes = model
+    path = write_config(architecture, model_type, **sizes)
+    length = () if model_type == "vit" else ("--sequence-length", "16")
+    for mode in ("training", "inference"):
+        result = record_shapes("--hf-config", path, "--batch-size", "2", "--mode", mode, *length)
+        assert result.exit_code == 0, result.stderr
+        trace = load_trace(tmp_path / "trace.json.gz")
+        assert shape in [item for _, item in inputs_of(trace, op)]
+        assert ("aten::_foreach_addcdiv_" in names_of(trace, Phase.OPTIMIZER)) == (mode == "training")
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_experts_get_equal_numbers_of_tokens(
+    record_shapes: Record, tmp_path: Path, write_config: Callable[..., str], precision: str
+) -> None:
+    options = ("--batch-size", "2", "--sequence-length", "16", "--precision", precision)
+    result = record_shapes("--hf-config", write_config(MIXTRAL[0], MIXTRAL[1], **MIXTRAL[2]), *options)
+    assert result.exit_code == 0, result.stderr
+    trace = load_trace(tmp_path / "trace.json.gz")
+    assert names_of(trace, Phase.FORWARD).count("aten::_grouped_mm") == 4
+    assert names_of(trace, Phase.BACKWARD).count("aten::_grouped_mm") == 8
+    name = {"bf16": "bfloat16", "fp32": "float32"}[precision]
+    assert set(inputs_of(trace, "aten::_grouped_mm")) >= {(name, (64, 32)), (name, (64, 64))}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("model", "key"), [(LLAMA, (2, 2, 21, 16)), (WHISPER, (2, 2, 21, 16))], ids=["causal", "encoder and decoder"]
+)
+def test_a_generated_token_attends_to_the_cached_ones(
+    record_shapes: Record, tmp_path: Path, write_config: Callable[..., str], model: Any, key: tuple[int, ...]
+) -> None:
+    architecture, model_type, sizes = model
+    path = write_config(architecture, model_type, **sizes)
+    result = record_shapes("--hf-config", path, "--mode", "inference", "--cached-tokens", "20", "--batch-size", "2")
+    assert result.exit_code == 0, result.stderr
+    trace = load_trace(tmp_path / "trace.json.gz")
+    attended = [
+        tuple(tuple(item.shape) for item in trace.signatures[signature].arguments[:2])
+        for name, signature in zip(trace.ops.name, trace.ops.signature, strict=True)
+        if trace.strings[name] == "aten::_scaled_dot_product_efficient_attention"
+    ]
+    assert attended.count(((2, 2, 1, 16), key)) == 2
+
+
+@pytest.mark.filterwarnings("default")
+def test_autocast_attention_optimizer_and_checkpoints_are_as_asked(
+    record_shapes: Record, tmp_path: Path, write_config: Callable[..., str]
+) -> None:
+    path = write_config(LLAMA[0], LLAMA[1], **LLAMA[2])
+    small = ("--hf-config", path, "--batch-size", "2", "--sequence-length", "16")
+    plain = record_shapes(*small, "--autocast", "bf16", "--attention", "eager", "--optimizer", "sgd")
+    assert plain.exit_code == 0, plain.stderr
+    trace = load_trace(tmp_path / "trace.json.gz")
+    assert ("bfloat16", (32, 32)) in inputs_of(trace, "aten::mm")
+    assert "aten::_softmax" in names_of(trace)
+    assert "aten::_foreach_addcdiv_" not in names_of(trace)
+    again = record_shapes(*small, "--gradient-checkpointing", "--optimizer", "adamw-fused")
+    assert again.exit_code == 0, again.stderr
+    trace = load_trace(tmp_path / "trace.json.gz")
+    assert "aten::_fused_adamw_" in names_of(trace, Phase.OPTIMIZER)
+    assert names_of(trace, Phase.BACKWARD).count("aten::_scaled_dot_product_efficient_attention") == 2

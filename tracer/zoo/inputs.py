@@ -19,8 +19,19 @@ _AUDIO_SAMPLES: Final = 160_000
 """Ten seconds at 16 kHz, what models of speech are trained with."""
 _AUDIO_FRAMES: Final = 1_000
 """Ten seconds of spectra, one per 10 ms."""
+_BAND_COUNT: Final = 80
+"""Mel bands per frame, what most models of speech read."""
+_BANDS: Final = (
+    "num_mel_bins",
+    "feature_projection_input_dim",
+    "input_feat_per_channel",
+    "input_dim",
+    "input_feat_size",
+)
+"""What configurations call the numbers per frame of a spectrum."""
 _LAST_TOKENS: Final = ("eos_token_id", "decoder_start_token_id")
-_MODALITIES: Final = {"pixel_values": "image", "pixel_values_videos": "video"}
+_VIDEO_NAMES: Final = ("Video", "Vivit", "Timesformer")
+"""What is in the names of classes that read frames as `pixel_values`."""
 
 
 def make_inputs(reading: Reading) -> Inputs:
@@ -99,14 +110,16 @@ def _make_images(reading: Reading, _inputs: Inputs) -> Tensor:
         rows, columns = _grid(reading)
         return reading.features(reading.batch_size, rows * columns, channels * _patch(reading) ** 2)
     tiles = _tiles(reading)
-    images = (channels, height, width)
-    return reading.features(reading.batch_size, *((tiles,) if tiles else ()), *images)
+    images = reading.features(reading.batch_size, *((tiles,) if tiles else ()), channels, height, width)
+    if "pixel_attention_mask" in accepted:  # looks for images that are all zeros: padding
+        reading.values.give(images, torch.ones((), device="cpu", dtype=images.dtype).expand(images.shape))
+    return images
 
 
 def _tiles(reading: Reading) -> int:
     """Return how many images, frames or tiles stand for a sample in a dimension of their own; 0 for no dimension."""
     frames = first_number(reading.vision, "num_frames")
-    if frames and reading.accepted.isdisjoint({"pixel_values_videos", "input_ids"}):
+    if frames and any(item in reading.name for item in _VIDEO_NAMES):
         return frames
     pinpoints = getattr(reading.config, "image_grid_pinpoints", None)
     if "image_sizes" in reading.accepted and pinpoints:
@@ -134,7 +147,10 @@ def _make_spatial_shapes(reading: Reading, _inputs: Inputs) -> Tensor:
     return reading.numbers(torch.tensor([_grid(reading)] * reading.batch_size, device="cpu"))
 
 
-def _make_image_sizes(reading: Reading, _inputs: Inputs) -> Tensor:
+def _make_image_sizes(reading: Reading, _inputs: Inputs) -> Tensor | None:
+    looks = hasattr(reading.config, "image_grid_pinpoints") or reading.vision.model_type == "pixtral"
+    if not looks and "image_sizes" not in reading.required:
+        return None
     return reading.numbers(torch.tensor([reading.image_size] * reading.batch_size, device="cpu"))
 
 
@@ -158,11 +174,36 @@ def _square(side: int | None) -> tuple[int, int] | None:
 
 def _make_spectra(reading: Reading, _inputs: Inputs) -> Tensor:
     audio = reading.audio
-    bands = first_number(audio, "num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel", "input_dim")
+    bands = first_number(audio, *_BANDS) or _BAND_COUNT
     positions = first_number(audio, "max_source_positions")
-    if positions and first_number(audio, "num_mel_bins"):
-        return reading.features(reading.batch_size, bands or 80, 2 * positions)  # a stem of stride 2 halves them
-    return reading.features(reading.batch_size, _AUDIO_FRAMES, bands or 80)
+    if _convolves_bands(reading, bands):
+        return reading.features(reading.batch_size, bands, 2 * positions if positions else _AUDIO_FRAMES)
+    return reading.features(reading.batch_size, _AUDIO_FRAMES, bands)
+
+
+def _convolves_bands(reading: Reading, bands: int) -> bool:
+    """Return whether spectra come with their bands before time, for a stem that convolves in time, of stride 2."""
+    if first_number(reading.audio, "num_mel_bins") is None:
+        return False
+    return any(isinstance(item, torch.nn.Conv1d) and item.in_channels == bands for item in reading.model.modules())
+
+
+def _make_spectra_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
+    spectra = inputs.get("input_features")
+    if spectra is None:
+        return None
+    bands = first_number(reading.audio, *_BANDS) or _BAND_COUNT
+    frames = spectra.shape[-1 if _convolves_bands(reading, bands) else -2]
+    return reading.fill(1, reading.batch_size, frames)
+
+
+def _make_frame_mask(reading: Reading, inputs: Inputs) -> Tensor | None:
+    """Return the mask that some losses of alignment count frames by."""
+    return _make_spectra_mask(reading, inputs) if reading.name.endswith("ForCTC") else None
+
+
+def _make_languages(reading: Reading, _inputs: Inputs) -> Tensor | None:
+    return reading.fill(0, reading.batch_size) if getattr(reading.config, "languages", None) else None
 
 
 def _make_sound(reading: Reading, _inputs: Inputs) -> Tensor:
@@ -190,7 +231,11 @@ _RULES: Final[dict[str, Callable[[Reading, Inputs], Tensor | None]]] = {
     "image_sizes": _make_image_sizes,
     "pixel_attention_mask": _make_pixel_mask,
     "input_features": _make_spectra,
+    "input_features_mask": _make_spectra_mask,
+    "feature_attention_mask": _make_spectra_mask,
+    "attention_mask": _make_frame_mask,
     "input_values": _make_sound,
+    "lang_ids": _make_languages,
     "bbox": _make_boxes,
     "flattened_patches": _make_flat_patches,
 }

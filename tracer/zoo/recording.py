@@ -30,7 +30,8 @@ def record_model(library: str, model: str, settings: Settings, *, name: str | No
     Raises InputError for what the library does not know, CaptureError where the model needs a tensor's values.
     """
     build, values = LIBRARIES[library], HostValues()
-    with failures_in_one_line(model, "cannot be built on the meta device"), values, torch.device("meta"):
+    unbuilt = failures_in_one_line(model, "cannot be built on the meta device")
+    with unbuilt, values, torch.device("meta"), HostReads(values):
         subject = build(model, settings, values)
     step = build_step(subject, settings)
 

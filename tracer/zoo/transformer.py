@@ -52,13 +52,25 @@ def _build(architecture: Any, config: Any, settings: Settings) -> Any:
     config.use_cache = False
     if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = 0  # any: what the decoder reads first is a token like the others
-    if architecture.__name__.endswith("ForSequenceClassification") and getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = 0  # classifiers of several samples look for padding; there is none
+    looks_for_padding = config.is_encoder_decoder or architecture.__name__.endswith("ForSequenceClassification")
+    if looks_for_padding and getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = 0  # there is no padding: any token that the text has not
     options = {} if settings.attention is None else {"attn_implementation": settings.attention}
     model = architecture._from_config(config, dtype=settings.dtype, **options)
     if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
+        names = "activation_checkpointing_enable", "gradient_checkpointing_enable"  # transformers 5 and before
+        next(getattr(model, item) for item in names if hasattr(model, item))()
+    _move_strays(model)
     return model.to(memory_format=torch.channels_last) if settings.channels_last else model
+
+
+def _move_strays(model: torch.nn.Module) -> None:
+    """Move the parameters to meta that were made by `torch.Tensor(size)`, which knows no default device."""
+    for module in model.modules():
+        for name, item in module.named_parameters(recurse=False):
+            if item.device.type != "meta":
+                moved = torch.empty_like(item, device="meta")
+                setattr(module, name, torch.nn.Parameter(moved, requires_grad=item.requires_grad))
 
 
 def _read_forward(model: Any, name: str, settings: Settings, values: HostValues) -> Reading:
