@@ -21,7 +21,7 @@ from wavecast.analyzer.score.throughput import THROUGHPUT
 
 PRODUCTS = "ops/matmul.parquet"
 H100, A100, L40S = "H100 SXM5 80GB", "A100 SXM4 80GB", "L40S"
-RTX_4090 = "GeForce RTX 4090"
+RTX_3090, RTX_4090 = "GeForce RTX 3090", "GeForce RTX 4090"
 B200, GB200 = "B200 SXM (HGX, 180GB)", "GB200 (per GPU)"
 OLDER = ("Tesla P4", "Tesla P100 PCIe 16GB", "Tesla V100 PCIe 32GB", "Tesla T4", "A100 PCIe 40GB")
 
@@ -97,6 +97,10 @@ def throughput_targets(score: Score) -> Iterator[Target]:
         moved = [row.baselines[ANCHORED] for row in found if ANCHORED in row.baselines]
         name = f"{family}, RTX 3090 to RTX 4090"
         yield Target(name=name, low=0.0, high=0.08, reached=max(moved) if moved else None)
+        for gpu in (RTX_3090, RTX_4090):
+            held = [row.coverage_90 for row in matching(score, table=THROUGHPUT, family=family, gpu=gpu, size=Size.ALL)]
+            name = f"90 % interval holds, {layout}, {gpu}"
+            yield Target(name=name, low=0.85, high=0.97, reached=held[0] if held else None)
 
 
 def main() -> None:

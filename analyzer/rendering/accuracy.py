@@ -165,12 +165,13 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str]:
     )
     yield (
         "Rows whose parameter count is not the recorded one are left out too: they ran with the branches of "
-        "reparametrized models merged. Nothing here was trained or adjusted on these rows, nor on any GeForce board. "
+        "reparametrized models merged. Nothing here was trained or adjusted on these rows, and no time on any GeForce "
+        "board; how wide intervals are was learned on older ones, from other networks. "
         "No model was trained on a convolution below float32, so convolutions on matrix units rest on the tile "
         "model's physics alone, and nothing tells the two layouts apart: cuDNN's kernels there read NHWC and convert "
         "NCHW before and after, at a cost that nothing here measured. An iteration's interval takes ops of a family to "
         "err together and families independently, and beside that all of a GPU's times to share one error, whose size "
-        "other boards and other networks told ([method.md](method.md#5-intervals))."
+        "those told ([method.md](method.md#5-intervals))."
     )
     yield (
         "Known causes of large errors: bilinear upsampling of few pixels runs one thread per output pixel, which loops "
