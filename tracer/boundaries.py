@@ -75,7 +75,7 @@ class IterationWatch:
 
     @property
     def mode(self) -> str | None:
-        """Return what iterations are, as far as is known; None while forward passes end them because nothing else has."""
+        """Return what iterations are; None while forward passes end them because nothing else has."""
         return self._mode
 
     def settle(self) -> None:

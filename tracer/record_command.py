@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +15,7 @@ from ..errors import CaptureError, InputError, WavecastError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..formats.trace import Workload
     from .recorder import Plan, Recorder
 
 _INTERRUPTED_EXIT_CODE: Final = 130
@@ -27,7 +30,17 @@ _MODEL_OPTIONS: Final = frozenset(
         "cached_tokens", "channels_last", "gradient_checkpointing",
     }
 )  # fmt: skip
-_SCRIPT_OPTIONS: Final = frozenset({"script", "iterations", "stop", "is_module"})
+_MEASURING_OPTIONS: Final = frozenset({"iterations", "stop"})
+_SCRIPT_OPTIONS: Final = frozenset({"script", "is_module", *_MEASURING_OPTIONS})
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Name a file, or a module, and what it is called with."""
+
+    target: str
+    arguments: Sequence[str]
+    is_module: bool = False
 
 
 @click.command(
@@ -63,7 +76,7 @@ _SCRIPT_OPTIONS: Final = frozenset({"script", "iterations", "stop", "is_module"}
     "--mode",
     type=click.Choice(["training", "inference"]),
     help="What an iteration is: up to an optimizer's step, or one forward pass. Default: what is seen; training "
-    "with --shapes-only.",
+    "for a named model.",
 )
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
 @click.option("--name", metavar="TEXT", help="Name of the workload, for reports.")
@@ -71,11 +84,13 @@ _SCRIPT_OPTIONS: Final = frozenset({"script", "iterations", "stop", "is_module"}
     "--batch-size",
     type=int,
     metavar="N",
-    help="Samples per iteration, for throughput and 'analyze --batch'; with --shapes-only what is run. "
-    "Default there: 8.",
+    help="Samples per iteration, for throughput and 'analyze --batch'; of a named model what is run. Default there: 8.",
 )
 @click.option(
-    "--shapes-only", is_flag=True, help="Record a named model's shapes instead of a SCRIPT: no GPU, no times."
+    "--shapes-only",
+    is_flag=True,
+    help="Record shapes without a GPU, and no times: of SCRIPT, which believes in a GPU and ends after one iteration, "
+    "or of a model that one of the options below names.",
 )
 @click.option("--hf-config", metavar="FILE", help="The model that a transformers config.json describes.")
 @click.option("--timm", metavar="NAME", help="The model that timm calls NAME.")
@@ -124,25 +139,30 @@ def record(  # noqa: PLR0913 - one parameter per option
     \b
       wavecast record train.py data/
       wavecast record --stop -o run.json.gz -m mypackage.train --lr 0.1
+      wavecast record --shapes-only train.py data/
       wavecast record --shapes-only --hf-config config.json --precision bf16
       wavecast record --shapes-only --hf-config config.json --mode inference --cached-tokens 2048
 
-    With --shapes-only there is no SCRIPT: one iteration of a model from transformers, timm or torchvision is
-    recorded without a GPU, weights or a download.
+    With --shapes-only no GPU is needed and weights take no memory: SCRIPT runs until one iteration is recorded, or
+    there is no SCRIPT and a model from transformers, timm or torchvision is built and run.
     """
     context = click.get_current_context()
     _check_options(context, shapes_only=shapes_only)
-    if shapes_only:
+    if shapes_only and script is None:
         sizes = {"mode": mode, "batch_size": batch_size}
         _record_shapes(output, name, sizes | model_options)
         return
     if script is None:
         raise click.MissingParameter(ctx=context, param_type="argument", param_hint="'SCRIPT'")
+    if shapes_only:
+        code = Script(script, arguments, is_module)
+        _record_script_shapes(output, code, _describe(name, mode, batch_size))
+        return
     try:
         from .recorder import Recorder
         from .script import run_script, show_error, stop_script
 
-        plan = _make_plan(iterations, name, mode, batch_size)
+        plan = _make_plan(iterations, _describe(name, mode, batch_size))
         recorder = Recorder(output, plan, stop_script if stop else None)
         with recorder:
             raised = run_script(script, arguments, is_module=is_module)
@@ -175,12 +195,45 @@ def _check_options(context: click.Context, *, shapes_only: bool) -> None:
             raise click.UsageError(f"{extra[0]} needs --shapes-only")
         return
     models = [options[item] for item in given if item in _LIBRARIES]
+    if context.params["script"] is not None and not models:
+        extra = [options[item] for item in given if item in _MODEL_OPTIONS | _MEASURING_OPTIONS]
+        if extra:
+            raise click.UsageError(f"{extra[0]}: not with --shapes-only and a script")
+        return
     if len(models) != 1:
-        choices = "--hf-config, --timm or --torchvision"
-        raise click.UsageError(f"--shapes-only: expected one of {choices}, got {' and '.join(models) or 'none'}")
+        choices = "a SCRIPT, --hf-config, --timm or --torchvision"
+        raise click.UsageError(f"--shapes-only: expected {choices}, got {' and '.join(models) or 'none'}")
     extra = [context.params[item] if item == "script" else options[item] for item in given if item in _SCRIPT_OPTIONS]
     if extra:
         raise click.UsageError(f"{extra[0]}: {models[0]} takes no script and none of its options")
+
+
+def _record_script_shapes(output: Path, script: Script, workload: Workload) -> None:
+    """Run a script on shapes until one iteration is recorded, and say on stderr what was."""
+    try:
+        from ..formats.files import save_trace
+        from .files import check_output
+        from .script import run_script, show_error, stop_script
+        from .script_shapes import ScriptShapes
+
+        path = check_output(output)
+        session = ScriptShapes(workload, stop_script)
+        with session:
+            raised = run_script(script.target, script.arguments, is_module=script.is_module)
+        if session.trace is None:
+            if isinstance(raised, KeyboardInterrupt):
+                sys.exit(_INTERRUPTED_EXIT_CODE)
+            if isinstance(raised, Exception) and not isinstance(raised, WavecastError):
+                show_error(raised)
+            raise session.explain_nothing(raised)
+        save_trace(session.trace, path)
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        _exit_with(_NO_TORCH)
+    except WavecastError as error:
+        _exit_with(error)
+    click.echo(f"wavecast: {path}: {session.summarise()}", err=True)
 
 
 def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | int | bool | None]) -> None:
@@ -206,15 +259,19 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
     click.echo(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops", err=True)
 
 
-def _make_plan(iterations: str, name: str | None, mode: str | None, batch_size: int | None) -> Plan:
-    from ..formats.trace import Workload
+def _make_plan(iterations: str, workload: Workload) -> Plan:
     from .recorder import Plan
 
     first, colon, end = iterations.partition(":")
     if not (colon and first.isdecimal() and end.isdecimal()):
         raise InputError(f"--iterations: expected FIRST:END, for example 10:15, got {iterations!r}")
-    workload = Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=batch_size)
     return Plan(first=int(first), end=int(end), workload=workload)
+
+
+def _describe(name: str | None, mode: str | None, batch_size: int | None) -> Workload:
+    from ..formats.trace import Workload
+
+    return Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=batch_size)
 
 
 def _report(recorder: Recorder) -> None:

@@ -1,0 +1,177 @@
+"""Lets a script believe in a GPU where there is none while its shapes are recorded; it is all undone afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+
+from .patches import patched
+
+_CAPABILITY: Final = (9, 0)
+"""New enough that libraries choose what current data-centre GPUs run: bfloat16, fused attention."""
+_MEMORY_BYTES: Final = 80 << 30
+_PROPERTIES: Final = SimpleNamespace(
+    name="NVIDIA H100 80GB HBM3",
+    major=_CAPABILITY[0],
+    minor=_CAPABILITY[1],
+    total_memory=_MEMORY_BYTES,
+    multi_processor_count=132,
+    warp_size=32,
+    is_integrated=False,
+    is_multi_gpu_board=False,
+    gcnArchName="",
+)
+"""What a script is told where it asks; no prediction looks at it."""
+
+
+class _Stream:
+    """Stand in for torch.cuda.Stream: everything is done at once."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.cuda_stream = 0
+        self.stream_id = 0
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_raised: Any) -> None:
+        return
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: _Event | None = None) -> _Event:
+        return event or _Event()
+
+    def wait_event(self, _event: Any) -> None:
+        return
+
+    def wait_stream(self, _stream: Any) -> None:
+        return
+
+    def synchronize(self) -> None:
+        return
+
+
+class _Event:
+    """Stand in for torch.cuda.Event: it has happened, and anything between two of them took a millisecond."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        return
+
+    def record(self, _stream: Any = None) -> None:
+        return
+
+    def wait(self, _stream: Any = None) -> None:
+        return
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        return
+
+    def elapsed_time(self, _end: Any) -> float:
+        return 1.0
+
+
+class _Current(nullcontext[None]):
+    """Stand in for torch.cuda.device: the only one is always the current one."""
+
+    def __init__(self, *_arguments: Any) -> None:
+        super().__init__()
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    """Return a function of its own that answers so: torch's compiler keeps a table of what stands under each name."""
+
+    def answer(*_arguments: Any, **_options: Any) -> Any:
+        return value
+
+    return answer
+
+
+_QUIET: Final = (
+    *("_lazy_init", "init", "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed"),
+    *("seed_all", "ipc_collect", "set_stream", "set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"),
+    *("reset_peak_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated"),
+    *("reset_max_memory_cached", "set_sync_debug_mode"),
+)
+_ZEROS: Final = (
+    *("current_device", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
+    *("memory_cached", "max_memory_cached", "utilization", "memory_usage"),
+)
+
+
+_FACTS: Final[dict[str, Any]] = {
+    **dict.fromkeys(_QUIET),
+    **dict.fromkeys(_ZEROS, 0),
+    "is_available": True,
+    "is_initialized": False,  # torch's own bookkeeping, and ours, must not go looking for the GPU
+    "is_bf16_supported": True,
+    "is_tf32_supported": True,
+    "is_current_stream_capturing": False,
+    "device_count": 1,
+    "get_device_name": _PROPERTIES.name,
+    "get_device_capability": _CAPABILITY,
+    "get_device_properties": _PROPERTIES,
+    "get_arch_list": ["sm_90"],
+    "mem_get_info": (_MEMORY_BYTES, _MEMORY_BYTES),
+    "memory_stats": {},
+    "memory_summary": "",
+    "stream": nullcontext(),
+}
+"""What functions of `torch.cuda` answer while a script runs."""
+
+
+def _answers() -> dict[str, Any]:
+    """Return what stands in `torch.cuda` while a script runs, by name."""
+    state = torch.get_rng_state()
+    return {
+        **{name: _answer(value) for name, value in _FACTS.items()},
+        "get_rng_state": _answer(state),
+        "get_rng_state_all": _answer([state]),
+        "current_stream": lambda *_: _Stream(),
+        "default_stream": lambda *_: _Stream(),
+        "Stream": _Stream,
+        "Event": _Event,
+        "device": _Current,
+        "device_of": _Current,
+    }
+
+
+@contextmanager
+def cuda_stand_in() -> Iterator[None]:
+    """Answer for `torch.cuda` as a GPU would, where torch sees none: nothing runs on it."""
+    with ExitStack() as patches:
+        if not torch.cuda.is_available():
+            for name, answer in _answers().items():
+                if not hasattr(torch.cuda, name):
+                    continue  # newer or older than this torch
+                patches.enter_context(patched(torch.cuda, name, answer))
+            for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+                patches.enter_context(patched(torch.cuda.nvtx, name, _answer(0)))
+            # Checkpoints that are loaded onto the GPU stay on the host: only their shapes matter.
+            patches.enter_context(patched(torch.UntypedStorage, "to", lambda storage, *_, **__: storage))
+        # torch's modes are a thread's own, and transformers loads weights on others unless told not to.
+        patches.enter_context(_environment("HF_DEACTIVATE_ASYNC_LOAD", "1"))
+        yield
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    original = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if original is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = original
