@@ -31,7 +31,7 @@ from record_samples import BATCH_SIZES, MODES, Sample, build_step
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from wavecast.analyzer.memory import MemoryUse, describe_memory
+from wavecast.analyzer.memory import MemoryMethod, MemoryUse, describe_memory
 from wavecast.analyzer.memory.events import pair_events
 from wavecast.analyzer.memory.lifetimes import Storages, find_storages
 from wavecast.analyzer.window import select_window
@@ -209,7 +209,7 @@ def check_events(paths: Sequence[Path]) -> None:
     for path in paths:
         trace = load_trace(path)
         use = describe_memory(trace, select_window(trace))
-        if use is None:
+        if use is None or use.method is not MemoryMethod.ALLOCATION_EVENTS:
             continue
         device = int(trace.memory.device.max())
         events = take_rows(trace.memory, np.flatnonzero(trace.memory.device == device))
