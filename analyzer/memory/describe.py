@@ -41,9 +41,7 @@ def explain_missing_memory(trace: Trace, window: Window) -> str | None:
 
 def _describe(trace: Trace, window: Window) -> MemoryUse | str:
     if (trace.memory.device >= 0).any() and not has_lifetimes(trace):
-        found = describe_events(trace, window)
-        if isinstance(found, MemoryUse) or not row_count(trace.operands):
-            return found
+        return describe_events(trace, window)
     if not row_count(trace.operands):
         return HOST_ONLY if row_count(trace.memory) else NOTHING
     if not (trace.tensors.device >= 0).any():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from wavecast.analyzer.graph.ops import data_links
 from wavecast.analyzer.window import select_window
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.trace import Phase, Trace
@@ -38,6 +39,16 @@ def test_a_training_step_is_recorded_with_its_kernels(
         assert (trace.ops.phase[trace.kernels.op[trace.kernels.op >= 0]] == phase).any()
     assert "aten::_foreach_addcdiv_" in op_names(trace, Phase.OPTIMIZER)
     assert decode(encode(trace)) == trace
+
+
+def test_tensors_are_identified(training_step: Callable[..., Any], op_names: Callable[..., list[str]]) -> None:
+    trace = trace_iteration(training_step("cuda"), warmup=2, repeats=0)
+    names, links = op_names(trace), data_links(trace)
+    pairs = {(names[source], names[target]) for source, target in zip(links.source, links.target, strict=True)}
+    assert {("aten::t", "aten::addmm"), ("aten::linear", "aten::cross_entropy_loss")} <= pairs
+    assert (trace.tensors.device == 0).any()
+    returning = set(trace.operands.op[trace.operands.is_output].tolist())
+    assert {"aten::addmm", "aten::convolution", "aten::clamp_min"} <= {names[row] for row in returning}
 
 
 def test_the_device_is_described() -> None:
