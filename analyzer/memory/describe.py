@@ -41,7 +41,10 @@ def explain_missing_memory(trace: Trace, window: Window) -> str | None:
 
 def _describe(trace: Trace, window: Window) -> MemoryUse | str:
     if (trace.memory.device >= 0).any() and not has_lifetimes(trace):
-        return describe_events(trace, window)
+        found = describe_events(trace, window)
+        # Ops of measured recordings lie inside one another, and not all that they return is known.
+        if isinstance(found, MemoryUse) or trace.is_measured or not row_count(trace.operands):
+            return found
     if not row_count(trace.operands):
         return HOST_ONLY if row_count(trace.memory) else NOTHING
     if not (trace.tensors.device >= 0).any():
