@@ -39,9 +39,8 @@ def _facts(report: RerunReport, name: str) -> Iterator[tuple[str, str]]:
     yield "re-run", f"{clean_text(name)} on {clean_text(report.device)}{kind}, {clean_text(report.framework)}"
     yield "recorded", _origin(report)
     yield "predicted", _prediction(report)
-    weighed = f"{report.weighed_by} time" if report.weighed_by is not None else "calls, as no time is known"
-    calls = format_count(report.call_count, "call")
-    yield "covered", f"{report.rerun_call_count:,} of {calls}, {format_share(report.rerun_ratio)} of the {weighed}"
+    share = "" if report.weighed_by is None else f", {format_share(report.rerun_ratio)} of the {report.weighed_by} time"
+    yield "covered", f"{report.rerun_call_count:,} of {format_count(report.call_count, 'call')}{share}"
     yield "ops", _verdict(report)
     if report.intervals.op_count:
         inside = report.intervals
@@ -93,6 +92,8 @@ def _whole(report: RerunReport) -> Iterator[tuple[str, str]]:
             ways.append(f"{format_time(whole.graph_ns, unit)} launched as one CUDA graph")
         apart = format_time(whole.parts_ns, unit)
         yield "in order", f"{format_count(whole.call_count, 'call')}: {', '.join(ways)}; {apart} one by one"
+    elif report.total.op_count:
+        yield "in order", "not run: too little of the time was left (--seconds)"
     known = [
         f"{word} {format_time(value)}"
         for word, value in (

@@ -93,6 +93,8 @@ def run_alone(name: str, *arguments: Argument) -> Any:
         ("aten::pow", (floats(4), 2), "Tensor_Scalar", {"exponent": 2}),
         ("aten::where", (TensorSpec("bool", (4,)), floats(4), 0.0), "ScalarOther", {}),
         ("aten::add.Tensor", (floats(4), floats(4)), "Tensor", {"alpha": 1}),
+        ("aten::_fused_adamw_", (*[(floats(4),)] * 4, UNKNOWN, (floats(),), 1e-3, 0.9, 0.99, 0.0, 1e-8, False, False),
+         "default", {"max_exp_avg_sqs": [], "grad_scale": None}),
     ],
 )  # fmt: skip
 def test_the_overload_is_found_by_what_was_recorded(

@@ -45,6 +45,8 @@ _FORBIDDEN: Final = re.compile(
     r"|resize|assert|_test_|_validate|storage|sparse|nested|jagged|quanti[sz]|prepack|fbgemm|_cslt|_async"
 )
 """Ops that touch files, seeds, devices or memory that no tensor owns, and layouts that are not made up here."""
+_OFTEN_EMPTY: Final = frozenset(["max_exp_avg_sqs", "momentum_buffer_list"])
+"""Lists of tensors that optimizers leave empty unless asked; profilers do not record empty lists."""
 _LAZY: Final = frozenset(
     ["contiguous", "reshape", "reshape_as", "flatten", "to", "type_as", "cpu", "cuda", "item", "is_nonzero", "equal"]
 )
@@ -205,6 +207,8 @@ def _missing(parameter: Any, why: str) -> _Fit:
 
 def _guess(parameter: Any, kind: str, list_length: int) -> _Fit:
     """Return a value in place of one that was not recorded: factors decide no time, exponents and sizes do."""
+    if parameter.name in _OFTEN_EMPTY:
+        return _Fit(_EXACT, [])
     if kind in ("ScalarType", "str") or parameter.name == "exponent":
         raise UnfitError(f"its argument {parameter.name!r} was not recorded")
     if kind == "number" and parameter.default_value is None:
