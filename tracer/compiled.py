@@ -37,6 +37,8 @@ class _Call:
     """Hold one call of a compiled function, cut into pieces where one graph would end and another begin."""
 
     compiler: Hashable
+    in_backward: bool
+    """Whether it was called by the autograd engine: a recomputed forward, a custom gradient."""
     piece: int = 0
     piece_seen: int = MISSING
 
@@ -106,7 +108,7 @@ def _set_compiler(compiler: Any) -> Any:
     elif isinstance(compiler, _Call):
         _RUNNING.call = compiler
     else:  # inside a compiled call the compiler inlines another one
-        _RUNNING.call = before or paused or _Call(compiler)
+        _RUNNING.call = before or paused or _Call(compiler, torch._C._current_autograd_node() is not None)
     return before
 
 
@@ -148,9 +150,11 @@ class RegionRows:
         region = self._log.parents[forward] if forward != MISSING else MISSING
         call = _RUNNING.call
         key: object = None
-        if forward != MISSING:
+        if call is not None and call.in_backward:
+            key, name, region = *self._forward(call), MISSING
+        elif forward != MISSING:
             key, name = (region if region in self._rows else None), _BACKWARD_NAME
-        elif call is not None:
+        elif call is not None and phase is not Phase.BACKWARD:  # a graph ends where backward is called
             key, name = self._forward(call)
         elif phase is Phase.BACKWARD and self._open_key in self._rows:
             return self._open_row

@@ -198,6 +198,32 @@ def test_disabled_functions_of_torch_stay_inside() -> None:
     assert found[2] == (BACKWARD, ["exp", "relu", "threshold_backward", "mul", "neg"])
 
 
+def test_a_compiled_function_that_is_recomputed_is_entered_again_in_backward() -> None:
+    compiled = torch.compile(lambda item: item.exp().relu())
+    data = DATA.clone().requires_grad_()
+    step = lambda: checkpoint(compiled, data.neg(), use_reentrant=False).sum().backward()  # noqa: E731
+    assert outline(record(step, warmup=0)) == [
+        (None, ["neg"]),
+        (region(0), ["exp", "relu"]),
+        (None, ["sum", "ones_like"]),
+        (region(0), ["exp", "relu"]),
+        (BACKWARD, ["threshold_backward", "mul"]),
+        (None, ["neg"]),
+    ]
+
+
+def test_a_compiled_step_is_compiled_up_to_its_backward() -> None:
+    model = meta(perceptron)
+
+    @torch.compile
+    def step() -> None:
+        model(DATA).sum().backward()
+
+    found = outline(record(step))
+    assert [around for around, _ in found] == [region(0), BACKWARD]
+    assert found[1][1].count("add_") == 4  # the gradients of two runs
+
+
 def test_gradients_that_are_accumulated_do_not_cut_a_region() -> None:
     model = meta(perceptron)
     compiled = torch.compile(model)
