@@ -136,8 +136,8 @@ def _precision(precision: Precision) -> str:
     """Say what was switched on; what was off or is not known is left out."""
     parts = [
         f"autocast to {precision.autocast_dtype}" if precision.autocast_dtype else None,
-        "TF32 in matrix products" if precision.matmul_tf32 else None,
-        "TF32 in convolutions" if precision.cudnn_tf32 else None,
+        "TF32 allowed in matrix products" if precision.matmul_tf32 else None,
+        "TF32 allowed in convolutions" if precision.cudnn_tf32 else None,
         "cuDNN chooses by trial" if precision.cudnn_benchmark else None,
         "deterministic algorithms alone" if precision.deterministic_algorithms else None,
     ]
