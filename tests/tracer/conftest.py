@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,3 +76,38 @@ class SmallStep:
 def training_step() -> Callable[..., SmallStep]:
     """Return what builds a small training step on a device."""
     return SmallStep
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    stdout: str
+    stderr: str
+    appeared_s: float | None
+
+    @property
+    def ours(self) -> list[str]:
+        """The lines of stderr that are wavecast's own; torch builds add theirs."""
+        return [line for line in self.stderr.splitlines() if line.startswith(("wavecast: ", "Error: "))]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Any]:
+    """Own the process that runs the command in forks of itself."""
+    command = [sys.executable, str(Path(__file__).parent / "record_server.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def run(server: Any, tmp_path: Path) -> Callable[..., Ran]:
+    """Run the command in a new process, in `tmp_path`."""
+
+    def run(*arguments: str | Path, **request: Any) -> Ran:
+        request |= {"arguments": [str(item) for item in arguments], "folder": str(tmp_path)}
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        return Ran(**json.loads(server.stdout.readline()))
+
+    return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import random
 import re
@@ -12,8 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,41 +24,7 @@ from wavecast.formats.trace import Phase
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    stdout: str
-    stderr: str
-    appeared_s: float | None
-
-    @property
-    def ours(self) -> list[str]:
-        """The lines of stderr that are wavecast's own; torch builds add theirs."""
-        return [line for line in self.stderr.splitlines() if line.startswith(("wavecast: ", "Error: "))]
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Any]:
-    command = [sys.executable, str(Path(__file__).parent / "record_server.py")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.stdin.close()  # type: ignore[union-attr]
-
-
-@pytest.fixture
-def run(server: Any, tmp_path: Path) -> Run:
-    """Run the command in a new process, in `tmp_path`."""
-
-    def run(*arguments: str | Path, **request: Any) -> Ran:
-        request |= {"arguments": [str(item) for item in arguments], "folder": str(tmp_path)}
-        server.stdin.write(json.dumps(request) + "\n")
-        server.stdin.flush()
-        return Ran(**json.loads(server.stdout.readline()))
-
-    return run
+Run = Callable[..., Any]
 
 
 @pytest.fixture

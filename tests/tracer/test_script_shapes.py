@@ -1,0 +1,227 @@
+"""`wavecast record --shapes-only` on scripts that want a GPU, or think nothing of one, where there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from wavecast import Trace, load_trace
+from wavecast.formats.trace import Phase, Workload
+from wavecast.tracer.script_shapes import ScriptShapes
+
+SCRIPTS = Path(__file__).parent / "scripts"
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def record(run: Run, tmp_path: Path) -> Callable[..., tuple[Any, Trace]]:
+    """Record a script's shapes; return what the command said, and the trace."""
+
+    def record(*arguments: str | Path) -> tuple[Any, Trace]:
+        done = run("--shapes-only", *arguments)
+        assert (done.code, [line for line in done.ours if line.startswith("Error")]) == (0, []), done.stderr
+        return done, load_trace(tmp_path / "trace.json.gz")
+
+    return record
+
+
+def modules(trace: Trace) -> set[str]:
+    return {trace.strings[row] for row in set(trace.ops.module.tolist()) - {-1}}
+
+
+def names(trace: Trace, phase: Phase) -> Counter[str]:
+    return Counter(trace.strings[row] for row in trace.ops.name[trace.ops.phase == phase])
+
+
+def operands(trace: Trace, name: str) -> set[tuple[str, tuple[int, ...]]]:
+    """What the ops of a name read: dtype and shape of their first tensor."""
+    rows = [row for row, op in enumerate(trace.ops.name) if trace.strings[op] == name]
+    first = [next(iter(trace.signatures[trace.ops.signature[row]].tensors())) for row in rows]
+    return {(tensor.dtype, tensor.shape) for tensor in first}
+
+
+@pytest.mark.parametrize("options", [(), ("--compile",)])
+def test_a_script_for_a_gpu_runs_without_one(record: Any, options: tuple[str, ...]) -> None:
+    done, trace = record("--batch-size", "8", SCRIPTS / "gpu.py", *options)
+    assert trace.meta.capture == "shapes"
+    assert (trace.meta.workload.mode, trace.meta.workload.batch_size) == ("training", 8)
+    assert trace.meta.precision.autocast_dtype == "float16"
+    assert {"Net", "Net.layer.self_attn", "Net.head"} <= modules(trace)
+    forward = names(trace, Phase.FORWARD)
+    assert forward["aten::_scaled_dot_product_flash_attention"] == 1  # float16, as autocast has it
+    assert names(trace, Phase.BACKWARD)["aten::_scaled_dot_product_flash_attention_backward"] == 1
+    assert any(name.startswith("aten::_foreach") for name in names(trace, Phase.OPTIMIZER))
+    every = Counter(trace.strings[row] for row in trace.ops.name)
+    assert every["aten::_amp_foreach_non_finite_check_and_unscale_"] == 1
+    assert ("int64", (8, 12)) in operands(trace, "aten::_to_copy")  # tokens and labels are copied to the GPU
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2  # the third iteration is recorded, and its log line never comes
+    assert all(line.startswith("1.000 ") and 0 < int(line.split()[1]) < 96 for line in lines)  # labels are known
+    assert "taken as 1, or as False" in done.stderr
+
+
+def test_a_script_that_knows_no_gpu_shows_what_one_would_do(record: Any) -> None:
+    _, trace = record(SCRIPTS / "train.py")
+    assert {"Classifier", "Classifier.stem", "Classifier.head"} <= modules(trace)
+    assert names(trace, Phase.OPTIMIZER)["aten::_foreach_add_"] == 2
+    assert operands(trace, "aten::convolution") == {("float32", (8, 3, 8, 8))}
+    assert trace.meta.workload.mode == "training"
+
+
+def test_an_inference_script_is_recorded_by_its_forwards(record: Any) -> None:
+    _, trace = record(SCRIPTS / "infer.py")
+    assert trace.meta.workload.mode == "inference"
+    assert not names(trace, Phase.BACKWARD)
+    assert {"Encoder", "Encoder.head", "Encoder.layers.layers.1"} <= modules(trace)
+
+
+@pytest.mark.skipif(not (find_spec("transformers") and find_spec("accelerate")), reason="needs transformers")
+def test_the_trainer_of_hugging_face_runs_on_shapes(record: Any, tmp_path: Path) -> None:
+    script = tmp_path / "finetune.py"
+    script.write_text((SCRIPTS / "hugging_face.py").read_text().replace("use_cpu=True, ", ""))
+    _, trace = record(script, tmp_path / "out")
+    assert "GPT2LMHeadModel.transformer.h.1.mlp.c_fc" in modules(trace)
+    assert names(trace, Phase.OPTIMIZER)["aten::_fused_adamw_"]  # the Trainer's choice where it sees a GPU
+    assert names(trace, Phase.FORWARD)["aten::_scaled_dot_product_efficient_attention"] == 4  # two layers, twice
+
+
+@pytest.mark.skipif(find_spec("lightning") is None, reason="needs lightning")
+def test_the_trainer_of_lightning_runs_on_shapes(record: Any, tmp_path: Path) -> None:
+    script = tmp_path / "fit.py"
+    script.write_text((SCRIPTS / "lightning_module.py").read_text().replace('"cpu"', '"gpu", devices=1'))
+    _, trace = record(script)
+    assert {"Sequential.0", "Sequential.2"} <= modules(trace)
+    assert trace.meta.workload.mode == "training"
+
+
+GENERATE = """
+import torch
+model = torch.nn.Linear(4, 4).eval().cuda()
+data = torch.ones(2, 4, device="cuda")
+for step in range(9):
+    with torch.inference_mode():
+        data = model(data)
+    if data.sum().item() < 0 or data.max() > 3:
+        raise SystemExit(3)
+"""
+TO_ARRAYS = """
+import torch
+layer, optimizer = torch.nn.Linear(4, 4), None
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(9):
+    loss = layer(torch.ones(3, 4)).sum()
+    loss.backward()
+    optimizer.step()
+    print(loss.detach().numpy(), loss.tolist(), float(loss), layer.weight.device, layer.weight.cpu().is_cpu)
+"""
+DEFAULT_DEVICE = """
+import torch
+torch.set_default_device("cuda")
+layer = torch.nn.LSTM(4, 8)
+optimizer = torch.optim.Adam(layer.parameters())
+for step in range(9):
+    layer(torch.ones(5, 3, 4))[0].sum().backward()
+    optimizer.step()
+"""
+LAZY = """
+import torch
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(5)).cuda()
+model(torch.zeros(2, 3, 4, device="cuda"))
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(9):
+    model(torch.zeros(2, 3, 4).cuda()).sum().backward()
+    optimizer.step()
+"""
+SELECT = """
+import torch
+layer = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(9):
+    outputs = layer(torch.ones(3, 4).cuda())
+    outputs[outputs > 0].sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "op", "shape"),
+    [
+        pytest.param(GENERATE, "aten::addmm", (4,), id="values decide whether to go on"),
+        pytest.param(TO_ARRAYS, "aten::addmm", (4,), id="arrays of values"),
+        pytest.param(DEFAULT_DEVICE, "aten::_cudnn_rnn", (5, 3, 4), id="default device"),
+        pytest.param(LAZY, "aten::addmm", (5,), id="lazy module"),
+        pytest.param(SELECT, "aten::index", (3, 4), id="selection by unknown values keeps all"),
+    ],
+)
+def test_what_scripts_do_with_gpus(record: Any, tmp_path: Path, text: str, op: str, shape: tuple[int, ...]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    _, trace = record(script)
+    assert operands(trace, op) == {("float32", shape)}
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("print(1)", 1, "Error: nothing was recorded: no torch optimizer stepped and no torch.nn.Module ran"),
+        ("1 / 0", 1, "Error: nothing was recorded: the script failed after 0 iterations, as shown above"),
+        (
+            "import torch\nmodel = torch.nn.Linear(1, 1).eval()\nmodel(torch.ones(1, 1))",
+            1,
+            "Error: nothing was recorded: the script ended after 1 iterations, before the one to be recorded",
+        ),
+        (
+            "import torch\ntorch.nn.Linear(1, 1)(torch.ones(1, 1))",
+            1,
+            "Error: nothing was recorded: 1 forward passes in training mode but no step of a torch optimizer",
+        ),
+    ],
+)
+def test_what_recorded_nothing_is_said_in_a_line(run: Run, tmp_path: Path, text: str, code: int, message: str) -> None:
+    (tmp_path / "script.py").write_text(text)
+    done = run("--shapes-only", "script.py")
+    assert done.code == code
+    assert len(done.ours) == 1
+    assert done.ours[0].startswith(message)
+    assert not (tmp_path / "trace.json.gz").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--stop", "script.py"), "--stop: not with --shapes-only and a script"),
+        (("--precision", "bf16", "script.py"), "--precision: not with --shapes-only and a script"),
+        (("nowhere.py",), "nowhere.py: no such file; expected a Python script"),
+        ((), "--shapes-only: expected a SCRIPT, --hf-config, --timm or --torchvision, got none"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    done = run("--shapes-only", *arguments)
+    assert done.code == 2
+    assert done.ours == [f"Error: {message}"]
+
+
+def test_nothing_stays_replaced() -> None:
+    names = [name for name in dir(torch.cuda) if not name.startswith("_")] + ["_lazy_init"]
+
+    def look() -> list[Any]:
+        functions = [getattr(torch.cuda, name) for name in names]
+        return [*functions, torch.nn.Module._apply, torch.UntypedStorage.to]
+
+    def fail() -> None:
+        with ScriptShapes(Workload(), lambda: None):
+            assert torch.cuda.is_available()
+            assert torch.nn.Linear(1, 1).weight.is_meta
+            raise KeyError
+
+    before = look()
+    with pytest.raises(KeyError):
+        fail()
+    assert look() == before
+    assert not torch.nn.Linear(1, 1).weight.is_meta
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
