@@ -267,6 +267,8 @@ class Quality:
     """Raw control characters inside strings that were replaced to read the file."""
     bytes_lost: int = 0
     """Bytes after the last readable event of a truncated file that was read with recovery."""
+    values_assumed: int = 0
+    """Values that a script read from the GPU it was recorded without: numbers taken as 1, truths as False."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -123,6 +123,8 @@ class ScriptShapes:
     def _describe(self, trace: Trace) -> Trace:
         if not len(trace.ops.name):
             raise CaptureError("nothing was recorded: the iteration ran no op of a model or of tensors sent to a GPU")
+        quality = replace(trace.quality, values_assumed=self.pretence.read_count)
+        trace = replace(trace, quality=quality)
         return describe_trace(trace, "meta", replace(self._workload, mode=self._watch.mode or mode_of(trace)))
 
     def _fail(self, error: Exception) -> None:
