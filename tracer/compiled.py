@@ -101,14 +101,14 @@ def _replace(patches: ExitStack, owner: ModuleType, name: str, value: Any) -> No
 
 def _set_compiler(compiler: Any) -> Any:
     """Stand in for dynamo's `set_eval_frame`: None and False turn the compiler off, a call of ours goes on."""
-    before, paused = _RUNNING.call, _RUNNING.paused
+    before = _RUNNING.call
     if compiler is None or compiler is False:
-        goes_on = paused is not None and before is None and _disables_torch(sys._getframe(1))
-        _RUNNING.call, _RUNNING.paused = (paused, None) if goes_on else (None, before)
+        if before is None or not _disables_torch(sys._getframe(1)):
+            _RUNNING.call, _RUNNING.paused = None, before
     elif isinstance(compiler, _Call):
         _RUNNING.call = compiler
     else:  # inside a compiled call the compiler inlines another one
-        _RUNNING.call = before or paused or _Call(compiler, torch._C._current_autograd_node() is not None)
+        _RUNNING.call = before or _RUNNING.paused or _Call(compiler, torch._C._current_autograd_node() is not None)
     return before
 
 

@@ -299,7 +299,6 @@ def test_a_step_may_be_the_first_to_load_the_compiler() -> None:
                 return data.neg()
             torch.compile(work, backend="eager")(torch.ones(2))
         from torch._dynamo import eval_frame
-from torch.nn import functional
         assert calls == [False] and torch.compile is original
         assert eval_frame.set_eval_frame.__module__ != "wavecast.tracer.compiled"
         torch.compile(work, backend="eager")(torch.ones(2))
