@@ -152,6 +152,7 @@ def test_recomputed_ops_have_the_path_they_had_in_forward() -> None:
 
 
 def test_ops_of_compiled_code_lie_inside_an_op_that_names_their_region() -> None:
+    torch._dynamo.reset()
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
     model = torch.compile(layers, backend="aot_eager")
     trace = trace_iteration(lambda: model(torch.ones(3, 4)).sum().backward(), device="cpu", warmup=2, repeats=0)
@@ -164,7 +165,8 @@ def test_ops_of_compiled_code_lie_inside_an_op_that_names_their_region() -> None
             row = parent[row]
         return found
 
-    assert around("aten::addmm")[1:] == ["CompiledFunction", "Torch-Compiled Region: 0/0"]
+    function, region = around("aten::addmm")[1:]
+    assert (function, region.partition(":")[0]) == ("CompiledFunction", "Torch-Compiled Region")
     assert around("aten::tanh_backward")[1] == "CompiledFunctionBackward"
     assert names[trace.ops.forward[names.index("CompiledFunctionBackward")]] == "CompiledFunction"
     assert describe_trace(trace).compiled_region_count == 2
