@@ -121,6 +121,8 @@ def test_the_overload_is_found_by_what_was_recorded(
         ("aten::__and__", (integers(4), 1), "never run"),
         ("aten::einsum", ("ij,jk->ik", (floats(2, 2), floats(2, 2)), None), "free text"),
         ("aten::to", (floats(4), None, None, None, None, False, False, None), "nothing of its own"),
+        ("aten::lstm", (floats(2, 3, 4), (floats(1, 3, 4),) * 2, (floats(16, 4),) * 2, False, 1, 0.0, True, False,
+                        False), "nothing of its own"),
         ("aten::_local_scalar_dense", (floats(),), "to the host"),
         ("aten::_to_copy", (floats(4), None, None, "cpu", None, False, None), "between host and device"),
         ("aten::no_such_op", (floats(4),), "no such op"),

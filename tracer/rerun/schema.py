@@ -51,6 +51,8 @@ _LAZY: Final = frozenset(
     ["contiguous", "reshape", "reshape_as", "flatten", "to", "type_as", "cpu", "cuda", "item", "is_nonzero", "equal"]
 )
 """Ops that do nothing, or give a number to the host, depending on what the trace may not tell: ops inside them work."""
+_FLATTENING: Final = frozenset(["lstm", "gru", "rnn_tanh", "rnn_relu"])
+"""Ops that copy weights together first where these do not lie in one buffer, which a trace does not tell."""
 _UNSUPPORTED_OVERLOADS: Final = ("prim_", "hacked_twin", "names", "dimname", "Dimname")
 _BACKENDS: Final = {"cuda": "CUDA", "cpu": "CPU"}
 _COMPOSITES: Final = (
@@ -131,7 +133,7 @@ def find_packet(name: str) -> tuple[torch._ops.OpOverloadPacket, str, str]:
     op, _, wanted = rest.partition(".")
     if not op.isidentifier() or op.startswith("__") or _FORBIDDEN.search(op):
         raise UnfitError("an op that is never run from a file")
-    if op in _LAZY:
+    if op in _LAZY | _FLATTENING:
         raise UnfitError("nothing of its own to run")
     packet = getattr(torch.ops.aten, op, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
