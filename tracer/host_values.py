@@ -25,9 +25,9 @@ class HostValues(TorchDispatchMode):
     """Keep values of the tensors whose values follow from shapes and constants alone; enter it around a recording.
 
     Every op on followed tensors runs on the host as well. What reads a value (`item`, `nonzero`, a boolean index) is
-    answered from there. What comes from weights or activations has no values, with three assumptions: random numbers
-    are 0.5; a choice among activations (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced, each
-    candidate being chosen equally often; activations that are copied to the host (costs of a matching) are all 0.
+    answered from there. What comes from weights or activations has no values, and is assumed to be finite; random
+    numbers are 0.5; a choice among activations (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced,
+    each candidate being chosen equally often; activations copied to the host (costs of a matching) are all 0.
     """
 
     def __init__(self) -> None:
@@ -142,6 +142,8 @@ class HostReads(TorchFunctionMode):
         elif func in _INDEXERS and args[0].device == _META:
             args = args[0], self._follow_lists(args[1]), *args[2:]
         result = func(*args, **(kwargs or {}))
+        if func in _FINITE and result.device == _META:
+            self._values.give(result, _FINITE[func].expand(result.shape))
         return self._keep_data(args, kwargs or {}, result) if func in _CONSTRUCTORS else result
 
     def _keep_data(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Tensor:
@@ -169,6 +171,12 @@ class HostReads(TorchFunctionMode):
             return self._values.give(torch.empty(host.shape, dtype=host.dtype, device=_META), host)
 
 
+_YES, _NO = torch.ones((), dtype=torch.bool, device=_CPU), torch.zeros((), dtype=torch.bool, device=_CPU)
+_FINITE: Final = {
+    torch.isfinite: _YES, Tensor.isfinite: _YES,
+    torch.isinf: _NO, Tensor.isinf: _NO, torch.isnan: _NO, Tensor.isnan: _NO,
+}  # fmt: skip
+"""Tests for what no healthy step has; models clamp what is infinite."""
 _CONSTRUCTORS: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor})
 _INDEXERS: Final = frozenset({Tensor.__getitem__, Tensor.__setitem__})
 _HOST_READERS: Final = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__format__})
