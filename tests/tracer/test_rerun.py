@@ -118,6 +118,7 @@ def test_the_overload_is_found_by_what_was_recorded(
         ("aten::resize_", (floats(4), (8,), None), "never run"),
         ("aten::_assert_async", (TensorSpec("bool", ()),), "never run"),
         ("aten::sparse_coo_tensor", (integers(1, 4), floats(4)), "never run"),
+        ("aten::_dyn_quant_matmul_4bit", (floats(4, 4), floats(4, 4), 0, 0, 0), "never run"),
         ("aten::__and__", (integers(4), 1), "never run"),
         ("aten::einsum", ("ij,jk->ik", (floats(2, 2), floats(2, 2)), None), "free text"),
         ("aten::to", (floats(4), None, None, None, None, False, False, None), "nothing of its own"),

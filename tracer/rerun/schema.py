@@ -42,9 +42,10 @@ _TEXT_PARAMETERS: Final = frozenset({"approximate", "reduce", "rounding_mode", "
 """The only parameters that take text: mode names. Any other (a file's name, an equation) may be anything."""
 _FORBIDDEN: Final = re.compile(
     r"from_file|(^|_)(seed|save|load|set_data|record_stream|print|warn|wait|fork)($|_)|^set_|_set_|pin_memory"
-    r"|resize|assert|_test_|_validate|storage|sparse|nested|jagged|quanti[sz]|prepack|fbgemm|_cslt|_async"
+    r"|resize|assert|_test_|_validate|storage|sparse|nested|jagged|quanti[sz]|dyn_quant|_thnn_differentiable|_transform_bias|prepack|fbgemm|_cslt|_async"
 )
-"""Ops that touch files, seeds, devices or memory that no tensor owns, and layouts that are not made up here."""
+"""Ops that touch files, seeds, devices or memory that no tensor owns, layouts that are not made up here, and ops that
+end the process where their arguments are not of the only kind that torch itself gives them."""
 _OFTEN_EMPTY: Final = frozenset(["max_exp_avg_sqs", "momentum_buffer_list"])
 """Lists of tensors that optimizers leave empty unless asked; profilers do not record empty lists."""
 _LAZY: Final = frozenset(
