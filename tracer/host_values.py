@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .signatures import tensors_in
+
 _META: Final = torch.device("meta")
 _CPU: Final = torch.device("cpu")
 _MAX_ELEMENTS: Final = 1 << 22
@@ -70,12 +72,11 @@ class HostValues(TorchDispatchMode):
 
     def _follow(self, func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """Compute the result's values where all that the op reads is known."""
-        leaves = tree_flatten((args, kwargs))[0]
-        inputs = [item for item in leaves if isinstance(item, Tensor)]
+        inputs = tensors_in((*args, *kwargs.values()))
         if len(inputs) > 0 and not any(item in self._values or item.device == _CPU for item in inputs):
             self._choose(func, args, result)
             return
-        outputs = [item for item in tree_flatten(result)[0] if isinstance(item, Tensor)]
+        outputs = tensors_in(result)
         known = all(self.find(item) is not None for item in inputs) or func in _OVERWRITING
         if not known or sum(item.numel() for item in outputs) > _MAX_ELEMENTS or func in _WITHOUT_VALUES:
             self._forget(func, inputs)
