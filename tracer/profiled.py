@@ -19,7 +19,7 @@ from ..formats.column import build_table
 from ..formats.kineto import import_numbered
 from ..formats.trace import Device, IterationTable, Trace
 from .device import describe_device, describe_precision
-from .identities import add_identities
+from .identities.tables import add_identities
 from .modules import ModuleSpans, hooks_unwarned
 from .scratch import scratch_folder
 

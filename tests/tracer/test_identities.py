@@ -18,11 +18,12 @@ from wavecast.formats.codec import decode, encode
 from wavecast.formats.column import row_count
 from wavecast.formats.signature import TensorSpec
 from wavecast.formats.trace import Trace
-from wavecast.tracer import identities, trace_iteration
-from wavecast.tracer.event_tree import OpEvent, read_events
+from wavecast.tracer import trace_iteration
+from wavecast.tracer.identities import tables as identities
+from wavecast.tracer.identities.events import OpEvent, read_events
 from wavecast.tracer.profiled import read_profiler
 
-READER = "wavecast.tracer.identities.read_events"
+READER = "wavecast.tracer.identities.tables.read_events"
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_a_torch_without_parts_of_the_tree_gives_no_identities(part: str, monkey
             return finished.profiler.kineto_results.no_such_tree()
         return [SimpleNamespace(tag=root.tag, children=()) for root in original(finished)]
 
-    monkeypatch.setattr("wavecast.tracer.identities._event_tree", without)
+    monkeypatch.setattr("wavecast.tracer.identities.tables._event_tree", without)
     trace = read_profiler(run)
     assert row_count(trace.ops)
     assert not row_count(trace.operands)

@@ -8,11 +8,11 @@ from typing import TypeGuard
 
 import numpy as np
 
-from ..formats.column import MISSING
-from ..formats.signature import Argument, Signature, TensorSpec
-from ..formats.trace import Trace
-from .event_tree import OpEvent, TensorKey
-from .oplog import Interner
+from ...formats.column import MISSING
+from ...formats.signature import Argument, Signature, TensorSpec
+from ...formats.trace import Trace
+from ..oplog import Interner
+from .events import OpEvent, TensorKey
 
 Call = tuple[int, int, tuple[str, ...]]
 """Name, signature, and the dtypes of the tensors in lists: the profiler's file does not have those."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ..formats.signature import Signature, TensorSpec, Unknown
-from .event_tree import TensorKey
-from .op_schemas import Returns
+from ...formats.signature import Signature, TensorSpec, Unknown
+from .events import TensorKey
+from .schemas import Returns
 
 Forms = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 """Sizes and strides of each result."""

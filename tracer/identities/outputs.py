@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from ..formats.column import MISSING
-from ..formats.signature import Signature
-from .event_tree import Allocation, OpEvent, TensorKey
-from .op_schemas import OpSchemas, Returns
-from .view_forms import Forms, view_forms
+from ...formats.column import MISSING
+from ...formats.signature import Signature
+from .events import Allocation, OpEvent, TensorKey
+from .schemas import OpSchemas, Returns
+from .views import Forms, view_forms
 
 _ALLOCATORS: Final = frozenset({
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",

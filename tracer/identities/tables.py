@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch.profiler import profile
 
-from ..formats.column import MISSING, Column, build_table
-from ..formats.kineto import collection_paused
-from ..formats.trace import OperandTable, TensorTable, Trace
-from .event_tree import Allocation, OpEvent, TensorKey, read_events
-from .oplog import HOST, Interner
+from ...formats.column import MISSING, Column, build_table
+from ...formats.kineto import collection_paused
+from ...formats.trace import OperandTable, TensorTable, Trace
+from ..oplog import HOST, Interner
+from .events import Allocation, OpEvent, TensorKey, read_events
 from .outputs import find_outputs
 from .results import complete_signatures
 
