@@ -14,7 +14,7 @@ from torch.nn.modules.module import (
     register_module_buffer_registration_hook,
     register_module_parameter_registration_hook,
 )
-from torch.nn.parameter import UninitializedTensorMixin, is_lazy
+from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
@@ -74,7 +74,7 @@ class CudaToMeta(TorchFunctionMode):
         return self._call(func, args, options)
 
     _answers: Final[Mapping[Any, Callable[[torch.device], Any]]] = {
-        torch.Tensor.device.__get__: lambda claimed: claimed,  # type: ignore[attr-defined]
+        torch.Tensor.device.__get__: lambda claimed: claimed,
         torch.Tensor.is_cuda.__get__: lambda claimed: claimed.type == "cuda",  # type: ignore[attr-defined]
         torch.Tensor.is_cpu.__get__: lambda claimed: claimed.type == "cpu",  # type: ignore[attr-defined]
         torch.Tensor.get_device: lambda claimed: 0 if claimed.type == "cuda" else -1,
@@ -102,7 +102,7 @@ class CudaToMeta(TorchFunctionMode):
             self._pretence.claimed = _CUDA
         return func(*moved_args, **moved_options)
 
-    def _stay(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> torch.Tensor:
+    def _stay(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Cast or move to where the script believes the tensor to be, or moves the module to: it stays on meta."""
         found = [item for item in (*args[1:], *options.values()) if _is_device(item)]
         if func is not torch.Tensor.to:
@@ -176,7 +176,8 @@ class Promotion(TorchDispatchMode):
 @contextmanager
 def modules_on_meta(pretence: Pretence) -> Iterator[None]:
     """Put parameters and buffers on meta as soon as a module has them, to stay: a model takes no memory."""
-    convert, materialize = nn.Module._apply, UninitializedTensorMixin.materialize
+    convert: Callable[..., nn.Module] = nn.Module._apply
+    materialize: Callable[..., None] = UninitializedTensorMixin.materialize
 
     def convert_on_meta(module: nn.Module, *arguments: Any, **options: Any) -> nn.Module:
         outer, pretence.is_converting = pretence.is_converting, True
@@ -197,12 +198,13 @@ def modules_on_meta(pretence: Pretence) -> Iterator[None]:
         yield
 
 
-def _forget_values(_module: nn.Module, _name: str, value: torch.Tensor | None) -> torch.Tensor | None:
+def _forget_values(_module: nn.Module, _name: str, value: Any) -> Any:
     """Move a tensor to meta in place, so that whoever else holds it sees the same one."""
     if value is None or value.is_meta or value.layout is not torch.strided:
         return None
     if is_lazy(value):
-        return type(value)(requires_grad=value.requires_grad, device=_META, dtype=value.dtype)
+        kind: Any = type(value)
+        return kind(requires_grad=value.requires_grad, device=_META, dtype=value.dtype)
     with torch.no_grad():
         moved = value.to(_META)
     if isinstance(value, nn.Parameter):

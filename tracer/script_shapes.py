@@ -52,16 +52,16 @@ class ScriptShapes:
     def __enter__(self) -> Self:
         values = HostValues()
         with ExitStack() as entered:
-            for context in (only_recording(), cuda_stand_in(), modules_on_meta(self.pretence)):
-                entered.enter_context(context)
+            entered.enter_context(only_recording())
+            entered.enter_context(cuda_stand_in())
+            entered.enter_context(modules_on_meta(self.pretence))
             self._autocast, _ = entered.enter_context(cuda_behaviour())
-            for context in (
-                *(self._optimizers, self._watch, self._modules),
-                # Of these the last one sees an op first.
-                *(CudaToMeta(self.pretence, values, self._optimizers), AssumedReads(self.pretence)),
-                *(values, self._gate, Promotion(self.pretence)),
-            ):
-                entered.enter_context(context)
+            for hooks in (self._optimizers, self._watch, self._modules):
+                entered.enter_context(hooks)
+            entered.enter_context(CudaToMeta(self.pretence, values, self._optimizers))
+            # Of these the last one sees an op first.
+            for mode in (AssumedReads(self.pretence), values, self._gate, Promotion(self.pretence)):
+                entered.enter_context(mode)
             self._lifetime = entered.pop_all()
         return self
 
