@@ -3,6 +3,7 @@
 Usage: python benchmarks/few_shot.py DATA [--model matmul] [--points 20,50,100] [--draws 5]
        python benchmarks/few_shot.py DATA --model matmul --own 15 [--draws 30]
        python benchmarks/few_shot.py DATA --rows 100 [--gpu L40S]
+       python benchmarks/few_shot.py DATA --grid [--draws 3]
 
 DATA is a directory of measurement tables (ops/*.parquet). For each GPU the weights never saw its chip; the points are
 drawn at random from its rows, and the error is that of all other rows (MAPE, over all sizes / over 20 us, mean over
@@ -15,12 +16,18 @@ are taught in their stead. Errors of the own rows: MAPE / of their sum.
 With --rows, what `wavecast measure` and `analyze --calibration` are worth together: so many rows of each table are
 drawn for one GPU (default: each in turn), written as measurements of it, and correct all models as the command does,
 where its own test of left-out rows lets them. By family, the error of the other rows, at most 4,000 per model.
+
+With --grid, what `calibration.Prior` was chosen by, on the A100s alone: errors of rows left out, for 100 and 1,000 rows
+taught, mean over models and draws, every family counting alike. First over local spread and reach, for models with
+features; then over the kinds' spread, for models that tell kinds apart.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 from wavecast.analyzer.fleet import build_fleet, take_gpus
-from wavecast.analyzer.models.calibration import calibrated_ns, fit_calibration
+from wavecast.analyzer.models.calibration import PRIOR, Prior, calibrated_ns, fit_calibration
 from wavecast.analyzer.models.estimate import take_problems
 from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate
 from wavecast.analyzer.score.attention_rows import load_decode, load_prefill
@@ -53,6 +60,12 @@ ROWS = 4000
 LONG_NS = 20e3
 SHARED = {"matmul": ("m",), "attention_prefill": ("batch", "heads")}
 """What the calls of one workload have in common."""
+CHOSEN_ON = "A100"
+GRID_COUNTS = (100, 1000)
+GRID_ROWS = 2000
+LOCAL_SPREADS = (0.0, 0.1, 0.15, 0.2, 0.3, 0.4)
+REACHES = (0.25, 0.35, 0.5, 0.7, 1.0)
+KIND_SPREADS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.4)
 TABLES = ("matmul", "attention", "convolution", "vector")
 GPUS = ("A100 SXM4 80GB", "H100 SXM5 80GB", "B200 SXM (HGX, 180GB)", "L40S", "Tesla V100 PCIe 32GB", "Tesla T4")
 """Those with rows of several tables; GB200 is B200's chip."""
@@ -165,6 +178,61 @@ def compare_tables(data: Path, count: int, names: Sequence[str]) -> None:
             print_gain(gpu, *folders)
 
 
+@cache
+def grid_samples(data: Path) -> list[tuple[Fitted, Samples[Any], np.ndarray]]:
+    """Return the model that never saw the chip, the table, and its rows, for each A100 with enough of them."""
+    found = []
+    for samples in load_tables(data):
+        for at, gpu in enumerate(samples.gpus):
+            rows = np.flatnonzero((samples.gpu == at) & tells_of_kernels(samples))
+            fitted = load_library(frozenset({chip_of(gpu)})).fitted.get(samples.model)
+            if CHOSEN_ON in gpu.name and fitted is not None and len(rows) > GRID_ROWS:
+                found.append((fitted, samples, rows))
+    return found
+
+
+def left_out_error(fitted: Fitted, samples: Samples[Any], rows: np.ndarray, count: int, prior: Prior) -> float:
+    taught, rest = rows[:count], rows[count : count + GRID_ROWS]
+    fleets = [take_gpus(build_fleet(samples.gpus), samples.gpu[part]) for part in (taught, rest)]
+    problems = [take_problems(samples.problems, part) for part in (taught, rest)]
+    calibration = fit_calibration(fitted, problems[0], fleets[0], samples.measured_ns[taught], prior)
+    wrong = np.abs(calibrated_ns(calibration, fitted, problems[1], fleets[1]) / samples.measured_ns[rest] - 1)
+    family = samples.family[rest].astype(str)
+    return float(np.mean([wrong[family == name].mean() for name in np.unique(family)]))
+
+
+def grid_error(data: Path, draws: int, prior: Prior, *, with_features: bool) -> Iterator[float]:
+    """Yield the error for each count of `GRID_COUNTS`."""
+    for count in GRID_COUNTS:
+        yield float(
+            np.mean([
+                left_out_error(fitted, samples, np.random.default_rng(seed).permutation(rows), count, prior)
+                for fitted, samples, rows in grid_samples(data)
+                if (len(fitted.model.feature_names) > 0) == with_features
+                for seed in range(draws)
+            ])
+        )  # fmt: skip
+
+
+def print_grid(data: Path, draws: int) -> None:
+    for with_features in (True, False):
+        names = [f"{item.model} ({item.gpus[item.gpu[rows[0]]].name})" for fitted, item, rows in grid_samples(data)
+                 if (len(fitted.model.feature_names) > 0) == with_features]  # fmt: skip
+        print(", ".join(names))
+    print(f"{'reach':>30}" + "".join(f"{reach:>16}" for reach in REACHES))
+    for local_spread in LOCAL_SPREADS:
+        priors = [replace(PRIOR, local_spread=local_spread, reach=reach) for reach in REACHES]
+        print_errors(f"local spread {local_spread}", data, draws, priors, with_features=True)
+    for kind_spread in KIND_SPREADS:
+        prior = replace(PRIOR, kind_spread=kind_spread)
+        print_errors(f"kinds' spread {kind_spread}", data, draws, [prior], with_features=False)
+
+
+def print_errors(label: str, data: Path, draws: int, priors: Sequence[Prior], *, with_features: bool) -> None:
+    cells = [list(grid_error(data, draws, prior, with_features=with_features)) for prior in priors]
+    print(f"{label:>30}" + "".join(f"{few:>8.2%} /{many:>6.2%}" for few, many in cells), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
@@ -174,7 +242,11 @@ def main() -> None:
     parser.add_argument("--own", type=int, help="calls of a workload that are measured themselves")
     parser.add_argument("--rows", type=int, help="rows per table, for all models as analyze --calibration does it")
     parser.add_argument("--gpu", action="append", default=[], help="with --rows: this GPU only; repeat for several")
+    parser.add_argument("--grid", action="store_true", help="what the prior was chosen by")
     options = parser.parse_args()
+    if options.grid:
+        print_grid(options.data, options.draws)
+        return
     if options.rows is not None:
         compare_tables(options.data, options.rows, options.gpu)
         return

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...specs.gpu import Rate
 from ..fleet import Fleet, Floats
-from .convolution_problems import RATES, ConvolutionProblems, problems_of
+from .convolution_problems import RATES, ConvolutionProblems, kernel_kind, problems_of
 from .convolution_tiles import (
     TILE_CODES,
     Setting,
@@ -130,4 +130,5 @@ MODEL: Final = Model(
     simulate=simulate,
     group_names=("fp32", "priors"),
     group=group,
+    kind=kernel_kind,
 )

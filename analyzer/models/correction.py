@@ -8,16 +8,11 @@ from typing import Final
 import numpy as np
 
 from ..fleet import Floats
+from .estimate import Codes
 from .network import CLIP
 
 LIMIT: Final = 0.7
 """Natural log: no correction goes further."""
-REACH: Final = 0.5
-"""Distance, in standard deviations of a feature, over which one measurement speaks for others.
-
-With `calibration.LOCAL_SPREAD` chosen by the left-out rows of the A100s alone (benchmarks/few_shot.py); the optimum is
-flat: 0.35 to 0.7 and 0.15 to 0.3 differ by 2 %.
-"""
 _BLOCK_ROW_COUNT: Final = 4096
 """Problems whose distances to all measurements are in memory at a time."""
 
@@ -26,7 +21,8 @@ _BLOCK_ROW_COUNT: Final = 4096
 class Calibration:
     """Hold a correction of one model for one GPU.
 
-    log factor = coefficients . [1, x] + proximity(x, taught) . weights, with x = (features - mean) / scale.
+    log factor = coefficients . [1, x] + proximity(x, taught) . weights + offset of the kind of kernel, with
+    x = (features - mean) / scale.
     """
 
     mean: Floats
@@ -37,6 +33,12 @@ class Calibration:
     """Standardised features of the measurements, [n, f]."""
     weights: Floats
     """[n]"""
+    reach: float
+    """See `proximity`."""
+    kinds: Codes
+    """Kinds of kernel that were measured (`Model.kind`), ascending, [g]; g may be 0."""
+    kind_offsets: Floats
+    """[g]"""
 
 
 def design_matrix(features: Floats, mean: Floats, scale: Floats) -> Floats:
@@ -45,20 +47,31 @@ def design_matrix(features: Floats, mean: Floats, scale: Floats) -> Floats:
     return np.concatenate([np.ones((*standard.shape[:-1], 1)), standard], axis=-1)
 
 
-def proximity(left: Floats, right: Floats) -> Floats:
-    """Return how near the rows of [n, f] and [m, f] are, [n, m]: 1 for equal ones; 0 where there are no features."""
+def proximity(left: Floats, right: Floats, reach: float) -> Floats:
+    """Return how near the rows of [n, f] and [m, f] are, [n, m]: 1 for equal ones; 0 where there are no features.
+
+    exp(-1/2) where all features differ by `reach` standard deviations.
+    """
     if not left.shape[1]:
         return np.zeros((len(left), len(right)))
     squared = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
-    return np.asarray(np.exp(np.maximum(squared, 0.0) / (-2 * left.shape[1] * REACH**2)))
+    return np.asarray(np.exp(np.maximum(squared, 0.0) / (-2 * left.shape[1] * reach**2)))
 
 
-def correction_factor(calibration: Calibration, features: Floats) -> Floats:
-    """Return by what the model's times are multiplied, for features [..., f]."""
+def correction_factor(calibration: Calibration, features: Floats, kinds: Codes) -> Floats:
+    """Return by what the model's times are multiplied, for features [..., f] and kinds of kernel [...]."""
     design = design_matrix(features, calibration.mean, calibration.scale)
-    log_factor = (design @ calibration.coefficients).ravel()
+    log_factor = (design @ calibration.coefficients + _kind_offset(calibration, kinds)).ravel()
     rows = design.reshape(-1, design.shape[-1])[:, 1:]
     for start in range(0, len(rows), _BLOCK_ROW_COUNT):
         block = slice(start, start + _BLOCK_ROW_COUNT)
-        log_factor[block] += proximity(rows[block], calibration.taught) @ calibration.weights
+        log_factor[block] += proximity(rows[block], calibration.taught, calibration.reach) @ calibration.weights
     return np.asarray(np.exp(np.clip(log_factor, -LIMIT, LIMIT))).reshape(design.shape[:-1])
+
+
+def _kind_offset(calibration: Calibration, kinds: Codes) -> Floats:
+    """Return the offset of each kind; 0 for those that were not measured."""
+    if not len(calibration.kinds):
+        return np.zeros(np.shape(kinds))
+    at = np.minimum(np.searchsorted(calibration.kinds, kinds), len(calibration.kinds) - 1)
+    return np.where(calibration.kinds[at] == kinds, calibration.kind_offsets[at], 0.0)

@@ -53,6 +53,9 @@ class Model(Generic[P]):
     """Kinds of problem whose errors are of different size: intervals and anchoring are learned for each."""
     group: Callable[[P], Codes] | None = None
     """Index into `group_names` per problem; None: one group."""
+    kind: Callable[[P], Codes] | None = None
+    """Which kernel runs per problem: measurements of it speak for others of it, whatever their size (`calibration`).
+    Negative: for no other problem. None: the features say it."""
 
 
 def take_problems(problems: P, rows: npt.NDArray[Any]) -> P:
@@ -71,3 +74,10 @@ def group_of(model: Model[P], problems: P) -> Codes:
     if model.group is None:
         return np.zeros(getattr(problems, fields(problems)[0].name).shape, dtype=np.int64)  # type: ignore[arg-type]
     return model.group(problems)
+
+
+def kind_of(model: Model[P], problems: P) -> Codes:
+    """Return the kind of kernel of each problem; -1 where the model tells kinds apart by features, or not at all."""
+    if model.kind is None:
+        return np.full(getattr(problems, fields(problems)[0].name).shape, -1)  # type: ignore[arg-type]
+    return model.kind(problems)

@@ -15,7 +15,7 @@ from ...errors import InputError
 from ...mlp_weights.store import StoredModel, has_model, load_stored
 from ..fleet import Fleet, Floats, take_gpus
 from .correction import Calibration, correction_factor
-from .estimate import Estimate, Model, group_of
+from .estimate import Estimate, Model, group_of, kind_of
 from .intervals import IntervalTable, distance_factor, distances, growth_of, half_width
 from .network import Network, correct
 from .parameters import Values, resolve, theta_size
@@ -135,11 +135,11 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet, setting: Setting
 
 def _correction_factors(fitted: Fitted, known: Mapping[str, Calibration], problems: Any, fleet: Fleet) -> Floats:
     """Return the factor on each problem's time on each GPU of a fleet of calibrated ones, as the problems broadcast."""
-    features = simulate(fitted, problems, fleet).features
+    features, kinds = simulate(fitted, problems, fleet).features, kind_of(fitted.model, problems)
     if features.ndim == 2:  # one GPU per problem
-        rows = zip(fleet.gpus, features, strict=True)
-        return np.array([correction_factor(known[gpu.name], row) for gpu, row in rows])
-    columns = [correction_factor(known[gpu.name], features[:, at]) for at, gpu in enumerate(fleet.gpus)]
+        rows = zip(fleet.gpus, features, kinds, strict=True)
+        return np.array([correction_factor(known[gpu.name], row, kind) for gpu, row, kind in rows])
+    columns = [correction_factor(known[gpu.name], features[:, at], kinds[:, 0]) for at, gpu in enumerate(fleet.gpus)]
     return np.stack(columns, axis=1)
 
 

@@ -21,7 +21,7 @@ from .estimate import Codes, Estimate, Model
 from .parameters import Parameter, Values
 from .timing import event_time_ns
 from .vector_launch import launch_of
-from .vector_problems import GROUP_NAMES, Kind, VectorProblems, group, problems_of
+from .vector_problems import GROUP_NAMES, Kind, VectorProblems, group, kernel_kind, problems_of
 
 __all__ = ["MODEL", "Kind", "VectorProblems", "problems_of", "simulate"]
 
@@ -181,4 +181,5 @@ MODEL: Final = Model(
     simulate=simulate,
     group_names=GROUP_NAMES,
     group=group,
+    kind=kernel_kind,
 )

@@ -102,6 +102,11 @@ def group(problems: VectorProblems) -> Codes:
     return np.where(problems.is_stand_in > 0, STAND_IN, codes)
 
 
+def kernel_kind(problems: VectorProblems) -> Codes:
+    """Return the kind of kernel, for what its measurements teach of others; stand-ins, which are no such kernel: -1."""
+    return np.where(problems.is_stand_in > 0, -1, problems.kind)
+
+
 def problems_of(works: Sequence[Work], rates: Sequence[Any]) -> VectorProblems:
     """Return the problems of works, as kernel times; their arithmetic rates do not matter to them."""
     del rates

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.models import correction
-from wavecast.analyzer.models.correction import LIMIT, REACH, Calibration, correction_factor, proximity
+from wavecast.analyzer.models.correction import LIMIT, Calibration, correction_factor, proximity
+
+REACH = 0.5
+NO_KIND = np.array(-1)
 
 
-def build_calibration(taught: list[list[float]], weights: list[float], *, coefficient: float = 0.0) -> Calibration:
-    count = len(taught[0])
+def build_calibration(
+    taught: list[list[float]],
+    weights: list[float],
+    *,
+    coefficient: float = 0.0,
+    kind_offsets: Mapping[int, float] | None = None,
+) -> Calibration:
+    count, offsets = len(taught[0]), dict(sorted((kind_offsets or {}).items()))
     return Calibration(
         mean=np.zeros(count),
         scale=np.ones(count),
         coefficients=np.r_[coefficient, np.zeros(count)],
         taught=np.array(taught),
         weights=np.array(weights),
+        reach=REACH,
+        kinds=np.array(list(offsets), dtype=np.int64),
+        kind_offsets=np.array(list(offsets.values())),
     )
 
 
 def test_a_measurement_speaks_for_its_neighbours_alone() -> None:
     calibration = build_calibration([[0.0, 0.0]], [0.2], coefficient=0.1)
-    at, near, far = np.log(correction_factor(calibration, np.array([[0.0, 0.0], [REACH, REACH], [9.0, -9.0]])))
+    features = np.array([[0.0, 0.0], [REACH, REACH], [9.0, -9.0]])
+    at, near, far = np.log(correction_factor(calibration, features, NO_KIND))
     assert at == pytest.approx(0.3)
     assert near == pytest.approx(0.1 + 0.2 * np.exp(-0.5))
     assert far == pytest.approx(0.1, abs=1e-6)
@@ -31,23 +46,31 @@ def test_a_measurement_speaks_for_its_neighbours_alone() -> None:
 
 def test_a_model_without_features_has_one_factor() -> None:
     calibration = build_calibration([[], []], [5.0, 5.0], coefficient=0.1)
-    assert np.log(correction_factor(calibration, np.empty((3, 0)))) == pytest.approx(0.1)
+    assert np.log(correction_factor(calibration, np.empty((3, 0)), NO_KIND)) == pytest.approx(0.1)
+
+
+def test_kinds_of_kernel_that_were_measured_have_a_factor_of_their_own() -> None:
+    calibration = build_calibration([[]], [0.0], coefficient=0.1, kind_offsets={7: -0.2, 2: 0.3})
+    kinds = np.array([[2, 7, 7], [-1, 5, 9]])
+    found = np.log(correction_factor(calibration, np.empty((2, 3, 0)), kinds))
+    assert found == pytest.approx(np.array([[0.4, -0.1, -0.1], [0.1, 0.1, 0.1]]))
 
 
 def test_many_problems_are_corrected_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     calibration = build_calibration([[0.0], [1.0]], [0.1, -0.2])
     features = np.linspace(-2.0, 2.0, 42).reshape(7, 6, 1)
-    whole = correction_factor(calibration, features)
+    whole = correction_factor(calibration, features, NO_KIND)
     monkeypatch.setattr(correction, "_BLOCK_ROW_COUNT", 5)
     assert whole.shape == (7, 6)
-    assert correction_factor(calibration, features) == pytest.approx(whole)
+    assert correction_factor(calibration, features, NO_KIND) == pytest.approx(whole)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=6, max_size=6), st.floats(-1e3, 1e3))
 def test_no_factor_goes_beyond_the_limit(values: list[float], weight: float) -> None:
     rows = np.array(values).reshape(3, 2)
-    found = np.log(correction_factor(build_calibration(rows.tolist(), [weight] * 3), rows))
+    calibration = build_calibration(rows.tolist(), [weight] * 3, kind_offsets={0: weight})
+    found = np.log(correction_factor(calibration, rows, np.array([0, 0, 1])))
     assert (np.abs(found) <= LIMIT + 1e-12).all()
-    near = proximity(rows, rows)
+    near = proximity(rows, rows, REACH)
     assert near == pytest.approx(near.T)
     assert np.diag(near) == pytest.approx(1.0)
