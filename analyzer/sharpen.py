@@ -14,7 +14,7 @@ from ..specs.gpu import Catalog, Gpu
 from .fleet import Floats, build_fleet, take_gpus
 from .models.calibration import FEWEST_POINTS, calibrated_ns, fit_calibration
 from .models.correction import Calibration
-from .models.estimate import take_problems
+from .models.estimate import Codes, kind_of, take_problems
 from .models.library import Fitted, Library, corrected_ns, simulate
 from .report import Correction
 from .score.measurements import Samples
@@ -42,8 +42,8 @@ def sharpen(library: Library, path: Path, gpus: Collection[Gpu] = (), catalog: C
     """Calibrate the models by the tables of a directory (or one of its tables) for the GPUs that they measure.
 
     `gpus` limits it to these (default: all); `catalog` None: the built-in one. A correction that does not make left-out
-    measurements fit better is not applied. Raises InputError where there is no such table, or where it measures none of
-    `gpus`.
+    measurements fit better, of a kind of kernel or of all, is not applied to them. Raises InputError where there is no
+    such table, or where it measures none of `gpus`.
     """
     directory, table = _locate(path)
     wanted = {gpu.name for gpu in gpus}
@@ -96,18 +96,31 @@ def _calibrate(fitted: Fitted, samples: Samples[Any], gpu: int) -> tuple[Correct
     after = np.empty_like(before)
     for taught, left in _folds(len(rows)):
         after[left] = _taught_ns(fitted, samples, rows[taught], rows[left])
-    errors = [float(np.abs(predicted / measured - 1.0).mean()) for predicted in (before, after)]
-    found = _fit(fitted, samples, rows)
+    errors = [np.abs(predicted / measured - 1.0) for predicted in (before, after)]
+    kinds = kind_of(fitted.model, take_problems(samples.problems, rows))
+    spared = _spared_kinds(kinds, errors[1] - errors[0])
+    errors[1] = np.where(np.isin(kinds, spared), errors[0], errors[1])
+    found = replace(_fit(fitted, samples, rows), spared_kinds=spared)
     factor = _calibrated_ns(found, fitted, samples, rows) / before
     correction = Correction(
         gpu=name,
         model=samples.model,
         point_count=len(rows),
         factor=float(np.median(factor)),
-        error_before=errors[0],
-        error_after=errors[1],
+        error_before=float(errors[0].mean()),
+        error_after=float(errors[1].mean()),
     )
     return correction, found if correction.is_applied else None
+
+
+def _spared_kinds(kinds: Codes, growth: Floats) -> Codes:
+    """Return the kinds of kernel whose left-out measurements fit no better; few of a kind are judged with all others.
+
+    `growth`: of each measurement's error by the correction.
+    """
+    names, counts = np.unique(kinds[kinds >= 0], return_counts=True)
+    judged = names[counts >= FEWEST_POINTS]
+    return np.array([kind for kind in judged if growth[kinds == kind].mean() >= 0.0], dtype=np.int64)
 
 
 def tells_of_kernels(samples: Samples[Any]) -> Rows:

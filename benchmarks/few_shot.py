@@ -3,7 +3,7 @@
 Usage: python benchmarks/few_shot.py DATA [--model matmul] [--points 20,50,100] [--draws 5]
        python benchmarks/few_shot.py DATA --model matmul --own 15 [--draws 30]
        python benchmarks/few_shot.py DATA --rows 100 [--gpu L40S]
-       python benchmarks/few_shot.py DATA --grid [--draws 3]
+       python benchmarks/few_shot.py DATA --grid [--draws 5]
 
 DATA is a directory of measurement tables (ops/*.parquet). For each GPU the weights never saw its chip; the points are
 drawn at random from its rows, and the error is that of all other rows (MAPE, over all sizes / over 20 us, mean over
@@ -19,7 +19,7 @@ where its own test of left-out rows lets them. By family, the error of the other
 
 With --grid, what `calibration.Prior` was chosen by, on the A100s alone: errors of rows left out, for 100 and 1,000 rows
 taught, mean over models and draws, every family counting alike. First over local spread and reach, for models with
-features; then over the kinds' spread, for models that tell kinds apart.
+features; then over the kinds' spread, for models that tell kinds apart. Some minutes.
 """
 
 from __future__ import annotations

@@ -97,13 +97,13 @@ def problems_of_dims(
 
 
 def kernel_kind(problems: ConvolutionProblems) -> Codes:
-    """Return a code of the unit, of whether filters are 3x3 of stride 1, single pixels or others, groups and direction.
+    """Return a code of the unit, of filters (3x3 of stride 1, single pixels, others), groups and weight gradients.
 
     cuDNN has kernels of their own for each, so that what they have in common is little more than the GPU.
     """
     filters = np.where(problems.tiles > 0, 0, np.where(problems.k <= problems.source_channels, 1, 2))
-    direction = np.ceil(problems.weight_share).astype(np.int64) + (problems.passes > 1)
-    return np.asarray(((problems.rate * 3 + filters) * 2 + (problems.groups > 1)) * 3 + direction)
+    gradients = np.ceil(problems.weight_share).astype(np.int64) + (problems.passes > 1)
+    return np.asarray(((problems.rate * 3 + filters) * 2 + (problems.groups > 1)) * 3 + gradients)
 
 
 WEIGHT_SHARES: Final = {Direction.WEIGHT_GRADIENT: 1.0, Direction.BOTH_GRADIENTS: 0.5}

@@ -39,6 +39,8 @@ class Calibration:
     """Kinds of kernel that were measured (`Model.kind`), ascending, [g]; g may be 0."""
     kind_offsets: Floats
     """[g]"""
+    spared_kinds: Codes
+    """Kinds whose times stay as the model has them: left-out measurements of them fit no better."""
 
 
 def design_matrix(features: Floats, mean: Floats, scale: Floats) -> Floats:
@@ -66,7 +68,8 @@ def correction_factor(calibration: Calibration, features: Floats, kinds: Codes) 
     for start in range(0, len(rows), _BLOCK_ROW_COUNT):
         block = slice(start, start + _BLOCK_ROW_COUNT)
         log_factor[block] += proximity(rows[block], calibration.taught, calibration.reach) @ calibration.weights
-    return np.asarray(np.exp(np.clip(log_factor, -LIMIT, LIMIT))).reshape(design.shape[:-1])
+    factor = np.exp(np.clip(log_factor, -LIMIT, LIMIT)).reshape(design.shape[:-1])
+    return np.where(np.isin(kinds, calibration.spared_kinds), 1.0, factor)
 
 
 def _kind_offset(calibration: Calibration, kinds: Codes) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,10 @@ import pytest
 from wavecast.analyzer.fleet import build_fleet, take_gpus
 from wavecast.analyzer.models.calibration import calibrated_ns, fit_calibration
 from wavecast.analyzer.models.estimate import take_problems
-from wavecast.analyzer.models.library import Library, corrected_ns, load_library, simulate
+from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate
+from wavecast.analyzer.models.vector_problems import Kind, VectorProblems
 from wavecast.analyzer.score.matmul_rows import load_training_samples
+from wavecast.analyzer.score.vector_rows import load_samples as load_vector_samples
 from wavecast.analyzer.sharpen import FOLDS, sharpen
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
@@ -151,3 +153,61 @@ def test_what_was_measured_is_predicted_nearer_than_what_was_not(data_dir: Path)
     before = np.abs(corrected_ns(model, simulate(model, problems, fleet)) / measured - 1)
     assert wrong[50:].mean() < before[50:].mean()
     assert wrong[own].mean() < 0.75 * wrong[50:].mean()
+
+
+def vector_rows(data_dir: Path, kinds: dict[Kind, int]) -> VectorProblems:
+    """So many problems of each kind that were measured on an A100."""
+    samples = load_vector_samples(data_dir)[0]
+    at = next(row for row, found in enumerate(samples.gpus) if found.name == "A100 SXM4 80GB")
+    parts = [
+        np.flatnonzero((samples.gpu == at) & (samples.problems.kind == kind))[:count] for kind, count in kinds.items()
+    ]
+    return take_problems(samples.problems, np.concatenate(parts))
+
+
+def factors_after(
+    model: Fitted, taught: VectorProblems, slower: dict[Kind, float], asked: VectorProblems
+) -> list[float]:
+    """Return by what times are corrected where kernels of some kinds were measured to be slower than predicted."""
+    target = build_fleet([gpu("A100 SXM4 80GB")])
+    fleets = [take_gpus(target, np.zeros(len(item.kind), dtype=np.int64)) for item in (taught, asked)]
+    ratio = np.array([slower.get(Kind(kind), 1.0) for kind in taught.kind.tolist()])
+    measured = ratio * corrected_ns(model, simulate(model, taught, fleets[0]))
+    calibration = fit_calibration(model, taught, fleets[0], measured)
+    plain = corrected_ns(model, simulate(model, asked, fleets[1]))
+    return [float(value) for value in calibrated_ns(calibration, model, asked, fleets[1]) / plain]
+
+
+def test_a_kind_of_kernel_that_is_slower_leaves_others_as_they_are(data_dir: Path) -> None:
+    taught = vector_rows(data_dir, {Kind.ELEMENTWISE: 40, Kind.GATHER: 40, Kind.TOKEN_ROPE: 40})
+    asked = vector_rows(data_dir, {Kind.ELEMENTWISE: 1, Kind.GATHER: 1, Kind.TOKEN_NORM: 1})
+    stand_in = replace(take_problems(asked, np.array([0])), is_stand_in=np.ones(1))
+    model = unseen("A100 SXM4 80GB").fitted["vector"]
+    slow, usual, unmeasured = factors_after(model, taught, {Kind.ELEMENTWISE: 1.4}, asked)
+    assert slow == pytest.approx(1.4, rel=0.03)
+    assert usual == pytest.approx(1.0, rel=0.03)
+    assert 1.03 < unmeasured < 1.37
+    assert factors_after(model, taught, {Kind.ELEMENTWISE: 1.4}, stand_in) == [unmeasured]
+
+
+def test_a_kind_of_few_measurements_leans_on_what_all_have_in_common(data_dir: Path) -> None:
+    model, asked = unseen("A100 SXM4 80GB").fitted["vector"], vector_rows(data_dir, {Kind.GATHER: 1})
+    others = {Kind.ELEMENTWISE: 40, Kind.TOKEN_ROPE: 40}
+    once, often = (
+        factors_after(model, vector_rows(data_dir, {**others, Kind.GATHER: count}), {Kind.GATHER: 1.4}, asked)[0]
+        for count in (1, 40)
+    )
+    assert 1.05 < once < 1.25 < 1.35 < often < 1.42
+
+
+def test_kinds_of_kernel_that_fit_no_better_are_spared(make_tables: MakeTable, data_dir: Path) -> None:
+    plain = unseen("L40S")
+    found = sharpen(plain, make_tables({"L40S": 1000}, tables=("vector",)), [gpu("L40S")])
+    assert found.corrections[0].is_applied
+    assert found.library.calibrations["vector"]["L40S"].spared_kinds.tolist() == [Kind.QUANTIZE]
+    samples = load_vector_samples(data_dir)[0]
+    at = next(row for row, item in enumerate(samples.gpus) if item.name == "L40S")
+    problems = take_problems(samples.problems, np.flatnonzero(samples.gpu == at))
+    fleet = take_gpus(build_fleet([gpu("L40S")]), np.zeros(len(problems.kind), dtype=np.int64))
+    before, after = (library.predict("vector", problems, fleet).time_ns for library in (plain, found.library))
+    np.testing.assert_array_equal(before != after, problems.kind == Kind.QUANTIZE_DYNAMIC)
