@@ -1,6 +1,7 @@
 """Records every model type of the installed transformers by its default configuration, and counts what is refused.
 
-Usage: python benchmarks/zoo_survey.py [--heads causal-lm,ctc] [--only llama,bert] [--most 50] [--resume FILE]
+Usage: python benchmarks/zoo_survey.py [--heads causal-lm,ctc] [--only llama,bert | --popular] [--most 50]
+                                       [--resume FILE]
 
 Models have two layers per stack where their configuration says how many, texts 128 tokens, batches two samples.
 One training and one inference iteration each, in fp32 unless --precision says otherwise. --resume keeps what was
@@ -26,11 +27,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from wavecast.errors import WavecastError
+from wavecast.errors import InputError, WavecastError
 from wavecast.tracer.zoo import Settings, record_model
 
 SECONDS_PER_MODEL = 60
 TEXT_LENGTH = 128
+POPULAR = """
+albert bart bert blip bloom clip convnext deberta-v2 deepseek_v3 deit detr dinov2 distilbert electra falcon gemma2
+gemma3_text gpt2 gpt_neox gpt_oss granite hubert llama llava mamba marian mask2former mbart mistral mixtral olmo2 opt
+pegasus phi3 qwen2 qwen2_5_vl qwen2_vl qwen3 qwen3_moe resnet roberta segformer siglip stablelm swin t5 vit wav2vec2
+whisper xlnet
+""".split()
+"""Model types for --popular: written down before they were tried."""
 LAYER_COUNTS = re.compile(r"(num(_\w+)?_(hidden_)?layers|(\w+_)?(num_layers|n_layers?|depth|layers))$")
 """Names of numbers of layers in configurations; lists of them, one per stage, are left as they are."""
 TOLD = re.compile(r"0x[0-9a-f]+|\d+")
@@ -113,7 +121,12 @@ def try_model(name: str, mode: str, options: dict[str, Any], folder: Path) -> st
         path = write_config(name, folder)
         reads = inspect.signature(getattr(import_module("transformers"), name).forward).parameters.keys()
         length = TEXT_LENGTH if reads & {"input_ids", "decoder_input_ids"} else None
-        record_model("transformers", path, Settings(mode=mode, sequence_length=length, **options))
+        try:
+            record_model("transformers", path, Settings(mode=mode, sequence_length=length, **options))
+        except InputError as error:
+            if not str(error).startswith("--sequence-length"):
+                raise
+            record_model("transformers", path, Settings(mode=mode, **options))  # as many positions as it has
     except WavecastError as error:
         return str(error)
     except TooSlowError:
@@ -177,6 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--heads", type=lambda text: text.split(","), default=list(HEADS), help=", ".join(HEADS))
     parser.add_argument("--only", type=lambda text: set(text.split(",")), default=set(), help="model types")
+    parser.add_argument("--popular", dest="only", action="store_const", const=set(POPULAR), help=", ".join(POPULAR))
     parser.add_argument("--most", type=int, help="at most so many classes")
     parser.add_argument("--resume", type=Path, help="rows that were found, kept and completed")
     parser.add_argument("--precision", default="fp32")
