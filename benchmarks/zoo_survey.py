@@ -32,12 +32,13 @@ from wavecast.tracer.zoo import Settings, record_model
 
 SECONDS_PER_MODEL = 60
 TEXT_LENGTH = 128
-POPULAR = """
-albert bart bert blip bloom clip convnext deberta-v2 deepseek_v3 deit detr dinov2 distilbert electra falcon gemma2
-gemma3_text gpt2 gpt_neox gpt_oss granite hubert llama llava mamba marian mask2former mbart mistral mixtral olmo2 opt
-pegasus phi3 qwen2 qwen2_5_vl qwen2_vl qwen3 qwen3_moe resnet roberta segformer siglip stablelm swin t5 vit wav2vec2
-whisper xlnet
-""".split()
+POPULAR = [
+    "albert", "bart", "bert", "blip", "bloom", "clip", "convnext", "deberta-v2", "deepseek_v3", "deit", "detr",
+    "dinov2", "distilbert", "electra", "falcon", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "gpt_oss", "granite",
+    "hubert", "llama", "llava", "mamba", "marian", "mask2former", "mbart", "mistral", "mixtral", "olmo2", "opt",
+    "pegasus", "phi3", "qwen2", "qwen2_5_vl", "qwen2_vl", "qwen3", "qwen3_moe", "resnet", "roberta", "segformer",
+    "siglip", "stablelm", "swin", "t5", "vit", "wav2vec2", "whisper", "xlnet",
+]  # fmt: skip
 """Model types for --popular: written down before they were tried."""
 LAYER_COUNTS = re.compile(r"(num(_\w+)?_(hidden_)?layers|(\w+_)?(num_layers|n_layers?|depth|layers))$")
 """Names of numbers of layers in configurations; lists of them, one per stage, are left as they are."""
