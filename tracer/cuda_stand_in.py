@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
@@ -25,8 +26,25 @@ _PROPERTIES: Final = SimpleNamespace(
     is_integrated=False,
     is_multi_gpu_board=False,
     gcnArchName="",
+    L2_cache_size=50 << 20,
+    max_threads_per_block=1024,
+    max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=1 << 16,
+    shared_memory_per_block=48 << 10,
+    shared_memory_per_block_optin=227 << 10,
+    shared_memory_per_multiprocessor=228 << 10,
+    clock_rate=1_980_000,
+    memory_clock_rate=2_619_000,
+    memory_bus_width=5120,
+    uuid="",
+    pci_bus_id=0,
+    pci_device_id=0,
+    pci_domain_id=0,
 )
-"""What a script is told where it asks; no prediction looks at it."""
+"""What a script is told where it asks; no prediction looks at it, and no trace holds it."""
+_CUDA_VERSION: Final = "12.8"
+_CUDNN_VERSION: Final = 91002
+"""Versions that torch 2.7 to 2.9 come with; libraries ask for them before they turn TF32 on."""
 
 
 class _Stream:
@@ -81,6 +99,23 @@ class _Event:
         return 1.0
 
 
+_make_generator: Final = torch.Generator
+_GeneratorKind: Any = type(torch.Generator)
+
+
+class _AnyGenerator(_GeneratorKind):  # type: ignore[misc] # its type is not the same in every version
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, _make_generator)
+
+
+class _Generator(torch.Generator, metaclass=_AnyGenerator):
+    """Stand in for torch.Generator: one for the GPU is the host's, which torch takes for meta tensors."""
+
+    def __new__(cls, device: Any = "cpu") -> torch.Generator:  # type: ignore[misc] # one that torch knows
+        named = torch.device(device)
+        return _make_generator(torch.device("cpu") if named.type == "cuda" else named)
+
+
 class _Current(nullcontext[None]):
     """Stand in for torch.cuda.device: the only one is always the current one."""
 
@@ -123,7 +158,7 @@ _FACTS: Final[dict[str, Any]] = {
     "get_device_properties": _PROPERTIES,
     "get_arch_list": ["sm_90"],
     "mem_get_info": (_MEMORY_BYTES, _MEMORY_BYTES),
-    "memory_stats": {},
+    "memory_stats": defaultdict(int),
     "memory_summary": "",
     "stream": nullcontext(),
 }
@@ -146,6 +181,15 @@ def _answers() -> dict[str, Any]:
     }
 
 
+def _elsewhere() -> Iterator[tuple[object, str, object]]:
+    """Yield what has to tell of a GPU outside of `torch.cuda`."""
+    yield torch, "Generator", _Generator
+    yield torch.Tensor, "record_stream", _answer(None)
+    yield torch.version, "cuda", _CUDA_VERSION
+    yield torch.backends.cudnn, "version", _answer(_CUDNN_VERSION)
+    yield torch.backends.cudnn, "is_acceptable", _answer(False)  # recurrent layers would flatten their weights
+
+
 @contextmanager
 def cuda_stand_in() -> Iterator[None]:
     """Answer for `torch.cuda` as a GPU would, where torch sees none: nothing runs on it."""
@@ -155,6 +199,8 @@ def cuda_stand_in() -> Iterator[None]:
                 if not hasattr(torch.cuda, name):
                     continue  # newer or older than this torch
                 patches.enter_context(patched(torch.cuda, name, answer))
+            for owner, name, value in _elsewhere():
+                patches.enter_context(patched(owner, name, value))
             for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
                 patches.enter_context(patched(torch.cuda.nvtx, name, _answer(0)))
             # Checkpoints that are loaded onto the GPU stay on the host: only their shapes matter.

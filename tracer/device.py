@@ -14,6 +14,7 @@ from ..formats.trace import Device, Meta, Precision
 _HZ_PER_KHZ = 1e3
 _HZ_PER_MHZ = 1e6
 _W_PER_MW = 1e-3
+_TF32 = "tf32"
 
 
 def describe_framework() -> str:
@@ -24,7 +25,7 @@ def describe_framework() -> str:
 def describe_precision(autocast_dtype: str | None) -> Precision:
     """Return the switches that decide which kernels run, as they stand now, and the autocast dtype of the step."""
     return Precision(
-        matmul_tf32=torch.get_float32_matmul_precision() != "highest",
+        matmul_tf32=_matmul_allows_tf32(),
         cudnn_tf32=_cudnn_allows_tf32(),
         autocast_dtype=autocast_dtype,
         cudnn_benchmark=torch.backends.cudnn.benchmark,
@@ -67,11 +68,21 @@ def describe_versions(meta: Meta) -> Meta:
     )
 
 
+def _matmul_allows_tf32() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # torch refuses the old switches once the new ones (`fp32_precision`) say something else
+        products: Any = torch.backends.cuda.matmul
+        return bool(products.fp32_precision == _TF32)
+
+
 def _cudnn_allows_tf32() -> bool | None:
     try:
         return bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:
-        return None  # torch refuses the old switch once convolution and recurrent precision were set apart
+        switches: Any = torch.backends.cudnn
+        convolution, recurrent = switches.conv.fp32_precision, switches.rnn.fp32_precision
+        return bool(convolution == _TF32) if convolution == recurrent else None  # the trace holds one switch for both
 
 
 def _cudnn_version() -> str | None:

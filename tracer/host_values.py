@@ -143,7 +143,7 @@ class HostReads(TorchFunctionMode):
         elif func in _INDEXERS and args[0].device == _META:
             args = args[0], self._follow_lists(args[1]), *args[2:]
         result = func(*args, **(kwargs or {}))
-        if func in _FINITE and result.device == _META:
+        if func in _FINITE and result.device == _META and self._values.find(result) is None:
             self._values.give(result, _FINITE[func].expand(result.shape))
         return self._keep_data(args, kwargs or {}, result) if func in _CONSTRUCTORS else result
 
@@ -174,10 +174,10 @@ class HostReads(TorchFunctionMode):
 
 _YES, _NO = torch.ones((), dtype=torch.bool, device=_CPU), torch.zeros((), dtype=torch.bool, device=_CPU)
 _FINITE: Final = {
-    torch.isfinite: _YES, Tensor.isfinite: _YES,
+    torch.isfinite: _YES, Tensor.isfinite: _YES, torch._is_all_true: _YES,
     torch.isinf: _NO, Tensor.isinf: _NO, torch.isnan: _NO, Tensor.isnan: _NO,
 }  # fmt: skip
-"""Tests for what no healthy step has; models clamp what is infinite."""
+"""Tests for what no healthy step has: models clamp what is infinite, distributions check their parameters."""
 _CONSTRUCTORS: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor})
 _INDEXERS: Final = frozenset({Tensor.__getitem__, Tensor.__setitem__})
 _HOST_READERS: Final = frozenset({Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__format__})

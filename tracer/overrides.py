@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,7 +15,18 @@ from torch import Tensor
 from torch.utils import _foreach_utils
 
 from .attention import attend
-from .recurrent import run_gru, run_lstm, run_rnn_relu, run_rnn_tanh, shape_cudnn_rnn_backward
+from .patches import patched
+from .recurrent import (
+    run_gru,
+    run_lstm,
+    run_packed_gru,
+    run_packed_lstm,
+    run_packed_rnn_relu,
+    run_packed_rnn_tanh,
+    run_rnn_relu,
+    run_rnn_tanh,
+    shape_cudnn_rnn_backward,
+)
 
 
 def drop_out(data: Tensor, p: float, train: bool) -> Tensor:
@@ -81,6 +95,10 @@ STAND_INS: dict[str, Callable[..., Any]] = {
     "aten::gru.input": run_gru,
     "aten::rnn_tanh.input": run_rnn_tanh,
     "aten::rnn_relu.input": run_rnn_relu,
+    "aten::lstm.data": run_packed_lstm,
+    "aten::gru.data": run_packed_gru,
+    "aten::rnn_tanh.data": run_packed_rnn_tanh,
+    "aten::rnn_relu.data": run_packed_rnn_relu,
     **({"aten::rms_norm": normalize_rms} if hasattr(torch.ops.aten, "_fused_rms_norm") else {}),
 }
 """Ops that decompose differently on the meta device, and what runs in their place (same schema)."""
@@ -111,15 +129,25 @@ def cuda_ops_on_meta() -> Iterator[None]:
 
 @contextmanager
 def foreach_on_meta() -> Iterator[None]:
-    """Let optimizers and gradient clipping use multi-tensor ops on meta tensors, CUDA's default."""
+    """Let optimizers and gradient clipping use on meta tensors what they use on CUDA's: multi-tensor ops by default."""
     # `torch.optim` deletes its attribute `optimizer`, so the module has to be imported by name.
-    owners = (_foreach_utils, import_module("torch.optim.optimizer"))
-    names = ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices")
-    originals = {(owner, name): getattr(owner, name) for owner in owners for name in names if hasattr(owner, name)}
-    try:
-        for (owner, name), original in originals.items():
-            setattr(owner, name, lambda original=original: [*original(), "meta"])
+    import_module("torch.optim.optimizer")
+    # Each optimizer's module holds these functions under its own name too.
+    owners = [module for name, module in sys.modules.items() if name.startswith("torch.optim.")]
+    with ExitStack() as stack:
+        for owner, name in product((_foreach_utils, *owners), _SUPPORT):
+            if hasattr(owner, name):
+                stack.enter_context(patched(owner, name, partial(_with_meta, getattr(owner, name))))
         yield
-    finally:
-        for (owner, name), original in originals.items():
-            setattr(owner, name, original)
+
+
+_SUPPORT = (
+    "_get_foreach_kernels_supported_devices",
+    "_get_fused_kernels_supported_devices",
+    "_get_capturable_supported_devices",
+)
+"""Functions that name the types of devices where optimizers can do something."""
+
+
+def _with_meta(list_devices: Callable[..., list[str]], *args: Any, **kwargs: Any) -> list[str]:
+    return [*list_devices(*args, **kwargs), "meta"]

@@ -10,17 +10,33 @@ from torch import Tensor
 
 # cuDNN's numbers of the recurrent kinds (cudnnRNNMode_t).
 _RELU, _TANH, _LSTM, _GRU = 0, 1, 2, 3
+_FLAG_COUNT = 4
+"""Of an op on sequences that are not packed: dropout, train, bidirectional, batch_first."""
 
 
 def run_lstm(
     data: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, num_layers: int, *flags: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run an LSTM as one cuDNN op (schema of aten::lstm.input; flags: dropout, train, bidirectional, batch_first)."""
+    return _run_lstm(data, hx, params, has_biases, (num_layers, *flags, []))
+
+
+def run_packed_lstm(
+    data: Tensor, batch_sizes: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, *flags: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run an LSTM over a packed sequence as one cuDNN op (schema of aten::lstm.data; batch sizes are on the host)."""
+    return _run_lstm(data, hx, params, has_biases, (*flags, False, batch_sizes.tolist()))
+
+
+def _run_lstm(
+    data: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, rest: tuple[Any, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
     hidden, cell = hx
     projection_size = hidden.shape[2] if hidden.shape[2] != cell.shape[2] else 0
     weights_per_layer = (4 if has_biases else 2) + (1 if projection_size else 0)
-    sizes = (cell.shape[2], projection_size, num_layers)
-    return _run_cudnn((data, params, weights_per_layer), (hidden, cell), (_LSTM, *sizes), flags)
+    layer_count, *flags = rest
+    sizes = (cell.shape[2], projection_size, layer_count)
+    return _run_cudnn((data, params, weights_per_layer), (hidden, cell), (_LSTM, *sizes), tuple(flags))
 
 
 def _layer_without_cell(mode: int) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -30,15 +46,25 @@ def _layer_without_cell(mode: int) -> Callable[..., tuple[Tensor, Tensor]]:
         """Run a recurrent layer without cell state as one cuDNN op (schema of aten::gru.input)."""
         weights_per_layer = 4 if has_biases else 2
         sizes = (hx.shape[2], 0, num_layers)
-        output, hidden, _ = _run_cudnn((data, params, weights_per_layer), (hx, None), (mode, *sizes), flags)
+        options = flags if len(flags) > _FLAG_COUNT else (*flags, [])
+        output, hidden, _ = _run_cudnn((data, params, weights_per_layer), (hx, None), (mode, *sizes), options)
         return output, hidden
 
     return run
 
 
+def _packed(run: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    def run_packed(data: Tensor, batch_sizes: Tensor, hx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        """Run a recurrent layer over a packed sequence as one cuDNN op (schema of aten::gru.data)."""
+        return run(data, hx, *rest, False, batch_sizes.tolist())
+
+    return run_packed
+
+
 run_gru = _layer_without_cell(_GRU)
 run_rnn_tanh = _layer_without_cell(_TANH)
 run_rnn_relu = _layer_without_cell(_RELU)
+run_packed_gru, run_packed_rnn_tanh, run_packed_rnn_relu = map(_packed, (run_gru, run_rnn_tanh, run_rnn_relu))
 
 
 def shape_cudnn_rnn_backward(
@@ -56,11 +82,11 @@ def _run_cudnn(
     flags: tuple[Any, ...],
 ) -> tuple[Tensor, Tensor, Tensor]:
     data, params, weights_per_layer = operands
-    dropout, train, bidirectional, batch_first = flags
+    dropout, train, bidirectional, batch_first, batch_sizes = flags
     # On CUDA, nn.LSTM keeps its weights in one flat buffer; the op takes it beside the list of views.
     buffer = params[0].new_empty(sum(item.numel() for item in params))
     output, hidden, cell, _, _ = torch.ops.aten._cudnn_rnn(
         data, params, weights_per_layer, buffer, *state, *mode_and_sizes, batch_first, dropout, train, bidirectional,
-        [], None,
+        batch_sizes, None,
     )  # fmt: skip
     return output, hidden, cell

@@ -30,6 +30,10 @@ _STAND_IN_NUMBER: Final = 1
 """What a number is taken for that the script reads from the GPU: a divisor, a logarithm's argument, a length."""
 _READ: Final = "aten::_local_scalar_dense"
 _MOVES: Final = frozenset({torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu})
+_ON_HOST: Final = frozenset(
+    {"aten::copy_", "aten::_to_copy", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence"}
+)
+"""Ops that take tensors of both sides: copies, and packed sequences, whose lengths stay on the host on a GPU too."""
 _NAMES_ONLY: Final = frozenset({torch.device, torch._C._nn._parse_to})
 """Functions that make or read devices' names and put nothing there."""
 _TO_ARRAYS: Final = frozenset(
@@ -97,6 +101,7 @@ class CudaToMeta(TorchFunctionMode):
             func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
         elif func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = args[0], _CUDA, *args[2:]
+        options.pop("pin_memory", None)  # there is no memory to pin
         moved_args, moved_options = tree_map(_moved, (args, options))
         if func is torch.Tensor.to and (args, options) != (moved_args, moved_options):
             self._pretence.claimed = _CUDA
@@ -167,7 +172,7 @@ class Promotion(TorchDispatchMode):
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
             options["device"], self._pretence.claimed = _META, _CUDA  # a default device: no torch function names it
-        if func._schema.name in ("aten::copy_", "aten::_to_copy") or not _meets_meta((args, options)):
+        if func._schema.name in _ON_HOST or not _meets_meta((args, options)):
             return func(*args, **options)
         args, options = tree_map_only(torch.Tensor, _promoted, (args, options))
         return func(*args, **options)

@@ -17,7 +17,7 @@ from ..formats.trace import Trace, Workload
 from .autocast import MetaAutocast
 from .boundaries import IterationWatch
 from .cuda_stand_in import cuda_stand_in
-from .host_values import HostValues
+from .host_values import HostReads, HostValues
 from .modules import ModulePaths
 from .optimizers import OptimizerSteps
 from .script_devices import AssumedReads, CudaToMeta, Pretence, Promotion, modules_on_meta
@@ -58,7 +58,8 @@ class ScriptShapes:
             self._autocast, _ = entered.enter_context(cuda_behaviour())
             for hooks in (self._optimizers, self._watch, self._modules):
                 entered.enter_context(hooks)
-            entered.enter_context(CudaToMeta(self.pretence, values, self._optimizers))
+            for functions in (HostReads(values), CudaToMeta(self.pretence, values, self._optimizers)):
+                entered.enter_context(functions)
             # Of these the last one sees an op first.
             for mode in (AssumedReads(self.pretence), values, self._gate, Promotion(self.pretence)):
                 entered.enter_context(mode)
@@ -131,6 +132,7 @@ class ScriptShapes:
         self.error = error
         self._watch.stop()
         self._gate.recorder = None
+        self._when_complete()  # there will be no trace: nothing that the script could do would help
 
 
 class _Gate(TorchDispatchMode):

@@ -87,6 +87,28 @@ def test_the_switches_that_choose_kernels_are_noted(
     assert (changed.cudnn_benchmark, changed.deterministic_algorithms) == (True, True)
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_tf32_is_read_off_the_new_switches_too(device: str, training_step: Callable[..., Any]) -> None:
+    def record() -> tuple[bool | None, bool | None]:
+        precision = trace_iteration(training_step(device), device=device, warmup=0, repeats=0).meta.precision
+        return precision.matmul_tf32, precision.cudnn_tf32
+
+    backends: Any = torch.backends
+    if not hasattr(backends, "fp32_precision"):
+        pytest.skip("this torch has the old switches alone")
+    assert record() == (False, True)
+    try:
+        backends.fp32_precision = "tf32"
+        assert record() == (True, True)
+        backends.fp32_precision = "ieee"
+        assert record() == (False, False)
+        backends.cudnn.rnn.fp32_precision = "tf32"
+        assert record() == (False, None)
+    finally:
+        backends.fp32_precision = "none"
+        backends.cudnn.rnn.fp32_precision = "tf32"
+
+
 def test_temporary_files_are_removed(
     training_step: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,53 @@ for step in range(9):
     optimizer.step()
 """
 
+PACKED = """
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+layer = torch.nn.{kind}(4, 8, bidirectional=True).cuda()
+optimizer = torch.optim.Adam(layer.parameters())
+for step in range(9):
+    lengths = torch.tensor([2, 5, 3]).cuda()
+    packed = pack_padded_sequence(torch.ones(5, 3, 4).cuda(), lengths.cpu(), enforce_sorted=False)
+    pad_packed_sequence(layer(packed)[0])[0].sum().backward()
+    optimizer.step()
+"""
+SOUND = """
+import math
+import torch
+layer = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(9):
+    outputs = torch.distributions.Normal(layer(torch.ones(3, 4, device="cuda")), 1.0)
+    loss = -outputs.log_prob(outputs.rsample()).sum()
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(layer.parameters(), 1.0, error_if_nonfinite=True)
+    if not torch.isfinite(norm) or torch.isnan(loss).any() or not math.isfinite(loss.item()):
+        raise SystemExit("diverged")
+    optimizer.step()
+"""
+FACILITIES = """
+import torch
+torch.backends.cudnn.benchmark = torch.backends.cudnn.version() >= 8000
+assert int(torch.version.cuda.split(".")[0]) >= 11 and torch.cuda.get_device_properties(0).L2_cache_size
+generator = torch.Generator(device="cuda").manual_seed(3)
+assert isinstance(generator, torch.Generator) and isinstance(torch.default_generator, torch.Generator)
+stream = torch.cuda.Stream()
+scaler, context = torch.amp.GradScaler("cuda", enabled=False), torch.amp.autocast("cuda", enabled=False)
+layer = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.AdamW(layer.parameters(), capturable=True)
+for step in range(9):
+    with torch.cuda.stream(stream):
+        data = torch.randn(3, 4, generator=generator, pin_memory=True).cuda(non_blocking=True)
+    data.record_stream(torch.cuda.current_stream())
+    with torch.cuda.nvtx.range("forward"), context:
+        loss = layer(data).sum()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    print(torch.cuda.memory_stats()["allocated_bytes.all.peak"], torch.cuda.memory_summary(abbreviated=True))
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "op", "shape"),
@@ -155,6 +202,12 @@ for step in range(9):
         pytest.param(TO_ARRAYS, "aten::addmm", (4,), id="arrays of values"),
         pytest.param(DEFAULT_DEVICE, "aten::_cudnn_rnn", (5, 3, 4), id="default device"),
         pytest.param(LAZY, "aten::addmm", (5,), id="lazy module"),
+        *(
+            pytest.param(PACKED.format(kind=kind), "aten::_cudnn_rnn", (10, 4), id=f"packed {kind}")
+            for kind in ("LSTM", "GRU", "RNN")
+        ),
+        pytest.param(SOUND, "aten::addmm", (4,), id="checks that nothing diverged"),
+        pytest.param(FACILITIES, "aten::addmm", (4,), id="what CUDA offers"),
         pytest.param(SELECT, "aten::index", (3, 4), id="selection by unknown values keeps all"),
     ],
 )
@@ -206,12 +259,68 @@ def test_what_makes_no_sense_is_refused(run: Run, arguments: tuple[str, ...], me
     assert done.ours == [f"Error: {message}"]
 
 
+EARLY_CONTEXTS = """
+import torch
+from torch.cuda.amp import GradScaler
+context, scaler = torch.amp.autocast(device_type="cuda", dtype=torch.{dtype}), GradScaler(enabled={scaled})
+layer = torch.nn.Linear(4, 4).cuda()
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for step in range(9):
+    with context:
+        loss = layer(torch.ones(3, 4).cuda()).sum()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.parametrize(("dtype", "scaled"), [("bfloat16", False), ("float16", True)])
+def test_autocast_and_scalers_made_at_the_top_of_a_script_are_on(
+    record: Any, tmp_path: Path, dtype: str, scaled: bool
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(EARLY_CONTEXTS.format(dtype=dtype, scaled=scaled))
+    _, trace = record(script)
+    assert trace.meta.precision.autocast_dtype == dtype
+    assert operands(trace, "aten::addmm") == {(dtype, (4,))}
+    checks = names(trace, Phase.OTHER) + names(trace, Phase.OPTIMIZER) + names(trace, Phase.FORWARD)
+    assert checks["aten::_amp_foreach_non_finite_check_and_unscale_"] == scaled
+
+
+def test_a_recording_that_fails_ends_the_script(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_dtype: str | None) -> None:
+        raise ValueError("no precision")
+
+    class Ended(BaseException):
+        pass
+
+    def end() -> None:
+        raise Ended
+
+    monkeypatch.setattr("wavecast.tracer.session.describe_precision", fail)
+    layer = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(layer.parameters())
+    session = ScriptShapes(Workload(), end)
+    with session:
+        layer.to("cuda")
+        for _ in range(2):
+            layer(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+        layer(torch.ones(1, 1)).sum().backward()
+        with pytest.raises(Ended):
+            optimizer.step()
+    assert str(session.explain_nothing(Ended())) == "no precision"
+
+
 def test_nothing_stays_replaced() -> None:
     names = [name for name in dir(torch.cuda) if not name.startswith("_")] + ["_lazy_init"]
 
     def look() -> list[Any]:
         functions = [getattr(torch.cuda, name) for name in names]
-        return [*functions, torch.nn.Module._apply, torch.UntypedStorage.to]
+        elsewhere = [torch.Generator, torch.version.cuda, torch.backends.cudnn.version, torch.Tensor.record_stream]
+        return [*functions, *elsewhere, torch.nn.Module._apply, torch.UntypedStorage.to]
 
     def fail() -> None:
         with ScriptShapes(Workload(), lambda: None):
