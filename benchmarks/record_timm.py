@@ -4,6 +4,7 @@
 
 Needs timm and torchvision beside torch. Writes timm.toml, the list, and timm.tar.xz with MODEL-LAYOUT-BATCH.json,
 layout nchw or nhwc: the traces of a model differ little, and packed together they take a fraction of single files.
+When storages are dropped is left out: no score reads it, and it would be a quarter of the archive.
 
 How models are drawn, which looks at no prediction: candidates have rows of torch 2.4.0, eager, on both GPUs and in both
 layouts, at the image size that timm trains them with. Those of one timm source file are a family, ordered by
@@ -20,7 +21,7 @@ from __future__ import annotations
 import argparse
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from timm.models._registry import _model_to_module  # no public function says wh
 from wavecast.analyzer.score.throughput import OLDEST_TORCH, torch_version
 from wavecast.errors import WavecastError
 from wavecast.formats.codec import encode
-from wavecast.formats.trace import Trace
+from wavecast.formats.column import build_table
+from wavecast.formats.trace import MemoryTable, Trace
 from wavecast.tracer import trace_iteration
 
 SOFTWARE = "torch 2.4.0; cuda 12.4"
@@ -156,7 +158,7 @@ def _trace(model: Model, layout: str, batch: int) -> Trace:
     count = sum(item.numel() for item in module.parameters()) / 1e6
     if abs(count / model.params_m - 1) > PARAMETERS_WITHIN:
         raise ValueError(f"has {count:.2f} million parameters, in the table {model.params_m:.2f}")
-    return trace_iteration(
+    trace = trace_iteration(
         _step(module.to(memory_format=form), images.contiguous(memory_format=form)),
         device="meta",
         warmup=0,
@@ -165,6 +167,7 @@ def _trace(model: Model, layout: str, batch: int) -> Trace:
         batch_size=batch,
         samples_per_iteration=batch,
     )
+    return replace(trace, meta=replace(trace.meta, has_memory=False), memory=build_table(MemoryTable, 0))
 
 
 def _step(module: torch.nn.Module, images: torch.Tensor) -> Callable[[], None]:
