@@ -160,8 +160,9 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str]:
         "a GPU: float32 weights under float16 autocast, at the measured batch sizes. Times are predicted absolutely, "
         "nothing measured; *anchored* and the ratios (*bandw.*, *peak*: of dense float16 matrix rates, *roofline*: of "
         "the trace's rooflines) start from the other GPU's measurement of the same model, layout and software. NCHW "
-        "and NHWC are contiguous and channels-last tensors; compiled rows are predicted with chains of pointwise ops "
-        "fused. Rows of torch before 2.1 are left out: attention ran otherwise."
+        "and NHWC are contiguous and channels-last tensors; compiled rows are predicted with what inductor's scheduler "
+        "would merge into one kernel ([what-if.md](what-if.md#--fuse-elementwise)). Rows of torch before 2.1 are left "
+        "out: attention ran otherwise."
     )
     yield (
         "Rows whose parameter count is not the recorded one are left out too: they ran with the branches of "
@@ -178,7 +179,10 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str]:
         "over batch and channels (efficientformer_v2), and is predicted by its traffic; batched products with one "
         "weight for all are predicted as if each had its own (vision_transformer_relpos); transformers' products run "
         "nearer to the datasheet's peak on these boards than on the data-centre parts that the weights saw; compiled "
-        "code does more than fusing pointwise chains."
+        "convolutional networks gain more than is predicted, because inductor makes their convolutions channels-last "
+        "and no model of ours knows layouts; attention on tensors of three or five dimensions, which no fused kernel "
+        "takes (hiera, nest, vision_transformer_sam), runs in float32 since torch 2.5 and is recorded so: rows of "
+        "older versions, and compiled ones, come out too slow."
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
     yield sheet_markdown(family_sheet(rows))
