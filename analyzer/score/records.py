@@ -115,7 +115,7 @@ class ThroughputRow:
     software: str
     """That was measured, e.g. `torch 2.4.0`."""
     is_compiled: bool
-    """Whether torch.compile ran; then the prediction has its chains of pointwise ops fused."""
+    """Whether torch.compile ran; then the prediction has merged what inductor would."""
     batch: int
     image_size: int
     source: str | None
