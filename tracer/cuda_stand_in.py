@@ -64,6 +64,9 @@ class _Stream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def record_event(self, event: _Event | None = None) -> _Event:
         return event or _Event()
 
@@ -163,6 +166,15 @@ _FACTS: Final[dict[str, Any]] = {
     "stream": nullcontext(),
 }
 """What functions of `torch.cuda` answer while a script runs."""
+_ACCELERATOR: Final[dict[str, Any]] = {
+    "is_available": True,
+    "current_accelerator": torch.device("cuda"),
+    **{name: _FACTS[name] for name in ("device_count", "memory_stats", "memory_allocated", "memory_reserved")},
+    **{name: _FACTS[name] for name in ("max_memory_allocated", "max_memory_reserved", "synchronize", "empty_cache")},
+    **dict.fromkeys(("current_device_index", "current_device_idx"), 0),
+    **dict.fromkeys(("set_device_index", "set_device_idx", "reset_peak_memory_stats", "set_stream")),
+}
+"""What functions of `torch.accelerator` answer, which newer scripts ask instead."""
 
 
 def _answers() -> dict[str, Any]:
@@ -185,6 +197,12 @@ def _elsewhere() -> Iterator[tuple[object, str, object]]:
     """Yield what has to tell of a GPU outside of `torch.cuda`."""
     yield torch, "Generator", _Generator
     yield torch.Tensor, "record_stream", _answer(None)
+    # Data loaders pin on a thread of their own, where torch's modes are not entered.
+    yield torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        yield accelerator, "current_stream", lambda *_: _Stream()
+        yield from ((accelerator, name, _answer(it)) for name, it in _ACCELERATOR.items() if hasattr(accelerator, name))
     yield torch.version, "cuda", _CUDA_VERSION
     yield torch.backends.cudnn, "version", _answer(_CUDNN_VERSION)
     yield torch.backends.cudnn, "is_acceptable", _answer(False)  # recurrent layers would flatten their weights

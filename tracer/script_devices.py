@@ -95,8 +95,6 @@ class CudaToMeta(TorchFunctionMode):
         """Call a function with meta wherever the script says CUDA."""
         if func in _NAMES_ONLY:
             return func(*args, **options)
-        if func is torch.Tensor.pin_memory:
-            return args[0]
         if func is torch.Tensor.cuda:
             func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
         elif func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:

@@ -130,7 +130,8 @@ class AutocastWalk:
             self._converted.add((storage, after))
 
     def _note_results(self, call: TypedCall, results: Flags, tensors: _Tensors, *, is_last: bool) -> None:
-        for storage, spec, low in zip(tensors.outputs, call.layout.outputs, results, strict=True):
+        # Reads of a value have a result, but no tensor.
+        for storage, spec, low in zip(tensors.outputs, call.layout.outputs, results, strict=False):
             if spec.dtype != WIDE:
                 continue
             settled = low

@@ -85,6 +85,21 @@ def test_types_follow_autocast(recorded: Trace, name: str, phase: Phase, inputs:
         assert set(returned) == results
 
 
+def test_reads_of_values_stay_as_they_are() -> None:
+    with torch.device("meta"):
+        model, data = Block(), torch.randn(BATCH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def train() -> None:
+        scaler = torch.amp.GradScaler("cpu")  # it reads whether a gradient was infinite
+        scaler.scale(model(data).sum()).backward()
+        scaler.step(optimizer)
+
+    trace = with_precision(trace_iteration(train, device="meta"), TargetPrecision.BF16).trace
+    reads = [call[2:] for call in calls(trace) if call[0] == "aten::_local_scalar_dense"]
+    assert reads == [(["float32"], [])]
+
+
 def test_conversions_are_those_of_autocast(recorded: Trace) -> None:
     # Two weights and biases, the normalised input; their gradients; the gradient that enters the residual branch.
     casts = with_precision(recorded, TargetPrecision.BF16).casts

@@ -172,6 +172,18 @@ for step in range(9):
         raise SystemExit("diverged")
     optimizer.step()
 """
+ACCELERATOR = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
+layer = torch.nn.Linear(4, 4).to(device)
+optimizer = torch.optim.SGD(layer.parameters())
+for (data,) in DataLoader(TensorDataset(torch.ones(32, 4)), batch_size=4, num_workers=1, pin_memory=True):
+    with torch.autocast(device.type, dtype=torch.float16):
+        layer(data.to(device, non_blocking=True)).float().sum().backward()
+    optimizer.step()
+    torch.accelerator.synchronize()
+"""
 FACILITIES = """
 import torch
 torch.backends.cudnn.benchmark = torch.backends.cudnn.version() >= 8000
@@ -208,6 +220,7 @@ for step in range(9):
         ),
         pytest.param(SOUND, "aten::addmm", (4,), id="checks that nothing diverged"),
         pytest.param(FACILITIES, "aten::addmm", (4,), id="what CUDA offers"),
+        pytest.param(ACCELERATOR, "aten::addmm", (4,), id="torch.accelerator, and a loader's threads"),
         pytest.param(SELECT, "aten::index", (3, 4), id="selection by unknown values keeps all"),
     ],
 )
@@ -215,7 +228,8 @@ def test_what_scripts_do_with_gpus(record: Any, tmp_path: Path, text: str, op: s
     script = tmp_path / "script.py"
     script.write_text(text)
     _, trace = record(script)
-    assert operands(trace, op) == {("float32", shape)}
+    assert operands(trace, op) == {(trace.meta.precision.autocast_dtype or "float32", shape)}
+    assert trace.meta.precision.autocast_dtype == ("float16" if text is ACCELERATOR else None)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +333,13 @@ def test_nothing_stays_replaced() -> None:
 
     def look() -> list[Any]:
         functions = [getattr(torch.cuda, name) for name in names]
-        elsewhere = [torch.Generator, torch.version.cuda, torch.backends.cudnn.version, torch.Tensor.record_stream]
+        elsewhere: list[Any] = [
+            torch.Generator,
+            torch.version.cuda,
+            torch.backends.cudnn.version,
+            torch.Tensor.record_stream,
+        ]
+        elsewhere += [torch.Tensor.pin_memory, torch.accelerator.is_available, torch.accelerator.current_stream]
         return [*functions, *elsewhere, torch.nn.Module._apply, torch.UntypedStorage.to]
 
     def fail() -> None:
