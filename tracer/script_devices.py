@@ -93,8 +93,10 @@ class CudaToMeta(TorchFunctionMode):
 
     def _call(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Call a function with meta wherever the script says CUDA."""
+        if type(options.get("device")) is int:
+            options["device"] = _CUDA
         if func in _NAMES_ONLY:
-            return func(*args, **options)
+            return func(*((_CUDA, *args[1:]) if args and type(args[0]) is int else args), **options)
         if func is torch.Tensor.cuda:
             func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
         elif func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:

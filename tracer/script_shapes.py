@@ -18,6 +18,7 @@ from .autocast import MetaAutocast
 from .boundaries import IterationWatch
 from .cuda_stand_in import cuda_stand_in
 from .host_values import HostReads, HostValues
+from .lone_process import lone_process
 from .modules import ModulePaths
 from .optimizers import OptimizerSteps
 from .script_devices import AssumedReads, CudaToMeta, Pretence, Promotion, modules_on_meta
@@ -54,6 +55,7 @@ class ScriptShapes:
         with ExitStack() as entered:
             entered.enter_context(only_recording())
             entered.enter_context(cuda_stand_in())
+            entered.enter_context(lone_process())
             entered.enter_context(modules_on_meta(self.pretence))
             self._autocast, _ = entered.enter_context(cuda_behaviour())
             for hooks in (self._optimizers, self._watch, self._modules):

@@ -32,7 +32,8 @@ _META = torch.device("meta")
 _NO_SEQUENCE = 2**63
 """Nodes without a forward op (gradient accumulation) report the largest unsigned number."""
 _HOST_READERS = frozenset({torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__})
-_NOISE_NAMESPACES = frozenset({"prim", "profiler"})
+_NOISE_NAMESPACES = frozenset({"prim", "profiler", "c10d"})
+"""Of what launches nothing, or nothing here: a recording of shapes is of one process."""
 _NOISE_OPS = frozenset({"aten::detach", "aten::lift_fresh"})
 """Ops that a dispatch mode sees more often than a real run does, and that launch nothing."""
 _DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)

@@ -158,6 +158,36 @@ for step in range(9):
     pad_packed_sequence(layer(packed)[0])[0].sum().backward()
     optimizer.step()
 """
+NUMBERED = """
+import torch
+device = torch.device(0)
+layers = torch.nn.Linear(4, 4).to(0), torch.nn.Linear(4, 4, device=0), torch.nn.Linear(4, 4).to(device=device)
+optimizer = torch.optim.SGD([weight for layer in layers for weight in layer.parameters()])
+for step in range(9):
+    data = torch.ones(3, 4).to(0) + torch.zeros(3, 4, device=0) + torch.ones(3, 4).to(device=0)
+    sum(layer(data) for layer in layers).sum().backward()
+    optimizer.step()
+"""
+DISTRIBUTED = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+torch.cuda.set_device(0)
+dist.init_process_group("nccl", init_method="env://")
+assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
+model = DistributedDataParallel(torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.Linear(4, 4)).to(0), [0])
+optimizer = torch.optim.SGD(model.parameters())
+data = torch.utils.data.TensorDataset(torch.ones(99, 4))
+for (batch,) in torch.utils.data.DataLoader(data, 3, sampler=torch.utils.data.DistributedSampler(data)):
+    with model.no_sync():
+        model(batch.cuda(0)).sum().backward()
+    loss = model(batch.to(0)).sum()
+    loss.backward()
+    optimizer.step()
+    dist.all_reduce(loss.detach(), op=dist.ReduceOp.AVG)
+    dist.barrier()
+dist.destroy_process_group()
+"""
 SOUND = """
 import math
 import torch
@@ -218,6 +248,8 @@ for step in range(9):
             pytest.param(PACKED.format(kind=kind), "aten::_cudnn_rnn", (10, 4), id=f"packed {kind}")
             for kind in ("LSTM", "GRU", "RNN")
         ),
+        pytest.param(NUMBERED, "aten::addmm", (4,), id="devices by number"),
+        pytest.param(DISTRIBUTED, "aten::addmm", (4,), id="a process group"),
         pytest.param(SOUND, "aten::addmm", (4,), id="checks that nothing diverged"),
         pytest.param(FACILITIES, "aten::addmm", (4,), id="what CUDA offers"),
         pytest.param(ACCELERATOR, "aten::addmm", (4,), id="torch.accelerator, and a loader's threads"),
@@ -339,6 +371,7 @@ def test_nothing_stays_replaced() -> None:
             torch.backends.cudnn.version,
             torch.Tensor.record_stream,
         ]
+        elsewhere += [torch.distributed.init_process_group, torch.nn.parallel.DistributedDataParallel.__init__]
         elsewhere += [torch.Tensor.pin_memory, torch.accelerator.is_available, torch.accelerator.current_stream]
         return [*functions, *elsewhere, torch.nn.Module._apply, torch.UntypedStorage.to]
 
