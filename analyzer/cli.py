@@ -102,7 +102,7 @@ class Request:
     help="The batch size of the recording, for --batch, where the trace does not say it.",
 )
 @click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
-@click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged chains of pointwise ops?")
+@click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
 @click.option(
     "--timeline",
     type=click.Path(path_type=Path),

@@ -23,7 +23,7 @@ class Scenario:
     cuda_graph: bool = False
     """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
     fuse_elementwise: bool = False
-    """Whether chains of pointwise ops run as one kernel each."""
+    """Whether pointwise ops run in merged kernels, as a compiler generates them."""
 
     @property
     def changes_work(self) -> bool:

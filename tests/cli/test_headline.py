@@ -20,7 +20,7 @@ def line_of(report: Report, start: str) -> str | None:
     [
         (Scenario(batch_size=1_024), "a batch of 1,024"),
         (Scenario(precision=TargetPrecision.BF16, cuda_graph=True), "bf16 arithmetic, launches by CUDA graphs"),
-        (Scenario(fuse_elementwise=True, cpu_speed=2.0), "chains of pointwise ops merged"),
+        (Scenario(fuse_elementwise=True, cpu_speed=2.0), "pointwise ops merged"),
     ],
 )
 def test_what_was_asked_is_said(scenario: Scenario, words: str, measured_report: Report) -> None:
