@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 
+from ..errors import CaptureError
 from .patches import patched
 
 _CAPABILITY: Final = (9, 0)
@@ -119,6 +120,16 @@ class _Generator(torch.Generator, metaclass=_AnyGenerator):
         return _make_generator(torch.device("cpu") if named.type == "cuda" else named)
 
 
+class _Graph:
+    """Stand in for torch.cuda.CUDAGraph, to say in a line that there is none."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        raise CaptureError(
+            "torch.cuda.CUDAGraph: a recording of shapes cannot replay a graph that the script captures itself; "
+            "record it without, and ask what a graph would do: analyze --cuda-graph"
+        )
+
+
 class _Current(nullcontext[None]):
     """Stand in for torch.cuda.device: the only one is always the current one."""
 
@@ -188,6 +199,7 @@ def _answers() -> dict[str, Any]:
         "default_stream": lambda *_: _Stream(),
         "Stream": _Stream,
         "Event": _Event,
+        "CUDAGraph": _Graph,
         "device": _Current,
         "device_of": _Current,
     }

@@ -8,14 +8,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from .patches import patched
 
 
 @contextmanager
 def lone_process() -> Iterator[None]:
-    """Let every process group be one of this process alone, and DistributedDataParallel run its module as it is."""
+    """Let every process group be one of this process alone, and data-parallel modules run what they hold as it is."""
+    with patched(DataParallel, "forward", _run), _lone_groups():
+        yield
+
+
+@contextmanager
+def _lone_groups() -> Iterator[None]:
     groups: Any = torch.distributed
     if not groups.is_available():
         yield

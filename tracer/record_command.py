@@ -222,6 +222,7 @@ def _record_script_shapes(output: Path, script: Script, workload: Workload) -> N
             raised = run_script(script.target, script.arguments, is_module=script.is_module)
         if session.trace is None:
             if isinstance(raised, KeyboardInterrupt):
+                click.echo(f"Error: {session.explain_nothing(raised)}", err=True)
                 sys.exit(_INTERRUPTED_EXIT_CODE)
             if isinstance(raised, Exception) and not isinstance(raised, WavecastError):
                 show_error(raised)

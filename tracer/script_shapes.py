@@ -89,24 +89,31 @@ class ScriptShapes:
             return raised
         if self.error is not None:
             return self.error if isinstance(self.error, WavecastError) else CaptureError(str(self.error))
+        return CaptureError(f"nothing was recorded: {self._explain_end(raised)}")
+
+    def _explain_end(self, raised: BaseException | None) -> str:
         if isinstance(raised, Exception):
-            return CaptureError(
-                f"nothing was recorded: the script failed after {self.iteration_count} iterations, as shown above; "
+            return (
+                f"the script failed after {self.iteration_count} iterations, as shown above; "
                 "where it asks for what shapes cannot answer, record one iteration as a function (docs/recording.md)"
             )
+        if isinstance(raised, KeyboardInterrupt):
+            return (
+                f"interrupted after {self.iteration_count} iterations and {self.pretence.read_count} reads of values "
+                "that shapes do not have; where a loop ends only when such a value says so, record one iteration as a "
+                "function (docs/recording.md)"
+            )
         if self.iteration_count:
-            return CaptureError(
-                f"nothing was recorded: the script ended after {self.iteration_count} iterations, "
-                f"before the one to be recorded, number {_WARMUP_COUNT} counted from 0, had ended; let it run longer"
+            return (
+                f"the script ended after {self.iteration_count} iterations, before the one to be recorded, number "
+                f"{_WARMUP_COUNT} counted from 0, had ended; let it run longer"
             )
         if self._watch.training_forward_count:
-            return CaptureError(
-                f"nothing was recorded: {self._watch.training_forward_count} forward passes in training mode but no "
-                "step of a torch optimizer were seen; for inference call model.eval(), or choose --mode inference"
+            return (
+                f"{self._watch.training_forward_count} forward passes in training mode but no step of a torch "
+                "optimizer were seen; for inference call model.eval(), or choose --mode inference"
             )
-        return CaptureError(
-            "nothing was recorded: no torch optimizer stepped and no torch.nn.Module ran on the main thread"
-        )
+        return "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
 
     def _end_iteration(self, count: int) -> None:
         if self.trace is not None or (self._watch.mode is None and _has_optimizer()):

@@ -96,14 +96,19 @@ def test_tf32_is_read_off_the_new_switches_too(device: str, training_step: Calla
     backends: Any = torch.backends
     if not hasattr(backends, "fp32_precision"):
         pytest.skip("this torch has the old switches alone")
-    assert record() == (False, True)
+    before = backends.fp32_precision
     try:
-        backends.fp32_precision = "tf32"
-        assert record() == (True, True)
-        backends.fp32_precision = "ieee"
-        assert record() == (False, False)
+        for wanted in ("tf32", "ieee"):
+            backends.fp32_precision = wanted
+            for switches in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
+                switches.fp32_precision = wanted
+            assert record() == (wanted == "tf32", wanted == "tf32")
+        backends.cudnn.rnn.fp32_precision = "tf32"
+        assert record() == (False, None)
     finally:
-        backends.fp32_precision = "none"  # the switches of convolutions and recurrent layers are what they were, then
+        backends.fp32_precision = before
+        torch.set_float32_matmul_precision("highest")
+        backends.cudnn.allow_tf32 = True
 
 
 def test_temporary_files_are_removed(

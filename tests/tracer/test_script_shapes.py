@@ -176,6 +176,7 @@ torch.cuda.set_device(0)
 dist.init_process_group("nccl", init_method="env://")
 assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
 model = DistributedDataParallel(torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.Linear(4, 4)).to(0), [0])
+torch.nn.DataParallel(model.module).cuda()(torch.ones(2, 4).cuda())
 optimizer = torch.optim.SGD(model.parameters())
 data = torch.utils.data.TensorDataset(torch.ones(99, 4))
 for (batch,) in torch.utils.data.DataLoader(data, 3, sampler=torch.utils.data.DistributedSampler(data)):
@@ -273,6 +274,12 @@ def test_what_scripts_do_with_gpus(record: Any, tmp_path: Path, text: str, op: s
             "import torch\nmodel = torch.nn.Linear(1, 1).eval()\nmodel(torch.ones(1, 1))",
             1,
             "Error: nothing was recorded: the script ended after 1 iterations, before the one to be recorded",
+        ),
+        ("import torch\ntorch.cuda.CUDAGraph()", 1, "Error: torch.cuda.CUDAGraph: a recording of shapes cannot replay"),
+        (
+            "import torch\nwhile torch.ones(1).cuda().relu_().to('cuda') < 2: raise KeyboardInterrupt",
+            130,
+            "Error: nothing was recorded: interrupted after 0 iterations and 0 reads",
         ),
         (
             "import torch\ntorch.nn.Linear(1, 1)(torch.ones(1, 1))",
