@@ -212,11 +212,11 @@ def _record_script_shapes(output: Path, script: Script, workload: Workload) -> N
     """Run a script on shapes until one iteration is recorded, and say on stderr what was."""
     try:
         from ..formats.files import save_trace
-        from .files import check_output
+        from .files import check_output, rank_path
         from .script import run_script, show_error, stop_script
         from .script_shapes import ScriptShapes
 
-        path = check_output(output)
+        path = rank_path(check_output(output))
         session = ScriptShapes(workload, stop_script)
         with session:
             raised = run_script(script.target, script.arguments, is_module=script.is_module)
