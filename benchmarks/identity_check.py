@@ -30,7 +30,7 @@ from wavecast.formats.kineto import import_numbered
 from wavecast.formats.signature import Signature
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer.identities.tables import add_identities
-from wavecast.tracer.oplog import OpLog, OpRow
+from wavecast.tracer.meta.oplog import OpLog, OpRow
 from wavecast.tracer.profiled import read_profiler
 from wavecast.tracer.signatures import describe_arguments, describe_value, tensors_in
 

@@ -213,8 +213,8 @@ def _record_script_shapes(output: Path, script: Script, workload: Workload) -> N
     try:
         from ..formats.files import save_trace
         from .files import check_output, rank_path
+        from .pretence.session import ScriptShapes
         from .script import run_script, show_error, stop_script
-        from .script_shapes import ScriptShapes
 
         path = rank_path(check_output(output))
         session = ScriptShapes(workload, stop_script)

@@ -44,7 +44,7 @@ def trace_iteration(
     target = _resolve_device(device)
     with only_recording():
         if target.type == "meta":
-            from .shapes import record_shapes
+            from .meta.recorder import record_shapes
 
             trace = record_shapes(step, warmup=warmup)
         else:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from wavecast.formats.signature import TensorSpec
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration
-from wavecast.tracer.autocast import autocast_on_meta, rule_of
+from wavecast.tracer.meta.autocast import autocast_on_meta, rule_of
 
 BF16 = torch.bfloat16
 F, H, D, I = "float32", "bfloat16", "float64", "int64"  # noqa: E741 - types in the tables below

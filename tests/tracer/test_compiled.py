@@ -288,7 +288,7 @@ def test_the_compiler_is_left_as_it_was() -> None:
 def test_a_step_may_be_the_first_to_load_the_compiler() -> None:
     program = """if True:
         import sys, torch
-        from wavecast.tracer.compiled import compiled_functions_eager
+        from wavecast.tracer.meta.compiled import compiled_functions_eager
         original = torch.compile
         assert "torch._dynamo" not in sys.modules
         with compiled_functions_eager():
@@ -300,7 +300,7 @@ def test_a_step_may_be_the_first_to_load_the_compiler() -> None:
             torch.compile(work, backend="eager")(torch.ones(2))
         from torch._dynamo import eval_frame
         assert calls == [False] and torch.compile is original
-        assert eval_frame.set_eval_frame.__module__ != "wavecast.tracer.compiled"
+        assert eval_frame.set_eval_frame.__module__ != "wavecast.tracer.meta.compiled"
         torch.compile(work, backend="eager")(torch.ones(2))
         assert calls[-1] is True, calls
     """

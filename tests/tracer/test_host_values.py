@@ -9,7 +9,7 @@ import pytest
 import torch
 from wavecast.errors import CaptureError
 from wavecast.tracer import trace_iteration
-from wavecast.tracer.host_values import HostReads, HostValues
+from wavecast.tracer.meta.host_values import HostReads, HostValues
 
 
 @pytest.fixture

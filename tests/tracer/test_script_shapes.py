@@ -12,7 +12,7 @@ import pytest
 import torch
 from wavecast import Trace, load_trace
 from wavecast.formats.trace import Phase, Workload
-from wavecast.tracer.script_shapes import ScriptShapes
+from wavecast.tracer.pretence.session import ScriptShapes
 
 SCRIPTS = Path(__file__).parent / "scripts"
 Run = Callable[..., Any]

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from ...errors import InputError
-from ..host_values import HostValues
+from ..meta.host_values import HostValues
 from .libraries import import_library, unknown_model
 from .subject import DEFAULT_IMAGE_SIZE, Settings, Subject, refuse
 

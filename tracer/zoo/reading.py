@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
-from ..host_values import HostValues
+from ..meta.host_values import HostValues
 from .subject import DEFAULT_IMAGE_SIZE, DEFAULT_SEQUENCE_LENGTH, Settings
 
 

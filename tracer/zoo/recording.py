@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from ...formats.trace import Trace
-from ..host_values import HostReads, HostValues
+from ..meta.host_values import HostReads, HostValues
 from ..session import trace_iteration
 from .images import build_timm, build_torchvision
 from .libraries import failures_in_one_line

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...errors import InputError
-from ..host_values import HostValues
+from ..meta.host_values import HostValues
 from .decoding import build_decoding
 from .inputs import make_decoder_inputs, make_inputs
 from .labels import make_labels

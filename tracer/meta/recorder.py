@@ -15,18 +15,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-from ..errors import CaptureError
-from ..formats.column import MISSING
-from ..formats.signature import Signature
-from ..formats.trace import Meta, Phase, Precision, Trace
+from ...errors import CaptureError
+from ...formats.column import MISSING
+from ...formats.signature import Signature
+from ...formats.trace import Meta, Phase, Precision, Trace
+from ..modules import ModulePaths
+from ..optimizers import OptimizerSteps
+from ..signatures import describe_arguments, describe_value, tensors_in
 from .autocast import MetaAutocast, autocast_on_meta, autocast_resumed
 from .compiled import RegionRows, compiled_functions_eager
 from .grad_scaler import ScalerReads, grad_scaler_on_meta
-from .modules import ModulePaths
 from .oplog import OpLog, OpRow
-from .optimizers import OptimizerSteps
 from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
-from .signatures import describe_arguments, describe_value, tensors_in
 
 _META = torch.device("meta")
 _NO_SEQUENCE = 2**63

@@ -20,8 +20,8 @@ import torch.utils.checkpoint
 from torch import Tensor
 from torch.amp import autocast_mode
 
-from ..formats.autocast import CASTS, WIDE_BY_DTYPE, Cast
-from .patches import patched
+from ...formats.autocast import CASTS, WIDE_BY_DTYPE, Cast
+from ..patches import patched
 
 CUDA: Final = "cuda"
 _META: Final = "meta"

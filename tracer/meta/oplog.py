@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 import torch
 
-from ..formats.column import MISSING, build_table
-from ..formats.signature import Signature
-from ..formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTable
-from .signatures import describe_tensor
+from ...formats.column import MISSING, build_table
+from ...formats.signature import Signature
+from ...formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTable
+from ..signatures import describe_tensor
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 HOST = -1

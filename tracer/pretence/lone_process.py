@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from .patches import patched
+from ..patches import patched
 
 
 @contextmanager

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from ..formats.column import MISSING
-from ..formats.signature import Signature
-from ..formats.trace import Phase
+from ...formats.column import MISSING
+from ...formats.signature import Signature
+from ...formats.trace import Phase
 from .oplog import OpLog, OpRow
 
 _FORWARD_NAME = "Torch-Compiled Region: {}/0"

@@ -12,18 +12,18 @@ from typing import Any, Final, Self
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..errors import CaptureError, WavecastError
-from ..formats.trace import Trace, Workload
-from .autocast import MetaAutocast
-from .boundaries import IterationWatch
-from .cuda_stand_in import cuda_stand_in
-from .host_values import HostReads, HostValues
+from ...errors import CaptureError, WavecastError
+from ...formats.trace import Trace, Workload
+from ..boundaries import IterationWatch
+from ..meta.autocast import MetaAutocast
+from ..meta.host_values import HostReads, HostValues
+from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
+from ..modules import ModulePaths
+from ..optimizers import OptimizerSteps
+from ..session import check_workload, describe_trace, mode_of, only_recording
+from .cuda import cuda_stand_in
+from .devices import AssumedReads, CudaToMeta, Pretence, Promotion, modules_on_meta
 from .lone_process import lone_process
-from .modules import ModulePaths
-from .optimizers import OptimizerSteps
-from .script_devices import AssumedReads, CudaToMeta, Pretence, Promotion, modules_on_meta
-from .session import check_workload, describe_trace, mode_of, only_recording
-from .shapes import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
 
 _WARMUP_COUNT: Final = 2
 """Iterations before the recorded one: the first creates the optimizer's state."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import torch
 
-from ..errors import CaptureError
-from .patches import patched
+from ...errors import CaptureError
+from ..patches import patched
 
 _CAPABILITY: Final = (9, 0)
 """New enough that libraries choose what current data-centre GPUs run: bfloat16, fused attention."""

@@ -19,9 +19,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
-from .host_values import HostValues
-from .optimizers import OptimizerSteps
-from .patches import patched
+from ..meta.host_values import HostValues
+from ..optimizers import OptimizerSteps
+from ..patches import patched
 
 _META: Final = torch.device("meta")
 _CPU: Final = torch.device("cpu")

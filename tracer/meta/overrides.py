@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils import _foreach_utils
 
+from ..patches import patched
 from .attention import attend
-from .patches import patched
 from .recurrent import (
     run_gru,
     run_lstm,
