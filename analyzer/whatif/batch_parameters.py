@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from ...formats.trace import Phase, Trace
 from ...formats.autocast import BACKWARD_LOWER
+from ...formats.trace import Phase, Trace
 from .batch_rules import WEIGHTS
 from .calls import Tensors, layout_of, made_storages, operands_of
 

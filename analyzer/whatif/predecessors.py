@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...formats.trace import Trace
 from ...formats.autocast import BACKWARD_LOWER, CASTS, Cast
+from ...formats.trace import Trace
 from .batch_rules import WEIGHTS
 from .calls import short_name
 from .typed_calls import WIDE, CastLog, Done, Flags, TypedCall

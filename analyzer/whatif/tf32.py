@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from ...formats.autocast import BACKWARD_LOWER, Cast
 from ...formats.trace import KernelKind, Trace
 from ...specs.gpu import Rate
 from ..kernel_names import family_of_kernel, rate_of_kernel
 from ..window import Rows
 from ..workload import VARYING_FAMILIES
-from ...formats.autocast import BACKWARD_LOWER, Cast
 from .calls import short_name
 from .mixed import outermost_casts
 from .record import Whatif

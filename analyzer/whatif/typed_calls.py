@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from ...formats.signature import DTYPE_BYTES
 from ...formats.autocast import Cast
+from ...formats.signature import DTYPE_BYTES
 from .calls import Layout
 from .record import Casts
 
