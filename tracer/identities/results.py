@@ -11,7 +11,7 @@ import numpy as np
 from ...formats.column import MISSING
 from ...formats.signature import Argument, Signature, TensorSpec
 from ...formats.trace import Trace
-from ..meta.oplog import Interner
+from ..numbering import Interner
 from .events import OpEvent, TensorKey
 
 Call = tuple[int, int, tuple[str, ...]]

@@ -13,7 +13,7 @@ from torch.profiler import profile
 from ...formats.column import MISSING, Column, build_table
 from ...formats.kineto import collection_paused
 from ...formats.trace import OperandTable, TensorTable, Trace
-from ..meta.oplog import HOST, Interner
+from ..numbering import HOST, Interner
 from .events import Allocation, OpEvent, TensorKey, read_events
 from .outputs import find_outputs
 from .results import complete_signatures

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 import torch
 
 from ...formats.column import MISSING, build_table
 from ...formats.signature import Signature
 from ...formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTable
+from ..numbering import HOST, Interner
 from ..signatures import describe_tensor
-
-ItemT = TypeVar("ItemT", bound=Hashable)
-HOST = -1
-
-
-class Interner(Generic[ItemT]):
-    """Number distinct items from 0 in order of first appearance."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[ItemT, int] = {}
-
-    def number(self, item: ItemT) -> int:
-        """Return the item's number, giving it the next one when it is new."""
-        return self._numbers.setdefault(item, len(self._numbers))
-
-    def items(self) -> tuple[ItemT, ...]:
-        """Return the items in order of number."""
-        return tuple(self._numbers)
 
 
 @dataclass(frozen=True, slots=True)
