@@ -271,7 +271,7 @@ class Quality:
     """Values that a script read from the GPU it was recorded without: numbers taken as 1, truths as False."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Trace:
     """Hold one recording. Times are ns since the start of capture; ids are row numbers."""
 
@@ -296,6 +296,12 @@ class Trace:
         return all(_equal(getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        counts = {name: row_count(getattr(self, name)) for name in ("ops", "kernels", "iterations")}
+        name = f"{self.meta.workload.name!r}, " if self.meta.workload.name else ""
+        found = ", ".join(f"{count} {table}" for table, count in counts.items())
+        return f"<Trace {name}{self.meta.capture}: {found}>"
 
     @property
     def is_measured(self) -> bool:

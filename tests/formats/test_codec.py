@@ -14,7 +14,7 @@ from wavecast.errors import TraceError
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.column import build_table
 from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
-from wavecast.formats.trace import TABLES, IterationTable, KernelTable, Meta, Trace
+from wavecast.formats.trace import TABLES, IterationTable, KernelTable, Meta, Trace, Workload
 
 KEY_ORDER = ["format", "version", "meta", "devices", "strings", "signatures", *TABLES, "quality"]
 
@@ -179,3 +179,9 @@ def test_wide_integers_survive() -> None:
     times = np.array([-(2**53), 0, 2**53])
     trace = Trace(iterations=build_table(IterationTable, 3, start_ns=times, end_ns=[2**53] * 3))
     assert decode(encode(trace)).iterations.start_ns.tolist() == times.tolist()
+
+
+def test_a_trace_says_what_it_holds_in_a_line() -> None:
+    meta = Meta(capture="shapes", workload=Workload(name="resnet"))
+    assert repr(Trace(meta=meta)) == "<Trace 'resnet', shapes: 0 ops, 0 kernels, 0 iterations>"
+    assert repr(Trace()) == "<Trace measured: 0 ops, 0 kernels, 0 iterations>"
