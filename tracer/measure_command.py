@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -146,6 +147,8 @@ def measure(**options: object) -> None:
 
 
 def _measure(request: Request) -> None:
+    if not isfinite(request.seconds):
+        raise InputError(f"--seconds {request.seconds:g}: expected a time above zero")
     from ..specs.catalog import load_catalog
     from .measure.folder import open_folder, save
     from .measure.local_gpu import name_gpu
@@ -161,7 +164,8 @@ def _measure(request: Request) -> None:
         now = time.monotonic()
         sweep = Sweep(gpu=gpu, device=request.device)
         _run(family, stages, sweep, now + max(0.0, end - now) / (len(plan) - done))
-        save(request.output, family, sweep)
+        if sweep.rows or sweep.left_out:
+            save(request.output, family, sweep)
         click.echo(f"wavecast: {family}: {describe(sweep)}", err=True)
         row_count += sum(map(len, sweep.rows.values()))
         if sweep.is_broken:

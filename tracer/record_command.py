@@ -13,7 +13,7 @@ import click
 from ..errors import CaptureError, InputError, WavecastError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..formats.trace import Workload
     from .recorder import Plan, Recorder
@@ -154,18 +154,22 @@ def record(  # noqa: PLR0913 - one parameter per option
         return
     if script is None:
         raise click.MissingParameter(ctx=context, param_type="argument", param_hint="'SCRIPT'")
+    code, workload = Script(script, arguments, is_module), _describe(name, mode, batch_size)
     if shapes_only:
-        code = Script(script, arguments, is_module)
-        _record_script_shapes(output, code, _describe(name, mode, batch_size))
-        return
+        _record_script_shapes(output, code, workload)
+    else:
+        _record_script(output, code, lambda: _make_plan(iterations, workload), stop=stop)
+
+
+def _record_script(output: Path, script: Script, make_plan: Callable[[], Plan], *, stop: bool) -> None:
+    """Run a script as it is, say on stderr what was recorded, and end as the script did."""
     try:
         from .recorder import Recorder
         from .script import run_script, show_error, stop_script
 
-        plan = _make_plan(iterations, _describe(name, mode, batch_size))
-        recorder = Recorder(output, plan, stop_script if stop else None)
+        recorder = Recorder(output, make_plan(), stop_script if stop else None)
         with recorder:
-            raised = run_script(script, arguments, is_module=is_module)
+            raised = run_script(script.target, script.arguments, is_module=script.is_module)
     except ImportError as error:
         if error.name != "torch":
             raise

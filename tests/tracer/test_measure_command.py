@@ -114,6 +114,7 @@ def test_the_calls_of_a_trace_come_first_and_others_fill_up(measure: Measure, tm
         (["--families", "matmul,fft"], "fft: expected some of matmul,attention,convolution,vector"),
         (["--dtypes", ","], "nothing: expected some of fp32,tf32,bf16,fp16"),
         (["--seconds", "0"], "0.0 is not in the range x>0"),
+        ([*ON_CPU, "--seconds", "nan"], "--seconds nan: expected a time above zero"),
         ([*ON_CPU, "nowhere.json"], "nowhere.json: no such file"),
     ],
 )
