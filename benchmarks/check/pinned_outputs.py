@@ -1,0 +1,159 @@
+"""Whether the command line still prints what it printed: byte for byte, for every sample under every what-if.
+
+Run: python benchmarks/check/pinned_outputs.py DIR --write     # before a change that should change nothing
+     python benchmarks/check/pinned_outputs.py DIR             # after it: lists what differs, exit status 1
+     … --public DATA                                           # with public traces, pairs of them, and the score
+
+DIR holds one compressed file per call. Floating-point sums differ between machines and libraries, so DIR is for the
+machine that wrote it and is not kept in the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from multiprocessing import Pool
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+WHAT_IFS = {
+    "plain": [],
+    "batch": ["--batch", "24"],
+    "bf16": ["--precision", "bf16"],
+    "fp16": ["--precision", "fp16"],
+    "tf32": ["--precision", "tf32"],
+    "fp8": ["--precision", "fp8"],
+    "cuda_graph": ["--cuda-graph"],
+    "fused": ["--fuse-elementwise"],
+    "cpu_speed": ["--cpu-speed", "1.7"],
+    "all": ["--batch", "24", "--precision", "bf16", "--cuda-graph", "--fuse-elementwise", "--cpu-speed", "0.8"],
+}
+PUBLIC_WHAT_IFS = ("plain", "batch", "bf16", "cuda_graph", "fused", "cpu_speed")
+FORMATS = {"json": ["--format", "json"], "csv": ["--format", "csv"], "table": ["--format", "table"]}
+PAIRS = (
+    ("h100_vit_small_inference", "mi300x_vit_small_inference"),
+    ("mi300x_bert_small_inference", "h100_bert_small_inference"),
+)
+LINES_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Name a call of the command line; `{out}` in its words is a file whose content counts."""
+
+    name: str
+    words: tuple[str, ...]
+    columns: int | None = None
+
+
+def main() -> None:
+    """Write or compare every call's output."""
+    options = _options()
+    calls = [call for call in _calls(options.public) if re.search(options.only, call.name)]
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with Pool(options.jobs) as pool:
+        results = pool.imap_unordered(_answer, calls, chunksize=4)
+        differing = sorted(name for name, text in results if not _agrees(options, name, text))
+    if options.write:
+        print(f"{len(calls)} outputs written")
+        return
+    print(f"{len(differing)} of {len(calls)} outputs differ", *differing, sep="\n  ")
+    sys.exit(bool(differing))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", action="store_true", help="keep the outputs instead of comparing")
+    parser.add_argument("--public", type=Path, help="directory of public measurements and traces")
+    parser.add_argument("--only", default="", help="regular expression that a call's name must match")
+    parser.add_argument("--jobs", type=int, default=2)
+    return parser.parse_args()
+
+
+def _calls(public: Path | None) -> Iterator[Call]:
+    for path in sorted((ROOT / "samples").glob("*.json.gz")):
+        yield from _calls_on(path, WHAT_IFS)
+    for form in ("table", "json"):
+        yield Call(f"gpus-{form}", ("gpus", "--format", form))
+    yield Call("gpus-one", ("gpus", "H100 SXM5 80GB"))
+    yield Call("help", ("--help",))
+    if public is None:
+        return
+    traces = public / "traces"
+    for path in sorted(traces.glob("*.json.gz")):
+        yield from _calls_on(path, PUBLIC_WHAT_IFS)
+        yield from _calls_on_measured(path)
+    for path in sorted((*(traces / "odd").glob("*.gz"), *(traces / "other").glob("*.gz"))):
+        yield Call(f"{path.name}-odd", ("analyze", str(path)))
+    for source, target in PAIRS:
+        for form in ("table", "json", "markdown"):
+            words = ("validate", *(str(traces / f"{name}.json.gz") for name in (source, target)), "--format", form)
+            yield Call(f"{source}-validate-{form}", words)
+    for form in ("table", "json", "csv"):
+        yield Call(f"score-{form}", ("score", str(public), "--leave-one-out", "--format", form))
+    yield Call("score-plain", ("score", str(public)))
+
+
+def _calls_on(path: Path, what_ifs: Sequence[str]) -> Iterator[Call]:
+    name = path.name.split(".")[0]
+    for what_if in what_ifs:
+        for form, words in FORMATS.items():
+            yield Call(f"{name}-{what_if}-{form}", ("analyze", str(path), *WHAT_IFS[what_if], *words))
+    yield Call(f"{name}-ops", ("analyze", str(path), "--to", "l40s", "--ops", "--format", "markdown"))
+    yield Call(f"{name}-narrow", ("analyze", str(path), "--to", "h100", "--to", "l40s"), columns=80)
+    timeline = ("analyze", str(path), "--to", "l40s", "--format", "csv", "--timeline", "{out}.json")
+    yield Call(f"{name}-timeline", timeline)
+    for form in ("table", "json"):
+        yield Call(f"{name}-show-{form}", ("show", str(path), "--format", form))
+    for form in ("graphml", "json", "dot"):
+        yield Call(f"{name}-graph-{form}", ("graph", str(path), "-o", f"{{out}}.{form}"))
+    yield Call(f"{name}-convert", ("convert", str(path), "{out}.json"))
+
+
+def _calls_on_measured(path: Path) -> Iterator[Call]:
+    name = path.name.split(".")[0]
+    for form in ("table", "json"):
+        yield Call(f"{name}-replay-{form}", ("replay", str(path), "--format", form))
+    yield Call(f"{name}-figure", ("replay", str(path), "--to", "L40S", "--figure", "{out}.svg"))
+
+
+def _answer(call: Call) -> tuple[str, str]:
+    """Return what a call prints and writes; paths that differ from run to run are taken out."""
+    from click.testing import CliRunner
+    from wavecast.__main__ import wavecast
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = f"{folder}/out"
+        environment = {"COLUMNS": str(call.columns)} if call.columns else {}
+        words = [word.replace("{out}", out) for word in call.words]
+        result = CliRunner().invoke(wavecast, words, env=environment)
+        written = [path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())]
+    text = "\n".join([f"exit status {result.exit_code}", result.output, *written])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        text += f"\n{result.exception!r}"
+    return call.name, text.replace(folder, "FOLDER").replace(str(ROOT), "ROOT")
+
+
+def _agrees(options: argparse.Namespace, name: str, text: str) -> bool:
+    path = options.folder / f"{name}.gz"
+    if options.write:
+        path.write_bytes(gzip.compress(text.encode(), compresslevel=1, mtime=0))
+        return True
+    before = gzip.decompress(path.read_bytes()).decode() if path.exists() else ""
+    if before == text:
+        return True
+    lines = unified_diff(before.splitlines(), text.splitlines(), "before", "now", n=0, lineterm="")
+    shown = [line[:300] for line, _ in zip(lines, range(LINES_SHOWN), strict=False)]
+    print(f"--- {name}", *shown, sep="\n    ")
+    return False
+
+
+if __name__ == "__main__":
+    main()
