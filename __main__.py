@@ -9,9 +9,9 @@ import click
 from . import __version__
 
 COMMANDS = {
-    "record": "tracer.record_command",
-    "measure": "tracer.measure_command",
-    "analyze": "analyzer.cli",
+    "record": "tracer.commands.record",
+    "measure": "tracer.commands.measure",
+    "analyze": "analyzer.commands.analyze",
     "show": "analyzer.commands.show",
     "replay": "replay_command",
     "validate": "analyzer.commands.validate",

@@ -27,8 +27,8 @@ from .analyzer.commands.replay import Request, replay_recording
 from .errors import CaptureError, InputError
 
 if TYPE_CHECKING:
-    from .analyzer.rerun.record import Measured, RerunReport
-    from .analyzer.rerun.worklist import Worklist
+    from .analyzer.accuracy.rerun.report import Measured, RerunReport
+    from .analyzer.accuracy.rerun.worklist import Worklist
     from .formats.trace import Device, Trace
     from .specs.gpu import Catalog, Gpu
     from .tracer.rerun.record import LocalDevice, Rerun
@@ -160,11 +160,11 @@ def _rerun(request: Request, run: RunRequest) -> int:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
     report = _compare(trace, request, run, local)
     if choose_format(request.form, request.output) == "json":
-        from .analyzer.rendering.rerun_json import draw_rerun_json
+        from .analyzer.rendering.rerun.json import draw_rerun_json
 
         write_result(draw_rerun_json(report), request.output)
     else:
-        from .analyzer.rendering.rerun_text import draw_rerun
+        from .analyzer.rendering.rerun.text import draw_rerun
 
         screen = screen_for(request.output)
         write_result(draw_rerun(report, screen, name=request.name, op_limit=run.top), request.output)
@@ -198,8 +198,8 @@ def _find_device(name: str | None) -> LocalDevice:
 
 
 def _compare(trace: Trace, request: Request, run: RunRequest, local: LocalDevice) -> RerunReport:
-    from .analyzer.rerun.comparison import compare_rerun
-    from .analyzer.rerun.worklist import list_work
+    from .analyzer.accuracy.rerun.comparison import compare_rerun
+    from .analyzer.accuracy.rerun.worklist import list_work
     from .specs.catalog import load_catalog
     from .specs.match import find_gpu
     from .tracer.rerun.execute import rerun_ops
@@ -215,7 +215,7 @@ def _compare(trace: Trace, request: Request, run: RunRequest, local: LocalDevice
 
 def _local_gpu(catalog: Catalog, local: LocalDevice, name: str | None) -> Gpu | None:
     """Return the catalogue's entry of the local GPU; None for a CPU, and where it has none."""
-    from .analyzer.source import gpu_of_device
+    from .analyzer.recorded.devices import gpu_of_device
     from .specs.match import find_gpu
 
     if not local.is_gpu:
@@ -228,7 +228,7 @@ def _local_gpu(catalog: Catalog, local: LocalDevice, name: str | None) -> Gpu | 
 
 def _as_measured(rerun: Rerun) -> Measured:
     """Hand the tracer's result to the analyzer, which does not know the tracer."""
-    from .analyzer.rerun.record import Measured, WholePass
+    from .analyzer.accuracy.rerun.report import Measured, WholePass
 
     whole = rerun.whole
     return Measured(

@@ -13,8 +13,8 @@ import orjson
 from ..errors import TraceError
 from .column import Column, ColumnSpec, Table, columns, row_count
 from .detect import BYTE_ORDER_MARK
+from .fields import decode_record, encode_record
 from .misfit import describe, misfit
-from .record import decode_record, encode_record
 from .signature_json import decode_signatures, encode_signature
 from .trace import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality, Trace
 from .validate import column_range, describe_bound, in_range, validate, validate_decoded

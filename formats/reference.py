@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .column import ColumnSpec, Table, columns
+from .fields import FieldSpec, field_docs, record_fields
 from .files import write_atomic
-from .record import FieldSpec, field_docs, record_fields
 from .trace import TABLES, Device, Meta, Quality
 from .validate import MAX_ENUMERATED, column_range
 

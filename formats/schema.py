@@ -10,9 +10,9 @@ import sys
 from typing import Any, Final
 
 from .column import ColumnSpec, Table, columns
+from .fields import FieldSpec, field_docs, record_fields
 from .files import write_atomic
 from .limits import MAX_INTEGER, MAX_SCALAR
-from .record import FieldSpec, field_docs, record_fields
 from .trace import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality
 from .validate import column_range
 

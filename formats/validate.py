@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from .column import Column, ColumnSpec, Table, columns, row_count
+from .fields import check_record
 from .limits import MAX_INTEGER
 from .misfit import check_text, describe, misfit
-from .record import check_record
 from .signature_json import check_signatures
 from .trace import (
     TABLES,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from wavecast.analyzer.cli import analyze
+from wavecast.analyzer.commands.analyze import analyze
 
 
 @pytest.fixture(scope="module")

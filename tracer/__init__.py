@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .recording import record, trace_handler
+    from .measured.recording import record, trace_handler
     from .session import trace_iteration
 
 __all__ = ["record", "trace_handler", "trace_iteration"]
-_HOMES = {"record": "recording", "trace_handler": "recording", "trace_iteration": "session"}
+_HOMES = {"record": "measured.recording", "trace_handler": "measured.recording", "trace_iteration": "session"}
 
 
 def __getattr__(name: str) -> Any:

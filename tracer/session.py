@@ -13,7 +13,7 @@ import torch
 from .. import __version__
 from ..errors import CaptureError, InputError
 from ..formats.trace import Phase, Trace, Workload
-from .device import describe_framework, describe_precision, describe_versions
+from .measured.device import describe_framework, describe_precision, describe_versions
 
 MODES = ("training", "inference")
 _recording = threading.Lock()
@@ -48,7 +48,7 @@ def trace_iteration(
 
             trace = record_shapes(step, warmup=warmup)
         else:
-            from .profiled import record_profiled
+            from .measured.profiled import record_profiled
 
             trace = record_profiled(step, device=target, warmup=warmup, repeats=repeats)
     return describe_trace(trace, target.type, replace(workload, mode=mode or mode_of(trace)))

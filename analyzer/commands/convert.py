@@ -40,9 +40,9 @@ def convert(source: Path, target: Path, recover: bool) -> None:
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:
     from ...formats.column import row_count
-    from ..rendering.overview_text import describe_gaps
-    from ..rendering.quantity import format_count
-    from ..rendering.sheet import clean_text
+    from ..rendering.overview import describe_gaps
+    from ..rendering.page.quantity import format_count
+    from ..rendering.page.sheet import clean_text
 
     rows = ((trace.iterations, "iteration"), (trace.ops, "op"), (trace.kernels, "kernel"))
     counts = ", ".join(format_count(row_count(table), noun) for table, noun in rows)
@@ -51,7 +51,7 @@ def _describe(trace: Trace, source: Path, target: Path) -> str:
 
 
 def _sizes(source: Path, target: Path) -> str:
-    from ..rendering.quantity import format_bytes
+    from ..rendering.page.quantity import format_bytes
 
     written = format_bytes(target.stat().st_size)
     return f"{written} from {format_bytes(source.stat().st_size)}" if source.is_file() else written

@@ -29,7 +29,7 @@ def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path
     """
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu
-    from ..rendering.gpu_text import draw_gpu, draw_gpus, draw_gpus_csv, draw_gpus_json
+    from ..rendering.gpus import draw_gpu, draw_gpus, draw_gpus_csv, draw_gpus_json
 
     catalog = load_catalog(gpu_file)
     chosen = catalog.gpus if name is None else (find_gpu(catalog, name),)

@@ -14,7 +14,7 @@ from .progress import progress_on_stderr
 if TYPE_CHECKING:
     from ...formats.trace import Trace
     from ..graph.critical import CriticalPath
-    from ..graph.record import Graph
+    from ..graph.graph import Graph
 
 FORMAT_OF_SUFFIX: Final = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".txt": "table"}
 
@@ -85,9 +85,9 @@ def _refuse_empty(trace: Trace) -> None:
 
 
 def _draw_table(trace: Trace, iteration: int | None, output: Path | None) -> str:
-    from ..graph.network import join_network
-    from ..graph.summary import summarize_graph
-    from ..rendering.graph_text import draw_graph
+    from ..graph.export.network import join_network
+    from ..graph.export.summary import summarize_graph
+    from ..rendering.graph.text import draw_graph
 
     built = _build(trace)
     network = join_network(trace, built, iteration=iteration)
@@ -97,8 +97,8 @@ def _draw_table(trace: Trace, iteration: int | None, output: Path | None) -> str
 
 
 def _draw_file(trace: Trace, iteration: int | None, form: str, *, marks_path: bool) -> str:
-    from ..graph.export import mark_critical_path, to_networkx
-    from ..rendering.graph_files import GRAPH_WRITERS
+    from ..graph.export.export import mark_critical_path, to_networkx
+    from ..rendering.graph.files import GRAPH_WRITERS
 
     built = _build(trace)
     network = to_networkx(trace, built, iteration=iteration)
@@ -116,7 +116,7 @@ def _build(trace: Trace) -> Graph:
 def _architecture(trace: Trace) -> str | None:
     """Return that of the first device that the catalogue knows: its latencies stand in where the trace shows few."""
     from ...specs.catalog import load_catalog
-    from ..source import first_known_gpu
+    from ..recorded.devices import first_known_gpu
 
     gpu = first_known_gpu(load_catalog(), trace)
     return None if gpu is None else gpu.architecture
@@ -124,8 +124,8 @@ def _architecture(trace: Trace) -> str | None:
 
 def _critical_path(trace: Trace, built: Graph, iteration: int | None) -> tuple[CriticalPath, int | None]:
     """Return the measured critical path of an iteration, by default that which `analyze` predicts, and its row."""
+    from ..recorded.window import select_window
     from ..replay.paths import measured_path
-    from ..window import select_window
 
     row = select_window(trace).index if iteration is None else iteration
     return measured_path(trace, built, row), row

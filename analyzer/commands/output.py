@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from ..rendering.text import Screen
+    from ..rendering.page.terminal import Screen
 
 FORMAT_OF_SUFFIX: Final = {".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "table"}
 NARROWEST: Final = 40
@@ -34,7 +34,7 @@ def screen_for(output: Path | None) -> Screen:
 
     COLUMNS sets the width even there; NO_COLOR and TERM=dumb turn colours off, FORCE_COLOR on.
     """
-    from ..rendering.text import UNLIMITED_WIDTH, Screen
+    from ..rendering.page.terminal import UNLIMITED_WIDTH, Screen
 
     is_terminal = not _is_file(output) and sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")

@@ -66,7 +66,7 @@ class Request:
 def replay_recording(request: Request) -> int:
     """Replay a recording with its own times, write what comes of it, and return the exit status."""
     from ...formats.files import load_trace
-    from ..rendering.replay_text import draw_replay, draw_replay_json
+    from ..rendering.replay import draw_replay, draw_replay_json
     from ..replay.fidelity import check_fidelity
 
     request.check_limit()
@@ -94,9 +94,9 @@ def _draw_figure(trace: Trace, measured: Gpu | None, request: Request, stretch_n
     from ...formats.files import write_atomic
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu
-    from ..analysis import open_case
-    from ..closeup import lay_out, look_closely
-    from ..rendering.timeline_svg import draw_timeline
+    from ..analysis.analyze import open_case
+    from ..analysis.gpu_replay import lay_out, look_closely
+    from ..rendering.timeline.svg import draw_timeline
 
     catalog = load_catalog(request.gpu_file)
     target = measured if request.target is None else find_gpu(catalog, request.target)
@@ -113,7 +113,7 @@ def _measured_gpu(trace: Trace, name: str | None, gpu_file: Path | None) -> Gpu 
     """Return the catalogue's entry of the GPU that was measured, None where it has none: any GPU can be replayed."""
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu
-    from ..source import first_known_gpu
+    from ..recorded.devices import first_known_gpu
 
     catalog = load_catalog(gpu_file)
     return find_gpu(catalog, name) if name is not None else first_known_gpu(catalog, trace)

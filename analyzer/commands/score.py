@@ -12,7 +12,7 @@ from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ..score.weights import Weights
+    from ..accuracy.score.weights import Weights
 
 
 @click.command("score", cls=WavecastCommand, short_help="Compare predictions with measurement tables.")
@@ -46,8 +46,8 @@ def score(
       wavecast score DIR --leave-one-out
       wavecast score DIR --exclude-gpu L40S --format json -o score.json
     """
-    from ..rendering.score_formats import render_score
-    from ..score.scoring import score_directory
+    from ..accuracy.score.scoring import score_directory
+    from ..rendering.score.formats import render_score
 
     weights = _weights(excluded, leave_one_out=leave_one_out)
     with progress_on_stderr("Predicting") as progress:
@@ -59,7 +59,7 @@ def _weights(excluded: tuple[str, ...], *, leave_one_out: bool) -> Weights:
     from ...errors import InputError
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpus
-    from ..score.weights import choose_weights
+    from ..accuracy.score.weights import choose_weights
 
     if leave_one_out and excluded:
         raise InputError("--leave-one-out leaves out each GPU in turn: it goes without --exclude-gpu")

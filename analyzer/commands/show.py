@@ -23,8 +23,8 @@ def show(trace: Path, top: int, form: str | None, output: Path | None, recover: 
     standard input.
     """
     from ...formats.files import load_trace
-    from ..overview import describe_trace
-    from ..rendering.overview_text import draw_overview, draw_overview_json
+    from ..recorded.overview import describe_trace
+    from ..rendering.overview import draw_overview, draw_overview_json
 
     with progress_on_stderr("Reading the trace") as progress:
         overview = describe_trace(load_trace(trace, recover=recover, progress=progress), limit=top)

@@ -14,7 +14,7 @@ from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ..validate.record import Validation
+    from ..accuracy.validate.report import Validation
 
 SHORT_OP_COUNT: Final = 10
 """Ops shown without --ops."""
@@ -109,9 +109,9 @@ def _validate(request: Request) -> Validation:
     from ...formats.files import load_trace
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu
+    from ..accuracy.validate.validation import validate_traces
     from ..host.speed import read_cpu_speed
-    from ..scenario import Scenario
-    from ..validate.validation import validate_traces
+    from ..whatif.scenario import Scenario
 
     if str(request.first) == str(request.second) == STANDARD_INPUT:
         raise InputError("standard input holds one trace: give a file for the other")
@@ -136,7 +136,7 @@ def _validate(request: Request) -> Validation:
 
 
 def _render(validation: Validation, request: Request) -> str:
-    from ..rendering.validate_formats import render_validation
+    from ..rendering.validate.formats import render_validation
 
     first, second = (
         "standard input" if str(path) == STANDARD_INPUT else path.name for path in (request.first, request.second)

@@ -10,12 +10,12 @@ from ...formats.column import MISSING
 from ...formats.iterations import NEVER_NS as NEVER_LAUNCHED_NS
 from ...formats.iterations import locate_iterations
 from ...formats.trace import Trace
-from ..fleet import Floats
+from ...specs.fleet import Floats
+from .graph import NEVER_NS, EdgeKind, Edges, Graph, GraphQuality, Lane, NodeKind, Nodes
 from .hosts import HostNodes, host_nodes, host_steps
 from .latencies import SYNC_COST_NS, Term, generation_latencies
 from .launches import launch_links, queue_blocked, queue_links
 from .place import Links, Places, place_nodes
-from .record import NEVER_NS, EdgeKind, Edges, Graph, GraphQuality, Lane, NodeKind, Nodes
 from .rules import first_edges, fit_latencies, hold_nodes, lane_firsts
 from .schedule import schedule_runs
 from .streams import StreamNodes, stream_nodes

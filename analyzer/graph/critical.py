@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..fleet import Floats
-from ..window import Rows
-from .record import EdgeKind, Graph, NodeKind, Nodes
+from ...specs.fleet import Floats
+from ..recorded.window import Rows
+from .graph import EdgeKind, Graph, NodeKind, Nodes
 from .rules import LANE, RELEASE, Held, hold_nodes, lane_firsts
 
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ...formats.column import MISSING, row_count
 from ...formats.trace import IterationTable, KernelKind, Trace
-from ..fleet import Floats
-from ..window import Rows
-from .record import NodeKind
+from ...specs.fleet import Floats
+from ..recorded.window import Rows
+from .graph import NodeKind
 from .roles import Role, call_roles
 
 MERGED_OVERLAP: Final = 0.01

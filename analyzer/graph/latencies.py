@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ..fleet import Floats
+from ...specs.fleet import Floats
 
 
 class Term(IntEnum):

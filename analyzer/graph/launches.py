@@ -8,11 +8,11 @@ import numpy as np
 
 from ...formats.column import MISSING
 from ...formats.trace import Trace
-from ..fleet import Floats
-from ..window import Rows
+from ...specs.fleet import Floats
+from ..recorded.window import Rows
+from .graph import NodeKind
 from .latencies import QUEUE_DEPTH
 from .place import Links, Places, join_links, no_links
-from .record import NodeKind
 
 _BLOCKED_RATIO: Final = 2.0
 """A launch that lasts longer than this times the median of its kind may have been held up."""

@@ -8,10 +8,10 @@ import numpy as np
 
 from ...formats.column import MISSING, row_count
 from ...formats.trace import Trace
-from ..fleet import Floats
-from ..window import Rows
+from ...specs.fleet import Floats
+from ..recorded.window import Rows
+from .graph import NEVER_NS, NodeKind
 from .hosts import HostNodes
-from .record import NEVER_NS, NodeKind
 from .streams import StreamNodes
 
 

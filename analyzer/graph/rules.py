@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..fleet import Floats
-from ..window import Rows
+from ...specs.fleet import Floats
+from ..recorded.window import Rows
+from .graph import NEVER_NS, EdgeKind, Edges, Nodes
 from .latencies import Term
-from .record import NEVER_NS, EdgeKind, Edges, Nodes
 
 LANE: Final = -1
 RELEASE: Final = -2

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from ...formats.column import MISSING
 from ...formats.trace import KernelKind, KernelTable
-from ..fleet import Floats
-from ..window import Rows
+from ...specs.fleet import Floats
+from ..recorded.window import Rows
+from .graph import NEVER_NS, NodeKind
 from .latencies import Term
-from .record import NEVER_NS, NodeKind
 
 UNEXPLAINED_NS: Final = 20_000.0
 """A delay beyond this that no rule explains is a fact of the recording, not noise."""

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from ...formats.column import MISSING, row_count
 from ...formats.trace import SyncKind, Trace
-from ..fleet import Floats
-from ..window import Rows
+from ...specs.fleet import Floats
+from ..recorded.window import Rows
+from .graph import NodeKind
 from .place import Links, Places, join_links
-from .record import NodeKind
 from .roles import Role, call_roles
 
 _CONTRADICTION_NS: Final = 10_000.0

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...formats.column import MISSING
 from ...formats.trace import SyncKind, Trace
-from ..window import Rows
+from ..recorded.window import Rows
 from .place import Links, Places, no_links
 from .roles import Role, call_roles
 

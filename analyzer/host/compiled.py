@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ...formats.trace import Trace
-from ..compiled import CompiledOps
-from ..fleet import Floats
-from ..window import Rows
+from ...specs.fleet import Floats
+from ..prediction.workload import VARYING_FAMILIES
+from ..recorded.compiled import CompiledOps
+from ..recorded.window import Rows
 from ..work import family_of
-from ..workload import VARYING_FAMILIES
 from .costs import HostCosts
 
 

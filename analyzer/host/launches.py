@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...formats.column import row_count
 from ...formats.signature import Argument, Signature, TensorSpec
 from ...formats.trace import Trace
-from ..window import Rows, group_rows
+from ..recorded.window import Rows, group_rows
 from ..work import work_of
 from .costs import HostCosts, spellings
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from ...errors import InputError
 from ...formats.column import MISSING, build_table, columns, row_count
 from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
-from ..compiled import find_compiled
-from ..fleet import Floats
-from ..window import Rows, group_rows
-from ..workload import explained_ops
+from ...specs.fleet import Floats
+from ..prediction.workload import explained_ops
+from ..recorded.compiled import find_compiled
+from ..recorded.window import Rows, group_rows
 from .compiled import with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches

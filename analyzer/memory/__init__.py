@@ -2,7 +2,7 @@
 
 from .describe import describe_memory, explain_missing_memory
 from .fit import Fit, fit_on
-from .record import MemoryCategory, MemoryMethod, MemoryUse
+from .use import MemoryCategory, MemoryMethod, MemoryUse
 
 __all__ = [
     "Fit",

@@ -8,12 +8,12 @@ import numpy as np
 
 from ...formats.column import row_count
 from ...formats.trace import Phase, Trace
-from ..window import Rows, Window
+from ..recorded.window import Rows, Window
 from ..work import Family, family_of
 from .events import describe_events
 from .lifetimes import Bytes, Storages, find_storages, has_lifetimes
-from .record import MemoryMethod, MemoryUse
 from .roles import CATEGORIES, find_roles
+from .use import MemoryMethod, MemoryUse
 
 RECORDED_REASON: Final = "every storage held from the op that creates it until the recording saw it dropped"
 TRAINING_REASON: Final = "every storage held from the op that creates it to the last one that uses it"

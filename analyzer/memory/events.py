@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ...formats.column import MISSING, row_count, take_rows
 from ...formats.trace import MemoryTable, Phase, Trace
-from ..window import Rows, Window
-from .record import MemoryCategory, MemoryMethod, MemoryUse
+from ..recorded.window import Rows, Window
+from .use import MemoryCategory, MemoryMethod, MemoryUse
 
 REASON: Final = "the allocator's totals at the recorded events"
 _NEVER: Final = np.iinfo(np.int64).max

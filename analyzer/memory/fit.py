@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...specs.gpu import Gpu
-from .record import MemoryUse
+from .use import MemoryUse
 
 MIB: Final = 1 << 20
 
@@ -30,7 +30,7 @@ HIP_CONTEXT_BYTES: Final = Range(low=200 * MIB, typical=400 * MIB, high=1024 * M
 FRAGMENTATION_RATIO: Final = Range(low=0.0, typical=0.05, high=0.15)
 """What the caching allocator cannot hand out, over what it has handed out: holes and tails of segments in use (whole
 free segments go back to the driver before an allocation fails). Median, and largest above 1 GiB, of the samples
-played through the allocator's rules: benchmarks/memory_check.py."""
+played through the allocator's rules: benchmarks/check/memory_check.py."""
 
 _MATMUL_WORKSPACE_BYTES: Final = 8192 * 1024 + 128 * 1024
 """cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...formats.trace import Phase, Trace
-from ..window import Rows
+from ..recorded.window import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

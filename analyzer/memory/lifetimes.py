@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...formats.column import MISSING, Column, row_count
 from ...formats.signature import DTYPE_BYTES
 from ...formats.trace import Phase, Trace
-from ..window import Rows
+from ..recorded.window import Rows
 from .frames import Frames, find_frames
 
 Bytes = npt.NDArray[np.int64]

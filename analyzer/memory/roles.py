@@ -9,9 +9,9 @@ import numpy as np
 from ...formats.column import row_count
 from ...formats.signature import TensorSpec
 from ...formats.trace import Phase, Trace
-from ..window import Rows
+from ..recorded.window import Rows
 from .lifetimes import Mask, Storages, Uses
-from .record import MemoryCategory
+from .use import MemoryCategory
 
 CATEGORIES: Final = tuple(MemoryCategory)
 _CODE: Final = {category: code for code, category in enumerate(CATEGORIES)}

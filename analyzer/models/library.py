@@ -12,23 +12,23 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import InputError
-from ...mlp_weights.store import StoredModel, has_model, load_stored
-from ..fleet import Fleet, Floats, take_gpus
-from .correction import Calibration, correction_factor
-from .estimate import Estimate, Model, group_of, kind_of
-from .intervals import IntervalTable, distance_factor, distances, growth_of, half_width
-from .network import Network, correct
-from .parameters import Values, resolve, theta_size
+from ...specs.fleet import Fleet, Floats, take_gpus
+from .frame.correction import Calibration, correction_factor
+from .frame.intervals import IntervalTable, distance_factor, distances, growth_of, half_width
+from .frame.model import Estimate, Model, group_of, kind_of
+from .frame.network import Network, correct
+from .frame.parameters import Values, resolve, theta_size
+from .store import StoredModel, has_model, load_stored
 
 MODULES: Final[Mapping[str, str]] = {
-    "matmul": ".matmul",
-    "matmul_quantized": ".matmul",
-    "matmul_simt": ".matmul_simt",
-    "attention_prefill": ".attention",
-    "attention_decode": ".attention",
-    "vector": ".vector",
-    "convolution": ".convolution",
-    "recurrent": ".recurrent",
+    "matmul": ".matmul.model",
+    "matmul_quantized": ".matmul.model",
+    "matmul_simt": ".matmul_simt.model",
+    "attention_prefill": ".attention.model",
+    "attention_decode": ".attention.model",
+    "vector": ".vector.model",
+    "convolution": ".convolution.model",
+    "recurrent": ".recurrent.model",
 }
 """Module of each model; a module with several models holds them as MODELS, one with a single model as MODEL."""
 

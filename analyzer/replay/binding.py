@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..fleet import Floats
-from ..graph.record import NEVER_NS, EdgeKind, Graph
+from ...specs.fleet import Floats
+from ..graph.graph import NEVER_NS, EdgeKind, Graph
 from ..graph.rules import LANE, RELEASE, lane_firsts
-from ..window import Rows
+from ..recorded.window import Rows
 from .engine import Timing
 
 

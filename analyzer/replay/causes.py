@@ -7,11 +7,11 @@ from enum import StrEnum
 
 import numpy as np
 
-from ..fleet import Floats
-from ..graph.record import EdgeKind, Graph, NodeKind
+from ...specs.fleet import Floats
+from ..graph.graph import EdgeKind, Graph, NodeKind
 from ..graph.rules import RELEASE
 from ..graph.streams import UNEXPLAINED_NS
-from ..window import Rows
+from ..recorded.window import Rows
 from .binding import bind_nodes
 from .engine import Timing
 

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..fleet import Floats
-from ..graph.record import NEVER_NS, EdgeKind, Graph
+from ...specs.fleet import Floats
+from ..graph.graph import NEVER_NS, EdgeKind, Graph
 from ..graph.rules import lane_firsts
-from ..window import Rows
+from ..recorded.window import Rows
 
 _QUEUE: Final = int(EdgeKind.QUEUE)
 """Plain, as comparing enum members costs in the loop over runs."""

@@ -11,11 +11,11 @@ import numpy as np
 from ...errors import InputError
 from ...formats.column import row_count
 from ...formats.trace import Trace
+from ...specs.fleet import Floats
 from ...specs.gpu import Gpu
-from ..fleet import Floats
 from ..graph.build import build_graph
+from ..graph.graph import Graph, GraphQuality
 from ..graph.latencies import Term
-from ..graph.record import Graph, GraphQuality
 from ..graph.steps import with_iterations
 from ..graph.streams import UNEXPLAINED_NS
 from .causes import CAUSES, IdleCause, occupation

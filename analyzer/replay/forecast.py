@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 
 from ...formats.trace import Trace
+from ...specs.fleet import Floats
 from ...specs.gpu import Gpu
-from ..fleet import Floats
+from ..graph.graph import Graph
 from ..graph.latencies import generation_latencies
-from ..graph.record import Graph
-from ..predict import Prediction
-from ..uncertainty import busy_interval_ns, row_changes
-from ..window import Rows, Window
-from ..workload import Workload
+from ..prediction.predict import Prediction
+from ..prediction.sum_interval import busy_interval_ns, row_changes
+from ..prediction.workload import Workload
+from ..recorded.window import Rows, Window
 from .causes import CAUSES, occupation
 from .engine import Timing, replay
 from .iterations import iteration_position, iteration_spans

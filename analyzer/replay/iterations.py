@@ -7,10 +7,10 @@ from typing import Final, Literal
 import numpy as np
 
 from ...formats.trace import Trace
-from ..fleet import Floats
+from ...specs.fleet import Floats
+from ..graph.graph import Graph, NodeKind
 from ..graph.hosts import host_steps
-from ..graph.record import Graph, NodeKind
-from ..window import Rows
+from ..recorded.window import Rows
 
 _SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")
 

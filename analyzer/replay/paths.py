@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from ...formats.trace import Trace
-from ..fleet import Floats
+from ...specs.fleet import Floats
 from ..graph.critical import CriticalPath, critical_path
-from ..graph.record import Graph, Nodes
-from ..window import Rows
+from ..graph.graph import Graph, Nodes
+from ..recorded.window import Rows
 from .binding import durations_ns
 from .engine import Timing
 from .iterations import iteration_position, iteration_rows, iteration_spans

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...formats.column import MISSING
 from ...formats.perfetto import crossing_levels
-from ..graph.record import Graph
-from ..window import Rows, Window
+from ..graph.graph import Graph
+from ..recorded.window import Rows, Window
 from .parts import OWN_NAMES, Part, Span, side_parts
-from .record import FIRST_GPU_SLICE, ArrowKind, Arrows, Process, SliceKind, Slices, Timeline, Track, TrackKind
 from .sides import Side
+from .slices import FIRST_GPU_SLICE, ArrowKind, Arrows, Process, SliceKind, Slices, Timeline, Track, TrackKind
 
 _KIND_BITS: Final = 2
 _NUMBER_BITS: Final = 32

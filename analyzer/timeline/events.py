@@ -11,13 +11,13 @@ import numpy.typing as npt
 from ...formats.column import MISSING
 from ...formats.perfetto import Arrows, EventFile, Slices, Track
 from ...formats.signature import format_shapes
-from ..bounds import Limit
-from ..graph.record import EdgeKind
-from ..predict import METHODS
-from ..window import Rows
+from ..graph.graph import EdgeKind
+from ..prediction.bounds import Limit
+from ..prediction.predict import METHODS
+from ..recorded.window import Rows
 from .notes import FAMILIES
-from .record import ArrowKind, Process, SliceKind, Timeline
-from .record import Slices as TimelineSlices
+from .slices import ArrowKind, Process, SliceKind, Timeline
+from .slices import Slices as TimelineSlices
 
 Codes = npt.NDArray[np.int64] | npt.NDArray[np.int8]
 _CATEGORIES: Final = {

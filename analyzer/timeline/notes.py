@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..bounds import LAUNCH_FLOOR_NS, rate_matrix
-from ..fleet import Floats
-from ..predict import Prediction
-from ..window import Rows
+from ...specs.fleet import Floats
+from ..prediction.bounds import LAUNCH_FLOOR_NS, rate_matrix
+from ..prediction.predict import Prediction
+from ..prediction.workload import Workload
+from ..recorded.window import Rows
 from ..work import Family
-from ..workload import Workload
 
 FAMILIES: Final = tuple(Family)
 _CODE: Final = {family: code for code, family in enumerate(FAMILIES)}

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from ...formats.column import MISSING
 from ...formats.trace import KernelKind, Trace
 from ..graph.critical import CriticalPath
-from ..graph.record import EdgeKind, NodeKind, Nodes
+from ..graph.graph import EdgeKind, NodeKind, Nodes
 from ..graph.streams import UNEXPLAINED_NS
-from ..kernel_names import family_of_kernel
-from ..window import Rows, Window
+from ..recorded.window import Rows, Window
 from ..work import Family
+from ..work.kernel_names import family_of_kernel
 from .notes import FAMILIES, NOTHING
-from .record import STEP_NAMES, SliceKind, TrackKind
 from .sides import Side, iteration_span, move_times
+from .slices import STEP_NAMES, SliceKind, TrackKind
 
 _UNEXPLAINED: Final = "unexplained delay"
 _FURTHER_NAMES: Final = ("iteration", _UNEXPLAINED)

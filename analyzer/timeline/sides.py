@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...formats.trace import Trace
-from ..fleet import Floats
+from ...specs.fleet import Floats
 from ..graph.critical import CriticalPath
-from ..graph.record import Graph, Lane, NodeKind
+from ..graph.graph import Graph, Lane, NodeKind
 from ..graph.rules import lane_firsts
+from ..recorded.window import Rows, Window
 from ..replay.iterations import iteration_position, iteration_rows, iteration_spans
-from ..window import Rows, Window
 from .notes import KernelNotes, no_notes
 
 

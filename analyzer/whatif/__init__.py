@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .batch import infer_batch_size, with_batch
-from .precision import TargetPrecision, with_precision
-from .record import Casts, Whatif
+from .batch.walk import infer_batch_size, with_batch
+from .change import Casts, Whatif
+from .precision.precision import TargetPrecision, with_precision
 from .retime import cast_times_ns, retime
 
 __all__ = [

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from ...formats.column import MISSING
 from ...formats.trace import Trace
-from ..fleet import Floats
-from ..graph.record import EdgeKind, Edges, Graph, NodeKind
+from ...specs.fleet import Floats
+from ..graph.graph import EdgeKind, Edges, Graph, NodeKind
 from ..graph.roles import Role, call_roles
 from ..graph.rules import LANE, first_edges
 from ..graph.streams import UNEXPLAINED_NS
-from ..window import Rows
+from ..recorded.window import Rows
 
 GRAPH_LAUNCH_NS: Final = 15_000.0
 """Host time of one graph launch: the fastest tenth of the 70 cudaGraphLaunch calls of the A100 80 GB training trace

@@ -16,19 +16,19 @@ import numpy.typing as npt
 from ...formats.column import row_count
 from ...formats.signature import Signature, TensorSpec
 from ...formats.trace import KernelKind, Trace
+from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu, Rate
-from ..bounds import WorkTable, bound_ops
-from ..fleet import Fleet, build_fleet
-from ..kernel_names import family_of_kernel
-from ..modelled import model_times
-from ..models.assign import assign_models
+from ..models.assignment import assign_models
 from ..models.library import Library
-from ..predict import KERNEL_OVERHEAD_NS
-from ..window import Rows, group_rows
+from ..prediction.bounds import WorkTable, bound_ops
+from ..prediction.op_models import model_times
+from ..prediction.predict import KERNEL_OVERHEAD_NS
+from ..prediction.workload import VARYING_FAMILIES, rate_of_work
+from ..recorded.window import Rows, group_rows
 from ..work import Family, Work, work_of
-from ..workload import VARYING_FAMILIES, rate_of_work
+from ..work.kernel_names import family_of_kernel
 from .calls import short_name
-from .record import Casts, Floats, Whatif
+from .change import Casts, Floats, Whatif
 from .timeline import shift_timeline
 
 _UNKNOWN, _SAME, _MODEL, _BYTES, _NOTHING = range(5)

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...formats.column import MISSING, row_count
 from ...formats.trace import IterationTable, Trace
-from ..window import Rows, select_window, share_busy_time
-from .record import Floats
+from ..recorded.window import Rows, select_window, share_busy_time
+from .change import Floats
 
 
 def shift_timeline(trace: Trace, duration_ns: Rows) -> Trace:

@@ -21,8 +21,8 @@ from . import (
     serving,
     view,
 )
-from .record import Family, Work
 from .registry import canonical_name, family_of, has_formula, register, work_of
+from .work import Family, Work
 
 __all__ = [
     "Family",

@@ -12,9 +12,9 @@ from math import prod
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
-from .record import AttentionDims, Direction, Family, Work
 from .registry import register
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
+from .work import AttentionDims, Direction, Family, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from functools import partial
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, size_at, tensor_list_at
-from .record import Family, Work
 from .registry import Formula, register
 from .traffic import total_bytes
+from .work import Family, Work
 
 _REDUCING = frozenset(
     {"allreduce", "all_reduce", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced"}

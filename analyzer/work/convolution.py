@@ -22,9 +22,9 @@ from .arguments import (
     sizes_at,
     tensor_at,
 )
-from .record import ConvolutionDims, Direction, Family, Work
 from .registry import register
 from .traffic import bytes_of, tensor_bytes
+from .work import ConvolutionDims, Direction, Family, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

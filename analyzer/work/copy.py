@@ -18,9 +18,9 @@ from .arguments import (
     tensor_list_at,
     tensors_at,
 )
-from .record import Family, Work
 from .registry import Formula, names, register
 from .traffic import bytes_of, promote, tensor_bytes, total_bytes
+from .work import Family, Work
 
 
 def created_tensor(

@@ -11,9 +11,9 @@ from typing import Final
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, tensor_at, tensors_at
-from .record import Family, Work
 from .registry import Formula, names, register
 from .traffic import broadcast_shape, bytes_of, float_dtype, promote, tensor_bytes, total_bytes
+from .work import Family, Work
 
 UNARY_FLOPS: Final = {
     **dict.fromkeys(

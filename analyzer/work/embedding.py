@@ -7,9 +7,9 @@ from math import prod
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
-from .record import Family, RowDims, Work
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
+from .work import Family, RowDims, Work
 
 
 @register("aten::embedding", family=Family.EMBEDDING)

@@ -19,9 +19,9 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .record import Family, RowDims, Work
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
+from .work import Family, RowDims, Work
 
 
 @register("aten::gather", family=Family.INDEXING)

@@ -18,9 +18,9 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .record import Family, Work
 from .registry import register
 from .traffic import broadcast_shape, bytes_of, tensor_bytes, total_bytes
+from .work import Family, Work
 
 _LOSSES: Final = {
     "mse_loss": (3, 2),

@@ -18,9 +18,9 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .record import Family, MatmulDims, Work
 from .registry import register
 from .traffic import broadcast_shape, bytes_of, total_bytes
+from .work import Family, MatmulDims, Work
 
 
 @register("aten::mm", family=Family.MATMUL)

@@ -23,9 +23,9 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .record import Family, RowDims, Work
 from .registry import Formula, register
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
+from .work import Family, RowDims, Work
 
 _STATISTICS_FLOPS, _NORMALISE_FLOPS = 4, 2
 _RMS_STATISTICS_FLOPS, _RMS_NORMALISE_FLOPS = 2, 1

@@ -18,9 +18,9 @@ from .arguments import (
     tensors_at,
 )
 from .elementwise import BINARY_FLOAT_FLOPS, BINARY_FLOPS, UNARY_FLOAT_FLOPS, UNARY_FLOPS
-from .record import Family, Work
 from .registry import Formula, names, register
 from .traffic import bytes_of, total_bytes
+from .work import Family, Work
 
 # m: 3, v: 4, root and bias correction and ε: 3, quotient and update: 3, weight decay: 2.
 _ADAM_FLOPS: Final = 15

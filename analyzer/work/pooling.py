@@ -16,9 +16,9 @@ from .arguments import (
     tensor_at,
     tensors_at,
 )
-from .record import Family, Work
 from .registry import Formula, register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
+from .work import Family, Work
 
 # Per result element: weights times neighbours, summed. Nearest copies.
 _INTERPOLATION_FLOPS: Final = {

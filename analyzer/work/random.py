@@ -7,9 +7,9 @@ from functools import partial
 from ...formats.signature import Signature
 from .arguments import result_at, size_at, tensor_at, tensors_at
 from .copy import created_tensor
-from .record import Family, Work
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
+from .work import Family, Work
 
 _DROPOUT_FLOPS, _DROPOUT_BACKWARD_FLOPS = 3, 2
 """Compare, mask and scale; mask and scale."""

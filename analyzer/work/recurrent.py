@@ -19,9 +19,9 @@ from .arguments import (
     tensor_list_at,
     tensors_at,
 )
-from .record import Direction, Family, RecurrentDims, Work
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
+from .work import Direction, Family, RecurrentDims, Work
 
 # Per hidden unit. LSTM: 4 gates of 1 addition, 3 sigmoids of 4, 2 tanh, 4 to update cell and output.
 # GRU: 3 gates of 1 addition, 2 sigmoids of 4, 1 tanh, 5 for the reset and the blend. Biases: 2 additions per gate.

@@ -18,9 +18,9 @@ from .arguments import (
     tensor_at,
 )
 from .elementwise import pointwise
-from .record import Family, RowDims, Work
 from .registry import Formula, register
 from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
+from .work import Family, RowDims, Work
 
 
 def reduce(signature: Signature, *, flops: int, dim: int = 1, out_dtypes: tuple[str | None, ...] = (None,)) -> Work:

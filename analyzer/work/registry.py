@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError
-from .record import Family, Work
+from .work import Family, Work
 
 Formula = Callable[[Signature], Work]
 """A pure function from a call's signature to its work; raises LackingArgumentError where it would have to guess."""

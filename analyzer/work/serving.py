@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, tensor_at, tensors_at
-from .record import Family, Work
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
+from .work import Family, Work
 
 # Square and sum 2, scale by 1/rms 1, by the weight 1.
 _RMS_NORM_FLOPS = 4

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from ...formats.signature import Signature
-from .record import Family, Work
 from .registry import names, register
+from .work import Family, Work
 
 _VIEWS: Final = names(
     "view _unsafe_view reshape _reshape_alias view_as view_as_real view_as_complex _conj conj _neg_view real imag "

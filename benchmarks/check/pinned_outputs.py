@@ -1,7 +1,7 @@
 """Whether the command line still prints what it printed: byte for byte, for every sample under every what-if.
 
-Run: python benchmarks/check/pinned_outputs.py DIR --write     # before a change that should change nothing
-     python benchmarks/check/pinned_outputs.py DIR             # after it: lists what differs, exit status 1
+Run: python -m benchmarks.check.pinned_outputs DIR --write     # before a change that should change nothing
+     python -m benchmarks.check.pinned_outputs DIR             # after it: lists what differs, exit status 1
      … --public DATA                                           # with public traces, pairs of them, and the score
 
 DIR holds one compressed file per call. Floating-point sums differ between machines and libraries, so DIR is for the
@@ -15,7 +15,7 @@ import gzip
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import unified_diff
 from multiprocessing import Pool
@@ -101,7 +101,7 @@ def _calls(public: Path | None) -> Iterator[Call]:
     yield Call("score-plain", ("score", str(public)))
 
 
-def _calls_on(path: Path, what_ifs: Sequence[str]) -> Iterator[Call]:
+def _calls_on(path: Path, what_ifs: Iterable[str]) -> Iterator[Call]:
     name = path.name.split(".")[0]
     for what_if in what_ifs:
         for form, words in FORMATS.items():

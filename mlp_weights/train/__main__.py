@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from ...analyzer.models.store import FOLDER
 from ...errors import InputError, WavecastError
-from ..store import FOLDER
 from .driver import PRIORS, RECIPES, store_priors, train_model
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

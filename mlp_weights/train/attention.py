@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...analyzer.models.attention import DECODE as DECODE_MODEL
-from ...analyzer.models.attention import PREFILL as PREFILL_MODEL
-from ...analyzer.models.attention import AttentionProblems
-from ...analyzer.score.attention_rows import load_decode, load_prefill
+from ...analyzer.measurements.attention import load_decode, load_prefill
+from ...analyzer.models.attention.model import DECODE as DECODE_MODEL
+from ...analyzer.models.attention.model import PREFILL as PREFILL_MODEL
+from ...analyzer.models.attention.model import AttentionProblems
 from .recipe import AICONFIGURATOR, Recipe
 
 PREFILL: Final[Recipe[AttentionProblems]] = Recipe(

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...analyzer.fleet import Floats, build_fleet
-from ...analyzer.models.intervals import SIZE_EDGES_NS, IntervalTable, gpu_positions, size_class
+from ...analyzer.models.frame.intervals import SIZE_EDGES_NS, IntervalTable, gpu_positions, size_class
+from ...specs.fleet import Floats, build_fleet
 from ...specs.gpu import chip_of
 from .variant import Pool
 
@@ -26,8 +26,8 @@ UNMEASURED_HALF_WIDTH: Final = 0.81
 """Of groups without a measurement, whose parameters are priors.
 
 Half-precision convolutions are such a group, and the only one that anything at hand tells of: networks of them err by
-0.88 on boards that are not scored, 0.81 beside the error that a GPU's times share (benchmarks/network_widths.py).
-Vector kernels whose measurements are all left out err by 0.1 to 0.8 (benchmarks/line_widths.py)."""
+0.88 on boards that are not scored, 0.81 beside the error that a GPU's times share (benchmarks/make/network_widths.py).
+Vector kernels whose measurements are all left out err by 0.1 to 0.8 (benchmarks/make/line_widths.py)."""
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
 LONE_CHIP_FACTOR: Final = 1.5

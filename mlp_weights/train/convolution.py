@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...analyzer.models.convolution import MODEL
-from ...analyzer.score.convolution_rows import load_samples
+from ...analyzer.measurements.convolution import load_samples
+from ...analyzer.models.convolution.model import MODEL
 from .recipe import NEUSIGHT, Recipe
 
 RECIPE = Recipe(

@@ -14,16 +14,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...analyzer.fleet import Floats, build_fleet
-from ...analyzer.models.estimate import group_of, take_problems
-from ...analyzer.models.intervals import SIZE_EDGES_NS, gpu_positions
+from ...analyzer.models.frame.intervals import SIZE_EDGES_NS, gpu_positions
+from ...analyzer.models.frame.model import group_of, take_problems
+from ...analyzer.models.frame.network import correct
+from ...analyzer.models.frame.parameters import resolve, theta_size
 from ...analyzer.models.library import find_model
-from ...analyzer.models.network import correct
-from ...analyzer.models.parameters import resolve, theta_size
+from ...analyzer.models.store import save_model, variant_name
 from ...errors import InputError
 from ...specs.catalog import load_catalog
+from ...specs.fleet import Floats, build_fleet
 from ...specs.gpu import chip_of
-from ..store import save_model, variant_name
 from .calibrate import UNMEASURED_HALF_WIDTH, HeldOut, choose_shrink, errors_of, fit_anchor, fit_intervals
 from .recipe import Recipe
 from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows

@@ -8,9 +8,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...analyzer.fleet import Fleet, Floats
-from ...analyzer.models.estimate import Codes, Model
-from ...analyzer.models.parameters import prior_scale, resolve
+from ...analyzer.models.frame.model import Codes, Model
+from ...analyzer.models.frame.parameters import prior_scale, resolve
+from ...specs.fleet import Fleet, Floats
 
 P = TypeVar("P")
 STEP = 1e-3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...analyzer.models.matmul import MODEL, QUANTIZED
-from ...analyzer.score.matmul_rows import load_quantized_training_samples, load_training_samples
+from ...analyzer.measurements.matmul import load_quantized_training_samples, load_training_samples
+from ...analyzer.models.matmul.model import MODEL, QUANTIZED
 from .recipe import AICONFIGURATOR, Recipe
 
 RECIPE = Recipe(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...analyzer.models.matmul_simt import MODEL
-from ...analyzer.score.matmul_simt_rows import load_training_samples
+from ...analyzer.measurements.matmul_simt import load_training_samples
+from ...analyzer.models.matmul_simt.model import MODEL
 from .recipe import NEUSIGHT, Recipe
 
 RECIPE = Recipe(

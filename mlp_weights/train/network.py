@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from ...analyzer.fleet import Floats
-from ...analyzer.models.network import CLIP, Network
+from ...analyzer.models.frame.network import CLIP, Network
+from ...specs.fleet import Floats
 
 EPOCHS: Final = 60
 BATCH: Final = 512

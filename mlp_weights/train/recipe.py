@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ...analyzer.models.estimate import Model
-from ...analyzer.score.measurements import Samples
+from ...analyzer.measurements.samples import Samples
+from ...analyzer.models.frame.model import Model
 
 P = TypeVar("P")
 

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...analyzer.fleet import Floats, build_fleet, take_gpus
-from ...analyzer.models.estimate import Model, take_problems
-from ...analyzer.models.network import Network
-from ...analyzer.models.parameters import resolve, theta_size
-from ...analyzer.score.measurements import Samples
+from ...analyzer.measurements.samples import Samples
+from ...analyzer.models.frame.model import Model, take_problems
+from ...analyzer.models.frame.network import Network
+from ...analyzer.models.frame.parameters import resolve, theta_size
+from ...specs.fleet import Floats, build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
 from .fit import balanced_weight, fit_parameters
 from .network import train_network

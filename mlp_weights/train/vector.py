@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...analyzer.models.vector import MODEL
-from ...analyzer.score.vector_rows import load_samples
+from ...analyzer.measurements.vector import load_samples
+from ...analyzer.models.vector.model import MODEL
 from .recipe import AICONFIGURATOR, NEUSIGHT, VIDUR, Recipe
 
 RECIPE = Recipe(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from wavecast.formats.column import ColumnSpec, Table, build_table, columns
-from wavecast.formats.record import FieldSpec, record_fields
+from wavecast.formats.fields import FieldSpec, record_fields
 from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
 from wavecast.formats.trace import (
     TABLES,

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
+from wavecast.analyzer.models.store import MANIFEST, load_stored, read_manifest, save_model, variant_name
 from wavecast.errors import InputError
-from wavecast.mlp_weights.store import MANIFEST, load_stored, read_manifest, save_model, variant_name
 
 ALL = {"theta": np.array([1.0, 2.0]), "network.mean": np.array([0.5], dtype=np.float32)}
 WITHOUT = {"theta": np.array([3.0, 4.0])}

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from wavecast.analyzer.fleet import build_fleet, take_gpus
-from wavecast.analyzer.models.estimate import take_problems
-from wavecast.analyzer.models.intervals import distance_factor, distances, half_width
-from wavecast.analyzer.models.parameters import resolve
+from wavecast.analyzer.models.frame.intervals import distance_factor, distances, half_width
+from wavecast.analyzer.models.frame.model import take_problems
+from wavecast.analyzer.models.frame.parameters import resolve
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train.__main__ import main
 from wavecast.mlp_weights.train.calibrate import (
@@ -24,6 +23,7 @@ from wavecast.mlp_weights.train.calibrate import (
 )
 from wavecast.mlp_weights.train.driver import load_pool
 from wavecast.mlp_weights.train.variant import fit_variant, join_samples
+from wavecast.specs.fleet import build_fleet, take_gpus
 
 from .toy import MODEL, RECIPE, TRUE, samples
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from wavecast.analyzer.fleet import Fleet, Floats, build_fleet, take_gpus
-from wavecast.analyzer.models.estimate import Codes, Estimate, Model
-from wavecast.analyzer.models.parameters import Parameter, Values
-from wavecast.analyzer.score.measurements import Samples, shape_share
+from wavecast.analyzer.measurements.samples import Samples, shape_share
+from wavecast.analyzer.models.frame.model import Codes, Estimate, Model
+from wavecast.analyzer.models.frame.parameters import Parameter, Values
 from wavecast.mlp_weights.train.recipe import Recipe
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 

@@ -24,15 +24,15 @@ except ImportError:
 @pytest.fixture
 def load_model(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a published architecture's module by name."""
-    monkeypatch.syspath_prepend(root_dir / "benchmarks")
-    return lambda name: import_module(f"models.{name}")
+    monkeypatch.syspath_prepend(root_dir)
+    return lambda name: import_module(f"benchmarks.make.models.{name}")
 
 
 @pytest.fixture
 def stream_check(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the benchmark that compares the ops of two recordings."""
-    monkeypatch.syspath_prepend(root_dir / "benchmarks")
-    return import_module("stream_check")
+    monkeypatch.syspath_prepend(root_dir)
+    return import_module("benchmarks.check.stream_check")
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from typing import Any
 import torch._dynamo
 import torch.profiler
 import torch.utils.data  # noqa: F401
-from wavecast.tracer import recorder, script  # noqa: F401
-from wavecast.tracer.record_command import record
+from wavecast.tracer.commands import script  # noqa: F401
+from wavecast.tracer.commands.record import record
 
 
 def run_forked(request: dict[str, Any], out: int, err: int) -> int:

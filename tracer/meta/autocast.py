@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.amp import autocast_mode
 
 from ...formats.autocast import CASTS, WIDE_BY_DTYPE, Cast
-from ..patches import patched
+from ..hooks.patches import patched
 
 CUDA: Final = "cuda"
 _META: Final = "meta"

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.amp import GradScaler
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..patches import patched
+from ..hooks.patches import patched
 
 _NO_OVERFLOW: Final = 0.0
 _OVERRIDING = "Warning only once for all operators"

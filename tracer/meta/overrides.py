@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils import _foreach_utils
 
-from ..patches import patched
+from ..hooks.patches import patched
 from .attention import attend
 from .recurrent import (
     run_gru,

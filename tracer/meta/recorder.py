@@ -19,8 +19,8 @@ from ...errors import CaptureError
 from ...formats.column import MISSING
 from ...formats.signature import Signature
 from ...formats.trace import Meta, Phase, Precision, Trace
-from ..modules import ModulePaths
-from ..optimizers import OptimizerSteps
+from ..hooks.modules import ModulePaths
+from ..hooks.optimizers import OptimizerSteps
 from ..signatures import describe_arguments, describe_value, tensors_in
 from .autocast import MetaAutocast, autocast_on_meta, autocast_resumed
 from .compiled import RegionRows, compiled_functions_eager

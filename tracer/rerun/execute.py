@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from ...formats.trace import Trace
-from ..device import describe_framework
 from ..measure.timing import GRAPH, time_call
+from ..measured.device import describe_framework
 from .calls import Calls, Problem, choose_calls
 from .local import recover, undisturbed
 from .operands import TOO_LARGE, Call, Operands, TooLargeError, memory_limit

@@ -11,7 +11,7 @@ import torch
 
 from ...errors import InputError
 from ...formats.trace import Device, Precision
-from ..device import describe_device, describe_precision
+from ..measured.device import describe_device, describe_precision
 from .record import LocalDevice
 
 

@@ -1,0 +1,1 @@
+"""Prediction beside reality: scores, validations, re-runs."""

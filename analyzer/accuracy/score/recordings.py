@@ -1,0 +1,104 @@
+"""Recorded networks that a table has throughputs of: the list of them, and their shape-only traces in one archive."""
+
+from __future__ import annotations
+
+import lzma
+import tarfile
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ....errors import InputError, TraceError
+from ....formats.codec import decode
+from ....formats.trace import Trace
+from ....specs.catalog import read_toml
+
+FOLDER: Final = Path(__file__).parents[3] / "samples"
+"""Of a checkout; an installed package holds no samples."""
+LIST: Final = "timm.toml"
+ARCHIVE: Final = "timm.tar.xz"
+Key = tuple[str, str, int]
+"""Network, layout, batch size."""
+MAX_TRACE_BYTES: Final = 1 << 26
+"""The largest of the archive's traces has half a megabyte: what is larger is no trace of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Name a network of the list."""
+
+    name: str
+    family: str
+    """The source file of timm that defines it."""
+    image_size: int
+    params_m: float
+    """Millions of parameters, as the table says of the measurements that it was drawn from, with two decimals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """Hold the ops of one network's inference."""
+
+    network: Network
+    layout: str
+    """`nchw`, or `nhwc` for channels-last tensors."""
+    batch: int
+    trace: Trace
+
+
+def read_networks(folder: Path = FOLDER) -> dict[str, Network]:
+    """Return the networks of the list by name; none where there is no list."""
+    path = folder / LIST
+    if not path.exists():
+        return {}
+    entries: Any = read_toml(path).get("model", [])
+    try:
+        networks = [
+            Network(
+                name=str(item["name"]),
+                family=str(item["family"]),
+                image_size=int(item["image_size"]),
+                params_m=float(item["params_m"]),
+            )
+            for item in entries
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: a model lacks {error}; expected name, family, image_size, params_m") from error
+    return {item.name: item for item in networks}
+
+
+def list_recordings(folder: Path = FOLDER) -> tuple[Key, ...]:
+    """Return which network, layout and batch size each trace of the archive is of."""
+    with _open(folder / ARCHIVE) as archive:
+        return tuple(_key(entry) for entry in archive)
+
+
+def read_recordings(wanted: Container[Key], folder: Path = FOLDER) -> Iterator[Recording]:
+    """Yield those traces of the list's networks that are wanted, in the archive's order.
+
+    Raises InputError where the archive cannot be read.
+    """
+    networks = read_networks(folder)
+    with _open(folder / ARCHIVE) as archive:
+        for entry in archive:
+            name, layout, batch = key = _key(entry)
+            file = archive.extractfile(entry) if name in networks and key in wanted else None
+            if file is not None:
+                trace = decode(file.read(MAX_TRACE_BYTES))
+                yield Recording(network=networks[name], layout=layout, batch=batch, trace=trace)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, "r|xz") as archive:
+            yield archive
+    except (OSError, EOFError, ValueError, tarfile.TarError, lzma.LZMAError, TraceError) as error:
+        raise InputError(f"{path}: no readable archive of traces ({error})") from error
+
+
+def _key(entry: tarfile.TarInfo) -> Key:
+    name, layout, batch = entry.name.removesuffix(".json").rsplit("-", 2)
+    return name, layout, int(batch)

@@ -1,0 +1,107 @@
+"""From a directory of measurements to the score: the one function behind `score`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ....specs.fleet import Floats
+from ...measurements.readers import TRACES, check_directory, load_tables
+from ...measurements.samples import Samples
+from .baselines import (
+    ANCHORED,
+    BANDWIDTH_RATIO,
+    FITTED_ROOFLINE,
+    ROOFLINE,
+    anchored_ns,
+    bandwidth_ratio_ns,
+    fitted_roofline_ns,
+    source_rows,
+)
+from .decisions import score_decisions
+from .end_to_end import score_networks
+from .ledger import (
+    forecast_entries,
+    join_entries,
+    network_entries,
+    pooled_rows,
+    score_rows,
+    throughput_entries,
+)
+from .report import Score, ScoreRow
+from .rows import Forecast, forecast
+from .throughput import score_throughput
+from .traces import score_traces
+from .weights import Weights
+from .worst import worst_rows
+
+WORST_COUNT: Final = 20
+Progress = Callable[[int, int], None]
+"""Takes the rows done and their total."""
+
+
+def score_directory(data: Path, weights: Weights, progress: Progress | None = None) -> Score:
+    """Predict every measurement in a directory laid out as the measurement tables are, and say how wrong that was.
+
+    Raises InputError where the directory holds nothing that can be scored, or a table lacks what its layout asks for.
+    """
+    check_directory(data)
+    made, notes = _forecasts(data, weights, progress)
+    networks = score_networks(data, weights)
+    throughput, throughput_notes = score_throughput(data, weights)
+    traces, trace_notes = score_traces(data / TRACES, weights)
+    return Score(
+        weights=weights.description,
+        rows=(
+            *_score_rows(made, weights),
+            *(score_rows(network_entries(networks)) if networks else ()),
+            *(score_rows(throughput_entries(throughput)) if throughput else ()),
+        ),
+        worst=worst_rows(made, WORST_COUNT),
+        networks=networks,
+        throughput=throughput,
+        decisions=score_decisions(networks),
+        traces=traces,
+        notes=(*notes, *throughput_notes, *trace_notes),
+    )
+
+
+def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple[list[Forecast], list[str]]:
+    """Return the forecasts of every table, and which of their rows no weights cover."""
+    made, notes, done = [], [], 0
+    tables = list(load_tables(data))
+    total = sum(len(samples.measured_ns) for samples in tables)
+    for samples in tables:
+        if _is_covered(samples, weights):
+            made.append(forecast(samples, weights))
+        else:
+            notes.append(
+                f"{len(samples.measured_ns):,} rows of {samples.table} left out: no weights of {samples.model}"
+            )
+        done += len(samples.measured_ns)
+        if progress is not None:
+            progress(done, total)
+    return made, notes
+
+
+def _score_rows(made: list[Forecast], weights: Weights) -> tuple[ScoreRow, ...]:
+    if not made:
+        return ()
+    entries = join_entries([forecast_entries(item, _baselines(item, weights)) for item in made])
+    return (*pooled_rows(entries), *score_rows(entries))
+
+
+def _is_covered(samples: Samples[Any], weights: Weights) -> bool:
+    return all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus)
+
+
+def _baselines(made: Forecast, weights: Weights) -> Mapping[str, Floats]:
+    source = source_rows(made.samples)
+    return {
+        ROOFLINE: made.roofline_ns,
+        FITTED_ROOFLINE: fitted_roofline_ns(made),
+        BANDWIDTH_RATIO: bandwidth_ratio_ns(made.samples, source),
+        ANCHORED: anchored_ns(made, source, weights),
+        **made.samples.peers_ns,
+    }

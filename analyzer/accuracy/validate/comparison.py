@@ -1,0 +1,262 @@
+"""Predicted beside measured times, by op and by family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....formats.signature import format_shapes
+from ....formats.trace import Trace
+from ....specs.fleet import Floats
+from ...analysis.result import Case
+from ...prediction.bounds import limit_of
+from ...prediction.method import Method
+from ...prediction.predict import METHODS
+from ...recorded.window import Rows, group_rows
+from ..metrics import error_figures
+from .alignment import Alignment, Rule
+from .calls import Calls
+from .report import Coverage, FamilyComparison, OpComparison, Unmatched
+
+OTHER: Final = "other"
+"""Family of kernels that belong to none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parts:
+    """Hold the times of the p parts of one recording's calls on the target."""
+
+    time_ns: Floats
+    low_ns: Floats
+    """Ends of the 90 % interval; NaN where there is none, or the time was measured."""
+    high_ns: Floats
+    bound_ns: Floats
+    """Physical lower bound; 0 where none is known."""
+    pair: Rows
+    """The pair of each part's call; -1: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Half:
+    """Hold one recording with its calls and their times."""
+
+    case: Case
+    column: int
+    """The target's number among the case's GPUs."""
+    calls: Calls
+    parts: Parts
+
+    @property
+    def call_ns(self) -> Floats:
+        """Return the time of each call."""
+        time = np.bincount(self.calls.part_call, weights=self.parts.time_ns, minlength=len(self.calls.op))
+        return time.astype(np.float64)
+
+
+def predicted_half(case: Case, column: int, calls: Calls, alignment: Alignment) -> Half:
+    """Return the first recording with the predicted times: a kernel's own deviation from its row's mean is kept."""
+    prediction, workload, row = case.prediction, case.workload, calls.part_row
+    time = prediction.time_ns[row, column]
+    if case.origin is not None:
+        mean = workload.duration_ns[row]
+        measured = case.trace.kernels.duration_ns[calls.part_item]
+        time = time * np.divide(measured, mean, out=np.ones_like(mean), where=mean > 0)
+    is_measured = prediction.method[row, column] == METHODS.index(Method.MEASURED)
+    width = np.where(is_measured, np.nan, prediction.half_width[row, column])
+    bound = prediction.bounds.lower_ns[row, column] * workload.op_share[row] * workload.has_work[row]
+    parts = Parts(
+        time_ns=time,
+        low_ns=time * (1.0 - np.where(is_measured, np.nan, prediction.fall(row, column))),
+        high_ns=time * np.exp(width),
+        bound_ns=bound,
+        pair=alignment.first[calls.part_call],
+    )
+    return Half(case=case, column=column, calls=calls, parts=parts)
+
+
+def measured_half(case: Case, column: int, calls: Calls, alignment: Alignment) -> Half:
+    """Return the second recording with its measured times."""
+    time = case.trace.kernels.duration_ns[calls.part_item].astype(np.float64)
+    unknown = np.full(len(time), np.nan)
+    pair = alignment.second[calls.part_call]
+    parts = Parts(time_ns=time, low_ns=unknown, high_ns=unknown, bound_ns=np.zeros(len(time)), pair=pair)
+    return Half(case=case, column=column, calls=calls, parts=parts)
+
+
+def target_ratios(first: Half, second: Half, pair_count: int) -> tuple[Floats, Floats]:
+    """Return per kernel (op, without GPU times) and per workload row of `first` measured over predicted; else NaN."""
+    predicted, measured = (_by_pair(half, half.parts.time_ns, pair_count) for half in (first, second))
+    pair = first.parts.pair
+    ratio = np.divide(measured, predicted, out=np.full(pair_count, np.nan), where=predicted > 0)
+    of_part = np.where(pair >= 0, np.append(ratio, np.nan)[pair], np.nan)
+    of_item = np.full(len(first.case.workload.row_of), np.nan)
+    of_item[first.calls.part_item] = of_part
+    known = ~np.isnan(of_part)
+    rows, time = first.calls.part_row[known], first.parts.time_ns[known]
+    count = len(first.case.workload.op)
+    before = np.bincount(rows, weights=time, minlength=count)
+    after = np.bincount(rows, weights=time * of_part[known], minlength=count)
+    return of_item, np.divide(after, before, out=np.full(count, np.nan), where=before > 0)
+
+
+def compare_ops(first: Half, second: Half, alignment: Alignment) -> tuple[OpComparison, ...]:
+    """Return every distinct op that was paired, the largest absolute error first."""
+    if not len(alignment.rule):
+        return ()
+    one_call = _one_call(alignment.first, len(alignment.rule))
+    encloses = alignment.rule == Rule.ENCLOSING_OP
+    key = np.where(encloses, first.calls.enclosing_key[one_call], first.calls.key[one_call])
+    _, group = group_rows([key, alignment.rule.astype(np.int64)])
+    sides = [_rows_by_group(group, half.parts.pair) for half in (first, second)]
+    partner = _one_call(alignment.second, len(alignment.rule))
+    leader = np.full(int(group.max()) + 1, -1)
+    leader[group[::-1]] = np.arange(len(group))[::-1]
+    found = [
+        _describe(first, second, (mine, theirs), (int(one_call[pair]), int(partner[pair])), Rule(alignment.rule[pair]))
+        for mine, theirs, pair in zip(*sides, leader.tolist(), strict=True)
+    ]
+    return tuple(sorted(found, key=lambda item: -abs(item.error_ns)))
+
+
+def compare_families(ops: Sequence[OpComparison]) -> tuple[FamilyComparison, ...]:
+    """Return a row per family, the most measured time first."""
+    whole = sum(item.measured_ns for item in ops)
+    members: dict[str, list[OpComparison]] = {}
+    for item in ops:
+        members.setdefault(item.family or OTHER, []).append(item)
+    rows = [compare_group(name, found, whole) for name, found in members.items()]
+    return tuple(sorted(rows, key=lambda row: -row.measured_ns))
+
+
+def compare_group(name: str | None, ops: Sequence[OpComparison], whole_ns: float) -> FamilyComparison:
+    """Return the errors of some ops together."""
+    measured = sum(item.measured_ns for item in ops)
+    timed = [item for item in ops if item.measured_ns > 0]
+    ends = [
+        [np.nan if value is None else value for value in (item.predicted_low_ns, item.predicted_high_ns)]
+        for item in timed
+    ]
+    values = np.array(
+        [[item.measured_ns, item.predicted_ns, *end] for item, end in zip(timed, ends, strict=True)] or [[1, 1, 1, 1]]
+    ).astype(np.float64)
+    # A prediction of nothing has no relative width.
+    widthless = values[:, 1] <= 0
+    values[widthless, 2:] = np.nan
+    values[widthless, 1] = np.finfo(float).tiny
+    return FamilyComparison(
+        family=name,
+        call_count=sum(item.count for item in ops),
+        predicted_ns=sum(item.predicted_ns for item in ops),
+        measured_ns=measured,
+        share=measured / whole_ns if whole_ns > 0 else 0.0,
+        figures=error_figures(*values.T),
+    )
+
+
+def count_covered(ops: Sequence[OpComparison]) -> Coverage:
+    """Count the ops within their intervals; one that took no time that a clock could see says nothing."""
+    known = [item for item in ops if item.is_covered is not None and item.measured_ns > 0]
+    covered = [item for item in known if item.is_covered]
+    return Coverage(
+        op_count=len(known),
+        covered_op_count=len(covered),
+        measured_ns=sum(item.measured_ns for item in known),
+        covered_ns=sum(item.measured_ns for item in covered),
+    )
+
+
+def list_unmatched(half: Half, *, is_measured: bool) -> Iterator[Unmatched]:
+    """Yield what only this recording has, by op and shapes; what takes no time is left out."""
+    calls, time = half.calls, half.call_ns
+    pair = np.full(len(calls.op), -1)
+    pair[calls.part_call] = half.parts.pair
+    rows = np.flatnonzero((pair < 0) & (time > 0))
+    if not len(rows):
+        return
+    first, group = group_rows([calls.key[rows]])
+    count, total = np.bincount(group), np.bincount(group, weights=time[rows])
+    for at, call in enumerate(rows[first].tolist()):
+        yield Unmatched(
+            is_measured=is_measured,
+            op=_name(half.case.trace, int(calls.op[call]), int(calls.kernel[call])),
+            shapes=_shapes(half.case.trace, int(calls.op[call])),
+            count=int(count[at]),
+            time_ns=float(total[at]),
+        )
+
+
+def _by_pair(half: Half, values: Floats, pair_count: int) -> Floats:
+    known = half.parts.pair >= 0
+    return np.bincount(half.parts.pair[known], weights=values[known], minlength=pair_count).astype(np.float64)
+
+
+def _one_call(pair_of_call: Rows, pair_count: int) -> Rows:
+    """Return the first call of each pair."""
+    one = np.full(pair_count, -1)
+    rows = np.flatnonzero(pair_of_call >= 0)[::-1]
+    one[pair_of_call[rows]] = rows
+    return one
+
+
+def _rows_by_group(group: Rows, pair_of_part: Rows) -> list[Rows]:
+    """Return the parts of each group of pairs."""
+    parts = np.flatnonzero(pair_of_part >= 0)
+    of_part = group[pair_of_part[parts]]
+    order = np.argsort(of_part, kind="stable")
+    count = int(group.max()) + 1
+    return np.split(parts[order], np.cumsum(np.bincount(of_part, minlength=count))[:-1])
+
+
+def _describe(first: Half, second: Half, rows: tuple[Rows, Rows], calls: tuple[int, int], rule: Rule) -> OpComparison:
+    case, (mine, theirs), parts = first.case, rows, first.parts
+    trace, other = case.trace, second.case.trace
+    main = int(mine[np.argmax(parts.time_ns[mine])])
+    row = int(first.calls.part_row[main])
+    ops = [
+        int((half.calls.enclosing if rule is Rule.ENCLOSING_OP else half.calls.op)[call])
+        for half, call in zip((first, second), calls, strict=True)
+    ]
+    family, method = case.workload.family[row], METHODS[case.prediction.method[row, first.column]]
+    module = int(trace.ops.module[ops[0]]) if ops[0] >= 0 else -1
+    bound = float(parts.bound_ns[mine].sum())
+    is_timed = case.origin is not None
+    low, high = float(parts.low_ns[mine].sum()), float(parts.high_ns[mine].sum())
+    return OpComparison(
+        op=_name(trace, ops[0], int(first.calls.kernel[calls[0]])),
+        target_op=_name(other, ops[1], int(second.calls.kernel[calls[1]])),
+        shapes=_shapes(trace, ops[0]),
+        module=trace.strings[module] if module >= 0 else None,
+        family=family.value if family is not None else None,
+        count=len(np.unique(first.calls.part_call[mine])),
+        kernel_count=len(mine) if is_timed else None,
+        target_kernel_count=len(theirs),
+        source_ns=float(trace.kernels.duration_ns[first.calls.part_item[mine]].sum()) if is_timed else None,
+        predicted_ns=float(parts.time_ns[mine].sum()),
+        predicted_low_ns=None if np.isnan(low) else low,
+        predicted_high_ns=None if np.isnan(high) else high,
+        measured_ns=float(second.parts.time_ns[theirs].sum()),
+        bound_ns=bound if bound > 0 else None,
+        bound_by=_limit(first, mine) if bound > 0 else None,
+        method=method,
+        reason="measured on this GPU" if method is Method.MEASURED else case.prediction.reason[row],
+        matched_by=rule.name.lower(),
+    )
+
+
+def _limit(half: Half, parts: Rows) -> str:
+    """Return what sets the bound of the part with the largest."""
+    largest = parts[np.argmax(half.parts.bound_ns[parts])]
+    row = int(half.calls.part_row[largest])
+    return limit_of(half.case.workload.work, half.case.prediction.fleet, row, half.column).name.lower()
+
+
+def _name(trace: Trace, op: int, kernel: int) -> str:
+    return trace.strings[int(trace.ops.name[op] if op >= 0 else trace.kernels.name[kernel])]
+
+
+def _shapes(trace: Trace, op: int) -> str:
+    signature = int(trace.ops.signature[op]) if op >= 0 else -1
+    return format_shapes(trace.signatures[signature]) if signature >= 0 else ""

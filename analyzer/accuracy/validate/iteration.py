@@ -1,0 +1,110 @@
+"""How far the iteration was off, and why: kernels, host, or the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ....specs.fleet import Floats
+from ...analysis.gpu_replay import replayed_window
+from ...analysis.result import Case
+from ...graph.graph import NodeKind
+from ...graph.hosts import host_steps
+from ...recorded.window import Rows
+from ...replay.binding import durations_ns
+from ...replay.causes import CAUSES, IdleCause
+from ...replay.engine import Timing, replay
+from ...replay.forecast import on_gpus
+from ...replay.iterations import iteration_position, iteration_spans
+from .report import IterationComparison
+
+
+def compare_iteration(
+    first: Case, column: int, second: Case, own_column: int, ratio: tuple[Floats, Floats]
+) -> IterationComparison:
+    """Compare the iteration that `first` predicts on its GPU number `column` with the one that `second` measured.
+
+    `own_column` is the target's number in `second`. `ratio` holds, per kernel of `first` (per op, where it has no GPU
+    times) and per row of its workload, what its time on the target is relative to the prediction; NaN: not known.
+    """
+    timing = on_gpus(first.forecast.timing, slice(column, column + 1))
+    predicted_ns = float(first.forecast.iteration_ns[column])
+    measured_ns = second.window.duration_ns or float(second.forecast.iteration_ns[own_column])
+    stretch = second.calibration.stretch_ratio / first.calibration.stretch_ratio
+    with_kernels = _with_kernels(first, timing, ratio[0] * stretch, ratio[1] * stretch)
+    kernels_ns = _iteration_ns(first, with_kernels)
+    hosts = _host_time_ns(first) * float(timing.host_ratio[0]), _host_time_ns(second) * _host_ratio(second, own_column)
+    known = min(hosts) > 0
+    change = hosts[1] / hosts[0] if known else 1.0
+    host_ns = _iteration_ns(first, replace(with_kernels, host_ratio=with_kernels.host_ratio * change))
+    is_predicted = first.origin is None or first.origin.name != first.prediction.fleet.gpus[column].name
+    return IterationComparison(
+        predicted_ns=predicted_ns,
+        predicted_low_ns=_end_ns(first.forecast.low_ns[column]) if is_predicted else None,
+        predicted_high_ns=_end_ns(first.forecast.high_ns[column]) if is_predicted else None,
+        measured_ns=measured_ns,
+        predicted_busy_ns=float(first.forecast.busy_ns[column]),
+        measured_busy_ns=float(second.forecast.busy_ns[own_column]),
+        predicted_idle_ns=_idle(first, column),
+        measured_idle_ns=_idle(second, own_column),
+        kernel_error_ns=predicted_ns - kernels_ns,
+        host_error_ns=kernels_ns - host_ns,
+        other_error_ns=host_ns - measured_ns,
+        host_speed_ratio=(first.scenario.cpu_speed or 1.0) / change if known else None,
+    )
+
+
+def _with_kernels(case: Case, timing: Timing, of_item: Floats, of_row: Floats) -> Timing:
+    """Return the timing with the kernels' times on the target, as far as they are known.
+
+    Kernels of other iterations than the compared one change as those of their row do.
+    """
+    graph, trace = case.graph, case.trace
+    predicted = durations_ns(graph, timing, 0)
+    gpu = np.flatnonzero(graph.nodes.is_gpu)
+    items = graph.nodes.row[gpu]
+    if case.origin is None:
+        items = trace.kernels.op[items]
+    ratio = np.ones(len(graph.nodes.row))
+    found = np.where(items >= 0, np.append(of_item, np.nan)[items], np.nan)
+    usual = np.append(of_row, np.nan)[timing.factor_row[gpu]]
+    chosen = np.where(np.isnan(found), usual, found)
+    ratio[gpu] = np.where(np.isnan(chosen), 1.0, chosen)
+    return replace(
+        timing,
+        base_ns=predicted * ratio,
+        factor=np.ones((1, 1)),
+        factor_row=np.zeros(len(ratio), dtype=np.int64),
+    )
+
+
+def _iteration_ns(case: Case, timing: Timing) -> float:
+    start, finish = iteration_spans(case.trace, case.graph, replay(case.graph, timing))
+    at = iteration_position(case.trace, replayed_window(case).index)
+    return float((finish - start)[at, 0])
+
+
+def _host_time_ns(case: Case) -> float:
+    """Return the host's own time within the iteration, as recorded: without what it waited for."""
+    nodes, index = case.graph.nodes, replayed_window(case).index
+    marks = np.flatnonzero(nodes.kind == NodeKind.MARK)
+    if index is None or not len(marks):
+        return 0.0
+    steps = host_steps(case.trace.iterations)
+    lane: Rows = nodes.lane == nodes.lane[marks[0]]
+    inside = lane & (nodes.end_ns > steps.cpu_start_ns[index]) & (nodes.end_ns <= steps.cpu_end_ns[index])
+    return float((nodes.lag_ns + nodes.cost_ns)[inside].sum())
+
+
+def _host_ratio(case: Case, column: int) -> float:
+    return float(case.forecast.timing.host_ratio[column])
+
+
+def _idle(case: Case, column: int) -> Mapping[IdleCause, float]:
+    return dict(zip(CAUSES, case.forecast.idle_ns[column].tolist(), strict=True))
+
+
+def _end_ns(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

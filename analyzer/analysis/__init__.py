@@ -1,0 +1,1 @@
+"""One trace, one question, one report."""

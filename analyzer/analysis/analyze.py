@@ -1,0 +1,130 @@
+"""From a trace to the report: the one function behind `analyze`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...formats.column import row_count
+from ...formats.trace import Trace
+from ...specs.gpu import Catalog, Gpu
+from ..graph.critical import CriticalPath
+from ..graph.graph import EdgeKind, NodeKind
+from ..models.library import Library, load_library
+from ..recorded.window import select_window
+from ..whatif.scenario import Scenario
+from .gpu_replay import look_closely
+from .gpu_rows import rank_gpus
+from .op_rows import list_ops
+from .report import PathSummary, Report, Source, TraceSummary
+from .result import Case, build_case, check_usable, source_gpu
+from .warnings import warn
+
+
+def analyze_trace(
+    trace: Trace,
+    catalog: Catalog,
+    *,
+    targets: Sequence[Gpu] = (),
+    source: Gpu | None = None,
+    ops_gpu: Gpu | None = None,
+    op_limit: int | None = 10,
+    library: Library | None = None,
+    scenario: Scenario | None = None,
+) -> Report:
+    """Predict the trace's iteration on `targets` (default: every single-device GPU of the catalogue).
+
+    `source` overrides what the trace's device record says. `ops_gpu` is the GPU that the op list is about
+    (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
+    `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU.
+    Raises UnknownGpuError when the trace's GPU is not in the catalogue and InputError for a trace without ops.
+    """
+    case = open_case(trace, catalog, targets=targets, source=source, library=library, scenario=scenario)
+    return report_case(case, ops_gpu=ops_gpu or (targets[0] if targets else None), op_limit=op_limit)
+
+
+def open_case(
+    trace: Trace,
+    catalog: Catalog,
+    *,
+    targets: Sequence[Gpu] = (),
+    source: Gpu | None = None,
+    library: Library | None = None,
+    scenario: Scenario | None = None,
+) -> Case:
+    """Predict and replay a trace; see `analyze_trace`."""
+    window = select_window(trace)
+    check_usable(window)
+    origin = (source or source_gpu(trace, catalog, window)) if len(window.kernel_rows) else None
+    gpus = _with_source(targets or [gpu for gpu in catalog.gpus if not gpu.is_package], origin)
+    return build_case(trace, origin, gpus, library or load_library(), scenario or Scenario())
+
+
+def report_case(case: Case, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> Report:
+    """Return what is shown of a case; `ops_gpu` defaults to the source, else the fastest."""
+    ranked = rank_gpus(case)
+    described = ops_gpu or case.origin
+    name = described.name if described is not None else ranked[0].gpu
+    column = next(at for at, gpu in enumerate(case.prediction.fleet.gpus) if gpu.name == name)
+    return Report(
+        trace=_summary(case),
+        source=_source(case),
+        scenario=case.scenario,
+        memory=case.memory,
+        memory_unknown=case.memory_unknown,
+        predictions=ranked,
+        ops_gpu=name,
+        critical_path=_path_summary(look_closely(case, name).path),
+        compiled=case.compiled,
+        ops=list_ops(case.trace, case.workload, case.prediction, column, limit=op_limit),
+        warnings=tuple(warn(case)),
+    )
+
+
+def _with_source(targets: Sequence[Gpu], origin: Gpu | None) -> list[Gpu]:
+    if origin is None or any(gpu.name == origin.name for gpu in targets):
+        return list(targets)
+    return [*targets, origin]
+
+
+def _summary(case: Case) -> TraceSummary:
+    meta, window = case.trace.meta, case.window
+    return TraceSummary(
+        name=meta.workload.name,
+        source_format=meta.source_format,
+        capture=meta.capture,
+        framework=meta.framework,
+        mode=meta.workload.mode,
+        batch_size=meta.workload.batch_size,
+        samples_per_iteration=meta.workload.samples_per_iteration,
+        iteration_count=_measured_count(case) if case.origin is not None else 0,
+        iteration_index=window.index,
+        op_count=len(window.op_rows),
+        kernel_count=len(window.kernel_rows),
+    )
+
+
+def _measured_count(case: Case) -> int:
+    """Return the number of iterations whose median is the window's duration."""
+    unprofiled = int(np.sum(~case.trace.iterations.profiled.astype(bool)))
+    return unprofiled or row_count(case.trace.iterations)
+
+
+def _path_summary(path: CriticalPath) -> PathSummary:
+    return PathSummary(
+        length_ns=path.length_ns,
+        node_ns={kind.name.lower(): float(path.node_ns[kind]) for kind in NodeKind if path.node_ns[kind]},
+        edge_ns={kind.name.lower(): float(path.edge_ns[kind]) for kind in EdgeKind if path.edge_ns[kind]},
+        unexplained_ns=path.unexplained_ns,
+    )
+
+
+def _source(case: Case) -> Source:
+    if case.origin is None:
+        return Source()
+    return Source(
+        gpu=case.origin.name,
+        iteration_ns=case.window.duration_ns,
+        gpu_busy_ns=float(case.recorded_busy_ns),
+    )

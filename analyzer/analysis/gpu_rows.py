@@ -1,0 +1,109 @@
+"""The report's rows: each GPU's iteration, what it is made of, and whether it fits, fastest first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ...specs.fleet import Floats
+from ...specs.gpu import Gpu
+from ...specs.prices import price_usd_per_hour
+from ..memory.fit import Fit, fit_on
+from ..prediction.method import Method
+from ..prediction.predict import METHODS, Prediction
+from ..replay.causes import CAUSES
+from .report import GpuPrediction
+from .result import Case
+
+SHOWN_DIGITS: Final = 4
+
+
+def rank_gpus(case: Case) -> tuple[GpuPrediction, ...]:
+    """Return a row per GPU: those that the iteration fits, fastest first, then those that it does not fit.
+
+    Of GPUs that wait for the same host equally long, to the digits shown, the one that is less busy stands first.
+    """
+    low_ns = _low_ends(case)
+    shares = method_shares(case.prediction)
+    gpus = case.prediction.fleet.gpus
+    rows = [
+        _row(case, gpu, column, low_ns, shares[column], fit)
+        for column, (gpu, fit) in enumerate(zip(gpus, fit_on(case.memory, gpus), strict=True))
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.fits is False, _shown(row.iteration_ns), row.gpu_busy_ns)))
+
+
+def _shown(value: float) -> float:
+    """Return a value to as many digits as tables show."""
+    return float(f"{value:.{SHOWN_DIGITS}g}")
+
+
+def _row(case: Case, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method, float], fit: Fit) -> GpuPrediction:
+    forecast, meta = case.forecast, case.trace.meta.workload
+    is_source = case.origin is not None and gpu.name == case.origin.name
+    measured_ns = case.window.duration_ns if case.origin is not None else None
+    iteration_ns = float(forecast.iteration_ns[column])
+    if is_source and measured_ns is not None and not case.scenario.changes_anything:
+        iteration_ns = measured_ns
+    samples = meta.samples_per_iteration or meta.batch_size
+    price = price_usd_per_hour(gpu.name)
+    return GpuPrediction(
+        gpu=gpu.name,
+        vendor=gpu.vendor,
+        is_source=is_source,
+        iteration_ns=iteration_ns,
+        iteration_low_ns=_end_ns(low_ns[column]),
+        iteration_high_ns=_end_ns(forecast.high_ns[column]),
+        gpu_busy_ns=float(forecast.busy_ns[column]),
+        communication_ns=float(forecast.communication_ns[column]),
+        idle_ns=dict(zip(CAUSES, forecast.idle_ns[column].tolist(), strict=True)),
+        methods=methods,
+        fits=fit.fits,
+        is_tight=fit.is_tight,
+        memory_needed_bytes=fit.needed_bytes,
+        memory_usable_bytes=fit.usable_bytes,
+        speedup=_speedup(case, measured_ns, iteration_ns),
+        samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
+        price_usd_per_hour=price.usd_per_hour if price else None,
+        price_date=price.oldest_date if price else None,
+    )
+
+
+def _speedup(case: Case, measured_ns: float | None, iteration_ns: float) -> float | None:
+    """Return how much faster samples are processed than was measured; None where either is not known."""
+    if measured_ns is None or iteration_ns <= 0:
+        return None
+    recorded = case.scenario.recorded_batch_size or case.recorded_trace.meta.workload.batch_size
+    asked = case.scenario.batch_size
+    if asked is None:
+        return measured_ns / iteration_ns
+    return measured_ns / iteration_ns * asked / recorded if recorded else None
+
+
+def _low_ends(case: Case) -> Floats:
+    """Return the low end of each GPU's interval; without GPU timings, the ops' physical bounds where it has none."""
+    if case.origin is not None:
+        return case.forecast.low_ns
+    workload = case.workload
+    bound_ns = np.einsum("i,ij->j", workload.has_work * workload.count, case.prediction.bounds.lower_ns)
+    # Merged kernels move less than the bounds of their parts say.
+    bound_ns = np.minimum(bound_ns, case.forecast.iteration_ns)
+    return np.where(np.isnan(case.forecast.low_ns), bound_ns, case.forecast.low_ns)
+
+
+def _end_ns(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def method_shares(prediction: Prediction) -> list[dict[Method, float]]:
+    """Return each GPU's kernel time by method, as shares that sum to 1, largest first."""
+    total = np.maximum(prediction.total_busy_ns(), np.finfo(float).tiny)
+    by_method, chosen = np.zeros((len(METHODS), len(total))), np.empty_like(prediction.time_ns)
+    for code in np.flatnonzero(np.bincount(prediction.method.ravel(), minlength=len(METHODS))):
+        np.multiply(prediction.time_ns, prediction.method == code, out=chosen)
+        by_method[code] = np.einsum("i,ij->j", prediction.weight, chosen) / total
+    return [
+        {METHODS[code]: float(shares[code]) for code in np.argsort(-shares, kind="stable").tolist() if shares[code] > 0}
+        for shares in by_method.T
+    ]

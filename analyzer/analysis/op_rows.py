@@ -1,0 +1,105 @@
+"""The op list of the report: predicted time by op and signature, on one GPU."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ...formats.signature import format_shapes
+from ...formats.trace import Trace
+from ...specs.fleet import Floats
+from ..prediction.bounds import limit_of
+from ..prediction.method import Method
+from ..prediction.predict import METHODS, Prediction
+from ..prediction.workload import Workload
+from ..recorded.window import Rows, group_rows
+from .report import OpPrediction
+
+UNRELIABLE_FACTOR: Final = 1.6
+"""From here on a prediction orders GPUs at best; formats, ops and GPUs far from any measurement get there."""
+
+
+def list_ops(
+    trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, *, limit: int | None
+) -> tuple[OpPrediction, ...]:
+    """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name."""
+    busy = prediction.busy_ns(gpu_column)
+    group = _op_groups(trace, workload)
+    totals = np.bincount(group, weights=busy, minlength=int(group.max(initial=-1)) + 1)
+    present = np.bincount(group, weights=workload.count, minlength=len(totals)) > 0
+    order = np.argsort(-totals, kind="stable")
+    order = order[present[order]][:limit]
+    whole = max(float(busy.sum()), np.finfo(float).tiny)
+    return tuple(
+        _describe(trace, workload, prediction, gpu_column, np.flatnonzero(group == chosen), whole)
+        for chosen in order.tolist()
+    )
+
+
+def _op_groups(trace: Trace, workload: Workload) -> Rows:
+    """Return a group number per workload row: same op name and signature, or same kernel where no op is known."""
+    known = workload.op >= 0
+    names = trace.ops.name[workload.op[known]].astype(np.int64)
+    signatures = trace.ops.signature[workload.op[known]].astype(np.int64)
+    name, signature = np.full(len(known), -1), np.full(len(known), -1)
+    name[known], signature[known] = names, signatures
+    kernel_name = np.full(len(known), -1)
+    kernel_name[~known] = trace.kernels.name[workload.kernel[~known]]
+    return group_rows([name, signature, kernel_name])[1]
+
+
+def _describe(
+    trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows, whole_ns: float
+) -> OpPrediction:
+    busy = prediction.busy_ns(gpu_column)[rows]
+    main = int(rows[np.argmax(busy)])
+    op = int(workload.op[main])
+    worked = rows[workload.has_work[rows]]
+    signature = int(trace.ops.signature[op]) if op >= 0 else -1
+    module = int(trace.ops.module[op]) if op >= 0 else -1
+    family = workload.family[main]
+    method = METHODS[prediction.method[main, gpu_column]]
+    low_ns, high_ns = _interval_ns(busy, prediction.fall(rows, gpu_column), prediction.half_width[rows, gpu_column])
+    return OpPrediction(
+        op=trace.strings[trace.ops.name[op]] if op >= 0 else trace.strings[trace.kernels.name[workload.kernel[main]]],
+        shapes=format_shapes(trace.signatures[signature]) if signature >= 0 else "",
+        module=trace.strings[module] if module >= 0 else None,
+        family=family.value if family is not None else None,
+        count=int(workload.count[rows].sum()),
+        source_ns=float(workload.busy_ns[rows].sum()) if workload.kernel[main] >= 0 else None,
+        predicted_ns=float(busy.sum()),
+        predicted_low_ns=low_ns,
+        predicted_high_ns=high_ns,
+        bound_ns=_bound_ns(workload, prediction, gpu_column, worked) if len(worked) else None,
+        bound_by=_limit(workload, prediction, gpu_column, int(worked[0])) if len(worked) else None,
+        method=method,
+        reason=_reason(prediction, main, gpu_column, method),
+        share=float(busy.sum()) / whole_ns,
+    )
+
+
+def _reason(prediction: Prediction, row: int, gpu_column: int, method: Method) -> str:
+    """Return why the method was chosen, and that the time is unreliable where its interval is very wide."""
+    if method is Method.MEASURED:
+        return "measured on this GPU"
+    factor = float(np.exp(prediction.half_width[row, gpu_column]))
+    doubt = f"; unreliable: 90 % interval a factor of {factor:.1f} either way" if factor > UNRELIABLE_FACTOR else ""
+    return prediction.reason[row] + doubt
+
+
+def _interval_ns(busy_ns: Floats, fall: Floats, half_width: Floats) -> tuple[float | None, float | None]:
+    """Return the ends of the interval of calls whose errors go together; None where one has no interval."""
+    if np.isnan(half_width).any():
+        return None, None
+    return float((busy_ns * (1.0 - fall)).sum()), float((busy_ns * np.exp(half_width)).sum())
+
+
+def _bound_ns(workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows) -> float:
+    """Return the lower bound of all calls; the kernels of one call share its bound by their time."""
+    per_kernel = prediction.bounds.lower_ns[rows, gpu_column] * workload.op_share[rows]
+    return float((per_kernel * workload.count[rows]).sum())
+
+
+def _limit(workload: Workload, prediction: Prediction, gpu_column: int, row: int) -> str:
+    return limit_of(workload.work, prediction.fleet, row, gpu_column).name.lower()

@@ -1,0 +1,187 @@
+"""The report: what `analyze` says about one trace, as plain records that every renderer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..memory.use import MemoryUse
+from ..prediction.method import Method
+from ..recorded.compiled import CompiledCode
+from ..replay.causes import IdleCause
+from ..whatif.scenario import Scenario
+
+REPORT_FORMAT = "wavecast.prediction"
+REPORT_VERSION = "1.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """Say which recording the predictions rest on."""
+
+    name: str | None
+    """Workload name where the recording has one."""
+    source_format: str
+    capture: str
+    framework: str | None
+    mode: str | None
+    batch_size: int | None
+    samples_per_iteration: int | None
+    iteration_count: int
+    """Measured iterations whose median is the source's: those timed without the profiler, where the file has any."""
+    iteration_index: int | None
+    """The one that is predicted: the median one; None where nothing was measured."""
+    op_count: int
+    kernel_count: int
+    """Ops and kernels within that iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Describe the GPU that was measured; every field is None for a trace without GPU timings."""
+
+    gpu: str | None = None
+    iteration_ns: float | None = None
+    gpu_busy_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPrediction:
+    """Predict the iteration on one GPU.
+
+    `iteration_ns` is the replay of the op graph with the kernels' predicted times; a trace without timings is replayed
+    on the timeline of a usual host. `gpu_busy_ns` and `idle_ns` add up to it. The interval is meant to hold in 90 % of
+    cases and covers the kernels' times and the host's; where too much of the GPU time has no interval, its ends are
+    None, or the low one the sum of physical lower bounds in a trace without timings. `methods` gives each method's
+    share of the kernels' time.
+    """
+
+    gpu: str
+    vendor: str
+    is_source: bool
+    iteration_ns: float
+    iteration_low_ns: float | None
+    iteration_high_ns: float | None
+    gpu_busy_ns: float
+    """At least one kernel, copy, fill or collective runs."""
+    communication_ns: float
+    """The part of `gpu_busy_ns` in which only collectives run."""
+    idle_ns: Mapping[IdleCause, float]
+    methods: Mapping[Method, float]
+    fits: bool | None
+    """Whether the iteration fits the GPU's memory; None where that is not known."""
+    is_tight: bool
+    """Whether that is within the uncertainty."""
+    memory_needed_bytes: int | None
+    memory_usable_bytes: int | None
+    speedup: float | None
+    """Source iteration over this iteration, at equal batch; None without a measured source."""
+    samples_per_s: float | None
+    price_usd_per_hour: float | None
+    price_date: str | None
+    """Of the oldest listing that entered the price; None where none is dated."""
+
+    @property
+    def host_limited_ratio(self) -> float:
+        """Return the part of the iteration in which the GPU waits for the host to launch."""
+        return self.idle_ns.get(IdleCause.HOST, 0.0) / self.iteration_ns if self.iteration_ns > 0 else 0.0
+
+    @property
+    def usd_per_1000_iterations(self) -> float | None:
+        """Return the on-demand cost of 1,000 iterations."""
+        if self.price_usd_per_hour is None:
+            return None
+        return self.price_usd_per_hour * self.iteration_ns * 1000 / 3.6e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpPrediction:
+    """Predict all calls of one op with one signature on one GPU."""
+
+    op: str
+    """Op name, or the kernel's name where no op launched it."""
+    shapes: str
+    """The tensors' shapes, e.g. `float16[8,128] float16[128,64]`; empty where not recorded."""
+    module: str | None
+    """Module path of the first call."""
+    family: str | None
+    count: int
+    """Kernels (or ops, in a trace without timings)."""
+    source_ns: float | None
+    """Measured GPU time on the source, overlap shared out."""
+    predicted_ns: float
+    predicted_low_ns: float | None
+    predicted_high_ns: float | None
+    """Ends of the 90 % interval; None where no model gives one."""
+    bound_ns: float | None
+    """Physical lower bound; None without shapes."""
+    bound_by: str | None
+    """`compute`, `memory` or `launch`."""
+    method: Method
+    """The method that predicts most of this op's time."""
+    reason: str
+    share: float
+    """Of the GPU-busy time on this GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSummary:
+    """Say what the critical path of the iteration goes to on `ops_gpu`; the parts add up to its length."""
+
+    length_ns: float
+    node_ns: Mapping[str, float]
+    """By kind of node: launch, sync, kernel, memcpy, memset, collective."""
+    edge_ns: Mapping[str, float]
+    """By kind of edge: program_order (the host's own time), stream_order, launch, event, sync, queue, collective."""
+    unexplained_ns: float
+    """Beyond the rules; negative where things came earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """Say what measurements of one GPU taught one op model."""
+
+    gpu: str
+    model: str
+    point_count: int
+    factor: float | None = None
+    """On the model's times, median over the measurements; None where they are too few."""
+    error_before: float | None = None
+    """Mean of |predicted / measured - 1|, as shipped."""
+    error_after: float | None = None
+    """The same, of measurements left out."""
+
+    @property
+    def is_applied(self) -> bool:
+        """Say whether left-out measurements fit better with it."""
+        before, after = self.error_before, self.error_after
+        return before is not None and after is not None and after < before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Hold all that `analyze` found. `predictions` is ranked, fastest first; `ops` by predicted time."""
+
+    trace: TraceSummary
+    source: Source
+    scenario: Scenario = field(default_factory=Scenario)
+    memory: MemoryUse | None = None
+    """Of the iteration, at its peak; None where the trace does not tell."""
+    memory_unknown: str | None = None
+    """Why it does not tell."""
+    predictions: tuple[GpuPrediction, ...]
+    ops_gpu: str
+    """The GPU that `ops` is about: the source, else the first target."""
+    ops: tuple[OpPrediction, ...]
+    critical_path: PathSummary | None = None
+    """On `ops_gpu`."""
+    compiled: CompiledCode | None = None
+    """What was recorded eagerly and is predicted as compiled; None where nothing is."""
+    calibration: tuple[Correction, ...] = ()
+    """What measurements of the GPUs taught the op models, where any were given."""
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def iteration_rule(self) -> str:
+        """Name how `iteration_ns` comes about on a target."""
+        return "replay_on_synthetic_host" if self.source.gpu is None else "replay"

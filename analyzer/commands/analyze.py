@@ -1,0 +1,210 @@
+"""The `analyze` command: a trace in, a prediction for every catalogued GPU out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ... import __version__
+from .command import (
+    WavecastCommand,
+    complete_gpu_names,
+    gpu_file_option,
+    output_options,
+    recover_option,
+    trace_argument,
+)
+from .output import choose_format, screen_for, write_result
+from .progress import progress_on_stderr
+
+if TYPE_CHECKING:
+    from ...formats.trace import Trace
+    from ...specs.gpu import Catalog, Gpu
+    from ..analysis.report import Report
+    from ..analysis.result import Case
+    from ..measurements.calibration import Sharpened
+    from ..whatif.scenario import Scenario
+
+PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8")
+SHORT_OP_COUNT: Final = 10
+"""Ops shown without --ops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Hold what the command line asked for, as parsed."""
+
+    trace: Path
+    targets: tuple[str, ...]
+    source: str | None
+    gpu_file: Path | None
+    with_ops: bool
+    top: int | None
+    form: str | None
+    output: Path | None
+    recover: bool
+    cpu_speed: str | None
+    precision: str | None
+    batch_size: int | None
+    from_batch: int | None
+    cuda_graph: bool
+    fuse_elementwise: bool
+    timeline: Path | None
+    calibration: Path | None
+
+
+@click.command("analyze", cls=WavecastCommand, short_help="Predict a recorded iteration on other GPUs.")
+@trace_argument
+@click.option(
+    "--to",
+    "targets",
+    metavar="GPU",
+    multiple=True,
+    shell_complete=complete_gpu_names,
+    help="Predict for this GPU only ('h100': all its variants); repeat for several. Default: every catalogued GPU.",
+)
+@click.option(
+    "--from",
+    "source",
+    metavar="GPU",
+    shell_complete=complete_gpu_names,
+    help="The GPU that was measured, where the trace does not say it or says it wrongly.",
+)
+@gpu_file_option
+@click.option("--ops", "with_ops", is_flag=True, help="List every op with its physical bound, method and reason.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"Rows of the op table; 0 leaves it out. Default: {SHORT_OP_COUNT}, with --ops all.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    metavar="DIR|FILE",
+    help="Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
+)
+@click.option(
+    "--cpu-speed",
+    metavar="RATIO",
+    help="Speed of the target's host relative to the recorded one (1.2: 20 % faster), or a named host.",
+)
+@click.option("--precision", type=click.Choice(PRECISIONS), help="What if it ran in this precision?")
+@click.option("--batch", "batch_size", type=click.IntRange(min=1), metavar="N", help="What if the batch were N?")
+@click.option(
+    "--from-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The batch size of the recording, for --batch, where the trace does not say it.",
+)
+@click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
+@click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
+@click.option(
+    "--timeline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the predicted timeline of the first --to GPU (default: the source) for ui.perfetto.dev.",
+)
+@output_options("table", "json", "csv", "markdown")
+@recover_option
+@click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
+def analyze(**options: Any) -> None:
+    """Predict the iteration recorded in TRACE on every catalogued GPU.
+
+    TRACE is a wavecast trace or a PyTorch profiler file, gzipped or not, recognised by its content;
+    '-' reads standard input. The GPUs are ranked by predicted iteration time; the one that was
+    measured is marked.
+
+    \b
+    Examples:
+      analyze trace.json.gz
+      analyze trace.json.gz --to H100 --to L40S --ops
+      analyze trace.json.gz --format json -o prediction.json
+      analyze trace.json.gz --to H100 --batch 64 --precision bf16 --cuda-graph
+      analyze trace.json.gz --to L40S --timeline timeline.json.gz
+      analyze trace.json.gz --to L40S --calibration measured/
+    """
+    request = Request(**options)
+    report = _predict(request)
+    write_result(_render(report, request), request.output)
+
+
+def main() -> None:
+    """Run `analyze` as a console command."""
+    analyze(prog_name="analyze")
+
+
+def _predict(request: Request) -> Report:
+    from ...formats.files import load_trace
+    from ...specs.catalog import load_catalog
+    from ...specs.match import find_gpu, find_gpus
+    from ..analysis.analyze import open_case, report_case
+
+    catalog = load_catalog(request.gpu_file)
+    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
+    source = find_gpu(catalog, request.source) if request.source is not None else None
+    with progress_on_stderr("Reading the trace") as progress:
+        trace = load_trace(request.trace, recover=request.recover, progress=progress)
+    limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
+    sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
+    case = open_case(
+        trace,
+        catalog,
+        targets=targets,
+        source=source,
+        library=sharpened.library if sharpened is not None else None,
+        scenario=_scenario(request, trace),
+    )
+    report = report_case(case, ops_gpu=targets[0] if targets else None, op_limit=limit)
+    if sharpened is not None:
+        report = replace(report, calibration=sharpened.corrections)
+    if request.timeline is not None:
+        _save_timeline(case, report.ops_gpu, request.timeline)
+    return report
+
+
+def _sharpen(path: Path, trace: Trace, catalog: Catalog, targets: Sequence[Gpu], source: Gpu | None) -> Sharpened:
+    """Calibrate the models for the targets, all GPUs where none is given, and the one that was measured."""
+    from ..measurements.calibration import sharpen
+    from ..models.library import load_library
+    from ..recorded.devices import first_known_gpu
+
+    origin = source or (first_known_gpu(catalog, trace) if trace.is_measured else None)
+    gpus = [*targets, *([origin] if origin is not None else [])] if targets else []
+    return sharpen(load_library(), path, gpus, catalog)
+
+
+def _scenario(request: Request, trace: Trace) -> Scenario:
+    from ...errors import InputError
+    from ..host.speed import read_cpu_speed
+    from ..whatif.precision.precision import TargetPrecision
+    from ..whatif.scenario import Scenario
+
+    if request.from_batch is not None and request.batch_size is None:
+        raise InputError("--from-batch says what --batch rescales: add --batch N")
+    return Scenario(
+        cpu_speed=None if request.cpu_speed is None else read_cpu_speed(request.cpu_speed, trace),
+        precision=None if request.precision is None else TargetPrecision(request.precision),
+        batch_size=request.batch_size,
+        recorded_batch_size=request.from_batch,
+        cuda_graph=request.cuda_graph,
+        fuse_elementwise=request.fuse_elementwise,
+    )
+
+
+def _save_timeline(case: Case, gpu_name: str, path: Path) -> None:
+    from ..analysis.gpu_replay import save_timeline
+
+    save_timeline(case, gpu_name, path)
+
+
+def _render(report: Report, request: Request) -> str:
+    from ..rendering.analysis.formats import Wish, render_report
+
+    name = "standard input" if str(request.trace) == "-" else request.trace.name
+    wish = Wish(with_ops=request.with_ops, name=name, screen=screen_for(request.output))
+    return render_report(report, choose_format(request.form, request.output), wish)

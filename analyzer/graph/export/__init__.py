@@ -1,0 +1,1 @@
+"""The op graph for people and for other tools."""

@@ -1,0 +1,132 @@
+"""What a graph holds, in numbers: nodes and edges by kind, gaps, and where its critical path spends the time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import numpy as np
+
+from ....formats.column import MISSING
+from ....formats.trace import Trace
+from ....specs.fleet import Floats
+from ...recorded.window import Rows, group_rows
+from ..critical import CriticalPath
+from ..graph import EdgeKind, Graph, NodeKind
+from .export import OP_KIND
+from .network import Network
+
+STRETCH_LIMIT: Final = 10
+"""Names of which the summary says how long the path spends there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Say how long the critical path spends at one name: a kernel, or the host in or before the calls of an op."""
+
+    name: str
+    place: str
+    """Kind of GPU node, or `host`."""
+    count: int
+    time_ns: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSummary:
+    """Divide a critical path's time; nodes, edges and the unexplained rest add up to its length."""
+
+    iteration: int | None
+    length_ns: float
+    node_count: int
+    node_ns: dict[str, float]
+    edge_ns: dict[str, float]
+    unexplained_ns: float
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSummary:
+    """Hold what `wavecast graph` prints about a graph."""
+
+    iteration: int | None
+    node_counts: dict[str, int]
+    edge_counts: dict[str, int]
+    """By the telling kind of each edge."""
+    graph_quality: dict[str, int]
+    trace_quality: dict[str, int]
+    path: PathSummary | None
+    """None where nothing was timed."""
+
+
+def summarize_graph(
+    trace: Trace, graph: Graph, network: Network, path: CriticalPath, iterations: tuple[int | None, int | None]
+) -> GraphSummary:
+    """Return the numbers of a network and of a critical path; `iterations` are those that the two cover."""
+    at = network.node[network.node >= network.op_count] - network.op_count
+    op_count = len(network.node) - len(at)
+    node_counts = _counts({OP_KIND: op_count}, np.bincount(graph.nodes.kind[at], minlength=len(NodeKind)), NodeKind)
+    edge_counts = _counts({}, np.bincount(network.kind, minlength=len(EdgeKind)), EdgeKind)
+    return GraphSummary(
+        iteration=iterations[0],
+        node_counts=node_counts,
+        edge_counts=edge_counts,
+        graph_quality=asdict(graph.quality),
+        trace_quality=asdict(trace.quality),
+        path=_summarize_path(trace, graph, path, iterations[1]) if len(path.node) else None,
+    )
+
+
+def _counts(first: dict[str, int], counts: Rows, kinds: type[NodeKind] | type[EdgeKind]) -> dict[str, int]:
+    named = {kind.name.lower(): int(counts[kind]) for kind in kinds}
+    return {name: count for name, count in {**first, **named}.items() if count}
+
+
+def _summarize_path(trace: Trace, graph: Graph, path: CriticalPath, iteration: int | None) -> PathSummary:
+    return PathSummary(
+        iteration=iteration,
+        length_ns=path.length_ns,
+        node_count=len(path.node),
+        node_ns=_times(path.node_ns, NodeKind),
+        edge_ns=_times(path.edge_ns, EdgeKind),
+        unexplained_ns=path.unexplained_ns,
+        stretches=_stretches(trace, graph, path),
+    )
+
+
+def _times(times_ns: Floats, kinds: type[NodeKind] | type[EdgeKind]) -> dict[str, float]:
+    return {kind.name.lower(): float(times_ns[kind]) for kind in kinds if times_ns[kind] != 0}
+
+
+def _stretches(trace: Trace, graph: Graph, path: CriticalPath) -> tuple[Stretch, ...]:
+    """Return the names at which the path spends most time, each with what it waited there."""
+    time = path.own_ns + path.wait_ns + path.residual_ns
+    on_gpu = path.node_kind >= NodeKind.KERNEL
+    kind = np.where(on_gpu, path.node_kind, NodeKind.LAUNCH).astype(np.int64)
+    name = _names(trace, path, graph.nodes.row[path.node])
+    first, group = group_rows([kind, name])
+    total = np.bincount(group, time, minlength=len(first))
+    count = np.bincount(group, minlength=len(first))
+    length = max(path.length_ns, np.finfo(float).tiny)
+    return tuple(
+        Stretch(
+            name=trace.strings[name[first[at]]] if name[first[at]] != MISSING else "end of the iteration",
+            place=NodeKind(kind[first[at]]).name.lower() if on_gpu[first[at]] else "host",
+            count=int(count[at]),
+            time_ns=float(total[at]),
+            share=float(total[at]) / length,
+        )
+        for at in np.argsort(-total, kind="stable")[:STRETCH_LIMIT].tolist()
+    )
+
+
+def _names(trace: Trace, path: CriticalPath, row: Rows) -> Rows:
+    """Return the name of each step as an index into the trace's strings: kernel, op of a call, or call; -1: mark."""
+    name = np.full(len(row), MISSING, dtype=np.int64)
+    on_gpu = path.node_kind >= NodeKind.KERNEL
+    name[on_gpu] = trace.kernels.name[row[on_gpu]]
+    calls = ~on_gpu & (path.node_kind != NodeKind.MARK)
+    op = trace.calls.op[row[calls]]
+    of_op = np.append(trace.ops.name, MISSING)[op]
+    name[calls] = np.where(op != MISSING, of_op, trace.calls.name[row[calls]])
+    return name

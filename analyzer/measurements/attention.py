@@ -1,0 +1,95 @@
+"""Attention measurements as problems of the attention models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ...specs.gpu import Catalog
+from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Library, least_work
+from .samples import Column, Samples, gpus_of, pick, read_table, shape_share
+
+TABLE: Final = "ops/attention.parquet"
+COLUMNS: Final = (
+    *("gpu", "phase", "batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "window"),
+    *("dtype", "kv_dtype", "latency_us", "source", "suspect"),
+)
+SIZES: Final = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "window")
+PHASE_NAMES: Final = {"context": "prefill", "encoder": "encoder", "generation": "decode"}
+LIBRARY_NAMES: Final = {Library.FLASH: "torch", Library.FLASH_PAGED: "vllm", Library.TENSORRT_LLM: "trtllm"}
+OWN_SOURCE: Final = "wavecast/"
+"""Rows of `wavecast measure`: PyTorch's ops, called alone."""
+
+
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:
+    """Return the trusted rows, those with one query per sequence apart: two models predict them."""
+    table = read_table(data / TABLE, COLUMNS)
+    trusted = ~table["suspect"].astype(bool)
+    is_decode = table["phase"] == "generation"
+    return [
+        _samples(pick(table, trusted & ~is_decode), "attention_prefill", catalog),
+        _samples(pick(table, trusted & is_decode), "attention_decode", catalog),
+    ]
+
+
+def load_prefill(data: Path) -> list[Samples[AttentionProblems]]:
+    """Return the samples of the prefill model: causal prefill and encoders."""
+    return load_samples(data)[:1]
+
+
+def load_decode(data: Path) -> list[Samples[AttentionProblems]]:
+    """Return the samples of the decode model."""
+    return load_samples(data)[1:]
+
+
+def _samples(table: dict[str, Column], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
+    problems = _problems(table)
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    pairs = zip(table["phase"], (LIBRARY_NAMES[code] for code in problems.library.tolist()), strict=True)
+    return Samples(
+        table=TABLE,
+        model=model,
+        problems=problems,
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+        family=np.array([f"attention {PHASE_NAMES[phase]} ({name})" for phase, name in pairs], dtype=object),
+        dtype=_format_names(table),
+        share=shape_share(*(table[name] for name in SIZES)),
+        work=least_work(problems),
+    )
+
+
+def _format_names(table: dict[str, Column]) -> Column:
+    """Return the compute format, with the cache's where it differs."""
+    pairs = zip(table["dtype"], table["kv_dtype"], strict=True)
+    return np.array([own if own == cache else f"{own}, {cache} cache" for own, cache in pairs], dtype=object)
+
+
+def _problems(table: dict[str, Column]) -> AttentionProblems:
+    def column(name: str) -> Column:
+        return table[name].astype(np.float64)
+
+    return AttentionProblems(
+        batch=column("batch"),
+        heads=column("heads"),
+        kv_heads=column("kv_heads"),
+        queries=column("seq_q"),
+        keys=column("seq_kv"),
+        query_dim=column("head_dim"),
+        value_dim=column("head_dim"),
+        window=column("window"),
+        is_causal=(table["phase"] == "context").astype(np.int64),
+        library=np.array([_library(source) for source in table["source"]], dtype=np.int64),
+        arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16).astype(np.int64),
+        kv_bytes=np.where(table["kv_dtype"] == "fp8", 1.0, 2.0),
+        is_backward=np.zeros(len(table["phase"]), dtype=np.int64),
+    )
+
+
+def _library(source: str) -> Library:
+    if source.startswith(OWN_SOURCE):
+        return Library.FLASH
+    return Library.TENSORRT_LLM if "/trtllm/" in source else Library.FLASH_PAGED

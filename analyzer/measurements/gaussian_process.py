@@ -1,0 +1,102 @@
+"""Sharpen a model with a few measurements of the target: a Gaussian process on its log residuals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ...specs.fleet import Fleet, Floats
+from ..models.frame.correction import Calibration, correction_factor, design_matrix, proximity
+from ..models.frame.model import Codes, kind_of, problem_count
+from ..models.library import Fitted, corrected_ns, simulate
+
+OFFSET_SPREAD: Final = 0.2
+"""Prior standard deviation of the GPU's common error, natural log: what the models show on GPUs left out."""
+FEATURE_SPREAD: Final = 0.05
+"""Of the error per standard deviation of a feature."""
+NOISE: Final = 0.1
+"""Of one measurement, library choices included."""
+FEWEST_POINTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """Say what measurements are taken to have in common beside the GPU's common error and the features' trends.
+
+    Chosen by the left-out rows of the A100s alone: `benchmarks/check/few_shot.py DATA --grid` prints their errors. They
+    vary little: by 3 % over local spreads of 0.15 to 0.3 with reaches of 0.35 and 0.5, by 1 % over kind spreads from
+    0.1 on.
+    """
+
+    local_spread: float = 0.2
+    """Standard deviation, natural log, of what only problems alike share: a measurement speaks for its neighbours."""
+    reach: float = 0.5
+    """Distance, in standard deviations of a feature, over which it does."""
+    kind_spread: float = 0.1
+    """Of what kernels of one kind share, in models that tell kinds apart (`Model.kind`); the fewer measurements of a
+    kind, the more it leans on what all have in common."""
+
+
+PRIOR: Final = Prior()
+
+
+def fit_calibration(
+    fitted: Fitted, problems: Any, fleet: Fleet, measured_ns: Floats, prior: Prior = PRIOR
+) -> Calibration:
+    """Fit the correction to n measurements of the target; `fleet` holds the target n times.
+
+    Gaussian process regression (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, eq. 2.25) with
+    a linear covariance, a squared exponential one and one between kernels of a kind, reweighted so that outliers count
+    less. 50 to 100 points suffice, more teach more; raises ValueError below 10, which would rather hurt.
+    """
+    if problem_count(problems) < FEWEST_POINTS:
+        raise ValueError(f"{problem_count(problems)} measurements are too few to calibrate with; give {FEWEST_POINTS}")
+    estimate = simulate(fitted, problems, fleet)
+    residual = np.log(measured_ns / corrected_ns(fitted, estimate))
+    features = estimate.features
+    mean, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
+    design = design_matrix(features, mean, scale)
+    taught = design[:, 1:]
+    kinds, member = _memberships(kind_of(fitted.model, problems))
+    spread = np.r_[OFFSET_SPREAD, np.full(features.shape[1], FEATURE_SPREAD)]
+    covariance = (
+        (design * spread**2) @ design.T
+        + prior.local_spread**2 * proximity(taught, taught, prior.reach)
+        + prior.kind_spread**2 * member @ member.T
+    )
+    dual = _solve_robustly(covariance, residual)
+    return Calibration(
+        mean=mean,
+        scale=scale,
+        coefficients=spread**2 * (design.T @ dual),
+        taught=taught,
+        weights=prior.local_spread**2 * dual,
+        reach=prior.reach,
+        kinds=kinds,
+        kind_offsets=prior.kind_spread**2 * (member.T @ dual),
+        spared_kinds=np.empty(0, dtype=np.int64),
+    )
+
+
+def _memberships(kind: Codes) -> tuple[Codes, Floats]:
+    """Return the distinct kinds, [g], and 1 where a measurement is of one, [n, g]; negative ones are no kind."""
+    kinds = np.unique(kind[kind >= 0])
+    return kinds, (kind[:, None] == kinds).astype(np.float64)
+
+
+def _solve_robustly(covariance: Floats, residual: Floats) -> Floats:
+    """Return (covariance + noise)^-1 residual, with more noise for what is far from the fit."""
+    weight = np.ones(len(residual))
+    for _ in range(3):
+        dual = np.linalg.solve(covariance + np.diag(NOISE**2 / weight), residual)
+        weight = 1 / np.sqrt(1 + ((residual - covariance @ dual) / NOISE) ** 2)
+    return np.asarray(dual)
+
+
+def calibrated_ns(calibration: Calibration, fitted: Fitted, problems: Any, fleet: Fleet) -> Floats:
+    """Return predicted times with the correction."""
+    estimate = simulate(fitted, problems, fleet)
+    factor = correction_factor(calibration, estimate.features, kind_of(fitted.model, problems))
+    return corrected_ns(fitted, estimate) * factor

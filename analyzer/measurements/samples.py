@@ -1,0 +1,134 @@
+"""Measurement tables as columns, joined with the GPU catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import InputError
+from ...specs.catalog import load_catalog
+from ...specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from ...specs.gpu import Catalog, Gpu, chip_of
+from ...specs.match import find_gpu
+from ..prediction.bounds import WorkTable
+
+__all__ = ["Samples", "Table", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
+
+P = TypeVar("P")
+Column = npt.NDArray[Any]
+MEASURED = "latency_us"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Samples(Generic[P]):
+    """Hold n measurements that one model predicts: problem columns [n], the GPU of each, and the measured time."""
+
+    table: str
+    """File they come from, e.g. `ops/matmul.parquet`."""
+    model: str
+    """Name of the model."""
+    problems: P
+    gpus: tuple[Gpu, ...]
+    gpu: npt.NDArray[np.int64]
+    """Index into `gpus`, [n]."""
+    measured_ns: Floats
+    family: Column
+    """What the score groups by beside dtype and GPU, e.g. `matmul`, `attention prefill (trtllm)`; object array [n]."""
+    dtype: Column
+    """As the table writes it; object array [n]."""
+    share: Floats
+    """`shape_share` of each row's sizes: training draws its shapes by it."""
+    work: WorkTable | None = None
+    """The least work of each row, [n], for the score's roofline; None: it shows none."""
+    peers_ns: Mapping[str, Floats] = field(default_factory=dict)
+    """Predictions by others that the table holds, by name, [n]; NaN where they have none."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """Return one GPU per row."""
+        return take_gpus(build_fleet(self.gpus), self.gpu)
+
+
+class Table(dict[str, Column]):
+    """Hold a table's columns by name; asking for one that the file lacks is an InputError that names both."""
+
+    def __init__(self, path: Path, columns: Mapping[str, Column]) -> None:
+        super().__init__(columns)
+        self.path = path
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise InputError(f"{self.path}: no column {name!r}; found are {', '.join(self)}")
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
+    """Read a parquet table as numpy columns; text columns come as object arrays.
+
+    Raises InputError where pyarrow is not installed, and where the file is no such table or lacks a column.
+    """
+    with _open(path) as file:
+        names = file.schema_arrow.names
+        table = file.read(columns=[name for name in columns or names if name in names])
+    found = Table(path, {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names})
+    for name in columns or ():
+        _ = found[name]
+    _refuse_bad_times(path, found)
+    return found
+
+
+def _refuse_bad_times(path: Path, table: Table) -> None:
+    if MEASURED not in table:
+        return
+    times = table[MEASURED].astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(times) & (times > 0)))
+    if len(bad):
+        raise InputError(f"{path}: {MEASURED} of row {bad[0]} is {times[bad[0]]}; expected a finite time above 0")
+
+
+def table_row_count(path: Path) -> int:
+    """Return the number of rows of a parquet table."""
+    with _open(path) as file:
+        return int(file.metadata.num_rows)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError("measurement tables are read with pyarrow: pip install 'wavecast[score]'") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such table") from error
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"{path}: no readable parquet table ({error})") from error
+
+
+def gpus_of(names: Column, catalog: Catalog | None = None) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
+    """Return the catalogue's GPUs (default: the built-in one's) of a column of names and each row's index."""
+    distinct, index = np.unique(names.astype(str), return_inverse=True)
+    catalog = catalog or load_catalog()
+    return tuple(find_gpu(catalog, name) for name in distinct.tolist()), index.astype(np.int64)
+
+
+def pick(table: Table, keep: Column) -> Table:
+    """Return the rows where `keep` holds."""
+    return Table(table.path, {name: column[keep] for name, column in table.items()})
+
+
+def shape_share(*sizes: Column) -> Floats:
+    """Return a number in [0, 1) that depends on a row's sizes alone: the same shapes are drawn on every GPU."""
+    mixed = np.full(len(sizes[0]), 0x9E3779B97F4A7C15, dtype=np.uint64)
+    for column in sizes:
+        mixed ^= column.astype(np.uint64)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53

@@ -1,0 +1,118 @@
+"""Vector ops measured alone: `ops/vector.parquet` as problems of the vector model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...specs.fleet import Floats
+from ...specs.gpu import Catalog
+from ..models.vector.model import Kind, VectorProblems
+from .samples import Column, Samples, gpus_of, pick, read_table, shape_share
+
+TABLE: Final = "ops/vector.parquet"
+BINARY: Final = ("add", "mul", "div", "pow")
+UNARY: Final = ("add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh")
+KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys((*BINARY, *UNARY, "add3"), Kind.ELEMENTWISE),
+    "layernorm": Kind.ROW_NORM,
+    "softmax": Kind.SOFTMAX,
+    "rmsnorm": Kind.TOKEN_NORM,
+    "silu_and_mul": Kind.TOKEN_GATED,
+    "rope": Kind.TOKEN_ROPE,
+    "embedding": Kind.GATHER,
+    "embedding_vocab_parallel": Kind.GATHER_SHARD,
+    "fp8_quantize_static": Kind.QUANTIZE,
+    "fp8_quantize_dynamic": Kind.QUANTIZE_DYNAMIC,
+}
+"""Kernel by op; vidur's gelu is a kernel of its own (`_kind`)."""
+FLOPS: Final[Mapping[str, float]] = {"pow": 30.0, "pow_scalar": 30.0, "gelu": 10.0, "tanh": 10.0, "div": 5.0}
+"""Instructions beyond the moves, per element; a guess from instruction counts of the math library's forms; else 1."""
+HOST_RATIO: Final[Mapping[str, float]] = {
+    **dict.fromkeys(("add_scalar", "mul_scalar", "div_scalar", "relu"), 1.2),
+    "pow_scalar": 1.14,
+    "gelu": 1.17,
+    "layernorm": 1.82,
+    "softmax": 1.3,
+}
+"""Floor of an op's event times over the floor of add, mul, div and tanh: median of five hosts, alike within 3 %."""
+FLOOR_BOUND_NS: Final = 60e3
+"""Event times under this tell more of the host than of the kernel: a group of their own."""
+TRAINED_SHARE: Final = 0.25
+"""Shapes below this share train: scaling shares within the part keeps what is trained and what is scored."""
+BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
+
+
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[VectorProblems]]:
+    """Return all rows that are not suspect."""
+    table = read_table(data / TABLE)
+    table = pick(table, ~table["suspect"].astype(bool))
+    op, dtype = table["op"].astype(str), table["dtype"].astype(str)
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    codes = np.unique(op, return_inverse=True)[1]
+    family = _family(op, table["source"].astype(str))
+    measured_ns = table["latency_us"].astype(np.float64) * 1e3
+    is_event = table["timing"].astype(str) == "event_min5"
+    return [
+        Samples(
+            table=TABLE,
+            model="vector",
+            problems=_problems(table, op, dtype),
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=measured_ns,
+            family=family,
+            dtype=dtype.astype(object),
+            share=_draw_evenly(
+                shape_share(codes, table["rows"], table["cols"]), family, is_event & (measured_ns < FLOOR_BOUND_NS)
+            ),
+        )
+    ]
+
+
+def _problems(table: dict[str, Column], op: Column, dtype: Column) -> VectorProblems:
+    rows, columns = table["rows"].astype(np.float64), table["cols"].astype(np.float64)
+    width = _lookup(BYTES, dtype, 4.0)
+    gathered = op == "embedding_vocab_parallel"
+    read = np.where(gathered, rows * (columns * width + 8.0), table["bytes_read"].astype(np.float64))
+    written = np.where(gathered, rows * columns * width, table["bytes_written"].astype(np.float64))
+    again = op == "fp8_quantize_dynamic"
+    elements = rows * columns
+    is_event = table["timing"].astype(str) == "event_min5"
+    kind = _lookup(KINDS, op, 0).astype(np.int64)
+    kind[(op == "gelu") & (table["source"].astype(str) == "vidur")] = Kind.TOKEN_GELU
+    return VectorProblems(
+        kind=kind,
+        read_bytes=np.where(again, read / 2.0, read),
+        written_bytes=written,
+        elements=elements,
+        rows=rows,
+        columns=columns,
+        flops=elements * _lookup(FLOPS, op, 1.0),
+        host_floor_ns=np.where(is_event, np.nan, 0.0),
+        host_ratio=_lookup(HOST_RATIO, op, 1.0),
+        is_stand_in=np.zeros(len(op)),
+    )
+
+
+def _lookup(values: Mapping[str, Any], names: Column, default: float) -> Floats:
+    distinct, index = np.unique(names, return_inverse=True)
+    return np.array([float(values.get(name, default)) for name in distinct.tolist()])[index]
+
+
+def _family(op: Column, source: Column) -> Column:
+    """Return the group of the score: elementwise, layernorm and softmax of PyTorch, others by op and source."""
+    is_torch = (source == "neusight") | np.char.startswith(source, "wavecast/")
+    short = np.where(is_torch, "", np.where(source == "vidur", " (vidur)", " (trtllm)"))
+    name = np.where(is_torch & np.isin(op, BINARY + UNARY), "elementwise", op)
+    return np.char.add(name.astype(str), short.astype(str)).astype(object)
+
+
+def _draw_evenly(share: Floats, family: Column, is_floor_bound: Column) -> Floats:
+    """Return shares that make families alike in number among the shapes that are drawn first."""
+    groups = np.where(is_floor_bound, "floor", family.astype(str))
+    _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.asarray(np.where(share < TRAINED_SHARE, share * count[index] / count.max(), share))

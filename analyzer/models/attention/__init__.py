@@ -1,0 +1,1 @@
+"""Fused attention: many queries (prefill), or one on a long cache (decode)."""

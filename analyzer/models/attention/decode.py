@@ -1,0 +1,286 @@
+"""Attention of one query per sequence on a long cache: the cache is read once, split over the GPU's SMs.
+
+A CTA handles one KV head of one sequence, or one of s parts of its keys (n CTAs per part, k keys each):
+    L  = fix * (1 + growth) + keys / s * key cycles                   cycles of a CTA; growth with the query heads
+    Tc = rounds(n * s / (SM * occupancy)) * L / clock                 rounds between the exact and the smooth count
+    Tm = max(loaded bytes / L2 rate, miss * (bytes / DRAM rate + ramp))
+    t  = floor + (Tc^p + Tm^p)^(1/p) + [s > 1] * combine
+`miss` is 0 while the cache fits in L2: the measurements repeat on the same cache, as layers of a model do not.
+
+Kernels (from what is known of the libraries, and read off the measurements of `ops/attention.parquet`):
+- single: TensorRT-LLM's plain kernel, one query head per CTA: before Blackwell without groups, anywhere with groups
+  above 32, whose query heads then read the same keys from L2 one by one.
+- group: its grouped kernel before Blackwell. It splits to six CTAs per SM, whatever that costs.
+- fused: its kernels for Blackwell, and for FP8 caches on Hopper. CTAs overlap like those of `single`, and stream keys
+  like flash attention on asynchronous units.
+- flash: flash attention; a tile of 64 query rows is multiplied however few are filled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....specs.fleet import Fleet, Floats
+from ..frame.model import Codes, Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .generations import CLASS_NAMES, Mask, gpu_class, is_async, is_blackwell, is_hopper, lift
+from .problems import AttentionProblems, Library, operand_bytes, peak_flops_per_s, visible_keys
+
+SPLITS: Final = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
+MIN_SPLIT_KEYS: Final = 128.0
+MAX_SHARED_GROUP: Final = 32.0
+"""TensorRT-LLM: query heads per KV head above which they no longer share a CTA."""
+MAX_FUSED_FP8_GROUP: Final = 16.0
+"""The same for the kernel of FP8 caches on Hopper."""
+SPLIT_CTAS_PER_SM: Final = 6.0
+SPLITS_PER_ROOT_KEY: Final = 0.22
+"""The grouped kernel makes min(keys / 128, 0.22 * sqrt(keys), 6 * SM / n) parts, as its times with a window show."""
+FREE_GROUP: Final = 8.0
+"""Query heads per KV head that fit the smallest tile."""
+GROUP_STEP: Final = 16.0
+"""Larger tiles come in steps of this."""
+FLASH_ROWS: Final = 64.0
+FLASH_MIN_KEYS: Final = 128.0
+REFERENCE_DIM: Final = 128.0
+MAX_RATIO: Final = 1e3
+US: Final = 1e3
+KILO: Final = 1e3
+
+PARAMETERS: Final = (
+    Parameter(name="floor_us", prior=3.0, spread=0.3),
+    Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
+    Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
+    Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5),
+    Parameter(name="single_key_cycles", prior=30.0, spread=0.5),
+    Parameter(name="single_occupancy", prior=3.0, spread=0.3),
+    Parameter(name="single_fp8_ratio", prior=1.0, spread=0.3, class_spread=0.5),
+    Parameter(name="single_dim_share", prior=0.1, spread=0.5),
+    Parameter(name="group_fix_kcycles", prior=9.0, spread=0.5),
+    Parameter(name="group_key_cycles", prior=50.0, spread=0.5),
+    Parameter(name="group_occupancy", prior=1.0, spread=0.15),
+    Parameter(name="group_fp8_ratio", prior=0.8, spread=0.3, class_spread=0.3),
+    Parameter(name="group_growth", prior=0.2, spread=0.5),
+    Parameter(name="group_dim_share", prior=0.13, spread=0.5),
+    Parameter(name="fused_fix_ratio", prior=1.0, spread=0.5),
+    Parameter(name="fused_key_ratio", prior=1.0, spread=0.5),
+    Parameter(name="fused_growth", prior=0.2, spread=0.5),
+    Parameter(name="flash_fix_kcycles", prior=9.0, spread=0.5, class_spread=0.2),
+    Parameter(name="flash_key_cycles", prior=10.0, spread=0.5, class_spread=0.2),
+    Parameter(name="flash_matrix_ratio", prior=1.2, spread=0.3),
+    Parameter(name="flash_split_ratio", prior=1.3, spread=0.3),
+    Parameter(name="flash_occupancy", prior=1.5, spread=0.3),
+    Parameter(name="flash_growth", prior=0.2, spread=0.5),
+    Parameter(name="l2_bytes_per_cycle", prior=50.0, spread=0.3, class_spread=0.2),
+    Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
+    Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
+    Parameter(name="ramp_us", prior=3.0, spread=0.7),
+    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.3),
+    Parameter(name="gddr_resident_ratio", prior=0.8, spread=0.2),
+    Parameter(name="resident_sharpness", prior=5.0, spread=0.5),
+    Parameter(name="sharpness", prior=2.5, spread=0.3),
+    Parameter(name="combine_us", prior=2.0, spread=0.5),
+    Parameter(name="combine_kcycles", prior=2.0, spread=0.5),
+    Parameter(name="exact_rounds_share", prior=0.5, spread=0.15),
+)
+FEATURES: Final = (
+    *("log time", "rounds share", "L2 share", "DRAM share", "floor share", "miss"),
+    *("log CTAs per SM", "log keys", "log splits", "log group", "dim", "cache bytes", "is flash", "is single"),
+)
+GROUPS: Final = ("TensorRT-LLM", "flash attention")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """What the kernels that run cost, arrays over problems and GPUs."""
+
+    ctas: Floats
+    """Without splits."""
+    loads: Floats
+    """Times that the keys are loaded by CTAs."""
+    fix_cycles: Floats
+    key_cycles: Floats
+    least_keys: Floats
+    """What a CTA computes at least, masked or not."""
+    occupancy: Floats
+    may_split: Mask
+    fixed_splits: Floats
+    """The number of parts where a rule gives it, else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    cache_bytes: Floats
+    dram_ns: Floats
+    miss: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Masks:
+    single: Mask
+    group: Mask
+    fused: Mask
+    flash: Mask
+
+
+def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
+    """Estimate kernel times; the candidates are the numbers of splits."""
+    kernel, memory = _kernel(problems, fleet, values), _memory(problems, fleet, values)
+    clock = fleet.clock_hz / 1e9
+    combine = values["combine_us"] * US + values["combine_kcycles"] * KILO / clock
+    if choice is None:
+        choice = _best_split(problems, fleet, values, kernel, memory, combine)
+    splits = np.where(kernel.fixed_splits > 0, kernel.fixed_splits, SPLITS[choice])
+    rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, memory, splits)
+    is_trtllm = problems.library == Library.TENSORRT_LLM
+    floor = np.where(is_trtllm, values["floor_us"], values["flash_floor_us"]) * US
+    floor = floor + values["floor_kcycles"] * KILO / clock
+    p = values["sharpness"]
+    body = (rounds_ns**p + np.maximum(l2_ns, memory.dram_ns) ** p) ** (1.0 / p)
+    time = floor + body + np.where(splits > 1, combine, 0.0)
+    total = rounds_ns + l2_ns + memory.dram_ns + floor
+    shares = (rounds_ns / total, l2_ns / total, memory.dram_ns / total, floor / time)
+    return Estimate(
+        time_ns=time, features=_features(problems, fleet, kernel, memory, splits, time, shares), choice=choice
+    )
+
+
+def _best_split(
+    problems: AttentionProblems, fleet: Fleet, values: Values, kernel: _Kernel, memory: _Memory, combine: Floats
+) -> Codes:
+    lifted = _Kernel(*(lift(getattr(kernel, name)) for name in _Kernel.__slots__))
+    rounds, l2 = _parts_ns(problems, fleet, values, lifted, memory, SPLITS)
+    cost = np.sqrt(rounds**2 + np.maximum(l2, lift(memory.dram_ns)) ** 2) + np.where(SPLITS > 1, lift(combine), 0.0)
+    too_short = lift(problems.keys) < SPLITS * MIN_SPLIT_KEYS
+    cost = np.where((SPLITS > 1) & (too_short | ~lifted.may_split), np.inf, cost)
+    return np.asarray(np.argmin(cost, axis=-1), dtype=np.int64)
+
+
+def _parts_ns(
+    problems: AttentionProblems, fleet: Fleet, values: Values, kernel: _Kernel, memory: _Memory, splits: Floats
+) -> tuple[Floats, Floats]:
+    """Return the time of all rounds and of all loads from L2; `kernel` has the axes of `splits`."""
+    expand = lift if kernel.ctas.ndim > memory.cache_bytes.ndim else np.asarray
+    sms, clock = expand(fleet.sm_count), expand(fleet.clock_hz / 1e9)
+    ctas = kernel.ctas * splits
+    smooth = np.maximum(ctas / (sms * kernel.occupancy), 1.0)
+    exact_share = expand(values["exact_rounds_share"])
+    rounds = exact_share * np.ceil(smooth - 1e-6) + (1.0 - exact_share) * smooth
+    keys = np.minimum(expand(visible_keys(problems)), expand(problems.keys) / splits)
+    cycles = kernel.fix_cycles + kernel.key_cycles * np.maximum(keys, kernel.least_keys)
+    rate = expand(values["l2_bytes_per_cycle"]) * np.minimum(sms, ctas) * clock
+    return rounds * cycles / clock, expand(memory.cache_bytes) * kernel.loads / rate
+
+
+def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
+    dims = p.query_dim + p.value_dim
+    cache = p.batch * p.kv_heads * visible_keys(p) * dims * p.kv_bytes
+    moved = cache + p.batch * p.heads * dims * operand_bytes(p)
+    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
+    efficiency = np.where(fleet.has_hbm, v["hbm_efficiency"], v["gddr_efficiency"])
+    full = np.minimum(moved / resident, MAX_RATIO) ** v["resident_sharpness"]
+    miss = full / (1.0 + full)
+    dram = miss * (moved / (efficiency * fleet.bandwidth_bytes_per_s) * 1e9 + v["ramp_us"] * US)
+    return _Memory(cache, dram, miss)
+
+
+def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
+    group = p.heads / p.kv_heads
+    trtllm, is_grouped = p.library == Library.TENSORRT_LLM, group > 1
+    fp8_on_hopper = is_hopper(fleet) & (p.kv_bytes == 1) & is_grouped & (group <= MAX_FUSED_FP8_GROUP)
+    newer = is_blackwell(fleet) | fp8_on_hopper
+    single = trtllm & ((group > MAX_SHARED_GROUP) | (~is_grouped & ~newer))
+    return _Masks(
+        single=single, group=trtllm & ~single & ~newer, fused=trtllm & ~single & newer, flash=~trtllm & (group > 0)
+    )
+
+
+def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
+    group, masks = p.heads / p.kv_heads, _masks(p, fleet)
+    loads = np.where(masks.single, group, np.where(masks.flash, np.ceil(group / FLASH_ROWS), 1.0))
+    fix, key = _cycles(p, fleet, v, masks)
+    occupancy = np.where(masks.single | masks.fused, v["single_occupancy"], v["group_occupancy"])
+    flash_occupancy = np.where(is_async(fleet), 1.0, v["flash_occupancy"])
+    may_not = (p.library == Library.FLASH_PAGED) & (group == 1) & ~is_async(fleet)
+    parts = np.minimum(np.ceil(p.keys / MIN_SPLIT_KEYS), np.maximum(np.round(SPLITS_PER_ROOT_KEY * np.sqrt(p.keys)), 2))
+    parts = np.minimum(parts, np.round(SPLIT_CTAS_PER_SM * fleet.sm_count / (p.batch * p.kv_heads)))
+    return _Kernel(
+        ctas=p.batch * p.kv_heads * loads,
+        loads=loads,
+        fix_cycles=fix,
+        key_cycles=key,
+        least_keys=np.where(masks.flash, FLASH_MIN_KEYS, 1.0),
+        occupancy=np.where(masks.flash, flash_occupancy, occupancy),
+        may_split=~may_not,
+        fixed_splits=np.where(masks.group, np.maximum(parts, 1.0), 0.0),
+    )
+
+
+def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tuple[Floats, Floats]:
+    """Return a CTA's fixed cycles and its cycles per key."""
+    group, dim = p.heads / p.kv_heads, p.query_dim / REFERENCE_DIM
+    tile = np.where(group > FREE_GROUP, np.ceil(group / GROUP_STEP) * GROUP_STEP, FREE_GROUP)
+    excess = tile / FREE_GROUP - 1.0
+    rows = np.minimum(group, FLASH_ROWS) / FREE_GROUP
+    grown = 1.0 + np.where(masks.group, v["group_growth"], np.where(masks.fused, v["fused_growth"], 0.0)) * excess
+    group_fp8 = np.where(masks.group & (group <= MAX_FUSED_FP8_GROUP), v["group_fp8_ratio"], 1.0)
+    fp8 = np.where(p.kv_bytes == 1, np.where(masks.single, v["single_fp8_ratio"], group_fp8), 1.0)
+    dim_share = np.where(masks.group | masks.fused, v["group_dim_share"], v["single_dim_share"])
+    scale = (1.0 + dim_share * (dim**2 - 1.0)) * fp8
+    fused_fix = v["single_fix_kcycles"] * v["fused_fix_ratio"]
+    fix = (
+        np.where(masks.group, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
+    )
+    fix = np.where(masks.flash, v["flash_fix_kcycles"] * (1.0 + v["flash_growth"] * rows), fix)
+    flops_per_cycle = peak_flops_per_s(p, fleet) / fleet.sm_count / fleet.clock_hz
+    matrix = v["flash_matrix_ratio"] * 4.0 * FLASH_ROWS * p.query_dim / flops_per_cycle
+    split = np.where((group > 1) & ~is_async(fleet), v["flash_split_ratio"], 1.0)
+    fused_key = v["flash_key_cycles"] * v["fused_key_ratio"]
+    key = np.where(masks.group, v["group_key_cycles"], np.where(masks.fused, fused_key, v["single_key_cycles"])) * grown
+    key = np.where(masks.flash, (v["flash_key_cycles"] * dim + matrix) * split, key * dim)
+    return fix * scale * KILO, key * fp8
+
+
+def _features(
+    p: AttentionProblems,
+    fleet: Fleet,
+    kernel: _Kernel,
+    memory: _Memory,
+    splits: Floats,
+    time: Floats,
+    shares: tuple[Floats, ...],
+) -> Floats:
+    group = p.heads / p.kv_heads
+    columns = (
+        np.log(time) - 10.0,
+        *shares,
+        memory.miss,
+        np.log(kernel.ctas * splits / fleet.sm_count),
+        np.log(p.keys) - 6.0,
+        np.log(splits),
+        np.log(group),
+        p.query_dim / REFERENCE_DIM,
+        p.kv_bytes,
+        p.library != Library.TENSORRT_LLM,
+        kernel.loads == group,
+    )
+    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
+
+
+def group_of_library(problems: AttentionProblems) -> Codes:
+    """Return the index into `GROUPS` of each problem."""
+    return np.asarray(problems.library != Library.TENSORRT_LLM, dtype=np.int64)
+
+
+DECODE: Final = Model(
+    name="attention_decode",
+    parameters=PARAMETERS,
+    class_names=CLASS_NAMES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    feature_names=FEATURES,
+    group_names=GROUPS,
+    group=group_of_library,
+)

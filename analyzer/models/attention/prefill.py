@@ -1,0 +1,288 @@
+"""Attention of many queries: causal prefill, encoders, and training forward and backward.
+
+A CTA takes a tile of query rows of one head (64 or 128, the faster) and walks over the keys that they see:
+    key  = ((4 * rows * dim / (FLOP per cycle * e))^3 + (rows / exponentials per cycle)^3)^(1/3) + overhead
+    work = seen keys * key + fix * (share of rows filled)             cycles of a CTA
+    Tc   = sqrt((CTAs / SM * work)^2 + (longest CTA)^2) where causal: long CTAs go first and the tail overlaps;
+           rounds * work where all are alike
+    Tm   = miss * bytes / DRAM rate
+    t    = floor + (Tc'^p + Tm^p)^(1/p) + extra passes
+Tc' is Tc slowed to the power that the GPU sustains. Extra passes are kernels of their own beside the attention, which
+write the cache (TensorRT-LLM also rotates queries and keys): they stream tensors that are partly in L2.
+
+The backward is not in the measurements. Flash attention's backward computes 2.5 times the forward's products, at about
+three quarters of its efficiency (Dao, "FlashAttention-2", arXiv 2307.08691: forward and backward speeds on A100).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....specs.fleet import Fleet, Floats
+from ....specs.gpu import Rate
+from ..frame.model import Codes, Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .generations import CLASS_NAMES, gpu_class, is_async, is_blackwell, is_hopper, lift
+from .problems import ArithmeticFormat, AttentionProblems, Library, operand_bytes, peak_flops_per_s
+
+TILE_ROWS: Final = np.array([64.0, 128.0])
+ASYNC_KEY_BLOCK: Final = 128.0
+SYNC_KEY_BLOCK: Final = 64.0
+FP8_DIM_BEFORE_HOPPER: Final = 128.0
+"""TensorRT-LLM before Hopper has a true FP8 kernel for this head dim only; others widen, and are slower than bf16."""
+DIM_STEP: Final = 16.0
+"""TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to kernels for the
+older matrix instructions, which run at about a quarter of the rate (measured) and pad to powers of two."""
+BACKWARD_FLOPS: Final = 2.5
+BACKWARD_EFFICIENCY: Final = 0.75
+BACKWARD_BYTES: Final = 2.25
+"""Reads of queries, keys, values, output and its gradient, writes of three gradients, over the forward's four."""
+REFERENCE_DIM: Final = 128.0
+MAX_RATIO: Final = 1e3
+US: Final = 1e3
+KILO: Final = 1e3
+
+PARAMETERS: Final = (
+    Parameter(name="floor_us", prior=3.0, spread=0.3),
+    Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
+    Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
+    Parameter(name="matrix_efficiency", prior=0.75, spread=0.2, class_spread=0.1),
+    Parameter(name="flash_matrix_ratio", prior=1.0, spread=0.1),
+    Parameter(name="fp8_efficiency_ratio", prior=0.85, spread=0.15),
+    Parameter(name="fallback_ratio", prior=1.5, spread=0.3),
+    Parameter(name="legacy_ratio", prior=4.0, spread=0.15),
+    Parameter(name="exponentials_per_cycle", prior=16.0, spread=0.2),
+    Parameter(name="key_cycles", prior=4.0, spread=0.5, class_spread=0.2),
+    Parameter(name="fix_kcycles", prior=4.0, spread=0.5, class_spread=0.2),
+    Parameter(name="fix_row_share", prior=0.5, spread=0.2),
+    Parameter(name="small_tile_penalty", prior=0.2, spread=0.4),
+    Parameter(name="longest_ratio", prior=1.0, spread=0.2),
+    Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
+    Parameter(name="hbm_sustained_ratio", prior=0.8, spread=0.15),
+    Parameter(name="gddr_sustained_ratio", prior=0.6, spread=0.15),
+    Parameter(name="power_delay_us", prior=150.0, spread=0.3),
+    Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
+    Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
+    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.3),
+    Parameter(name="gddr_resident_ratio", prior=0.8, spread=0.2),
+    Parameter(name="resident_sharpness", prior=3.0, spread=0.5),
+    Parameter(name="extra_passes", prior=2.0, spread=0.4),
+    Parameter(name="paged_extra_passes", prior=1.0, spread=0.4),
+    Parameter(name="encoder_extra_ratio", prior=0.5, spread=0.4),
+    Parameter(name="extra_l2_ratio", prior=2.0, spread=0.4),
+    Parameter(name="sharpness", prior=3.0, spread=0.3),
+)
+FEATURES: Final = (
+    *("log time", "compute share", "DRAM share", "extra share", "floor share", "log slow-down"),
+    *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
+    *("causal", "FP8", "cache bytes", "is flash", "log window"),
+)
+GROUPS: Final = ("TensorRT-LLM", "flash attention", "encoder", "backward")
+"""No measurement is of the last: it takes the widest interval of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """How fast a CTA computes, arrays over problems and GPUs."""
+
+    flops_per_cycle: Floats
+    """Of one SM, at the efficiency that kernels reach."""
+    peak_flops_per_s: Floats
+    """Of the GPU, without it."""
+    dim: Floats
+    """Head dim as the kernel pads it."""
+    exponentials_per_cycle: Floats
+    key_block: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a problem is cut into CTAs, arrays with a last axis of tiles."""
+
+    ctas: Floats
+    keys: Floats
+    """That a CTA sees on average."""
+    longest: Floats
+    """That the last one sees."""
+    filled: Floats
+    """Share of the tile's rows that hold queries."""
+
+
+def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
+    """Estimate kernel times; the candidates are the tiles."""
+    p, v = problems, values
+    unit = _unit(p, fleet, v)
+    if choice is None:
+        lifted = _Unit(*(lift(getattr(unit, name)) for name in _Unit.__slots__))
+        choice = np.argmin(_compute_ns(p, fleet, v, lifted, TILE_ROWS)[0], axis=-1)
+    rows = TILE_ROWS[choice]
+    free_ns, shape = _compute_ns(p, fleet, v, unit, rows)
+    compute, slow = _throttled(fleet, v, unit, free_ns, shape.ctas * shape.keys * 4.0 * rows * unit.dim)
+    dram, extra = _memory_ns(p, fleet, v)
+    is_backward = p.is_backward == 1
+    compute = compute * np.where(is_backward, BACKWARD_FLOPS / BACKWARD_EFFICIENCY, 1.0)
+    dram = dram * np.where(is_backward, BACKWARD_BYTES, 1.0)
+    floor = np.where(p.library == Library.TENSORRT_LLM, v["floor_us"], v["flash_floor_us"]) * US
+    floor = floor + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9)
+    sharpness = v["sharpness"]
+    time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
+    total = compute + dram + extra + floor
+    shares = (compute / total, dram / total, extra / total, floor / time)
+    return Estimate(time_ns=time, features=_features(p, fleet, shape, rows, time, slow, shares), choice=choice)
+
+
+def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
+    trtllm = p.library == Library.TENSORRT_LLM
+    fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
+    fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
+    widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
+    widened = widened | (fp8_cache & is_hopper(fleet) & (p.window > 0) & (p.window < p.keys))
+    peak = np.where(fp8_cache, fleet.flops_per_s[Rate.MATRIX_FP8], peak_flops_per_s(p, fleet))
+    peak = np.where(widened, fleet.flops_per_s[Rate.MATRIX_BF16] / v["fallback_ratio"], peak)
+    legacy = trtllm & is_blackwell(fleet) & (p.query_dim % DIM_STEP > 0)
+    peak = peak / np.where(legacy, v["legacy_ratio"], 1.0)
+    efficiency = v["matrix_efficiency"] * np.where(trtllm, 1.0, v["flash_matrix_ratio"])
+    efficiency = np.minimum(efficiency * np.where(fp8, v["fp8_efficiency_ratio"], 1.0), 1.0)
+    return _Unit(
+        flops_per_cycle=peak * efficiency / (fleet.sm_count * fleet.clock_hz),
+        peak_flops_per_s=peak,
+        dim=_padded_dim(p, fleet),
+        exponentials_per_cycle=np.asarray(v["exponentials_per_cycle"]),
+        key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
+    )
+
+
+def _padded_dim(p: AttentionProblems, fleet: Fleet) -> Floats:
+    """Return the head dim that kernels compute: powers of two, or multiples of 16 (Blackwell) or 32 (flash)."""
+    power = 2.0 ** np.ceil(np.log2(np.maximum(p.query_dim, 64.0)))
+    fine = np.ceil(p.query_dim / DIM_STEP) * DIM_STEP
+    coarse = np.ceil(p.query_dim / (2 * DIM_STEP)) * 2 * DIM_STEP
+    newest = is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0)
+    return np.where(p.library == Library.TENSORRT_LLM, np.where(newest, fine, power), coarse)
+
+
+def _packed_group(p: AttentionProblems, fleet: Fleet) -> Floats:
+    """Return the query heads whose rows share a tile: flash attention packs groups on Hopper, or for one query."""
+    packs = (p.library != Library.TENSORRT_LLM) & (is_async(fleet) | (p.queries == 1))
+    return np.where(packs, p.heads / p.kv_heads, 1.0)
+
+
+def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows: Floats) -> tuple[Floats, _Shape]:
+    """Return the time of all CTAs at full clock, and how they are cut; `unit` has the axes of `rows`."""
+    expand = np.asarray if rows is not TILE_ROWS else lift
+    shape = _shape(p, fleet, unit, rows, is_lifted=rows is TILE_ROWS)
+    penalty = 1.0 + np.where(rows < TILE_ROWS[-1], expand(v["small_tile_penalty"]), 0.0)
+    matrix = 4.0 * rows * unit.dim / unit.flops_per_cycle * penalty
+    exponentials = rows / unit.exponentials_per_cycle
+    key = np.cbrt(matrix * matrix * matrix + exponentials * exponentials * exponentials) + expand(v["key_cycles"])
+    fix = expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
+    work = shape.keys * key + fix
+    rounds = shape.ctas / expand(fleet.sm_count)
+    longest = shape.longest * key * expand(v["longest_ratio"]) + fix
+    exact = expand(v["exact_rounds_share"])
+    alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
+    cycles = np.where(expand(p.is_causal) == 1, np.sqrt((rounds * work) ** 2 + longest**2), alike)
+    return cycles / expand(fleet.clock_hz / 1e9), shape
+
+
+def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_lifted: bool) -> _Shape:
+    """Cut a problem into tiles: a causal row sees the keys up to its own place, counted from the end.
+
+    Averages are of the staircase that tiles of `rows` make under the diagonal, cut off at the window.
+    """
+    expand = lift if is_lifted else np.asarray
+    queries, keys, packed = expand(p.queries), expand(p.keys), expand(_packed_group(p, fleet))
+    window = expand(np.where(p.window > 0, p.window, np.inf))
+    tokens = rows / packed
+    tiles = np.ceil(queries * packed / rows)
+    longest = np.minimum(window + tokens, keys)
+    covered = np.maximum(queries, tokens)
+    stairs = np.where(longest < covered, longest - longest**2 / (2.0 * covered), (covered + tokens) / 2.0)
+    stairs = np.where(keys > queries, np.minimum(keys - queries + stairs, longest), stairs)
+    full = np.ceil(np.minimum(keys, 2.0 * window) / unit.key_block) * unit.key_block
+    causal = expand(p.is_causal) == 1
+    seen = np.maximum(np.where(causal, stairs + unit.key_block / 4.0, full), unit.key_block)
+    return _Shape(
+        ctas=expand(p.batch * p.heads) / packed * tiles,
+        keys=seen,
+        longest=np.where(causal, longest, seen),
+        filled=np.minimum(queries * packed / rows, 1.0),
+    )
+
+
+def _throttled(fleet: Fleet, v: Values, unit: _Unit, free_ns: Floats, flops: Floats) -> tuple[Floats, Floats]:
+    """Slow a long kernel down to the share of the unit's peak that the GPU sustains; return time and slow-down."""
+    sustained = np.where(fleet.has_hbm, v["hbm_sustained_ratio"], v["gddr_sustained_ratio"])
+    load = flops / free_ns * 1e9 / (unit.peak_flops_per_s * sustained)
+    eighth = np.square(np.square(np.square(load)))
+    excess = np.sqrt(np.sqrt(np.sqrt(1.0 + eighth))) - 1.0
+    slow = 1.0 + excess * free_ns / (free_ns + v["power_delay_us"] * US)
+    return free_ns * slow, slow
+
+
+def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, Floats]:
+    """Return the attention's own DRAM time and that of the kernels beside it."""
+    dims, width = p.query_dim + p.value_dim, operand_bytes(p)
+    query_bytes = p.batch * p.heads * p.queries * dims * width
+    keys = p.batch * p.kv_heads * p.keys * dims
+    own = query_bytes + keys * p.kv_bytes
+    rotated = v["extra_passes"] * (query_bytes + keys * (2.0 + p.kv_bytes)) / 2.0
+    paged = np.where(p.library == Library.FLASH_PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
+    extra = np.where(p.library == Library.TENSORRT_LLM, rotated, paged)
+    extra = extra * np.where(p.is_causal == 1, 1.0, v["encoder_extra_ratio"])
+    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
+    full = np.minimum((own + extra) / resident, MAX_RATIO) ** v["resident_sharpness"]
+    miss = full / (1.0 + full)
+    efficiency = np.where(fleet.has_hbm, v["hbm_efficiency"], v["gddr_efficiency"])
+    ns_per_byte = 1e9 / (efficiency * fleet.bandwidth_bytes_per_s)
+    return miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"])
+
+
+def _features(
+    p: AttentionProblems,
+    fleet: Fleet,
+    shape: _Shape,
+    rows: Floats,
+    time: Floats,
+    slow: Floats,
+    shares: tuple[Floats, ...],
+) -> Floats:
+    columns = (
+        np.log(time) - 10.0,
+        *shares,
+        np.log(slow),
+        np.log(shape.ctas / fleet.sm_count),
+        np.log(p.keys) - 6.0,
+        np.log(p.queries) - 6.0,
+        rows / TILE_ROWS[-1],
+        p.query_dim / REFERENCE_DIM,
+        np.log(p.heads / p.kv_heads),
+        p.is_causal,
+        p.arithmetic == ArithmeticFormat.FP8,
+        p.kv_bytes,
+        p.library != Library.TENSORRT_LLM,
+        np.log1p(p.window) / 8.0,
+    )
+    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
+
+
+def group_of_kind(problems: AttentionProblems) -> Codes:
+    """Return the index into `GROUPS` of each problem."""
+    causal = np.where(problems.library == Library.TENSORRT_LLM, 0, 1)
+    forward = np.where(problems.is_causal == 1, causal, 2)
+    return np.where(problems.is_backward == 1, 3, forward).astype(np.int64)
+
+
+PREFILL: Final = Model(
+    name="attention_prefill",
+    parameters=PARAMETERS,
+    class_names=CLASS_NAMES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    feature_names=FEATURES,
+    group_names=GROUPS,
+    group=group_of_kind,
+)

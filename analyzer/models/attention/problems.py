@@ -1,0 +1,142 @@
+"""Problems of the attention models: sizes, formats, and whose kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+from ....formats.signature import DTYPE_BYTES
+from ....specs.fleet import Fleet, Floats
+from ....specs.gpu import Rate
+from ...prediction.bounds import WorkTable
+from ...work.work import AttentionDims, Direction, Work
+from ..frame.model import Codes
+
+
+class Library(IntEnum):
+    """Name whose attention kernels run; each has its own rules for splits, groups and what else it does."""
+
+    FLASH = 0
+    """Flash attention on dense tensors, as PyTorch's scaled dot-product attention calls it."""
+    FLASH_PAGED = 1
+    """Flash attention on a paged cache, as vLLM calls it."""
+    TENSORRT_LLM = 2
+    """TensorRT-LLM: also applies the rotary embedding and writes the cache."""
+
+
+class ArithmeticFormat(IntEnum):
+    """Name the format of the two products, which decides the unit."""
+
+    BF16 = 0
+    FP8 = 1
+    FP32 = 2
+    FP16 = 3
+
+
+RATES: Final = (Rate.MATRIX_BF16, Rate.MATRIX_FP8, Rate.MATRIX_TF32, Rate.MATRIX_FP16)
+"""Unit per `ArithmeticFormat`; memory-efficient attention on FP32 runs on TF32 units where there are any."""
+WIDE_RATES: Final = frozenset({Rate.FP32, Rate.FP64, Rate.MATRIX_FP32, Rate.MATRIX_TF32, Rate.MATRIX_FP64})
+FORMAT_BYTES: Final = (2.0, 1.0, 4.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AttentionProblems:
+    """Hold scaled dot-product attentions as columns."""
+
+    batch: Floats
+    heads: Floats
+    """Query heads."""
+    kv_heads: Floats
+    queries: Floats
+    keys: Floats
+    query_dim: Floats
+    value_dim: Floats
+    window: Floats
+    """Keys that a query sees at most; 0: all."""
+    is_causal: Codes
+    """1: a query sees no key after its own place, aligned at the end."""
+    library: Codes
+    arithmetic: Codes
+    """`ArithmeticFormat`."""
+    kv_bytes: Floats
+    """Per element of the keys and values."""
+    is_backward: Codes
+    """1: the gradients, with the scores computed again."""
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProblems:
+    """Return the problems of works with attention dims; kernels are those of PyTorch's own dispatch."""
+    dims = [_dims(work) for work in works]
+
+    def column(name: str) -> Floats:
+        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
+
+    return AttentionProblems(
+        batch=column("batch"),
+        heads=column("heads"),
+        kv_heads=column("kv_heads"),
+        queries=column("queries"),
+        keys=column("keys"),
+        query_dim=column("query_dim"),
+        value_dim=column("value_dim"),
+        window=column("window"),
+        is_causal=column("is_causal").astype(np.int64),
+        library=np.full(len(works), Library.FLASH, dtype=np.int64),
+        arithmetic=np.array([_arithmetic(rate) for rate in rates], dtype=np.int64),
+        kv_bytes=np.array([DTYPE_BYTES.get(work.dtype, 2) for work in works], dtype=np.float64),
+        is_backward=np.array([item.direction is not Direction.FORWARD for item in dims], dtype=np.int64),
+    )
+
+
+def peak_flops_per_s(problems: AttentionProblems, fleet: Fleet) -> Floats:
+    """Return the peak rate of the unit that computes the products."""
+    return np.asarray(np.choose(problems.arithmetic, [fleet.flops_per_s[rate] for rate in RATES]))
+
+
+def operand_bytes(problems: AttentionProblems) -> Floats:
+    """Return the bytes per element of the queries as the products take them."""
+    return np.asarray(np.array(FORMAT_BYTES)[problems.arithmetic])
+
+
+def visible_keys(problems: AttentionProblems) -> Floats:
+    """Return the keys that the last query sees."""
+    return np.where(problems.window > 0, np.minimum(problems.keys, problems.window), problems.keys)
+
+
+def seen_pairs(problems: AttentionProblems) -> Floats:
+    """Return the pairs of a query and a key that it sees, of one head."""
+    queries, keys, window = problems.queries, problems.keys, visible_keys(problems)
+    climbing = np.clip(window - (keys - queries), 0.0, queries)
+    first = np.minimum(keys - queries, window)
+    triangle = climbing * first + climbing * (climbing + 1.0) / 2.0 + (queries - climbing) * window
+    return np.where(problems.is_causal == 1, triangle, queries * window)
+
+
+def least_work(problems: AttentionProblems) -> WorkTable:
+    """Return the least that any kernel computes and moves; FP8 caches may be multiplied as they are."""
+    dims = problems.query_dim + problems.value_dim
+    pairs = problems.batch * problems.heads * seen_pairs(problems)
+    queries = problems.batch * problems.heads * problems.queries
+    cached = problems.batch * problems.kv_heads * np.minimum(visible_keys(problems) + problems.queries, problems.keys)
+    arithmetic = np.where(problems.kv_bytes == 1, ArithmeticFormat.FP8, problems.arithmetic)
+    return WorkTable(
+        flops=2.0 * pairs * dims,
+        moved_bytes=queries * dims * operand_bytes(problems) + cached * dims * problems.kv_bytes,
+        rate=np.array(RATES, dtype=object)[arithmetic],
+    )
+
+
+def _dims(work: Work) -> AttentionDims:
+    if not isinstance(work.dims, AttentionDims):
+        raise TypeError(f"work of {work.family} has no attention dims")
+    return work.dims
+
+
+def _arithmetic(rate: Rate) -> ArithmeticFormat:
+    if rate in WIDE_RATES:
+        return ArithmeticFormat.FP32
+    return ArithmeticFormat(RATES.index(rate)) if rate in RATES else ArithmeticFormat.BF16

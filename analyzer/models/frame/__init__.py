@@ -1,0 +1,1 @@
+"""What every op model is made of: parameters, simulator, learned correction, interval."""

@@ -1,0 +1,80 @@
+"""What a few measurements of one GPU teach about a model there: a factor on its times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....specs.fleet import Floats
+from .model import Codes
+from .network import CLIP
+
+LIMIT: Final = 0.7
+"""Natural log: no correction goes further."""
+_BLOCK_ROW_COUNT: Final = 4096
+"""Problems whose distances to all measurements are in memory at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calibration:
+    """Hold a correction of one model for one GPU.
+
+    log factor = coefficients . [1, x] + proximity(x, taught) . weights + offset of the kind of kernel, with
+    x = (features - mean) / scale.
+    """
+
+    mean: Floats
+    scale: Floats
+    coefficients: Floats
+    """[f + 1]"""
+    taught: Floats
+    """Standardised features of the measurements, [n, f]."""
+    weights: Floats
+    """[n]"""
+    reach: float
+    """See `proximity`."""
+    kinds: Codes
+    """Kinds of kernel that were measured (`Model.kind`), ascending, [g]; g may be 0."""
+    kind_offsets: Floats
+    """[g]"""
+    spared_kinds: Codes
+    """Kinds whose times stay as the model has them: left-out measurements of them fit no better."""
+
+
+def design_matrix(features: Floats, mean: Floats, scale: Floats) -> Floats:
+    """Return one and the standardised features, [..., f + 1]."""
+    standard = np.clip((features - mean) / scale, -CLIP, CLIP)
+    return np.concatenate([np.ones((*standard.shape[:-1], 1)), standard], axis=-1)
+
+
+def proximity(left: Floats, right: Floats, reach: float) -> Floats:
+    """Return how near the rows of [n, f] and [m, f] are, [n, m]: 1 for equal ones; 0 where there are no features.
+
+    exp(-1/2) where all features differ by `reach` standard deviations.
+    """
+    if not left.shape[1]:
+        return np.zeros((len(left), len(right)))
+    squared = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2 * left @ right.T
+    return np.asarray(np.exp(np.maximum(squared, 0.0) / (-2 * left.shape[1] * reach**2)))
+
+
+def correction_factor(calibration: Calibration, features: Floats, kinds: Codes) -> Floats:
+    """Return by what the model's times are multiplied, for features [..., f] and kinds of kernel [...]."""
+    design = design_matrix(features, calibration.mean, calibration.scale)
+    log_factor = (design @ calibration.coefficients + _kind_offset(calibration, kinds)).ravel()
+    rows = design.reshape(-1, design.shape[-1])[:, 1:]
+    for start in range(0, len(rows), _BLOCK_ROW_COUNT):
+        block = slice(start, start + _BLOCK_ROW_COUNT)
+        log_factor[block] += proximity(rows[block], calibration.taught, calibration.reach) @ calibration.weights
+    factor = np.exp(np.clip(log_factor, -LIMIT, LIMIT)).reshape(design.shape[:-1])
+    return np.where(np.isin(kinds, calibration.spared_kinds), 1.0, factor)
+
+
+def _kind_offset(calibration: Calibration, kinds: Codes) -> Floats:
+    """Return the offset of each kind; 0 for those that were not measured."""
+    if not len(calibration.kinds):
+        return np.zeros(np.shape(kinds))
+    at = np.minimum(np.searchsorted(calibration.kinds, kinds), len(calibration.kinds) - 1)
+    return np.where(calibration.kinds[at] == kinds, calibration.kind_offsets[at], 0.0)

@@ -1,0 +1,83 @@
+"""What a simulator says of n problems on m GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ....specs.fleet import Fleet, Floats
+from .parameters import Parameter, Values
+
+Codes = npt.NDArray[np.int64]
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate:
+    """Hold a simulated time and what explains it, arrays of the problems' shape broadcast with the fleet's."""
+
+    time_ns: Floats
+    """Kernel time: on the GPU, without the host's launch."""
+    features: Floats
+    """Dimensionless inputs of the learned correction, [..., f]; f may be 0."""
+    choice: Codes | None = None
+    """The candidate (tile, split, algorithm) that gave the least time; None where there are no candidates.
+    Passed back to `simulate`, it fixes the candidates, so that derivatives cost one candidate each."""
+
+
+Simulate = Callable[[P, Fleet, Values, Codes | None], Estimate]
+"""(problems, fleet, parameters, choice or None) -> Estimate.
+
+Problems are a dataclass of arrays, [n, 1] against a fleet of m GPUs, or [n] against a fleet of n (`take_gpus`).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model(Generic[P]):
+    """Describe an op model: its simulator and what is fitted in it."""
+
+    name: str
+    """Also the name of its weights file."""
+    parameters: tuple[Parameter, ...]
+    class_names: tuple[str, ...]
+    """Classes of GPU that may differ by an offset, e.g. how their matrix units are fed."""
+    gpu_class: Callable[[Fleet], Codes]
+    """Index into `class_names` per GPU."""
+    simulate: Simulate[P]
+    feature_names: Sequence[str] = ()
+    group_names: tuple[str, ...] = ("all",)
+    """Kinds of problem whose errors are of different size: intervals and anchoring are learned for each."""
+    group: Callable[[P], Codes] | None = None
+    """Index into `group_names` per problem; None: one group."""
+    kind: Callable[[P], Codes] | None = None
+    """Which kernel runs per problem: measurements of it speak for others of it, whatever their size (`calibration`).
+    Negative: for no other problem. None: the features say it."""
+
+
+def take_problems(problems: P, rows: npt.NDArray[Any]) -> P:
+    """Return the problems of these rows: every array field indexed by `rows` (an index or a mask)."""
+    taken = {item.name: getattr(problems, item.name)[rows] for item in fields(problems)}  # type: ignore[arg-type]
+    return type(problems)(**taken)
+
+
+def problem_count(problems: Any) -> int:
+    """Return the number of problems."""
+    return len(getattr(problems, fields(problems)[0].name))
+
+
+def group_of(model: Model[P], problems: P) -> Codes:
+    """Return the group of each problem."""
+    if model.group is None:
+        return np.zeros(getattr(problems, fields(problems)[0].name).shape, dtype=np.int64)  # type: ignore[arg-type]
+    return model.group(problems)
+
+
+def kind_of(model: Model[P], problems: P) -> Codes:
+    """Return the kind of kernel of each problem; -1 where the model tells kinds apart by features, or not at all."""
+    if model.kind is None:
+        return np.full(getattr(problems, fields(problems)[0].name).shape, -1)  # type: ignore[arg-type]
+    return model.kind(problems)

@@ -1,0 +1,304 @@
+"""What limits a matrix product on matrix units: arithmetic, DRAM, the second-level cache, and power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ....specs.fleet import Fleet, Floats
+from ....specs.gpu import Rate
+from ..frame.parameters import Values
+from .problems import RATES, Kind, MatmulProblems
+from .tiles import Launch
+
+STEP_BYTES: Final = 128.0
+"""Bytes of k that one step of the main loop covers: a row of shared memory's banks."""
+SHARED_BYTES_PER_CLOCK: Final = 128.0
+L1_BYTES_PER_CLOCK: Final = 128.0
+"""What one multiprocessor takes in from the second-level cache at most."""
+FULL_TILE: Final = 16384.0
+"""Area of a 128 x 128 tile, to which the epilogue's cycles refer."""
+LARGEST_WARP_SIDE: Final = 128.0
+"""Beyond this side a larger tile reuses operands no better within its shared memory."""
+ALIGNED_BYTES: Final = 16.0
+UNALIGNED_RATE: Final = 0.5
+"""Of the arithmetic rate where rows do not start at multiples of 16 bytes: an assumption; no measurement has such."""
+REFERENCE_FLOPS: Final = 4096.0
+"""FLOP per clock and multiprocessor to which the energy per FLOP refers: Hopper's at fp16."""
+PAIR_TRAFFIC: Final = 2.0 / 3.0
+"""Two multiprocessors that work on one 256 x 256 tile (data-centre Blackwell) each fetch 128 + 128 rows of operands,
+where 128 x 256 tiles take 128 + 256."""
+REDUCTION_BYTES_PER_CLOCK: Final = 32.0
+POWER_SHARPNESS: Final = 8.0
+QUANTIZED_FROM_BYTES: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Machine:
+    """Hold what the problems meet on each GPU; arrays that broadcast with the problems'."""
+
+    sm_count: Floats
+    clock_hz: Floats
+    bandwidth_bytes_per_s: Floats
+    l2_bytes: Floats
+    l2_bytes_per_s: Floats
+    flops_per_clock: Floats
+    """Of one multiprocessor, at the problem's format."""
+    half_flops_per_clock: Floats
+    """The same at fp16."""
+    rounding: Floats
+    """How far a last wave that is not full counts as one, 0 to 1."""
+    power_w: Floats
+    """What the limit leaves for switching."""
+    is_async: npt.NDArray[np.bool_]
+    """Operands are fetched by the copy engine, and clusters of blocks share them (Hopper, Blackwell)."""
+    has_tensor_memory: npt.NDArray[np.bool_]
+    """Accumulators lie beside the registers, so that epilogues overlap with the next tile (data-centre Blackwell)."""
+    is_large: npt.NDArray[np.bool_]
+    """A second-level cache in two halves beside HBM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Limits:
+    """Hold the seconds that each resource takes by itself."""
+
+    compute_s: Floats
+    """The main loops' arithmetic."""
+    read_s: Floats
+    """From DRAM."""
+    cache_s: Floats
+    epilogue_s: Floats
+    write_s: Floats
+    """To DRAM."""
+    split_s: Floats
+    dram_bytes: Floats
+    """That miss the second-level cache."""
+    hit: Floats
+    """Share of the operands found in the second-level cache."""
+
+
+def is_async(fleet: Fleet) -> npt.NDArray[np.bool_]:
+    """Return which GPUs fetch operands asynchronously and share them in clusters."""
+    return np.asarray((fleet.capability >= 9.0) & (fleet.capability < 12.0))
+
+
+def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machine:
+    """Return the GPUs' columns; rates broadcast with the problems, since each has its own format."""
+    table = np.stack([fleet.flops_per_s[item] for item in RATES])
+    flops_per_s = np.maximum(table[problems.rate, np.arange(table.shape[1])], fleet.flops_per_s[Rate.FP32])
+    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
+    cycles = fleet.sm_count * fleet.clock_hz
+    l2_rate = values["l2_bytes_per_clock"] * np.where(fleet.has_hbm, 1.0, values["gddr_l2_ratio"])
+    idle = np.where(fleet.has_hbm, values["idle_share"], values["gddr_idle_share"])
+    return Machine(
+        sm_count=fleet.sm_count,
+        clock_hz=fleet.clock_hz,
+        bandwidth_bytes_per_s=fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0),
+        l2_bytes=fleet.l2_cache_bytes,
+        l2_bytes_per_s=l2_rate * cycles,
+        flops_per_clock=flops_per_s / cycles,
+        half_flops_per_clock=half / cycles,
+        rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
+        power_w=fleet.tdp_w * (1.0 - np.minimum(idle, 0.5)),
+        is_async=is_async(fleet),
+        has_tensor_memory=is_async(fleet) & (fleet.capability >= 10.0),
+        is_large=fleet.has_hbm,
+    )
+
+
+def limits_of(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Limits:
+    """Return what each resource takes."""
+    active = np.minimum(launch.blocks, machine.sm_count)
+    asked = launch.blocks * launch.depth * (launch.height * p.left_bytes + launch.width * p.right_bytes)
+    traffic = traffic_of(p, machine, values)
+    operands, hit = traffic.operand_bytes, traffic.operand_hit
+    wave = np.maximum(values["reread"] * asked / np.sqrt(active) - operands, 0.0)
+    spilled = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
+    read = traffic.read_bytes + (1.0 - hit) * wave * spilled / (1.0 + spilled)
+    intake = active * machine.clock_hz
+    dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
+    cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
+    compute_s, epilogue_s = _compute(p, launch, machine, values)
+    return Limits(
+        compute_s=compute_s,
+        epilogue_s=epilogue_s,
+        write_s=traffic.written_bytes / dram_rate,
+        read_s=read / dram_rate + (1.0 - hit) * values["ramp_us"] * 1e-6,
+        cache_s=(asked * cache_traffic(machine, values) + operands + traffic.out_bytes) / cache_rate,
+        split_s=_split(p, launch, machine, values),
+        dram_bytes=read + traffic.written_bytes,
+        hit=hit,
+    )
+
+
+def cache_traffic(machine: Machine, values: Values) -> Floats:
+    """Return bytes asked of the second-level cache over those that blocks would ask for by themselves."""
+    cluster = np.where(machine.is_async, values["cluster_traffic"], 1.0)
+    return np.asarray(cluster * np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Traffic:
+    """Hold the bytes of a product, each read or written once."""
+
+    operand_bytes: Floats
+    out_bytes: Floats
+    operand_hit: Floats
+    """Share of the operands that the second-level cache still holds from their last use."""
+    read_bytes: Floats
+    """Operands that come from DRAM."""
+    written_bytes: Floats
+    """Results that go to DRAM."""
+
+
+def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
+    """Return a product's bytes and what the second-level cache keeps of them.
+
+    Operands come from as many working sets ago as `copies`; the result's memory is what the last result was in, since
+    allocators hand out the same block again. Where the cache is in two halves, each holds what its half of the
+    multiprocessors touches.
+    """
+    operands = p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
+    out = p.batch * p.m * p.n * p.out_bytes
+    per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
+    hit = 1.0 / (1.0 + _eighth((p.copies * operands + out) * per_cache))
+    out_hit = 1.0 / (1.0 + _eighth((operands + out) * (per_cache * values["out_pressure"])))
+    return Traffic(
+        operand_bytes=operands,
+        out_bytes=out,
+        operand_hit=hit,
+        read_bytes=(1.0 - hit) * operands,
+        written_bytes=(1.0 - out_hit) * out,
+    )
+
+
+def _eighth(values: Floats) -> Floats:
+    squared = values * values
+    squared = squared * squared
+    return squared * squared
+
+
+def _compute(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> tuple[Floats, Floats]:
+    """Return seconds of the main loops and of the epilogues.
+
+    Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
+
+    Waves are whole where blocks are, and finer where kernels divide the last wave (persistent blocks, more tile sizes).
+    """
+    cycles, step, epilogue = _cycles(p, launch.height, launch.width, machine, values)
+    waves = launch.blocks / machine.sm_count
+    started = np.maximum(waves, 1.0)
+    rounds = started + machine.rounding * (np.ceil(waves) - started)
+    full = rounds * (launch.depth * cycles)
+    latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
+    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz
+
+
+def tile_cycles(
+    p: MatmulProblems, height: Floats, width: Floats, machine: Machine, values: Values
+) -> tuple[Floats, Floats, Floats]:
+    """Return `_cycles` of every tile, as a last axis."""
+    every = {name: value[..., None] for name, value in values.items()}
+    return _cycles(_with_axis(p), height, width, _with_axis(machine), every)
+
+
+def _with_axis(columns: Any) -> Any:
+    return replace(columns, **{item.name: getattr(columns, item.name)[..., None] for item in fields(columns)})
+
+
+def _cycles(
+    p: MatmulProblems, height: Floats, width: Floats, machine: Machine, values: Values
+) -> tuple[Floats, Floats, Floats]:
+    """Return cycles per k of a tile in throughput and in latency, and those of its epilogue.
+
+    Multiply-adds against shared memory's reads, each operand once per side of the other; latency comes once per step of
+    the main loop.
+    """
+    area = height * width
+    element = 0.5 * (p.left_bytes + p.right_bytes)
+    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0) * kind_efficiency(p, machine, values)
+    multiply = 2.0 * area / (rate * _alignment(p))
+    side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
+    read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
+    multiply, read = multiply * multiply, read * read
+    step = element / STEP_BYTES * (values["step_ns"] * 1e-9 * machine.clock_hz)
+    epilogue = values["epilogue_cycles"] * np.where(machine.has_tensor_memory, values["tensor_memory_epilogue"], 1.0)
+    return np.sqrt(np.sqrt(multiply * multiply + read * read)), step, epilogue * (area / FULL_TILE)
+
+
+def _alignment(p: MatmulProblems) -> Floats | float:
+    """Return what is left of the rate where rows do not start at multiples of 16 bytes; one number where all do."""
+    aligned = (p.k * p.left_bytes % ALIGNED_BYTES == 0) & (p.n * p.right_bytes % ALIGNED_BYTES == 0)
+    return 1.0 if aligned.all() else np.where(aligned, 1.0, UNALIGNED_RATE)
+
+
+def kind_efficiency(p: MatmulProblems, machine: Machine, values: Values) -> Floats:
+    """Return the rate of the problem's kind of kernel over a plain one's.
+
+    Data-centre Blackwell's matrix units apply the scales of blocks; elsewhere other instructions do.
+    """
+    result: Floats = np.ones(1)
+    for kind, name in KIND_EFFICIENCY:
+        if name in values:
+            result = np.where(p.kind == kind, values[name], result)
+    if "native_block_efficiency" in values:
+        is_native = (p.kind == Kind.FP8_BLOCK) & machine.has_tensor_memory
+        result = np.where(is_native, values["native_block_efficiency"], result)
+    return result
+
+
+KIND_EFFICIENCY: Final = (
+    (Kind.FP8, "fp8_efficiency"),
+    (Kind.FP8_BLOCK, "fp8_block_efficiency"),
+    (Kind.FP4, "fp4_efficiency"),
+    (Kind.WEIGHT_ONLY, "weight_only_efficiency"),
+    (Kind.INT8, "int8_efficiency"),
+)
+
+
+def _split(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Floats:
+    """Return what adding up the parts of a split product costs: a hand-over, and fp32 parts written and read."""
+    moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
+    reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
+    return np.where(launch.split > 1.0, split_us(p, values) * 1e-6 + reduction, 0.0)
+
+
+def split_us(p: MatmulProblems, values: Values) -> Floats:
+    """Return the hand-over of a split product; quantised kernels hardly ever split."""
+    if "quantized_split_us" not in values:
+        return values["split_us"]
+    return np.where(p.kind == Kind.PLAIN, values["split_us"], values["quantized_split_us"])
+
+
+def unthrottled_s(limits: Limits, values: Values) -> Floats:
+    """Return the seconds before the power limit: main loops, then epilogues, which overlap in part.
+
+    Within the first, arithmetic, DRAM's reads and the cache overlap (a norm); within the second, conversion and writes.
+    """
+    sharpness = values["sharpness"]
+    busy = limits.compute_s**sharpness + limits.read_s**sharpness + limits.cache_s**sharpness
+    main_s = busy ** (1.0 / sharpness)
+    epilogue, write = limits.epilogue_s * limits.epilogue_s, limits.write_s * limits.write_s
+    last_s = np.sqrt(np.sqrt(epilogue * epilogue + write * write))
+    hidden_s = np.minimum(values["stage_overlap"], 1.0) * np.minimum(main_s, last_s)
+    return np.asarray(main_s + last_s - hidden_s + limits.split_s)
+
+
+def slow_down(p: MatmulProblems, limits: Limits, machine: Machine, values: Values, full_s: Floats) -> Floats:
+    """Return by how much the power limit stretches arithmetic beyond 1: (power / limit)^g - 1, after some time.
+
+    Energy per FLOP falls with the size of the unit, which shares its operands' delivery among more multipliers, and
+    with the width of the format. Short kernels end before the clock falls.
+    """
+    relative = REFERENCE_FLOPS / machine.half_flops_per_clock
+    picojoule = values["picojoule_per_flop"] * relative ** values["energy_exponent"]
+    picojoule = picojoule * (0.25 * (p.left_bytes + p.right_bytes)) ** values["format_exponent"]
+    flops = 2.0 * p.batch * p.m * p.n * p.k
+    joule = (flops * picojoule + limits.dram_bytes * values["picojoule_per_byte"]) * 1e-12
+    squared = (joule / (full_s * machine.power_w)) ** 2
+    fourth = squared * squared
+    excess = (1.0 + fourth * fourth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
+    return np.asarray(excess * full_s / (full_s + values["throttle_us"] * 1e-6))

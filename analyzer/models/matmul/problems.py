@@ -1,0 +1,147 @@
+"""Matrix products for matrix (tensor) units as columns: sizes, formats, and how the operands come to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from ....formats.signature import DTYPE_BYTES
+from ....specs.fleet import Floats
+from ....specs.gpu import Rate
+from ...work.work import MatmulDims, Work
+from ..frame.model import Codes
+
+RATES: Final = tuple(Rate)
+COLD_COPIES: Final = 6.0
+"""Working sets between two uses of the same one. The measurements rotate six; in a step the rest of the model lies
+between two uses of a weight, which the caches of today's GPUs do not hold either."""
+
+
+PACKED_RATIO: Final = 0.75
+"""Weights of fewer bytes per element than this times the activations' are packed integers."""
+
+PAIRED_DTYPES: Final = frozenset({"float4_e2m1fn_x2"})
+"""Dtypes whose elements hold two numbers along k."""
+
+
+class Kind(IntEnum):
+    """Name the kernels that multiply: each has its own efficiency and quantises its activations in its own way."""
+
+    PLAIN = 0
+    """Both operands in the format of the unit: bf16, fp16, TF32."""
+    FP8 = 1
+    """One scale per tensor or row."""
+    FP8_BLOCK = 2
+    """One scale per 128 elements of k."""
+    FP4 = 3
+    """nvfp4: one fp8 scale per 16 elements."""
+    WEIGHT_ONLY = 4
+    """Integer weights widened to the activations' format."""
+    INT8 = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MatmulProblems:
+    """Hold products of [m,k] by [k,n], `batch` times, as columns."""
+
+    batch: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    left_bytes: Floats
+    """Per element of the [m,k] operand as the product reads it."""
+    right_bytes: Floats
+    out_bytes: Floats
+    rate: Codes
+    """Index into `RATES`: the unit that computes."""
+    kind: Codes
+    """A `Kind`."""
+    quantized: Codes
+    """1 where the time includes the activations' conversion from 2-byte floats; 0 where they come in the format."""
+    copies: Floats
+    """Working sets of this size between two uses of the same one; 1: the same operands again and again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """Say what a number format means for a product."""
+
+    kind: Kind
+    rate: Rate
+    left_bytes: float
+    right_bytes: float
+    is_quantized: bool = False
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "bf16": Format(kind=Kind.PLAIN, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=2),
+    "fp16": Format(kind=Kind.PLAIN, rate=Rate.MATRIX_FP16, left_bytes=2, right_bytes=2),
+    "tf32": Format(kind=Kind.PLAIN, rate=Rate.MATRIX_TF32, left_bytes=4, right_bytes=4),
+    "fp8": Format(kind=Kind.FP8, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1, is_quantized=True),
+    "fp8_static": Format(kind=Kind.FP8, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1),
+    "fp8_block": Format(kind=Kind.FP8_BLOCK, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1, is_quantized=True),
+    "nvfp4": Format(kind=Kind.FP4, rate=Rate.MATRIX_FP4, left_bytes=0.5625, right_bytes=0.5625, is_quantized=True),
+    "int8_wo": Format(kind=Kind.WEIGHT_ONLY, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=1),
+    "int4_wo": Format(kind=Kind.WEIGHT_ONLY, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=0.5),
+    "sq": Format(kind=Kind.INT8, rate=Rate.MATRIX_INT8, left_bytes=1, right_bytes=1),
+}
+"""Formats of the measurement tables. The rates of weight-only products are their activations'."""
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
+    """Build problems of works that hold `MatmulDims`; operands come quantised, as torch's ops take them."""
+    dims = [work.dims for work in works if isinstance(work.dims, MatmulDims)]
+    if len(dims) != len(works):
+        raise TypeError("matrix products without MatmulDims")
+    sizes = {name: np.array([float(getattr(item, name)) for item in dims]) for name in ("batch", "m", "n", "k")}
+    width = np.array([_width(work) for work in works])
+    weight = np.array([_weight_bytes(work, item) for work, item in zip(works, dims, strict=True)])
+    is_packed = weight < PACKED_RATIO * width
+    is_pair = np.array([work.dtype in PAIRED_DTYPES for work in works])
+    sizes["k"] = np.where(is_pair, 2.0, 1.0) * sizes["k"]
+    width = np.where(is_pair, FORMATS["nvfp4"].left_bytes, width)
+    return MatmulProblems(
+        **{name: np.maximum(column, 1.0) for name, column in sizes.items()},
+        left_bytes=width,
+        right_bytes=np.where(is_packed, weight, width),
+        out_bytes=np.array([_out_bytes(work, item) for work, item in zip(works, dims, strict=True)]),
+        rate=np.array([RATES.index(rate) for rate in rates], dtype=np.int64),
+        kind=np.array(
+            [_kind_of(rate, packed) for rate, packed in zip(rates, is_packed.tolist(), strict=True)], dtype=np.int64
+        ),
+        quantized=np.zeros(len(works), dtype=np.int64),
+        copies=np.full(len(works), COLD_COPIES),
+    )
+
+
+def _width(work: Work) -> float:
+    return float(DTYPE_BYTES.get(work.dtype, 2))
+
+
+def _kind_of(rate: Rate, is_packed: bool) -> Kind:
+    if rate is Rate.MATRIX_FP4:
+        return Kind.FP4
+    if rate in (Rate.MATRIX_FP8, Rate.MATRIX_FP8_ACCUMULATE_FP16):
+        return Kind.FP8
+    if rate is Rate.MATRIX_INT8:
+        return Kind.INT8
+    return Kind.WEIGHT_ONLY if is_packed else Kind.PLAIN
+
+
+def _weight_bytes(work: Work, dims: MatmulDims) -> float:
+    """Return what is read beside the left operand, per element of a single right operand; inf for batches of them.
+
+    Packed weights are narrower than the activations, whose dtype is the work's.
+    """
+    left = _width(work) * dims.m * dims.k
+    return (work.read_bytes - left) / max(1, dims.k * dims.n) if dims.batch == 1 and work.read_bytes > left else inf
+
+
+def _out_bytes(work: Work, dims: MatmulDims) -> float:
+    """Return bytes per element of the result; sums over the batch write less than a product each."""
+    return work.written_bytes / max(1, dims.batch * dims.m * dims.n)

@@ -1,0 +1,341 @@
+"""Matrix products on vector (SIMT) units: fp32 without TF32, fp64, and matrix units that take fp32 itself (AMD)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....formats.signature import DTYPE_BYTES
+from ....specs.fleet import Fleet, Floats
+from ....specs.gpu import Rate
+from ...work.work import MatmulDims, Work
+from ..frame.event_timing import event_time_ns
+from ..frame.model import Codes, Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .tiles import Launch, choose_tile, launch_of
+
+RATES: Final = tuple(Rate)
+FEATURES: Final = (
+    "log time / bound",
+    "share of compute",
+    "share of memory",
+    "share of address translation",
+    "log slow-down",
+    "log waves",
+    "tail",
+    "log padding",
+    "log tile area",
+    "log split",
+    "log k",
+    "log m",
+    "log n",
+    "k contiguous",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MatmulSimtProblems:
+    """Hold products of [m,k] by [k,n], `batch` times, as columns."""
+
+    batch: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    element_bytes: Floats
+    rate: Codes
+    """Index into `RATES`: the unit that computes."""
+    contiguous: Codes
+    """1 where k is contiguous in both operands (x @ weight.T), 0 where n is in the second one."""
+    host_floor_ns: Floats
+    """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
+    host_ratio: Floats
+    """What this op's launch costs the host over a batched product's."""
+
+
+PARAMETERS: Final = (
+    Parameter(name="fma_efficiency", prior=0.96, spread=0.05, class_spread=0.05),
+    Parameter(name="shared_memory_load", prior=0.85, spread=0.3, class_spread=0.15),
+    Parameter(name="stall_cycles", prior=400.0, class_spread=0.3),
+    Parameter(name="epilogue_depth", prior=14.0, class_spread=0.3),
+    Parameter(name="epilogue_cycles", prior=1300.0, class_spread=0.3),
+    Parameter(name="bandwidth_efficiency", prior=0.75, spread=0.15, class_spread=0.1),
+    Parameter(name="strided_efficiency", prior=0.45, spread=0.3, class_spread=0.3),
+    Parameter(name="stride_bytes", prior=1000.0),
+    Parameter(name="drift_bytes", prior=200.0, spread=0.8, class_spread=0.5),
+    Parameter(name="l2_share", prior=0.8, spread=0.3),
+    Parameter(name="translation_mib", prior=14.0, spread=0.5, class_spread=0.5),
+    Parameter(name="translation_bytes_per_clock", prior=4.0, spread=0.5, class_spread=0.3),
+    Parameter(name="picojoule_per_flop", prior=20.0, spread=0.1),
+    Parameter(name="operand_energy", prior=22.0, spread=0.15),
+    Parameter(name="throttle_exponent", prior=0.7, spread=0.1),
+    Parameter(name="throttle_us", prior=600.0, spread=0.3),
+    Parameter(name="launch_us", prior=1.5),
+    Parameter(name="split_us", prior=6.0),
+    Parameter(name="host_floor_us", prior=33.0),
+    Parameter(name="host_overlap", prior=0.83, spread=0.15),
+)
+CLASSES: Final = ("before Volta", "Volta and later", "AMD")
+
+CLOCK_EXPONENT: Final = 2.0
+"""Energy per operation goes with the square of the voltage, which near the top goes with the clock."""
+UNKNOWN_BASE_RATIO: Final = 0.75
+"""Base over boost clock where no base clock is known (the catalogue's median)."""
+STEP_DEPTH: Final = 8.0
+"""k that a block loads at once."""
+SCHEDULERS: Final = 4.0
+POWER_SHARPNESS: Final = 12.0
+REGISTERS_BESIDE: Final = 56.0
+"""Registers of a thread beside its accumulators: addresses and the next operands; 120 for 64, as profilers show."""
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return the class of each GPU; what is not NVIDIA counts as AMD."""
+    return np.where(fleet.capability <= 0, 2, np.where(fleet.capability < 7, 0, 1)).astype(np.int64)
+
+
+def process_energy(fleet: Fleet) -> tuple[Floats, Floats]:
+    """Return energy per operation over the 16 nm process's, and the clock in Hz that it refers to.
+
+    16 nm Pascal; 12 nm Volta and Turing; 7 nm A100 and MI100; 8 nm GA10x; 4 nm Ada, Hopper, Blackwell. After what the
+    foundries state for power at the same speed from one process to the next, rounded down to what boards reach.
+    """
+    kind = np.searchsorted(np.array([1.0, 7.0, 8.0, 8.05, 8.85]), fleet.capability, side="right")
+    energy = np.array([0.5, 1.0, 0.85, 0.5, 0.65, 0.33])[kind]
+    return energy, np.array([1.4e9, 1.4e9, 1.4e9, 1.4e9, 1.7e9, 2.2e9])[kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Parts:
+    """Hold what limits a kernel, seconds each, and the launch's shape."""
+
+    compute_s: Floats
+    memory_s: Floats
+    translation_s: Floats
+    waves: Floats
+
+    def total_s(self, slow: Floats | float = 1.0) -> Floats:
+        """Return the cubic mean of the limiters, the first one slowed down by the clock."""
+        return np.asarray(np.cbrt(_cube(self.compute_s * slow) + _cube(self.memory_s) + _cube(self.translation_s)))
+
+
+def _square(values: Floats) -> Floats:
+    """Multiply out: a power of arrays takes ten times as long."""
+    return np.asarray(values * values)
+
+
+def _cube(values: Floats) -> Floats:
+    return np.asarray(values * values * values)
+
+
+def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
+    """Return the time of the kernel that the library would launch.
+
+    Compute, memory and address translation overlap (cubic mean); the clock falls where power exceeds the limit.
+    """
+    p = problems
+    tile = choose_tile(p.batch, p.m, p.n, p.k, p.contiguous, fleet) if choice is None else choice
+    launch = launch_of(p.batch, p.m, p.n, p.k, tile, fleet)
+    rate = _flops_per_s(p.rate, fleet)
+    blocks = p.batch * launch.columns * launch.rows * launch.split
+    occupancy = _occupancy(launch, fleet)
+    parts = _limits(p, launch, fleet, values, (rate, blocks, occupancy))
+    flops = 2.0 * blocks * launch.width * launch.height * p.k / launch.split
+    slow = _slow_down(p, launch, fleet, values, (flops / parts.compute_s, parts.total_s()))
+    kernel_ns = parts.total_s(slow) * 1e9 + values["launch_us"] * 1e3
+    kernel_ns = kernel_ns + np.where(launch.split > 1, values["split_us"] * 1e3, 0.0)
+    return Estimate(
+        time_ns=_with_host(p, values, kernel_ns),
+        features=_features(p, launch, fleet, parts, slow, kernel_ns, rate),
+        choice=tile,
+    )
+
+
+def _flops_per_s(rate: Codes, fleet: Fleet) -> Floats:
+    table = np.stack([fleet.flops_per_s[item] for item in RATES])
+    return np.asarray(table[rate, np.arange(table.shape[1])])
+
+
+def _occupancy(launch: Launch, fleet: Fleet) -> Floats:
+    """Return blocks that one multiprocessor holds, by registers and threads."""
+    registers = launch.threads * (np.minimum(launch.per_thread, 64.0) + REGISTERS_BESIDE)
+    held = np.minimum(fleet.registers_per_sm / registers, fleet.threads_per_sm / launch.threads)
+    return np.asarray(np.maximum(1.0, np.floor(held)))
+
+
+def _limits(
+    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats, Floats]
+) -> _Parts:
+    rate, blocks, occupancy = known
+    waves = np.ceil(blocks / fleet.sm_count)
+    memory_s, translation_s = _memory(p, launch, fleet, values, (blocks, occupancy, waves))
+    return _Parts(
+        compute_s=_compute(p, launch, fleet, values, (rate, occupancy, waves)),
+        memory_s=memory_s,
+        translation_s=translation_s,
+        waves=blocks / fleet.sm_count,
+    )
+
+
+def _compute(
+    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats, Floats]
+) -> Floats:
+    """Return seconds of arithmetic: the busiest multiprocessor's throughput, or its rounds of blocks one by one.
+
+    Cycles per k of a block: FMA at the peak rate against the operands' reads from shared memory, 32 words per clock:
+    each thread reads 2 r words for its r x r accumulators. Alone, a block of few warps waits for its own results.
+    """
+    rate, occupancy, waves = known
+    flops_per_clock = rate / (fleet.sm_count * fleet.clock_hz)
+    area, held = launch.width * launch.height, np.minimum(launch.per_thread, 64.0)
+    fma = 2.0 * area / (flops_per_clock * np.minimum(values["fma_efficiency"], 1.0))
+    reads = values["shared_memory_load"] * area / (16.0 * np.sqrt(held)) * (p.element_bytes / 4.0)
+    reads = reads * np.where(fleet.capability > 0, 1.0, 0.3)
+    cycles = np.sqrt(np.sqrt(_square(_square(fma)) + _square(_square(reads))))
+    depth = np.ceil(p.k / launch.split / STEP_DEPTH) * STEP_DEPTH + values["epilogue_depth"]
+    warps = np.maximum(launch.threads / 32.0 / SCHEDULERS, 1.0)
+    alone = warps * held * 256.0 / flops_per_clock + values["stall_cycles"] / STEP_DEPTH / warps
+    rounds = np.ceil(waves / occupancy) * (depth * alone / launch.slices + values["epilogue_cycles"])
+    return np.asarray(np.maximum(waves * depth * cycles, rounds) / fleet.clock_hz)
+
+
+def _memory(
+    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """Return seconds of DRAM traffic, and of address translation.
+
+    Blocks that run together share operands in L2 as far as they advance together: what they spread over is the rows in
+    flight times `drift_bytes`. An operand with k contiguous is read in pieces of 32 bytes, which DRAM serves at
+    `strided_efficiency` once rows are apart by more than `stride_bytes`. Where a multiprocessor's rows cover more
+    than `translation_mib`, every piece misses the translation cache.
+    """
+    blocks, occupancy, waves = known
+    flight = np.minimum(blocks, fleet.sm_count * occupancy)
+    across = np.minimum(launch.columns, flight)
+    down = np.clip(flight / launch.columns, 1.0, launch.rows)
+    rows = np.minimum(across * launch.width, p.n) + np.minimum(down * launch.height, p.m)
+    left, right = p.element_bytes * p.batch * p.k * p.m, p.element_bytes * p.batch * p.k * p.n
+    result = p.element_bytes * p.batch * p.m * p.n
+    cache = values["l2_share"] * fleet.l2_cache_bytes
+    cold = 1.0 - 1.0 / (1.0 + _cube((left + right + result) / cache))
+    single = (left + right) / p.batch
+    leaves = 1.0 - 1.0 / (1.0 + (single / cache) ** 2)
+    lost = leaves * (1.0 - 1.0 / (1.0 + (rows * values["drift_bytes"] / fleet.l2_cache_bytes) ** 2))
+    asked_left = left * np.minimum(launch.height * launch.rows, p.m) / p.m * launch.columns
+    asked_right = right * launch.rows
+    shared_left = np.minimum(left * np.maximum(1.0, launch.columns / across), asked_left)
+    shared_right = np.minimum(right * np.maximum(1.0, launch.rows / down), asked_right)
+    read_left = left * cold + (shared_left - left) * leaves + (asked_left - shared_left) * lost
+    read_right = right * cold + (shared_right - right) * leaves + (asked_right - shared_right) * lost
+    written = result * cold * np.where(launch.split > 1, 1.0 + 2.0 * launch.split, 1.0)
+    stride = (values["stride_bytes"] / (p.element_bytes * p.k)) ** 2
+    strided = 1.0 + (1.0 / np.minimum(values["strided_efficiency"], 1.0) - 1.0) / (1.0 + stride)
+    bandwidth = fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0)
+    memory_s = (read_left * strided + read_right * np.where(p.contiguous > 0, strided, 1.0) + written) / bandwidth
+    together = np.minimum(occupancy, np.maximum(waves, 1.0))
+    covered = ((together * launch.width + launch.height) * p.k * p.element_bytes / 2.0**20) ** 2
+    missed = np.where(p.contiguous > 0, covered / (covered + values["translation_mib"] ** 2), 0.0)
+    served = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
+    return memory_s, (asked_left + asked_right) * missed / served
+
+
+def _slow_down(
+    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats]
+) -> Floats:
+    """Return how much the power limit stretches the arithmetic: (P / limit)^g, at most boost over base clock.
+
+    P = energy per FLOP x rate, more for small tiles, which move more operands per FLOP. The base clock is what the
+    vendor holds within the limit. Short kernels end before the clock falls.
+    """
+    computed_per_s, full_s = known
+    energy, reference_hz = process_energy(fleet)
+    joule = energy * values["picojoule_per_flop"] * 1e-12 * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
+    operands = 1.0 + values["operand_energy"] * (1.0 / launch.width + 1.0 / launch.height)
+    excess = (p.element_bytes / 4.0) * operands * computed_per_s * (joule / fleet.tdp_w)
+    squared = excess * excess
+    sixth = squared * squared * squared
+    slow = (1.0 + sixth * sixth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
+    base_hz = np.where(fleet.base_clock_hz < fleet.clock_hz, fleet.base_clock_hz, UNKNOWN_BASE_RATIO * fleet.clock_hz)
+    most = fleet.clock_hz / base_hz - 1.0
+    slow = slow * most / np.sqrt(np.sqrt(_square(_square(slow)) + _square(_square(most))))
+    return np.asarray(1.0 + slow * full_s / (full_s + values["throttle_us"] * 1e-6))
+
+
+def _with_host(p: MatmulSimtProblems, values: Values, kernel_ns: Floats) -> Floats:
+    floor = np.where(np.isnan(p.host_floor_ns), values["host_floor_us"] * 1e3, p.host_floor_ns) * p.host_ratio
+    if not np.any(floor):
+        return kernel_ns
+    return np.where(floor > 0, event_time_ns(kernel_ns, floor, values["host_overlap"]), kernel_ns)
+
+
+def _features(
+    p: MatmulSimtProblems,
+    launch: Launch,
+    fleet: Fleet,
+    parts: _Parts,
+    slow: Floats,
+    kernel_ns: Floats,
+    rate: Floats,
+) -> Floats:
+    moved = p.element_bytes * p.batch * (p.m * p.k + p.k * p.n + p.m * p.n)
+    bound_s = np.maximum(2.0 * p.batch * p.m * p.n * p.k / rate, moved / fleet.bandwidth_bytes_per_s)
+    total_s = kernel_ns * 1e-9
+    wave = np.ceil(parts.waves) / parts.waves
+    padding = launch.columns * launch.width * launch.rows * launch.height / (p.m * p.n)
+    columns = (
+        np.log(total_s / bound_s),
+        parts.compute_s * slow / total_s,
+        parts.memory_s / total_s,
+        parts.translation_s / total_s,
+        np.log(slow),
+        np.log(parts.waves),
+        np.minimum(wave, 4.0),
+        np.log(padding),
+        np.log(launch.width * launch.height / 4096.0),
+        np.log(launch.split),
+        np.log(p.k / 256.0),
+        np.log(p.m / 256.0),
+        np.log(p.n / 256.0),
+        p.contiguous.astype(np.float64),
+    )
+    return np.stack(np.broadcast_arrays(*columns), axis=-1)
+
+
+def group(problems: MatmulSimtProblems) -> Codes:
+    """Return 1 for linear layers, 0 for other products."""
+    return problems.contiguous
+
+
+MODEL: Final = Model(
+    name="matmul_simt",
+    parameters=PARAMETERS,
+    class_names=CLASSES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    feature_names=FEATURES,
+    group_names=("batched", "linear"),
+    group=group,
+)
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProblems:
+    """Build problems of works that hold `MatmulDims`; a single product counts as a linear layer."""
+    dims = [work.dims for work in works if isinstance(work.dims, MatmulDims)]
+    if len(dims) != len(works):
+        raise TypeError("matrix products without MatmulDims")
+    batch, m, n, k = (
+        np.array([float(getattr(item, name)) for item in dims]).reshape(-1) for name in ("batch", "m", "n", "k")
+    )
+    return MatmulSimtProblems(
+        batch=batch,
+        m=m,
+        n=n,
+        k=k,
+        element_bytes=np.array([float(DTYPE_BYTES.get(work.dtype, 4)) for work in works]),
+        rate=np.array([RATES.index(rate) for rate in rates], dtype=np.int64),
+        contiguous=(batch == 1).astype(np.int64),
+        host_floor_ns=np.zeros(len(works)),
+        host_ratio=np.ones(len(works)),
+    )

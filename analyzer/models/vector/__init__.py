@@ -1,0 +1,1 @@
+"""Ops that move memory: elementwise, normalisation, softmax, copies, embedding."""

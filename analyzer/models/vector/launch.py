@@ -1,0 +1,182 @@
+"""What a vector op launches: blocks, the steps that a block's threads take in turn, and their instructions.
+
+Read off PyTorch's CUDA sources (Loops.cuh, layer_norm_kernel.cu, PersistentSoftmax.cuh, SoftMax.cu) and, for
+serving kernels, vLLM's; sizes that the sources fix are constants here, cycles and instructions are fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ....specs.fleet import Fleet, Floats
+from .problems import Kind, VectorProblems
+
+Flags = npt.NDArray[np.bool_]
+
+WARP_SOFTMAX_COLUMNS: Final = 1024
+"""Up to here a warp holds a row of softmax in registers."""
+SMALL_WARP_COLUMNS: Final = 128
+"""Up to here a warp holds two rows."""
+WARP, WIDE_WARP = 32.0, 64.0
+VECTOR_ELEMENTS: Final = 4.0
+"""Elements that a thread of the vectorised kernels takes at a time."""
+VECTOR_BYTES: Final = 16.0
+"""The widest load, which softmax uses whatever the format."""
+NORM_WARPS: Final = 4.0
+UNROLLED_STEPS: Final = 4.0
+"""The compiler unrolls layer norm's loop by this; lanes that end early make their warp run the remainder loop too."""
+REDUCED_PER_BLOCK: Final = 2048.0
+"""Elements of a reduction that a block takes at least: several short rows, or one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """Hold what the source of a kind's kernel fixes."""
+
+    rereads: float = 0.0
+    """How often the input is read again, from cache where the rows in flight fit."""
+    threads: float = 128.0
+    """Most threads of a block."""
+    columns_per_thread: float = VECTOR_ELEMENTS
+    """Elements that a thread takes per step."""
+    is_by_row: bool = True
+    """One block per row, rather than per a fixed number of elements."""
+
+
+FORMS: Final[Mapping[Kind, Form]] = {
+    Kind.ELEMENTWISE: Form(is_by_row=False),
+    Kind.ROW_NORM: Form(rereads=1.0),
+    Kind.SOFTMAX: Form(rereads=2.0, threads=512.0),
+    Kind.REDUCTION: Form(threads=512.0),
+    Kind.GATHER: Form(columns_per_thread=1.0, is_by_row=False),
+    Kind.TOKEN_NORM: Form(rereads=1.0, threads=1024.0, columns_per_thread=1.0),
+    Kind.TOKEN_GATED: Form(threads=1024.0, columns_per_thread=1.0),
+    Kind.TOKEN_GELU: Form(threads=1024.0, columns_per_thread=1.0),
+    Kind.TOKEN_ROPE: Form(threads=512.0, columns_per_thread=2.0),
+    Kind.QUANTIZE: Form(is_by_row=False),
+    Kind.QUANTIZE_DYNAMIC: Form(rereads=1.0, is_by_row=False),
+    Kind.GATHER_SHARD: Form(columns_per_thread=1.0, is_by_row=False),
+}
+_REREADS, _THREADS, _SPAN, _IS_BY_ROW = (
+    np.array([getattr(FORMS[kind], name) for kind in Kind], dtype=np.float64)
+    for name in ("rereads", "threads", "columns_per_thread", "is_by_row")
+)
+_NAMES = tuple(kind.name.lower() for kind in Kind)
+_IS_TOKEN = np.array([kind.name.startswith("TOKEN") for kind in Kind])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Blocks:
+    """Hold the blocks of n problems on GPUs of one warp size."""
+
+    threads: Floats
+    steps: Floats
+    """Loop iterations of a thread, each waiting for its loads."""
+    worked: Floats
+    """Elements that instructions are issued for: padding, scalar tails and diverging lanes included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Launch:
+    """Hold what n problems launch, as columns; `threads`, `latency_cycles` and `instructions` broadcast with GPUs."""
+
+    blocks: Floats
+    threads: Floats
+    latency_cycles: Floats
+    """Of one block, from its first load to its last store."""
+    instructions: Floats
+    """Thread instructions of the whole grid but those of `flops`."""
+    flops: Floats
+    row_bytes: Floats
+    """Input bytes that a block reads more than once."""
+    rereads: Floats
+    launches: Floats
+
+
+def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float]) -> Launch:
+    """Return what the problems launch on the fleet, with the fitted values that all GPUs share."""
+    kind, is_warp = problems.kind, _is_warp(problems)
+    is_by_row = _IS_BY_ROW[kind] > 0
+    warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)
+    narrow = _blocks(problems, is_warp, 32.0, shared["softmax_tail_ratio"])
+    by_count = problems.elements / (narrow.threads * _SPAN[kind])
+    blocks = np.where(is_by_row, problems.rows / np.where(is_warp, warp_rows, 1.0), by_count)
+    blocks = np.where(kind == Kind.REDUCTION, np.minimum(blocks, problems.elements / REDUCED_PER_BLOCK), blocks)
+    first, each, issued = (
+        np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
+        for part in ("latency_cycles", "step_cycles", "instructions")
+    )
+    per_row = np.where(kind == Kind.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
+    threads, latency, work = narrow.threads, first + each * narrow.steps, issued * narrow.worked + per_row
+    if (is_wide := fleet.warp_size > WARP).any():
+        wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
+        threads = np.where(is_wide, wide.threads, threads)
+        latency = np.where(is_wide, first + each * wide.steps, latency)
+        work = np.where(is_wide, issued * wide.worked + per_row, work)
+    return Launch(
+        blocks=blocks,
+        threads=threads,
+        latency_cycles=latency,
+        instructions=work,
+        flops=np.where(is_by_row, 0.0, problems.flops),
+        row_bytes=np.where(kind == Kind.QUANTIZE_DYNAMIC, np.inf, problems.read_bytes / np.maximum(blocks, 1.0)),
+        rereads=np.where(is_warp, 0.0, _REREADS[kind]),
+        launches=np.where(kind == Kind.QUANTIZE_DYNAMIC, shared["quantize_dynamic_launches"], 1.0),
+    )
+
+
+def _blocks(problems: VectorProblems, is_warp: Flags, warp: float, tail_ratio: float) -> Blocks:
+    """Return the blocks by the rule of each kind, the general one first."""
+    kind, columns, is_softmax = problems.kind, problems.columns, problems.kind == Kind.SOFTMAX
+    span, threads, is_norm = _SPAN[kind], _THREADS[kind], kind == Kind.ROW_NORM
+    threads = np.where(_IS_TOKEN[kind], np.clip(columns / span, warp, threads), threads)
+    threads = np.where(is_norm, NORM_WARPS * warp, threads)
+    vector = np.clip(VECTOR_BYTES * problems.elements / np.maximum(problems.read_bytes, 1.0), 1.0, 8.0)
+    threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns / vector, warp)), threads)
+    steps = np.where(_IS_BY_ROW[kind] > 0, np.ceil(columns / (threads * span)), 1.0)
+    again = np.where(is_norm & _diverges(columns, steps, warp), UNROLLED_STEPS - 1.0, 0.0)
+    whole = np.floor(columns / (vector * threads))
+    tail = np.ceil(columns / threads - vector * whole)
+    padded = _next_power(columns)
+    row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
+    worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
+    steps = np.where(is_softmax, np.where(is_warp, padded / WARP, whole + tail), steps + again)
+    return Blocks(
+        threads=threads,
+        steps=np.maximum(steps, 1.0),
+        worked=np.where(is_softmax, problems.rows * row, worked),
+    )
+
+
+def _is_warp(problems: VectorProblems) -> Flags:
+    return np.asarray((problems.kind == Kind.SOFTMAX) & (problems.columns <= WARP_SOFTMAX_COLUMNS))
+
+
+def _softmax_threads(vectors: Floats, warp: float) -> Floats:
+    """Return the block of a softmax over long rows: a power of two under their vector loads, at most 512.
+
+    With warps of 64 it is 1,024 always (recorded on MI100).
+    """
+    if warp > WARP:
+        return np.full(vectors.shape, 1024.0)
+    return np.asarray(np.clip(_next_power(vectors) / 2.0, 128.0, 512.0))
+
+
+def _next_power(columns: Floats) -> Floats:
+    """Return the power of two that is not under the columns: 2^e where columns = m 2^e with m in (1/2, 1]."""
+    mantissa, exponent = np.frexp(np.maximum(columns, 1.0))
+    return np.asarray(np.ldexp(1.0, exponent - (mantissa == 0.5)), dtype=np.float64)
+
+
+def _diverges(columns: Floats, steps: Floats, warp: float) -> Flags:
+    """Say where lanes of one warp leave an unrolled loop at different trips."""
+    return np.asarray((steps % UNROLLED_STEPS == 0.0) & ((columns / VECTOR_ELEMENTS) % warp != 0.0))
+
+
+def _by_name(part: str, shared: Mapping[str, float]) -> Floats:
+    return np.array([shared[f"{name}_{part}"] for name in _NAMES], dtype=np.float64)

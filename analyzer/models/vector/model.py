@@ -1,0 +1,185 @@
+"""Ops that move much and compute little: elementwise, normalisation, softmax, reduction, gather, quantise.
+
+A kernel's time is a soft maximum of four resources, each used at its own pace, and a floor:
+
+    t = (Td^4 + Tl^4 + Ti^4 + Tw^4)^(1/4) + launches * (t0 + c0/clk)
+
+Td: bytes that miss L2 over the DRAM rate that kernels reach; Tl: all bytes over the L2 rate; Ti: instructions over
+the SMs' issue rate; Tw: waves of blocks, each as long as one block's chain of dependent loads and reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ....specs.fleet import Fleet, Floats
+from ..frame.event_timing import event_time_ns
+from ..frame.model import Codes, Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .launch import launch_of
+from .problems import GROUP_NAMES, Kind, VectorProblems, group, kernel_kind, problems_of
+
+__all__ = ["MODEL", "Kind", "VectorProblems", "problems_of", "simulate"]
+
+Singles = npt.NDArray[np.float32]
+
+STEADY, LOSSY, PLAIN_GDDR, OTHER_VENDOR = range(4)
+CLASS_NAMES: Final = ("HBM since Volta", "Pascal, or GDDR with ECC", "GDDR without ECC", "AMD")
+WITHOUT_ECC: Final = ("GeForce", "TITAN", "RTX")
+"""Parts of the names of boards whose ECC is absent or off as they ship."""
+MAX_BLOCKS_PER_SM: Final = 32
+SCHEDULED_LANES: Final = 128.0
+"""Four schedulers of 32 lanes."""
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return how the memory behaves.
+
+    Pascal's controller reaches 3/4 of the peak where Volta's reaches more than 9/10 (NVIDIA, Tesla V100 GPU
+    Architecture, 2017, STREAM figure); GDDR keeps ECC in the same memory, at the cost of bandwidth, and data-centre
+    boards have it on.
+    """
+    plain = np.array([any(part in gpu.name for part in WITHOUT_ECC) for gpu in fleet.gpus])
+    lossy = (fleet.capability < 7.0) | ~(fleet.has_hbm | plain)
+    classes = np.where(lossy, LOSSY, np.where(fleet.has_hbm, STEADY, PLAIN_GDDR))
+    return np.where(fleet.capability == 0.0, OTHER_VENDOR, classes).astype(np.int64)
+
+
+# Prior per kind: instructions per element, cycles of a block before its steps, and of each step.
+_PRIORS: Final[Mapping[Kind, tuple[float, float, float]]] = {
+    Kind.ELEMENTWISE: (4.0, 600.0, 200.0),
+    Kind.ROW_NORM: (40.0, 6000.0, 300.0),
+    Kind.SOFTMAX: (50.0, 6000.0, 300.0),
+    Kind.REDUCTION: (6.0, 2500.0, 250.0),
+    Kind.GATHER: (200.0, 2000.0, 500.0),
+    Kind.TOKEN_NORM: (90.0, 2000.0, 500.0),
+    Kind.TOKEN_GATED: (80.0, 1000.0, 800.0),
+    Kind.TOKEN_GELU: (40.0, 1000.0, 200.0),
+    Kind.TOKEN_ROPE: (80.0, 1000.0, 400.0),
+    Kind.QUANTIZE: (20.0, 600.0, 200.0),
+    Kind.QUANTIZE_DYNAMIC: (20.0, 2000.0, 300.0),
+    Kind.GATHER_SHARD: (200.0, 2000.0, 500.0),
+}
+
+
+def _kind_parameters() -> tuple[Parameter, ...]:
+    found: list[Parameter] = []
+    for kind, (instructions, latency, step) in _PRIORS.items():
+        name = kind.name.lower()
+        found += [
+            Parameter(name=f"{name}_instructions", prior=instructions, spread=0.5),
+            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=0.7),
+            Parameter(name=f"{name}_step_cycles", prior=step, spread=0.7),
+        ]
+    return tuple(found)
+
+
+PARAMETERS: Final = (
+    Parameter(name="dram_loss_ratio", prior=0.14, spread=0.5, class_spread=0.6),
+    Parameter(name="l2_bytes_per_cycle_per_sm", prior=20.0, spread=0.3, class_spread=0.2),
+    Parameter(name="l2_over_dram_ratio", prior=1.8, spread=0.1),
+    Parameter(name="l2_hot_ratio", prior=0.7, spread=0.4, class_spread=0.2),
+    Parameter(name="l2_row_ratio", prior=0.55, spread=0.12),
+    Parameter(name="l1_row_ratio", prior=0.9, spread=0.12),
+    Parameter(name="floor_us", prior=0.8, spread=0.5),
+    Parameter(name="floor_cycles", prior=1000.0, spread=0.7),
+    Parameter(name="fp32_share", prior=0.22, spread=0.1),
+    Parameter(name="flop_instructions", prior=1.0, spread=0.15, class_spread=0.4),
+    Parameter(name="row_norm_row_instructions", prior=40000.0, spread=1.0),
+    Parameter(name="warp_softmax_latency_cycles", prior=1500.0, spread=0.7),
+    Parameter(name="warp_softmax_step_cycles", prior=30.0, spread=0.7),
+    Parameter(name="warp_softmax_instructions", prior=30.0, spread=0.5),
+    Parameter(name="softmax_tail_ratio", prior=2.0, spread=0.4),
+    Parameter(name="quantize_dynamic_launches", prior=5.0, spread=0.5),
+    Parameter(name="host_floor_us", prior=28.0, spread=0.5),
+    Parameter(name="host_overlap", prior=0.57, spread=0.2),
+    *_kind_parameters(),
+)
+
+
+def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
+    """Return kernel times (event times where the problems carry a host's floor); there are no candidates.
+
+    Pairs of problem and GPU are computed in microseconds and float32, whose range holds their fourth powers.
+    """
+    del choice
+    shared = {name: float(value.flat[0]) for name, value in values.items()}
+    launch = launch_of(problems, fleet, shared)
+    cycle_us = 1e6 / fleet.clock_hz
+    moved, again = _single(problems.read_bytes + problems.written_bytes), _single(launch.rereads * problems.read_bytes)
+    cold = _miss(moved * _single(1.0 / (values["l2_hot_ratio"] * fleet.l2_cache_bytes)))
+    resident = np.floor(_single(fleet.threads_per_sm) / _single(launch.threads))
+    resident = np.minimum(np.maximum(resident, 1.0), MAX_BLOCKS_PER_SM)
+    miss = _miss(resident * _single(launch.row_bytes) * _single(1.0 / _row_bytes_per_sm(fleet, shared)))
+    byte_us = (1.0 + values["dram_loss_ratio"]) * (1e6 / fleet.bandwidth_bytes_per_s)
+    dram_us = (moved + again * miss) * cold * _single(byte_us)
+    l2_us = (moved + again) * _single(1e6 / _l2_bytes_per_s(fleet, values))
+    issue_us = _single(launch.instructions) + _single(launch.flops) * _single(values["flop_instructions"])
+    issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
+    waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
+    wave_us = waves * (_single(launch.latency_cycles) * _single(cycle_us))
+    busy_us = np.sqrt(np.sqrt(_fourth(dram_us) + _fourth(l2_us) + _fourth(issue_us) + _fourth(wave_us)))
+    floor_us = _single(launch.launches) * _single(shared["floor_us"] + shared["floor_cycles"] * cycle_us)
+    time_ns = (busy_us + floor_us).astype(np.float64) * 1e3
+    return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
+
+
+def _event(problems: VectorProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:
+    """Return event times; what an op's own floor has beyond the plain one comes before its launch."""
+    if not np.any(problems.host_floor_ns != 0):
+        return time_ns
+    floor = np.where(np.isnan(problems.host_floor_ns), 1e3 * shared["host_floor_us"], problems.host_floor_ns)
+    before = np.minimum(shared["host_overlap"] * problems.host_ratio, 1.0)
+    return np.where(floor > 0, event_time_ns(time_ns, floor * problems.host_ratio, before), time_ns)
+
+
+def _l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
+    """Return the rate of the second level: so much per SM, but where DRAM is fast, well over its rate."""
+    by_sms = values["l2_bytes_per_cycle_per_sm"] * fleet.sm_count * fleet.clock_hz
+    return np.maximum(by_sms, values["l2_over_dram_ratio"] * fleet.bandwidth_bytes_per_s)
+
+
+def _row_bytes_per_sm(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
+    """Return the bytes of rows in flight that stay near an SM: in its first level, or its part of the second."""
+    first = np.where(fleet.capability >= 7.0, shared["l1_row_ratio"] * fleet.shared_memory_per_sm_bytes, 1.0)
+    second = shared["l2_row_ratio"] * fleet.l2_cache_bytes / fleet.sm_count
+    return np.maximum(first, second)
+
+
+def _miss(pressure: Singles) -> Singles:
+    """Return the share of bytes that a cache does not hold: x^4 / (1 + x^4) of the bytes over its useful size."""
+    return 1.0 - 1.0 / (1.0 + _fourth(pressure))
+
+
+def _fourth(value: Singles) -> Singles:
+    square = value * value
+    return square * square
+
+
+def _single(value: Floats) -> Singles:
+    return value.astype(np.float32)
+
+
+def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
+    """Return thread instructions per cycle of an SM.
+
+    Four schedulers issue 128 where integer and FP32 lanes are apart (since Volta), but FP32 has its own limit.
+    """
+    schedulers = np.where(fleet.capability >= 7.0, SCHEDULED_LANES, fleet.fp32_lanes_per_sm)
+    return np.asarray(1.0 / ((1.0 - fp32_share) / schedulers + fp32_share / fleet.fp32_lanes_per_sm))
+
+
+MODEL: Final = Model(
+    name="vector",
+    parameters=PARAMETERS,
+    class_names=CLASS_NAMES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    group_names=GROUP_NAMES,
+    group=group,
+    kind=kernel_kind,
+)

@@ -1,0 +1,151 @@
+"""Problems of the vector model: which kind of kernel runs, over how many rows, and what it launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+
+from ....formats.signature import DTYPE_BYTES
+from ....specs.fleet import Floats
+from ...work.work import Family, RowDims, Work
+from ..frame.model import Codes
+
+
+class Kind(IntEnum):
+    """Name the kernels that differ in how they move data; the last part is who wrote them."""
+
+    ELEMENTWISE = 0
+    """PyTorch's vectorised loop, also copies, pooling, losses, optimizers."""
+    ROW_NORM = 1
+    """PyTorch's layer norm: a block of 128 threads per row, data read twice."""
+    SOFTMAX = 2
+    """PyTorch's softmax: a warp per row up to 1,024 columns, else a block per row that reads it three times."""
+    REDUCTION = 3
+    GATHER = 4
+    """PyTorch's row gather: index arithmetic per element."""
+    TOKEN_NORM = 5
+    """vLLM's RMS norm: one block per token, as the following."""
+    TOKEN_GATED = 6
+    """vLLM's silu_and_mul."""
+    TOKEN_GELU = 7
+    TOKEN_ROPE = 8
+    QUANTIZE = 9
+    """TensorRT-LLM's quantisation with a given scale."""
+    QUANTIZE_DYNAMIC = 10
+    """The same after computing the scale: more launches, data read twice."""
+    GATHER_SHARD = 11
+    """A gather from a table that is split over GPUs, with masks of what others hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VectorProblems:
+    """Hold ops that do little arithmetic per byte, as columns."""
+
+    kind: Codes
+    read_bytes: Floats
+    written_bytes: Floats
+    """Each tensor once."""
+    elements: Floats
+    """What the instructions are counted for: elements of the larger side."""
+    rows: Floats
+    columns: Floats
+    """Elements per row; rows x columns = elements where a row matters."""
+    flops: Floats
+    host_floor_ns: Floats
+    """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
+    host_ratio: Floats
+    """The op's own floor over that of a plain elementwise op."""
+    is_stand_in: Floats
+    """1: nothing was measured of the op, another kernel's model stands in for its own; 0: the kind's own op."""
+
+
+KINDS: Final[Mapping[Family, Kind]] = {
+    Family.NORMALIZATION: Kind.ROW_NORM,
+    Family.SOFTMAX: Kind.SOFTMAX,
+    Family.REDUCTION: Kind.REDUCTION,
+    Family.EMBEDDING: Kind.GATHER,
+    Family.INDEXING: Kind.GATHER,
+}
+"""Other families, and these where the rows are not known, run as elementwise kernels do."""
+
+
+LONG_ROW: Final = 16384
+"""Several blocks share longer rows of a normalisation (channels of a batch) or a reduction: they count as more rows."""
+
+
+UNMEASURED: Final = frozenset({Family.REDUCTION, Family.POOLING, Family.LOSS, Family.RANDOM})
+"""Families that no measurement covers, as none covers normalisations over a batch's channels."""
+GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in")
+_GROUP_OF_KIND: Final = {
+    Kind.ELEMENTWISE: 0,
+    Kind.ROW_NORM: 1,
+    Kind.SOFTMAX: 2,
+    Kind.REDUCTION: 1,
+    Kind.GATHER: 3,
+    Kind.GATHER_SHARD: 3,
+}
+HOST_BOUND: Final = GROUP_NAMES.index("host-bound")
+STAND_IN: Final = GROUP_NAMES.index("stand-in")
+HOST_BOUND_BYTES: Final = 48e6
+"""Event times of less traffic tell of the host on most GPUs."""
+
+
+def group(problems: VectorProblems) -> Codes:
+    """Return what the errors are grouped by: the kind of kernel; event times of small ops, and stand-ins, apart."""
+    codes = np.array([_GROUP_OF_KIND.get(kind, 4) for kind in Kind], dtype=np.int64)[problems.kind]
+    is_small = problems.read_bytes + problems.written_bytes < HOST_BOUND_BYTES
+    codes = np.where((problems.host_floor_ns != 0) & is_small, HOST_BOUND, codes)
+    return np.where(problems.is_stand_in > 0, STAND_IN, codes)
+
+
+def kernel_kind(problems: VectorProblems) -> Codes:
+    """Return the kind of kernel, for what its measurements teach of others; stand-ins, which are no such kernel: -1."""
+    return np.where(problems.is_stand_in > 0, -1, problems.kind)
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Any]) -> VectorProblems:
+    """Return the problems of works, as kernel times; their arithmetic rates do not matter to them."""
+    del rates
+    sizes = [_sizes(work) for work in works]
+    return VectorProblems(
+        kind=np.array([_kind(work) for work in works], dtype=np.int64),
+        read_bytes=np.array([work.read_bytes for work in works], dtype=np.float64),
+        written_bytes=np.array([work.written_bytes for work in works], dtype=np.float64),
+        elements=np.array([_elements(work) for work in works], dtype=np.float64),
+        rows=np.array([rows for rows, _ in sizes], dtype=np.float64),
+        columns=np.array([columns for _, columns in sizes], dtype=np.float64),
+        flops=np.array([work.flops for work in works], dtype=np.float64),
+        host_floor_ns=np.zeros(len(works)),
+        host_ratio=np.ones(len(works)),
+        is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
+    )
+
+
+def _is_stand_in(work: Work) -> bool:
+    if work.family is Family.NORMALIZATION:
+        return not isinstance(work.dims, RowDims) or work.dims.columns > LONG_ROW
+    return work.family in UNMEASURED
+
+
+def _kind(work: Work) -> Kind:
+    return KINDS.get(work.family, Kind.ELEMENTWISE) if isinstance(work.dims, RowDims) else Kind.ELEMENTWISE
+
+
+def _elements(work: Work) -> float:
+    if isinstance(work.dims, RowDims):
+        return float(work.dims.rows) * work.dims.columns
+    return max(work.read_bytes, work.written_bytes) / DTYPE_BYTES.get(work.dtype, 4)
+
+
+def _sizes(work: Work) -> tuple[float, float]:
+    """Return rows and columns."""
+    if not isinstance(work.dims, RowDims):
+        return 1.0, 1.0
+    rows, columns = work.dims.rows, work.dims.columns
+    is_shared = work.family in (Family.NORMALIZATION, Family.REDUCTION)
+    parts = -(-columns // LONG_ROW) if is_shared and columns > LONG_ROW else 1
+    return float(rows * parts), columns / parts

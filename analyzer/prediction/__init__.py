@@ -1,0 +1,1 @@
+"""Every distinct kernel's time, method and interval on every GPU."""

@@ -1,0 +1,71 @@
+"""Op models applied to a workload: time and interval of every row that a model covers, on every GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...specs.fleet import Fleet, Floats
+from ..models.assignment import Assignment, assign_models
+from ..models.library import Library
+from .workload import Workload
+
+BLOCK_ROWS: Final = 96
+"""Problems simulated at a time: with their candidates on a hundred GPUs, about what the processor's cache holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelTimes:
+    """Hold what the op models say of n rows on m GPUs; NaN where no model covers the row."""
+
+    time_ns: Floats
+    """Of the whole op, [n, m]."""
+    half_width: Floats
+    """Of the 90 % interval, natural log, [n, m]."""
+    anchored_half_width: Floats
+    """The same where the op was measured on a source, [n, m]."""
+    anchor: Floats
+    """What part of a source's deviation from the model carries over, [n]."""
+
+    @property
+    def is_covered(self) -> npt.NDArray[np.bool_]:
+        """Say which rows a model covers, [n]."""
+        return ~np.isnan(self.anchor)
+
+
+def assign_rows(workload: Workload, library: Library) -> list[Assignment]:
+    """Return which model covers which rows of a workload."""
+    return assign_models(workload.works, workload.work.rate, library.fitted)
+
+
+def covered_rows(assignments: Sequence[Assignment], count: int) -> npt.NDArray[np.bool_]:
+    """Say which of `count` rows some model covers."""
+    covered = np.zeros(count, dtype=bool)
+    for assignment in assignments:
+        covered[assignment.rows] = True
+    return covered
+
+
+def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, library: Library) -> ModelTimes:
+    """Predict the assigned ones of `count` rows, from their shapes alone."""
+    shape = (count, len(fleet.gpus))
+    time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
+    anchor = np.full(count, np.nan)
+    for assignment in assignments:
+        setting = library.prepare(assignment.model, fleet)
+        for begin in range(0, len(assignment.rows), BLOCK_ROWS):
+            block = slice(begin, begin + BLOCK_ROWS)
+            rows = assignment.rows[block]
+            predicted = library.predict(assignment.model, _as_column(assignment.problems, block), fleet, setting)
+            time_ns[rows], width[rows] = predicted.time_ns, predicted.half_width
+            anchored[rows], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
+    return ModelTimes(time_ns=time_ns, half_width=width, anchored_half_width=anchored, anchor=anchor)
+
+
+def _as_column(problems: Any, block: slice) -> Any:
+    """Return some problems as columns [n, 1], to be broadcast against the fleet."""
+    return type(problems)(**{item.name: getattr(problems, item.name)[block, None] for item in fields(problems)})

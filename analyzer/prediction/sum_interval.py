@@ -1,0 +1,102 @@
+"""From the intervals of ops to the interval of their sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...specs.fleet import Floats
+from ..work import Family
+from .method import Method
+from .predict import METHODS, Prediction
+
+COMMON: Final = (Method.WAVE_SCALING, Method.BANDWIDTH_RATIO, Method.BOUND_RATIO)
+"""Methods whose errors go together: between the same two GPUs, those of two families have a correlation of 0.7 to 0.9
+(benchmarks/make/ratio_widths.py, medians over families), within one of these methods as across them."""
+GPU_HALF_WIDTH: Final = 0.34
+"""Of the 90 % interval, natural log, of the error that all times from shapes alone share on one GPU: the board, its
+clocks under load, the software, and what ops in a network do otherwise than alone in a loop. Measured by
+benchmarks/make/network_widths.py, on boards and networks that nothing was trained on and that are not scored."""
+UNKNOWN_SHARE: Final = 0.05
+"""Of the GPU-busy time: beyond this, time without an interval leaves the sum without one."""
+_FROM_SHAPES: Final = METHODS.index(Method.OP_MODEL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Changes:
+    """Hold by which part of its time the ends of each of n rows' intervals are under and over it on m GPUs, [n, m]."""
+
+    fall: Floats
+    """By the row's own interval, at most down to the bound; 0 where it has none."""
+    rise: Floats
+    shared_fall: Floats
+    """By the error that the GPU's rows share, likewise; 0, [1, 1], where no time is from shapes alone."""
+    shared_rise: Floats
+    joint_fall: Floats
+    """By both errors, which are independent, at most down to the bound."""
+    joint_rise: Floats
+
+
+def row_changes(prediction: Prediction) -> Changes:
+    """Return by which part of its time each row's ends are under and over it."""
+    fall, rise = prediction.fall(), np.expm1(prediction.half_width)
+    unknown = np.isnan(rise)
+    fall[unknown], rise[unknown] = 0.0, 0.0
+    is_shared = prediction.method == _FROM_SHAPES
+    if not is_shared.any():
+        none = np.zeros((1, 1))
+        return Changes(fall=fall, rise=rise, shared_fall=none, shared_rise=none, joint_fall=fall, joint_rise=rise)
+    shared = replace(prediction, half_width=np.where(is_shared, GPU_HALF_WIDTH, 0.0))
+    down, up = shared.fall(), np.expm1(shared.half_width)
+    to_bound = replace(prediction, half_width=np.full(rise.shape, np.inf)).fall()
+    return Changes(
+        fall=fall,
+        rise=rise,
+        shared_fall=down,
+        shared_rise=up,
+        joint_fall=np.minimum(np.hypot(fall, down), to_bound),
+        joint_rise=np.hypot(rise, up),
+    )
+
+
+def busy_interval_ns(
+    prediction: Prediction, family: Sequence[Family | None], changes: Changes | None = None
+) -> tuple[Floats, Floats]:
+    """Return the ends of the 90 % interval of the GPU-busy time on each GPU, [m]; NaN where too much is unknown.
+
+    Errors of one family on one GPU are taken as fully correlated (one model, one GPU: they are), and so are those of
+    all times that a ratio of datasheet figures moved (what the two GPUs make of their figures is common to them); else
+    errors are independent: spread^2 = sum over groups of (sum over ops of spread)^2. Times from shapes alone have an
+    error more, one for the whole GPU. Time without an interval enters with none. `changes` saves computing
+    `row_changes` again.
+    """
+    time = prediction.time_ns * prediction.weight[:, None]
+    total = time.sum(axis=0)
+    unknown = np.isnan(prediction.half_width)
+    known = changes or row_changes(prediction)
+    below, above = np.square(_sum(time, known.shared_fall)), np.square(_sum(time, known.shared_rise))
+    codes = np.unique(_groups(prediction, family), return_inverse=True)[1]
+    for code in range(int(codes.max(initial=-1)) + 1):
+        rows = codes == code
+        above += np.square(_sum(time[rows], known.rise[rows]))
+        below += np.square(_sum(time[rows], known.fall[rows]))
+    fall = np.minimum(np.sqrt(below), _sum(time, known.joint_fall))
+    share = np.einsum("ij,ij->j", time, unknown) / np.maximum(total, np.finfo(float).tiny)
+    is_known = share <= UNKNOWN_SHARE
+    return np.where(is_known, total - fall, np.nan), np.where(is_known, total + np.sqrt(above), np.nan)
+
+
+def _sum(time: Floats, change: Floats) -> Floats:
+    """Return by how much the rows change together, [m]."""
+    return np.asarray(np.einsum("ij,ij->j", time, np.broadcast_to(change, time.shape)))
+
+
+def _groups(prediction: Prediction, family: Sequence[Family | None]) -> npt.NDArray[np.str_]:
+    """Return the name of each row's group of errors, [n]; a row's method is the same wherever a ratio moved it."""
+    names = np.array([item or "" for item in family], dtype=np.str_)
+    common = np.array([method in COMMON for method in METHODS])[prediction.method].any(axis=1)
+    return np.where(common, "ratio", names)

@@ -1,0 +1,57 @@
+"""Wave scaling: a kernel measured on one GPU, moved to another that runs the same kernel.
+
+Source of the equations: Yu, Gao, Golikov, Pekhimenko, "Habitat: A Runtime-Based Computational Performance
+Predictor for Deep Neural Network Training", USENIX ATC 2021, section 3.3 (equations 1 and 2) and section 3.4 (gamma).
+Notation there: B blocks, W wave size (blocks resident on the whole GPU), D memory bandwidth, C clock,
+subscript o the origin (here: source), d the destination (here: target).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...specs.fleet import Floats
+
+
+def memory_boundedness(flops_per_byte: Floats, ridge_flops_per_byte: Floats) -> Floats:
+    """Return gamma in [0, 1]: 1 for a kernel bound by memory, towards 0 for one bound by arithmetic.
+
+    gamma = 1 - x / (2 R) for x < R, else R / (2 x), with x the kernel's arithmetic intensity and R the target's
+    ridge point (peak FLOP/s over bandwidth). Both arguments broadcast; 0.5 at the ridge from both sides.
+    """
+    ratio = flops_per_byte / ridge_flops_per_byte
+    return np.where(ratio < 1.0, 1.0 - 0.5 * ratio, 0.5 / np.maximum(ratio, 1.0))
+
+
+def large_wave_factor(gamma: Floats, bandwidth_ratio: Floats, clock_ratio: Floats, wave_ratio: Floats) -> Floats:
+    """Return target time over source time for many waves (equation 2).
+
+    (D_o / D_d)^gamma · (W_o / W_d · C_o / C_d)^(1 - gamma); the ratios are source over target.
+    """
+    return _mix(gamma, bandwidth_ratio, wave_ratio * clock_ratio)
+
+
+def exact_wave_factor(
+    gamma: Floats,
+    bandwidth_ratio: Floats,
+    clock_ratio: Floats,
+    block_count: Floats,
+    source_wave_blocks: Floats,
+    target_wave_blocks: Floats,
+) -> Floats:
+    """Return target time over source time with whole waves counted (equation 1).
+
+    ⌈B / W_d⌉ · (D_o / D_d · W_d / W_o)^gamma · (C_o / C_d)^(1 - gamma) / ⌈B / W_o⌉.
+    The memory term carries W_d / W_o because a block gets 1 / W of the bandwidth, also when fewer blocks than a wave
+    exist: one SM cannot use the bandwidth of all. (Capping W at B there is worse on measured kernels:
+    benchmarks/check/wave_pairs.py prints both.)
+    """
+    waves_ratio = np.ceil(block_count / target_wave_blocks) / np.ceil(block_count / source_wave_blocks)
+    share_ratio = bandwidth_ratio * target_wave_blocks / source_wave_blocks
+    return np.asarray(waves_ratio * _mix(gamma, share_ratio, clock_ratio))
+
+
+def _mix(gamma: Floats, memory_ratio: Floats, compute_ratio: Floats) -> Floats:
+    """Return memory_ratio^gamma · compute_ratio^(1 - gamma), through logarithms: one exponential per element."""
+    log_compute = np.log(compute_ratio)
+    return np.asarray(np.exp(log_compute + gamma * (np.log(memory_ratio) - log_compute)))

@@ -1,0 +1,1 @@
+"""What was recorded: which iteration is meant, on which GPU, what of it is compiled, what it holds."""

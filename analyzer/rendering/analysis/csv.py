@@ -1,0 +1,55 @@
+"""The report as CSV: one row per GPU, or one per op. The columns never change with the data."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final
+
+from ...analysis.report import GpuPrediction, OpPrediction, Report
+from ...prediction.method import Method
+from ...replay.causes import CAUSES
+from ..page.encoding import encode_csv
+
+GPU_COLUMNS: Final = (
+    "gpu",
+    "vendor",
+    "is_source",
+    "iteration_ns",
+    "iteration_low_ns",
+    "iteration_high_ns",
+    "gpu_busy_ns",
+    "communication_ns",
+    "fits",
+    "memory_needed_bytes",
+    "speedup",
+    "samples_per_s",
+    "price_usd_per_hour",
+    "price_date",
+    "usd_per_1000_iterations",
+)
+"""Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
+
+
+def draw_gpus_csv(report: Report) -> str:
+    """Write one row per GPU, fastest first: times in ns, shares as ratios."""
+    header = (
+        "rank",
+        *GPU_COLUMNS,
+        *(f"idle_{cause.value}_ns" for cause in CAUSES),
+        *(f"share_{method.value}" for method in Method),
+    )
+    return encode_csv(header, (_gpu_row(rank, row) for rank, row in enumerate(report.predictions, 1)))
+
+
+def draw_ops_csv(report: Report) -> str:
+    """Write one row per op on `ops_gpu`, by predicted time: times in ns, the share as a ratio."""
+    names = tuple(item.name for item in fields(OpPrediction))
+    return encode_csv(
+        ("gpu", *names), ((report.ops_gpu, *(getattr(row, name) for name in names)) for row in report.ops)
+    )
+
+
+def _gpu_row(rank: int, row: GpuPrediction) -> tuple[Any, ...]:
+    values = (getattr(row, name) for name in GPU_COLUMNS)
+    idle = (row.idle_ns.get(cause) for cause in CAUSES)
+    return (rank, *values, *idle, *(row.methods.get(method, 0.0) for method in Method))

@@ -1,0 +1,159 @@
+"""The sentences above the tables of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ...analysis.report import GpuPrediction, Report
+from ..page.quantity import format_bytes, format_count, format_number, format_share, format_time
+from ..page.sheet import clean_text
+
+LAUNCH_BOUND_RATIO: Final = 0.1
+"""Of the iteration spent waiting for launches: from here on the host is worth a sentence."""
+LEAST_PATH_RATIO: Final = 0.005
+PATH_WORDS: Final = {
+    "launch": "launch calls",
+    "sync": "waiting calls",
+    "mark": "host between calls",
+    "kernel": "kernels",
+    "memcpy": "copies",
+    "memset": "copies",
+    "collective": "communication",
+    "program_order edge": "host between calls",
+    "stream_order edge": "gaps between kernels",
+    "launch edge": "launch latency",
+    "event edge": "waits between streams",
+    "collective edge": "waits between streams",
+    "sync edge": "returns from waits",
+    "queue edge": "full launch queue",
+    "release edge": "before the recording",
+}
+"""What the steps of the critical path are called."""
+UNEXPLAINED_WORDS: Final = "time for which nothing is recorded"
+LEAST_MEMORY_RATIO: Final = 0.01
+"""Of the peak: what holds less is not named."""
+
+
+def headline(report: Report, name: str) -> Iterator[str]:
+    """Yield what was read, on what the predictions rest, and what they come to on the GPU that the ops are about."""
+    trace = report.trace
+    facts = [
+        trace.mode,
+        f"batch {trace.batch_size:,}" if trace.batch_size else None,
+        trace.framework,
+        f"{trace.source_format} trace",
+        format_count(trace.op_count, "op"),
+        format_count(trace.kernel_count, "kernel") if trace.kernel_count else None,
+    ]
+    yield f"{clean_text(trace.name or name)}: {', '.join(clean_text(fact) for fact in facts if fact)}"
+    yield from _source_lines(report)
+
+
+def _source_lines(report: Report) -> Iterator[str]:
+    source = report.source
+    if source.iteration_ns is None:
+        where = "timed on a CPU" if report.trace.capture == "cpu" else "recorded without timings"
+        yield (
+            f"The ops were {where}: each op's GPU time is predicted from its shapes, and the iteration replayed on a "
+            f"host {_host_words(report)}."
+        )
+    else:
+        count = report.trace.iteration_count
+        which = f" (the median of {count:,})" if count > 1 else ""
+        busy = source.gpu_busy_ns or 0.0
+        share = busy / source.iteration_ns if source.iteration_ns else 0.0
+        yield (
+            f"Measured on {clean_text(source.gpu or 'an unnamed GPU')}: iteration {format_time(source.iteration_ns)}"
+            f"{which}, GPU busy {format_time(busy)} of it ({format_share(share)})."
+        )
+        yield (
+            "Every other GPU replays the recorded op graph with its own predicted kernel times, on a host "
+            f"{_host_words(report)}."
+        )
+    yield from _compiled_line(report)
+    yield from _whatif_line(report)
+    yield from _memory_line(report)
+    yield from _path_line(report)
+    yield from _verdict(report)
+
+
+def fits_all(rows: tuple[GpuPrediction, ...]) -> bool:
+    """Say whether the iteration surely fits every GPU."""
+    return all(row.fits and not row.is_tight for row in rows)
+
+
+def _host_words(report: Report) -> str:
+    """Say whose host the replay has."""
+    recorded, speed = report.source.iteration_ns is not None, report.scenario.cpu_speed
+    whose = "the recorded one" if recorded else "an H100 node's"
+    if speed is None:
+        return f"as fast as {whose} (another: --cpu-speed)"
+    return f"{format_number(speed)} times as fast as {whose}"
+
+
+def _compiled_line(report: Report) -> Iterator[str]:
+    """Say what is predicted as compiled code."""
+    code = report.compiled
+    if code is not None:
+        yield (
+            f"{format_count(code.region_count, 'compiled region')}, recorded eagerly and predicted as compiled: "
+            f"{format_count(code.kernels_merged, 'pointwise kernel')} merged into others, launched by generated code."
+        )
+
+
+def _whatif_line(report: Report) -> Iterator[str]:
+    """Say which changes all predictions include."""
+    asked = report.scenario
+    changes = [
+        f"a batch of {asked.batch_size:,}" if asked.batch_size is not None else None,
+        f"{asked.precision.value} arithmetic" if asked.precision is not None else None,
+        "launches by CUDA graphs" if asked.cuda_graph else None,
+        "pointwise ops merged" if asked.fuse_elementwise else None,
+    ]
+    if any(changes):
+        yield f"What if, on every GPU below: {', '.join(change for change in changes if change)}."
+
+
+def _memory_line(report: Report) -> Iterator[str]:
+    """Say what the iteration holds at its peak, or why that is not known."""
+    use = report.memory
+    if use is None:
+        if report.memory_unknown is not None:
+            yield f"Memory is not known: {clean_text(report.memory_unknown)}."
+        return
+    held = ", ".join(
+        f"{category.value} {format_bytes(size)}"
+        for category, size in sorted(use.held.items(), key=lambda item: -item[1])
+        if size >= LEAST_MEMORY_RATIO * use.peak_bytes
+    )
+    everywhere = "; it fits every GPU below" if fits_all(report.predictions) else ""
+    yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}{everywhere}."
+
+
+def _verdict(report: Report) -> Iterator[str]:
+    """Say on which GPUs the host is the limit."""
+    row = next((item for item in report.predictions if item.gpu == report.ops_gpu), None)
+    if row is None or row.host_limited_ratio < LAUNCH_BOUND_RATIO:
+        return
+    yield (
+        f"On {clean_text(row.gpu)} your CPU is the limit: {format_share(row.host_limited_ratio)} of the iteration the "
+        "GPU waits for launches. A faster host, CUDA graphs or a larger batch help more than a faster GPU."
+    )
+
+
+def _path_line(report: Report) -> Iterator[str]:
+    """Say what the critical path goes to on the GPU that the ops are about."""
+    path = report.critical_path
+    if path is None or path.length_ns <= 0:
+        return
+    parts = dict.fromkeys(dict.fromkeys(PATH_WORDS.values()), 0.0)
+    for kind, spent in (*path.node_ns.items(), *((f"{kind} edge", spent) for kind, spent in path.edge_ns.items())):
+        parts[PATH_WORDS[kind]] += spent
+    parts[UNEXPLAINED_WORDS] = path.unexplained_ns
+    shown = ", ".join(
+        f"{words} {format_share(spent / path.length_ns)}"
+        for words, spent in sorted(parts.items(), key=lambda item: -item[1])
+        if spent >= LEAST_PATH_RATIO * path.length_ns
+    )
+    yield f"Critical path on {clean_text(report.ops_gpu)}: {shown}."

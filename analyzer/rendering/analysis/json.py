@@ -1,0 +1,81 @@
+"""The report as JSON; the layout is public and documented in docs/cli.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ...analysis.report import REPORT_FORMAT, REPORT_VERSION, GpuPrediction, OpPrediction, Report
+from ...prediction.method import Method
+from ..page.encoding import encode_json
+
+
+def draw_report_json(report: Report, *, with_ops: bool) -> str:
+    """Write a report as JSON: times in ns, shares as ratios, null where nothing is known."""
+    document: dict[str, Any] = {
+        "format": REPORT_FORMAT,
+        "version": REPORT_VERSION,
+        "trace": asdict(report.trace),
+        "source": asdict(report.source),
+        "iteration_rule": report.iteration_rule,
+        "scenario": asdict(report.scenario),
+        "memory": _memory(report),
+        "critical_path": _critical_path(report),
+        "predictions": [_prediction(row) for row in report.predictions],
+        "warnings": list(report.warnings),
+    }
+    if report.compiled is not None:
+        document["compiled"] = asdict(report.compiled)
+    if report.calibration:
+        document["calibration"] = [{**asdict(item), "is_applied": item.is_applied} for item in report.calibration]
+    if with_ops:
+        document["ops_gpu"] = report.ops_gpu
+        document["ops"] = [_op(row) for row in report.ops]
+    return encode_json(document)
+
+
+def _memory(report: Report) -> dict[str, Any] | None:
+    use = report.memory
+    if use is None:
+        return None
+    return {**asdict(use), "held": {category.value: size for category, size in use.held.items()}}
+
+
+def _critical_path(report: Report) -> dict[str, Any] | None:
+    path = report.critical_path
+    return None if path is None else {"gpu": report.ops_gpu, **asdict(path)}
+
+
+def _prediction(row: GpuPrediction) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "gpu": row.gpu,
+        "vendor": row.vendor,
+        "is_source": row.is_source,
+        "iteration_ns": row.iteration_ns,
+        "iteration_low_ns": row.iteration_low_ns,
+        "iteration_high_ns": row.iteration_high_ns,
+        "gpu_busy_ns": row.gpu_busy_ns,
+        "communication_ns": row.communication_ns,
+        "idle_ns": {cause.value: row.idle_ns[cause] for cause in row.idle_ns},
+        "fits": row.fits,
+        "fit_is_tight": row.is_tight,
+        "memory_needed_bytes": row.memory_needed_bytes,
+        "memory_usable_bytes": row.memory_usable_bytes,
+        "methods": _shares(row.methods),
+        "speedup": row.speedup,
+        "samples_per_s": row.samples_per_s,
+    }
+    if row.price_usd_per_hour is not None:
+        record["price_usd_per_hour"] = row.price_usd_per_hour
+        record["price_date"] = row.price_date
+        record["usd_per_1000_iterations"] = row.usd_per_1000_iterations
+    return record
+
+
+def _shares(methods: Mapping[Method, float]) -> dict[str, float]:
+    return {method.value: methods[method] for method in Method if methods.get(method, 0.0) > 0}
+
+
+def _op(row: OpPrediction) -> dict[str, Any]:
+    return {**asdict(row), "method": row.method.value}

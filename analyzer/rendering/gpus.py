@@ -1,0 +1,179 @@
+"""Catalogue entries in words and sheets, as JSON and as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from ...specs.gpu import Gpu, Rate
+from .page.encoding import encode_csv, encode_json
+from .page.quantity import ABSENT, format_bytes, format_number, format_rate
+from .page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns
+from .page.terminal import Canvas, Screen
+
+GPUS_FORMAT: Final = "wavecast.gpus"
+GPUS_VERSION: Final = "1.0"
+NESTED_FIELDS: Final = frozenset({"aliases", "peak_flops_per_s", "sources"})
+"""Fields that take more than one CSV column, or joined text."""
+RATE_NAMES: Final = {
+    Rate.FP64: "FP64",
+    Rate.FP32: "FP32",
+    Rate.FP16: "FP16",
+    Rate.MATRIX_FP64: "matrix FP64",
+    Rate.MATRIX_FP32: "matrix FP32",
+    Rate.MATRIX_TF32: "matrix TF32",
+    Rate.MATRIX_FP16: "matrix FP16",
+    Rate.MATRIX_FP16_ACCUMULATE_FP16: "matrix FP16, FP16 accumulation",
+    Rate.MATRIX_BF16: "matrix BF16",
+    Rate.MATRIX_FP8: "matrix FP8",
+    Rate.MATRIX_FP8_ACCUMULATE_FP16: "matrix FP8, FP16 accumulation",
+    Rate.MATRIX_FP4: "matrix FP4",
+    Rate.MATRIX_INT8: "matrix INT8",
+}
+
+
+def draw_gpus(gpus: Sequence[Gpu], screen: Screen) -> str:
+    """Draw the catalogue as a table, in its own order."""
+    canvas = Canvas(screen)
+    canvas.sheet(_gpu_sheet(gpus))
+    return canvas.finish()
+
+
+def draw_gpu(gpu: Gpu, screen: Screen) -> str:
+    """Draw all facts of one GPU, then where they come from."""
+    canvas = Canvas(screen)
+    canvas.line(clean_text(gpu.name), "bold")
+    for label, text in _facts(gpu):
+        canvas.fact(label, clean_text(text))
+    canvas.line()
+    canvas.sheet(_rate_sheet(gpu))
+    if gpu.sources:
+        canvas.line()
+        canvas.sheet(_source_sheet(gpu))
+    if gpu.note:
+        canvas.line()
+        canvas.line(f"Note: {clean_text(gpu.note)}")
+    return canvas.finish()
+
+
+def draw_gpus_json(gpus: Sequence[Gpu]) -> str:
+    """Write catalogue entries as JSON, in SI units."""
+    return encode_json({"format": GPUS_FORMAT, "version": GPUS_VERSION, "gpus": [asdict(gpu) for gpu in gpus]})
+
+
+def draw_gpus_csv(gpus: Sequence[Gpu]) -> str:
+    """Write one row per GPU, in SI units; `flops_per_s_<rate>` is empty where the GPU lacks the unit."""
+    plain = tuple(item.name for item in fields(Gpu) if item.name not in NESTED_FIELDS)
+    header = (*plain, "aliases", *(f"flops_per_s_{rate.value}" for rate in Rate), "sources")
+    return encode_csv(header, (_csv_row(gpu, plain) for gpu in gpus))
+
+
+def _csv_row(gpu: Gpu, plain: tuple[str, ...]) -> tuple[Any, ...]:
+    sources = "; ".join(f"{group}: {note.source}" for group, note in gpu.sources.items())
+    rates = (gpu.peak_flops_per_s.get(rate) for rate in Rate)
+    return (*(getattr(gpu, name) for name in plain), "; ".join(gpu.aliases), *rates, sources)
+
+
+def _gpu_sheet(gpus: Sequence[Gpu]) -> Sheet:
+    bandwidths = (f"{gpu.memory_bandwidth_bytes_per_s / 1e9:,.0f}" for gpu in gpus)
+    columns = (
+        SheetColumn(title="GPU", cells=tuple(clean_text(gpu.name) for gpu in gpus), is_text=True),
+        SheetColumn(title="vendor", cells=tuple(clean_text(gpu.vendor) for gpu in gpus), is_text=True, rank=7),
+        SheetColumn(
+            title="architecture", cells=tuple(clean_text(gpu.architecture) for gpu in gpus), is_text=True, rank=4
+        ),
+        SheetColumn(title="cc", cells=tuple(clean_text(gpu.compute_capability) for gpu in gpus), is_text=True, rank=6),
+        SheetColumn(title="SMs", cells=tuple(f"{gpu.sm_count:,}" for gpu in gpus), rank=2),
+        SheetColumn(title="memory", cells=tuple(format_bytes(gpu.memory_bytes) for gpu in gpus)),
+        SheetColumn(title="GB/s", cells=tuple(bandwidths)),
+        SheetColumn(title="L2", cells=tuple(format_bytes(gpu.l2_cache_bytes) for gpu in gpus), rank=5),
+        SheetColumn(title="FP32\nTFLOP/s", cells=_rate_cells(gpus, Rate.FP32), rank=1),
+        SheetColumn(title="FP16\nmatrix", cells=_rate_cells(gpus, Rate.MATRIX_FP16), rank=1),
+        SheetColumn(title="FP8\nmatrix", cells=_rate_cells(gpus, Rate.MATRIX_FP8), rank=3),
+        SheetColumn(title="power", cells=tuple(f"{gpu.tdp_w:,.0f} W" for gpu in gpus), rank=6),
+        SheetColumn(title="released", cells=tuple(gpu.release_date or "" for gpu in gpus), is_text=True, rank=8),
+    )
+    return drop_empty_columns(Sheet(title="", columns=columns))
+
+
+def _rate_cells(gpus: Sequence[Gpu], rate: Rate) -> tuple[str, ...]:
+    return tuple(_tera(gpu.peak_flops_per_s.get(rate)) for gpu in gpus)
+
+
+def _tera(value_per_s: float | None) -> str:
+    return ABSENT if value_per_s is None else format_number(value_per_s / 1e12)
+
+
+def _rate_sheet(gpu: Gpu) -> Sheet:
+    rates = [rate for rate in Rate if rate in gpu.peak_flops_per_s]
+    ridges = (gpu.peak_flops_per_s[rate] / gpu.memory_bandwidth_bytes_per_s for rate in rates)
+    columns = (
+        SheetColumn(title="unit", cells=tuple(RATE_NAMES[rate] for rate in rates), is_text=True),
+        SheetColumn(title="TFLOP/s", cells=tuple(_tera(gpu.peak_flops_per_s[rate]) for rate in rates)),
+        SheetColumn(title="FLOP per byte", cells=tuple(format_number(ridge) for ridge in ridges), rank=1),
+    )
+    return Sheet(title="Peak rates, dense", columns=columns)
+
+
+def _source_sheet(gpu: Gpu) -> Sheet:
+    notes = gpu.sources.values()
+    columns = (
+        SheetColumn(title="values", cells=tuple(clean_text(group) for group in gpu.sources), is_text=True),
+        SheetColumn(title="checked", cells=tuple("yes" if note.verified else "no" for note in notes), is_text=True),
+        SheetColumn(
+            title="source",
+            cells=tuple(clean_text(note.source) for note in notes),
+            is_text=True,
+            min_width=30,
+            wraps=True,
+        ),
+    )
+    return Sheet(title="Sources", columns=columns)
+
+
+def _facts(gpu: Gpu) -> Iterator[tuple[str, str]]:
+    if gpu.aliases:
+        yield "also known as", ", ".join(gpu.aliases)
+    chip = f", {gpu.chip}" if gpu.chip else ""
+    yield "architecture", f"{gpu.vendor} {gpu.architecture}{chip}, compute capability {gpu.compute_capability}"
+    if gpu.release_date:
+        yield "released", gpu.release_date
+    if gpu.is_package:
+        yield "package", "several dies, each of which frameworks show as a device"
+    noun = "compute units" if gpu.vendor == "AMD" else "SMs"
+    yield "processors", f"{gpu.sm_count:,} {noun} with {gpu.fp32_lanes_per_sm} FP32 lanes each"
+    yield "clocks", ", ".join(_clocks(gpu))
+    yield "memory", ", ".join(_memory(gpu))
+    yield "L2 cache", format_bytes(gpu.l2_cache_bytes)
+    yield "each can hold", ", ".join(_limits(gpu))
+    yield "links", ", ".join(_links(gpu))
+    yield "power", f"{gpu.tdp_w:,.0f} W"
+
+
+def _clocks(gpu: Gpu) -> Iterator[str]:
+    named = (("base", gpu.base_clock_hz), ("boost", gpu.boost_clock_hz), ("matrix", gpu.matrix_clock_hz))
+    return (f"{name} {clock_hz / 1e6:,.0f} MHz" for name, clock_hz in named if clock_hz is not None)
+
+
+def _memory(gpu: Gpu) -> Iterator[str]:
+    yield f"{format_bytes(gpu.memory_bytes)} {gpu.memory_type}"
+    if gpu.memory_bus_bits:
+        yield f"{gpu.memory_bus_bits:,} bits"
+    yield format_rate(gpu.memory_bandwidth_bytes_per_s, "B/s")
+    if gpu.reported_memory_bytes:
+        yield f"frameworks report {format_bytes(gpu.reported_memory_bytes)}"
+
+
+def _limits(gpu: Gpu) -> Iterator[str]:
+    yield f"{gpu.max_threads_per_sm:,} threads in {gpu.max_threads_per_sm // gpu.warp_size:,} warps of {gpu.warp_size}"
+    yield f"{gpu.max_blocks_per_sm} blocks"
+    yield f"{gpu.registers_per_sm:,} registers"
+    per_block = format_bytes(gpu.max_shared_memory_per_block_bytes)
+    yield f"{format_bytes(gpu.shared_memory_per_sm_bytes)} shared memory (one block: {per_block})"
+
+
+def _links(gpu: Gpu) -> Iterator[str]:
+    if gpu.link_bandwidth_bytes_per_s:
+        yield f"{gpu.link_name or 'GPU link'} {format_rate(gpu.link_bandwidth_bytes_per_s, 'B/s')} both ways together"
+    yield f"PCIe {format_rate(gpu.pcie_bandwidth_bytes_per_s, 'B/s')} each way"

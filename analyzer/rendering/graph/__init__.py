@@ -1,0 +1,1 @@
+"""The op graph in words and as files."""

@@ -1,0 +1,200 @@
+"""The overview of a trace in words and sheets, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Final
+
+from ...formats.trace import Device, Meta, Precision
+from ..recorded.overview import IterationLine, NameLine, Overview
+from .page.encoding import encode_json
+from .page.quantity import common_time_unit, format_bytes, format_count, format_rate, format_share, format_time
+from .page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns, shorten_middle, tidy_kernel_name
+from .page.terminal import Canvas, Screen
+
+OVERVIEW_FORMAT: Final = "wavecast.overview"
+OVERVIEW_VERSION: Final = "1.0"
+SHOWN_ITERATION_COUNT: Final = 20
+NAME_WIDTH: Final = 72
+KIND_NOUNS: Final = {
+    "kernel": ("kernel", "kernels"),
+    "memcpy": ("copy", "copies"),
+    "memset": ("fill", "fills"),
+    "collective": ("collective", "collectives"),
+}
+CAPTURE_WORDS: Final = {
+    "measured": "recorded on a GPU",
+    "cpu": "timed on a CPU, no GPU",
+    "shapes": "shapes only, nothing timed",
+}
+
+
+def draw_overview_json(overview: Overview) -> str:
+    """Write an overview as JSON: times in ns, sizes in bytes."""
+    return encode_json({"format": OVERVIEW_FORMAT, "version": OVERVIEW_VERSION, **asdict(overview)})
+
+
+def draw_overview(overview: Overview, screen: Screen) -> str:
+    """Draw an overview as facts, then tables of iterations, phases, ops and kernels."""
+    canvas = Canvas(screen)
+    for label, text in _facts(overview):
+        canvas.fact(label, text)
+    for sheet in (
+        _iteration_sheet(overview.iterations),
+        _phase_sheet(overview),
+        _name_sheet("Ops", overview.ops, is_timed=overview.gpu_busy_ns is not None),
+        _name_sheet("Kernels", overview.kernels, is_timed=True),
+    ):
+        if sheet.row_count:
+            canvas.line()
+            canvas.sheet(sheet)
+    return canvas.finish()
+
+
+def describe_gaps(quality: Mapping[str, int]) -> list[str]:
+    """Say what the recording lacks, e.g. `12 kernels without op`, `3 events dropped`."""
+    return [f"{count:,} {name.replace('_', ' ')}" for name, count in quality.items() if count]
+
+
+def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    meta = overview.meta
+    yield "workload", _workload(meta)
+    yield "recording", f"{CAPTURE_WORDS.get(meta.capture, clean_text(meta.capture))}; {_software(meta)}"
+    if precision := _precision(meta.precision):
+        yield "arithmetic", precision
+    for device in overview.devices:
+        yield f"device {device.index}", _device(device)
+    nouns = {name: "memory event" if name == "memory" else name.rstrip("s") for name in overview.row_counts}
+    counts = [format_count(count, nouns[name]) for name, count in overview.row_counts.items() if count]
+    yield "in the file", ", ".join(counts) or "nothing"
+    yield from _iteration_facts(overview)
+    yield "gaps", ", ".join(describe_gaps(overview.quality)) or "none known"
+
+
+def _iteration_facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    parts = [format_count(overview.op_count, "op")]
+    parts += [format_count(count, *KIND_NOUNS[kind]) for kind, count in overview.kind_counts.items()]
+    if overview.duration_ns is not None:
+        parts.insert(0, format_time(overview.duration_ns))
+        if overview.gpu_busy_ns is not None and overview.duration_ns:
+            share = format_share(overview.gpu_busy_ns / overview.duration_ns)
+            parts.insert(1, f"GPU busy {format_time(overview.gpu_busy_ns)} ({share})")
+    yield "iteration", ", ".join(parts)
+    counts = (
+        (
+            overview.compiled_region_count,
+            "compiled region, forward or backward",
+            "compiled regions, forward or backward",
+        ),
+        (overview.graph_launch_count, "launch of a CUDA graph", "launches of CUDA graphs"),
+    )
+    compiled = [format_count(count, one, several) for count, one, several in counts if count]
+    if compiled:
+        yield "compiled", "; ".join(compiled)
+
+
+def _workload(meta: Meta) -> str:
+    work = meta.workload
+    samples = work.samples_per_iteration
+    parts = [
+        work.name or "unnamed",
+        work.mode,
+        f"batch {work.batch_size:,}" if work.batch_size else None,
+        f"{samples:,} samples per iteration" if samples and samples != work.batch_size else None,
+        f"rank {meta.rank} of {meta.world_size}" if meta.world_size and meta.rank is not None else None,
+    ]
+    return ", ".join(clean_text(part) for part in parts if part)
+
+
+def _software(meta: Meta) -> str:
+    parts = [
+        f"{meta.source_format} file" if meta.source_format != "wavecast" else None,
+        f"written by {meta.producer}" if meta.producer != "unknown" else None,
+        meta.framework,
+        f"CUDA {meta.cuda_version}" if meta.cuda_version else None,
+        f"HIP {meta.hip_version}" if meta.hip_version else None,
+        f"driver {meta.driver_version}" if meta.driver_version else None,
+        f"cuDNN {meta.cudnn_version}" if meta.cudnn_version else None,
+        f"NCCL {meta.nccl_version}" if meta.nccl_version else None,
+        "with shapes" if meta.has_shapes else "without shapes",
+        "with stacks" if meta.has_stacks else None,
+        "with memory" if meta.has_memory else None,
+        f"times in steps of {meta.clock_resolution_ns:,} ns" if meta.clock_resolution_ns > 1 else None,
+    ]
+    return ", ".join(clean_text(part) for part in parts if part)
+
+
+def _precision(precision: Precision) -> str:
+    """Say what was switched on; what was off or is not known is left out."""
+    parts = [
+        f"autocast to {precision.autocast_dtype}" if precision.autocast_dtype else None,
+        "TF32 allowed in matrix products" if precision.matmul_tf32 else None,
+        "TF32 allowed in convolutions" if precision.cudnn_tf32 else None,
+        "cuDNN chooses by trial" if precision.cudnn_benchmark else None,
+        "deterministic algorithms alone" if precision.deterministic_algorithms else None,
+    ]
+    return ", ".join(clean_text(part) for part in parts if part)
+
+
+def _device(device: Device) -> str:
+    parts = [
+        device.name,
+        f"compute capability {device.compute_capability}" if device.compute_capability else None,
+        f"{device.sm_count:,} SMs" if device.sm_count else None,
+        format_bytes(device.memory_bytes) if device.memory_bytes else None,
+        format_rate(device.sm_clock_hz, "Hz") if device.sm_clock_hz else None,
+        f"{device.power_limit_w:.0f} W" if device.power_limit_w else None,
+    ]
+    return ", ".join(clean_text(part) for part in parts if part)
+
+
+def _iteration_sheet(lines: tuple[IterationLine, ...]) -> Sheet:
+    """Return the iterations, where there are several; of many, the first ones and the one selected."""
+    shown = [line for line in lines if line.index < SHOWN_ITERATION_COUNT or line.is_selected] if len(lines) > 1 else []
+    unit = common_time_unit(float(line.duration_ns) for line in shown)
+    kinds = tuple("profiled" if line.profiled else "timed only" for line in shown)
+    marks = tuple("◀ the one that analyze predicts" if line.is_selected else "" for line in shown)
+    left_out = len(lines) - len(shown)
+    columns = (
+        SheetColumn(title="#", cells=tuple(str(line.index) for line in shown)),
+        SheetColumn(title="time", cells=tuple(format_time(line.duration_ns, unit) for line in shown)),
+        SheetColumn(title="kind", cells=kinds, is_text=True),
+        SheetColumn(title="", cells=marks, is_text=True, rank=1),
+    )
+    title = f"Iterations ({left_out:,} more)" if shown and left_out else "Iterations"
+    marked = frozenset(row for row, line in enumerate(shown) if line.is_selected)
+    return drop_empty_columns(Sheet(title=title, columns=columns, marked_rows=marked))
+
+
+def _phase_sheet(overview: Overview) -> Sheet:
+    lines = overview.phases if len(overview.phases) > 1 else ()
+    is_timed = overview.gpu_busy_ns is not None
+    unit = common_time_unit(line.gpu_ns for line in lines)
+    times = tuple(format_time(line.gpu_ns, unit) if is_timed else "" for line in lines)
+    columns = (
+        SheetColumn(title="phase", cells=tuple(line.phase for line in lines), is_text=True),
+        SheetColumn(title="ops", cells=tuple(f"{line.op_count:,}" for line in lines)),
+        SheetColumn(title="activities", cells=tuple(f"{line.kernel_count:,}" if is_timed else "" for line in lines)),
+        SheetColumn(title="GPU time", cells=times),
+        SheetColumn(title="share", cells=tuple(format_share(line.share) for line in lines)),
+    )
+    return drop_empty_columns(Sheet(title="Phases", columns=columns))
+
+
+def _name_sheet(title: str, lines: tuple[NameLine, ...], *, is_timed: bool) -> Sheet:
+    unit = common_time_unit(line.gpu_ns for line in lines)
+    host_unit = common_time_unit(line.host_ns for line in lines)
+    names = tuple(shorten_middle(tidy_kernel_name(clean_text(line.name)), NAME_WIDTH) for line in lines)
+    gpu_times = tuple(format_time(line.gpu_ns, unit) if is_timed else "" for line in lines)
+    means = tuple(format_time(line.gpu_ns / line.count) if is_timed else "" for line in lines)
+    columns = (
+        SheetColumn(title=title.lower().rstrip("s"), cells=names, is_text=True, min_width=24),
+        SheetColumn(title="calls", cells=tuple(f"{line.count:,}" for line in lines)),
+        SheetColumn(title="GPU time", cells=gpu_times),
+        SheetColumn(title="share", cells=tuple(format_share(line.share) for line in lines), rank=1),
+        SheetColumn(title="per call", cells=means, rank=2),
+        SheetColumn(title="host time", cells=tuple(format_time(line.host_ns, host_unit) for line in lines), rank=3),
+    )
+    order = "GPU time" if is_timed else "count"
+    return drop_empty_columns(Sheet(title=f"{title} by {order}", columns=columns))

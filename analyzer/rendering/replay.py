@@ -1,0 +1,154 @@
+"""How well a replay explains a recording, in words and sheets, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, Final
+
+from ..graph.latencies import Term
+from ..replay.causes import CAUSES, IdleCause
+from ..replay.fidelity import Fidelity, ReplayedIteration
+from .page.encoding import encode_json
+from .page.quantity import ABSENT, common_time_unit, format_count, format_share, format_time
+from .page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns
+from .page.terminal import Canvas, Screen
+
+REPLAY_FORMAT: Final = "wavecast.replay"
+REPLAY_VERSION: Final = "1.0"
+OPAQUE_RATIO: Final = 0.1
+"""Of an iteration: beyond this, time for which nothing is recorded makes the rules' error meaningless."""
+CAUSE_TITLES: Final = {
+    IdleCause.HOST: "waits for\nhost",
+    IdleCause.SYNC: "sync",
+    IdleCause.COMMUNICATION: "commu-\nnication",
+    IdleCause.DEPENDENCY: "between\nkernels",
+    IdleCause.UNEXPLAINED: "unex-\nplained",
+}
+_QUALITY_NOUNS: Final = {
+    "kernels_without_launch": ("GPU activity without a recorded launch", "GPU activities without a recorded launch"),
+    "waits_named": ("recorded wait between streams", "recorded waits between streams"),
+    "waits_inferred": ("inferred wait between streams", "inferred waits between streams"),
+    "waits_rejected": (
+        "possible wait that the times contradict",
+        "possible waits that the times contradict",
+    ),
+    "kernels_before_launch": ("kernel before its launch (clock skew)", "kernels before their launch (clock skew)"),
+    "edges_cut": ("edge cut from a cycle", "edges cut from cycles"),
+}
+
+
+def draw_replay_json(fidelity: Fidelity) -> str:
+    """Write it as JSON: times in ns, shares as ratios."""
+    return encode_json(
+        {
+            "format": REPLAY_FORMAT,
+            "version": REPLAY_VERSION,
+            "gpu": fidelity.gpu,
+            "iterations": [_iteration(item) for item in fidelity.iterations],
+            "node_count": fidelity.node_count,
+            "edge_count": fidelity.edge_count,
+            "start_count": fidelity.start_count,
+            "opaque_start_count": fidelity.opaque_start_count,
+            "starts_within_ratio": {f"{near:.0f}_ns": share for near, share in fidelity.starts_within_ratio.items()},
+            "latency_ns": {term.name.lower(): value for term, value in fidelity.latency_ns.items()},
+            "quality": asdict(fidelity.quality),
+        }
+    )
+
+
+def _iteration(item: ReplayedIteration) -> dict[str, Any]:
+    return {
+        "measured_ns": item.measured_ns,
+        "replayed_ns": item.replayed_ns,
+        "rules_only_ns": item.rules_only_ns,
+        "exact_ns": item.exact_ns,
+        "gpu_busy_ns": item.gpu_busy_ns,
+        "idle_ns": {cause.value: item.idle_ns[cause] for cause in CAUSES},
+        "opaque_ratio": item.opaque_ratio,
+    }
+
+
+def draw_replay(fidelity: Fidelity, screen: Screen, *, name: str) -> str:
+    """Draw it: facts, then a row per iteration."""
+    canvas = Canvas(screen)
+    for label, text in _facts(fidelity, name):
+        canvas.fact(label, text)
+    canvas.line()
+    canvas.sheet(_sheet(fidelity))
+    canvas.line()
+    for note in _notes(fidelity):
+        canvas.line(note, "dim")
+    return canvas.finish()
+
+
+def _facts(fidelity: Fidelity, name: str) -> Iterator[tuple[str, str]]:
+    yield "trace", f"{clean_text(name)}, recorded on {clean_text(fidelity.gpu or 'a GPU that is not catalogued')}"
+    yield (
+        "graph",
+        f"{format_count(fidelity.node_count, 'node')}, {format_count(fidelity.edge_count, 'edge')} between lanes",
+    )
+    near = ", ".join(
+        f"{format_share(share)} within {distance / 1000:.0f} µs"
+        for distance, share in fidelity.starts_within_ratio.items()
+    )
+    opaque = fidelity.opaque_start_count
+    late = f"; {opaque:,} others more than 20 µs late for no recorded reason" if opaque else ""
+    yield (
+        "starts by rule",
+        f"of {format_count(fidelity.start_count - opaque, 'GPU activity', 'GPU activities')} {near}{late}",
+    )
+    yield (
+        "latencies",
+        ", ".join(f"{_term_words(term)} {format_time(value)}" for term, value in fidelity.latency_ns.items()),
+    )
+    gaps = [format_count(count, *_QUALITY_NOUNS[key]) for key, count in asdict(fidelity.quality).items() if count]
+    yield "gaps", ", ".join(gaps) or "none known"
+
+
+def _term_words(term: Term) -> str:
+    return term.name.lower().replace("_", " ")
+
+
+def _sheet(fidelity: Fidelity) -> Sheet:
+    rows = fidelity.iterations
+    unit = common_time_unit(item.measured_ns for item in rows)
+    columns = [
+        SheetColumn(title="#", cells=tuple(str(number) for number, _ in enumerate(rows))),
+        SheetColumn(title="measured", cells=tuple(format_time(item.measured_ns, unit) for item in rows)),
+        SheetColumn(title="replayed", cells=tuple(format_time(item.replayed_ns, unit) for item in rows)),
+        SheetColumn(title="error", cells=tuple(_error(item.replayed_ns, item) for item in rows)),
+        SheetColumn(title="error of\nrules only", cells=tuple(_error(item.rules_only_ns, item) for item in rows)),
+        SheetColumn(
+            title="GPU busy", cells=tuple(format_share(item.gpu_busy_ns / item.measured_ns) for item in rows), rank=1
+        ),
+    ]
+    columns += [
+        SheetColumn(
+            title=CAUSE_TITLES[cause],
+            cells=tuple(
+                format_share(item.idle_ns[cause] / item.measured_ns) if item.idle_ns[cause] > 0 else ABSENT
+                for item in rows
+            ),
+            rank=2,
+        )
+        for cause in CAUSES
+    ]
+    return drop_empty_columns(Sheet(title="", columns=tuple(columns)))
+
+
+def _error(replayed_ns: float, item: ReplayedIteration) -> str:
+    return f"{(replayed_ns / item.measured_ns - 1) * 100:+.2f} %" if item.measured_ns > 0 else ABSENT
+
+
+def _notes(fidelity: Fidelity) -> Iterator[str]:
+    yield (
+        "Rules only: measured kernel durations and host times, every start by rule. Replayed: delays of more than "
+        "20 µs that no rule explains carried over as well."
+    )
+    opaque = [item.opaque_ratio for item in fidelity.iterations if item.opaque_ratio > OPAQUE_RATIO]
+    if opaque:
+        yield (
+            f"Up to {format_share(max(opaque))} of an iteration nothing is recorded although the GPU goes on (kernels "
+            "inside CUDA graphs often are not recorded): rules alone cannot know that time."
+        )

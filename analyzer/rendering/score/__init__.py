@@ -1,0 +1,1 @@
+"""The report of `score`, and the page docs/accuracy.md."""

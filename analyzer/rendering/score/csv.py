@@ -1,0 +1,36 @@
+"""The score as CSV: one row per group of measurements. The columns never change with the data."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Final
+
+from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
+from ...accuracy.score.end_to_end import OP_SUM, PEERS
+from ...accuracy.score.report import Score, ScoreRow
+from ..page.encoding import encode_csv
+
+BASELINES: Final = (
+    ROOFLINE,
+    FITTED_ROOFLINE,
+    BANDWIDTH_RATIO,
+    ANCHORED,
+    OP_SUM,
+    *PEERS.values(),
+    PEAK_RATIO,
+    ROOFLINE_RATIO,
+)
+PLAIN: Final = tuple(item.name for item in fields(ScoreRow) if not item.name.startswith("baseline"))
+
+
+def draw_score_csv(score: Score) -> str:
+    """Write one row per group: errors as ratios, one column per baseline's MAPE and one for its rows."""
+    header = (*PLAIN, *(f"mape_{kind}" for kind in BASELINES), *(f"rows_{kind}" for kind in BASELINES))
+    return encode_csv(header, (_row(row) for row in score.rows))
+
+
+def _row(row: ScoreRow) -> tuple[Any, ...]:
+    errors = (row.baselines.get(kind) for kind in BASELINES)
+    counts = (row.baseline_rows.get(kind, 0) for kind in BASELINES)
+    values = (getattr(row, name) for name in PLAIN)
+    return (*(None if value != value else value for value in values), *errors, *counts)  # noqa: PLR0124

@@ -1,0 +1,229 @@
+"""The page docs/accuracy.md, written from a score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from typing import Final
+
+from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
+from ...accuracy.score.end_to_end import NETWORKS, OP_SUM
+from ...accuracy.score.report import EVERYTHING, MEAN, NetworkRow, Score, ScoreRow, Size, ThroughputRow
+from ...accuracy.score.throughput import THROUGHPUT
+from ..page.markdown import sheet_markdown
+from ..page.quantity import format_count, percent
+from ..page.sheet import Sheet, SheetColumn
+from .text import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
+from .throughput import family_sheet, worst_model_sheet
+
+WORST_GROUPS: Final = 15
+LEAST_ROWS: Final = 30
+"""A group of fewer rows is not called a worst one."""
+TABLE_TITLES: Final = {
+    "ops/matmul.parquet": "Matrix products",
+    "ops/attention.parquet": "Attention",
+    "ops/vector.parquet": "Elementwise ops, normalisation, softmax, copies, embedding",
+    "ops/convolution.parquet": "Convolution",
+    "models/neusight_ops.parquet": "Ops of networks, beside the predictions of others",
+    "models/neusight_e2e.parquet": "Whole networks",
+    THROUGHPUT: "Image models from their shapes alone",
+}
+HEAD: Final = """\
+# Accuracy
+
+This page is generated: `python -m wavecast.analyzer.rendering.score SCORE -o docs/accuracy.md` writes it from
+the JSON that `wavecast score DATA --leave-one-out --format json` prints, of which `docs/accuracy.json.gz` is a copy.
+DATA holds public measurements (NVIDIA's aiconfigurator, NeuSight, vidur) and profiler traces. Figures that disappoint
+stand here too.
+
+**Every GPU is predicted by models that never saw its chip**, so that twins (B200 and GB200, PCIe and SXM versions) are
+left out together. What differs from a GPU that nobody has measured yet: the same libraries' versions, and mostly the
+same shapes, were seen on other GPUs.
+
+Errors are in %: MAPE is the mean of \\|predicted / measured − 1\\|, bias the mean of predicted / measured − 1. A bold
+line is the mean over the GPUs below it. Baselines on the same rows, those above 20 µs where there are any: the
+roofline; the roofline over one efficiency per family and dtype, fitted on the other chips; the nearest other chip's
+measurement of the same problem times the ratio of bandwidths; and, as *anchored*, wavecast's prediction given that
+measurement too, which is what `analyze` does with a measured trace. A dash: nothing to say."""
+UNMODELLED: Final = """\
+## What is not modelled
+
+- Collectives, sorting, and ops whose work depends on values: rooflines, link ratios or nothing (`analyze` says which).
+- The host: launches, Python, data loading. A recorded host's times are taken as they are, a trace of shapes gets a
+  usual host's ([replay.md](replay.md)), which shows only where the GPU waits for it. The fp32
+  tables time single launches from the host, whose floor (15 to 60 µs) is unknown for a GPU that is left out; their rows
+  under about 100 µs say more about that host than about the GPU.
+- Library versions: two versions of one library differ by 4 to 8 % on the same GPU and shapes.
+- Clocks below the boost clock by temperature, sharing, or power limits other than the catalogue's.
+- The data: real activations may need less power than random ones, and so run at higher clocks.
+- Interference of kernels that run at the same time, and what the L2 cache keeps from one op to the next.
+- GPUs far from all measured ones: AMD cards rest on one measured GPU of that vendor (MI100, fp32). Intervals widen with
+  the distance from the measured GPUs, but nothing has checked them there."""
+
+
+def draw_accuracy(score: Score) -> str:
+    """Write the page."""
+    return "\n\n".join(_sections(score)) + "\n"
+
+
+def _sections(score: Score) -> Iterator[str]:
+    yield HEAD
+    yield "## All ops together"
+    everything = [row for row in score.rows if row.table == EVERYTHING]
+    yield sheet_markdown(error_sheet("", everything))
+    yield from _interval_lines(score.rows)
+    yield from _baseline_lines(score.rows)
+    for table in dict.fromkeys(row.table for row in score.rows if row.table != EVERYTHING):
+        yield f"## {TABLE_TITLES.get(table, table)}"
+        yield f"From `{table}`."
+        yield sheet_markdown(error_sheet("", [row for row in score.rows if row.table == table]))
+        yield from _network_lines(score) if table == NETWORKS else ()
+        yield from _throughput_lines(score.throughput) if table == THROUGHPUT else ()
+    if score.decisions:
+        yield "## Which GPU is better"
+        yield (
+            "Every two GPUs that measured the same network: how often the faster one, and by the catalogue's prices "
+            "the one that is cheaper per sample, was named rightly, in %."
+        )
+        yield sheet_markdown(decision_sheet(score.decisions))
+    if score.traces:
+        yield "## Traces moved to another GPU"
+        yield (
+            "The same step recorded on two GPUs, each predicted from the other's trace. Busy is the union of the GPU's "
+            "kernels. The hosts differ, so that the iteration also holds another machine's CPU: read busy."
+        )
+        yield sheet_markdown(trace_sheet(score.traces))
+    yield from _worst_lines(score)
+    yield UNMODELLED
+    yield from (f"- {note}" for note in score.notes)
+    yield "How well plain wave scaling does, without any fitted model: [wave-scaling.md](wave-scaling.md)."
+
+
+def _interval_lines(rows: Sequence[ScoreRow]) -> Iterator[str]:
+    pooled = [row for row in rows if row.table == EVERYTHING and row.size is Size.ALL and isfinite(row.coverage_90)]
+    over_all = [row for row in pooled if row.gpu == EVERYTHING]
+    by_gpu = sorted((row for row in pooled if row.gpu != EVERYTHING), key=lambda row: row.coverage_90)
+    if over_all and by_gpu:
+        low, high = by_gpu[0], by_gpu[-1]
+        yield (
+            f"The 90 % intervals hold {percent(over_all[0].coverage_90)} % of the measurements; by GPU from "
+            f"{percent(low.coverage_90)} % ({low.gpu}) to {percent(high.coverage_90)} % ({high.gpu}). Their mean width "
+            f"is {percent(over_all[0].width_90)} % of the prediction, from "
+            f"{percent(min(row.width_90 for row in by_gpu))} % to {percent(max(row.width_90 for row in by_gpu))} %."
+        )
+
+
+def _baseline_lines(rows: Sequence[ScoreRow]) -> Iterator[str]:
+    groups = [row for row in rows if row.size is Size.OVER_20_US and _is_group(row)]
+    names = {
+        ROOFLINE: "the roofline",
+        FITTED_ROOFLINE: "the roofline with a fitted efficiency",
+        BANDWIDTH_RATIO: "the bandwidth ratio",
+    }
+    parts = []
+    for kind, name in names.items():
+        known = [row for row in groups if kind in row.baselines]
+        own = ANCHORED if kind == BANDWIDTH_RATIO else None
+        better = sum(row.baselines.get(own or "", row.mape) < row.baselines[kind] for row in known)
+        parts.append(f"{name} in {better} of {len(known)}")
+    if groups:
+        yield (
+            f"Of the {len(groups)} groups of family, dtype and GPU with rows above 20 µs, wavecast's MAPE is lower "
+            f"than that of {', '.join(parts)} (there anchored, so that both know the same)."
+        )
+
+
+def _network_lines(score: Score) -> Iterator[str]:
+    trusted = [row for row in score.networks if not row.is_suspect]
+    if not trusted:
+        return
+    nvidia = [row for row in trusted if "Instinct" not in row.gpu]
+    yield (
+        "Each network is predicted from the shapes of its ops: one layer as often as it has layers, what comes before "
+        "and after it, and for training the backward and the accumulation of gradients. Peers' predictions are those "
+        "that the table holds; NeuSight was trained on these GPUs. Errors below are signed."
+    )
+    yield (
+        f"Mean absolute error over {format_count(len(trusted), 'network')}: {percent(mean_error(trusted))} %; over the "
+        f"{len(nvidia)} on NVIDIA GPUs {percent(mean_error(nvidia))} %, where the sum of the *measured* ops is off by "
+        f"{percent(mean_error(nvidia, OP_SUM))} %, NeuSight by {percent(mean_error(nvidia, 'neusight'))} % and the "
+        f"roofline by {percent(mean_error(nvidia, ROOFLINE))} %."
+    )
+    yield sheet_markdown(network_sheet(score.networks))
+
+
+def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str]:
+    models, families = {row.model for row in rows}, {row.family for row in rows}
+    yield (
+        f"{format_count(len(models), 'timm model')} of {format_count(len(families), 'family', 'families')}, drawn by "
+        "rule and not by error (`samples/timm.toml`, `benchmarks/make/record_timm.py`), recorded on the meta device "
+        "without a GPU: float32 weights under float16 autocast, at the measured batch sizes. Times are predicted "
+        "absolutely, nothing measured; *anchored* and the ratios (*bandw.*, *peak*: of dense float16 matrix rates, "
+        "*roofline*: of the trace's rooflines) start from the other GPU's measurement of the same model, layout and "
+        "software. NCHW "
+        "and NHWC are contiguous and channels-last tensors; compiled rows are predicted with what inductor's scheduler "
+        "would merge into one kernel ([what-if.md](what-if.md#--fuse-elementwise)). Rows of torch before 2.1 are left "
+        "out: attention ran otherwise."
+    )
+    yield (
+        "Rows whose parameter count is not the recorded one are left out too: they ran with the branches of "
+        "reparametrized models merged. Nothing here was trained or adjusted on these rows, and no time on any GeForce "
+        "board; how wide intervals are was learned on older ones, from other networks. "
+        "No model was trained on a convolution below float32, so convolutions on matrix units rest on the tile "
+        "model's physics alone, and nothing tells the two layouts apart: cuDNN's kernels there read NHWC and convert "
+        "NCHW before and after, at a cost that nothing here measured. An iteration's interval takes ops of a family to "
+        "err together and families independently, and beside that all of a GPU's times to share one error, whose size "
+        "those told ([method.md](method.md#5-intervals))."
+    )
+    yield (
+        "Known causes of large errors: bilinear upsampling of few pixels runs one thread per output pixel, which loops "
+        "over batch and channels (efficientformer_v2), and is predicted by its traffic; batched products with one "
+        "weight for all are predicted as if each had its own (vision_transformer_relpos); transformers' products run "
+        "nearer to the datasheet's peak on these boards than on the data-centre parts that the weights saw; compiled "
+        "convolutional networks gain more than is predicted, because inductor makes their convolutions channels-last "
+        "and no model of ours knows layouts; attention on tensors of three or five dimensions, which no fused kernel "
+        "takes (hiera, nest, vision_transformer_sam), runs in float32 since torch 2.5 and is recorded so: rows of "
+        "older versions, and compiled ones, come out too slow."
+    )
+    yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
+    yield sheet_markdown(family_sheet(rows))
+    worst = worst_model_sheet(rows)
+    yield f"{worst.title}, run eagerly, each where it is worst:"
+    yield sheet_markdown(worst)
+
+
+def mean_error(rows: Sequence[NetworkRow], kind: str | None = None) -> float | None:
+    """Return the mean absolute error of networks, or of a baseline over those that have it."""
+    pairs = [(row.predicted_ns if kind is None else row.baselines_ns.get(kind), row.measured_ns) for row in rows]
+    errors = [abs(guess / measured - 1) for guess, measured in pairs if guess is not None]
+    return sum(errors) / len(errors) if errors else None
+
+
+def _worst_lines(score: Score) -> Iterator[str]:
+    groups = [row for row in score.rows if row.size is Size.OVER_20_US and _is_group(row) and row.rows >= LEAST_ROWS]
+    if groups:
+        groups.sort(key=lambda row: -row.mape)
+        yield "## Worst cases"
+        yield f"The {min(WORST_GROUPS, len(groups))} groups with the largest MAPE above 20 µs."
+        yield sheet_markdown(_group_sheet(groups[:WORST_GROUPS]))
+    if score.worst:
+        yield "And single rows above 20 µs, at most one of each group."
+        yield sheet_markdown(worst_sheet(score.worst))
+
+
+def _group_sheet(rows: Sequence[ScoreRow]) -> Sheet:
+    columns = (
+        SheetColumn(title="family, dtype", cells=tuple(f"{row.family}, {row.dtype}" for row in rows), is_text=True),
+        SheetColumn(title="GPU", cells=tuple(row.gpu for row in rows), is_text=True),
+        SheetColumn(title="rows", cells=tuple(f"{row.rows:,}" for row in rows)),
+        SheetColumn(title="MAPE", cells=tuple(percent(row.mape) for row in rows)),
+        SheetColumn(title="bias", cells=tuple(percent(row.bias) for row in rows)),
+        SheetColumn(title="in 90 % interval", cells=tuple(percent(row.coverage_90) for row in rows)),
+        SheetColumn(title="its width", cells=tuple(percent(row.width_90) for row in rows)),
+        SheetColumn(title="fitted roofline", cells=tuple(percent(row.baselines.get(FITTED_ROOFLINE)) for row in rows)),
+    )
+    return Sheet(title="", columns=columns)
+
+
+def _is_group(row: ScoreRow) -> bool:
+    return row.table.startswith("ops/") and row.gpu not in (EVERYTHING, MEAN)

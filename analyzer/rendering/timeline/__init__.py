@@ -1,0 +1,1 @@
+"""The figure of an iteration on one time axis."""

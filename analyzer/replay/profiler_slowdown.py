@@ -1,0 +1,97 @@
+"""Brings the replay of a recording to the time that its iterations really take, without the profiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ...formats.trace import Trace
+from ...specs.fleet import Floats
+from ..graph.graph import Graph
+from ..recorded.window import Window
+from .engine import Timing, measured_timing, replay
+from .iterations import iteration_position, iteration_spans
+
+HOST_RATIOS: Final = np.geomspace(0.25, 2.0, 64)
+"""Host times tried, relative to the recording under the profiler."""
+USUAL_HOST_RATIO: Final = 0.75
+"""What a host takes without the profiler where the iterations do not tell, as they wait for the GPU: the middle of the
+range that our tracer has seen, 1 / 1.8 to 1 (docs/recording.md)."""
+_HOST_SPREAD: Final = 0.3
+"""Natural log: that range is one of these on either side of the middle."""
+_LENGTH_SPREAD: Final = 0.02
+"""Natural log: how far an iteration may differ from the captured one for reasons beside the host, clocks above all. An
+assumption: it decides only between a host that explains the whole difference and one that explains all but this."""
+_FINE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Say how to re-time a recording so that its replay takes as long as it was measured to."""
+
+    host_ratio: float = 1.0
+    """Host time, relative to the recording."""
+    stretch_ratio: float = 1.0
+    """All times, GPU and host, beside that: what no host explains."""
+
+
+def calibrate(graph: Graph, trace: Trace, window: Window) -> Calibration:
+    """Return what brings the recording's replay to the window's duration.
+
+    The profiler slows the host; iterations timed without it tell by how much. The host ratio is the likeliest of a
+    normal prior on its logarithm and a normal error of the length; the rest stretches everything alike.
+    """
+    measured_ns = window.duration_ns
+    if not measured_ns:
+        return Calibration()
+    if np.all(trace.iterations.profiled):
+        host_ratio, replayed_ns = 1.0, float(_between_ends(graph, trace, window, graph.nodes.end_ns[:, None])[0])
+    else:
+        lengths = np.maximum(_lengths_ns(graph, trace, window, HOST_RATIOS), 1.0)
+        tried = np.geomspace(HOST_RATIOS[0], HOST_RATIOS[-1], _FINE)
+        off = np.log(np.interp(tried, HOST_RATIOS, lengths) / measured_ns) / _LENGTH_SPREAD
+        host_ratio = float(tried[np.argmin(off**2 + (np.log(tried / USUAL_HOST_RATIO) / _HOST_SPREAD) ** 2)])
+        replayed_ns = float(_lengths_ns(graph, trace, window, np.array([host_ratio]))[0])
+    is_same = replayed_ns <= 0 or abs(measured_ns - replayed_ns) < 1.0
+    return Calibration(host_ratio=host_ratio, stretch_ratio=1.0 if is_same else measured_ns / replayed_ns)
+
+
+def apply_calibration(graph: Graph, timing: Timing, found: Calibration) -> tuple[Graph, Timing]:
+    """Return graph and timing with the host's times, and all times, as they are without the profiler.
+
+    A replay of the two takes `stretch_ratio` times as long everywhere.
+    """
+    stretch = found.stretch_ratio
+    host_ratio = timing.host_ratio * found.host_ratio
+    if stretch == 1.0:
+        return graph, replace(timing, host_ratio=host_ratio)
+    nodes = replace(graph.nodes, release_ns=graph.nodes.release_ns * stretch)
+    stretched = replace(
+        timing,
+        base_ns=timing.base_ns * stretch,
+        latency_ns=timing.latency_ns * stretch,
+        host_ratio=host_ratio * stretch,
+        residual_ns=timing.residual_ns * stretch,
+    )
+    return replace(graph, nodes=nodes, lane_slack_ns=graph.lane_slack_ns * stretch), stretched
+
+
+def _lengths_ns(graph: Graph, trace: Trace, window: Window, host_ratio: Floats) -> Floats:
+    """Return how long the recorded iteration takes with hosts that take `host_ratio` [m] of the recorded time, [m]."""
+    count = len(host_ratio)
+    recorded = measured_timing(graph, graph.residual_ns)
+    tried = replace(
+        recorded,
+        factor=np.ones((1, count)),
+        latency_ns=np.repeat(recorded.latency_ns, count, axis=1),
+        host_ratio=host_ratio,
+    )
+    return _between_ends(graph, trace, window, replay(graph, tried))
+
+
+def _between_ends(graph: Graph, trace: Trace, window: Window, end_ns: Floats) -> Floats:
+    """Return how long the iteration takes where the nodes end at `end_ns` [n, m], [m]."""
+    start, finish = iteration_spans(trace, graph, end_ns)
+    return np.asarray((finish - start)[iteration_position(trace, window.index)])

@@ -1,0 +1,1 @@
+"""What if the batch were of another size?"""

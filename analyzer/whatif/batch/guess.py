@@ -1,0 +1,85 @@
+"""Judges by sizes alone which dimensions hold the batch, for traces that do not identify tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....formats.signature import TensorSpec
+from ....formats.trace import Phase, Trace
+from ..calls import Layout, layout_of, short_name
+from .rules import WEIGHTS, Carry
+
+_PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "linear": 0, "matmul": 0}
+"""Where products take the operand whose rows are samples."""
+_BATCHED = {"bmm": 0, "baddbmm": 1}
+"""Products of batches, and of heads inside them: both operands begin with them."""
+
+
+@dataclass(slots=True)
+class Guess:
+    """Hold the batch size and the sizes that rows of samples have in the forward products, e.g. batch times length."""
+
+    batch: int
+    row_counts: frozenset[int]
+    _memory: dict[tuple[str, int, bool], tuple[Carry, ...]] = field(default_factory=dict)
+
+    def carries(self, name: str, number: int, layout: Layout, phase: int) -> tuple[Carry, ...]:
+        """Return which dims of each input hold the batch."""
+        backward = phase == Phase.BACKWARD
+        key = (name, number, backward)
+        if key not in self._memory:
+            self._memory[key] = self._judge(name, layout, backward)
+        return self._memory[key]
+
+    def _judge(self, name: str, layout: Layout, backward: bool) -> tuple[Carry, ...]:
+        weights = WEIGHTS.get(name, ())
+        first = _PRODUCTS.get(name)
+        if backward and name == "mm" and len(layout.inputs) == 2:
+            return self._backward_product(layout.inputs[0], layout.inputs[1])
+        if backward and name == "t":
+            weights = ()
+        return tuple(
+            self._leading(spec)
+            if position not in weights and (first is None or position == first or len(spec.shape) > 2)
+            else (0,) * len(spec.shape)
+            for spec, position in zip(layout.inputs, layout.input_positions, strict=True)
+        )
+
+    def _leading(self, spec: TensorSpec) -> Carry:
+        rank = len(spec.shape)
+        if not rank or not self._holds(spec.shape[0]):
+            return (0,) * rank
+        return (spec.shape[0] // self.batch, *(0,) * (rank - 1))
+
+    def _holds(self, size: int) -> bool:
+        return size == self.batch or size in self.row_counts
+
+    def _backward_product(self, left: TensorSpec, right: TensorSpec) -> tuple[Carry, ...]:
+        """[n, rows] @ [rows, k] is a weight's gradient, [rows, n] @ [n, k] an input's."""
+        (m, k), n = left.shape, right.shape[1]
+        if self._holds(k) and not (self._holds(m) and m > k):
+            return ((0, k // self.batch), (k // self.batch, 0))
+        if self._holds(m):
+            return ((m // self.batch, 0), (0, 0))
+        return ((0, 0), (0, n // self.batch if self._holds(n) else 0))
+
+
+def build_guess(trace: Trace, batch: int) -> Guess:
+    """Collect the leading sizes of forward products that are multiples of the batch."""
+    forward = (trace.ops.phase != Phase.BACKWARD) & (trace.ops.signature >= 0)
+    pairs = np.unique(np.stack([trace.ops.name[forward], trace.ops.signature[forward]]), axis=1)
+    counts: Counter[int] = Counter()
+    for name, number in zip(*pairs.tolist(), strict=True):
+        short = short_name(trace.strings[name])
+        first = _PRODUCTS.get(short, _BATCHED.get(short))
+        if first is None:
+            continue
+        layout = layout_of(trace.signatures[number])
+        for spec, position in zip(layout.inputs, layout.input_positions, strict=True):
+            is_rows = len(spec.shape) == (3 if short in _BATCHED else 2)
+            if position == first and is_rows and spec.shape[0] % batch == 0:
+                counts[spec.shape[0]] += 1
+    return Guess(batch, frozenset(counts))

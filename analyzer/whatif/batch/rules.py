@@ -1,0 +1,239 @@
+"""Which dimensions of an op's results hold the batch, given those of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from ....formats.signature import Signature, TensorSpec
+from ..calls import Layout
+
+Carry = tuple[int, ...]
+"""Per dimension of a tensor: 0 where it does not hold the batch, else the elements of that dimension per sample that
+lie inside the batch, so that its size is a multiple of batch times this; 1 for a plain batch dimension."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Hold one call with what is known of its inputs."""
+
+    name: str
+    """Without namespace."""
+    signature: Signature
+    layout: Layout
+    carries: tuple[Carry, ...]
+    """Of the input tensors, in the layout's order."""
+    batch: int
+    forward: tuple[tuple[TensorSpec, Carry], ...] = ()
+    """The inputs of the forward op that a backward op differentiates."""
+
+    def at(self, position: int) -> Carry:
+        """Return the carry of the first tensor in an argument; () where there is none."""
+        pairs = zip(self.layout.input_positions, self.carries, strict=True)
+        return next((carry for place, carry in pairs if place == position), ())
+
+    def argument(self, position: int) -> object:
+        """Return an argument; None where the call stops before it."""
+        arguments = self.signature.arguments
+        return arguments[position] if position < len(arguments) else None
+
+
+Rule = Callable[[Call, int, TensorSpec], Carry]
+"""From the call, the position of a result, and its spec, to the result's carry."""
+
+
+def result_carry(call: Call, position: int, spec: TensorSpec) -> Carry:
+    """Return which dimensions of a result hold the batch.
+
+    By the op's own rule; else as the inputs that it is computed from element by element; else, for gradients, as the
+    forward input of the same shape; else the leading dimensions that it has in common with the first input.
+    """
+    rule = _RULES.get(call.name)
+    if rule is not None:
+        return _fit(rule(call, position, spec), spec)
+    for attempt in (_elementwise, _as_forward_input):
+        found = attempt(call, spec)
+        if found is not None:
+            return found
+    return _leading(call, spec)
+
+
+def _fit(carry: Carry, spec: TensorSpec) -> Carry:
+    rank = len(spec.shape)
+    return (carry + (0,) * rank)[:rank]
+
+
+def _at(carry: Carry, dim: int) -> int:
+    return carry[dim] if -len(carry) <= dim < len(carry) else 0
+
+
+def _elementwise(call: Call, spec: TensorSpec) -> Carry | None:
+    """Join the carries of inputs that broadcast to the result, where one of them or all together have its shape."""
+    rank, shape = len(spec.shape), spec.shape
+    joined, sizes = [0] * rank, [1] * rank
+    for item, carry in zip(call.layout.inputs, call.carries, strict=True):
+        offset = rank - len(item.shape)
+        if offset < 0 or any(n not in (1, shape[offset + dim]) for dim, n in enumerate(item.shape)):
+            continue
+        for dim, size in enumerate(item.shape):
+            sizes[offset + dim] = max(sizes[offset + dim], size)
+            if size == shape[offset + dim]:
+                joined[offset + dim] = max(joined[offset + dim], _at(carry, dim))
+    return tuple(joined) if rank and tuple(sizes) == shape else None
+
+
+def _as_forward_input(call: Call, spec: TensorSpec) -> Carry | None:
+    same = (carry for item, carry in call.forward if item.shape == spec.shape)
+    return next(same, None)
+
+
+def _leading(call: Call, spec: TensorSpec) -> Carry:
+    """Follow the input that has the most dims holding the batch, as far as leading sizes agree."""
+    carry = [0] * len(spec.shape)
+    pairs = list(zip(call.layout.inputs, call.carries, strict=True))
+    source = next((pair for pair in pairs if any(pair[1])), None)
+    if source is None:
+        return tuple(carry)
+    for dim, (size, expected) in enumerate(zip(spec.shape, source[0].shape, strict=False)):
+        if size != expected:
+            break
+        carry[dim] = source[1][dim]
+    return tuple(carry)
+
+
+def _product(call: Call, _position: int, spec: TensorSpec, *, first: int) -> Carry:
+    """[..., m, k] @ [..., k, n]: rows of the left operand, columns of the right one, batches of either."""
+    left, right = call.at(first), call.at(first + 1)
+    outer = tuple(max(_at(left, dim), _at(right, dim)) for dim in range(len(spec.shape) - 2))
+    return (*outer, _at(left, -2), _at(right, -1))
+
+
+def _linear(call: Call, _position: int, _spec: TensorSpec) -> Carry:
+    return (*call.at(0)[:-1], 0)
+
+
+def _first_dim(call: Call, _position: int, _spec: TensorSpec) -> Carry:
+    return call.at(0)[:1]
+
+
+def _none(_call: Call, _position: int, _spec: TensorSpec) -> Carry:
+    return ()
+
+
+def _only_result(call: Call, position: int, _spec: TensorSpec, *, result: int, like: int) -> Carry:
+    """One result is like an argument; the others are statistics per channel or gradients of parameters."""
+    return call.at(like) if position == result else ()
+
+
+def _embedding(call: Call, _position: int, _spec: TensorSpec) -> Carry:
+    return (*call.at(1), 0)
+
+
+def _by_leading_size(call: Call, _position: int, spec: TensorSpec) -> Carry:
+    """Take the first dim for the batch where some input has its size there and holds the batch."""
+    pairs = zip(call.layout.inputs, call.carries, strict=True)
+    sizes = {item.shape[0]: carry[0] for item, carry in pairs if item.shape and carry and carry[0]}
+    return (sizes.get(spec.shape[0], 0),) if spec.shape else ()
+
+
+def _reduction(call: Call, _position: int, spec: TensorSpec) -> Carry:
+    """Drop the reduced dims (argument 1), or keep them with size 1 (argument 2)."""
+    carry, dims = call.at(0), call.argument(1)
+    rank = len(carry)
+    items = dims if isinstance(dims, tuple) else (dims,)
+    reduced = {dim % rank for dim in items if isinstance(dim, int) and rank}
+    if len(spec.shape) == rank and rank:
+        return tuple(0 if dim in reduced and spec.shape[dim] == 1 else _at(carry, dim) for dim in range(rank))
+    return tuple(_at(carry, dim) for dim in range(rank) if dim not in reduced)
+
+
+def _stack(call: Call, _position: int, spec: TensorSpec) -> Carry:
+    dim, rank = call.argument(1), len(spec.shape)
+    place = dim % rank if isinstance(dim, int) and rank else 0
+    carry = next((item for item in call.carries if any(item)), ())
+    return (*carry[:place], 0, *carry[place:])
+
+
+def _created(call: Call, _position: int, spec: TensorSpec) -> Carry:
+    """Take the first dim of exactly the batch's size: nothing else tells what a new tensor is for."""
+    known = _as_forward_input(call, spec)
+    if known is not None:
+        return known
+    place = next((dim for dim, size in enumerate(spec.shape) if size == call.batch), None)
+    return tuple(int(dim == place) for dim in range(len(spec.shape)))
+
+
+def _like(call: Call, _position: int, _spec: TensorSpec) -> Carry:
+    return call.at(0)
+
+
+_CREATION: Final = "zeros ones full empty rand randn randint new_zeros new_ones new_empty new_full empty_strided"
+_RULES: Final[dict[str, Rule]] = {
+    "mm": partial(_product, first=0),
+    "bmm": partial(_product, first=0),
+    "addmm": partial(_product, first=1),
+    "_addmm_activation": partial(_product, first=1),
+    "baddbmm": partial(_product, first=1),
+    "linear": _linear,
+    "convolution": _first_dim,
+    "convolution_backward": partial(_only_result, result=0, like=1),
+    "embedding": _embedding,
+    "embedding_dense_backward": _none,
+    "_embedding_bag": _by_leading_size,
+    "_embedding_bag_backward": _none,
+    "_embedding_bag_dense_backward": _none,
+    **dict.fromkeys(
+        ["native_batch_norm", "cudnn_batch_norm", "cudnn_batch_norm_backward"], partial(_only_result, result=0, like=0)
+    ),
+    **dict.fromkeys(
+        ["native_batch_norm_backward", "native_layer_norm_backward", "native_group_norm_backward"],
+        partial(_only_result, result=0, like=1),
+    ),
+    **dict.fromkeys(
+        ["sum", "mean", "amax", "amin", "prod", "logsumexp", "argmax", "argmin", "all", "any", "var", "std", "norm"],
+        _reduction,
+    ),
+    "stack": _stack,
+    "arange": _none,
+    **dict.fromkeys(_CREATION.split(), _created),
+    **dict.fromkeys(["zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"], _like),
+}
+
+WEIGHTS: Final[dict[str, tuple[int, ...]]] = {
+    "convolution": (1, 2),
+    "_convolution": (1, 2),
+    "conv1d": (1, 2),
+    "conv2d": (1, 2),
+    "conv3d": (1, 2),
+    "cudnn_convolution": (1,),
+    "miopen_convolution": (1, 2),
+    "convolution_backward": (2,),
+    "linear": (1, 2),
+    "addmm": (0, 2),
+    "_addmm_activation": (0, 2),
+    "t": (0,),
+    "batch_norm": (1, 2, 3, 4),
+    "native_batch_norm": (1, 2, 3, 4),
+    "cudnn_batch_norm": (1, 2, 3, 4),
+    "_batch_norm_impl_index": (1, 2, 3, 4),
+    "native_batch_norm_backward": (2, 3, 4, 5, 6),
+    "cudnn_batch_norm_backward": (2, 3, 4, 5, 6),
+    "layer_norm": (2, 3),
+    "native_layer_norm": (2, 3),
+    "native_layer_norm_backward": (5, 6),
+    "group_norm": (2, 3),
+    "native_group_norm": (1, 2),
+    "native_group_norm_backward": (4,),
+    "rms_norm": (2,),
+    "_fused_rms_norm": (2,),
+    "embedding": (0,),
+    "_embedding_bag": (0,),
+    "embedding_bag": (0,),
+    "_cudnn_rnn": (1, 3),
+    "_cudnn_rnn_backward": (1, 3),
+    "prelu": (1,),
+    "_prelu_kernel": (1,),
+}
+"""Arguments, by position, that are parameters or statistics: no dimension of theirs is the batch."""

@@ -1,0 +1,46 @@
+"""What a what-if returns: the changed trace, what to be wary of, and conversions that no recorded op makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ...formats.trace import Trace
+from ..recorded.window import Rows
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Casts:
+    """Hold conversions between dtypes that the changed iteration makes beside its recorded ops, one row each."""
+
+    op: Rows
+    """The op before which (an input) or after which (a gradient) the conversion runs."""
+    element_count: Rows
+    read_bytes: Floats
+    """Per element."""
+    written_bytes: Floats
+    """Per element."""
+
+    @property
+    def moved_bytes(self) -> Floats:
+        """Return what each conversion reads and writes."""
+        return self.element_count * (self.read_bytes + self.written_bytes)
+
+
+def no_casts() -> Casts:
+    """Return an empty table."""
+    rows = np.zeros(0, dtype=np.int64)
+    return Casts(op=rows, element_count=rows, read_bytes=np.zeros(0), written_bytes=np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whatif:
+    """Hold a changed trace, with the rows of the original in the same order; only what they say differs."""
+
+    trace: Trace
+    warnings: tuple[str, ...] = ()
+    casts: Casts = field(default_factory=no_casts)

@@ -1,0 +1,1 @@
+"""What if a compiler merged pointwise ops?"""

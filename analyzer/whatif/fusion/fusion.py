@@ -1,0 +1,123 @@
+"""What if a compiler merged chains of pointwise kernels: intermediates stay in registers, launches go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ....formats.column import MISSING, row_count
+from ....formats.trace import Trace
+from ....specs.fleet import Floats
+from ...graph.graph import EdgeKind, Graph, NodeKind
+from ...graph.latencies import Term
+from ...prediction.workload import Workload
+from ...recorded.window import Rows
+from ..calls import are_operands_flat
+from ..cuda_graph import keep_edges
+from .chains import describe_nodes, find_links, is_training, launches_of
+from .generated import group_generated
+from .traffic import NamedTensors, ShapedTensors
+
+_LEAST_RATIO: Final = 0.05
+"""No chain is promised less of its time than this: only broken signatures would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fusion:
+    """Hold a graph in which chains of kernels are one each, with its nodes as they were numbered."""
+
+    graph: Graph
+    base_ratio: Floats
+    """What the duration of each GPU node is multiplied with, [n]; equal along a chain, whose nodes follow one another
+    without gaps, so that each GPU's own times of the parts make up the whole."""
+    is_merged: npt.NDArray[np.bool_]
+    """Whether a node is part of the kernel of the node before it, [n]."""
+    kernels_merged: int
+    """Kernels that are no more."""
+    chains: int
+
+
+def with_fused_elementwise(graph: Graph, trace: Trace, workload: Workload) -> Fusion:
+    """Return the graph with each chain of pointwise kernels as one kernel.
+
+    A merged kernel takes the time of its parts times the share of their bytes that it still moves: inputs once, the
+    last result, and intermediates that something else reads. Its parts' launches and the host time before them go.
+    """
+    nodes = describe_nodes(graph, trace, workload)
+    links = find_links(graph, trace, nodes)
+    is_link = np.zeros(len(graph.nodes.row), dtype=bool)
+    is_link[links] = True
+    members = np.flatnonzero(is_link | np.append(is_link[1:], False))
+    chain = np.cumsum(~is_link[members]) - 1
+    bounds = np.append(np.flatnonzero(~is_link[members]), len(members)).tolist()
+    ops = nodes.op[members].tolist()
+    moved: Floats = np.bincount(chain, weights=workload.work.moved_bytes[nodes.workload_row[members]]).astype(float)
+    left = _bytes_left(trace, [ops[begin:end] for begin, end in pairwise(bounds)], moved)
+    ratio = np.ones(len(is_link))
+    ratio[members] = left[chain]
+    return Fusion(
+        graph=_merge(graph, nodes.launch[links], links) if len(links) else graph,
+        base_ratio=ratio,
+        is_merged=is_link,
+        kernels_merged=len(links),
+        chains=len(left),
+    )
+
+
+def with_compiled_regions(graph: Graph, trace: Trace, workload: Workload, region: Rows) -> Fusion:
+    """Return the graph with the kernels that the compiler would merge within regions (per op; -1: none) as one each.
+
+    They take the time that chains of pointwise kernels would. The parts of a kernel need not follow one another here:
+    each keeps its place in the stream, the first one the launch. An op of several kernels keeps them all.
+    """
+    kernels = np.flatnonzero(graph.nodes.kind == NodeKind.KERNEL)
+    op = trace.kernels.op[graph.nodes.row[kernels]]
+    count = np.bincount(op[op >= 0], minlength=row_count(trace.ops))
+    groups = group_generated(trace, workload, region)
+    moved = np.array([workload.work.moved_bytes[workload.row_of[members]].sum() for members in groups])
+    ratio_of, is_part = np.ones(row_count(trace.ops) + 1), np.zeros(row_count(trace.ops) + 1, dtype=bool)
+    for members, left in zip(groups, _bytes_left(trace, groups, moved).tolist(), strict=True):
+        ratio_of[members] = left
+        single = [item for item in members if count[item] == 1]
+        is_part[single if len(single) < len(members) else single[1:]] = True
+    launch = launches_of(graph)
+    links = kernels[is_part[op] & (launch[kernels] != MISSING)]
+    ratio, is_merged = np.ones(len(graph.nodes.row)), np.zeros(len(graph.nodes.row), dtype=bool)
+    ratio[kernels], is_merged[links] = ratio_of[op], True
+    return Fusion(
+        graph=_merge(graph, launch[links], links) if len(links) else graph,
+        base_ratio=ratio,
+        is_merged=is_merged,
+        kernels_merged=len(links),
+        chains=len(groups),
+    )
+
+
+def _merge(graph: Graph, launches: Rows, links: Rows) -> Graph:
+    """Take launches, gaps and delays of merged kernels out of the graph."""
+    table, edges = graph.nodes, graph.edges
+    lag, cost, gap = table.lag_ns.copy(), table.cost_ns.copy(), table.gap_term.copy()
+    lag[launches] = cost[launches] = 0.0
+    # Kernels that overlap (a gap below 0) or start early go on doing so: nothing may start later than it did.
+    residual = graph.residual_ns.copy()
+    residual[links] = np.minimum(residual[links] + graph.latency_ns[gap[links]], 0.0)
+    residual[launches] = np.minimum(residual[launches], 0.0)
+    gap[links] = Term.NONE
+    is_merged, gone = (np.zeros(len(table.row), dtype=bool) for _ in range(2))
+    is_merged[links] = gone[launches] = True
+    kept = ~is_merged[edges.target] & ~((edges.kind == EdgeKind.QUEUE) & gone[edges.target])
+    changed = replace(graph, nodes=replace(table, lag_ns=lag, cost_ns=cost, gap_term=gap), residual_ns=residual)
+    return keep_edges(changed, kept)
+
+
+def _bytes_left(trace: Trace, groups: Sequence[Sequence[int]], moved: Floats) -> Floats:
+    """Return the share of the bytes that each group's ops moved, `moved`, that one kernel still does."""
+    tensors = NamedTensors(trace) if are_operands_flat(trace) else ShapedTensors(trace, is_training(trace))
+    saved = np.array([tensors.saved_bytes(ops) for ops in groups])
+    left: Floats = np.divide(moved - saved, moved, out=np.ones(len(moved)), where=moved > 0)
+    return np.clip(left, _LEAST_RATIO, 1.0)

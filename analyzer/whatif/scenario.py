@@ -1,0 +1,36 @@
+"""What is asked beside the GPU: another host, another precision, another batch, fewer launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .precision.precision import TargetPrecision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Hold the changes to an iteration before it is predicted; the default changes nothing."""
+
+    cpu_speed: float | None = None
+    """Speed of the target's host relative to the one that was recorded: 2 is twice as fast. None: not known, taken as
+    equal."""
+    precision: TargetPrecision | None = None
+    batch_size: int | None = None
+    recorded_batch_size: int | None = None
+    """What the trace's batch size is, where it does not say it or says it wrongly."""
+    cuda_graph: bool = False
+    """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
+    fuse_elementwise: bool = False
+    """Whether pointwise ops run in merged kernels, as a compiler generates them."""
+
+    @property
+    def changes_work(self) -> bool:
+        """Say whether the kernels differ from the recorded ones."""
+        return self.precision is not None or self.batch_size is not None or self.fuse_elementwise
+
+    @property
+    def changes_anything(self) -> bool:
+        """Say whether the iteration differs from the recorded one on the very same GPU."""
+        return self.changes_work or self.cuda_graph or self.cpu_speed not in (None, 1.0)

@@ -1,0 +1,50 @@
+"""What a kernel's name tells when its op does not: the family, and the arithmetic unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from ...specs.gpu import Rate
+from .work import Family
+
+FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
+    (re.compile(pattern, re.IGNORECASE), family)
+    for pattern, family in (
+        (r"nccl|rccl|multimem_all_reduce|cross_device_reduce|all_reduce_kernel", Family.COLLECTIVE),
+        (r"at::native::|elementwise|nchwToNhwc|nhwcToNchw|SubTensorOp|transpose|splitKreduce", Family.ELEMENTWISE),
+        (r"flash_|fmha|attn_fwd|attn_bwd|attention|_sdpa|pytorch_flash", Family.ATTENTION),
+        (r"rnn_|lstm|gru_|persistRNN|elemWiseRNN", Family.RECURRENT),
+        (r"conv|implicit_gemm|winograd|wgrad|dgrad|fprop|igemm_|miopenSp3|fft2d", Family.CONVOLUTION),
+        (r"gemm|gemv|cutlass_|cutlass::Kernel|xmma|cijk_|nvjet|cublas|bmm_|_s884|_s1688|dot_kernel", Family.MATMUL),
+    )
+)
+"""First match wins. PyTorch's own kernels (at::native) are the same code on every GPU."""
+
+RATE_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Rate]]] = tuple(
+    (re.compile(pattern, re.IGNORECASE), rate)
+    for pattern, rate in (
+        (r"e4m3|e5m2|fp8|_f8", Rate.MATRIX_FP8),
+        (r"tf32|tensorop_s1688gemm|tensorop_s1688", Rate.MATRIX_TF32),
+        (r"bf16|bfloat16|_BBS_|_Bjlk_", Rate.MATRIX_BF16),
+        (r"h884|s884|h1688|h16816|fp16|f16f16|f16_|_hhh_|half|_HHS_|_HSS_|hgemm|tensorop_f16", Rate.MATRIX_FP16),
+        (r"dgemm|f64f64", Rate.MATRIX_FP64),
+        (r"i8816|i16832|imma|int8", Rate.MATRIX_INT8),
+        (r"sgemm|f32f32|scudnn|_SB_|ffma", Rate.MATRIX_FP32),
+    )
+)
+"""First match wins; names of cuBLAS, cuDNN, CUTLASS and Tensile kernels."""
+
+
+@lru_cache(maxsize=65536)
+def family_of_kernel(name: str) -> Family | None:
+    """Return the family that the kernel's name gives away, or None."""
+    return next((family for pattern, family in FAMILY_PATTERNS if pattern.search(name)), None)
+
+
+@lru_cache(maxsize=65536)
+def rate_of_kernel(name: str) -> Rate | None:
+    """Return the arithmetic unit that a library kernel's name gives away, or None."""
+    return next((rate for pattern, rate in RATE_PATTERNS if pattern.search(name)), None)

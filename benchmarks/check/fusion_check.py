@@ -1,0 +1,137 @@
+"""Compare what merging pointwise kernels is predicted to gain with what torch.compile was measured to gain.
+
+    python -m benchmarks.check.fusion_check DATA_DIR
+
+Measured: NeuSight's networks, plain and compiled, on an A100 (fp32), and timm's resnet50 and ViT-B/16, eager and
+compiled, on an RTX 4090 (autocast, batch 1,024). Predicted: from NeuSight's graphs, and from the samples in this
+checkout with that batch size. Then all timm networks that are recorded (under autocast, as measured), by software.
+torch.compile does more than merge: it also picks layouts and kernels.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from wavecast import load_trace
+from wavecast.analyzer.accuracy.score.end_to_end import NETWORKS, NODES, build_trace, read_nodes
+from wavecast.analyzer.accuracy.score.recordings import read_networks, read_recordings
+from wavecast.analyzer.accuracy.score.throughput import OLDEST_TORCH, PARAMS_WITHIN_M, torch_version
+from wavecast.analyzer.analysis.result import build_case
+from wavecast.analyzer.measurements.samples import read_table
+from wavecast.analyzer.models.library import load_library
+from wavecast.analyzer.whatif.batch.walk import with_batch
+from wavecast.analyzer.whatif.scenario import Scenario
+from wavecast.formats.trace import Trace
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.match import find_gpu
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+TIMM = {"resnet50": "resnet50", "vit_base_patch16_224": "vit_b16"}
+TIMM_GPU, TIMM_BATCH, TIMM_IMAGE = "GeForce RTX 4090", 1024, 224
+
+Row = Mapping[str, Any]
+
+
+def main(data: Path) -> None:
+    """Print one line per pair."""
+    print(
+        f"{'GPU':18} {'network':22} {'batch':>5} {'eager ms':>18} {'compiled ms':>18} {'gain, measured':>15} predicted"
+    )
+    for gpu, name, batch, measured, trace in (*neusight_pairs(data), *timm_pairs(data)):
+        eager, fused = (predict_ms(trace, gpu, fuses) for fuses in (False, True))
+        times = "".join(f"{one:9.1f} ({other:6.1f})" for one, other in zip(measured, (eager, fused), strict=True))
+        print(f"{gpu:18} {name:22} {batch:5d} {times} {measured[0] / measured[1]:14.3f} ({eager / fused:7.3f})")
+    print(f"\n{TIMM_GPU}, timm networks: gain in samples/s")
+    print("software      networks  measured, median  predicted, median  predicted / measured, median  mean |log ratio|")
+    for software, gains in sorted(timm_gains(data).items()):
+        measured_gain, predicted_gain = np.array(gains).T
+        ratio = predicted_gain / measured_gain
+        print(
+            f"{software:12} {len(gains):9d} {np.median(measured_gain):17.3f} {np.median(predicted_gain):18.3f} "
+            f"{np.median(ratio):29.3f} {np.abs(np.log(ratio)).mean():17.3f}"
+        )
+
+
+def predict_ms(trace: Trace, gpu: str, fuses: bool) -> float:
+    """Return the predicted iteration."""
+    catalog = load_catalog()
+    case = build_case(trace, None, [find_gpu(catalog, gpu)], load_library(), Scenario(fuse_elementwise=fuses))
+    return float(case.forecast.iteration_ns[0] / 1e6)
+
+
+def neusight_pairs(data: Path) -> Iterator[tuple[str, str, int, tuple[float, float], Trace]]:
+    """Yield GPU, network, batch, (plain, compiled) ms and the plain network's ops."""
+    rows = rows_of(data / NETWORKS)
+    nodes = read_nodes(data / NODES)
+    for row in rows:
+        key = tuple(row[name] for name in ("gpu", "model", "mode", "seqlen", "batch"))
+        plain = [item for item in rows if item["variant"] == "plain" and all(item[n] == row[n] for n in KEYS)]
+        if row["variant"] != "fusion" or not plain or (*key, "plain") not in nodes:
+            continue
+        layers, batch = int(row["num_layer"]), int(row["batch"])
+        network = nodes[(*key, "plain")]
+        trace, _ = build_trace(network, layers, name=row["model"], batch=batch, mode=row["mode"])
+        yield row["gpu"], row["model"], batch, (plain[0]["measured_ms"], row["measured_ms"]), trace
+
+
+KEYS = ("gpu", "model", "mode", "seqlen", "batch", "n_gpus")
+
+
+def timm_pairs(data: Path) -> Iterator[tuple[str, str, int, tuple[float, float], Trace]]:
+    """Yield the same from the throughput table and the samples."""
+    rows = rows_of(data / "models/throughput.parquet")
+    for model, sample in TIMM.items():
+        found = {
+            bool(row["compile"]): float(row["iter_ms"])
+            for row in rows
+            if (row["gpu"], row["model"], row["batch_per_gpu"]) == (TIMM_GPU, model, TIMM_BATCH)
+            and row["image_size"] == TIMM_IMAGE
+            and (row["mode"], row["precision"]) == ("infer", "amp")
+            and row["source"] == "timm"
+            and not row["channels_last"]
+        }
+        trace = load_trace(SAMPLES / f"{sample}-inference-bf16-b32-shapes.json.gz")
+        if len(found) == 2:
+            yield TIMM_GPU, model, TIMM_BATCH, (found[False], found[True]), with_batch(trace, TIMM_BATCH).trace
+
+
+def timm_gains(data: Path) -> dict[str, list[tuple[float, float]]]:
+    """Return by software the measured and the predicted gain of each recorded network, contiguous tensors."""
+    networks = read_networks()
+    wanted: dict[tuple[str, str], dict[bool, Row]] = {}
+    for row in rows_of(data / "models/throughput.parquet"):
+        network, software = networks.get(row["model"]), str(row["software"]).split(";")[0]
+        if (row["gpu"], row["mode"], row["precision"], row["source"]) != (TIMM_GPU, "infer", "amp", "timm"):
+            continue
+        if network is None or row["image_size"] != network.image_size or torch_version(software) < OLDEST_TORCH:
+            continue
+        if not row["channels_last"] and abs(row["params_m"] - network.params_m) < PARAMS_WITHIN_M:
+            wanted.setdefault((row["model"], software), {})[bool(row["compile"])] = row
+    pairs = {key: pair for key, pair in wanted.items() if len(pair) == 2}
+    times: dict[tuple[str, int], tuple[float, float]] = {}
+    keys = {(model, "nchw", int(row["batch_per_gpu"])) for (model, _), pair in pairs.items() for row in pair.values()}
+    for item in read_recordings(keys):
+        eager, fused = (predict_ms(item.trace, TIMM_GPU, fuses) / item.batch for fuses in (False, True))
+        times[item.network.name, item.batch] = eager, fused
+    gains: dict[str, list[tuple[float, float]]] = {}
+    for (model, software), pair in pairs.items():
+        found = [times.get((model, int(pair[compiled]["batch_per_gpu"]))) for compiled in (False, True)]
+        if found[0] is not None and found[1] is not None:
+            measured = pair[True]["samples_per_s"] / pair[False]["samples_per_s"]
+            gains.setdefault(software, []).append((measured, found[0][0] / found[1][1]))
+    return gains
+
+
+def rows_of(path: Path) -> list[Row]:
+    """Return a table's rows."""
+    columns = {name: column.tolist() for name, column in read_table(path).items()}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    main(Path(sys.argv[1]))

@@ -1,0 +1,196 @@
+"""Checks which tensors a measured recording says its ops read and returned, against what a dispatch mode saw.
+
+Usage: python -m benchmarks.check.identity_check
+
+Each training step of `models/`, made small, runs once on the CPU under torch's profiler and under a mode that notes the
+real tensors of every op, both at once; a marker around each op says which of the profiler's ops it is. Compared are the
+edges from the op that made (or last wrote) a tensor to the ops that read it, and the forms of single results. Then five
+steps are recorded without the mode, and the processor time of reading them is printed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from wavecast.analyzer.graph.export.ops import data_links
+from wavecast.analyzer.recorded.window import Rows
+from wavecast.formats.column import take_rows
+from wavecast.formats.kineto import import_numbered
+from wavecast.formats.signature import Signature
+from wavecast.formats.trace import Phase, Trace
+from wavecast.tracer.measured.profiled import read_profiler
+from wavecast.tracer.meta.oplog import OpLog, OpRow
+from wavecast.tracer.signatures import describe_arguments, describe_value, tensors_in
+from wavecast.tracer.tensor_ids.tables import add_identities
+
+MARKER = "identity check "
+
+
+class Watch(TorchDispatchMode):
+    """Note the tensors of every op, and mark it in the profiler's recording."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.log = OpLog()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "prim" or "profiler" in func.namespace:
+            return func(*args, **kwargs)
+        ordered = describe_arguments(func, args, kwargs)
+        with torch._C._profiler._RecordFunctionFast(f"{MARKER}{len(self.log.rows)}"):
+            result = func(*args, **kwargs)
+        outputs = tensors_in(result)
+        results = tuple(describe_value(item, keep_text=False) for item in outputs)
+        row = OpRow(name=func._schema.name, signature=Signature((), results), phase=Phase.OTHER)
+        self.log.add(row, tensors_in(ordered), outputs)
+        return result
+
+
+def record(step: Callable[[], object]) -> tuple[Trace, Trace]:
+    """Return what the profiler recorded of a step, and what the mode did."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True) as profiler:
+        watch = Watch()
+        with watch:
+            step()
+    log = watch.log
+    truth = Trace(ops=log.op_table(), tensors=log.tensor_table(), operands=log.operand_table(),
+                  strings=log.strings.items(), signatures=log.signatures.items())  # fmt: skip
+    return read_profiler(profiler), truth
+
+
+def marked_ops(measured: Trace) -> Rows:
+    """Return the op right inside each marker, in order of number; the marker's own row where there is none."""
+    numbers = [int(text.removeprefix(MARKER)) if text.startswith(MARKER) else -1 for text in measured.strings]
+    own = np.append(np.array(numbers)[measured.ops.name], -1)
+    found = np.empty(own.max() + 1, dtype=np.int64)
+    for number in (own[:-1], own[measured.ops.parent]):
+        rows = np.flatnonzero(number >= 0)[::-1]  # the first one inside wins
+        found[number[rows]] = rows
+    return found
+
+
+def keep_marked(measured: Trace) -> Trace:
+    """Return the trace with the marked ops alone, numbered as the mode numbered them."""
+    rows = marked_ops(measured)
+    number = np.full(len(measured.ops.name), -1)
+    number[rows] = np.arange(len(rows))
+    table = take_rows(measured.operands, np.flatnonzero(number[measured.operands.op] >= 0))
+    ops = replace(take_rows(measured.ops, rows), parent=np.full(len(rows), -1))
+    return replace(measured, ops=ops, operands=replace(table, op=number[table.op]))
+
+
+def edges(trace: Trace) -> set[tuple[int, int]]:
+    """Return the edges of data between ops."""
+    links = data_links(trace)
+    return set(zip(links.source.tolist(), links.target.tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Count edges, those found, those that are right, and the results whose form was recorded."""
+
+    true_count: int
+    found_count: int
+    right_count: int
+    form_count: int
+    right_form_count: int
+
+
+def compare(measured: Trace, truth: Trace) -> Agreement:
+    """Compare a recording with what the mode saw."""
+    marked = keep_marked(measured)
+    true, seen = edges(truth), edges(marked)
+    pairs = zip(marked.ops.signature.tolist(), truth.ops.signature.tolist(), strict=True)
+    both = [(marked.signatures[ours].results, truth.signatures[theirs].results) for ours, theirs in pairs if ours >= 0]
+    told = [(found, expected) for found, expected in both if found]
+    return Agreement(
+        true_count=len(true),
+        found_count=len(seen),
+        right_count=len(true & seen),
+        form_count=len(told),
+        right_form_count=sum(found == expected for found, expected in told),
+    )
+
+
+def classify(model: nn.Module, batch: torch.Tensor, count: int) -> Callable[[], object]:
+    """Return a training step with cross-entropy over `count` classes."""
+    optimizer = torch.optim.AdamW(model.parameters())
+    labels = torch.randint(count, (len(batch),))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(batch), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def make_steps() -> dict[str, Callable[[], object]]:
+    """Return the training steps by name."""
+    torch.manual_seed(0)
+    resnet, block = (
+        import_module("benchmarks.make.models.resnet50").ResNet50,
+        import_module("benchmarks.make.models.transformer").PreNormBlock,
+    )
+    blocks = [block(64, 4, dropout=0.1, causal=True, epsilon=1e-5, approximate="tanh") for _ in range(4)]
+    decoder = nn.Sequential(nn.Embedding(100, 64), *blocks, nn.Flatten(), nn.Linear(64 * 16, 10))
+    encoder = nn.Sequential(nn.TransformerEncoderLayer(64, 4, batch_first=True), nn.Flatten(), nn.Linear(64 * 16, 10))
+    recurrent = nn.Sequential(nn.LSTM(64, 64, batch_first=True), _First(), nn.Flatten(), nn.Linear(64 * 16, 10))
+    sequences = torch.randn(2, 16, 64)
+    return {
+        "ResNet-50": classify(resnet(), torch.randn(2, 3, 64, 64), 1000),
+        "decoder, 4 blocks": classify(decoder, torch.randint(100, (2, 16)), 10),
+        "torch's encoder layer": classify(encoder, sequences, 10),
+        "LSTM": classify(recurrent, sequences, 10),
+    }
+
+
+def time_reading(step: Callable[[], object]) -> str:
+    """Return what the identities of a recording of some iterations cost, beside reading the profiler's file."""
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True) as profiler:
+        for _ in range(5):
+            step()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "capture.json"
+        profiler.export_chrome_trace(str(path))
+        begin_s = time.process_time()
+        trace, external_ids = import_numbered(path.read_bytes())
+    read_s = time.process_time()
+    add_identities(trace, external_ids, profiler)
+    added_s, count = time.process_time(), len(trace.ops.name)
+    file_us, identities_us = (read_s - begin_s) / count * 1e6, (added_s - read_s) / count * 1e6
+    return f"{count:,} ops: {file_us:.0f} us per op to read the file, {identities_us:.0f} us for the identities"
+
+
+class _First(nn.Module):
+    def forward(self, found: tuple[torch.Tensor, Any]) -> torch.Tensor:
+        return found[0]
+
+
+def main() -> None:
+    """Print one line for each step."""
+    for name, step in make_steps().items():
+        step()
+        found = compare(*record(step))
+        print(
+            f"{name}: {found.true_count} edges, precision {found.right_count / found.found_count:.1%}, "
+            f"recall {found.right_count / found.true_count:.1%}; "
+            f"{found.right_form_count} of {found.form_count} results have the right form"
+        )
+        print(f"  {time_reading(step)}")
+
+
+if __name__ == "__main__":
+    main()

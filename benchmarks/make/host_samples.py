@@ -1,0 +1,182 @@
+"""Reduces real traces to what a shape-only recording would hold, with each op's host time beside it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from wavecast import load_trace
+from wavecast.analyzer.host.timeline import places_of
+from wavecast.formats.column import build_table, row_count, take_rows
+from wavecast.formats.trace import CallTable, IterationTable, KernelTable, Trace
+
+from .host_profiler import Mode
+
+Floats = npt.NDArray[np.float64]
+HOSTS = {
+    "h100_bert_small_inference": "h100-node",
+    "h100_vit_small_inference": "h100-node",
+    "b200_eager_inference": "b200-node",
+    "mi300x_bert_small_inference": "mi300x-vm",
+    "mi300x_vit_small_inference": "mi300x-vm",
+    "mi300x_resnet_checkpointed_training": "mi300x-node",
+    "a100_80gb_training": "a100-80gb-node",
+    "rtx2080ti_resnet_training": "rtx2080ti-workstation",
+    "v100_convnet_ddp_training": "v100-convnet-node",
+    "v100_dlrm_training_rank0": "v100-dlrm-node",
+    "v100_dlrm_training_rank1": "v100-dlrm-node",
+    "v100_training_memory_events": "v100-memory-node",
+}
+"""Traces of a few ops, and compiled ones, are left out."""
+LONGEST_GAP_NS = 1e6
+"""A longer gap between ops is data loading, start-up or a wait, not the cost of an op."""
+_LAUNCH = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")
+_COPY = re.compile(r"Memcpy\w*Async")
+_WAIT = re.compile(r"Synchronize|Malloc|Free|HostAlloc|HostRegister|ModuleLoad|LibraryLoad|Memcpy(?!\w*Async)")
+_WRAPPERS = re.compile(r"^(?!\w+::)|^(autograd|torch|nccl|c10d|record_param_comms|prim|profiler|detach)")
+_GONE = {"aten::_batch_norm_impl_index", "aten::_convolution", "aten::to", "aten::_cat_impl"}
+"""Composite ops of older releases that torch no longer knows as such."""
+_NOISE = {"aten::detach", "aten::lift_fresh", "aten::detach_"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """A trace reduced to what a shape-only recording would hold, n ops, with host times; waiting left out."""
+
+    name: str
+    host: str
+    mode: Mode
+    trace: Trace
+    place: npt.NDArray[np.int64]
+    lead_ns: Floats
+    """NaN before the first op of an iteration and where the gap is no op's cost."""
+    own_ns: Floats
+    launch_count: npt.NDArray[np.int64]
+    calls: dict[str, Floats]
+    """Durations of runtime calls by kind."""
+    iteration: npt.NDArray[np.int64]
+    before_launch_ratio: Floats
+
+    def op_times_ns(self) -> Floats:
+        """Return each op's recorded host time without waiting: its lead, its own time, its launches at their usual."""
+        launch = float(np.median(self.calls["launch"])) if len(self.calls["launch"]) else 0.0
+        return np.nan_to_num(self.lead_ns) + self.own_ns + np.where(self.own_ns > 0, launch * self.launch_count, 0.0)
+
+
+def load_sample(path: Path, host: str) -> Sample:
+    trace = load_trace(path)
+    rows = recorded_rows(trace)
+    ops = take_rows(trace.ops, rows)
+    start, end = ops.start_ns.astype(np.float64), (ops.start_ns + ops.duration_ns).astype(np.float64)
+    iteration = np.searchsorted(np.sort(trace.iterations.cpu_start_ns), ops.start_ns, side="right")
+    kinds, waits = classify_calls(trace)
+    call_start, call_ns = trace.calls.start_ns, trace.calls.duration_ns.astype(np.float64)
+    is_launch = np.isin(kinds, ["launch", "copy"])
+    before_end = np.maximum.accumulate(np.concatenate([[-np.inf], end[:-1]]))
+    waited_inside = between(call_start, waits, start, end)
+    launched_inside = between(call_start, np.where(is_launch, call_ns - waits, 0.0), start, end)
+    lead = start - before_end - between(call_start, waits, before_end, start)
+    lead[np.diff(iteration, prepend=-1) != 0] = np.nan
+    lead[lead > LONGEST_GAP_NS] = np.nan
+    own = np.maximum(end - start - waited_inside - launched_inside, 0.0)
+    own[own > LONGEST_GAP_NS] = np.nan
+    blank = build_table
+    shapes = replace(
+        trace,
+        ops=replace(ops, parent=np.full(len(rows), -1), forward=np.full(len(rows), -1)),
+        calls=blank(CallTable, 0),
+        kernels=blank(KernelTable, 0),
+        iterations=blank(IterationTable, 0),
+    )
+    with_nodes = replace(shapes.ops, sequence=autograd_nodes(trace, rows))
+    first = np.searchsorted(call_start[is_launch], start)
+    launch_start = np.append(call_start[is_launch], np.iinfo(np.int64).max)[first].astype(np.float64)
+    has_launch = (launch_start < end) & (own > 0)
+    return Sample(
+        name=path.name.removesuffix(".json.gz"),
+        host=host,
+        mode=Mode.STACKS if trace.meta.has_stacks else Mode.SHAPES if trace.meta.has_shapes else Mode.PLAIN,
+        trace=replace(shapes, ops=with_nodes),
+        place=places_of(with_nodes),
+        lead_ns=np.maximum(lead, 0.0),
+        own_ns=np.nan_to_num(own),
+        launch_count=between(call_start, is_launch.astype(float), start, end).astype(np.int64),
+        calls={kind: call_ns[kinds == kind] for kind in ("launch", "copy", "sync")},
+        iteration=iteration,
+        before_launch_ratio=((launch_start - start) / np.where(own > 0, own, 1.0))[has_launch],
+    )
+
+
+def between(instants: npt.NDArray[Any], values: Floats, low: Floats, high: Floats) -> Floats:
+    """Sum the values whose instant lies in [low, high)."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    result: Floats = total[np.searchsorted(instants, high)] - total[np.searchsorted(instants, low)]
+    return result
+
+
+def recorded_rows(trace: Trace) -> npt.NDArray[np.int64]:
+    """Return the outermost ops that a dispatch mode sees."""
+    is_seen = np.array([is_dispatched(name) for name in trace.strings], dtype=bool)
+    names, parents = trace.ops.name.tolist(), trace.ops.parent.tolist()
+    inside = [False] * len(names)
+    rows = []
+    for row, (name, parent) in enumerate(zip(names, parents, strict=True)):
+        if parent >= 0 and inside[parent]:
+            inside[row] = True
+        elif is_seen[name]:
+            inside[row] = True
+            if trace.strings[name] not in _NOISE:
+                rows.append(row)
+    return np.array(rows, dtype=np.int64)
+
+
+def is_dispatched(name: str) -> bool:
+    """Say whether an op reaches a dispatch mode: not a range of the profiler's, nor an op that decomposes before."""
+    if _WRAPPERS.match(name) or name in _GONE:
+        return False
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    # An `out` overload is a kernel of its own even where the op itself decomposes.
+    overloads = [item for item in torch._C._jit_get_schemas_for_operator(name) if "out" not in item.overload_name]
+    for schema in overloads:
+        full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        if torch._C._dispatch_has_kernel(full) and not has(full, "CompositeImplicitAutograd"):
+            return True
+    return not overloads
+
+
+def autograd_nodes(trace: Trace, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return per op the autograd node that runs it, as the row of the engine's range; -1 outside."""
+    is_node = np.array([name.startswith("autograd::engine::evaluate_function") for name in trace.strings])
+    node = [-1] * row_count(trace.ops)
+    for row, (name, parent) in enumerate(zip(trace.ops.name.tolist(), trace.ops.parent.tolist(), strict=True)):
+        node[row] = row if is_node[name] else node[parent] if parent >= 0 else -1
+    return np.array(node, dtype=np.int64)[rows]
+
+
+def classify_calls(trace: Trace) -> tuple[npt.NDArray[np.str_], Floats]:
+    """Return per runtime call its kind and the time in it that is waiting."""
+    duration = trace.calls.duration_ns.astype(np.float64)
+    names = np.array([kind_of_call(name) for name in trace.strings] or [""])
+    kinds = names[trace.calls.name] if len(duration) else np.zeros(0, dtype=np.str_)
+    waits = np.zeros(len(duration))
+    for kind in ("launch", "copy", "graph", "other"):
+        chosen = kinds == kind
+        if chosen.any():
+            usual = np.median(duration[chosen])
+            waits[chosen] = np.maximum(duration[chosen] - usual, 0.0) * (duration[chosen] > 4 * max(usual, 3_000.0))
+    waiting = np.isin(kinds, ["sync", "memory"])
+    waits[waiting] = duration[waiting]
+    return kinds, waits
+
+
+def kind_of_call(name: str) -> str:
+    patterns = (("graph", re.compile("GraphLaunch")), ("launch", _LAUNCH), ("copy", _COPY))
+    for kind, pattern in patterns:
+        if pattern.search(name):
+            return kind
+    return "sync" if "Synchronize" in name else "memory" if _WAIT.search(name) else "other"

@@ -1,0 +1,356 @@
+"""Measure what ops cost on the host, from eager traces; print, check, or write analyzer/host/host_costs.json.
+
+    python -m benchmarks.make.measure_host DATA_DIR             # hosts, profiler, most frequent ops
+    python -m benchmarks.make.measure_host DATA_DIR --check     # leave-one-trace-out error of the host time
+    python -m benchmarks.make.measure_host DATA_DIR --profiler  # the profiler's overhead on this machine (2 minutes)
+    python -m benchmarks.make.measure_host DATA_DIR --write     # the shipped table
+
+Each trace in DATA_DIR/traces is reduced to the ops that a shape-only recording would hold: the outermost ops that are
+not composite for torch's dispatcher. Per op: its lead (host time since the op before: Python, autograd, wrappers), its
+own time, and its launches. Waiting is left out: launches blocked by a full queue, syncs, memory allocation, gaps over
+1 ms. log(cost) = op + host is fitted robustly, for leads, own times and calls each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from wavecast.analyzer.host.costs import LEAD_PLACES, HostCosts, costs_of_table, lead_keys, spellings
+from wavecast.analyzer.host.timeline import synthesize_timeline
+from wavecast.analyzer.work import Family, family_of
+
+from .host_profiler import PROFILER_RATIOS, Mode, measure_profiler
+from .host_samples import HOSTS, Floats, Sample, load_sample
+
+TABLE = Path(__file__).parents[2] / "analyzer" / "host" / "host_costs.json"
+REFERENCE = "h100-node"
+PARTS = ("lead", "own", "calls")
+LEAST_CALLS = 3
+"""What was seen less often is left to the less specific kind."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--profiler", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    if options.profiler:
+        for mode, ratios in measure_profiler().items():
+            print(f"{mode:12} lead {ratios.lead:.3f}   own {ratios.own:.3f}   whole {ratios.whole:.3f}")
+        return
+    samples = [load_sample(options.data / "traces" / f"{name}.json.gz", host) for name, host in HOSTS.items()]
+    if options.check:
+        check(samples)
+        return
+    table = shipped_table(samples)
+    if options.write:
+        TABLE.write_text(render(table), encoding="utf-8")
+    show(table, samples)
+
+
+Cells = dict[str, tuple[float, int]]
+
+
+@cache
+def cells_of(sample: Sample, part: str) -> Cells:
+    """Return the mean cost and the count of each kind of op in a sample, in its profiler's time."""
+    found: dict[str, list[float]] = defaultdict(list)
+    strings = sample.trace.strings
+    ops = sample.trace.ops
+    names = [spellings(strings[name])[-1] for name in ops.name.tolist()]
+    if part == "calls":
+        return {
+            kind: (float(np.median(values)), len(values)) for kind, values in sample.calls.items() if len(values) >= 5
+        }
+    if part == "own":
+        for name, value in zip(names, sample.own_ns.tolist(), strict=True):
+            found[name].append(value)
+    else:
+        before = ["", *names[:-1]]
+        rows = zip(before, names, ops.phase.tolist(), sample.place.tolist(), sample.lead_ns.tolist(), strict=True)
+        for first, name, phase, place, value in rows:
+            if not np.isnan(value):
+                for key in lead_keys(first, name, phase, LEAD_PLACES[place]):
+                    found[key].append(value)
+    return {key: (max(winsorised(np.array(values)), 1.0), len(values)) for key, values in found.items()}
+
+
+def winsorised(values: Floats) -> float:
+    """Return the mean of values cut at five times their upper quartile, which tames first calls and interruptions."""
+    usual = float(np.percentile(values, 75))
+    return float(np.minimum(values, 5 * usual).mean()) if usual else float(values.mean())
+
+
+def fit(cells: dict[str, Cells]) -> tuple[dict[str, float], dict[str, float]]:
+    """Fit log(cost) = op + host by alternating weighted medians; return the costs of host effect 1 and the effects."""
+    keys = {key for found in cells.values() for key in found}
+    effect = dict.fromkeys(cells, 0.0)
+    op: dict[str, float] = {}
+    shared_keys = {key for key in keys if sum(key in found for found in cells.values()) > 1}
+    for _ in range(30):
+        for key in keys:
+            rows = [
+                (np.log(found[key][0]) - effect[name], found[key][1]) for name, found in cells.items() if key in found
+            ]
+            op[key] = float(np.average([cost for cost, _ in rows], weights=[np.sqrt(count) for _, count in rows]))
+        for name, found in cells.items():
+            shared = [key for key in found if key in shared_keys]
+            if shared:
+                gaps = np.array([np.log(found[key][0]) - op[key] - effect[name] for key in shared])
+                effect[name] += 0.5 * weighted_median(gaps, np.array([found[key][0] * found[key][1] for key in shared]))
+        mean = float(np.mean(list(effect.values())))
+        effect = {name: value - mean for name, value in effect.items()}
+    return {key: float(np.exp(value)) for key, value in op.items()}, {
+        name: float(np.exp(value)) for name, value in effect.items()
+    }
+
+
+def weighted_median(values: Floats, weights: Floats) -> float:
+    order = np.argsort(values, kind="stable")
+    share = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][np.searchsorted(share, 0.5)])
+
+
+def in_bare_time(cells: Cells, part: str, mode: Mode) -> Cells:
+    """Take the profiler's share out of a sample's costs; what CUPTI adds to a runtime call is not known and stays."""
+    ratios = PROFILER_RATIOS[mode]
+    ratio = {"lead": ratios.lead, "own": ratios.own, "calls": 1.0}[part]
+    return {key: (cost * ratio, count) for key, (cost, count) in cells.items()}
+
+
+Fit = tuple[dict[str, float], dict[str, float], dict[str, int]]
+"""Cost per kind of op on the mean host, effect per trace, calls per kind of op."""
+
+
+def fit_samples(samples: list[Sample]) -> dict[str, Fit]:
+    """Fit each part of the cost."""
+    result: dict[str, Fit] = {}
+    for part in PARTS:
+        pooled: dict[str, Cells] = {}
+        for sample in samples:
+            pooled[sample.name] = in_bare_time(cells_of(sample, part), part, sample.mode)
+        counts: dict[str, int] = defaultdict(int)
+        for found in pooled.values():
+            for key, (_, count) in found.items():
+                counts[key] += count
+        result[part] = (*fit(pooled), dict(counts))
+    return result
+
+
+def table_of(samples: list[Sample], factors: dict[str, float] | None = None) -> dict[str, Any]:
+    """Build the table of costs, in the layout of host_costs.json, on the mean host times `factors` by part."""
+    fits = fit_samples(samples)
+    by = factors or dict.fromkeys(PARTS, 1.0)
+    own, _, own_count = fits["own"]
+    lead, _, lead_count = fits["lead"]
+    calls = fits["calls"][0]
+    own_ns = {key: own[key] * by["own"] for key in sorted(own)}
+    families: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for key, cost in own_ns.items():
+        family = family_of(key)
+        families["other" if family is None else family.value].append((cost, own_count[key]))
+    overall = [row for rows in families.values() for row in rows]
+    launched = [sample.before_launch_ratio for sample in samples]
+    return {
+        "op_ns": {key: [round(cost), own_count[key]] for key, cost in own_ns.items() if own_count[key] >= LEAST_CALLS},
+        "family_op_ns": {key: round(_mean(rows)) for key, rows in sorted(families.items()) if key != "other"},
+        "other_op_ns": round(float(np.median([cost for cost, _ in families.get("other") or overall]))),
+        "lead_ns": {
+            key: [round(lead[key] * by["lead"]), lead_count[key]]
+            for key in sorted(lead)
+            if lead_count[key] >= LEAST_CALLS or key.count("/") < 2
+        },
+        "launch_ns": round(calls["launch"] * by["calls"]),
+        "copy_ns": round(calls["copy"] * by["calls"]),
+        "sync_ns": round(sync_ns(samples) * by["calls"]),
+        "before_launch_ratio": round(float(np.clip(np.median(np.concatenate(launched)), 0.0, 1.0)), 2),
+        "kernel_count": kernel_counts(samples),
+    }
+
+
+def _mean(rows: list[tuple[float, int]]) -> float:
+    return float(np.average([cost for cost, _ in rows], weights=[count for _, count in rows]))
+
+
+def sync_ns(samples: list[Sample]) -> float:
+    """Return what a sync costs that has nothing to wait for: the tenth percentile, median over traces."""
+    found = [np.percentile(sample.calls["sync"], 10) for sample in samples if len(sample.calls["sync"])]
+    return float(np.median(found))
+
+
+def kernel_counts(samples: list[Sample]) -> dict[str, float]:
+    """Return launches per call of each op that is no view: the mean in each trace, of which the lower median.
+
+    Traces of AMD GPUs count only for ops seen nowhere else (MIOpen launches twice as many for a convolution), and so
+    do traces with few calls.
+    """
+    found: dict[str, list[tuple[bool, float]]] = defaultdict(list)
+    for sample in samples:
+        counts: dict[str, list[int]] = defaultdict(list)
+        for name, count in zip(sample.trace.ops.name.tolist(), sample.launch_count.tolist(), strict=True):
+            counts[spellings(sample.trace.strings[name])[-1]].append(count)
+        for name, values in counts.items():
+            is_second_choice = sample.host.startswith("mi") or len(values) < LEAST_CALLS
+            found[name].append((is_second_choice, float(np.mean(values))))
+    result = {}
+    for name, rows in sorted(found.items()):
+        best = min(rows)[0]
+        means = sorted(mean for second_choice, mean in rows if second_choice == best)
+        if family_of(name) is not Family.VIEW:
+            result[name] = round(means[(len(means) - 1) // 2], 2)
+    return result
+
+
+def shipped_table(samples: list[Sample]) -> dict[str, Any]:
+    """Build the table on the reference host, with every host's speed: how much faster it runs its own mix of ops."""
+    fits = fit_samples(samples)
+    effects = {part: host_effects(fits[part][1]) for part in PARTS}
+    hosts = {}
+    for host in dict.fromkeys(HOSTS.values()):
+        mine = [sample for sample in samples if sample.host == host]
+        spent, reference = 0.0, 0.0
+        for part in PARTS:
+            share = sum(part_ns(sample, fits[part][0], part) for sample in mine)
+            spent += share * effects[part][host]
+            reference += share * effects[part][REFERENCE]
+        hosts[host] = {
+            "speed_ratio": round(reference / spent, 3),
+            "traces": [sample.name for sample in mine],
+            "ops": int(sum(len(sample.own_ns) for sample in mine)),
+            "profiler": mine[0].mode.value,
+            "framework": mine[0].trace.meta.framework or "torch, version not recorded",
+        }
+    factors = {part: effects[part][REFERENCE] for part in PARTS}
+    profiler = {
+        mode.value: {"lead": row.lead, "own": row.own, "whole": row.whole} for mode, row in PROFILER_RATIOS.items()
+    }
+    head = {"about": ABOUT, "reference_host": REFERENCE, "hosts": hosts, "unprofiled_over_profiled": profiler}
+    return head | table_of(samples, factors)
+
+
+ABOUT = (
+    "Host time of ops in eager PyTorch, in ns on the reference host without a profiler. Written by "
+    "benchmarks/make/measure_host.py --write from the public profiler traces that `hosts` names. "
+    "op_ns and lead_ns: [ns, calls measured]."
+)
+
+
+def host_effects(effects: dict[str, float]) -> dict[str, float]:
+    """Average the effects of the traces of each host."""
+    return {
+        host: float(np.exp(np.mean([np.log(effects[name]) for name in effects if HOSTS[name] == host])))
+        for host in dict.fromkeys(HOSTS[name] for name in effects)
+    }
+
+
+def part_ns(sample: Sample, costs: dict[str, float], part: str) -> float:
+    """Return what the sample's ops would cost on the mean host, one part of the cost."""
+    if part == "calls":
+        return float(costs["launch"] * sample.launch_count.sum())
+    cells = cells_of(sample, part)
+    return sum(costs[key] * count for key, (_, count) in cells.items() if part == "own" or is_plain_lead(key))
+
+
+def is_plain_lead(key: str) -> bool:
+    """Say whether a kind of lead is by phase and op alone: every lead is of exactly one such kind."""
+    return "/any/" in key and ">" not in key
+
+
+def predicted_ns(sample: Sample, table: dict[str, Any]) -> Floats:
+    """Synthesise the sample's timeline and return each op's host time, its lead where one was recorded."""
+    ratios = PROFILER_RATIOS[sample.mode]
+    costs = profiled_costs(costs_of_table(table | {"reference_host": "mean"}), 1 / ratios.lead, 1 / ratios.own)
+    ops = synthesize_timeline(sample.trace, costs).ops
+    end = ops.start_ns + ops.duration_ns
+    lead = ops.start_ns - np.concatenate([[0], end[:-1]])
+    return np.where(np.isnan(sample.lead_ns), 0.0, lead) + np.where(sample.own_ns > 0, ops.duration_ns, 0.0)
+
+
+def profiled_costs(costs: HostCosts, lead: float, own: float) -> HostCosts:
+    """Return the costs as a profiler that slows leads and own times would show them."""
+    return replace(
+        costs,
+        lead_ns={key: cost * lead for key, cost in costs.lead_ns.items()},
+        op_ns={key: cost * own for key, cost in costs.op_ns.items()},
+        family_op_ns={key: cost * own for key, cost in costs.family_op_ns.items()},
+        other_op_ns=costs.other_op_ns * own,
+    )
+
+
+def check(samples: list[Sample]) -> None:
+    """Print the error of the host time, the trace left out of the fit.
+
+    Other hosts: fitted on traces of other hosts alone, on the median one. Same host: fitted with the other trace of the
+    host, on that host. Speed known: as other hosts, scaled by what the first half of the ops took, over the second.
+    """
+    print(f"{'trace':38} {'ops':>6} {'recorded':>10} {'other hosts':>12} {'same host':>12} {'speed known':>12}")
+    errors: dict[str, list[float]] = defaultdict(list)
+    for sample in samples:
+        recorded = sample.op_times_ns()
+        strangers = [other for other in samples if other.host != sample.host]
+        middle = {
+            part: float(np.median([*host_effects(fit[1]).values()])) for part, fit in fit_samples(strangers).items()
+        }
+        predicted = predicted_ns(sample, table_of(strangers, middle))
+        half = len(recorded) // 2
+        speed = recorded[:half].sum() / predicted[:half].sum()
+        found = {
+            "other hosts": predicted.sum() / recorded.sum() - 1,
+            "speed known": predicted[half:].sum() * speed / recorded[half:].sum() - 1,
+        }
+        others = [other for other in samples if other is not sample]
+        if len(others) > len(strangers):
+            factors = {part: host_effects(fit[1])[sample.host] for part, fit in fit_samples(others).items()}
+            found["same host"] = predicted_ns(sample, table_of(others, factors)).sum() / recorded.sum() - 1
+        for label, value in found.items():
+            errors[label].append(value)
+        columns = [f"{100 * found[label]:+.1f} %" if label in found else "-" for label in COLUMNS]
+        cells = " ".join(f"{text:>12}" for text in columns)
+        print(f"{sample.name:38} {len(recorded):>6} {recorded.sum() / 1e6:>7.2f} ms {cells}")
+    for label in COLUMNS:
+        values = 100 * np.abs(errors[label])
+        logs = np.abs(np.log1p(errors[label]))
+        print(
+            f"{label:12} {len(values):>2} traces: median {np.median(values):.1f} %, mean {values.mean():.1f} %, "
+            f"worst {values.max():.1f} %; |ln| median {np.median(logs):.2f}, 90 % under {np.percentile(logs, 90):.2f}"
+        )
+
+
+COLUMNS = ("other hosts", "same host", "speed known")
+
+
+def show(table: dict[str, Any], samples: list[Sample]) -> None:
+    """Print the hosts, the constants, and the ops that most time goes to."""
+    for host, entry in table["hosts"].items():
+        print(f"{host:24} speed {entry['speed_ratio']:.3f}   {entry['ops']:>6} ops   {entry['profiler']}")
+    for name in ("launch_ns", "copy_ns", "sync_ns", "other_op_ns", "before_launch_ratio"):
+        print(f"{name:24} {table[name]}")
+    ranked = sorted(table["op_ns"].items(), key=lambda item: -item[1][0] * item[1][1])[:25]
+    for name, (cost, count) in ranked:
+        print(f"{name:48} {cost:>7} ns x {count:>6}   {table['kernel_count'].get(name, 0):>5} kernels")
+    print(f"{len(table['op_ns'])} ops, {len(table['lead_ns'])} leads, from {len(samples)} traces")
+
+
+def render(table: dict[str, Any]) -> str:
+    """Write the table with one entry per line, so that changes can be read."""
+    parts = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            rows = ",\n".join(f"    {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
+            parts.append(f"  {json.dumps(key)}: {{\n{rows}\n  }}")
+        else:
+            parts.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""GPUs as columns, so that one expression covers every op on every GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from .gpu import Gpu, Rate
+
+Floats = npt.NDArray[np.float64]
+
+FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
+    Rate.MATRIX_FP4: (Rate.MATRIX_FP8, Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),
+    Rate.MATRIX_FP8: (Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),
+    Rate.MATRIX_BF16: (Rate.FP32,),
+    Rate.MATRIX_FP16: (Rate.FP16, Rate.FP32),
+    Rate.MATRIX_TF32: (Rate.MATRIX_FP32, Rate.FP32),
+    Rate.MATRIX_FP32: (Rate.FP32,),
+    Rate.MATRIX_INT8: (Rate.FP32,),
+    Rate.MATRIX_FP64: (Rate.FP64, Rate.FP32),
+    Rate.FP16: (Rate.FP32,),
+    Rate.FP64: (Rate.FP32,),
+}
+"""What runs instead where a GPU lacks the unit: libraries widen to the next format that the GPU has.
+
+bfloat16 on GPUs before Ampere runs through FP32 arithmetic in cuBLAS, not through the FP16 units.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Hold the GPUs that are predicted, one array element each; rates have their fallbacks filled in."""
+
+    gpus: tuple[Gpu, ...]
+    bandwidth_bytes_per_s: Floats
+    l2_cache_bytes: Floats
+    sm_count: Floats
+    clock_hz: Floats
+    """Boost clock."""
+    base_clock_hz: Floats
+    """The boost clock where no base clock is known."""
+    matrix_clock_hz: Floats
+    """The clock at which matrix rates are stated."""
+    fp32_lanes_per_sm: Floats
+    threads_per_sm: Floats
+    shared_memory_per_sm_bytes: Floats
+    registers_per_sm: Floats
+    tdp_w: Floats
+    capability: Floats
+    """CUDA compute capability as a number, e.g. 9.0; 0 for other vendors."""
+    has_hbm: npt.NDArray[np.bool_]
+    """HBM rather than GDDR or LPDDR."""
+    warp_size: Floats
+    pcie_bytes_per_s: Floats
+    link_bytes_per_s: Floats
+    flops_per_s: Mapping[Rate, Floats]
+
+
+def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
+    """Turn catalogue entries into columns."""
+
+    def values(name: str) -> Floats:
+        return np.array([getattr(gpu, name) for gpu in gpus], dtype=np.float64)
+
+    return Fleet(
+        gpus=tuple(gpus),
+        bandwidth_bytes_per_s=values("memory_bandwidth_bytes_per_s"),
+        l2_cache_bytes=values("l2_cache_bytes"),
+        sm_count=values("sm_count"),
+        clock_hz=values("boost_clock_hz"),
+        base_clock_hz=np.array([gpu.base_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
+        matrix_clock_hz=np.array([gpu.matrix_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
+        fp32_lanes_per_sm=values("fp32_lanes_per_sm"),
+        threads_per_sm=values("max_threads_per_sm"),
+        shared_memory_per_sm_bytes=values("shared_memory_per_sm_bytes"),
+        registers_per_sm=values("registers_per_sm"),
+        tdp_w=values("tdp_w"),
+        capability=np.array([_capability(gpu) for gpu in gpus], dtype=np.float64),
+        has_hbm=np.array([gpu.memory_type.upper().startswith("HBM") for gpu in gpus], dtype=bool),
+        warp_size=values("warp_size"),
+        pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
+        link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
+        flops_per_s={rate: np.array([_effective_rate(gpu, rate) for gpu in gpus]) for rate in Rate},
+    )
+
+
+def take_gpus(fleet: Fleet, columns: npt.NDArray[np.int64]) -> Fleet:
+    """Return the fleet with its GPUs picked (and repeated) by index: one GPU per row pairs a fleet with n problems."""
+    chosen: dict[str, Any] = {}
+    for item in fields(fleet):
+        value = getattr(fleet, item.name)
+        if item.name == "gpus":
+            chosen[item.name] = tuple(value[column] for column in columns.tolist())
+        elif item.name == "flops_per_s":
+            chosen[item.name] = {rate: rates[columns] for rate, rates in value.items()}
+        else:
+            chosen[item.name] = value[columns]
+    return Fleet(**chosen)
+
+
+def _capability(gpu: Gpu) -> float:
+    return float(gpu.compute_capability) if gpu.vendor == "NVIDIA" else 0.0
+
+
+def _effective_rate(gpu: Gpu, rate: Rate) -> float:
+    """Return the rate of the first unit that can do it; half-precision products go to the faster vector units.
+
+    Consumer Pascal's FP16 units run at 1/64 of FP32: libraries compute such products in FP32.
+    """
+    for candidate in (rate, *FALLBACKS.get(rate, (Rate.FP32,))):
+        if candidate in gpu.peak_flops_per_s:
+            found = gpu.peak_flops_per_s[candidate]
+            is_vector = candidate is Rate.FP16 and rate is not Rate.FP16
+            return max(found, gpu.peak_flops_per_s.get(Rate.FP32, 0.0)) if is_vector else found
+    return float("nan")

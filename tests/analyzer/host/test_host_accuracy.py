@@ -1,0 +1,44 @@
+"""The shipped host costs against the traces that they were measured on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+from wavecast.analyzer.host import load_host_costs, synthesize_timeline
+
+
+@pytest.fixture(scope="module")
+def table(root_dir: Path) -> dict[str, Any]:
+    content: dict[str, Any] = orjson.loads((root_dir / "analyzer" / "host" / "host_costs.json").read_bytes())
+    return content
+
+
+def test_every_named_trace_is_public_and_counted(table: dict[str, Any], data_dir: Path) -> None:
+    for entry in table["hosts"].values():
+        assert entry["ops"] > 0
+        for name in entry["traces"]:
+            assert (data_dir / "traces" / f"{name}.json.gz").is_file()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "name", ["h100_bert_small_inference", "h100_vit_small_inference", "mi300x_vit_small_inference"]
+)
+def test_the_host_time_of_a_measured_step_comes_back(
+    name: str, table: dict[str, Any], root_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In-sample, so a guard and no accuracy figure: `benchmarks/make/measure_host.py --check` leaves the trace out."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(root_dir))
+    from benchmarks.make.host_samples import HOSTS, load_sample
+
+    sample = load_sample(data_dir / "traces" / f"{name}.json.gz", HOSTS[name])
+    timed = synthesize_timeline(sample.trace, load_host_costs(sample.host))
+    recorded = sample.op_times_ns().sum() * table["unprofiled_over_profiled"][sample.mode.value]["whole"]
+    assert timed.iterations.cpu_end_ns[0] == pytest.approx(recorded, rel=0.35)
+    launched = np.bincount(timed.kernels.op, minlength=len(sample.launch_count))
+    assert launched.sum() == pytest.approx(sample.launch_count.sum(), rel=0.1)

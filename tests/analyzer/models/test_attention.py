@@ -1,0 +1,179 @@
+"""Attention models: bounds kept, more hardware never slower, and one problem alike however it is broadcast."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wavecast.analyzer.models.attention.model import DECODE, PREFILL, AttentionProblems, problems_of
+from wavecast.analyzer.models.attention.problems import ArithmeticFormat, Library, least_work, seen_pairs
+from wavecast.analyzer.models.frame.model import Estimate, Model, take_problems
+from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.prediction.bounds import bound_ops
+from wavecast.analyzer.work.work import AttentionDims, Direction, Family, Work
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.gpu import Rate
+from wavecast.specs.match import find_gpu
+
+CATALOG = load_catalog()
+NAMES = ("A100 SXM4 80GB", "H100 SXM5 80GB", "L40S", "B200 SXM (HGX, 180GB)", "Tesla V100 PCIe 32GB")
+FLEET = build_fleet([find_gpu(CATALOG, name) for name in NAMES])
+
+
+def problems(**columns: Any) -> AttentionProblems:
+    """Return problems of one column each, scalars repeated; a causal prefill of 1,024 tokens unless said otherwise."""
+    defaults = {
+        **{"batch": 4.0, "heads": 32.0, "kv_heads": 8.0, "queries": 1024.0, "keys": 1024.0},
+        **{"query_dim": 128.0, "value_dim": 128.0, "window": 0.0, "is_causal": 1},
+        **{"library": int(Library.FLASH), "arithmetic": int(ArithmeticFormat.BF16), "kv_bytes": 2.0, "is_backward": 0},
+    }
+    chosen = defaults | columns
+    names = [item.name for item in fields(AttentionProblems)]
+    arrays = np.broadcast_arrays(*(np.atleast_1d(chosen[name]) for name in names))
+    return AttentionProblems(**dict(zip(names, arrays, strict=True)))
+
+
+def run(model: Model[AttentionProblems], given: AttentionProblems, fleet: Fleet) -> Estimate:
+    """Simulate with the priors, every problem on every GPU."""
+    theta = np.zeros(theta_size(model.parameters, len(model.class_names)))
+    values = resolve(model.parameters, theta, len(model.class_names), model.gpu_class(fleet))
+    return model.simulate(take_problems(given, (slice(None), None)), fleet, values, None)  # type: ignore[arg-type]
+
+
+def times(model: Model[AttentionProblems], fleet: Fleet = FLEET, **columns: Any) -> Floats:
+    """Return simulated times of one problem, per GPU."""
+    return np.asarray(run(model, problems(**columns), fleet).time_ns[0])
+
+
+decodes: st.SearchStrategy[dict[str, Any]] = st.builds(
+    dict,
+    batch=st.sampled_from([1.0, 16.0, 512.0]),
+    kv_heads=st.sampled_from([1.0, 8.0]),
+    group=st.sampled_from([1.0, 8.0, 24.0, 64.0]),
+    keys=st.sampled_from([2.0, 300.0, 4096.0, 65536.0]),
+    kv_bytes=st.sampled_from([1.0, 2.0]),
+    library=st.sampled_from([int(item) for item in Library]),
+    window=st.sampled_from([0.0, 128.0]),
+)
+
+
+def decode_columns(drawn: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of a drawn decode."""
+    rest = {name: value for name, value in drawn.items() if name != "group"}
+    return rest | {"heads": drawn["group"] * drawn["kv_heads"], "queries": 1.0}
+
+
+@given(decodes)
+@settings(max_examples=40, deadline=None)
+def test_decode_reads_its_cache_no_faster_than_the_memory(drawn: dict[str, Any]) -> None:
+    given_problems = problems(**decode_columns(drawn))
+    bounds = bound_ops(least_work(given_problems), FLEET)
+    assert (run(DECODE, given_problems, FLEET).time_ns >= 0.9 * bounds.lower_ns).all()
+
+
+@pytest.mark.parametrize("library", list(Library))
+@pytest.mark.parametrize("queries", [16.0, 700.0, 16384.0])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_prefill_stays_above_its_bound(library: Library, queries: float, causal: int) -> None:
+    given_problems = problems(library=int(library), queries=queries, keys=queries, is_causal=causal)
+    bounds = bound_ops(least_work(given_problems), FLEET)
+    assert (run(PREFILL, given_problems, FLEET).time_ns >= bounds.lower_ns).all()
+
+
+@pytest.mark.parametrize("model", [PREFILL, DECODE], ids=lambda model: model.name)
+def test_every_catalogued_gpu_gets_a_sane_time(model: Model[AttentionProblems]) -> None:
+    fleet = build_fleet(CATALOG.gpus)
+    queries = 1.0 if model is DECODE else 4096.0
+    time = times(model, fleet, batch=8.0, queries=queries, keys=4096.0)
+    estimate = run(model, problems(batch=8.0, queries=queries, keys=4096.0), fleet)
+    assert np.isfinite(estimate.features).all()
+    assert estimate.features.shape[-1] == len(model.feature_names)
+    assert ((time > 1e3) & (time < 5e9)).all()
+
+
+@pytest.mark.parametrize("model", [PREFILL, DECODE], ids=lambda model: model.name)
+def test_pairs_equal_the_table_of_all(model: Model[AttentionProblems]) -> None:
+    queries = np.array([1.0, 1.0, 1.0]) if model is DECODE else np.array([1.0, 100.0, 5000.0])
+    given_problems = problems(queries=queries, keys=np.array([64.0, 3000.0, 9000.0]), library=np.array([0, 1, 2]))
+    table = run(model, given_problems, FLEET)
+    rows, columns = (index.ravel() for index in np.indices(table.time_ns.shape))
+    paired = take_gpus(FLEET, columns)
+    values = resolve(
+        model.parameters,
+        np.zeros(theta_size(model.parameters, len(model.class_names))),
+        len(model.class_names),
+        model.gpu_class(paired),
+    )
+    free = model.simulate(take_problems(given_problems, rows), paired, values, None)
+    frozen = model.simulate(take_problems(given_problems, rows), paired, values, free.choice)
+    np.testing.assert_allclose(free.time_ns, table.time_ns.ravel())
+    np.testing.assert_allclose(frozen.time_ns, free.time_ns)
+    np.testing.assert_allclose(free.features, table.features.reshape(len(rows), -1))
+
+
+@pytest.mark.parametrize("name", ["bandwidth_bytes_per_s", "l2_cache_bytes"])
+@given(drawn=decodes)
+@settings(max_examples=30, deadline=None)
+def test_more_memory_speed_is_never_slower(name: str, drawn: dict[str, Any]) -> None:
+    better = replace(FLEET, **{name: getattr(FLEET, name) * 1.5})
+    columns = decode_columns(drawn)
+    assert (times(DECODE, better, **columns) <= times(DECODE, FLEET, **columns) * (1 + 1e-9)).all()
+    assert (times(PREFILL, better, library=drawn["library"]) <= times(PREFILL, library=drawn["library"]) + 1e-6).all()
+
+
+def test_prefill_grows_with_its_square_and_halves_under_a_causal_mask() -> None:
+    short, long = (times(PREFILL, queries=size, keys=size) for size in (8192.0, 16384.0))
+    assert ((long / short > 3.3) & (long / short < 4.3)).all()
+    full = times(PREFILL, queries=16384.0, keys=16384.0, is_causal=0)
+    assert ((full / long > 1.7) & (full / long < 2.2)).all()
+    assert (times(PREFILL, queries=16384.0, keys=16384.0, window=1024.0) < 0.3 * long).all()
+
+
+def test_backward_costs_two_and_a_half_times_the_products_at_lower_efficiency() -> None:
+    forward, backward = (times(PREFILL, queries=8192.0, keys=8192.0, is_backward=flag) for flag in (0, 1))
+    assert ((backward / forward > 2.5) & (backward / forward < 3.5)).all()
+
+
+def test_large_groups_fall_to_the_kernel_that_takes_heads_one_by_one() -> None:
+    columns: dict[str, Any] = {
+        "batch": 512.0,
+        "queries": 1.0,
+        "keys": 16.0,
+        "kv_heads": 1.0,
+        "library": int(Library.TENSORRT_LLM),
+    }
+    shared, apart = (times(DECODE, heads=heads, **columns) for heads in (32.0, 64.0))
+    assert (apart > 4 * shared).all()
+
+
+def test_seen_pairs_count_the_staircase() -> None:
+    counted = seen_pairs(problems(queries=5.0, keys=np.array([5.0, 8.0, 8.0]), window=np.array([0.0, 0.0, 3.0])))
+    mask = [[sum(1 for key in range(keys) if row + keys - 5 - window < key <= row + keys - 5) for row in range(5)]
+            for keys, window in ((5, 99), (8, 99), (8, 3))]  # fmt: skip
+    np.testing.assert_array_equal(counted, [sum(row) for row in mask])
+
+
+def test_problems_come_from_works() -> None:
+    dims = AttentionDims(batch=2, heads=8, kv_heads=2, queries=64, keys=128, query_dim=64, value_dim=32, is_causal=True)
+    works = [
+        Work(
+            family=Family.ATTENTION,
+            flops=1.0,
+            read_bytes=1.0,
+            written_bytes=1.0,
+            dtype=dtype,
+            dims=replace(dims, direction=way),
+        )
+        for dtype, way in (("bfloat16", Direction.FORWARD), ("float32", Direction.BOTH_GRADIENTS))
+    ]
+    made = problems_of(works, [Rate.MATRIX_BF16, Rate.FP32])
+    assert made.is_backward.tolist() == [0, 1]
+    assert made.arithmetic.tolist() == [ArithmeticFormat.BF16, ArithmeticFormat.FP32]
+    assert made.kv_bytes.tolist() == [2, 4]
+    assert (made.heads / made.kv_heads).tolist() == [4, 4]
+    assert made.is_causal.tolist() == [1, 1]

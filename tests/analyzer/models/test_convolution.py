@@ -1,0 +1,165 @@
+"""Convolutions: bounds, broadcasting, algorithms, gradients, depthwise."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wavecast.analyzer.models.convolution.model import MODEL, simulate
+from wavecast.analyzer.models.convolution.problems import ConvolutionProblems, problems_of_dims
+from wavecast.analyzer.models.frame.model import Estimate
+from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.work.work import ConvolutionDims, Direction
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.gpu import Rate
+from wavecast.specs.match import find_gpu
+
+CATALOG = load_catalog()
+FLEET = build_fleet(CATALOG.gpus)
+V100 = build_fleet([find_gpu(CATALOG, "Tesla V100 PCIe 32GB")])
+
+
+def convolution(
+    batch: int = 32,
+    c_in: int = 128,
+    c_out: int = 128,
+    size: int = 28,
+    kernel: int = 3,
+    stride: int = 1,
+    groups: int = 1,
+    spatial: int = 2,
+    direction: Direction = Direction.FORWARD,
+) -> ConvolutionDims:
+    return ConvolutionDims(
+        batch=batch,
+        c_in=c_in,
+        c_out=c_out,
+        groups=groups,
+        input_size=(size,) * spatial,
+        output_size=(-(-size // stride),) * spatial,
+        kernel_size=(kernel,) * spatial,
+        stride=(stride,) * spatial,
+        direction=direction,
+    )
+
+
+def as_rows(problems: ConvolutionProblems) -> ConvolutionProblems:
+    return replace(problems, **{item.name: getattr(problems, item.name)[:, None] for item in fields(problems)})
+
+
+def run(problems: ConvolutionProblems, fleet: Fleet) -> Estimate:
+    theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
+    values = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(fleet))
+    return simulate(problems, fleet, values, None)
+
+
+def times(dims: ConvolutionDims, fleet: Fleet = FLEET, rate: Rate = Rate.MATRIX_FP32) -> Floats:
+    return np.asarray(run(as_rows(problems_of_dims([dims], [rate])), fleet).time_ns[0])
+
+
+KINDS = {
+    "3x3": convolution(),
+    "3x3, 4x4 pixels": convolution(size=4, batch=1),
+    "1x1": convolution(kernel=1),
+    "stem": convolution(c_in=3, c_out=64, size=224, kernel=7, stride=2),
+    "depthwise": convolution(groups=128),
+    "grouped": convolution(groups=32),
+    "1d": convolution(spatial=1, size=1000),
+    "3d": convolution(spatial=3, size=14),
+    "input gradient": convolution(direction=Direction.INPUT_GRADIENT, stride=2),
+    "weight gradient": convolution(direction=Direction.WEIGHT_GRADIENT),
+    "both": convolution(direction=Direction.BOTH_GRADIENTS),
+    "one pixel": convolution(batch=1, c_in=1, c_out=1, size=1),
+}
+
+
+@pytest.mark.parametrize("rate", [Rate.MATRIX_FP32, Rate.MATRIX_TF32, Rate.MATRIX_FP16, Rate.MATRIX_BF16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_gpu_has_a_time_above_its_bound(kind: str, rate: Rate) -> None:
+    dims = KINDS[kind]
+    problems = problems_of_dims([dims], [rate])
+    found = times(dims, rate=rate)
+    peak = np.maximum(FLEET.flops_per_s[rate], FLEET.flops_per_s[Rate.FP32])
+    flops = 2 * problems.m * problems.n * problems.k * problems.groups * problems.passes
+    winograd = 4.0 if problems.tiles[0] > 0 else 1.0  # F(4x4, 3x3) needs a quarter of the multiplications
+    assert np.isfinite(found).all()
+    assert (found >= flops / winograd / peak * 1e9).all()
+    assert (found < 1e10).all()
+
+
+def test_products_hold_all_multiplications() -> None:
+    problems = problems_of_dims([convolution(groups=4, stride=2)], [Rate.MATRIX_FP32])
+    products = problems.m * problems.n * problems.k * problems.groups
+    assert products == pytest.approx(32 * 14 * 14 * 9 * 128 * 128 / 4)
+
+
+def test_a_transposed_convolution_is_the_gradient_of_its_mirror() -> None:
+    mirror = convolution(c_in=64, c_out=128, stride=2, direction=Direction.INPUT_GRADIENT)
+    transposed = replace(
+        mirror,
+        c_in=mirror.c_out,
+        c_out=mirror.c_in,
+        input_size=mirror.output_size,
+        output_size=mirror.input_size,
+        is_transposed=True,
+        direction=Direction.FORWARD,
+    )
+    assert times(transposed) == pytest.approx(times(mirror))
+
+
+def test_rows_against_a_fleet_equal_pairs() -> None:
+    problems = problems_of_dims(list(KINDS.values()), [Rate.MATRIX_FP16] * len(KINDS))
+    table = run(as_rows(problems), FLEET)
+    columns = np.arange(len(KINDS)) * 7 % len(FLEET.gpus)
+    paired = run(problems, take_gpus(FLEET, columns))
+    assert paired.time_ns == pytest.approx(table.time_ns[np.arange(len(KINDS)), columns])
+
+
+def test_the_choice_reproduces_the_time() -> None:
+    problems = as_rows(problems_of_dims(list(KINDS.values()), [Rate.MATRIX_FP32] * len(KINDS)))
+    theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
+    values = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(FLEET))
+    first = simulate(problems, FLEET, values, None)
+    assert simulate(problems, FLEET, values, first.choice).time_ns == pytest.approx(first.time_ns)
+
+
+@given(
+    batch=st.integers(1, 64),
+    c_in=st.integers(1, 512),
+    c_out=st.integers(1, 512),
+    size=st.integers(3, 64),
+    kernel=st.sampled_from([1, 3, 5]),
+)
+@settings(max_examples=40, deadline=None)
+def test_more_bandwidth_is_never_slower(batch: int, c_in: int, c_out: int, size: int, kernel: int) -> None:
+    dims = convolution(batch=batch, c_in=c_in, c_out=c_out, size=size, kernel=kernel)
+    faster = replace(V100, bandwidth_bytes_per_s=V100.bandwidth_bytes_per_s * 1.5)
+    # The mean over algorithms may move to one that is liked more though it takes longer, by less than this.
+    assert times(dims, faster)[0] <= times(dims, V100)[0] * 1.02
+
+
+def test_winograd_makes_3x3_cheaper_than_its_multiplications() -> None:
+    plain, winograd = times(convolution(stride=2, size=56), V100), times(convolution(), V100)
+    assert winograd[0] < plain[0]
+
+
+def test_matrix_units_help_where_there_are_any() -> None:
+    dims = convolution(batch=64, c_in=256, c_out=256)
+    assert times(dims, V100, Rate.MATRIX_FP16)[0] < 0.6 * times(dims, V100)[0]
+    pascal = build_fleet([find_gpu(CATALOG, "GeForce GTX 1080 Ti")])
+    assert times(dims, pascal, Rate.MATRIX_FP16)[0] <= times(dims, pascal)[0]
+
+
+def test_gradients_cost_more_than_the_forward() -> None:
+    forward, both = times(convolution()), times(convolution(direction=Direction.BOTH_GRADIENTS))
+    assert (both > 1.9 * forward).all()
+
+
+def test_an_event_timed_call_includes_the_host() -> None:
+    dims = convolution(batch=1, size=4)
+    timed = run(as_rows(problems_of_dims([dims], [Rate.MATRIX_FP32], is_event_timed=True)), V100)
+    assert timed.time_ns[0, 0] > times(dims, V100)[0] + 50e3

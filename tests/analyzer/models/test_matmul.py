@@ -1,0 +1,190 @@
+"""Matrix products on matrix units: bounds, monotonicity, broadcasting, formats."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from wavecast.analyzer.models.frame.model import Codes, Estimate, Model
+from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.matmul.model import MODEL, MODELS, QUANTIZED, problems_of
+from wavecast.analyzer.models.matmul.problems import FORMATS, RATES, Kind, MatmulProblems
+from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
+from wavecast.analyzer.work.work import Family, MatmulDims, Work
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.gpu import Rate
+from wavecast.specs.match import find_gpu
+
+CATALOG = load_catalog()
+EVERY = build_fleet(CATALOG.gpus)
+SIZES = st.integers(1, 20_000)
+
+
+def fleet_of(*names: str) -> Fleet:
+    return build_fleet([find_gpu(CATALOG, name) for name in names])
+
+
+def products(*sizes: tuple[int, int, int, int], dtype: str = "bf16") -> MatmulProblems:
+    batch, m, n, k = np.array(sizes, dtype=np.float64).T
+    kind, count = FORMATS[dtype], len(sizes)
+    return MatmulProblems(
+        batch=batch,
+        m=m,
+        n=n,
+        k=k,
+        left_bytes=np.full(count, float(kind.left_bytes)),
+        right_bytes=np.full(count, float(kind.right_bytes)),
+        out_bytes=np.full(count, 2.0),
+        rate=np.full(count, RATES.index(kind.rate)),
+        kind=np.full(count, int(kind.kind)),
+        quantized=np.full(count, int(kind.is_quantized)),
+        copies=np.full(count, 6.0),
+    )
+
+
+def join(*parts: MatmulProblems) -> MatmulProblems:
+    names = [item.name for item in fields(MatmulProblems)]
+    return MatmulProblems(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def column(problems: MatmulProblems) -> MatmulProblems:
+    return replace(problems, **{item.name: getattr(problems, item.name)[:, None] for item in fields(problems)})
+
+
+def run(
+    problems: MatmulProblems, fleet: Fleet, choice: Codes | None = None, model: Model[MatmulProblems] = MODEL
+) -> Estimate:
+    classes = len(model.class_names)
+    theta = np.zeros(theta_size(model.parameters, classes))
+    return model.simulate(problems, fleet, resolve(model.parameters, theta, classes, model.gpu_class(fleet)), choice)
+
+
+def bound_ns(problems: MatmulProblems, fleet: Fleet) -> Floats:
+    """Return the time of the arithmetic at the peak of the faster of the format's unit and FP32's."""
+    table = np.stack([fleet.flops_per_s[rate] for rate in RATES])
+    peak = np.maximum(table[problems.rate, np.arange(table.shape[1])], fleet.flops_per_s[Rate.FP32])
+    return np.asarray(2.0 * problems.batch * problems.m * problems.n * problems.k / peak * 1e9)
+
+
+@settings(max_examples=60, deadline=None)
+@example(m=1, n=1537, k=12492, batch=64, dtype="nvfp4")  # once too long for single precision
+@given(m=SIZES, n=SIZES, k=SIZES, batch=st.integers(1, 64), dtype=st.sampled_from(sorted(FORMATS)))
+def test_time_is_finite_and_above_the_arithmetic_on_every_gpu(m: int, n: int, k: int, batch: int, dtype: str) -> None:
+    problems = column(products((batch, m, n, k), dtype=dtype))
+    model = QUANTIZED if FORMATS[dtype].kind else MODEL
+    found = run(problems, EVERY, model=model)
+    assert np.isfinite(found.time_ns).all()
+    assert np.isfinite(found.features).all()
+    assert (found.time_ns >= bound_ns(problems, EVERY)).all()
+
+
+def test_columns_against_a_fleet_equal_pairs() -> None:
+    problems = products((1, 4096, 4096, 4096), (1, 8, 8192, 1024), (32, 128, 128, 64), (1, 77, 1001, 513))
+    fleet = fleet_of("H100 SXM", "L40S", "Tesla V100 SXM2 16GB", "Instinct MI300X")
+    table = run(column(problems), fleet)
+    for gpu in range(len(fleet.gpus)):
+        paired = run(problems, take_gpus(fleet, np.full(4, gpu)))
+        np.testing.assert_allclose(table.time_ns[:, gpu], paired.time_ns, rtol=1e-9)
+        np.testing.assert_allclose(table.features[:, gpu], paired.features, rtol=1e-9, atol=1e-9)
+
+
+def test_mixed_formats_equal_each_alone() -> None:
+    parts = [products((1, 512, 4096, 4096), dtype=dtype) for dtype in sorted(FORMATS)]
+    fleet = fleet_of("H100 SXM", "L40S")
+    together = run(column(join(*parts)), fleet, model=QUANTIZED).time_ns
+    alone = [run(column(part), fleet, model=QUANTIZED).time_ns for part in parts]
+    np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-9)
+
+
+def test_frozen_choice_repeats_the_chosen_launch() -> None:
+    problems, fleet = column(products((1, 4096, 4096, 4096), (1, 8, 8192, 1024))), fleet_of("A100 SXM4 80GB", "B200")
+    first = run(problems, fleet)
+    np.testing.assert_array_equal(run(problems, fleet, first.choice).time_ns, first.time_ns)
+
+
+@settings(max_examples=40, deadline=None)
+@given(m=SIZES, n=SIZES, k=SIZES)
+def test_more_bandwidth_is_never_slower(m: int, n: int, k: int) -> None:
+    problems, fleet = column(products((1, m, n, k))), fleet_of("H100 SXM", "L40S", "Tesla T4")
+    launch = run(problems, fleet)
+    faster = replace(fleet, bandwidth_bytes_per_s=fleet.bandwidth_bytes_per_s * 2)
+    # power may rise with speed, by less than what the speed gains
+    assert (run(problems, faster, launch.choice).time_ns <= launch.time_ns * 1.02).all()
+
+
+def test_power_limit_slows_long_products_only() -> None:
+    fleet = fleet_of("L40S")
+    strong = replace(fleet, tdp_w=fleet.tdp_w * 4)
+    problems = column(products((1, 16384, 16384, 16384), (1, 256, 512, 512)))
+    ratio = (run(problems, fleet).time_ns / run(problems, strong).time_ns)[:, 0]
+    assert ratio[0] > 1.2
+    assert ratio[1] == pytest.approx(1.0, abs=0.01)
+
+
+def test_narrower_formats_are_faster_where_large_and_slower_where_conversion_rules() -> None:
+    fleet = fleet_of("B200")
+    large, small = (1, 16384, 8192, 8192), (1, 8, 256, 256)
+    times = {
+        dtype: run(column(products(large, small, dtype=dtype)), fleet, model=QUANTIZED).time_ns[:, 0]
+        for dtype in ("bf16", "fp8", "nvfp4")
+    }
+    assert times["nvfp4"][0] < times["fp8"][0] < times["bf16"][0]
+    assert times["fp8"][1] > times["bf16"][1]
+
+
+def test_rows_that_miss_sixteen_bytes_cost() -> None:
+    fleet = fleet_of("A100 SXM4 80GB")
+    aligned, odd = run(column(products((1, 4096, 4096, 4096), (1, 4096, 4095, 4096))), fleet).time_ns[:, 0]
+    assert odd > 1.2 * aligned
+
+
+def test_split_fills_idle_multiprocessors_and_no_more() -> None:
+    whole, split = np.arange(len(TILES)), np.arange(len(TILES), 2 * len(TILES))
+    sizes = (np.ones(1), np.full(1, 64.0), np.full(1, 64.0), np.full(1, 65536.0))
+    assert (launch_of(whole, *sizes, np.full(1, 132.0)).split == 1.0).all()
+    found = launch_of(split, *sizes, np.full(1, 132.0))
+    assert (found.blocks <= 132.0).all()
+    assert (found.split <= MOST_SPLITS).all()
+    assert found.split.max() > 8.0
+
+
+def work(dims: MatmulDims | None, dtype: str = "bfloat16", read: float = 1e9, written: float = 1e6) -> Work:
+    return Work(
+        family=Family.MATMUL, flops=1.0, read_bytes=read, written_bytes=written, dtype=dtype, is_matrix=True, dims=dims
+    )
+
+
+def test_works_become_problems() -> None:
+    dims = MatmulDims(m=16, n=4096, k=4096)
+    packed = work(dims, read=2.0 * 16 * 4096 + 0.53 * 4096 * 4096)
+    problems = problems_of(
+        [work(dims), work(dims, "float8_e4m3fn"), packed, work(replace(dims, m=0), written=0.0)],
+        [Rate.MATRIX_BF16, Rate.MATRIX_FP8, Rate.MATRIX_BF16, Rate.MATRIX_BF16],
+    )
+    assert problems.kind.tolist() == [Kind.PLAIN, Kind.FP8, Kind.WEIGHT_ONLY, Kind.PLAIN]
+    assert problems.left_bytes.tolist() == [2.0, 1.0, 2.0, 2.0]
+    assert problems.right_bytes[2] == pytest.approx(0.53)
+    assert problems.m.tolist() == [16.0, 16.0, 16.0, 1.0]
+    assert not problems.quantized.any()
+
+
+def test_pairs_of_fp4_numbers_count_twice_along_k() -> None:
+    problems = problems_of([work(MatmulDims(m=16, n=64, k=128), "float4_e2m1fn_x2")], [Rate.MATRIX_FP4])
+    assert problems.k.tolist() == [256.0]
+    assert problems.left_bytes.tolist() == [0.5625]
+
+
+def test_works_without_sizes_are_refused() -> None:
+    with pytest.raises(TypeError, match="MatmulDims"):
+        problems_of([work(None)], [Rate.MATRIX_BF16])
+
+
+def test_features_have_names() -> None:
+    for model, dtype in ((MODEL, "bf16"), (QUANTIZED, "fp8")):
+        found = run(column(products((1, 64, 64, 64), dtype=dtype)), EVERY, model=model)
+        assert found.features.shape[-1] == len(model.feature_names)
+    assert set(MODELS) == {"matmul", "matmul_quantized"}

@@ -1,0 +1,189 @@
+"""What all op models share: parameters, the correction network, intervals, event timing, calibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wavecast.analyzer.measurements.gaussian_process import FEWEST_POINTS, calibrated_ns, fit_calibration
+from wavecast.analyzer.models.frame.event_timing import event_time_ns
+from wavecast.analyzer.models.frame.intervals import (
+    IntervalTable,
+    distance_factor,
+    distances,
+    gpu_positions,
+    half_width,
+    size_class,
+)
+from wavecast.analyzer.models.frame.model import Codes, Estimate, Model, take_problems
+from wavecast.analyzer.models.frame.network import Network, correct
+from wavecast.analyzer.models.frame.parameters import Parameter, Values, prior_scale, resolve, theta_size
+from wavecast.analyzer.models.library import Fitted, corrected_ns, predict_fitted, simulate
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.match import find_gpu
+
+PARAMETERS = (Parameter(name="a", prior=2.0), Parameter(name="b", prior=3.0, class_spread=0.1))
+CATALOG = load_catalog()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moves:
+    moved_bytes: Floats
+
+
+def simulate_moves(problems: Moves, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
+    time_ns = problems.moved_bytes / fleet.bandwidth_bytes_per_s * 1e9 / values["efficiency"] + 2e3
+    return Estimate(time_ns=time_ns, features=np.log(time_ns)[..., None], choice=choice)
+
+
+def fitted(network: Network | None = None) -> Fitted:
+    model: Model[Moves] = Model(
+        name="moves",
+        parameters=(Parameter(name="efficiency", prior=0.8),),
+        class_names=("any",),
+        gpu_class=lambda fleet: np.zeros(len(fleet.gpus), dtype=np.int64),
+        simulate=simulate_moves,
+        feature_names=("log time",),
+    )
+    positions = gpu_positions(build_fleet([find_gpu(CATALOG, "H100 SXM5 80GB")]))
+    return Fitted(
+        model=model,
+        theta=np.zeros(1),
+        network=network,
+        interval=IntervalTable(
+            half_width=np.full((1, 5), 0.1),
+            seen_ratio=0.5,
+            reference=1.0,
+            positions=positions,
+            is_declared=np.zeros(1, dtype=bool),
+        ),
+        anchor=np.array([0.5]),
+        anchored_half_width=np.array([0.05]),
+        trained_chips=frozenset({"GH100"}),
+    )
+
+
+def test_theta_of_zeros_gives_the_priors() -> None:
+    values = resolve(PARAMETERS, np.zeros(4), 2, np.array([0, 1, 1]))
+    assert values["a"].tolist() == pytest.approx([2.0, 2.0, 2.0])
+    assert values["b"].tolist() == pytest.approx([3.0, 3.0, 3.0])
+
+
+def test_offsets_belong_to_their_class() -> None:
+    values = resolve(PARAMETERS, np.log([2.0, 1.0, 1.0, 1.5]), 2, np.array([0, 1, 1]))
+    assert values["a"].tolist() == pytest.approx([4.0, 4.0, 4.0])
+    assert values["b"].tolist() == pytest.approx([3.0, 4.5, 4.5])
+
+
+def test_theta_of_the_wrong_length_is_refused() -> None:
+    assert theta_size(PARAMETERS, 2) == 4
+    assert prior_scale(PARAMETERS, 2).tolist() == [0.5, 0.5, 0.1, 0.1]
+    with pytest.raises(ValueError, match="4 expected"):
+        resolve(PARAMETERS, np.zeros(3), 2, np.array([0]))
+
+
+def network_of(weight: float, *, shrink: float = 1.0, limit: float = 1.0) -> Network:
+    """Return one hidden ReLU unit: output = weight * max(0, feature)."""
+    one = np.ones((1, 1), dtype=np.float32)
+    zero = np.zeros(1, dtype=np.float32)
+    return Network(
+        mean=zero,
+        scale=np.ones(1, dtype=np.float32),
+        weights=(one, one * np.float32(weight)),
+        biases=(zero, zero),
+        shrink=shrink,
+        limit=limit,
+    )
+
+
+def test_network_is_what_its_layers_say() -> None:
+    features = np.array([[-1.0], [0.5], [2.0]])
+    assert correct(network_of(0.3), features).tolist() == pytest.approx([0.0, 0.15, 0.6])
+    assert correct(network_of(0.3, shrink=0.5, limit=0.2), features).tolist() == pytest.approx([0.0, 0.075, 0.2])
+
+
+def test_network_keeps_leading_axes() -> None:
+    assert correct(network_of(0.3), np.ones((4, 3, 1))).shape == (4, 3)
+
+
+@given(st.floats(-1e6, 1e6))
+def test_correction_never_exceeds_its_limit(feature: float) -> None:
+    assert abs(correct(network_of(7.0, limit=0.7), np.array([[feature]]))[0]) <= 0.7
+
+
+def test_pairs_and_products_of_problems_and_gpus_agree() -> None:
+    fleet, model = build_fleet(CATALOG.gpus), fitted(network_of(0.02))
+    moved = np.array([1e4, 1e6, 1e9])
+    product = predict_fitted(model, Moves(moved_bytes=moved[:, None]), fleet)
+    assert product.time_ns.shape == product.half_width.shape == (3, len(CATALOG.gpus))
+    for column in (0, 50, 100):
+        paired = predict_fitted(model, Moves(moved_bytes=moved), take_gpus(fleet, np.full(3, column)))
+        assert paired.time_ns == pytest.approx(product.time_ns[:, column])
+        assert paired.high_ns == pytest.approx(product.high_ns[:, column])
+
+
+def test_interval_surrounds_the_time_and_widens_with_distance() -> None:
+    names = ("H100 SXM5 80GB", "H200 SXM 141GB", "Tesla P4", "Instinct MI300X")
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in names])
+    found = predict_fitted(fitted(), Moves(moved_bytes=np.array([[1e7]])), fleet)
+    assert (found.low_ns < found.time_ns).all()
+    assert (found.time_ns < found.high_ns).all()
+    assert found.half_width[0, 0] == pytest.approx(0.05)
+    assert found.half_width[0, 0] < found.half_width[0, 1] < found.half_width[0, 2]
+    assert found.half_width[0, 1] < found.half_width[0, 3]
+
+
+def test_a_training_gpu_is_at_distance_zero() -> None:
+    fleet = build_fleet(CATALOG.gpus)
+    assert distances(fleet, gpu_positions(fleet)) == pytest.approx(np.zeros(len(CATALOG.gpus)))
+
+
+def test_half_width_is_that_of_group_and_size_at_its_distance() -> None:
+    table = IntervalTable(
+        half_width=np.arange(10.0).reshape(2, 5),
+        seen_ratio=0.5,
+        reference=2.0,
+        positions=np.zeros((1, 10)),
+        is_declared=np.array([True, False]),
+    )
+    assert size_class(np.array([1e3, 1e4, 5e4, 5e5, 5e6])).tolist() == [0, 1, 2, 3, 4]
+    group, time_ns = np.array([1]), np.array([5e4])
+    growth = [distance_factor(table, np.array([away])) for away in (0.0, 0.25, 0.5, 2.0, 4.0)]
+    found = [float(half_width(table, group, time_ns, factor)[0]) for factor in growth]
+    assert found == pytest.approx([3.5, 5.25, 7.0, 7.0, 7.0 * 1.25])
+    declared = [float(half_width(table, np.array([0]), time_ns, factor)[0]) for factor in growth]
+    assert declared == [2.0] * 5
+
+
+@given(st.floats(1.0, 1e7), st.floats(1e3, 1e5))
+def test_event_time_is_never_under_floor_or_kernel(kernel_ns: float, floor_ns: float) -> None:
+    found = event_time_ns(np.array([kernel_ns]), floor_ns)[0]
+    assert found >= max(kernel_ns, floor_ns) * (1 - 1e-9)
+    assert found <= 1.1 * (kernel_ns + floor_ns)
+
+
+def test_calibration_finds_what_a_gpu_does_differently() -> None:
+    model, random = fitted(), np.random.default_rng(0)
+    problems = Moves(moved_bytes=np.exp(random.uniform(np.log(1e5), np.log(1e9), 400)))
+    fleet = take_gpus(build_fleet([find_gpu(CATALOG, "L40S")]), np.zeros(400, dtype=np.int64))
+    truth = corrected_ns(model, simulate(model, problems, fleet)) * 1.25 * np.exp(random.normal(0, 0.03, 400))
+    few, rest = np.arange(50), np.arange(50, 400)
+
+    def error(predicted: Floats) -> float:
+        return float(np.abs(predicted / truth[rest] - 1).mean())
+
+    calibration = fit_calibration(model, take_problems(problems, few), take_gpus(fleet, few), truth[few])
+    later, on = take_problems(problems, rest), take_gpus(fleet, rest)
+    assert error(calibrated_ns(calibration, model, later, on)) < 0.04
+    assert error(corrected_ns(model, simulate(model, later, on))) > 0.18
+
+
+def test_calibration_wants_enough_points() -> None:
+    few = np.zeros(FEWEST_POINTS - 1, dtype=np.int64)
+    fleet = take_gpus(build_fleet([find_gpu(CATALOG, "L40S")]), few)
+    with pytest.raises(ValueError, match="too few"):
+        fit_calibration(fitted(), Moves(moved_bytes=np.full(9, 1e6)), fleet, np.full(9, 1e4))

@@ -1,0 +1,207 @@
+"""Behaviour of the vector model at its priors: bounds, monotony, broadcasting, kinds."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.vector.model import MODEL, Kind, VectorProblems, problems_of, simulate
+from wavecast.analyzer.models.vector.problems import GROUP_NAMES, LONG_ROW
+from wavecast.analyzer.work.work import Family, RowDims, Work
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.match import find_gpu
+
+FLEET = build_fleet(load_catalog().gpus)
+THETA = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
+
+
+def problem(
+    kind: Kind = Kind.ELEMENTWISE, rows: float = 4096, columns: float = 4096, width: float = 4, floor_ns: float = 0.0
+) -> VectorProblems:
+    elements = float(rows * columns)
+    return VectorProblems(
+        kind=np.array([int(kind)]),
+        read_bytes=np.array([elements * width]),
+        written_bytes=np.array([elements * width]),
+        elements=np.array([elements]),
+        rows=np.array([float(rows)]),
+        columns=np.array([float(columns)]),
+        flops=np.array([elements]),
+        host_floor_ns=np.array([floor_ns]),
+        host_ratio=np.array([1.0]),
+        is_stand_in=np.array([0.0]),
+    )
+
+
+def times(problems: VectorProblems, fleet: Fleet) -> Floats:
+    values = resolve(MODEL.parameters, THETA, len(MODEL.class_names), MODEL.gpu_class(fleet))
+    return simulate(problems, fleet, values).time_ns
+
+
+def fleet_of(name: str, **changes: float) -> Fleet:
+    return build_fleet([replace(find_gpu(load_catalog(), name), **changes)])  # type: ignore[arg-type]
+
+
+def time_on(problems: VectorProblems, name: str, **changes: float) -> float:
+    return float(times(problems, fleet_of(name, **changes))[0])
+
+
+def stacked(*parts: VectorProblems) -> VectorProblems:
+    names = [item.name for item in fields(VectorProblems)]
+    return VectorProblems(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def as_column(problems: VectorProblems) -> VectorProblems:
+    names = [item.name for item in fields(VectorProblems)]
+    return VectorProblems(**{name: getattr(problems, name)[:, None] for name in names})
+
+
+kinds = st.sampled_from(list(Kind))
+sizes = st.integers(1, 1 << 17)
+
+
+@settings(max_examples=60, deadline=None)
+@given(kind=kinds, rows=sizes, columns=st.integers(1, 1 << 16), width=st.sampled_from([1.0, 2.0, 4.0]))
+def test_no_time_is_under_the_bytes_that_no_cache_holds(kind: Kind, rows: int, columns: int, width: float) -> None:
+    moved = 2 * rows * columns * width
+    bound_ns = np.maximum(moved - 4 * FLEET.l2_cache_bytes, 0.0) / FLEET.bandwidth_bytes_per_s * 1e9
+    found = times(problem(kind, rows, columns, width), FLEET)
+    assert np.all(np.isfinite(found))
+    assert np.all(found > np.maximum(bound_ns, 500.0))
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("rows", [1, 300, 50_000])
+def test_a_faster_gpu_is_never_slower(kind: Kind, rows: int) -> None:
+    case, name = problem(kind, rows, 2000), "A100 SXM4 80GB"
+    gpu = find_gpu(load_catalog(), name)
+    base = time_on(case, name)
+    assert time_on(case, name, memory_bandwidth_bytes_per_s=2 * gpu.memory_bandwidth_bytes_per_s) <= base
+    assert time_on(case, name, boost_clock_hz=1.5 * gpu.boost_clock_hz) <= base
+    assert time_on(case, name, l2_cache_bytes=2 * gpu.l2_cache_bytes) <= base
+    if kind is Kind.ELEMENTWISE:
+        assert time_on(case, name, sm_count=2 * gpu.sm_count) <= base
+
+
+def test_problems_against_a_fleet_equal_pairs() -> None:
+    problems = stacked(*(problem(kind, rows, columns) for kind in Kind for rows, columns in ((7, 50), (9000, 3000))))
+    table = times(as_column(problems), FLEET)
+    count = len(problems.kind)
+    assert table.shape == (count, len(FLEET.gpus))
+    columns = np.arange(count) * 7 % len(FLEET.gpus)
+    paired = times(problems, take_gpus(FLEET, columns))
+    np.testing.assert_allclose(paired, table[np.arange(count), columns], rtol=1e-5)
+
+
+def test_long_softmax_rows_are_read_again_where_they_do_not_fit() -> None:
+    short, long = (time_on(problem(Kind.SOFTMAX, (1 << 28) // n, n), "V100 PCIe 32GB") for n in (1024, 16384))
+    assert long > 1.5 * short
+
+
+def test_lanes_that_leave_an_unrolled_loop_early_cost_time() -> None:
+    """1,920 columns are fifteen whole warps of four elements; 1,908 leave a warp divided."""
+    whole, divided = (time_on(problem(Kind.ROW_NORM, 13_000, n), "A100 SXM4 40GB") for n in (1920, 1908))
+    assert divided > whole
+
+
+def test_events_read_the_host_where_the_kernel_is_short() -> None:
+    small, large = problem(columns=16, floor_ns=30e3), problem(rows=1 << 17, floor_ns=30e3)
+    assert time_on(small, "A100 SXM4 80GB") == pytest.approx(30e3, rel=0.2)
+    kernel_ns = time_on(problem(rows=1 << 17), "A100 SXM4 80GB")
+    assert kernel_ns < time_on(large, "A100 SXM4 80GB") < kernel_ns + 30e3
+
+
+def test_an_unknown_host_floor_takes_the_fitted_one() -> None:
+    unknown = time_on(problem(columns=16, floor_ns=np.nan), "Tesla T4")
+    prior_us = next(item.prior for item in MODEL.parameters if item.name == "host_floor_us")
+    assert unknown == pytest.approx(time_on(problem(columns=16, floor_ns=prior_us * 1e3), "Tesla T4"))
+
+
+def work(family: Family, dims: RowDims | None = None) -> Work:
+    return Work(family=family, flops=10.0, read_bytes=4e6, written_bytes=2e6, dtype="float32", dims=dims)
+
+
+def test_works_become_problems_of_their_kind() -> None:
+    row = RowDims(rows=1000, columns=500)
+    families = (Family.NORMALIZATION, Family.SOFTMAX, Family.REDUCTION, Family.EMBEDDING, Family.OPTIMIZER)
+    found = problems_of([*(work(family, row) for family in families), work(Family.SOFTMAX)], [])
+    expected = [Kind.ROW_NORM, Kind.SOFTMAX, Kind.REDUCTION, Kind.GATHER, Kind.ELEMENTWISE, Kind.ELEMENTWISE]
+    assert found.kind.tolist() == expected
+    assert found.elements.tolist() == [500_000.0] * 5 + [1e6]
+    assert not found.host_floor_ns.any()
+
+
+def test_blocks_share_long_rows_of_normalisations_but_not_of_softmax() -> None:
+    long = RowDims(rows=3, columns=4 * LONG_ROW)
+    found = problems_of([work(Family.NORMALIZATION, long), work(Family.SOFTMAX, long)], [])
+    assert found.rows.tolist() == [12.0, 3.0]
+    assert found.columns.tolist() == [LONG_ROW, 4.0 * LONG_ROW]
+
+
+def test_groups_keep_event_times_of_small_ops_apart() -> None:
+    assert MODEL.group is not None
+    cases = (problem(), problem(columns=8, floor_ns=np.nan), problem(floor_ns=np.nan), problem(Kind.TOKEN_ROPE))
+    found = MODEL.group(stacked(*cases))
+    assert [GROUP_NAMES[code] for code in found] == ["elementwise", "host-bound", "elementwise", "serving"]
+
+
+@pytest.mark.parametrize(
+    ("family", "columns", "stands_in"),
+    [
+        (Family.NORMALIZATION, 1024, False),
+        (Family.NORMALIZATION, 32 * 56 * 56, True),
+        (Family.ELEMENTWISE, None, False),
+        (Family.COPY, None, False),
+        (Family.POOLING, None, True),
+        (Family.REDUCTION, 1024, True),
+        (Family.LOSS, 1024, True),
+    ],
+)
+def test_what_was_never_measured_is_a_group_of_its_own(family: Family, columns: int | None, stands_in: bool) -> None:
+    """Batch norm, over a batch's channels, is predicted as the layer norm that was measured."""
+    assert MODEL.group is not None
+    dims = None if columns is None else RowDims(rows=64, columns=columns)
+    (code,) = MODEL.group(problems_of([work(family, dims)], []))
+    assert (GROUP_NAMES[code] == "stand-in") is stands_in
+
+
+def test_boards_differ_by_how_memory_behaves() -> None:
+    classes = dict(zip((gpu.name for gpu in FLEET.gpus), MODEL.gpu_class(FLEET).tolist(), strict=True))
+    names = ("H100 SXM5 80GB", "Tesla P100 PCIe 16GB", "L40S", "GeForce RTX 4090", "Instinct MI300X")
+    assert [classes[name] for name in names] == [0, 1, 1, 2, 3]
+
+
+def test_rows_of_the_table_become_samples(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+    from wavecast.analyzer.measurements.vector import load_samples
+
+    columns = {
+        "gpu": ["Tesla T4", "H100 SXM5 80GB", "H100 SXM5 80GB", "L40S", "Tesla T4"],
+        "op": ["softmax", "gelu", "embedding_vocab_parallel", "fp8_quantize_dynamic", "add"],
+        "rows": [128, 64, 32, 16, 8],
+        "cols": [2048, 1024, 512, 256, 8],
+        "dtype": ["fp32", "fp16", "fp16", "bf16", "fp32"],
+        "latency_us": [90.0, 4.0, 5.0, 9.0, 30.0],
+        "bytes_read": [1048576.0, 131072.0, None, 16384.0, 512.0],
+        "bytes_written": [1048576.0, 131072.0, None, 4096.0, 256.0],
+        "timing": ["event_min5", "profiler_median", "profiler_median", "graph_mean", "event_min5"],
+        "source": ["neusight", "vidur", "vidur", "aiconfigurator/trtllm/1.3.0rc20", "neusight"],
+        "suspect": [False, False, False, False, True],
+    }
+    (tmp_path / "ops").mkdir()
+    parquet.write_table(pyarrow.table(columns), tmp_path / "ops" / "vector.parquet")
+    (samples,) = load_samples(tmp_path)
+    found = samples.problems
+    assert found.kind.tolist() == [Kind.SOFTMAX, Kind.TOKEN_GELU, Kind.GATHER_SHARD, Kind.QUANTIZE_DYNAMIC]
+    assert np.isnan(found.host_floor_ns).tolist() == [True, False, False, False]
+    assert found.read_bytes.tolist() == [1048576.0, 131072.0, 32 * (512 * 2 + 8), 8192.0]
+    assert samples.family.tolist()[0] == "softmax"
+    assert samples.measured_ns.tolist() == [90e3, 4e3, 5e3, 9e3]

@@ -1,0 +1,124 @@
+"""Why the GPU idles, on recordings whose every gap has a known reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wavecast.analyzer.graph.build import build_graph
+from wavecast.analyzer.replay.causes import CAUSES, IdleCause, Occupation, occupation
+from wavecast.analyzer.replay.engine import measured_timing, replay
+from wavecast.analyzer.replay.iterations import iteration_spans
+from wavecast.formats.trace import KernelKind, SyncKind, Trace
+
+from ...conftest import Recording
+from .conftest import any_timing, recordings
+
+
+def divide(trace: Trace) -> tuple[Occupation, dict[IdleCause, float]]:
+    graph = build_graph(trace, architecture="Volta")
+    timing = measured_timing(graph, graph.residual_ns)
+    end = replay(graph, timing)
+    start, finish = iteration_spans(trace, graph, end)
+    found = occupation(graph, timing, end[:, 0], (float(start[0, 0]), float(finish[0, 0])), 0)
+    return found, {cause: float(found.idle_ns[at]) for at, cause in enumerate(CAUSES) if found.idle_ns[at]}
+
+
+def test_the_gpu_waits_for_launches(recording: Recording) -> None:
+    recording.launch(0, 5_000, 6_900, 10_000)
+    recording.launch(50_000, 5_000, 56_900, 10_000)
+    recording.iteration(0, 0, 0, 60_000)
+    found, idle = divide(recording.trace())
+    assert found.busy_ns == 20_000
+    assert idle == {IdleCause.HOST: 46_900}
+
+
+def test_the_end_of_the_host_after_the_last_kernel_is_the_hosts(recording: Recording) -> None:
+    recording.op(0, 90_000)
+    recording.launch(0, 5_000, 6_900, 10_000)
+    recording.iteration(0, 0, 0, 90_000)
+    assert divide(recording.trace())[1] == {IdleCause.HOST: 80_000}
+
+
+def test_kernels_back_to_back_leave_the_gap_between_them(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 40_000)
+    recording.launch(2_000, 1_000, 44_050, 40_000)
+    recording.iteration(0, 0, 0, 5_000)
+    assert divide(recording.trace())[1] == {IdleCause.HOST: 2_900, IdleCause.DEPENDENCY: 1_150}
+
+
+def test_time_in_a_synchronisation_is_told_from_the_hosts_own(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 40_000)  # until 42,900
+    recording.call("cudaDeviceSynchronize", 2_000, 49_900)  # until 51,900
+    recording.launch(60_000, 1_000, 62_900, 10_000)
+    recording.iteration(0, 0, 0, 61_000)
+    idle = divide(recording.trace())[1]
+    assert idle == {IdleCause.HOST: 2_900 + 11_000, IdleCause.SYNC: 9_000}
+
+
+def test_a_short_synchronisation_of_an_idle_gpu_is_not_blamed_for_the_whole_gap(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 10_000)  # until 12,900
+    recording.call("cudaDeviceSynchronize", 90_000, 3_000)
+    recording.launch(95_000, 1_000, 97_900, 10_000)
+    recording.iteration(0, 0, 0, 96_000)
+    idle = divide(recording.trace())[1]
+    assert idle == {IdleCause.HOST: 2_900 + 82_000, IdleCause.SYNC: 3_000}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [(KernelKind.COLLECTIVE, IdleCause.COMMUNICATION), (KernelKind.KERNEL, IdleCause.DEPENDENCY)],
+)
+def test_a_wait_for_another_stream_goes_by_what_ran_there(
+    recording: Recording, kind: KernelKind, cause: IdleCause
+) -> None:
+    recording.launch(0, 1_000, 2_900, 40_000, stream=9, kind=kind)
+    record = recording.call("cudaEventRecord", 1_500, 100)
+    wait = recording.call("cudaStreamWaitEvent", 2_000, 100)
+    recording.sync(SyncKind.STREAM_WAIT_EVENT, wait, stream=7, waited=9, record=record)
+    recording.launch(3_000, 1_000, 45_400, 10_000, stream=7)
+    recording.iteration(0, 0, 0, 5_000)
+    found, idle = divide(recording.trace())
+    assert idle == {IdleCause.HOST: 2_900, cause: 2_500}
+    assert found.communication_ns == (40_000 if kind == KernelKind.COLLECTIVE else 0)
+
+
+def test_a_delay_that_no_rule_explains_stays_unexplained(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 10_000)
+    recording.launch(2_000, 1_000, 112_900, 10_000)  # 100 us after the one before ended, 98,850 too late
+    recording.iteration(0, 0, 0, 5_000)
+    idle = divide(recording.trace())[1]
+    assert idle == {IdleCause.HOST: 2_900, IdleCause.UNEXPLAINED: 98_850, IdleCause.DEPENDENCY: 1_150}
+
+
+def test_a_kernel_without_a_launch_after_a_gap_is_unexplained(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 10_000)
+    recording.kernel(50_000, 10_000)
+    recording.iteration(0, 60_000, 0, 5_000)
+    idle = divide(recording.trace())[1]
+    assert idle == {IdleCause.HOST: 2_900, IdleCause.UNEXPLAINED: 37_100}
+
+
+def test_collectives_count_as_communication_only_where_nothing_else_runs(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 40_000, stream=9, kind=KernelKind.COLLECTIVE)
+    recording.launch(1_500, 500, 22_900, 10_000, stream=7)
+    recording.iteration(0, 0, 0, 3_000)
+    found, _ = divide(recording.trace())
+    assert (found.busy_ns, found.communication_ns) == (40_000, 30_000)
+
+
+@settings(deadline=None)
+@given(recordings(), st.integers(0, 2**32 - 1))
+def test_busy_and_idle_add_up_to_the_iteration(trace: Trace, seed: int) -> None:
+    graph = build_graph(trace)
+    timing = any_timing(graph, seed)
+    end = replay(graph, timing)
+    start, finish = iteration_spans(trace, graph, end)
+    for span in zip(start.ravel().tolist(), finish.ravel().tolist(), strict=True):
+        for column in range(3):
+            found = occupation(graph, timing, end[:, column], span, column)
+            assert found.busy_ns + found.idle_ns.sum() == pytest.approx(span[1] - span[0], abs=1e-3)
+            assert (found.idle_ns >= -1e-6).all()
+            assert -1e-6 <= found.communication_ns <= found.busy_ns + 1e-3
+            assert np.isfinite(found.idle_ns).all()

@@ -1,0 +1,301 @@
+"""Compiled regions in recordings of shapes: what is merged, what the host pays, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from wavecast import load_trace
+from wavecast.analyzer.analysis.analyze import open_case, report_case
+from wavecast.analyzer.analysis.result import Case
+from wavecast.analyzer.host.costs import load_host_costs
+from wavecast.analyzer.host.timeline import synthesize_timeline
+from wavecast.analyzer.models.library import Library
+from wavecast.analyzer.prediction.workload import shape_workload
+from wavecast.analyzer.recorded.compiled import CompiledCode, find_compiled
+from wavecast.analyzer.recorded.window import select_window
+from wavecast.analyzer.rendering.analysis.headline import headline
+from wavecast.analyzer.whatif.fusion.generated import group_generated
+from wavecast.analyzer.whatif.precision.precision import TargetPrecision
+from wavecast.analyzer.whatif.scenario import Scenario
+from wavecast.formats.column import MISSING, Table, build_table, columns, row_count
+from wavecast.formats.signature import Signature, TensorSpec, flatten_tensors
+from wavecast.formats.trace import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.gpu import Catalog, Gpu
+from wavecast.specs.match import find_gpu
+
+REGION, BACKWARD = "Torch-Compiled Region: 0/0", "CompiledFunctionBackward"
+X = TensorSpec("float32", (64, 16, 32, 32))
+C = TensorSpec("float32", (16,))
+SMALL = TensorSpec("float32", (64, 16, 1, 1))
+ROWS = TensorSpec("float32", (4096, 4096))
+KERNEL = TensorSpec("float32", (16, 16, 3, 3))
+CONVOLUTION = Signature((X, KERNEL, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1), (X,))
+ONE, TWO = Signature((X,), (X,)), Signature((X, X, 1), (X,))
+NORM = Signature((X, C, C, C, C, False, 0.1, 1e-5), (X, TensorSpec("float32", (0,)), TensorSpec("float32", (0,))))
+TRAINED_NORM = Signature((X, C, C, C, C, True, 0.1, 1e-5), (X, C, C))
+CAST = Signature((X, "float16"), (TensorSpec("float16", X.shape),))
+MEAN = Signature((X, (0, 2, 3), True, None), (TensorSpec("float32", (1, 16, 1, 1)),))
+ROW_MEAN = Signature((X, (-1, -2), True, None), (SMALL,))
+SMALLER = Signature((SMALL,), (SMALL,))
+GATE = Signature((X, SMALL), (X,))
+DROPOUT = Signature((X, 0.1, True), (X, TensorSpec("bool", X.shape)))
+LAYER_NORM = Signature((ROWS, (4096,), None, None, 1e-5), (ROWS, ROWS, ROWS))
+
+
+@dataclass(frozen=True)
+class Op:
+    """One op with the tensors it reads and writes, by number."""
+
+    name: str
+    signature: Signature
+    reads: tuple[int, ...]
+    writes: int
+    region: int = 0
+
+
+def build(ops: Sequence[Op]) -> Trace:
+    """Record the ops, each region in a row of its own before its first op."""
+    names, rows, number = ["float32"], list[tuple[str, Op | None, int]](), dict[int, int]()
+    for op in ops:
+        if op.region not in number and op.region != MISSING:
+            number[op.region] = len(rows)
+            rows.append((REGION, None, MISSING))
+        rows.append((f"aten::{op.name}", op, number.get(op.region, MISSING)))
+    names = list(dict.fromkeys((*names, *(row[0] for row in rows))))
+    signatures = list(dict.fromkeys(row[1].signature for row in rows if row[1]))
+    results = {op.writes: flatten_tensors(op.signature.results)[0] for op in ops}
+    given = {item: X for op in ops for item in op.reads} | results
+    used = [
+        (at, item, written)
+        for at, (_, op, _) in enumerate(rows)
+        if op
+        for item, written in (*((item, False) for item in op.reads), (op.writes, True))
+    ]
+    return Trace(
+        meta=Meta(capture="shapes"),
+        strings=tuple(names),
+        signatures=tuple(signatures),
+        ops=build_table(
+            OpTable,
+            len(rows),
+            name=[names.index(name) for name, _, _ in rows],
+            signature=[signatures.index(op.signature) if op else MISSING for _, op, _ in rows],
+            parent=[parent for _, _, parent in rows],
+            phase=[0] * len(rows),
+        ),
+        tensors=build_table(
+            TensorTable,
+            max(given) + 1,
+            storage=list(range(max(given) + 1)),
+            dtype=[0] * (max(given) + 1),
+            element_count=[given[item].element_count if item in given else 0 for item in range(max(given) + 1)],
+        ),
+        operands=build_table(
+            OperandTable,
+            len(used),
+            op=[at for at, _, _ in used],
+            tensor=[item for _, item, _ in used],
+            is_output=[written for _, _, written in used],
+        ),
+    )
+
+
+def groups_of(ops: Sequence[Op]) -> list[list[str]]:
+    trace = build(ops)
+    found = group_generated(trace, shape_workload(trace, select_window(trace)), find_compiled(trace).region)
+    return [[trace.strings[trace.ops.name[op]].removeprefix("aten::") for op in group] for group in found]
+
+
+def relu(reads: int, writes: int, region: int = 0) -> Op:
+    return Op("relu", ONE, (reads,), writes, region)
+
+
+def add(left: int, right: int, writes: int) -> Op:
+    return Op("add", TWO, (left, right), writes)
+
+
+def conv(reads: int, writes: int) -> Op:
+    return Op("convolution", CONVOLUTION, (reads,), writes)
+
+
+def norm(reads: int, writes: int) -> Op:
+    return Op("native_batch_norm", NORM, (reads,), writes)
+
+
+@pytest.mark.parametrize(
+    ("ops", "merged"),
+    [
+        ([conv(0, 1), norm(1, 2), relu(2, 3)], [["native_batch_norm", "relu"]]),
+        # both branches of a residual block end in the addition, whatever runs in between
+        (
+            [conv(0, 1), norm(1, 2), conv(0, 3), norm(3, 4), add(2, 4, 5), relu(5, 6)],
+            [["native_batch_norm", "native_batch_norm", "add", "relu"]],
+        ),
+        # the addition needs a convolution of what it reads: one kernel would wait for itself
+        ([relu(0, 1), conv(1, 2), add(1, 2, 3), relu(3, 4)], [["add", "relu"]]),
+        ([Op("_to_copy", CAST, (0,), 1), Op("native_dropout", DROPOUT, (1,), 2)], [["_to_copy", "native_dropout"]]),
+        # batch norm that trains reduces first; what follows is merged, what comes before is not
+        ([relu(0, 1), Op("native_batch_norm", TRAINED_NORM, (1,), 2), relu(2, 3)], [["native_batch_norm", "relu"]]),
+        # a reduction ends a kernel: what reads its result waits, unless it uses it on the row that was reduced
+        (
+            [relu(0, 1), Op("mean", MEAN, (1,), 2), Op("mul", GATE, (1, 2), 3), relu(3, 4)],
+            [["relu", "mean"], ["mul", "relu"]],
+        ),
+        (
+            [relu(0, 1), Op("mean", ROW_MEAN, (1,), 2), Op("rsqrt", SMALLER, (2,), 3), Op("mul", GATE, (0, 3), 4)],
+            [["relu", "mean", "rsqrt", "mul"]],
+        ),
+        ([relu(0, 1), Op("cumsum", Signature((X, 3), (X,)), (1,), 2), relu(2, 3)], []),
+        ([relu(0, 1), relu(1, 2, region=1)], []),
+        ([relu(0, 1, region=MISSING), relu(1, 2, region=MISSING)], []),
+        ([relu(0, 1), relu(0, 2)], []),
+    ],
+)
+def test_what_the_compiler_computes_by_one_kernel(ops: list[Op], merged: list[list[str]]) -> None:
+    assert sorted(groups_of(ops)) == sorted(merged)
+
+
+def test_rows_of_any_length_are_merged_with_what_is_around_them() -> None:
+    add_rows = Signature((ROWS, ROWS, 1), (ROWS,))
+    ops = [
+        Op("add", add_rows, (0, 1), 2),
+        Op("native_layer_norm", LAYER_NORM, (2,), 3),
+        Op("relu", Signature((ROWS,), (ROWS,)), (3,), 4),
+    ]
+    assert groups_of(ops) == [["add", "native_layer_norm", "relu"]]
+
+
+def predict(trace: Trace, gpu: Gpu, scenario: Scenario | None = None) -> Case:
+    return open_case(trace, Catalog(gpus=(gpu,)), library=Library(fitted={}), scenario=scenario)
+
+
+def test_merged_kernels_take_the_share_of_the_bytes_that_is_left(gpu: Callable[..., Gpu]) -> None:
+    ops = [relu(0, 1), relu(1, 2), relu(2, 3), relu(3, 4)]
+    eager, compiled = (
+        predict(build([replace(op, region=region) for op in ops]), gpu(memory_bandwidth_bytes_per_s=1e9))
+        for region in (MISSING, 0)
+    )
+    busy = [case.forecast.busy_ns[0] for case in (eager, compiled)]
+    assert busy[1] == pytest.approx(busy[0] / 4, rel=1e-3)  # 4 reads and 4 writes become one of each
+    assert (eager.compiled, compiled.compiled) == (None, CompiledCode(region_count=1, kernels_merged=3))
+
+
+def insert_regions(trace: Trace, *phases: Phase) -> Trace:
+    """Enclose the ops of each phase by a region, as a recording of a compiled model has them."""
+    ops, names = trace.ops, {Phase.FORWARD: REGION, Phase.BACKWARD: BACKWARD}
+    first = [int(np.flatnonzero(ops.phase == phase)[0]) for phase in phases]
+    number = np.arange(row_count(ops)) + np.searchsorted(first, np.arange(row_count(ops)), side="right")
+    rows = np.array(first) + np.arange(len(first))
+
+    def renumbered(table: Table) -> dict[str, Any]:
+        return {
+            spec.name: np.append(number, MISSING)[getattr(table, spec.name)]
+            for spec in columns(table)
+            if spec.refers_to == "ops"
+        }
+
+    inserted = {spec.name: np.insert(getattr(ops, spec.name), first, MISSING, axis=0) for spec in columns(ops)}
+    inserted |= {name: np.insert(column, first, MISSING) for name, column in renumbered(ops).items()}
+    strings = (*trace.strings, *(names[phase] for phase in phases))
+    for at, (row, phase) in enumerate(zip(rows, phases, strict=True)):
+        inserted["parent"][(inserted["phase"] == phase) & (inserted["parent"] == MISSING)] = row
+        inserted["parent"][row], inserted["phase"][row] = MISSING, phase
+        inserted["name"][row], inserted["thread"][row] = len(trace.strings) + at, 0
+    return replace(
+        trace,
+        strings=strings,
+        ops=build_table(OpTable, len(number) + len(first), **inserted),
+        operands=replace(trace.operands, **renumbered(trace.operands)),
+        memory=replace(trace.memory, **renumbered(trace.memory)),
+    )
+
+
+SAMPLES = ["resnet50-training-fp32-b32", "resnet50-inference-bf16-b32", "bert_base-training-fp32-b16"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_compiled_samples_are_no_slower_than_eager_ones(root_dir: Path, name: str) -> None:
+    eager = load_trace(root_dir / "samples" / f"{name}-shapes.json.gz")
+    phases = (Phase.FORWARD, Phase.BACKWARD) if "training" in name else (Phase.FORWARD,)
+    compiled = insert_regions(eager, *phases)
+    gpus = [find_gpu(load_catalog(), gpu) for gpu in ("H100 SXM", "T4")]
+    cases = [open_case(trace, load_catalog(), targets=gpus) for trace in (eager, compiled)]
+    assert cases[1].compiled is not None
+    assert cases[1].compiled.region_count == len(phases)
+    assert cases[1].compiled.kernels_merged > 10
+    assert np.all(cases[1].forecast.busy_ns < cases[0].forecast.busy_ns)
+    assert np.all(cases[1].forecast.iteration_ns < cases[0].forecast.iteration_ns)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(batch_size=64),
+        Scenario(precision=TargetPrecision.BF16),
+        Scenario(cuda_graph=True),
+        Scenario(fuse_elementwise=True),
+    ],
+    ids=str,
+)
+def test_other_questions_combine_with_regions(root_dir: Path, scenario: Scenario, gpu: Callable[..., Gpu]) -> None:
+    eager = load_trace(root_dir / "samples" / "resnet50-training-fp32-b32-shapes.json.gz")
+    compiled = insert_regions(eager, Phase.FORWARD, Phase.BACKWARD)
+    plain, asked = predict(compiled, gpu()), predict(compiled, gpu(), scenario)
+    assert asked.forecast.busy_ns[0] <= predict(eager, gpu(), scenario).forecast.busy_ns[0] * (1 + 1e-9)
+    assert asked.compiled is not None
+    assert plain.compiled is not None
+    assert asked.compiled.region_count == 2
+    assert asked.compiled.kernels_merged >= plain.compiled.kernels_merged
+
+
+def test_merging_everything_merges_as_in_a_region(root_dir: Path, gpu: Callable[..., Gpu]) -> None:
+    eager = load_trace(root_dir / "samples" / "resnet50-inference-fp32-b32-shapes.json.gz")
+    slow = gpu(memory_bandwidth_bytes_per_s=1e10)
+    merged = predict(eager, slow, Scenario(fuse_elementwise=True)).forecast.busy_ns[0]
+    assert merged == pytest.approx(predict(insert_regions(eager, Phase.FORWARD), slow).forecast.busy_ns[0])
+
+
+def test_nothing_is_merged_where_a_cpu_or_a_gpu_ran_the_compiled_code(data_dir: Path, gpu: Callable[..., Gpu]) -> None:
+    measured = load_trace(data_dir / "traces" / "mi300x_torch_compile_triton.json.gz")
+    assert any(name.startswith("Torch-Compiled Region") for name in measured.strings)
+    assert open_case(measured, load_catalog()).compiled is None
+    timed = replace(build([relu(0, 1), relu(1, 2)]), meta=Meta(capture="cpu"))
+    assert predict(timed, gpu()).compiled is None
+
+
+def test_the_host_pays_for_the_region_and_for_each_generated_kernel() -> None:
+    costs = load_host_costs()
+    multiply = Op("mm", Signature((ROWS, ROWS), (ROWS,)), (1,), 2)
+    trace = build([relu(0, 1), multiply, Op("view", ONE, (2,), 3), relu(3, 4)])
+    timed = synthesize_timeline(trace, costs)
+    lead = costs.lead_cost_ns("", REGION, Phase.FORWARD, "any")
+    generated, called = costs.compiled_kernel_ns, costs.op_cost_ns("aten::mm") + costs.launch_ns
+    starts = lead + costs.compiled_call_ns + np.cumsum([0, generated, called, 0])
+    assert timed.ops.start_ns.tolist() == [round(lead), *np.rint(starts).tolist()]
+    assert timed.ops.duration_ns[1:] == pytest.approx([generated, called, 0, generated], abs=1)
+    assert timed.ops.start_ns[0] + timed.ops.duration_ns[0] == timed.iterations.end_ns[0]
+
+
+def test_gradients_accumulated_inside_a_region_are_eager_ops() -> None:
+    trace = build([relu(0, 1), relu(1, 2), add(2, 5, 6), relu(2, 3)])
+    phase, forward = np.full(5, Phase.BACKWARD), np.array([0, 0, 0, MISSING, 0])
+    trace = replace(trace, ops=replace(trace.ops, phase=phase.astype(np.int8), forward=forward.astype(np.int32)))
+    assert find_compiled(trace).region.tolist() == [MISSING, 0, 0, MISSING, 0]
+    costs = load_host_costs()
+    timed = synthesize_timeline(trace, costs)
+    added = costs.lead_cost_ns("", "aten::add", Phase.BACKWARD, "any") + costs.op_cost_ns("aten::add") + costs.launch_ns
+    assert timed.ops.start_ns[4] - timed.ops.start_ns[2] - timed.ops.duration_ns[2] == pytest.approx(added, abs=2)
+
+
+def test_the_headline_tells_of_compiled_regions(gpu: Callable[..., Gpu]) -> None:
+    lines = headline(report_case(predict(build([relu(0, 1), relu(1, 2)]), gpu())), "trace.json")
+    assert (
+        "1 compiled region, recorded eagerly and predicted as compiled: 1 pointwise kernel merged into others, "
+        "launched by generated code."
+    ) in list(lines)

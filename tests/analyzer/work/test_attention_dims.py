@@ -1,0 +1,106 @@
+"""Sizes of attention ops, as the op models take them from a call's arguments."""
+
+from __future__ import annotations
+
+import pytest
+from wavecast.analyzer.work import work_of
+from wavecast.analyzer.work.work import AttentionDims, Direction
+from wavecast.formats.signature import Argument, Signature, TensorSpec
+
+QUERY, KEY = (2, 4, 10, 8), (2, 2, 17, 8)
+"""Batch 2, 4 query heads on 2 KV heads, 10 queries, 17 keys, dim 8: heads before the sequence."""
+
+
+def spec(*shape: int) -> TensorSpec:
+    """Return a half tensor."""
+    return TensorSpec("float16", shape)
+
+
+def heads_last(shape: tuple[int, ...]) -> TensorSpec:
+    """Return the tensor with its heads after the sequence."""
+    batch, heads, tokens, dim = shape
+    return spec(batch, tokens, heads, dim)
+
+
+def dims_of(name: str, *arguments: Argument) -> AttentionDims:
+    """Return the dims of a call."""
+    work = work_of(name, Signature(arguments))
+    assert work is not None
+    assert isinstance(work.dims, AttentionDims)
+    return work.dims
+
+
+FIRST = (spec(*QUERY), spec(*KEY), spec(*KEY))
+LAST = (heads_last(QUERY), heads_last(KEY), heads_last(KEY))
+FORWARD: dict[str, tuple[Argument, ...]] = {
+    "aten::scaled_dot_product_attention": (*FIRST, None, 0.0, True),
+    "aten::_scaled_dot_product_attention_math": (*FIRST, None, 0.0, True),
+    "aten::_scaled_dot_product_flash_attention": (*FIRST, 0.0, True),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": (*FIRST, 0.0, True),
+    "aten::_scaled_dot_product_efficient_attention": (*FIRST, None, False, 0.0, True),
+    "aten::_scaled_dot_product_cudnn_attention": (*FIRST, None, False, 0.0, True),
+    "aten::_scaled_dot_product_fused_attention_overrideable": (*FIRST, None, 0.0, True),
+    "aten::_cudnn_attention_forward": (*FIRST, None, None, None, 10, 17, False, 0.0, True),
+    "aten::_flash_attention_forward": (*LAST, None, None, 10, 17, 0.0, True),
+    "aten::_efficient_attention_forward": (*LAST, None, None, None, 10, 17, 0.0, 1),
+    "flash_attn::_flash_attn_forward": (*LAST, 0.0, 1.0, True),
+    "FlashAttnFunc": (*LAST, 0.0, 1.0, True),
+}
+GRAD_FIRST, GRAD_LAST = spec(*QUERY), heads_last(QUERY)
+STATISTICS = TensorSpec("float32", (2, 4, 10))
+BACKWARD: dict[str, tuple[Argument, ...]] = {
+    "aten::_scaled_dot_product_flash_attention_backward": (
+        *(GRAD_FIRST, *FIRST, GRAD_FIRST, STATISTICS, None, None, 10, 17, 0.0, True),
+    ),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (
+        *(GRAD_FIRST, *FIRST, GRAD_FIRST, STATISTICS, 0.0, True),
+    ),
+    "aten::_scaled_dot_product_efficient_attention_backward": (
+        *(GRAD_FIRST, *FIRST, None, GRAD_FIRST, STATISTICS, None, None, 0.0, (True, True, True), True),
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": (
+        *(GRAD_FIRST, *FIRST, GRAD_FIRST, STATISTICS, None, None, None, None, None, 10, 17, 0.0, True),
+    ),
+    "aten::_flash_attention_backward": (*(GRAD_LAST, *LAST, GRAD_LAST, STATISTICS, None, None, 10, 17, 0.0, True),),
+}
+
+
+@pytest.mark.parametrize("name", [*FORWARD, *BACKWARD])
+def test_sizes_causality_and_direction(name: str) -> None:
+    found = dims_of(name, *(FORWARD | BACKWARD)[name])
+    direction = Direction.BOTH_GRADIENTS if name in BACKWARD else Direction.FORWARD
+    assert found == AttentionDims(
+        batch=2,
+        heads=4,
+        kv_heads=2,
+        queries=10,
+        keys=17,
+        query_dim=8,
+        value_dim=8,
+        is_causal=True,
+        direction=direction,
+    )
+
+
+def test_packed_sequences_window_and_mask() -> None:
+    offsets = TensorSpec("int32", (6,))
+    packed = (spec(50, 4, 8), spec(80, 2, 8), spec(80, 2, 8))
+    found = dims_of("aten::_flash_attention_forward", *packed, offsets, offsets, 10, 17, 0.0, False, False, None, 4)
+    assert (found.batch, found.heads, found.kv_heads, found.queries, found.keys) == (5, 4, 2, 10, 17)
+    assert found.window == 5
+    assert not found.is_causal
+    masked = dims_of("aten::scaled_dot_product_attention", *FIRST, spec(2, 4, 10, 17), 0.0, False)
+    assert masked.has_mask
+    assert masked.window == 0
+
+
+@pytest.mark.parametrize(("queries", "share"), [(1, 1.0), (8, 36 / 64), (4, 10 / 32)])
+def test_least_flops_leave_out_what_a_causal_mask_hides(queries: int, share: float) -> None:
+    keys = 1 if queries == 1 else 8
+    arguments = (spec(1, 1, queries, 4), spec(1, 1, keys, 4), spec(1, 1, keys, 4), None, 0.0)
+    causal = work_of("aten::scaled_dot_product_attention", Signature((*arguments, True)))
+    full = work_of("aten::scaled_dot_product_attention", Signature((*arguments, False)))
+    assert causal is not None
+    assert full is not None
+    assert full.least_flops == full.flops == causal.flops
+    assert causal.least_flops == pytest.approx(share * full.flops)

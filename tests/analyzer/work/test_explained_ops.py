@@ -1,0 +1,45 @@
+"""Which ops stand for GPU work where no kernel was recorded."""
+
+from __future__ import annotations
+
+from wavecast.analyzer.prediction.workload import explained_ops
+from wavecast.formats.column import build_table
+from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.trace import OpTable, Trace
+
+IMAGE, WEIGHT, BIAS = (TensorSpec("float32", shape) for shape in ((4, 3, 32, 32), (8, 3, 3, 3), (8,)))
+OUTPUT = TensorSpec("float32", (4, 8, 32, 32))
+CONVOLUTION = Signature((IMAGE, WEIGHT, BIAS, (1, 1), (1, 1), (1, 1), False, (0, 0), 1), (OUTPUT,))
+SUM = Signature((OUTPUT, TensorSpec("float32", (8, 1, 1)), 1), (OUTPUT,))
+
+
+def nested(*calls: tuple[str, int, int]) -> Trace:
+    """Ops by name, signature (0: convolution, 1: sum) and parent."""
+    return Trace(
+        strings=tuple(name for name, _, _ in calls),
+        signatures=(CONVOLUTION, SUM),
+        ops=build_table(
+            OpTable,
+            len(calls),
+            name=list(range(len(calls))),
+            signature=[signature for _, signature, _ in calls],
+            parent=[parent for _, _, parent in calls],
+        ),
+    )
+
+
+def test_a_convolution_counts_itself_and_not_the_bias_inside() -> None:
+    trace = nested(("aten::miopen_convolution", 0, -1), ("aten::add_", 1, 0))
+    assert explained_ops(trace).tolist() == [0]
+
+
+def test_of_nested_convolutions_the_innermost_counts() -> None:
+    trace = nested(
+        ("aten::conv2d", 0, -1), ("aten::convolution", 0, 0), ("aten::miopen_convolution", 0, 1), ("aten::add_", 1, 2)
+    )
+    assert explained_ops(trace).tolist() == [2]
+
+
+def test_ops_beside_it_count_too() -> None:
+    trace = nested(("aten::convolution", 0, -1), ("aten::add_", 1, -1))
+    assert explained_ops(trace).tolist() == [0, 1]

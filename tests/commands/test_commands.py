@@ -1,0 +1,271 @@
+"""The other commands' output, and what every command promises."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import Result
+from wavecast import __version__
+from wavecast.__main__ import COMMANDS, wavecast
+from wavecast.analyzer.commands.command import complete_gpu_names
+from wavecast.analyzer.rendering.gpus import draw_gpu
+from wavecast.analyzer.rendering.page.terminal import Screen
+from wavecast.formats.files import load_trace
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.gpu import Gpu, Rate, SourceNote
+
+Run = Callable[..., Result]
+CheckGolden = Callable[[str, str], None]
+SLOW_MODULES = {"torch", "networkx", "numpy", "rich", "orjson", "msgspec", "tomllib", "hypothesis"}
+OWN_GPU = """
+[[gpu]]
+name = "H100 with twice the bandwidth"
+based_on = "H100 SXM5 80GB"
+memory = { bandwidth_gb_per_s = 6704 }
+"""
+
+
+def command(name: str) -> click.Command:
+    found = wavecast.get_command(click.Context(wavecast), name)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def own_gpu_file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN_GPU, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [80, None])
+def test_show(width: int | None, run: Run, trace_file: Path, check_golden: CheckGolden) -> None:
+    result = run("show", trace_file, **({"COLUMNS": width} if width else {}))
+    assert result.exit_code == 0
+    check_golden(f"show_{width or 'pipe'}.txt", result.stdout)
+
+
+def test_show_as_json(run: Run, trace_file: Path, check_golden: CheckGolden) -> None:
+    text = run("show", trace_file, "--format", "json", "--top", 1).stdout
+    check_golden("show.json", text)
+    document = json.loads(text)
+    assert document["format"] == "wavecast.overview"
+    assert document["gpu_busy_ns"] == 120_000
+    assert len(document["ops"]) == len(document["kernels"]) == 1
+
+
+def test_gpu_time_in_show_adds_up(run: Run, trace_file: Path) -> None:
+    document = json.loads(run("show", trace_file, "--format", "json", "--top", 99).stdout)
+    for lines in ("phases", "kernels", "ops"):
+        assert sum(line["gpu_ns"] for line in document[lines]) == pytest.approx(document["gpu_busy_ns"])
+        assert sum(line["share"] for line in document[lines]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
+def test_convert_keeps_the_trace(name: str, run: Run, trace_file: Path, tmp_path: Path) -> None:
+    target = tmp_path / name
+    result = run("convert", trace_file, target)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("\n") == 1
+    for part in (name, "2 iterations, 6 ops, 6 kernels", "2 kernels without op"):
+        assert part in result.stdout
+    assert load_trace(target) == load_trace(trace_file)
+
+
+def test_standard_input_is_a_trace(run: Run, trace_file: Path, trace_bytes: bytes) -> None:
+    expected = run("analyze", trace_file, "--format", "json").stdout
+    assert run("analyze", "-", "--format", "json", stdin=trace_bytes).stdout == expected
+    assert run("analyze", "-", "--format", "json", stdin=gzip.compress(trace_bytes)).stdout == expected
+
+
+def test_analyze_ranks_every_catalogued_gpu(run: Run, trace_file: Path) -> None:
+    document = json.loads(run("analyze", trace_file, "--format", "json").stdout)
+    names = [row["gpu"] for row in document["predictions"]]
+    assert set(names) == {gpu.name for gpu in load_catalog().gpus if not gpu.is_package}
+    assert len(names) >= 100
+    times = [float(f"{row['iteration_ns']:.4g}") for row in document["predictions"]]
+    assert times == sorted(times)
+    assert [row["gpu"] for row in document["predictions"] if row["is_source"]] == ["A100 SXM4 80GB"]
+    assert all(sum(row["methods"].values()) == pytest.approx(1.0) for row in document["predictions"])
+
+
+def test_to_and_from_choose_the_gpus(run: Run, trace_file: Path) -> None:
+    document = json.loads(
+        run(
+            "analyze", trace_file, "--to", "mi300x", "--to", "4090", "--from", "A100 PCIe 80GB", "--format", "json"
+        ).stdout
+    )
+    assert document["source"]["gpu"] == "A100 PCIe 80GB"
+    assert {row["gpu"] for row in document["predictions"]} >= {"Instinct MI300X", "GeForce RTX 4090"}
+    assert len(document["predictions"]) <= 3
+
+
+def test_naming_a_gpu_twice_predicts_it_once(run: Run, trace_file: Path) -> None:
+    document = json.loads(run("analyze", trace_file, "--to", "mi300x", "--to", "MI300X", "--format", "json").stdout)
+    assert [row["gpu"] for row in document["predictions"]].count("Instinct MI300X") == 1
+
+
+def test_top_limits_the_ops(run: Run, trace_file: Path) -> None:
+    assert len(json.loads(run("analyze", trace_file, "--ops", "--format", "json").stdout)["ops"]) == 2
+    assert len(json.loads(run("analyze", trace_file, "--ops", "--top", 1, "--format", "json").stdout)["ops"]) == 1
+    assert "Ops on" in run("analyze", trace_file).stdout
+    assert "Ops on" not in run("analyze", trace_file, "--top", 0).stdout
+
+
+def test_own_gpus_take_part(run: Run, trace_file: Path, own_gpu_file: Path) -> None:
+    options = ("--gpu-file", own_gpu_file, "--format", "json")
+    document = json.loads(run("analyze", trace_file, "--to", "h100 with twice", *options).stdout)
+    assert "H100 with twice the bandwidth" in [row["gpu"] for row in document["predictions"]]
+    shown = json.loads(run("gpus", "H100 with twice", *options).stdout)["gpus"][0]
+    assert shown["memory_bandwidth_bytes_per_s"] == 6704e9
+
+
+def test_gpus_lists_the_catalogue(run: Run) -> None:
+    names = [gpu.name for gpu in load_catalog().gpus]
+    table = run("gpus").stdout
+    assert all(name in table for name in names)
+    assert [gpu["name"] for gpu in json.loads(run("gpus", "--format", "json").stdout)["gpus"]] == names
+    assert [row["name"] for row in csv.DictReader(StringIO(run("gpus", "--format", "csv").stdout))] == names
+
+
+def build_gpu() -> Gpu:
+    """A GPU with every field filled; the catalogue's own change as facts are checked."""
+    return Gpu(
+        name="Example 9000",
+        aliases=("NVIDIA Example 9000",),
+        vendor="NVIDIA",
+        architecture="Imaginary",
+        chip="GX900",
+        compute_capability="9.9",
+        is_package=True,
+        release_date="2031-02-03",
+        sm_count=100,
+        fp32_lanes_per_sm=128,
+        base_clock_hz=1e9,
+        boost_clock_hz=2e9,
+        matrix_clock_hz=1.9e9,
+        memory_bytes=96 * 2**30,
+        reported_memory_bytes=95 * 2**30,
+        memory_type="HBM9",
+        memory_bus_bits=8192,
+        memory_bandwidth_bytes_per_s=8e12,
+        l2_cache_bytes=2.75 * 2**20,
+        peak_flops_per_s={Rate.FP32: 51.2e12, Rate.MATRIX_BF16: 1234.5e12},
+        warp_size=32,
+        max_threads_per_sm=2048,
+        max_blocks_per_sm=32,
+        registers_per_sm=65536,
+        shared_memory_per_sm_bytes=228 * 2**10,
+        max_shared_memory_per_block_bytes=227 * 2**10,
+        link_name="Link 9",
+        link_bandwidth_bytes_per_s=900e9,
+        pcie_bandwidth_bytes_per_s=63e9,
+        tdp_w=700,
+        sources={
+            "clocks": SourceNote(source="datasheet", verified=True),
+            "memory": SourceNote(source="a long story about where these values were found " * 3, verified=False),
+        },
+        note="Nobody has seen it.",
+    )
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_all_facts_of_one_gpu(width: int, check_golden: CheckGolden) -> None:
+    text = draw_gpu(build_gpu(), Screen(width=width))
+    assert max(len(line) for line in text.splitlines()) <= width
+    check_golden(f"gpu_{width}.txt", text)
+
+
+def test_a_pipe_gets_facts_on_one_line_each() -> None:
+    source = build_gpu().sources["memory"].source.rstrip()
+    assert any(
+        line.startswith("memory") and line.endswith(source) for line in draw_gpu(build_gpu(), Screen()).splitlines()
+    )
+
+
+def test_gpus_names_one(run: Run) -> None:
+    text = run("gpus", "h100 sxm").stdout
+    assert text.startswith("H100 SXM5 80GB\n")
+    assert "Sources" in text
+
+
+def test_completion_offers_gpu_names() -> None:
+    context = click.Context(command("analyze"))
+    found = complete_gpu_names(context, command("analyze").params[1], "mi300")
+    assert "Instinct MI300X" in found
+    assert all("mi300" in name.casefold() for name in found)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_has_help_and_is_documented(name: str, run: Run, root_dir: Path) -> None:
+    documented = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert command(name).help
+    assert command(name).short_help
+    assert f"wavecast {name}" in documented
+    section = documented.split(f"\n## `{'analyze' if name == 'analyze' else 'wavecast ' + name}", 1)[1].split(
+        "\n## ", 1
+    )[0]
+    for parameter in command(name).params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+            assert all(f"`{option}" in section or f", {option}" in section for option in parameter.opts), parameter.opts
+    assert run(name, "-h").stdout == run(name, "--help").stdout
+
+
+def test_documented_options_exist(root_dir: Path) -> None:
+    documented = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8")
+    known = {option for name in COMMANDS for parameter in command(name).params for option in parameter.opts}
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", documented))
+    assert mentioned - known <= {"--version", "--help"}
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"wavecast {__version__}\n"
+    assert run("analyze", "--version").stdout == f"wavecast {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", ["['wavecast', '--help']", "['wavecast', 'analyze', '--help']"])
+def test_help_loads_nothing_slow(arguments: str) -> None:
+    code = (
+        f"import sys; sys.argv = {arguments}\n"
+        "from wavecast.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules, file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "Usage:" in result.stdout
+    assert SLOW_MODULES & set(result.stderr.split()) == set()
+
+
+def test_a_reader_that_leaves_early_is_no_error(trace_file: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wavecast", "gpus", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait()
+
+
+def test_a_terminal_with_few_characters_gets_plain_ones(trace_file: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "wavecast", "show", str(trace_file)],
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert result.stdout.isascii()
+    assert b"400.0 us" in result.stdout

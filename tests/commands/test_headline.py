@@ -1,0 +1,44 @@
+"""The sentences above the tables: what was asked, what is not known, and what the path goes to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from wavecast.analyzer.analysis.report import PathSummary, Report
+from wavecast.analyzer.rendering.analysis.headline import headline
+from wavecast.analyzer.whatif.precision.precision import TargetPrecision
+from wavecast.analyzer.whatif.scenario import Scenario
+
+
+def line_of(report: Report, start: str) -> str | None:
+    return next((line for line in headline(report, "trace.json") if line.startswith(start)), None)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        (Scenario(batch_size=1_024), "a batch of 1,024"),
+        (Scenario(precision=TargetPrecision.BF16, cuda_graph=True), "bf16 arithmetic, launches by CUDA graphs"),
+        (Scenario(fuse_elementwise=True, cpu_speed=2.0), "pointwise ops merged"),
+    ],
+)
+def test_what_was_asked_is_said(scenario: Scenario, words: str, measured_report: Report) -> None:
+    assert line_of(replace(measured_report, scenario=scenario), "What if") == f"What if, on every GPU below: {words}."
+
+
+@pytest.mark.parametrize("scenario", [Scenario(), Scenario(cpu_speed=2.0, recorded_batch_size=4)])
+def test_nothing_asked_is_not_said(scenario: Scenario, measured_report: Report) -> None:
+    assert line_of(replace(measured_report, scenario=scenario), "What if") is None
+
+
+def test_memory_that_is_not_known_has_a_reason(measured_report: Report) -> None:
+    unknown = replace(measured_report, memory=None, memory_unknown="nothing was recorded")
+    assert line_of(unknown, "Memory") == "Memory is not known: nothing was recorded."
+
+
+def test_the_shares_of_the_path_add_up(measured_report: Report) -> None:
+    path = PathSummary(length_ns=100.0, node_ns={"kernel": 30.0}, edge_ns={"launch": 10.0}, unexplained_ns=60.0)
+    assert line_of(replace(measured_report, critical_path=path), "Critical path") == (
+        "Critical path on A100 SXM4 80GB: time for which nothing is recorded 60 %, kernels 30 %, launch latency 10 %."
+    )

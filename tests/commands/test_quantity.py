@@ -1,0 +1,147 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wavecast.analyzer.rendering.page.quantity import (
+    common_time_unit,
+    format_bytes,
+    format_count,
+    format_number,
+    format_rate,
+    format_share,
+    format_time,
+    format_time_range,
+)
+from wavecast.analyzer.rendering.page.sheet import (
+    Sheet,
+    SheetColumn,
+    clean_text,
+    fit_to_width,
+    share_width,
+    shorten_middle,
+    tidy_kernel_name,
+)
+
+MS = ("ms", 1e6)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.00012344, "0.000123"),
+        (0.0123, "0.0123"),
+        (0.99996, "1.00"),
+        (1.234, "1.23"),
+        (9.996, "10.00"),
+        (12.345, "12.35"),
+        (99.996, "100.0"),
+        (123.45, "123.5"),
+        (1234.5, "1,234"),
+        (1234567, "1,235,000"),
+        (-1.5, "-1.50"),
+        (float("nan"), "–"),
+        (float("inf"), "–"),
+    ],
+)
+def test_number(value: float, text: str) -> None:
+    assert format_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value_ns", "unit", "text"),
+    [
+        (0.5, None, "0.500 ns"),
+        (1500, None, "1.50 µs"),
+        (2.5e6, None, "2.50 ms"),
+        (61.5e9, None, "61.50 s"),
+        (300e3, MS, "0.300 ms"),
+        (1e3, MS, "1.00 µs"),
+        (0, MS, "0"),
+        (200e9, MS, "200.0 s"),
+        (None, MS, "–"),
+    ],
+)
+def test_time(value_ns: float | None, unit: tuple[str, float] | None, text: str) -> None:
+    assert format_time(value_ns, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(1e6, 2e6, "1.00–2.00 ms"), (1e6, None, "≥ 1.00 ms"), (None, 2e6, "≤ 2.00 ms"), (None, None, "–")],
+)
+def test_time_range(low: float | None, high: float | None, text: str) -> None:
+    assert format_time_range(low, high, MS) == text
+
+
+def test_the_common_unit_suits_the_median() -> None:
+    assert common_time_unit([2e6, 3e6, 4e9, None]) == MS
+    assert common_time_unit([]) == MS
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(0.0, "0 %"), (0.001, "<1 %"), (0.42, "42 %"), (1.0, "100 %"), (None, "–")]
+)
+def test_share(ratio: float | None, text: str) -> None:
+    assert format_share(ratio) == text
+
+
+def test_sizes_and_rates() -> None:
+    assert format_bytes(512) == "512 B"
+    assert format_bytes(80 * 2**30) == "80 GiB"
+    assert format_bytes(2.75 * 2**20) == "2.75 MiB"
+    assert format_bytes(float("inf")) == format_rate(float("inf"), "B/s") == format_time(float("nan")) == "–"
+    assert format_rate(3.352e12, "B/s") == "3.35 TB/s"
+    assert format_rate(600e9, "B/s") == "600 GB/s"
+    assert format_count(1, "copy", "copies") == "1 copy"
+    assert format_count(1234, "op") == "1,234 ops"
+
+
+@given(st.floats(min_value=1e-12, max_value=1e15))
+def test_a_number_keeps_three_digits(value: float) -> None:
+    assert float(format_number(value).replace(",", "")) == pytest.approx(value, rel=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "tidy"),
+    [
+        ("void f<int>(int, float)", "f<int>"),
+        ("a::f<(anonymous namespace)::T>(T (*)(int), int)", "a::f<T>"),
+        ("void at::native::k<4, at::native::Add<c10::Half>, std::array<char*, 3ul> >(int)", "k<4, Add<Half> >"),
+        ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        (")", ")"),
+        ("unbalanced)", "unbalanced)"),
+    ],
+)
+def test_kernel_names_lose_their_arguments(name: str, tidy: str) -> None:
+    assert tidy_kernel_name(name) == tidy
+
+
+def test_long_names_keep_both_ends() -> None:
+    assert shorten_middle("abcdefghij", 7) == "abcd…ij"
+    assert shorten_middle("abc", 7) == "abc"
+
+
+@given(st.text())
+def test_clean_text_is_printable(text: str) -> None:
+    assert clean_text(clean_text(text)) == clean_text(text)
+    assert not {"\x1b", "\n", "\r", "\x00", "\u202e", "\u2028"} & set(clean_text(text))
+
+
+@given(st.integers(10, 120))
+def test_a_sheet_fits_if_it_can(width: int) -> None:
+    columns = (
+        SheetColumn(title="name", cells=("x" * 40,), is_text=True, min_width=8),
+        SheetColumn(title="a", cells=("123",), rank=1),
+        SheetColumn(title="b", cells=("1234567890",), rank=2),
+        SheetColumn(title="c", cells=("12345",), rank=2),
+    )
+    fitted, dropped = fit_to_width(Sheet(title="", columns=columns), width)
+    widths = share_width(fitted, width)
+    assert sum(widths) + 2 * (len(widths) - 1) <= width
+    assert {item.title for item in fitted.columns} | set(dropped) == {"name", "a", "b", "c"}
+    assert ("b" in dropped) == ("c" in dropped)

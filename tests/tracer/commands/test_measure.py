@@ -1,0 +1,268 @@
+"""`wavecast measure`: what it writes, what it refuses, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from wavecast.__main__ import wavecast
+from wavecast.analyzer.measurements.samples import read_table
+from wavecast.errors import InputError
+from wavecast.formats.column import build_table
+from wavecast.formats.files import save_trace
+from wavecast.formats.signature import Signature, TensorSpec
+from wavecast.formats.trace import OpTable, Trace
+from wavecast.specs.catalog import load_catalog
+from wavecast.tracer.commands import measure as measure_command
+from wavecast.tracer.measure import folder, local_gpu, plan, sweep
+from wavecast.tracer.measure.cases import Case
+from wavecast.tracer.measure.local_gpu import default_dtypes, has_tf32, name_gpu
+
+GPU = "H100 SXM5 80GB"
+ON_CPU = ("--device", "cpu", "--gpu", "h100 sxm5")
+COUNT = 15
+OWN_GPU = """
+[[gpu]]
+name = "Voodoo 5"
+based_on = "H100 SXM5 80GB"
+"""
+
+Measure = Callable[..., Result]
+
+
+def run_wavecast(*arguments: object) -> Result:
+    return CliRunner().invoke(wavecast, list(map(str, arguments)), catch_exceptions=False)
+
+
+@pytest.fixture
+def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
+    """Measure into tmp_path / "out" calls that take a CPU no time, a few per family: tests end on counts."""
+    monkeypatch.setattr(measure_command, "_CPU_FLOPS", 2e6)
+    monkeypatch.setattr(measure_command, "_CPU_ELEMENTS", 2e5)
+    monkeypatch.setattr(sweep, "Limits", partial(sweep.Limits, row_count=COUNT))
+    monkeypatch.setattr(plan, "LEAST_ROWS", 6)
+    return partial(run_wavecast, "measure", "-o", tmp_path / "out")
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    """A layer of one workload: a product twice, and another one, both with an activation."""
+    wide, narrow = ((TensorSpec("float32", (8, k), (k, 1)), TensorSpec("float32", (k, 24), (1, k))) for k in (64, 16))
+    activations = TensorSpec("float32", (8, 24), (24, 1))
+    path = tmp_path / "trace.json"
+    save_trace(
+        Trace(
+            strings=("aten::mm", "aten::relu"),
+            signatures=(Signature(narrow), Signature(wide), Signature((activations,))),
+            ops=build_table(OpTable, 5, name=[0, 1, 0, 1, 0], signature=[0, 2, 0, 2, 1]),
+        ),
+        path,
+    )
+    return path
+
+
+def ops_of(path: Path) -> dict[str, int]:
+    return {table.stem: len(read_table(table)["gpu"]) for table in sorted((path / "ops").iterdir())}
+
+
+def test_it_measures_what_models_read_and_says_what_next(measure: Measure, tmp_path: Path) -> None:
+    found = measure(*ON_CPU)
+    assert found.exit_code == 0, found.stderr
+    assert found.stdout == ""
+    assert ops_of(tmp_path / "out") == dict.fromkeys(("attention", "convolution", "matmul", "vector"), COUNT)
+    assert set(read_table(tmp_path / "out" / "ops" / "matmul.parquet")["gpu"]) == {GPU}
+    lines = found.stderr.splitlines()
+    assert [line.split(":")[1].strip() for line in lines[:4]] == ["matmul", "attention", "convolution", "vector"]
+    assert "use them for nothing" in lines[4]
+    assert lines[5].endswith(f"next: analyze TRACE --to '{GPU}' --calibration {tmp_path / 'out'}")
+
+
+def test_what_was_measured_is_scored_and_calibrates(measure: Measure, tmp_path: Path, root_dir: Path) -> None:
+    trace = root_dir / "samples" / "bert_base-inference-bf16-b16-shapes.json.gz"
+    assert measure(*ON_CPU, "--families", "matmul,vector", "--dtypes", "bf16").exit_code == 0
+    assert f"Score of {2 * COUNT} op measurements" in run_wavecast("score", tmp_path / "out").stdout
+    found = run_wavecast("analyze", trace, "--to", GPU, "--calibration", tmp_path / "out", "--format", "json")
+    assert found.exit_code == 0, found.stderr
+    counts = {item["model"]: item["point_count"] for item in json.loads(found.stdout)["calibration"]}
+    assert counts == {"matmul": COUNT, "vector": COUNT}
+
+
+def test_the_calls_of_a_trace_come_first_and_others_fill_up(measure: Measure, tmp_path: Path, trace_file: Path) -> None:
+    found = measure(trace_file, *ON_CPU)
+    assert found.exit_code == 0, found.stderr
+    assert f"next: analyze {trace_file} --to" in found.stderr
+    assert ops_of(tmp_path / "out") == {"matmul": 6, "vector": 6}
+    table = read_table(tmp_path / "out" / "ops" / "matmul.parquet")
+    assert set(table["dtype"]) == {"fp32"}
+    rows = set(zip(*(table[name].tolist() for name in ("op", "batch", "m", "n", "k")), strict=True))
+    assert {("linear", 1, 8, 24, 16), ("linear", 1, 8, 24, 64)} < rows
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--device", "cpu"], "say with --gpu which one"),
+        (["--device", "cpu", "--gpu", "H1000"], "no GPU of the catalogue is called 'H1000'; did you mean"),
+        (["--families", "matmul,fft"], "fft: expected some of matmul,attention,convolution,vector"),
+        (["--dtypes", ","], "nothing: expected some of fp32,tf32,bf16,fp16"),
+        (["--seconds", "0"], "0.0 is not in the range x>0"),
+        ([*ON_CPU, "--seconds", "nan"], "--seconds nan: expected a time above zero"),
+        ([*ON_CPU, "nowhere.json"], "nowhere.json: no such file"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_written(
+    options: list[str], words: str, measure: Measure, tmp_path: Path
+) -> None:
+    found = measure(*options)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr.splitlines()[-1].startswith("Error: ")
+    assert words in found.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_trace_without_calls_that_tables_hold_is_refused(measure: Measure, tmp_path: Path) -> None:
+    save_trace(Trace(), tmp_path / "empty.json")
+    found = measure(tmp_path / "empty.json", *ON_CPU)
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert "holds no calls that can be measured" in found.stderr
+
+
+def test_no_time_is_a_failure(measure: Measure, tmp_path: Path) -> None:
+    found = measure(*ON_CPU, "--seconds", "1e-9")
+    assert found.exit_code == 1
+    assert "nothing was measured: give it more time" in found.stderr
+    assert not (tmp_path / "out" / "ops").exists()
+
+
+@pytest.mark.parametrize(
+    ("meta", "words"),
+    [
+        ({"format": folder.FORMAT, "families": {"matmul": {"gpu": "L40S", "device": "cpu"}}}, "measurements of L40S"),
+        ({"format": folder.FORMAT, "families": {"matmul": {"gpu": GPU, "device": "cuda"}}}, "with --device cuda"),
+        ({"format": "other", "families": {}}, "expected what 'wavecast measure' writes"),
+        ([], "expected what 'wavecast measure' writes"),
+        (None, "holds tables that were not measured here"),
+    ],
+)
+def test_nothing_else_is_mixed_or_written_over(meta: object, words: str, measure: Measure, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "ops").mkdir(parents=True)
+    (out / "ops" / "matmul.parquet").write_bytes(b"mine")
+    if meta is not None:
+        (out / folder.META).write_text(json.dumps(meta), encoding="utf-8")
+    found = measure(*ON_CPU, "--families", "matmul")
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert words in found.stderr
+    assert (out / "ops" / "matmul.parquet").read_bytes() == b"mine"
+
+
+def test_a_folder_that_cannot_be_made_is_refused(measure: Measure, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = measure("-o", tmp_path / "file", *ON_CPU)
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert "cannot be written" in found.stderr
+
+
+def test_ctrl_c_keeps_the_families_that_are_done(
+    measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> object:
+        def build(_device: object) -> None:
+            raise KeyboardInterrupt
+
+        yield Case(table="attention", row={"dtype": "fp32"}, build=build, flops=1.0, elements=1.0)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(plan, "FAMILIES", {**sweep.FAMILIES, "attention": interrupted})
+    found = measure(*ON_CPU, "--families", "matmul,attention,vector")
+    assert found.exit_code == 130
+    assert "the families that were done are written" in found.stderr
+    assert ops_of(tmp_path / "out") == {"matmul": COUNT}
+    assert list(json.loads((tmp_path / "out" / "meta.json").read_text())["families"]) == ["matmul"]
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "torch"])
+def test_what_is_not_installed_is_named(missing: str, tmp_path: Path) -> None:
+    arguments = ["wavecast", "measure", "-o", str(tmp_path / "out"), *ON_CPU]
+    start = "from wavecast.__main__ import main; main()"
+    code = f"import sys; sys.modules[{missing!r}] = None; sys.argv = {arguments}; {start}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert found.stderr == f"Error: measuring needs {missing}: pip install 'wavecast[measure]'\n"
+    assert not (tmp_path / "out").exists()
+
+
+def properties(name: str, sm_count: int, memory_gb: float) -> SimpleNamespace:
+    return SimpleNamespace(name=name, multi_processor_count=sm_count, total_memory=memory_gb * 1e9)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (properties("NVIDIA H100 80GB HBM3", 132, 85.0), GPU),
+        (properties("NVIDIA Voodoo 5 6000", 4, 0.128), "NVIDIA Voodoo 5 6000"),
+        (properties("NVIDIA H100 80GB HBM3", 16, 10.0), InputError),
+    ],
+)
+def test_a_gpu_is_called_as_the_catalogue_or_the_driver_has_it(
+    found: SimpleNamespace, expected: str | type[InputError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
+    if isinstance(expected, str):
+        assert name_gpu(load_catalog(), "cuda", None) == expected
+        return
+    with pytest.raises(expected, match="16 SMs and 10 GB is no GPU of the catalogue, perhaps a part of one"):
+        name_gpu(load_catalog(), "cuda", None)
+
+
+@pytest.mark.parametrize(("capability", "dtypes"), [((7, 0), ["fp32", "fp16"]), ((9, 0), ["fp32", "tf32", "bf16"])])
+def test_old_gpus_are_measured_in_what_they_have(
+    capability: tuple[int, int], dtypes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert default_dtypes("cuda") == dtypes
+    assert has_tf32("cuda") == ("tf32" in dtypes)
+
+
+def test_a_format_that_the_gpu_lacks_is_refused(measure: Measure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_gpu, "has_tf32", lambda _: False)
+    found = measure(*ON_CPU, "--dtypes", "tf32")
+    assert (found.exit_code, found.stderr) == (2, "Error: --dtypes: this GPU has no tf32; measure fp32\n")
+
+
+def test_a_gpu_of_ones_own_file_is_measured_and_calibrated(measure: Measure, tmp_path: Path, root_dir: Path) -> None:
+    gpu_file = tmp_path / "mine.toml"
+    gpu_file.write_text(OWN_GPU, encoding="utf-8")
+    more = ("--gpu-file", gpu_file)
+    found = measure("--device", "cpu", "--gpu", "voodoo 5", *more, "--families", "matmul", "--dtypes", "bf16")
+    assert found.exit_code == 0, found.stderr
+    next_command = found.stderr.splitlines()[-1].partition("next: ")[2]
+    assert next_command.endswith(f"--to 'Voodoo 5' --calibration {tmp_path / 'out'} --gpu-file {gpu_file}")
+    trace = root_dir / "samples" / "bert_base-inference-bf16-b16-shapes.json.gz"
+    options = ("--to", "Voodoo 5", "--calibration", tmp_path / "out", "--format", "json")
+    found = run_wavecast("analyze", trace, *options, *more)
+    assert found.exit_code == 0, found.stderr
+    assert [(item["gpu"], item["point_count"]) for item in json.loads(found.stdout)["calibration"]] == [
+        ("Voodoo 5", COUNT)
+    ]
+    found = run_wavecast("score", tmp_path / "out")
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert "no GPU of the catalogue is called 'Voodoo 5'" in found.stderr
+
+
+def test_an_unknown_gpu_keeps_its_name_and_says_what_it_needs(
+    measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_gpu, "name_gpu", lambda *_: "NVIDIA Voodoo 5 6000")
+    found = measure("--device", "cpu", "--families", "vector")
+    assert found.exit_code == 0, found.stderr
+    assert "'NVIDIA Voodoo 5 6000' is not in the catalogue: describe a GPU of that name in a file" in found.stderr
+    assert set(read_table(tmp_path / "out" / "ops" / "vector.parquet")["gpu"]) == {"NVIDIA Voodoo 5 6000"}

@@ -1,0 +1,241 @@
+"""The `measure` command: a short op sweep of the local GPU, for `analyze --calibration` and `score`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ...errors import CaptureError, InputError, WavecastError
+
+if TYPE_CHECKING:
+    from ...specs.gpu import Catalog
+    from ..measure.plan import Stage
+    from ..measure.sweep import Sweep
+
+FAMILIES: Final = ("matmul", "attention", "convolution", "vector")
+"""What op models read, and so what a correction can be learned from."""
+DTYPES: Final = ("fp32", "tf32", "bf16", "fp16")
+_CPU_FLOPS, _CPU_ELEMENTS = 1e8, 1e6
+"""A CPU is only there to try the sweep out: larger calls are left out."""
+_INTERRUPTED_EXIT_CODE: Final = 130
+_EXTRA: Final = "pip install 'wavecast[measure]'"
+
+
+def _names_of(known: Sequence[str]) -> Callable[[click.Context, click.Parameter, str | None], tuple[str, ...] | None]:
+    """Return what reads some of the known names, parted by commas."""
+
+    def read(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+        if value is None:
+            return None
+        found = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+        wrong = [name for name in found if name not in known]
+        if wrong or not found:
+            raise click.BadParameter(f"{', '.join(wrong) or 'nothing'}: expected some of {','.join(known)}")
+        return found
+
+    return read
+
+
+def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the catalogued GPUs that hold what was typed, for the shell's completion."""
+    from ...specs.catalog import load_catalog
+
+    return [gpu.name for gpu in load_catalog().gpus if incomplete.casefold() in gpu.name.casefold()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Hold what was asked for."""
+
+    trace: Path | None
+    output: Path
+    families: tuple[str, ...] | None
+    dtypes: tuple[str, ...] | None
+    seconds: float
+    device: str
+    gpu: str | None
+    gpu_file: Path | None
+
+
+@click.command(
+    "measure",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    short_help="Time ops on the local GPU, for 'analyze --calibration' and 'score'.",
+)
+@click.argument("trace", type=click.Path(path_type=Path), metavar="[TRACE]", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("measurements"),
+    show_default=True,
+    metavar="DIR",
+    help="Write DIR/ops/*.parquet and DIR/meta.json; one DIR holds one GPU.",
+)
+@click.option(
+    "--families",
+    callback=_names_of(FAMILIES),
+    metavar="NAMES",
+    help=f"Some of {','.join(FAMILIES)}. Default: all of them.",
+)
+@click.option(
+    "--dtypes",
+    callback=_names_of(DTYPES),
+    metavar="NAMES",
+    help=f"Some of {','.join(DTYPES)}. Default: fp32,tf32,bf16; fp32,fp16 before Ampere; with TRACE the trace's own.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="N",
+    help="Time for everything, shared evenly among the families.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cuda", "cpu"]),
+    default="cuda",
+    show_default=True,
+    help="What to measure; cpu only tries the sweep out.",
+)
+@click.option(
+    "--gpu",
+    metavar="GPU",
+    shell_complete=complete_gpu_names,
+    help="The GPU's name in the catalogue, where the driver's is not known there.",
+)
+@click.option(
+    "--gpu-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read more GPUs (yours, unreleased) from this TOML file; see 'wavecast gpus --help'.",
+)
+def measure(**options: object) -> None:
+    """Time ops on the local GPU and write tables that sharpen predictions for it.
+
+    \b
+      wavecast measure -o l40s                                    # a minute; shapes of all sizes
+      wavecast measure trace.json.gz -o l40s                      # the calls of one workload first
+      analyze trace.json.gz --to L40S --calibration l40s          # uses what was measured
+
+    With TRACE, the products, attention, convolutions and elementwise ops that it holds are measured, those first
+    that take most of the time; then other sizes, where they are too few to learn from. Nobody else may use the GPU
+    meanwhile. A family's table is written when it is done; Ctrl-C keeps those that are.
+    """
+    try:
+        _measure(Request(**options))  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        click.echo("wavecast: interrupted; the families that were done are written", err=True)
+        sys.exit(_INTERRUPTED_EXIT_CODE)
+    except ImportError as error:
+        if error.name not in ("torch", "pyarrow"):
+            raise
+        _exit_with(CaptureError(f"measuring needs {error.name}: {_EXTRA}"))
+    except WavecastError as error:
+        _exit_with(error)
+
+
+def _measure(request: Request) -> None:
+    if not isfinite(request.seconds):
+        raise InputError(f"--seconds {request.seconds:g}: expected a time above zero")
+    from ...specs.catalog import load_catalog
+    from ..measure.folder import open_folder, save
+    from ..measure.local_gpu import name_gpu
+    from ..measure.sweep import Sweep, describe
+
+    catalog = load_catalog(request.gpu_file)
+    gpu = name_gpu(catalog, request.device, request.gpu)
+    plan = _plan(request)
+    open_folder(request.output, gpu, request.device)
+    end = time.monotonic() + request.seconds
+    row_count = 0
+    for done, (family, stages) in enumerate(plan.items()):
+        now = time.monotonic()
+        sweep = Sweep(gpu=gpu, device=request.device)
+        _run(family, stages, sweep, now + max(0.0, end - now) / (len(plan) - done))
+        if sweep.rows or sweep.left_out:
+            save(request.output, family, sweep)
+        click.echo(f"wavecast: {family}: {describe(sweep)}", err=True)
+        row_count += sum(map(len, sweep.rows.values()))
+        if sweep.is_broken:
+            raise CaptureError("the GPU failed: what was measured until then is written; start again for the rest")
+    if not row_count:
+        raise CaptureError("nothing was measured: give it more time with --seconds, or other --families or --dtypes")
+    _say_what_next(request, gpu, catalog)
+
+
+def _plan(request: Request) -> dict[str, tuple[Stage, ...]]:
+    from ...formats.files import load_trace
+    from ..measure.local_gpu import default_dtypes, has_tf32
+    from ..measure.plan import plan_sizes, plan_workload
+    from ..measure.sweep import Limits
+    from ..measure.workload import trace_cases
+
+    is_gpu = request.device == "cuda"
+    limits = Limits() if is_gpu else Limits(flops=_CPU_FLOPS, elements=_CPU_ELEMENTS)
+    families = request.families or FAMILIES
+    if "tf32" in (request.dtypes or ()) and not has_tf32(request.device):
+        raise InputError("--dtypes: this GPU has no tf32; measure fp32")
+    if request.trace is None:
+        return plan_sizes(families, request.dtypes or default_dtypes(request.device), limits)
+    own = trace_cases(load_trace(request.trace), has_tf32=has_tf32(request.device))
+    plan = plan_workload(own, families, request.dtypes, limits, is_limited=not is_gpu)
+    if not plan:
+        raise InputError(f"{request.trace}: holds no calls that can be measured: leave TRACE out to measure all sizes")
+    return plan
+
+
+def _run(family: str, stages: Sequence[Stage], sweep: Sweep, end: float) -> None:
+    """Measure one stage after another until the time is over."""
+    from ..measure.sweep import run_cases
+
+    with _count_on_stderr(family) as progress:
+        for stage in stages:
+            seconds = max(0.0, end - time.monotonic())
+            run_cases(stage.cases, sweep, replace(stage.limits, seconds=seconds), progress)
+
+
+@contextmanager
+def _count_on_stderr(family: str) -> Iterator[Callable[[], None] | None]:
+    """Yield what counts calls on a terminal; None where stderr is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    numbers = count(1)
+    try:
+        yield lambda: click.echo(f"\r{family}: {next(numbers)} calls measured", err=True, nl=False)
+    finally:
+        click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _say_what_next(request: Request, gpu: str, catalog: Catalog) -> None:
+    from ..measure.local_gpu import is_catalogued
+
+    if request.device == "cpu":
+        click.echo(f"wavecast: these are times of this CPU under the name of {gpu}: use them for nothing", err=True)
+    if not is_catalogued(catalog, gpu):
+        click.echo(
+            f"wavecast: {gpu!r} is not in the catalogue: describe a GPU of that name in a file, and pass it with "
+            "--gpu-file (see 'wavecast gpus -h')",
+            err=True,
+        )
+    command = ["analyze", str(request.trace or "TRACE"), "--to", gpu, "--calibration", str(request.output)]
+    if request.gpu_file is not None:
+        command += ["--gpu-file", str(request.gpu_file)]
+    click.echo(f"wavecast: {request.output}: measured {gpu}; next: {shlex.join(command)}", err=True)
+
+
+def _exit_with(error: WavecastError) -> None:
+    click.echo(f"Error: {' '.join(str(error).split())}", err=True)
+    sys.exit(error.exit_code)

@@ -1,0 +1,296 @@
+"""The `record` command: an unmodified script's iterations, or a named model's shapes, in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ...errors import CaptureError, InputError, WavecastError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ...formats.trace import Workload
+    from ..measured.recorder import Plan, Recorder
+
+_INTERRUPTED_EXIT_CODE: Final = 130
+"""What shells report for a command that Ctrl-C ended."""
+_FAILED_EXIT_CODE: Final = 1
+_NO_TORCH: Final = CaptureError("recording needs torch: pip install 'wavecast[tracer]'")
+_LIBRARIES: Final = {"hf_config": "transformers", "timm": "timm", "torchvision": "torchvision"}
+"""The option that names a model of each library."""
+_MODEL_OPTIONS: Final = frozenset(
+    {
+        *_LIBRARIES, "sequence_length", "image_size", "precision", "autocast", "attention", "optimizer",
+        "cached_tokens", "channels_last", "gradient_checkpointing",
+    }
+)  # fmt: skip
+_MEASURING_OPTIONS: Final = frozenset({"iterations", "stop"})
+_SCRIPT_OPTIONS: Final = frozenset({"script", "is_module", *_MEASURING_OPTIONS})
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Name a file, or a module, and what it is called with."""
+
+    target: str
+    arguments: Sequence[str]
+    is_module: bool = False
+
+
+@click.command(
+    "record",
+    context_settings={
+        "allow_interspersed_args": False,
+        "ignore_unknown_options": False,
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+    },
+    short_help="Run a training or inference script and record some of its iterations.",
+)
+@click.argument("script", metavar="[SCRIPT]", required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("trace.json.gz"),
+    show_default=True,
+    metavar="FILE",
+    help="Write the trace to FILE (.json or .json.gz); with several ranks, to FILE with the rank before its ending.",
+)
+@click.option(
+    "--iterations",
+    default="10:15",
+    show_default=True,
+    metavar="FIRST:END",
+    help="Capture iterations FIRST to before END, numbered from 0.",
+)
+@click.option("--stop", is_flag=True, help="End the script once the trace is complete. Default: let it go on.")
+@click.option(
+    "--mode",
+    type=click.Choice(["training", "inference"]),
+    help="What an iteration is: up to an optimizer's step, or one forward pass. Default: what is seen; training "
+    "for a named model.",
+)
+@click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
+@click.option("--name", metavar="TEXT", help="Name of the workload, for reports.")
+@click.option(
+    "--batch-size",
+    type=int,
+    metavar="N",
+    help="Samples per iteration, for throughput and 'analyze --batch'; of a named model what is run. Default there: 8.",
+)
+@click.option(
+    "--shapes-only",
+    is_flag=True,
+    help="Record shapes without a GPU, and no times: of SCRIPT, which believes in a GPU and ends after one iteration, "
+    "or of a model that one of the options below names.",
+)
+@click.option("--hf-config", metavar="FILE", help="The model that a transformers config.json describes.")
+@click.option("--timm", metavar="NAME", help="The model that timm calls NAME.")
+@click.option("--torchvision", metavar="NAME", help="The classification model that torchvision calls NAME.")
+@click.option(
+    "--sequence-length",
+    type=int,
+    metavar="N",
+    help="Tokens of text per sample. Default: 512, or the most the model takes.",
+)
+@click.option("--image-size", type=int, metavar="N", help="Side of the images. Default: the model's own, else 224.")
+@click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]), help="Of weights and inputs. Default: fp32.")
+@click.option("--autocast", type=click.Choice(["bf16", "fp16"]), help="Run forward and loss under torch.autocast.")
+@click.option(
+    "--attention", type=click.Choice(["sdpa", "eager"]), help="Of transformers' models. Default: the library's choice."
+)
+@click.option("--optimizer", type=click.Choice(["adamw", "adamw-fused", "sgd"]), help="Default: adamw.")
+@click.option(
+    "--cached-tokens",
+    type=int,
+    metavar="N",
+    help="Generate one token per sample, after N that are in the cache.",
+)
+@click.option("--channels-last", is_flag=True, help="Put channels last in images and convolutions.")
+@click.option("--gradient-checkpointing", is_flag=True, help="Recompute activations in backward, as the library does.")
+def record(  # noqa: PLR0913 - one parameter per option
+    script: str | None,
+    arguments: tuple[str, ...],
+    *,
+    output: Path,
+    iterations: str,
+    stop: bool,
+    mode: str | None,
+    is_module: bool,
+    name: str | None,
+    batch_size: int | None,
+    shapes_only: bool,
+    **model_options: str | int | bool | None,
+) -> None:
+    """Run SCRIPT with its ARGUMENTS, unmodified, and record some of its iterations.
+
+    An iteration ends with an optimizer's step; in a script without one, with the forward pass of the outermost
+    module. Some are captured with the profiler, at least ten others are timed without it where the script runs
+    long enough. The script's output, results and exit status are its own; what was recorded is said on stderr.
+
+    \b
+      wavecast record train.py data/
+      wavecast record --stop -o run.json.gz -m mypackage.train --lr 0.1
+      wavecast record --shapes-only train.py data/
+      wavecast record --shapes-only --hf-config config.json --precision bf16
+      wavecast record --shapes-only --hf-config config.json --mode inference --cached-tokens 2048
+
+    With --shapes-only no GPU is needed and weights take no memory: SCRIPT runs until one iteration is recorded, or
+    there is no SCRIPT and a model from transformers, timm or torchvision is built and run.
+    """
+    context = click.get_current_context()
+    _check_options(context, shapes_only=shapes_only)
+    if shapes_only and script is None:
+        sizes = {"mode": mode, "batch_size": batch_size}
+        _record_shapes(output, name, sizes | model_options)
+        return
+    if script is None:
+        raise click.MissingParameter(ctx=context, param_type="argument", param_hint="'SCRIPT'")
+    code, workload = Script(script, arguments, is_module), _describe(name, mode, batch_size)
+    if shapes_only:
+        _record_script_shapes(output, code, workload)
+    else:
+        _record_script(output, code, lambda: _make_plan(iterations, workload), stop=stop)
+
+
+def _record_script(output: Path, script: Script, make_plan: Callable[[], Plan], *, stop: bool) -> None:
+    """Run a script as it is, say on stderr what was recorded, and end as the script did."""
+    try:
+        from ..measured.recorder import Recorder
+        from .script import run_script, show_error, stop_script
+
+        recorder = Recorder(output, make_plan(), stop_script if stop else None)
+        with recorder:
+            raised = run_script(script.target, script.arguments, is_module=script.is_module)
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        _exit_with(_NO_TORCH)
+    except WavecastError as error:
+        _exit_with(error)
+    if raised is not None and not isinstance(raised, SystemExit):
+        show_error(raised)
+    _report(recorder)
+    if isinstance(raised, SystemExit):
+        if recorder.error is None or raised.code not in (None, 0):
+            raise raised
+    elif raised is not None:
+        sys.exit(_INTERRUPTED_EXIT_CODE if isinstance(raised, KeyboardInterrupt) else _FAILED_EXIT_CODE)
+    if recorder.error is not None:
+        sys.exit(_FAILED_EXIT_CODE)
+
+
+def _check_options(context: click.Context, *, shapes_only: bool) -> None:
+    """Refuse options of the script with a model, and the other way round."""
+    source = click.core.ParameterSource.COMMANDLINE
+    given = [item for item in context.params if context.get_parameter_source(item) is source]
+    options = {item: f"--{item.removeprefix('is_').replace('_', '-')}" for item in given}
+    if not shapes_only:
+        extra = [options[item] for item in given if item in _MODEL_OPTIONS]
+        if extra:
+            raise click.UsageError(f"{extra[0]} needs --shapes-only")
+        return
+    models = [options[item] for item in given if item in _LIBRARIES]
+    if context.params["script"] is not None and not models:
+        extra = [options[item] for item in given if item in _MODEL_OPTIONS | _MEASURING_OPTIONS]
+        if extra:
+            raise click.UsageError(f"{extra[0]}: not with --shapes-only and a script")
+        return
+    if len(models) != 1:
+        choices = "a SCRIPT, --hf-config, --timm or --torchvision"
+        raise click.UsageError(f"--shapes-only: expected {choices}, got {' and '.join(models) or 'none'}")
+    extra = [context.params[item] if item == "script" else options[item] for item in given if item in _SCRIPT_OPTIONS]
+    if extra:
+        raise click.UsageError(f"{extra[0]}: {models[0]} takes no script and none of its options")
+
+
+def _record_script_shapes(output: Path, script: Script, workload: Workload) -> None:
+    """Run a script on shapes until one iteration is recorded, and say on stderr what was."""
+    try:
+        from ...formats.files import save_trace
+        from ..fake_cuda.session import ScriptShapes
+        from ..measured.files import check_output, rank_path
+        from .script import run_script, show_error, stop_script
+
+        path = rank_path(check_output(output))
+        session = ScriptShapes(workload, stop_script)
+        with session:
+            raised = run_script(script.target, script.arguments, is_module=script.is_module)
+        if session.trace is None:
+            if isinstance(raised, KeyboardInterrupt):
+                click.echo(f"Error: {session.explain_nothing(raised)}", err=True)
+                sys.exit(_INTERRUPTED_EXIT_CODE)
+            if isinstance(raised, Exception) and not isinstance(raised, WavecastError):
+                show_error(raised)
+            raise session.explain_nothing(raised)
+        save_trace(session.trace, path)
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        _exit_with(_NO_TORCH)
+    except WavecastError as error:
+        _exit_with(error)
+    click.echo(f"wavecast: {path}: {session.summarise()}", err=True)
+
+
+def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | int | bool | None]) -> None:
+    """Record the shapes of the model that the options name, and say on stderr what was recorded."""
+    library, model = next((_LIBRARIES[item], options[item]) for item in _LIBRARIES if options[item] is not None)
+    settings = {item: value for item, value in options.items() if item not in _LIBRARIES and value is not None}
+    try:
+        from ...formats.files import save_trace
+        from ..measured.files import check_output
+        from ..named_models import Settings, record_model
+
+        path = check_output(output)
+        trace = record_model(library, str(model), Settings(**settings), name=name)  # type: ignore[arg-type]
+        save_trace(trace, path)
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        _exit_with(_NO_TORCH)
+    except WavecastError as error:
+        _exit_with(error)
+    workload = trace.meta.workload
+    text = f"one {workload.mode} iteration of {workload.name}, batch size {workload.batch_size}, from shapes alone"
+    click.echo(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops", err=True)
+
+
+def _make_plan(iterations: str, workload: Workload) -> Plan:
+    from ..measured.recorder import Plan
+
+    first, colon, end = iterations.partition(":")
+    if not (colon and first.isdecimal() and end.isdecimal()):
+        raise InputError(f"--iterations: expected FIRST:END, for example 10:15, got {iterations!r}")
+    return Plan(first=int(first), end=int(end), workload=workload)
+
+
+def _describe(name: str | None, mode: str | None, batch_size: int | None) -> Workload:
+    from ...formats.trace import Workload
+
+    return Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=batch_size)
+
+
+def _report(recorder: Recorder) -> None:
+    """Say on stderr what was recorded, or why nothing was."""
+    from ..measured.recorder import summarise
+
+    if recorder.is_elsewhere:
+        return
+    if recorder.trace is not None:
+        click.echo(f"wavecast: {recorder.path}: {summarise(recorder.trace)}", err=True)
+    if recorder.error is not None:
+        click.echo(f"Error: {' '.join(str(recorder.error).split())}", err=True)
+
+
+def _exit_with(error: WavecastError) -> None:
+    click.echo(f"Error: {' '.join(str(error).split())}", err=True)
+    sys.exit(error.exit_code)

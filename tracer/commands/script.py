@@ -1,0 +1,59 @@
+"""Runs a user's script as Python would, in this process."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from ...errors import InputError
+
+
+class ScriptStopped(SystemExit):
+    """End the script from within: `finally` blocks run, `except Exception` does not see it."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+def stop_script() -> None:
+    """End the running script as `sys.exit()` would."""
+    raise ScriptStopped
+
+
+def run_script(target: str, arguments: Sequence[str], *, is_module: bool = False) -> BaseException | None:
+    """Run a file, or a module by name, as `__main__`; return what it raised, `SystemExit` included.
+
+    `sys.argv` and `sys.path` are set as Python sets them and stay so. Raises InputError where there is no such file.
+    """
+    if not is_module and not Path(target).is_file():
+        raise InputError(f"{target}: no such file; expected a Python script")
+    folder = str(Path.cwd()) if is_module else os.path.dirname(os.path.realpath(target))  # noqa: PTH120
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    sys.argv = [target, *arguments]
+    try:
+        if is_module:
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(target, run_name="__main__")
+    except BaseException as error:  # noqa: BLE001 - whatever the script raises is the caller's to pass on
+        return error
+    return None
+
+
+def show_error(error: BaseException) -> None:
+    """Report what a script raised as Python would, without the frames of the code that ran it."""
+    trace = _own_frames(error.__traceback__)
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return the frames below those of this module and of runpy; all of them where there are no others."""
+    frame = trace
+    while frame is not None and frame.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        frame = frame.tb_next
+    return frame or trace

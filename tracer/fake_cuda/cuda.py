@@ -1,0 +1,253 @@
+"""Lets a script believe in a GPU where there is none while its shapes are recorded; it is all undone afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any, Final
+
+import torch
+
+from ...errors import CaptureError
+from ..hooks.patches import patched
+
+_CAPABILITY: Final = (9, 0)
+"""New enough that libraries choose what current data-centre GPUs run: bfloat16, fused attention."""
+_MEMORY_BYTES: Final = 80 << 30
+_PROPERTIES: Final = SimpleNamespace(
+    name="NVIDIA H100 80GB HBM3",
+    major=_CAPABILITY[0],
+    minor=_CAPABILITY[1],
+    total_memory=_MEMORY_BYTES,
+    multi_processor_count=132,
+    warp_size=32,
+    is_integrated=False,
+    is_multi_gpu_board=False,
+    gcnArchName="",
+    L2_cache_size=50 << 20,
+    max_threads_per_block=1024,
+    max_threads_per_multi_processor=2048,
+    regs_per_multiprocessor=1 << 16,
+    shared_memory_per_block=48 << 10,
+    shared_memory_per_block_optin=227 << 10,
+    shared_memory_per_multiprocessor=228 << 10,
+    clock_rate=1_980_000,
+    memory_clock_rate=2_619_000,
+    memory_bus_width=5120,
+    uuid="",
+    pci_bus_id=0,
+    pci_device_id=0,
+    pci_domain_id=0,
+)
+"""What a script is told where it asks; no prediction looks at it, and no trace holds it."""
+_CUDA_VERSION: Final = "12.8"
+_CUDNN_VERSION: Final = 91002
+"""Versions that torch 2.7 to 2.9 come with; libraries ask for them before they turn TF32 on."""
+
+
+class _Stream:
+    """Stand in for torch.cuda.Stream: everything is done at once."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.cuda_stream = 0
+        self.stream_id = 0
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_raised: Any) -> None:
+        return
+
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def record_event(self, event: _Event | None = None) -> _Event:
+        return event or _Event()
+
+    def wait_event(self, _event: Any) -> None:
+        return
+
+    def wait_stream(self, _stream: Any) -> None:
+        return
+
+    def synchronize(self) -> None:
+        return
+
+
+class _Event:
+    """Stand in for torch.cuda.Event: it has happened, and anything between two of them took a millisecond."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        return
+
+    def record(self, _stream: Any = None) -> None:
+        return
+
+    def wait(self, _stream: Any = None) -> None:
+        return
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        return
+
+    def elapsed_time(self, _end: Any) -> float:
+        return 1.0
+
+
+_make_generator: Final = torch.Generator
+_GeneratorKind: Any = type(torch.Generator)
+
+
+class _AnyGenerator(_GeneratorKind):  # type: ignore[misc] # its type is not the same in every version
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, _make_generator)
+
+
+class _Generator(torch.Generator, metaclass=_AnyGenerator):
+    """Stand in for torch.Generator: one for the GPU is the host's, which torch takes for meta tensors."""
+
+    def __new__(cls, device: Any = "cpu") -> torch.Generator:  # type: ignore[misc] # one that torch knows
+        named = torch.device(device)
+        return _make_generator(torch.device("cpu") if named.type == "cuda" else named)
+
+
+class _Graph:
+    """Stand in for torch.cuda.CUDAGraph, to say in a line that there is none."""
+
+    def __init__(self, *_arguments: Any, **_options: Any) -> None:
+        raise CaptureError(
+            "torch.cuda.CUDAGraph: a recording of shapes cannot replay a graph that the script captures itself; "
+            "record it without, and ask what a graph would do: analyze --cuda-graph"
+        )
+
+
+class _Current(nullcontext[None]):
+    """Stand in for torch.cuda.device: the only one is always the current one."""
+
+    def __init__(self, *_arguments: Any) -> None:
+        super().__init__()
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    """Return a function of its own that answers so: torch's compiler keeps a table of what stands under each name."""
+
+    def answer(*_arguments: Any, **_options: Any) -> Any:
+        return value
+
+    return answer
+
+
+_QUIET: Final = (
+    *("_lazy_init", "init", "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed"),
+    *("seed_all", "ipc_collect", "set_stream", "set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"),
+    *("reset_peak_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated"),
+    *("reset_max_memory_cached", "set_sync_debug_mode"),
+)
+_ZEROS: Final = (
+    *("current_device", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
+    *("memory_cached", "max_memory_cached", "utilization", "memory_usage"),
+)
+
+
+_FACTS: Final[dict[str, Any]] = {
+    **dict.fromkeys(_QUIET),
+    **dict.fromkeys(_ZEROS, 0),
+    "is_available": True,
+    "is_initialized": False,  # torch's own bookkeeping, and ours, must not go looking for the GPU
+    "is_bf16_supported": True,
+    "is_tf32_supported": True,
+    "is_current_stream_capturing": False,
+    "device_count": 1,
+    "get_device_name": _PROPERTIES.name,
+    "get_device_capability": _CAPABILITY,
+    "get_device_properties": _PROPERTIES,
+    "get_arch_list": ["sm_90"],
+    "mem_get_info": (_MEMORY_BYTES, _MEMORY_BYTES),
+    "memory_stats": defaultdict(int),
+    "memory_summary": "",
+    "stream": nullcontext(),
+}
+"""What functions of `torch.cuda` answer while a script runs."""
+_ACCELERATOR: Final[dict[str, Any]] = {
+    "is_available": True,
+    "current_accelerator": torch.device("cuda"),
+    **{name: _FACTS[name] for name in ("device_count", "memory_stats", "memory_allocated", "memory_reserved")},
+    **{name: _FACTS[name] for name in ("max_memory_allocated", "max_memory_reserved", "synchronize", "empty_cache")},
+    **dict.fromkeys(("current_device_index", "current_device_idx"), 0),
+    **dict.fromkeys(("set_device_index", "set_device_idx", "reset_peak_memory_stats", "set_stream")),
+}
+"""What functions of `torch.accelerator` answer, which newer scripts ask instead."""
+
+
+def _answers() -> dict[str, Any]:
+    """Return what stands in `torch.cuda` while a script runs, by name."""
+    state = torch.get_rng_state()
+    return {
+        **{name: _answer(value) for name, value in _FACTS.items()},
+        "get_rng_state": _answer(state),
+        "get_rng_state_all": _answer([state]),
+        "current_stream": lambda *_: _Stream(),
+        "default_stream": lambda *_: _Stream(),
+        "Stream": _Stream,
+        "Event": _Event,
+        "CUDAGraph": _Graph,
+        "device": _Current,
+        "device_of": _Current,
+    }
+
+
+def _elsewhere() -> Iterator[tuple[object, str, object]]:
+    """Yield what has to tell of a GPU outside of `torch.cuda`."""
+    yield torch, "Generator", _Generator
+    yield torch.Tensor, "record_stream", _answer(None)
+    # Data loaders pin on a thread of their own, where torch's modes are not entered.
+    yield torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor
+    accelerator = getattr(torch, "accelerator", None)
+    if accelerator is not None:
+        yield accelerator, "current_stream", lambda *_: _Stream()
+        yield from ((accelerator, name, _answer(it)) for name, it in _ACCELERATOR.items() if hasattr(accelerator, name))
+    yield torch.version, "cuda", _CUDA_VERSION
+    yield torch.backends.cudnn, "version", _answer(_CUDNN_VERSION)
+    yield torch.backends.cudnn, "is_acceptable", _answer(False)  # recurrent layers would flatten their weights
+
+
+@contextmanager
+def cuda_stand_in() -> Iterator[None]:
+    """Answer for `torch.cuda` as a GPU would, where torch sees none: nothing runs on it."""
+    with ExitStack() as patches:
+        if not torch.cuda.is_available():
+            for name, answer in _answers().items():
+                if not hasattr(torch.cuda, name):
+                    continue  # newer or older than this torch
+                patches.enter_context(patched(torch.cuda, name, answer))
+            for owner, name, value in _elsewhere():
+                patches.enter_context(patched(owner, name, value))
+            for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+                patches.enter_context(patched(torch.cuda.nvtx, name, _answer(0)))
+            # Checkpoints that are loaded onto the GPU stay on the host: only their shapes matter.
+            patches.enter_context(patched(torch.UntypedStorage, "to", lambda storage, *_, **__: storage))
+        # torch's modes are a thread's own, and transformers loads weights on others unless told not to.
+        patches.enter_context(_environment("HF_DEACTIVATE_ASYNC_LOAD", "1"))
+        yield
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    original = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if original is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = original

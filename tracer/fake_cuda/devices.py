@@ -1,0 +1,258 @@
+"""Keeps what a script puts on a GPU on the meta device, and answers where the script reads values from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.fx.experimental._config as fx_config
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.nn.parameter import UninitializedTensorMixin, is_lazy  # type: ignore[attr-defined]
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+
+from ..hooks.optimizers import OptimizerSteps
+from ..hooks.patches import patched
+from ..meta.host_values import HostValues
+
+_META: Final = torch.device("meta")
+_CPU: Final = torch.device("cpu")
+_CUDA: Final = torch.device("cuda", 0)
+_STAND_IN_NUMBER: Final = 1
+"""What a number is taken for that the script reads from the GPU: a divisor, a logarithm's argument, a length."""
+_READ: Final = "aten::_local_scalar_dense"
+_MOVES: Final = frozenset({torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu})
+_ON_HOST: Final = frozenset(
+    {"aten::copy_", "aten::_to_copy", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence"}
+)
+"""Ops that take tensors of both sides: copies, and packed sequences, whose lengths stay on the host on a GPU too."""
+_NAMES_ONLY: Final = frozenset({torch.device, torch._C._nn._parse_to})
+"""Functions that make or read devices' names and put nothing there."""
+_TO_ARRAYS: Final = frozenset(
+    {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__format__}
+)
+
+
+@dataclass(slots=True)
+class Pretence:
+    """Hold what the parts of a script's run on shapes alone share."""
+
+    read_count: int = 0
+    """Values that the script read from the GPU and did not get."""
+    is_converting: bool = False
+    """Whether a module is moving or casting its parameters."""
+    claimed: torch.device = _CPU
+    """Where the script believes its model is: the last place that it moved anything to."""
+
+
+class CudaToMeta(TorchFunctionMode):
+    """Send tensors to meta that a script sends to CUDA, and give arrays to code that wants them on the host."""
+
+    def __init__(self, pretence: Pretence, values: HostValues, optimizers: OptimizerSteps) -> None:
+        super().__init__()
+        self._pretence = pretence
+        self._values = values
+        self._optimizers = optimizers
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs or {})
+        tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if tensor is None or not tensor.is_meta:
+            return self._call(func, args, options)
+        if func in self._answers and not self._optimizers.is_running:  # which choose multi-tensor ops by device
+            return self._answers[func](self._pretence.claimed)
+        if func in _TO_ARRAYS:
+            return func(self._host_copy(tensor), *args[1:], **options)
+        if func in _MOVES and (self._pretence.is_converting or self._pretence.claimed == _CPU):
+            return self._stay(func, args, options)
+        return self._call(func, args, options)
+
+    _answers: Final[Mapping[Any, Callable[[torch.device], Any]]] = {
+        torch.Tensor.device.__get__: lambda claimed: claimed,
+        torch.Tensor.is_cuda.__get__: lambda claimed: claimed.type == "cuda",  # type: ignore[attr-defined]
+        torch.Tensor.is_cpu.__get__: lambda claimed: claimed.type == "cpu",  # type: ignore[attr-defined]
+        torch.Tensor.get_device: lambda claimed: 0 if claimed.type == "cuda" else -1,
+    }
+    """What meta tensors say of where they are."""
+
+    def _host_copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        known = self._values.find(tensor)
+        if known is None:
+            self._pretence.read_count += 1
+        return _ones_like(tensor) if known is None else known.clone()
+
+    def _call(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Call a function with meta wherever the script says CUDA."""
+        if type(options.get("device")) is int:
+            options["device"] = _CUDA
+        if func in _NAMES_ONLY:
+            return func(*((_CUDA, *args[1:]) if args and type(args[0]) is int else args), **options)
+        if func is torch.Tensor.cuda:
+            func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
+        elif func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args = args[0], _CUDA, *args[2:]
+        options.pop("pin_memory", None)  # there is no memory to pin
+        moved_args, moved_options = tree_map(_moved, (args, options))
+        if func is torch.Tensor.to and (args, options) != (moved_args, moved_options):
+            self._pretence.claimed = _CUDA
+        return func(*moved_args, **moved_options)
+
+    def _stay(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Cast or move to where the script believes the tensor to be, or moves the module to: it stays on meta."""
+        found = [item for item in (*args[1:], *options.values()) if _is_device(item)]
+        if func is not torch.Tensor.to:
+            found = [_CUDA if func is torch.Tensor.cuda else _CPU]
+        if found and torch.device(found[0]) != _META:
+            self._pretence.claimed = _CPU if torch.device(found[0]).type == "cpu" else _CUDA
+        if func is not torch.Tensor.to:
+            return args[0]
+        kept, options = tree_map(lambda item: _META if _is_device(item) else item, (args[1:], options))
+        return args[0].to(*kept, **options)
+
+
+class AssumedReads(TorchDispatchMode):
+    """Answer reads of values that nobody knows: numbers are 1, truths False, copies to the host ones."""
+
+    def __init__(self, pretence: Pretence) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._pretence = pretence
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if func._schema.name == _READ and args[0].is_meta:
+            try:
+                return func(*args, **options)  # a gradient scaler's own values are known
+            except RuntimeError:
+                self._pretence.read_count += 1
+                return _number(args[0].dtype)
+        if func._schema.name == "aten::_to_copy" and args[0].is_meta and _is_host(options.get("device")):
+            self._pretence.read_count += 1
+            return _ones_like(args[0], options.get("dtype"))
+        if func._schema.name == "aten::copy_" and not args[0].is_meta and args[1].is_meta:
+            self._pretence.read_count += 1
+            return args[0].fill_(_STAND_IN_NUMBER)
+        if torch.Tag.dynamic_output_shape in func.tags and args[0].is_meta:
+            self._pretence.read_count += 1  # torch keeps everything (meta_nonzero_assume_all_nonzero)
+        return func(*args, **options)
+
+
+class Promotion(TorchDispatchMode):
+    """Take host tensors along to the GPU where they meet its tensors: a script for the CPU shows what a GPU would do.
+
+    Single numbers stay: torch takes those along itself.
+    """
+
+    def __init__(self, pretence: Pretence) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._pretence = pretence
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = dict(kwargs or {})
+        if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
+            options["device"], self._pretence.claimed = _META, _CUDA  # a default device: no torch function names it
+        if func._schema.name in _ON_HOST or not _meets_meta((args, options)):
+            return func(*args, **options)
+        args, options = tree_map_only(torch.Tensor, _promoted, (args, options))
+        return func(*args, **options)
+
+
+@contextmanager
+def modules_on_meta(pretence: Pretence) -> Iterator[None]:
+    """Put parameters and buffers on meta as soon as a module has them, to stay: a model takes no memory."""
+    convert: Callable[..., nn.Module] = nn.Module._apply
+    materialize: Callable[..., None] = UninitializedTensorMixin.materialize
+
+    def convert_on_meta(module: nn.Module, *arguments: Any, **options: Any) -> nn.Module:
+        outer, pretence.is_converting = pretence.is_converting, True
+        try:
+            return convert(module, *arguments, **options)
+        finally:
+            pretence.is_converting = outer
+
+    def materialize_on_meta(tensor: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:  # noqa: ARG001
+        materialize(tensor, shape, _META, dtype)
+
+    with ExitStack() as stack:
+        stack.callback(register_module_parameter_registration_hook(_forget_values).remove)
+        stack.callback(register_module_buffer_registration_hook(_forget_values).remove)
+        stack.enter_context(patched(nn.Module, "_apply", convert_on_meta))
+        stack.enter_context(patched(UninitializedTensorMixin, "materialize", materialize_on_meta))
+        stack.enter_context(patched(fx_config, "meta_nonzero_assume_all_nonzero", True))
+        yield
+
+
+def _forget_values(_module: nn.Module, _name: str, value: Any) -> Any:
+    """Move a tensor to meta in place, so that whoever else holds it sees the same one."""
+    if value is None or value.is_meta or value.layout is not torch.strided:
+        return None
+    if is_lazy(value):
+        kind: Any = type(value)
+        return kind(requires_grad=value.requires_grad, device=_META, dtype=value.dtype)
+    with torch.no_grad():
+        moved = value.to(_META)
+    if isinstance(value, nn.Parameter):
+        moved = nn.Parameter(moved, requires_grad=value.requires_grad)
+    try:
+        torch.utils.swap_tensors(value, moved)
+    except RuntimeError:  # held where torch cannot follow: by a weak reference, by a graph
+        return moved
+    return None
+
+
+def _moved(item: Any) -> Any:
+    """Return meta for a CUDA device, anything else as it is."""
+    return _META if _is_device(item) and torch.device(item).type == "cuda" else item
+
+
+def _is_device(item: Any) -> bool:
+    return isinstance(item, torch.device) or (isinstance(item, str) and item.partition(":")[0] in ("cpu", "cuda"))
+
+
+def _is_host(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "cpu"
+
+
+def _number(dtype: torch.dtype) -> bool | int | float:
+    if dtype is torch.bool:
+        return False
+    return float(_STAND_IN_NUMBER) if dtype.is_floating_point else _STAND_IN_NUMBER
+
+
+def _ones_like(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return torch.full(tensor.shape, _STAND_IN_NUMBER, dtype=dtype or tensor.dtype, device="cpu")
+
+
+def _meets_meta(arguments: Any) -> bool:
+    """Say whether there are tensors on meta and whole ones on the host among the arguments."""
+    found = [item for item in tree_leaves(arguments) if isinstance(item, torch.Tensor)]
+    return any(item.is_meta for item in found) and any(_is_whole(item) for item in found)
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.dim() > 0
+
+
+def _promoted(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(_META) if _is_whole(tensor) else tensor

@@ -1,0 +1,169 @@
+"""Records the shapes of one iteration of an unmodified script, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, Self
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...errors import CaptureError, WavecastError
+from ...formats.trace import Trace, Workload
+from ..hooks.boundaries import IterationWatch
+from ..hooks.modules import ModulePaths
+from ..hooks.optimizers import OptimizerSteps
+from ..meta.autocast import MetaAutocast
+from ..meta.host_values import HostReads, HostValues
+from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
+from ..session import check_workload, describe_trace, mode_of, only_recording
+from .cuda import cuda_stand_in
+from .devices import AssumedReads, CudaToMeta, Pretence, Promotion, modules_on_meta
+from .lone_process import lone_process
+
+_WARMUP_COUNT: Final = 2
+"""Iterations before the recorded one: the first creates the optimizer's state."""
+
+
+class ScriptShapes:
+    """Own what makes a script run on shapes alone while it is entered; the trace is there when one iteration is.
+
+    Modules and what is sent to CUDA live on the meta device. `when_complete` is called from inside the script.
+    """
+
+    def __init__(self, workload: Workload, when_complete: Callable[[], None]) -> None:
+        check_workload(workload)
+        self.trace: Trace | None = None
+        self.error: Exception | None = None
+        self.iteration_count = 0
+        self.pretence = Pretence()
+        self._workload = workload
+        self._when_complete = when_complete
+        self._watch = IterationWatch(self._end_iteration, self._fail, workload.mode)
+        self._optimizers = OptimizerSteps()
+        self._modules = ModulePaths()
+        self._gate = _Gate()
+        self._autocast: MetaAutocast | None = None
+        self._lifetime = ExitStack()
+
+    def __enter__(self) -> Self:
+        values = HostValues()
+        with ExitStack() as entered:
+            entered.enter_context(only_recording())
+            entered.enter_context(cuda_stand_in())
+            entered.enter_context(lone_process())
+            entered.enter_context(modules_on_meta(self.pretence))
+            self._autocast, _ = entered.enter_context(cuda_behaviour())
+            for hooks in (self._optimizers, self._watch, self._modules):
+                entered.enter_context(hooks)
+            for functions in (HostReads(values), CudaToMeta(self.pretence, values, self._optimizers)):
+                entered.enter_context(functions)
+            # Of these the last one sees an op first.
+            for mode in (AssumedReads(self.pretence), values, self._gate, Promotion(self.pretence)):
+                entered.enter_context(mode)
+            self._lifetime = entered.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._lifetime.close()
+
+    def summarise(self) -> str:
+        """Return what was recorded, on one line."""
+        if self.trace is None:
+            return "nothing"
+        workload, count = self.trace.meta.workload, self.pretence.read_count
+        text = f"one {workload.mode} iteration, from shapes alone; {len(self.trace.ops.name)} ops"
+        if count:
+            text += f"; the script read {count} values from the GPU until then, which were taken as 1, or as False"
+        return text
+
+    def explain_nothing(self, raised: BaseException | None) -> WavecastError:
+        """Return why there is no trace, given what the script raised."""
+        if isinstance(raised, WavecastError):
+            return raised
+        if self.error is not None:
+            return self.error if isinstance(self.error, WavecastError) else CaptureError(str(self.error))
+        return CaptureError(f"nothing was recorded: {self._explain_end(raised)}")
+
+    def _explain_end(self, raised: BaseException | None) -> str:
+        if isinstance(raised, Exception):
+            return (
+                f"the script failed after {self.iteration_count} iterations, as shown above; "
+                "where it asks for what shapes cannot answer, record one iteration as a function (docs/recording.md)"
+            )
+        if isinstance(raised, KeyboardInterrupt):
+            return (
+                f"interrupted after {self.iteration_count} iterations and {self.pretence.read_count} reads of values "
+                "that shapes do not have; where a loop ends only when such a value says so, record one iteration as a "
+                "function (docs/recording.md)"
+            )
+        if self.iteration_count:
+            return (
+                f"the script ended after {self.iteration_count} iterations, before the one to be recorded, number "
+                f"{_WARMUP_COUNT} counted from 0, had ended; let it run longer"
+            )
+        if self._watch.training_forward_count:
+            return (
+                f"{self._watch.training_forward_count} forward passes in training mode but no step of a torch "
+                "optimizer were seen; for inference call model.eval(), or choose --mode inference"
+            )
+        return "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
+
+    def _end_iteration(self, count: int) -> None:
+        if self.trace is not None or (self._watch.mode is None and _has_optimizer()):
+            return  # forward passes before training starts
+        if count != self.iteration_count + 1:
+            self._gate.recorder = None
+        self.iteration_count = count
+        if self._gate.recorder is not None:
+            recorder, self._gate.recorder = self._gate.recorder, None
+            self.trace = self._describe(read_recorder(recorder, self._autocast.dtype if self._autocast else None))
+            self._watch.stop()
+            self._when_complete()
+        elif count >= _WARMUP_COUNT:
+            self._watch.settle()
+            self._gate.recorder = ShapeRecorder(self._modules, self._optimizers)
+
+    def _describe(self, trace: Trace) -> Trace:
+        if not len(trace.ops.name):
+            raise CaptureError("nothing was recorded: the iteration ran no op of a model or of tensors sent to a GPU")
+        quality = replace(trace.quality, values_assumed=self.pretence.read_count)
+        trace = replace(trace, quality=quality)
+        return describe_trace(trace, "meta", replace(self._workload, mode=self._watch.mode or mode_of(trace)))
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self._watch.stop()
+        self._gate.recorder = None
+        self._when_complete()  # there will be no trace: nothing that the script could do would help
+
+
+class _Gate(TorchDispatchMode):
+    """Pass ops on to a recorder while there is one, and run them whole otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.recorder: ShapeRecorder | None = None
+        self._unrecorded = MetaOps()
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        mode = self.recorder or self._unrecorded
+        with torch._C.DisableTorchFunction():  # where tensors really are, not where the script believes them
+            return mode.__torch_dispatch__(func, types, args, kwargs)
+
+
+def _has_optimizer() -> bool:
+    """Say whether the script has made an optimizer, which will step."""
+    return any(issubclass(type(item), torch.optim.Optimizer) for item in gc.get_objects())

@@ -1,0 +1,1 @@
+"""Measured recordings, by torch's profiler on a GPU or the CPU."""

@@ -1,0 +1,159 @@
+"""Describes the local framework and GPUs for the trace: facts about hardware and versions, nothing about the user."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ...formats.trace import Device, Meta, Precision
+
+_HZ_PER_KHZ = 1e3
+_HZ_PER_MHZ = 1e6
+_W_PER_MW = 1e-3
+_TF32 = "tf32"
+
+
+def describe_framework() -> str:
+    """Return e.g. `torch 2.13.0`, without the build's local suffix."""
+    return f"torch {str(torch.__version__).partition('+')[0]}"
+
+
+def describe_precision(autocast_dtype: str | None) -> Precision:
+    """Return the switches that decide which kernels run, as they stand now, and the autocast dtype of the step."""
+    return Precision(
+        matmul_tf32=_matmul_allows_tf32(),
+        cudnn_tf32=_cudnn_allows_tf32(),
+        autocast_dtype=autocast_dtype,
+        cudnn_benchmark=torch.backends.cudnn.benchmark,
+        deterministic_algorithms=torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic,
+    )
+
+
+def describe_device(index: int) -> Device:
+    """Return what torch reports about a CUDA or HIP device, with clocks and power limit where readable."""
+    found = torch.cuda.get_device_properties(index)
+    gfx_name = getattr(found, "gcnArchName", "").partition(":")[0]
+    is_amd = torch.version.hip is not None
+    clocks = _read_clocks(found)
+    return Device(
+        index=index,
+        name=found.name,
+        compute_capability=gfx_name if is_amd and gfx_name else f"{found.major}.{found.minor}",
+        sm_count=found.multi_processor_count,
+        memory_bytes=found.total_memory,
+        warp_size=_positive(found, "warp_size"),
+        max_threads_per_block=_positive(found, "max_threads_per_block"),
+        max_threads_per_sm=_positive(found, "max_threads_per_multi_processor"),
+        registers_per_sm=_positive(found, "regs_per_multiprocessor"),
+        shared_memory_per_sm_bytes=_positive(found, "shared_memory_per_multiprocessor"),
+        shared_memory_per_block_bytes=_positive(found, "shared_memory_per_block_optin")
+        or _positive(found, "shared_memory_per_block"),
+        **clocks,
+    )
+
+
+def describe_versions(meta: Meta) -> Meta:
+    """Return `meta` with the versions of CUDA or HIP, driver, cuDNN and NCCL; what is unknown here stays as it was."""
+    return replace(
+        meta,
+        cuda_version=torch.version.cuda or meta.cuda_version,
+        hip_version=torch.version.hip or meta.hip_version,
+        driver_version=_driver_version() or meta.driver_version,
+        cudnn_version=_cudnn_version() or meta.cudnn_version,
+        nccl_version=_nccl_version() or meta.nccl_version,
+    )
+
+
+def _matmul_allows_tf32() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # torch refuses the old switches once the new ones (`fp32_precision`) say something else
+        products: Any = torch.backends.cuda.matmul
+        return bool(products.fp32_precision == _TF32)
+
+
+def _cudnn_allows_tf32() -> bool | None:
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:
+        switches: Any = torch.backends.cudnn
+        convolution, recurrent = switches.conv.fp32_precision, switches.rnn.fp32_precision
+        return bool(convolution == _TF32) if convolution == recurrent else None  # the trace holds one switch for both
+
+
+def _cudnn_version() -> str | None:
+    number = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    if number is None or torch.version.hip is not None:
+        return None
+    # cuDNN 9 counts its major version in ten thousands, cuDNN 8 and before in thousands.
+    major_unit = 10_000 if number >= 90_000 else 1_000
+    return f"{number // major_unit}.{number % major_unit // 100}.{number % 100}"
+
+
+def _nccl_version() -> str | None:
+    if not (torch.distributed.is_available() and torch.distributed.is_nccl_available()):
+        return None
+    return ".".join(str(part) for part in torch.cuda.nccl.version())
+
+
+def _positive(found: Any, name: str) -> int | None:
+    """Return an attribute that older torch releases lack or report as 0."""
+    value = getattr(found, name, None)
+    return int(value) if value else None
+
+
+def _read_clocks(found: Any) -> dict[str, float | None]:
+    """Return maximum clocks and the enforced power limit under the record's names; NVML's word before torch's."""
+    clock_khz, memory_khz = _positive(found, "clock_rate"), _positive(found, "memory_clock_rate")
+    clocks: dict[str, float | None] = {
+        "sm_clock_hz": clock_khz * _HZ_PER_KHZ if clock_khz else None,
+        "memory_clock_hz": memory_khz * _HZ_PER_KHZ if memory_khz else None,
+        "power_limit_w": None,
+    }
+    nvml = _load_nvml()
+    uuid = getattr(found, "uuid", None)
+    if nvml is None or uuid is None:
+        return clocks
+    try:
+        nvml.nvmlInit()
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+            clocks["power_limit_w"] = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) * _W_PER_MW
+            clocks["sm_clock_hz"] = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) * _HZ_PER_MHZ
+            clocks["memory_clock_hz"] = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM) * _HZ_PER_MHZ
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        return clocks  # virtual GPUs and containers may refuse; what was read before stays
+    return clocks
+
+
+def _driver_version() -> str | None:
+    nvml = _load_nvml()
+    if nvml is None or torch.version.hip is not None:
+        return None
+    try:
+        nvml.nvmlInit()
+        try:
+            version = nvml.nvmlSystemGetDriverVersion()
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        return None
+    return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def _load_nvml() -> ModuleType | None:
+    """Return the NVML bindings where the user has them; they are optional."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the old package of that name warns that it was renamed
+            import pynvml
+    except ImportError:
+        return None
+    module: ModuleType = pynvml
+    return module

@@ -1,0 +1,82 @@
+"""Turns a finished profiler into our trace, and names the file of each rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.profiler import profile
+
+from ...errors import CaptureError, OutputError
+from ...formats.trace import Trace, Workload
+from ..session import describe_trace, mode_of
+from .device import describe_precision
+from .profiled import describe_devices, read_profiler
+
+SUFFIXES = (".json.gz", ".json")
+
+
+def import_profiler(finished: profile, workload: Workload, autocast_dtype: str | None) -> Trace:
+    """Return what a finished profiler recorded, described as our own recording of `workload`.
+
+    `autocast_dtype` is what was seen while it ran; where that is nothing, the casts that it recorded tell.
+    """
+    trace = read_profiler(finished)
+    device_type = "cuda" if trace.is_measured else "cpu"
+    rank, world_size = find_rank()
+    meta = replace(
+        trace.meta,
+        precision=describe_precision(autocast_dtype or trace.meta.precision.autocast_dtype),
+        rank=trace.meta.rank if rank is None else rank,
+        world_size=trace.meta.world_size if rank is None else world_size,
+    )
+    devices = describe_devices(trace) if trace.is_measured else ()
+    named = replace(workload, mode=workload.mode or mode_of(trace))
+    return describe_trace(replace(trace, meta=meta, devices=devices), device_type, named)
+
+
+def keep_iterations(trace: Trace, count: int) -> Trace:
+    """Return the trace with its first `count` iterations: a recording that is cut short holds part of one more.
+
+    Raises CaptureError where none is left.
+    """
+    table = trace.iterations
+    if not min(count, len(table.start_ns)):
+        raise CaptureError("the recording ended before its first iteration did")
+    columns = {name: np.asarray(getattr(table, name))[:count] for name in type(table).__dataclass_fields__}
+    return replace(trace, iterations=type(table)(**columns))
+
+
+def check_output(path: str | Path) -> Path:
+    """Return the path as one; raises OutputError where no trace could be written there."""
+    path = Path(path)
+    if not path.name.endswith(SUFFIXES):
+        raise OutputError(f"{path}: expected a name that ends in .json or .json.gz")
+    if not path.absolute().parent.is_dir():
+        raise OutputError(f"{path}: cannot be written: its directory does not exist")
+    return path.absolute()
+
+
+def rank_path(path: Path) -> Path:
+    """Return the path with this process's rank before its ending, where there are several: `trace.rank3.json.gz`."""
+    rank, world_size = find_rank()
+    if rank is None or world_size is None or world_size < 2:
+        return path
+    suffix = next(suffix for suffix in SUFFIXES if path.name.endswith(suffix))
+    return path.with_name(f"{path.name.removesuffix(suffix)}.rank{rank}{suffix}")
+
+
+def find_rank() -> tuple[int | None, int | None]:
+    """Return this process's rank and how many there are: the process group's word, else the launcher's."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return _read_count(("RANK", "SLURM_PROCID")), _read_count(("WORLD_SIZE", "SLURM_NTASKS"))
+
+
+def _read_count(names: Sequence[str]) -> int | None:
+    found = [os.environ[name] for name in names if os.environ.get(name, "").isdecimal()]
+    return int(found[0]) if found else None

@@ -1,0 +1,221 @@
+"""Records some iterations of code that runs by itself, times others without the profiler, and writes one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+import torch
+
+from ...errors import CaptureError, InputError
+from ...formats.files import save_trace
+from ...formats.trace import Trace, Workload
+from ..hooks.boundaries import IterationWatch
+from ..hooks.modules import hooks_unwarned
+from ..session import check_workload, only_recording
+from .capture import Capture
+from .files import check_output, rank_path
+from .interrupts import interrupts_deferred
+from .profiled import prepend_unprofiled
+from .stopwatch import Stopwatch
+
+DEFAULT_ITERATIONS: Final = (10, 15)
+WARMUP_COUNT: Final = 3
+"""Iterations at the start that are not timed: memory pools, autotuning, optimizer state."""
+TIMED_COUNT: Final = 10
+"""Iterations timed without the profiler, before and after the captured ones, where the run is long enough."""
+_FIRST_POSSIBLE: Final = 2
+"""Iteration 0 has no beginning that could be seen, and the one before the first captured one warms the profiler up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Say what to record: iterations `first` to before `end`, numbered from 0, and what the workload is."""
+
+    first: int = DEFAULT_ITERATIONS[0]
+    end: int = DEFAULT_ITERATIONS[1]
+    workload: Workload = field(default_factory=Workload)
+
+    def __post_init__(self) -> None:
+        if not _FIRST_POSSIBLE <= self.first < self.end:
+            raise InputError(
+                f"iterations: expected FIRST:END with {_FIRST_POSSIBLE} <= FIRST < END, got {self.first}:{self.end}"
+            )
+        check_workload(self.workload)
+
+
+class Recorder:
+    """Own a recording of the code that runs while it is entered: hooks, profiler, clock, file.
+
+    The file is written when the last iteration was captured, and again with more unprofiled iterations when there
+    are enough of them, or the code ends. Whatever fails here is kept in `error` and ends the recording, not the code.
+    """
+
+    def __init__(self, path: str | Path, plan: Plan, when_complete: Callable[[], None] | None = None) -> None:
+        self.plan = plan
+        self.error: Exception | None = None
+        self.trace: Trace | None = None
+        """What was recorded, once the file is written."""
+        self.path: Path | None = None
+        """Where the file is, once it is written."""
+        self.iteration_count = 0
+        self._target = check_output(path)
+        self._when_complete = when_complete
+        self._watch = IterationWatch(self._end_iteration, self._fail, plan.workload.mode)
+        self._clock = Stopwatch()
+        self._capture: Capture | None = None
+        self._captured: Trace | None = None
+        self._saved_lap_count = 0
+        self._lifetime = ExitStack()
+        self._process = os.getpid()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Say whether this is a copy in a forked process, which records nothing."""
+        return os.getpid() != self._process
+
+    def __enter__(self) -> Self:
+        with ExitStack() as entered:
+            entered.enter_context(only_recording())
+            entered.enter_context(hooks_unwarned())
+            entered.enter_context(self._watch)
+            self._lifetime = entered.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        with self._lifetime:
+            self._watch.stop()
+            if self.is_elsewhere or self.error is not None:
+                return
+            try:
+                with interrupts_deferred():
+                    self._finish()
+            except Exception as failure:  # noqa: BLE001 - the code's own exception, or none, is what goes on
+                self._fail(failure)
+
+    def _end_iteration(self, count: int) -> None:
+        """Do what is due after iteration `count - 1`."""
+        if count != self.iteration_count + 1:
+            self._start_anew()
+        self.iteration_count = count
+        if count < self.plan.first:
+            self._time(count > WARMUP_COUNT)
+            if count == self.plan.first - 1:
+                self._start_capture()
+        elif self._capture is not None:
+            self._advance_capture(self._capture)
+        elif self._captured is not None:
+            # The GPU idled while the file was written: the first iteration afterwards is not like the others.
+            self._time(count > self.plan.end + 1)
+        if self._captured is not None and self._clock.lap_count >= TIMED_COUNT:
+            self._complete()
+
+    def _time(self, is_steady: bool) -> None:
+        if is_steady:
+            self._clock.lap()
+        else:
+            self._clock.begin()
+
+    def _start_anew(self) -> None:
+        """Forget what was counted: training began after a forward pass, or another optimizer sets the pace."""
+        self._drop_capture()
+        self._captured, self._saved_lap_count = None, 0
+        self._clock.clear()
+
+    def _drop_capture(self) -> None:
+        capture, self._capture = self._capture, None
+        self._watch.is_profiling = False
+        if capture is not None:
+            capture.stop()
+
+    def _start_capture(self) -> None:
+        self._watch.settle()
+        with interrupts_deferred():
+            self._capture = Capture(self.plan.end - self.plan.first)
+
+    def _advance_capture(self, capture: Capture) -> None:
+        with interrupts_deferred():
+            self._watch.is_profiling = True
+            capture.end_iteration()
+            if capture.is_done:
+                self._capture, self._watch.is_profiling = None, False
+                self._captured = capture.read(self.plan.workload)
+                self._save()
+                self._clock.begin()
+
+    def _finish(self) -> None:
+        """Write what there is when the code ends early."""
+        if self._capture is not None:
+            capture = self._capture
+            self._drop_capture()
+            if capture.captured_count:
+                self._captured = capture.read(self.plan.workload)
+        if self._captured is None:
+            raise CaptureError(self._explain_nothing())
+        if self.trace is None or self._clock.lap_count > self._saved_lap_count:
+            self._save()
+
+    def _complete(self) -> None:
+        self._watch.stop()
+        if self._clock.lap_count > self._saved_lap_count:
+            with interrupts_deferred():
+                self._save()
+        if self._when_complete is not None:
+            self._when_complete()
+
+    def _save(self) -> None:
+        if self._captured is None:
+            return
+        iterations = prepend_unprofiled(self._captured.iterations, self._clock.durations_ns())
+        trace = replace(self._captured, iterations=iterations)
+        path = rank_path(self._target)
+        save_trace(trace, path)
+        self.trace, self.path, self._saved_lap_count = trace, path, self._clock.lap_count
+
+    def _fail(self, error: Exception) -> None:
+        self.error = error
+        self._watch.stop()
+        try:
+            self._drop_capture()
+        except Exception as another:  # noqa: BLE001 - the first one says what went wrong
+            error.add_note(str(another))
+
+    def _explain_nothing(self) -> str:
+        count, first = self.iteration_count, self.plan.first
+        if count:
+            return (
+                f"nothing was recorded: the code ended after {count} iterations, before iteration {first} "
+                f"(counted from 0) had ended; let it run longer or capture earlier ones "
+                f"({_FIRST_POSSIBLE}:{_FIRST_POSSIBLE + 1} at the earliest)"
+            )
+        if self._watch.training_forward_count:
+            return (
+                f"nothing was recorded: {self._watch.training_forward_count} forward passes in training mode but no "
+                f"step of a torch optimizer were seen; for inference call model.eval(), or choose the mode 'inference'"
+            )
+        return (
+            "nothing was recorded: no torch optimizer stepped and no torch.nn.Module ran on the main thread of this "
+            "process; processes that the code starts are not followed (start them with torchrun)"
+        )
+
+
+def summarise(trace: Trace) -> str:
+    """Return what a recording holds and what the profiler cost, on one line."""
+    lengths_ns = trace.iterations.end_ns - trace.iterations.start_ns
+    captured_ns, timed_ns = lengths_ns[trace.iterations.profiled], lengths_ns[~trace.iterations.profiled]
+    text = f"{len(captured_ns)} iterations captured, {np.median(captured_ns) / 1e6:.3g} ms each under the profiler"
+    if len(timed_ns):
+        ratio = np.median(captured_ns) / np.median(timed_ns)
+        text += f"; {len(timed_ns)} timed without it, {np.median(timed_ns) / 1e6:.3g} ms each ({ratio:.2f} times)"
+    text += f"; {len(trace.ops.name)} ops, {len(trace.kernels.name)} kernels"
+    if torch.cuda.is_initialized() and not trace.is_measured:
+        text += " (the profiler may not use CUPTI here, or nothing ran on the GPU)"
+    return text
