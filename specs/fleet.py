@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Floats
 from .gpu import Gpu, Rate
-
-Floats = npt.NDArray[np.float64]
 
 FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
     Rate.MATRIX_FP4: (Rate.MATRIX_FP8, Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),

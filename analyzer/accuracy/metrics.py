@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ...arrays import Floats
 from ...formats.perfetto import save_events
-from ...specs.fleet import Floats
 from ..graph.critical import CriticalPath
 from ..prediction.workload import measured_workload
 from ..recorded.window import Window, select_window

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats
 from ...specs.gpu import Gpu
 from ...specs.prices import price_usd_per_hour
 from ..memory.fit import Fit, fit_on

@@ -6,14 +6,13 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Floats, Rows, group_rows
 from ...formats.signature import format_shapes
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
 from ..prediction.bounds import limit_of
 from ..prediction.method import Method
 from ..prediction.predict import METHODS, Prediction
 from ..prediction.workload import Workload
-from ..recorded.window import Rows, group_rows
 from .report import OpPrediction
 
 UNRELIABLE_FACTOR: Final = 1.6

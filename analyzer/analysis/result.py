@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Floats
 from ...errors import InputError, UnknownGpuError
 from ...formats.column import row_count
 from ...formats.trace import Phase, Trace
-from ...specs.fleet import Floats
 from ...specs.gpu import Catalog, Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph

@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Floats
 from ...formats.column import MISSING
 from ...formats.iterations import NEVER_NS as NEVER_LAUNCHED_NS
 from ...formats.iterations import locate_iterations
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
 from .graph import NEVER_NS, EdgeKind, Edges, Graph, GraphQuality, Lane, NodeKind, Nodes
 from .hosts import HostNodes, host_nodes, host_steps
 from .latencies import SYNC_COST_NS, Term, generation_latencies

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...specs.fleet import Floats
-from ..recorded.window import Rows
+from ...arrays import Floats, Rows
 from .graph import EdgeKind, Graph, NodeKind, Nodes
 from .rules import LANE, RELEASE, Held, hold_nodes, lane_firsts
 

@@ -8,8 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from ...specs.fleet import Floats
-from ..recorded.window import Rows
+from ...arrays import Floats, Rows
 
 NEVER_NS = -1.0e18
 """A release time that never holds anything up."""

@@ -8,10 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats, Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import IterationTable, KernelKind, Trace
-from ...specs.fleet import Floats
-from ..recorded.window import Rows
 from .graph import NodeKind
 from .roles import Role, call_roles
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats
 
 
 class Term(IntEnum):

@@ -6,10 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Floats, Rows
 from ...formats.column import MISSING
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
-from ..recorded.window import Rows
 from .graph import NodeKind
 from .latencies import QUEUE_DEPTH
 from .place import Links, Places, join_links, no_links

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays import Floats, Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
-from ..recorded.window import Rows
 from .graph import NEVER_NS, NodeKind
 from .hosts import HostNodes
 from .streams import StreamNodes

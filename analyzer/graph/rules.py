@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...specs.fleet import Floats
-from ..recorded.window import Rows
+from ...arrays import Floats, Rows
 from .graph import NEVER_NS, EdgeKind, Edges, Nodes
 from .latencies import Term
 

@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from ..recorded.window import Rows
+from ...arrays import Rows
 
 
 def schedule_runs(lane_begin: Rows, source: Rows, target: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

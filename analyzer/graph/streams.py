@@ -8,10 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats, Rows
 from ...formats.column import MISSING
 from ...formats.trace import KernelKind, KernelTable
-from ...specs.fleet import Floats
-from ..recorded.window import Rows
 from .graph import NEVER_NS, NodeKind
 from .latencies import Term
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Rows
 from ...formats.column import MISSING
 from ...formats.trace import SyncKind, Trace
-from ..recorded.window import Rows
 from .place import Links, Places, no_links
 from .roles import Role, call_roles
 

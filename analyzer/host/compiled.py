@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...arrays import Floats, Rows
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
 from ..prediction.workload import VARYING_FAMILIES
 from ..recorded.compiled import CompiledOps
-from ..recorded.window import Rows
 from ..work import family_of
 from .costs import HostCosts
 

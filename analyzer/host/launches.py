@@ -7,10 +7,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows, group_rows
 from ...formats.column import row_count
 from ...formats.signature import Argument, Signature, TensorSpec
 from ...formats.trace import Trace
-from ..recorded.window import Rows, group_rows
 from ..work import work_of
 from .costs import HostCosts, spellings
 

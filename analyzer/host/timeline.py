@@ -8,13 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats, Rows, group_rows
 from ...errors import InputError
 from ...formats.column import MISSING, build_table, columns, row_count
 from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
-from ...specs.fleet import Floats
 from ..prediction.workload import explained_ops
 from ..recorded.compiled import find_compiled
-from ..recorded.window import Rows, group_rows
 from .compiled import with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...specs.fleet import Fleet, Floats
+from ...arrays import Codes, Floats
+from ...specs.fleet import Fleet
 from ..models.frame.correction import Calibration, correction_factor, design_matrix, proximity
-from ..models.frame.model import Codes, kind_of, problem_count
+from ..models.frame.model import kind_of, problem_count
 from ..models.library import Fitted, corrected_ns, simulate
 
 OFFSET_SPREAD: Final = 0.2

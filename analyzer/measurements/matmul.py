@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats
 from ...specs.gpu import Catalog
 from ..models.matmul.problems import COLD_COPIES, FORMATS, RATES, Kind, MatmulProblems
 from .samples import Column, Samples, gpus_of, pick, read_table, shape_share

@@ -11,9 +11,10 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats
 from ...errors import InputError
 from ...specs.catalog import load_catalog
-from ...specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu, chip_of
 from ...specs.match import find_gpu
 from ..prediction.bounds import WorkTable

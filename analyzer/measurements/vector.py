@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats
 from ...specs.gpu import Catalog
 from ..models.vector.model import Kind, VectorProblems
 from .samples import Column, Samples, gpus_of, pick, read_table, shape_share

@@ -6,9 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Rows
 from ...formats.column import row_count
 from ...formats.trace import Phase, Trace
-from ..recorded.window import Rows, Window
+from ..recorded.window import Window
 from ..work import Family, family_of
 from .events import describe_events
 from .lifetimes import Bytes, Storages, find_storages, has_lifetimes

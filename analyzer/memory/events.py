@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows
 from ...formats.column import MISSING, row_count, take_rows
 from ...formats.trace import MemoryTable, Phase, Trace
-from ..recorded.window import Rows, Window
+from ..recorded.window import Window
 from .use import MemoryCategory, MemoryMethod, MemoryUse
 
 REASON: Final = "the allocator's totals at the recorded events"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays import Rows
 from ...formats.trace import Phase, Trace
-from ..recorded.window import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows
 from ...formats.column import MISSING, Column, row_count
 from ...formats.signature import DTYPE_BYTES
 from ...formats.trace import Phase, Trace
-from ..recorded.window import Rows
 from .frames import Frames, find_frames
 
 Bytes = npt.NDArray[np.int64]

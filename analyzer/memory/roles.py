@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Rows
 from ...formats.column import row_count
 from ...formats.signature import TensorSpec
 from ...formats.trace import Phase, Trace
-from ..recorded.window import Rows
 from .lifetimes import Mask, Storages, Uses
 from .use import MemoryCategory
 

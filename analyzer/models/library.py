@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats
 from ...errors import InputError
-from ...specs.fleet import Fleet, Floats, take_gpus
+from ...specs.fleet import Fleet, take_gpus
 from .frame.correction import Calibration, correction_factor
 from .frame.intervals import IntervalTable, distance_factor, distances, growth_of, half_width
 from .frame.model import Estimate, Model, group_of, kind_of

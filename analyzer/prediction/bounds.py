@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...specs.fleet import Fleet, Floats
+from ...arrays import Floats
+from ...specs.fleet import Fleet
 from ...specs.gpu import Rate
 
 LAUNCH_FLOOR_NS: Final = 600.0

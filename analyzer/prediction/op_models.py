@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...specs.fleet import Fleet, Floats
+from ...arrays import Floats
+from ...specs.fleet import Fleet
 from ..models.assignment import Assignment, assign_models
 from ..models.library import Library
 from .workload import Workload

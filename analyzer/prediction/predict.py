@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats, Rows, group_rows
 from ...formats.column import Column
 from ...formats.trace import KernelKind, Trace
-from ...specs.fleet import Fleet, Floats, build_fleet
+from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu
 from ...specs.occupancy import resident_blocks
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
-from ..recorded.window import Rows, group_rows
 from ..work import Family
 from .bounds import Bounds, bound_ops, rate_matrix
 from .method import Method

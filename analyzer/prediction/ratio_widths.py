@@ -22,7 +22,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...specs.fleet import Fleet, Floats
+from ...arrays import Floats
+from ...specs.fleet import Fleet
 from ..models.frame.intervals import separations
 from ..work import Family
 

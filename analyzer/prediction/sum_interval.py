@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...specs.fleet import Floats
+from ...arrays import Floats
 from ..work import Family
 from .method import Method
 from .predict import METHODS, Prediction

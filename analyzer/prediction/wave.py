@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats
 
 
 def memory_boundedness(flops_per_byte: Floats, ridge_flops_per_byte: Floats) -> Floats:

@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats, Rows, group_rows, share_busy_time
 from ...formats.column import Column, row_count
 from ...formats.trace import KernelKind, Meta, Trace
-from ...specs.fleet import Floats
 from ...specs.gpu import Rate
-from ..recorded.window import Rows, Window, group_rows, share_busy_time
+from ..recorded.window import Window
 from ..work import Family, Work, family_of, work_of
 from ..work.kernel_names import family_of_kernel, rate_of_kernel
 from .bounds import WorkTable

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import Phase, Trace
-from .window import Rows
 
 _FORWARD: Final = "Torch-Compiled Region"
 _BACKWARD: Final = "CompiledFunctionBackward"

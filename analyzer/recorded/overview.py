@@ -8,10 +8,11 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Rows, share_busy_time
 from ...formats.column import Column, row_count
 from ...formats.trace import TABLES, Device, KernelKind, Meta, Phase, Trace
 from .compiled import count_regions
-from .window import Rows, Window, host_interval, select_window, share_busy_time
+from .window import Window, host_interval, select_window
 
 _GRAPH_LAUNCHES: Final = ("cudaGraphLaunch", "hipGraphLaunch")
 

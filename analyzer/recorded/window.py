@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats, Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,33 +107,3 @@ def _span_ns(trace: Trace) -> float | None:
         if row_count(table) and table.duration_ns.max() >= 0
     ]
     return float(max(end for _, end in ends) - min(start for start, _ in ends)) if ends else None
-
-
-def share_busy_time(start_ns: npt.NDArray[np.int64], duration_ns: npt.NDArray[np.int64]) -> Floats:
-    """Divide the union of the intervals among them: each instant goes in equal parts to those that cover it.
-
-    Returns ns per interval; the sum is the length of the union.
-    """
-    if not len(start_ns):
-        return np.zeros(0)
-    instants = np.concatenate([start_ns, start_ns + duration_ns])
-    steps = np.concatenate([np.ones(len(start_ns)), -np.ones(len(start_ns))])
-    order = np.argsort(instants, kind="stable")
-    active = np.cumsum(steps[order])[:-1]
-    lengths = np.diff(instants[order]).astype(np.float64)
-    elapsed = np.zeros(len(instants))
-    elapsed[1:] = np.cumsum(np.divide(lengths, active, out=np.zeros_like(lengths), where=active > 0))
-    at_instant = np.empty_like(elapsed)
-    at_instant[order] = elapsed
-    # Equal instants can sit on either side of a zero-length segment: both sides carry the same value.
-    return at_instant[len(start_ns) :] - at_instant[: len(start_ns)]
-
-
-def group_rows(keys: list[npt.NDArray[np.int64]]) -> tuple[Rows, Rows]:
-    """Group equal rows of several integer columns: return the first row of each group, and each row's group."""
-    group = np.zeros(len(keys[0]), dtype=np.int64)
-    first: Rows = np.zeros(min(1, len(keys[0])), dtype=np.int64)
-    for key in keys:
-        _, rank = np.unique(key, return_inverse=True)
-        _, first, group = np.unique(group * (len(key) + 1) + rank, return_index=True, return_inverse=True)
-    return first, group

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats, Rows
 from ..graph.graph import NEVER_NS, EdgeKind, Graph
 from ..graph.rules import LANE, RELEASE, lane_firsts
-from ..recorded.window import Rows
 from .engine import Timing
 
 

@@ -7,11 +7,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats, Rows
 from ..graph.graph import EdgeKind, Graph, NodeKind
 from ..graph.rules import RELEASE
 from ..graph.streams import UNEXPLAINED_NS
-from ..recorded.window import Rows
 from .binding import bind_nodes
 from .engine import Timing
 

@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...specs.fleet import Floats
+from ...arrays import Floats, Rows
 from ..graph.graph import NEVER_NS, EdgeKind, Graph
 from ..graph.rules import lane_firsts
-from ..recorded.window import Rows
 
 _QUEUE: Final = int(EdgeKind.QUEUE)
 """Plain, as comparing enum members costs in the loop over runs."""

@@ -8,15 +8,15 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Floats, Rows
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..graph.latencies import generation_latencies
 from ..prediction.predict import Prediction
 from ..prediction.sum_interval import busy_interval_ns, row_changes
 from ..prediction.workload import Workload
-from ..recorded.window import Rows, Window
+from ..recorded.window import Window
 from .causes import CAUSES, occupation
 from .engine import Timing, replay
 from .iterations import iteration_position, iteration_spans

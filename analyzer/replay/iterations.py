@@ -6,11 +6,10 @@ from typing import Final, Literal
 
 import numpy as np
 
+from ...arrays import Floats, Rows
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
 from ..graph.graph import Graph, NodeKind
 from ..graph.hosts import host_steps
-from ..recorded.window import Rows
 
 _SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")
 

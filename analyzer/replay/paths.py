@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...arrays import Floats, Rows
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
 from ..graph.critical import CriticalPath, critical_path
 from ..graph.graph import Graph, Nodes
-from ..recorded.window import Rows
 from .binding import durations_ns
 from .engine import Timing
 from .iterations import iteration_position, iteration_rows, iteration_spans

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...arrays import Rows
 from ...formats.column import MISSING
 from ...formats.perfetto import crossing_levels
 from ..graph.graph import Graph
-from ..recorded.window import Rows, Window
+from ..recorded.window import Window
 from .parts import OWN_NAMES, Part, Span, side_parts
 from .sides import Side
 from .slices import FIRST_GPU_SLICE, ArrowKind, Arrows, Process, SliceKind, Slices, Timeline, Track, TrackKind

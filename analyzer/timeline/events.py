@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows
 from ...formats.column import MISSING
 from ...formats.perfetto import Arrows, EventFile, Slices, Track
 from ...formats.signature import format_shapes
 from ..graph.graph import EdgeKind
 from ..prediction.bounds import Limit
 from ..prediction.predict import METHODS
-from ..recorded.window import Rows
 from .notes import FAMILIES
 from .slices import ArrowKind, Process, SliceKind, Timeline
 from .slices import Slices as TimelineSlices

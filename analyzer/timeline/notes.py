@@ -8,11 +8,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...specs.fleet import Floats
+from ...arrays import Floats, Rows
 from ..prediction.bounds import LAUNCH_FLOOR_NS, rate_matrix
 from ..prediction.predict import Prediction
 from ..prediction.workload import Workload
-from ..recorded.window import Rows
 from ..work import Family
 
 FAMILIES: Final = tuple(Family)

@@ -8,12 +8,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows
 from ...formats.column import MISSING
 from ...formats.trace import KernelKind, Trace
 from ..graph.critical import CriticalPath
 from ..graph.graph import EdgeKind, NodeKind, Nodes
 from ..graph.streams import UNEXPLAINED_NS
-from ..recorded.window import Rows, Window
+from ..recorded.window import Window
 from ..work import Family
 from ..work.kernel_names import family_of_kernel
 from .notes import FAMILIES, NOTHING

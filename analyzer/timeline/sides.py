@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays import Floats, Rows
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
 from ..graph.critical import CriticalPath
 from ..graph.graph import Graph, Lane, NodeKind
 from ..graph.rules import lane_firsts
-from ..recorded.window import Rows, Window
+from ..recorded.window import Window
 from ..replay.iterations import iteration_position, iteration_rows, iteration_spans
 from .notes import KernelNotes, no_notes
 

@@ -8,9 +8,9 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows
 from ...formats.trace import Trace
 from ..graph.graph import EdgeKind
-from ..recorded.window import Rows
 from .notes import KernelNotes
 
 

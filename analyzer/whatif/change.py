@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows
 from ...formats.trace import Trace
-from ..recorded.window import Rows
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,14 +10,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Floats, Rows
 from ...formats.column import MISSING
 from ...formats.trace import Trace
-from ...specs.fleet import Floats
 from ..graph.graph import EdgeKind, Edges, Graph, NodeKind
 from ..graph.roles import Role, call_roles
 from ..graph.rules import LANE, first_edges
 from ..graph.streams import UNEXPLAINED_NS
-from ..recorded.window import Rows
 
 GRAPH_LAUNCH_NS: Final = 15_000.0
 """Host time of one graph launch: the fastest tenth of the 70 cudaGraphLaunch calls of the A100 80 GB training trace

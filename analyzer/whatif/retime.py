@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import Rows, group_rows
 from ...formats.column import row_count
 from ...formats.signature import Signature, TensorSpec
 from ...formats.trace import KernelKind, Trace
@@ -24,7 +25,6 @@ from ..prediction.bounds import WorkTable, bound_ops
 from ..prediction.op_models import model_times
 from ..prediction.predict import KERNEL_OVERHEAD_NS
 from ..prediction.workload import VARYING_FAMILIES, rate_of_work
-from ..recorded.window import Rows, group_rows
 from ..work import Family, Work, work_of
 from ..work.kernel_names import family_of_kernel
 from .calls import short_name

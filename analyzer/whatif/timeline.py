@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...arrays import Rows, share_busy_time
 from ...formats.column import MISSING, row_count
 from ...formats.trace import IterationTable, Trace
-from ..recorded.window import Rows, select_window, share_busy_time
+from ..recorded.window import select_window
 from .change import Floats
 
 

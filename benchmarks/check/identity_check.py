@@ -24,7 +24,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from wavecast.analyzer.graph.export.ops import data_links
-from wavecast.analyzer.recorded.window import Rows
+from wavecast.arrays import Rows
 from wavecast.formats.column import take_rows
 from wavecast.formats.kineto import import_numbered
 from wavecast.formats.signature import Signature

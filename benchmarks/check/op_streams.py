@@ -20,11 +20,11 @@ from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
 from wavecast.analyzer.recorded.untimed import without_times
-from wavecast.analyzer.recorded.window import Rows, select_window
+from wavecast.analyzer.recorded.window import select_window
+from wavecast.arrays import Floats, Rows
 from wavecast.formats.column import MISSING, Table, columns, row_count, take_rows
 from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec, format_shapes
 from wavecast.formats.trace import TABLES, Phase, Trace
-from wavecast.specs.fleet import Floats
 from wavecast.specs.gpu import Gpu
 
 Mask = npt.NDArray[np.bool_]

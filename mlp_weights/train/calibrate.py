@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.models.frame.intervals import SIZE_EDGES_NS, IntervalTable, gpu_positions, size_class
-from ...specs.fleet import Floats, build_fleet
+from ...arrays import Floats
+from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
 from .variant import Pool
 

@@ -20,9 +20,10 @@ from ...analyzer.models.frame.network import correct
 from ...analyzer.models.frame.parameters import resolve, theta_size
 from ...analyzer.models.library import find_model
 from ...analyzer.models.store import save_model, variant_name
+from ...arrays import Floats
 from ...errors import InputError
 from ...specs.catalog import load_catalog
-from ...specs.fleet import Floats, build_fleet
+from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
 from .calibrate import UNMEASURED_HALF_WIDTH, HeldOut, choose_shrink, errors_of, fit_anchor, fit_intervals
 from .recipe import Recipe

@@ -8,9 +8,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...analyzer.models.frame.model import Codes, Model
+from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.parameters import prior_scale, resolve
-from ...specs.fleet import Fleet, Floats
+from ...arrays import Codes, Floats
+from ...specs.fleet import Fleet
 
 P = TypeVar("P")
 STEP = 1e-3

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...analyzer.models.frame.network import CLIP, Network
-from ...specs.fleet import Floats
+from ...arrays import Floats
 
 EPOCHS: Final = 60
 BATCH: Final = 512

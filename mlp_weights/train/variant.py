@@ -13,7 +13,8 @@ from ...analyzer.measurements.samples import Samples
 from ...analyzer.models.frame.model import Model, take_problems
 from ...analyzer.models.frame.network import Network
 from ...analyzer.models.frame.parameters import resolve, theta_size
-from ...specs.fleet import Floats, build_fleet, take_gpus
+from ...arrays import Floats
+from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
 from .fit import balanced_weight, fit_parameters
 from .network import train_network

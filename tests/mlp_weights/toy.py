@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from wavecast.analyzer.measurements.samples import Samples, shape_share
-from wavecast.analyzer.models.frame.model import Codes, Estimate, Model
+from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import Parameter, Values
+from wavecast.arrays import Codes, Floats
 from wavecast.mlp_weights.train.recipe import Recipe
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 

@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ....arrays import Floats, Rows
 from ....formats.signature import format_shapes
 from ....formats.trace import Trace
-from ....specs.fleet import Floats
-from ...recorded.window import Rows
 from ..metrics import Figures, error_figures
 from ..validate.report import Coverage
 from .report import FamilyRow, Iteration, LeftOut, Measured, RerunOp, RerunReport

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....specs.fleet import Floats
-from ...recorded.window import Rows
+from ....arrays import Floats, Rows
 from ..metrics import Figures
 from ..validate.report import Coverage
 

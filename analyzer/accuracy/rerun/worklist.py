@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Floats, Rows
 from ....errors import UnknownGpuError
 from ....formats.trace import KernelKind, Trace
-from ....specs.fleet import Floats
 from ....specs.gpu import Catalog, Gpu
 from ...analysis.analyze import open_case
 from ...analysis.result import Case, check_usable
@@ -19,7 +19,7 @@ from ...prediction.method import Method
 from ...prediction.predict import METHODS
 from ...prediction.workload import Workload, measured_workload, shape_workload
 from ...recorded.devices import first_known_gpu
-from ...recorded.window import Rows, Window, select_window
+from ...recorded.window import Window, select_window
 
 _HOST_COPY: Final = re.compile(r"htod|dtoh|host", re.IGNORECASE)
 """In the names of copies, `Memcpy HtoD (Pageable -> Device)` or `CopyHostToDevice`."""

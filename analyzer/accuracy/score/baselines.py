@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Fleet, Floats, build_fleet
+from ....arrays import Floats
+from ....specs.fleet import Fleet, build_fleet
 from ...measurements.samples import Samples, chip_of
 from ...models.frame.intervals import gpu_positions
 from .rows import Forecast, Keys, carried_from, codes_of, problem_keys

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Floats
+from ....arrays import Floats
 from ....specs.prices import price_usd_per_hour
 from ..metrics import kendall_tau
 from .report import DecisionRow, NetworkRow

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Floats
+from ....arrays import Floats
 from ....specs.gpu import Rate
 from ...measurements.samples import Samples
 from ...prediction.bounds import WorkTable

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Floats
+from ....arrays import Floats
 from ..metrics import error_figures, mean_error
 from .report import EVERYTHING, MEAN, NetworkRow, ScoreRow, Size, Split, ThroughputRow
 from .rows import Forecast, codes_of

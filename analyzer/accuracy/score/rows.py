@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Floats, build_fleet
+from ....arrays import Floats
+from ....specs.fleet import build_fleet
 from ...measurements.samples import Samples, chip_of
 from ...models.frame.intervals import separations
 from ...models.frame.model import take_problems

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ....specs.fleet import Floats
+from ....arrays import Floats
 from ...measurements.readers import TRACES, check_directory, load_tables
 from ...measurements.samples import Samples
 from .baselines import (

@@ -8,8 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from ....arrays import Rows
 from ....formats.trace import Phase
-from ...recorded.window import Rows
 from .calls import NO_KEY, Calls
 
 

@@ -10,11 +10,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ....arrays import Rows
 from ....formats.column import row_count
 from ....formats.signature import TensorSpec
 from ....formats.trace import KernelKind, Phase, Trace
 from ...prediction.workload import Workload
-from ...recorded.window import Rows
 from ...work import canonical_name, work_of
 from ...work.work import Family, RowDims, Work
 

@@ -8,14 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Floats, Rows, group_rows
 from ....formats.signature import format_shapes
 from ....formats.trace import Trace
-from ....specs.fleet import Floats
 from ...analysis.result import Case
 from ...prediction.bounds import limit_of
 from ...prediction.method import Method
 from ...prediction.predict import METHODS
-from ...recorded.window import Rows, group_rows
 from ..metrics import error_figures
 from .alignment import Alignment, Rule
 from .calls import Calls

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....specs.fleet import Floats
+from ....arrays import Floats, Rows
 from ...analysis.gpu_replay import replayed_window
 from ...analysis.result import Case
 from ...graph.graph import NodeKind
 from ...graph.hosts import host_steps
-from ...recorded.window import Rows
 from ...replay.binding import durations_ns
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.engine import Timing, replay

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Rows
 from ....errors import InputError, UnknownGpuError
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
@@ -13,7 +14,7 @@ from ...analysis.analyze import open_case
 from ...analysis.result import Case, check_usable, source_gpu
 from ...analysis.warnings import warn
 from ...models.library import Library, load_library
-from ...recorded.window import Rows, Window, select_window
+from ...recorded.window import Window, select_window
 from ...whatif.scenario import Scenario
 from .alignment import Alignment, align
 from .calls import KeyTable, list_calls

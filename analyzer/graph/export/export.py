@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ....arrays import Rows
 from ....formats.column import MISSING
 from ....formats.signature import format_shapes
 from ....formats.trace import Phase, Trace
-from ...recorded.window import Rows
 from ..critical import CriticalPath
 from ..graph import NEVER_NS, EdgeKind, Graph, NodeKind
 from .network import Network, join_network

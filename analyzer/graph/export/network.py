@@ -8,12 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....formats.column import row_count
 from ....formats.iterations import locate_iterations
 from ....formats.trace import Trace
-from ....specs.fleet import Floats
-from ...recorded.window import Rows
 from ..graph import EdgeKind, Graph
 from ..hosts import host_steps
 from ..latencies import Term

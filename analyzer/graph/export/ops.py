@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ....arrays import Rows
 from ....formats.column import MISSING, row_count
 from ....formats.trace import Trace
-from ...recorded.window import Rows
 from ..graph import EdgeKind, Graph, NodeKind
 from ..hosts import logical_threads
 from ..place import Links, join_links, no_links

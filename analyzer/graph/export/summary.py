@@ -7,10 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Floats, Rows, group_rows
 from ....formats.column import MISSING
 from ....formats.trace import Trace
-from ....specs.fleet import Floats
-from ...recorded.window import Rows, group_rows
 from ..critical import CriticalPath
 from ..graph import EdgeKind, Graph, NodeKind
 from .export import OP_KIND

@@ -23,8 +23,9 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Fleet, Floats
-from ..frame.model import Codes, Estimate, Model
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
+from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .generations import CLASS_NAMES, Mask, gpu_class, is_async, is_blackwell, is_hopper, lift
 from .problems import AttentionProblems, Library, operand_bytes, peak_flops_per_s, visible_keys

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ....arrays import Codes
 from ....specs.fleet import Fleet
-from ..frame.model import Codes
 
 Mask = npt.NDArray[np.bool_]
 

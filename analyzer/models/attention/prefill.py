@@ -21,9 +21,10 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
-from ..frame.model import Codes, Estimate, Model
+from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .generations import CLASS_NAMES, gpu_class, is_async, is_blackwell, is_hopper, lift
 from .problems import ArithmeticFormat, AttentionProblems, Library, operand_bytes, peak_flops_per_s

@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
-from ....specs.fleet import Fleet, Floats
+from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...prediction.bounds import WorkTable
 from ...work.work import AttentionDims, Direction, Work
-from ..frame.model import Codes
 
 
 class Library(IntEnum):

@@ -16,10 +16,11 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ..frame.event_timing import event_time_ns
-from ..frame.model import Codes, Estimate, Model
+from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .problems import RATES, ConvolutionProblems, kernel_kind, problems_of
 from .tiles import TILE_CODES, Setting, best_fused, best_implicit, best_separate, direct_time, is_early, setting_of

@@ -15,10 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Floats
+from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
 from ...work.work import ConvolutionDims, Direction, Work
-from ..frame.model import Codes
 
 RATES: Final = tuple(Rate)
 ELEMENT_BYTES: Final[Mapping[Rate, float]] = {

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
 from ....specs.gpu import Rate, is_matrix_rate
-from ..frame.model import Codes
 from ..frame.parameters import Values
 from .problems import FUSED_CHANNELS, RATES, ConvolutionProblems
 

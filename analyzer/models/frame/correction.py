@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Floats
-from .model import Codes
+from ....arrays import Codes, Floats
 from .network import CLIP
 
 LIMIT: Final = 0.7

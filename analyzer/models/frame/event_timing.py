@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....specs.fleet import Floats
+from ....arrays import Floats
 
 EVENT_SHARPNESS = 8.0
 """Exponent q of the soft maximum; 6 to 9 fit single launches between CUDA events alike."""

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
-from .model import Codes
 
 SIZE_EDGES_NS: Final = np.array([5e3, 20e3, 100e3, 1e6])
 """Predicted times that part the size classes."""

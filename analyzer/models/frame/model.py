@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
 from .parameters import Parameter, Values
 
-Codes = npt.NDArray[np.int64]
 P = TypeVar("P")
 
 

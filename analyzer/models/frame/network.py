@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Floats
+from ....arrays import Floats
 
 Floats32 = npt.NDArray[np.float32]
 

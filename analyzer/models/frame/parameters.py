@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Floats
+from ....arrays import Floats
 
 Values = Mapping[str, Floats]
 """A simulator's parameters by name, each with one element per GPU of the fleet."""

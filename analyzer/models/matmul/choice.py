@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..frame.model import Codes
+from ....arrays import Codes
 from ..frame.parameters import Values
 from .limits import (
     L1_BYTES_PER_CLOCK,

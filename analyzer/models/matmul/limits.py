@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Floats
+from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ..frame.parameters import Values
 from .problems import RATES, Kind, MatmulProblems

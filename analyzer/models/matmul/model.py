@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ....specs.fleet import Fleet, Floats
-from ..frame.model import Codes, Estimate, Model
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
+from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .choice import choose_launch
 from .limits import Limits, Machine, is_async, limits_of, machine_of, slow_down, unthrottled_s

@@ -10,11 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
-from ....specs.fleet import Floats
 from ....specs.gpu import Rate
 from ...work.work import MatmulDims, Work
-from ..frame.model import Codes
 
 RATES: Final = tuple(Rate)
 COLD_COPIES: Final = 6.0

@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Floats
-from ..frame.model import Codes
+from ....arrays import Codes, Floats
 
 TILES: Final = np.array(
     [

@@ -8,12 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
-from ....specs.fleet import Fleet, Floats
+from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import MatmulDims, Work
 from ..frame.event_timing import event_time_ns
-from ..frame.model import Codes, Estimate, Model
+from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .tiles import Launch, choose_tile, launch_of
 

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Fleet, Floats
-from ..frame.model import Codes
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
 
 # columns: output columns, output rows, parts of a block that share k (sliced kernels), threads
 _TILES: Final = np.array(

@@ -17,11 +17,12 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.work import Direction, RecurrentDims, Work
 from ..convolution.problems import ELEMENT_BYTES, RATES
-from ..frame.model import Codes, Estimate, Model
+from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 
 

@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Floats
+from ....specs.fleet import Fleet
 from .problems import Kind, VectorProblems
 
 Flags = npt.NDArray[np.bool_]

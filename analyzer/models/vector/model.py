@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Fleet, Floats
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
 from ..frame.event_timing import event_time_ns
-from ..frame.model import Codes, Estimate, Model
+from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .launch import launch_of
 from .problems import GROUP_NAMES, Kind, VectorProblems, group, kernel_kind, problems_of

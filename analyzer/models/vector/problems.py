@@ -9,10 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
-from ....specs.fleet import Floats
 from ...work.work import Family, RowDims, Work
-from ..frame.model import Codes
 
 
 class Kind(IntEnum):

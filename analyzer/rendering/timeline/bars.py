@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....specs.fleet import Floats
-from ...recorded.window import Rows
+from ....arrays import Floats, Rows
 from ...timeline.slices import SliceKind, Timeline, TrackKind
 
 _LEAST_SHARE: Final = 0.001

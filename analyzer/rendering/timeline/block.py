@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ....specs.fleet import Floats
-from ...recorded.window import Rows
+from ....arrays import Floats, Rows
 from ...timeline.notes import FAMILIES
 from ...timeline.slices import ArrowKind, SliceKind, Timeline, TrackKind
 from ...work import Family

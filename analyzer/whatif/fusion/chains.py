@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ....arrays import Rows
 from ....formats.column import MISSING, row_count
 from ....formats.signature import Signature, flatten_tensors
 from ....formats.trace import Phase, Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.rules import lane_firsts
 from ...prediction.workload import Workload
-from ...recorded.window import Rows
 from ...replay.forecast import kernel_rows
 from ...work import Family, Work
 from ...work.arguments import LackingArgumentError

@@ -10,13 +10,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ....arrays import Floats, Rows
 from ....formats.column import MISSING, row_count
 from ....formats.trace import Trace
-from ....specs.fleet import Floats
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
 from ...prediction.workload import Workload
-from ...recorded.window import Rows
 from ..calls import are_operands_flat
 from ..cuda_graph import keep_edges
 from .chains import describe_nodes, find_links, is_training, launches_of

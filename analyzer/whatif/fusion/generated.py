@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
+from ....arrays import Rows
 from ....formats.column import MISSING, row_count
 from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Trace
 from ...prediction.workload import Workload
-from ...recorded.window import Rows
 from ...work import Family, Work, family_of
 from ..calls import operands_of
 from .chains import ROW_OPS, is_pointwise

@@ -15,8 +15,9 @@ from wavecast.analyzer.models.frame.model import Estimate, Model, take_problems
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.prediction.bounds import bound_ops
 from wavecast.analyzer.work.work import AttentionDims, Direction, Family, Work
+from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from wavecast.analyzer.models.frame.model import Codes, Estimate, Model
+from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.matmul.model import MODEL, MODELS, QUANTIZED, problems_of
 from wavecast.analyzer.models.matmul.problems import FORMATS, RATES, Kind, MatmulProblems
 from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
+from wavecast.arrays import Codes, Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 

@@ -14,8 +14,9 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, RATES, MatmulSimtProblems, problems_of, simulate
 from wavecast.analyzer.models.matmul_simt.tiles import HEIGHT, MENUS, WIDTH, choose_tile, generation_of, launch_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
+from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 

@@ -18,12 +18,13 @@ from wavecast.analyzer.models.frame.intervals import (
     half_width,
     size_class,
 )
-from wavecast.analyzer.models.frame.model import Codes, Estimate, Model, take_problems
+from wavecast.analyzer.models.frame.model import Estimate, Model, take_problems
 from wavecast.analyzer.models.frame.network import Network, correct
 from wavecast.analyzer.models.frame.parameters import Parameter, Values, prior_scale, resolve, theta_size
 from wavecast.analyzer.models.library import Fitted, corrected_ns, predict_fitted, simulate
+from wavecast.arrays import Codes, Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.match import find_gpu
 
 PARAMETERS = (Parameter(name="a", prior=2.0), Parameter(name="b", prior=3.0, class_spread=0.1))

@@ -10,8 +10,9 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.recurrent.model import MODEL, problems_of, simulate
 from wavecast.analyzer.work import Family, Work
 from wavecast.analyzer.work.work import Direction, RecurrentDims
+from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Floats, build_fleet
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Rate
 
 FLEET = build_fleet(load_catalog().gpus)

@@ -13,8 +13,9 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.vector.model import MODEL, Kind, VectorProblems, problems_of, simulate
 from wavecast.analyzer.models.vector.problems import GROUP_NAMES, LONG_ROW
 from wavecast.analyzer.work.work import Family, RowDims, Work
+from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Fleet, Floats, build_fleet, take_gpus
+from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.match import find_gpu
 
 FLEET = build_fleet(load_catalog().gpus)

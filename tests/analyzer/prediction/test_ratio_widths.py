@@ -20,9 +20,10 @@ from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.prediction.ratio_widths import ratio_half_widths
 from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
 from wavecast.analyzer.work import Family
+from wavecast.arrays import Floats
 from wavecast.formats.trace import Trace
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Floats, build_fleet
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Catalog, Gpu
 from wavecast.specs.match import find_gpu
 

@@ -10,8 +10,8 @@ from wavecast import load_trace
 from wavecast.analyzer.analysis.analyze import open_case
 from wavecast.analyzer.analysis.result import Case
 from wavecast.analyzer.prediction.sum_interval import GPU_HALF_WIDTH, busy_interval_ns, row_changes
+from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Floats
 from wavecast.specs.match import find_gpu
 
 SAMPLES = Path(__file__).parents[3] / "samples"

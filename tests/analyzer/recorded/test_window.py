@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.analyzer.recorded.window import group_rows, select_window, share_busy_time
+from wavecast.analyzer.recorded.window import select_window
+from wavecast.arrays import group_rows, share_busy_time
 from wavecast.formats.column import build_table
 from wavecast.formats.trace import CallTable, IterationTable, KernelTable, OpTable, Trace
 

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast import load_trace
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.recorded.window import Rows, select_window, share_busy_time
+from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, retime, with_batch, with_precision
 from wavecast.analyzer.whatif.timeline import shift_timeline
+from wavecast.arrays import Rows, share_busy_time
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table
 from wavecast.formats.signature import Signature, TensorSpec

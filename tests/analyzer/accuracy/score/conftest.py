@@ -11,12 +11,13 @@ import pytest
 from wavecast.analyzer.accuracy.score.weights import Weights, choose_weights
 from wavecast.analyzer.measurements.samples import Samples, chip_of
 from wavecast.analyzer.models.frame.intervals import IntervalTable, gpu_positions
-from wavecast.analyzer.models.frame.model import Codes, Estimate, Model
+from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import Parameter, Values
 from wavecast.analyzer.models.library import Fitted, Library
 from wavecast.analyzer.prediction.bounds import WorkTable
+from wavecast.arrays import Codes, Floats
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.fleet import Fleet, Floats, build_fleet
+from wavecast.specs.fleet import Fleet, build_fleet
 from wavecast.specs.gpu import Gpu, Rate
 from wavecast.specs.match import find_gpu
 

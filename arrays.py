@@ -1,0 +1,45 @@
+"""Arrays by what they hold, and what every room does with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+"""Quantities; their unit stands in the name."""
+Rows = npt.NDArray[np.int64]
+"""Row numbers of a table; -1: none."""
+Codes = npt.NDArray[np.int64]
+"""Numbers that stand for names, such as the index of a GPU's class."""
+Mask = npt.NDArray[np.bool_]
+"""Which elements are meant."""
+
+
+def share_busy_time(start_ns: npt.NDArray[np.int64], duration_ns: npt.NDArray[np.int64]) -> Floats:
+    """Divide the union of the intervals among them: each instant goes in equal parts to those that cover it.
+
+    Returns ns per interval; the sum is the length of the union.
+    """
+    if not len(start_ns):
+        return np.zeros(0)
+    instants = np.concatenate([start_ns, start_ns + duration_ns])
+    steps = np.concatenate([np.ones(len(start_ns)), -np.ones(len(start_ns))])
+    order = np.argsort(instants, kind="stable")
+    active = np.cumsum(steps[order])[:-1]
+    lengths = np.diff(instants[order]).astype(np.float64)
+    elapsed = np.zeros(len(instants))
+    elapsed[1:] = np.cumsum(np.divide(lengths, active, out=np.zeros_like(lengths), where=active > 0))
+    at_instant = np.empty_like(elapsed)
+    at_instant[order] = elapsed
+    # Equal instants can sit on either side of a zero-length segment: both sides carry the same value.
+    return at_instant[len(start_ns) :] - at_instant[: len(start_ns)]
+
+
+def group_rows(keys: list[npt.NDArray[np.int64]]) -> tuple[Rows, Rows]:
+    """Group equal rows of several integer columns: return the first row of each group, and each row's group."""
+    group = np.zeros(len(keys[0]), dtype=np.int64)
+    first: Rows = np.zeros(min(1, len(keys[0])), dtype=np.int64)
+    for key in keys:
+        _, rank = np.unique(key, return_inverse=True)
+        _, first, group = np.unique(group * (len(key) + 1) + rank, return_index=True, return_inverse=True)
+    return first, group
