@@ -14,11 +14,11 @@ from ..graph.graph import EdgeKind, NodeKind
 from ..models.library import Library, load_library
 from ..recorded.window import select_window
 from ..whatif.scenario import Scenario
-from .gpu_replay import look_closely
+from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus
 from .op_rows import list_ops
 from .report import PathSummary, Report, Source, TraceSummary
-from .result import Case, build_case, check_usable, source_gpu
+from .result import Analysis, build_result, check_usable, source_gpu
 from .warnings import warn
 
 
@@ -40,11 +40,11 @@ def analyze_trace(
     `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU.
     Raises UnknownGpuError when the trace's GPU is not in the catalogue and InputError for a trace without ops.
     """
-    case = open_case(trace, catalog, targets=targets, source=source, library=library, scenario=scenario)
-    return report_case(case, ops_gpu=ops_gpu or (targets[0] if targets else None), op_limit=op_limit)
+    result = run_analysis(trace, catalog, targets=targets, source=source, library=library, scenario=scenario)
+    return report_on(result, ops_gpu=ops_gpu or (targets[0] if targets else None), op_limit=op_limit)
 
 
-def open_case(
+def run_analysis(
     trace: Trace,
     catalog: Catalog,
     *,
@@ -52,33 +52,33 @@ def open_case(
     source: Gpu | None = None,
     library: Library | None = None,
     scenario: Scenario | None = None,
-) -> Case:
+) -> Analysis:
     """Predict and replay a trace; see `analyze_trace`."""
     window = select_window(trace)
     check_usable(window)
     origin = (source or source_gpu(trace, catalog, window)) if len(window.kernel_rows) else None
     gpus = _with_source(targets or [gpu for gpu in catalog.gpus if not gpu.is_package], origin)
-    return build_case(trace, origin, gpus, library or load_library(), scenario or Scenario())
+    return build_result(trace, origin, gpus, library or load_library(), scenario or Scenario())
 
 
-def report_case(case: Case, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> Report:
-    """Return what is shown of a case; `ops_gpu` defaults to the source, else the fastest."""
-    ranked = rank_gpus(case)
-    described = ops_gpu or case.origin
+def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> Report:
+    """Return what is shown of a result; `ops_gpu` defaults to the source, else the fastest."""
+    ranked = rank_gpus(result)
+    described = ops_gpu or result.origin
     name = described.name if described is not None else ranked[0].gpu
-    column = next(at for at, gpu in enumerate(case.prediction.fleet.gpus) if gpu.name == name)
+    column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == name)
     return Report(
-        trace=_summary(case),
-        source=_source(case),
-        scenario=case.scenario,
-        memory=case.memory,
-        memory_unknown=case.memory_unknown,
+        trace=_summary(result),
+        source=_source(result),
+        scenario=result.scenario,
+        memory=result.memory,
+        memory_unknown=result.memory_unknown,
         predictions=ranked,
         ops_gpu=name,
-        critical_path=_path_summary(look_closely(case, name).path),
-        compiled=case.compiled,
-        ops=list_ops(case.trace, case.workload, case.prediction, column, limit=op_limit),
-        warnings=tuple(warn(case)),
+        critical_path=_path_summary(replay_on(result, name).path),
+        compiled=result.compiled,
+        ops=list_ops(result.trace, result.workload, result.prediction, column, limit=op_limit),
+        warnings=tuple(warn(result)),
     )
 
 
@@ -88,8 +88,8 @@ def _with_source(targets: Sequence[Gpu], origin: Gpu | None) -> list[Gpu]:
     return [*targets, origin]
 
 
-def _summary(case: Case) -> TraceSummary:
-    meta, window = case.trace.meta, case.window
+def _summary(result: Analysis) -> TraceSummary:
+    meta, window = result.trace.meta, result.window
     return TraceSummary(
         name=meta.workload.name,
         source_format=meta.source_format,
@@ -98,17 +98,17 @@ def _summary(case: Case) -> TraceSummary:
         mode=meta.workload.mode,
         batch_size=meta.workload.batch_size,
         samples_per_iteration=meta.workload.samples_per_iteration,
-        iteration_count=_measured_count(case) if case.origin is not None else 0,
+        iteration_count=_measured_count(result) if result.origin is not None else 0,
         iteration_index=window.index,
         op_count=len(window.op_rows),
         kernel_count=len(window.kernel_rows),
     )
 
 
-def _measured_count(case: Case) -> int:
+def _measured_count(result: Analysis) -> int:
     """Return the number of iterations whose median is the window's duration."""
-    unprofiled = int(np.sum(~case.trace.iterations.profiled.astype(bool)))
-    return unprofiled or row_count(case.trace.iterations)
+    unprofiled = int(np.sum(~result.trace.iterations.profiled.astype(bool)))
+    return unprofiled or row_count(result.trace.iterations)
 
 
 def _path_summary(path: CriticalPath) -> PathSummary:
@@ -120,11 +120,11 @@ def _path_summary(path: CriticalPath) -> PathSummary:
     )
 
 
-def _source(case: Case) -> Source:
-    if case.origin is None:
+def _source(result: Analysis) -> Source:
+    if result.origin is None:
         return Source()
     return Source(
-        gpu=case.origin.name,
-        iteration_ns=case.window.duration_ns,
-        gpu_busy_ns=float(case.recorded_busy_ns),
+        gpu=result.origin.name,
+        iteration_ns=result.window.duration_ns,
+        gpu_busy_ns=float(result.recorded_busy_ns),
     )

@@ -1,4 +1,4 @@
-"""A case looked at closely on one GPU: every node's time, the critical path, the timeline."""
+"""A result looked at closely on one GPU: every node's time, the critical path, the timeline."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ..timeline.events import timeline_events
 from ..timeline.notes import kernel_notes, op_notes
 from ..timeline.sides import Side, measured_side, predicted_side
 from ..timeline.slices import Timeline
-from .result import Case
+from .result import Analysis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Closeup:
-    """Hold the replay of a case on one GPU, node by node."""
+class GpuReplay:
+    """Hold the replay of a result on one GPU, node by node."""
 
     column: int
     timing: Timing
@@ -36,48 +36,48 @@ class Closeup:
     path: CriticalPath
 
 
-def look_closely(case: Case, gpu_name: str) -> Closeup:
-    """Replay a case on one of its GPUs again and keep every node's time."""
-    column = next(at for at, gpu in enumerate(case.prediction.fleet.gpus) if gpu.name == gpu_name)
-    timing = on_gpus(case.forecast.timing, slice(column, column + 1))
-    end_ns = replay(case.graph, timing)[:, 0]
-    path = replayed_path(case.trace, case.graph, timing, end_ns, (replayed_window(case).index, 0))
-    return Closeup(column=column, timing=timing, end_ns=end_ns, path=path)
+def replay_on(result: Analysis, gpu_name: str) -> GpuReplay:
+    """Replay a result on one of its GPUs again and keep every node's time."""
+    column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == gpu_name)
+    timing = on_gpus(result.forecast.timing, slice(column, column + 1))
+    end_ns = replay(result.graph, timing)[:, 0]
+    path = replayed_path(result.trace, result.graph, timing, end_ns, (replayed_window(result).index, 0))
+    return GpuReplay(column=column, timing=timing, end_ns=end_ns, path=path)
 
 
-def replayed_window(case: Case) -> Window:
+def replayed_window(result: Analysis) -> Window:
     """Return the iteration that is replayed: the recorded one, or the one on a synthetic timeline."""
-    return case.window if case.origin is not None else select_window(case.trace)
+    return result.window if result.origin is not None else select_window(result.trace)
 
 
-def lay_out(case: Case, closeup: Closeup) -> Timeline:
+def lay_out(result: Analysis, replayed: GpuReplay) -> Timeline:
     """Return the predicted timeline on one GPU, below the measured one where there is one."""
-    sides = [_predicted(case, closeup)]
-    if case.origin is not None:
-        sides.insert(0, _measured(case, case.origin.name))
-    return build_timeline(replayed_window(case), sides)
+    sides = [_predicted(result, replayed)]
+    if result.origin is not None:
+        sides.insert(0, _measured(result, result.origin.name))
+    return build_timeline(replayed_window(result), sides)
 
 
-def save_timeline(case: Case, gpu_name: str, path: Path) -> None:
+def save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
     """Write the timeline for ui.perfetto.dev and chrome://tracing; gzipped where the name ends in `.gz`."""
-    save_events(timeline_events(lay_out(case, look_closely(case, gpu_name))), path)
+    save_events(timeline_events(lay_out(result, replay_on(result, gpu_name))), path)
 
 
-def _measured(case: Case, gpu_name: str) -> Side:
-    workload = measured_workload(case.recorded_trace, case.window)
-    notes = op_notes(workload, kernel_rows(case.recorded_graph, case.recorded_trace, workload))
-    path = measured_path(case.recorded_trace, case.recorded_graph, case.window.index)
-    return measured_side(case.recorded_trace, case.recorded_graph, gpu_name, notes=notes, path=path)
+def _measured(result: Analysis, gpu_name: str) -> Side:
+    workload = measured_workload(result.recorded_trace, result.window)
+    notes = op_notes(workload, kernel_rows(result.recorded_graph, result.recorded_trace, workload))
+    path = measured_path(result.recorded_trace, result.recorded_graph, result.window.index)
+    return measured_side(result.recorded_trace, result.recorded_graph, gpu_name, notes=notes, path=path)
 
 
-def _predicted(case: Case, closeup: Closeup) -> Side:
-    duration = durations_ns(case.graph, closeup.timing, 0)
-    notes = kernel_notes(case.workload, case.prediction, closeup.column, closeup.timing.factor_row, duration)
-    gpu = case.prediction.fleet.gpus[closeup.column].name
+def _predicted(result: Analysis, replayed: GpuReplay) -> Side:
+    duration = durations_ns(result.graph, replayed.timing, 0)
+    notes = kernel_notes(result.workload, result.prediction, replayed.column, replayed.timing.factor_row, duration)
+    gpu = result.prediction.fleet.gpus[replayed.column].name
     return predicted_side(
-        (case.trace, case.graph, notes),
+        (result.trace, result.graph, notes),
         gpu,
-        (closeup.end_ns, np.asarray(duration)),
-        host_ratio=float(closeup.timing.host_ratio[0]),
-        path=closeup.path,
+        (replayed.end_ns, np.asarray(duration)),
+        host_ratio=float(replayed.timing.host_ratio[0]),
+        path=replayed.path,
     )

@@ -14,22 +14,22 @@ from ..prediction.method import Method
 from ..prediction.predict import METHODS, Prediction
 from ..replay.causes import CAUSES
 from .report import GpuPrediction
-from .result import Case
+from .result import Analysis
 
 SHOWN_DIGITS: Final = 4
 
 
-def rank_gpus(case: Case) -> tuple[GpuPrediction, ...]:
+def rank_gpus(result: Analysis) -> tuple[GpuPrediction, ...]:
     """Return a row per GPU: those that the iteration fits, fastest first, then those that it does not fit.
 
     Of GPUs that wait for the same host equally long, to the digits shown, the one that is less busy stands first.
     """
-    low_ns = _low_ends(case)
-    shares = method_shares(case.prediction)
-    gpus = case.prediction.fleet.gpus
+    low_ns = _low_ends(result)
+    shares = method_shares(result.prediction)
+    gpus = result.prediction.fleet.gpus
     rows = [
-        _row(case, gpu, column, low_ns, shares[column], fit)
-        for column, (gpu, fit) in enumerate(zip(gpus, fit_on(case.memory, gpus), strict=True))
+        _row(result, gpu, column, low_ns, shares[column], fit)
+        for column, (gpu, fit) in enumerate(zip(gpus, fit_on(result.memory, gpus), strict=True))
     ]
     return tuple(sorted(rows, key=lambda row: (row.fits is False, _shown(row.iteration_ns), row.gpu_busy_ns)))
 
@@ -39,12 +39,14 @@ def _shown(value: float) -> float:
     return float(f"{value:.{SHOWN_DIGITS}g}")
 
 
-def _row(case: Case, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method, float], fit: Fit) -> GpuPrediction:
-    forecast, meta = case.forecast, case.trace.meta.workload
-    is_source = case.origin is not None and gpu.name == case.origin.name
-    measured_ns = case.window.duration_ns if case.origin is not None else None
+def _row(
+    result: Analysis, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method, float], fit: Fit
+) -> GpuPrediction:
+    forecast, meta = result.forecast, result.trace.meta.workload
+    is_source = result.origin is not None and gpu.name == result.origin.name
+    measured_ns = result.window.duration_ns if result.origin is not None else None
     iteration_ns = float(forecast.iteration_ns[column])
-    if is_source and measured_ns is not None and not case.scenario.changes_anything:
+    if is_source and measured_ns is not None and not result.scenario.changes_anything:
         iteration_ns = measured_ns
     samples = meta.samples_per_iteration or meta.batch_size
     price = price_usd_per_hour(gpu.name)
@@ -63,33 +65,33 @@ def _row(case: Case, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method
         is_tight=fit.is_tight,
         memory_needed_bytes=fit.needed_bytes,
         memory_usable_bytes=fit.usable_bytes,
-        speedup=_speedup(case, measured_ns, iteration_ns),
+        speedup=_speedup(result, measured_ns, iteration_ns),
         samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
         price_usd_per_hour=price.usd_per_hour if price else None,
         price_date=price.oldest_date if price else None,
     )
 
 
-def _speedup(case: Case, measured_ns: float | None, iteration_ns: float) -> float | None:
+def _speedup(result: Analysis, measured_ns: float | None, iteration_ns: float) -> float | None:
     """Return how much faster samples are processed than was measured; None where either is not known."""
     if measured_ns is None or iteration_ns <= 0:
         return None
-    recorded = case.scenario.recorded_batch_size or case.recorded_trace.meta.workload.batch_size
-    asked = case.scenario.batch_size
+    recorded = result.scenario.recorded_batch_size or result.recorded_trace.meta.workload.batch_size
+    asked = result.scenario.batch_size
     if asked is None:
         return measured_ns / iteration_ns
     return measured_ns / iteration_ns * asked / recorded if recorded else None
 
 
-def _low_ends(case: Case) -> Floats:
+def _low_ends(result: Analysis) -> Floats:
     """Return the low end of each GPU's interval; without GPU timings, the ops' physical bounds where it has none."""
-    if case.origin is not None:
-        return case.forecast.low_ns
-    workload = case.workload
-    bound_ns = np.einsum("i,ij->j", workload.has_work * workload.count, case.prediction.bounds.lower_ns)
+    if result.origin is not None:
+        return result.forecast.low_ns
+    workload = result.workload
+    bound_ns = np.einsum("i,ij->j", workload.has_work * workload.count, result.prediction.bounds.lower_ns)
     # Merged kernels move less than the bounds of their parts say.
-    bound_ns = np.minimum(bound_ns, case.forecast.iteration_ns)
-    return np.where(np.isnan(case.forecast.low_ns), bound_ns, case.forecast.low_ns)
+    bound_ns = np.minimum(bound_ns, result.forecast.iteration_ns)
+    return np.where(np.isnan(result.forecast.low_ns), bound_ns, result.forecast.low_ns)
 
 
 def _end_ns(value: float) -> float | None:

@@ -49,7 +49,7 @@ out (`python -m benchmarks.make.measure_host DATA --check`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Case:
+class Analysis:
     """Hold a trace with its graph, the times predicted for its kernels, and its replay, on m GPUs."""
 
     trace: Trace
@@ -79,7 +79,9 @@ class Case:
     """Of the what-ifs."""
 
 
-def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: Library, scenario: Scenario) -> Case:
+def build_result(
+    trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: Library, scenario: Scenario
+) -> Analysis:
     """Predict a trace on `gpus` under a scenario. `origin` is the GPU that was measured, None where none was."""
     trace = with_iterations(trace) if origin is not None else without_times(trace, select_window(trace))
     window = select_window(trace)
@@ -106,7 +108,7 @@ def build_case(trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: L
     graph, timing = apply_calibration(graph, timing, calibration)
     spread = spread_of(prediction, workload, _host_half_width(gpus, origin, scenario))
     memory, memory_unknown = _describe_memory(changed, window, scenario)
-    return Case(
+    return Analysis(
         trace=changed,
         window=window,
         origin=origin,

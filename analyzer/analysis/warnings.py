@@ -9,7 +9,7 @@ import numpy as np
 from ...specs.gpu import Gpu
 from ..replay.causes import CAUSES, IdleCause
 from ..work import Family
-from .result import Case
+from .result import Analysis
 
 OPAQUE_SHARE = 0.1
 """Of the iteration: beyond this, GPU time without any recorded reason is pointed out."""
@@ -18,25 +18,25 @@ STRETCH_SHARE = 0.05
 """How far the replay of the recording may be scaled before it is pointed out."""
 
 
-def warn(case: Case) -> Iterator[str]:
+def warn(result: Analysis) -> Iterator[str]:
     """Yield one sentence per doubt."""
-    yield from case.warnings
-    if case.origin is not None:
-        yield from _warn_measured(case, case.origin)
+    yield from result.warnings
+    if result.origin is not None:
+        yield from _warn_measured(result, result.origin)
     else:
-        if case.trace.meta.capture == "cpu":
+        if result.trace.meta.capture == "cpu":
             yield (
                 "the ops were recorded on a CPU, which calls some that a GPU does not and copies back what it need "
                 "not: record with device='meta' instead"
             )
-        yield from _warn_unmodelled(case)
-    packages = [gpu.name for gpu in case.prediction.fleet.gpus if gpu.is_package]
+        yield from _warn_unmodelled(result)
+    packages = [gpu.name for gpu in result.prediction.fleet.gpus if gpu.is_package]
     if packages:
         yield f"{', '.join(packages)}: a package of several devices, predicted as if it were one"
 
 
-def _warn_unmodelled(case: Case) -> Iterator[str]:
-    trace, workload = case.trace, case.workload
+def _warn_unmodelled(result: Analysis) -> Iterator[str]:
+    trace, workload = result.trace, result.workload
     unmodelled = int(workload.count[~workload.has_work].sum())
     if unmodelled:
         names = sorted({trace.strings[trace.ops.name[row]] for row in workload.op[~workload.has_work].tolist()})
@@ -44,8 +44,8 @@ def _warn_unmodelled(case: Case) -> Iterator[str]:
         yield f"{unmodelled} of {int(workload.count.sum())} ops have no formula and count 0: {shown}"
 
 
-def _warn_measured(case: Case, origin: Gpu) -> Iterator[str]:
-    workload, window, quality = case.workload, case.window, case.trace.quality
+def _warn_measured(result: Analysis, origin: Gpu) -> Iterator[str]:
+    workload, window, quality = result.workload, result.window, result.trace.quality
     busy_ns = float(workload.busy_ns.sum())
     is_collective = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
     collective_ns = float(workload.busy_ns[is_collective].sum())
@@ -57,8 +57,8 @@ def _warn_measured(case: Case, origin: Gpu) -> Iterator[str]:
             f"{unshaped_ns / busy_ns:.0%} of the GPU time is in kernels whose op has no recorded shapes or no "
             "formula: record with record_shapes=True for better predictions"
         )
-    yield from _warn_opaque(case, origin)
-    stretch = case.calibration.stretch_ratio
+    yield from _warn_opaque(result, origin)
+    stretch = result.calibration.stretch_ratio
     if abs(stretch - 1) > STRETCH_SHARE:
         how = "longer" if stretch > 1 else "shorter"
         yield (
@@ -73,11 +73,11 @@ def _warn_measured(case: Case, origin: Gpu) -> Iterator[str]:
         )
 
 
-def _warn_opaque(case: Case, origin: Gpu) -> Iterator[str]:
+def _warn_opaque(result: Analysis, origin: Gpu) -> Iterator[str]:
     """Say where the GPU waits without a recorded reason, as around CUDA graphs whose kernels were not recorded."""
-    columns = [at for at, gpu in enumerate(case.prediction.fleet.gpus) if gpu.name == origin.name]
-    opaque_ns = float(case.forecast.idle_ns[columns[0], CAUSES.index(IdleCause.UNEXPLAINED)])
-    share = opaque_ns / max(float(case.forecast.iteration_ns[columns[0]]), 1.0)
+    columns = [at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == origin.name]
+    opaque_ns = float(result.forecast.idle_ns[columns[0], CAUSES.index(IdleCause.UNEXPLAINED)])
+    share = opaque_ns / max(float(result.forecast.iteration_ns[columns[0]]), 1.0)
     if share > OPAQUE_SHARE:
         yield (
             f"{share:.0%} of the iteration the GPU waits, or works, without anything recorded (kernels inside CUDA "

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ...formats.trace import Trace
     from ...specs.gpu import Catalog, Gpu
     from ..analysis.report import Report
-    from ..analysis.result import Case
-    from ..measurements.calibration import Sharpened
+    from ..analysis.result import Analysis
+    from ..measurements.calibration import CalibratedLibrary
     from ..whatif.scenario import Scenario
 
 PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8")
@@ -142,7 +142,7 @@ def _predict(request: Request) -> Report:
     from ...formats.files import load_trace
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu, find_gpus
-    from ..analysis.analyze import open_case, report_case
+    from ..analysis.analyze import report_on, run_analysis
 
     catalog = load_catalog(request.gpu_file)
     targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
@@ -151,7 +151,7 @@ def _predict(request: Request) -> Report:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
     limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
     sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
-    case = open_case(
+    result = run_analysis(
         trace,
         catalog,
         targets=targets,
@@ -159,23 +159,25 @@ def _predict(request: Request) -> Report:
         library=sharpened.library if sharpened is not None else None,
         scenario=_scenario(request, trace),
     )
-    report = report_case(case, ops_gpu=targets[0] if targets else None, op_limit=limit)
+    report = report_on(result, ops_gpu=targets[0] if targets else None, op_limit=limit)
     if sharpened is not None:
         report = replace(report, calibration=sharpened.corrections)
     if request.timeline is not None:
-        _save_timeline(case, report.ops_gpu, request.timeline)
+        _save_timeline(result, report.ops_gpu, request.timeline)
     return report
 
 
-def _sharpen(path: Path, trace: Trace, catalog: Catalog, targets: Sequence[Gpu], source: Gpu | None) -> Sharpened:
+def _sharpen(
+    path: Path, trace: Trace, catalog: Catalog, targets: Sequence[Gpu], source: Gpu | None
+) -> CalibratedLibrary:
     """Calibrate the models for the targets, all GPUs where none is given, and the one that was measured."""
-    from ..measurements.calibration import sharpen
+    from ..measurements.calibration import calibrate_library
     from ..models.library import load_library
     from ..recorded.devices import first_known_gpu
 
     origin = source or (first_known_gpu(catalog, trace) if trace.is_measured else None)
     gpus = [*targets, *([origin] if origin is not None else [])] if targets else []
-    return sharpen(load_library(), path, gpus, catalog)
+    return calibrate_library(load_library(), path, gpus, catalog)
 
 
 def _scenario(request: Request, trace: Trace) -> Scenario:
@@ -196,10 +198,10 @@ def _scenario(request: Request, trace: Trace) -> Scenario:
     )
 
 
-def _save_timeline(case: Case, gpu_name: str, path: Path) -> None:
+def _save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
     from ..analysis.gpu_replay import save_timeline
 
-    save_timeline(case, gpu_name, path)
+    save_timeline(result, gpu_name, path)
 
 
 def _render(report: Report, request: Request) -> str:

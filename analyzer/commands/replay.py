@@ -94,14 +94,14 @@ def _draw_figure(trace: Trace, measured: Gpu | None, request: Request, stretch_n
     from ...formats.files import write_atomic
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu
-    from ..analysis.analyze import open_case
-    from ..analysis.gpu_replay import lay_out, look_closely
+    from ..analysis.analyze import run_analysis
+    from ..analysis.gpu_replay import lay_out, replay_on
     from ..rendering.timeline.svg import draw_timeline
 
     catalog = load_catalog(request.gpu_file)
     target = measured if request.target is None else find_gpu(catalog, request.target)
-    case = open_case(trace, catalog, targets=[] if target is None else [target], source=measured)
-    timeline = lay_out(case, look_closely(case, case.prediction.fleet.gpus[0].name))
+    result = run_analysis(trace, catalog, targets=[] if target is None else [target], source=measured)
+    timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name))
     length_ns = max(process.iteration_ns for process in timeline.processes)
     if stretch_ns is not None and stretch_ns[0] >= length_ns:
         raise InputError(f"--stretch {stretch_ns[0] / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")

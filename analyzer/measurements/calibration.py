@@ -31,14 +31,16 @@ OPS: Final = "ops"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sharpened:
+class CalibratedLibrary:
     """Hold a library with what measurements taught it, and what that was worth."""
 
     library: Library
     corrections: tuple[Correction, ...]
 
 
-def sharpen(library: Library, path: Path, gpus: Collection[Gpu] = (), catalog: Catalog | None = None) -> Sharpened:
+def calibrate_library(
+    library: Library, path: Path, gpus: Collection[Gpu] = (), catalog: Catalog | None = None
+) -> CalibratedLibrary:
     """Calibrate the models by the tables of a directory (or one of its tables) for the GPUs that they measure.
 
     `gpus` limits it to these (default: all); `catalog` None: the built-in one. A correction that does not make left-out
@@ -61,7 +63,7 @@ def sharpen(library: Library, path: Path, gpus: Collection[Gpu] = (), catalog: C
             if found is not None:
                 calibrations.setdefault(samples.model, {})[gpu.name] = found
     _check(path, seen, wanted)
-    return Sharpened(library=replace(library, calibrations=calibrations), corrections=tuple(corrections))
+    return CalibratedLibrary(library=replace(library, calibrations=calibrations), corrections=tuple(corrections))
 
 
 def _locate(path: Path) -> tuple[Path, str | None]:

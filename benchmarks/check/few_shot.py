@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 from wavecast.analyzer.measurements.attention import load_decode, load_prefill
-from wavecast.analyzer.measurements.calibration import sharpen, tells_of_kernels
+from wavecast.analyzer.measurements.calibration import calibrate_library, tells_of_kernels
 from wavecast.analyzer.measurements.gaussian_process import PRIOR, Prior, calibrated_ns, fit_calibration
 from wavecast.analyzer.measurements.matmul import load_quantized_samples, load_training_samples
 from wavecast.analyzer.measurements.readers import load_tables
@@ -140,7 +140,7 @@ def split_tables(data: Path, gpu: str, count: int, folders: tuple[Path, Path]) -
 
 def print_gain(gpu: Gpu, taught: Path, rest: Path) -> None:
     plain = load_library(frozenset({chip_of(gpu)}))
-    found = sharpen(plain, taught, [gpu])
+    found = calibrate_library(plain, taught, [gpu])
     counts = {item.model: item.point_count for item in found.corrections}
     for samples in load_tables(rest):
         kernels = np.flatnonzero(tells_of_kernels(samples))

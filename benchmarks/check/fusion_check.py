@@ -20,7 +20,7 @@ from wavecast import load_trace
 from wavecast.analyzer.accuracy.score.end_to_end import NETWORKS, NODES, build_trace, read_nodes
 from wavecast.analyzer.accuracy.score.recordings import read_networks, read_recordings
 from wavecast.analyzer.accuracy.score.throughput import OLDEST_TORCH, PARAMS_WITHIN_M, torch_version
-from wavecast.analyzer.analysis.result import build_case
+from wavecast.analyzer.analysis.result import build_result
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.whatif.batch.walk import with_batch
@@ -59,8 +59,8 @@ def main(data: Path) -> None:
 def predict_ms(trace: Trace, gpu: str, fuses: bool) -> float:
     """Return the predicted iteration."""
     catalog = load_catalog()
-    case = build_case(trace, None, [find_gpu(catalog, gpu)], load_library(), Scenario(fuse_elementwise=fuses))
-    return float(case.forecast.iteration_ns[0] / 1e6)
+    result = build_result(trace, None, [find_gpu(catalog, gpu)], load_library(), Scenario(fuse_elementwise=fuses))
+    return float(result.forecast.iteration_ns[0] / 1e6)
 
 
 def neusight_pairs(data: Path) -> Iterator[tuple[str, str, int, tuple[float, float], Trace]]:

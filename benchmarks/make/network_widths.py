@@ -32,7 +32,7 @@ import torchvision.models
 from pyarrow import parquet
 from scipy import stats
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import open_case
+from wavecast.analyzer.analysis.analyze import run_analysis
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.sum_interval import GPU_HALF_WIDTH, busy_interval_ns
 from wavecast.formats.files import save_trace
@@ -93,9 +93,9 @@ def predict(measured: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[Row
         trace = recorded(folder / f"{name}-{mode}-{dtype}-b{batch}.json.gz", name, mode, dtype, batch)
         for gpu_name in sorted({row["gpu"] for row in rows}):
             gpu = find_gpu(catalog, gpu_name)
-            case = open_case(trace, catalog, targets=[gpu], library=load_library(frozenset({chip_of(gpu)})))
-            total = float(case.prediction.total_busy_ns()[0])
-            low, high = (float(end[0]) for end in busy_interval_ns(case.prediction, case.workload.family))
+            result = run_analysis(trace, catalog, targets=[gpu], library=load_library(frozenset({chip_of(gpu)})))
+            total = float(result.prediction.total_busy_ns()[0])
+            low, high = (float(end[0]) for end in busy_interval_ns(result.prediction, result.workload.family))
             for row in rows:
                 if row["gpu"] == gpu_name:
                     yield Row(
@@ -105,7 +105,7 @@ def predict(measured: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[Row
                         log_ratio=float(np.log(batch / row["samples_per_s"] * 1e9 / total)),
                         low=float(np.log(low / total)),
                         high=float(np.log(high / total)),
-                        op_ns=total / float(case.prediction.weight.sum()),
+                        op_ns=total / float(result.prediction.weight.sum()),
                     )
 
 

@@ -2,13 +2,13 @@
 
 Usage: python -m benchmarks.make.ratio_widths DATA_DIR [--by-pair]
 
-DATA_DIR as its README describes it. Every rule of analyzer/prediction/predict.py that moves a measured time by a ratio
-predicts the kernels of ops/*.parquet between every two GPUs that have them (`pcie`: the efficiencies of copies in
-traces/). A block is one table family between an ordered pair of GPUs, all blocks count alike. |ln(predicted /
-measured)|, divided by what the widths grow with the distance, has the 90 % quantile
-`pooled`; `width` is widened so that it holds 90 % on a chip left out. `left out` is the share that such widths hold on the blocks of a chip that neither quantile nor
-widening saw. GPUs of one chip are no pair, but for `link`, where boards and nodes differ. Printed as well: the share
-that the widths in use hold, by distance.
+DATA_DIR as its README describes it. Every rule of analyzer/prediction/predict.py that moves a measured time by a
+ratio predicts the kernels of ops/*.parquet between every two GPUs that have them (`pcie`: the efficiencies of copies
+in traces/). A block is one table family between an ordered pair of GPUs, all blocks count alike. |ln(predicted /
+measured)|, divided by what the widths grow with the distance, has the 90 % quantile `pooled`; `width` is widened so
+that it holds 90 % on a chip left out. `left out` is the share that such widths hold on the blocks of a chip that
+neither quantile nor widening saw. GPUs of one chip are no pair, but for `link`, where boards and nodes differ.
+Printed as well: the share that the widths in use hold, by distance.
 """
 
 from __future__ import annotations

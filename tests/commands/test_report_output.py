@@ -24,7 +24,7 @@ def analyze_report(monkeypatch: pytest.MonkeyPatch, run: Run, trace_file: Path) 
     """Run `analyze` with a given report in place of the analysis; return what it prints."""
 
     def analyze(report: Report, *arguments: object, **environment: object) -> str:
-        monkeypatch.setattr("wavecast.analyzer.analysis.analyze.report_case", lambda *_args, **_options: report)
+        monkeypatch.setattr("wavecast.analyzer.analysis.analyze.report_on", lambda *_args, **_options: report)
         result = run("analyze", trace_file, *arguments, **environment)
         assert result.exit_code == 0, result.output
         assert result.stderr == ""

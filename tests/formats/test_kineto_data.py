@@ -43,7 +43,7 @@ CALLS = ("cuda_runtime", "cuda_driver")
 
 
 @dataclass(frozen=True)
-class Case:
+class Analysis:
     """A file read twice: imported, and as plain JSON with exact numbers."""
 
     trace: Trace
@@ -55,7 +55,7 @@ class Case:
         return sorted(found, key=lambda event: (event["ns"], -event["dur_ns"]))
 
 
-def load(path: Path) -> Case:
+def load(path: Path) -> Analysis:
     data = gzip.decompress(path.read_bytes())
     events = defaultdict(list)
     for event in json.loads(data, parse_float=Decimal)["traceEvents"]:
@@ -63,11 +63,11 @@ def load(path: Path) -> Case:
             event["ns"] = int(Decimal(event["ts"]) * 1000)
             event["dur_ns"] = int(Decimal(event.get("dur", 0)) * 1000)
         events[event.get("cat", "")].append(event)
-    return Case(import_kineto(data), events)
+    return Analysis(import_kineto(data), events)
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def case(request: pytest.FixtureRequest, data_dir: Path) -> Case:
+def result(request: pytest.FixtureRequest, data_dir: Path) -> Analysis:
     return load(data_dir / "traces" / f"{request.param}.json.gz")
 
 
@@ -85,33 +85,33 @@ def test_the_list_names_every_public_trace(data_dir: Path) -> None:
     assert [path.name.removesuffix(".json.gz") for path in sorted((data_dir / "traces").glob("*.gz"))] == NAMES
 
 
-def test_every_timed_event_becomes_a_row(case: Case) -> None:
-    trace = case.trace
-    assert row_count(trace.ops) == len(case.events["cpu_op"])
-    assert row_count(trace.calls) == sum(len(case.events[category]) for category in CALLS)
-    assert row_count(trace.kernels) == sum(len(case.events[category]) for category in GPU)
-    assert row_count(trace.syncs) == len(case.events["cuda_sync"])
-    assert row_count(trace.memory) == len(case.events["cpu_instant_event"])
+def test_every_timed_event_becomes_a_row(result: Analysis) -> None:
+    trace = result.trace
+    assert row_count(trace.ops) == len(result.events["cpu_op"])
+    assert row_count(trace.calls) == sum(len(result.events[category]) for category in CALLS)
+    assert row_count(trace.kernels) == sum(len(result.events[category]) for category in GPU)
+    assert row_count(trace.syncs) == len(result.events["cuda_sync"])
+    assert row_count(trace.memory) == len(result.events["cpu_instant_event"])
     assert trace.quality.events_dropped == 0
 
 
-def test_gpu_busy_time_is_the_union_of_the_digits(case: Case) -> None:
-    raw = case.sorted(*GPU)
-    kernels = case.trace.kernels
+def test_gpu_busy_time_is_the_union_of_the_digits(result: Analysis) -> None:
+    raw = result.sorted(*GPU)
+    kernels = result.trace.kernels
     busy = union_ns([event["ns"] for event in raw], [event["ns"] + event["dur_ns"] for event in raw])
     assert union_ns(kernels.start_ns.tolist(), (kernels.start_ns + kernels.duration_ns).tolist()) == busy
     assert kernels.duration_ns.tolist() == [event["dur_ns"] for event in raw]
 
 
-def test_every_launch_lies_in_its_op_and_no_deeper_one(case: Case) -> None:
-    trace = case.trace
-    calls = {event["args"]["correlation"]: event for category in CALLS for event in case.events[category]}
+def test_every_launch_lies_in_its_op_and_no_deeper_one(result: Analysis) -> None:
+    trace = result.trace
+    calls = {event["args"]["correlation"]: event for category in CALLS for event in result.events[category]}
     ops = defaultdict(list)
-    for event in case.events["cpu_op"]:
+    for event in result.events["cpu_op"]:
         ops[event["pid"], event["tid"]].append((event["ns"], event["ns"] + event["dur_ns"]))
     spans = {thread: np.array(found, dtype=np.int64) for thread, found in ops.items()}
-    origin = origin_ns(case)
-    for row, kernel in enumerate(case.sorted(*GPU)):
+    origin = origin_ns(result)
+    for row, kernel in enumerate(result.sorted(*GPU)):
         call = calls.get(kernel["args"]["correlation"])
         if call is None:
             assert trace.kernels.call[row] == -1
@@ -120,9 +120,9 @@ def test_every_launch_lies_in_its_op_and_no_deeper_one(case: Case) -> None:
         assert linked_span(trace, row) == innermost(spans, call, origin)
 
 
-def origin_ns(case: Case) -> int:
+def origin_ns(result: Analysis) -> int:
     """Return the absolute time of the trace's zero, from its first kernel."""
-    return int(case.sorted(*GPU)[0]["ns"]) - int(case.trace.kernels.start_ns[0])
+    return int(result.sorted(*GPU)[0]["ns"]) - int(result.trace.kernels.start_ns[0])
 
 
 def linked_span(trace: Trace, kernel: Any) -> tuple[int, int] | None:
@@ -147,8 +147,8 @@ def innermost(spans: Any, call: Any, origin: Any) -> tuple[int, int] | None:
     return start - origin, end - origin
 
 
-def test_parents_enclose_their_children_on_one_thread(case: Case) -> None:
-    ops = case.trace.ops
+def test_parents_enclose_their_children_on_one_thread(result: Analysis) -> None:
+    ops = result.trace.ops
     child = np.flatnonzero(ops.parent != -1)
     parent = ops.parent[child]
     assert np.all(parent < child)
@@ -157,8 +157,8 @@ def test_parents_enclose_their_children_on_one_thread(case: Case) -> None:
     assert np.all((ops.start_ns + ops.duration_ns)[parent] >= (ops.start_ns + ops.duration_ns)[child])
 
 
-def test_references_point_into_their_tables(case: Case) -> None:
-    trace = case.trace
+def test_references_point_into_their_tables(result: Analysis) -> None:
+    trace = result.trace
     validate(trace)
     sizes = {"strings": len(trace.strings), "signatures": len(trace.signatures)}
     sizes |= {name: row_count(getattr(trace, name)) for name in TABLES}
@@ -172,40 +172,40 @@ def test_references_point_into_their_tables(case: Case) -> None:
                 assert values.min() >= -1
 
 
-def test_times_start_at_zero_and_tables_are_in_order(case: Case) -> None:
-    trace = case.trace
+def test_times_start_at_zero_and_tables_are_in_order(result: Analysis) -> None:
+    trace = result.trace
     starts = [table.start_ns for table in (trace.ops, trace.calls, trace.kernels, trace.syncs)]
     for values in starts:
         assert np.all(np.diff(values) >= 0)
     assert min(int(values[0]) for values in starts if len(values)) >= 0
 
 
-def test_backward_ops_name_forward_ops_that_come_first(case: Case) -> None:
-    ops = case.trace.ops
+def test_backward_ops_name_forward_ops_that_come_first(result: Analysis) -> None:
+    ops = result.trace.ops
     linked = np.flatnonzero(ops.forward != -1)
     assert np.all(ops.start_ns[ops.forward[linked]] <= ops.start_ns[linked])
     assert np.all(ops.phase[linked] == Phase.BACKWARD)
     assert np.all(ops.sequence[linked] == ops.sequence[ops.forward[linked]])
 
 
-def test_arrows_of_the_file_agree_with_the_links(case: Case) -> None:
+def test_arrows_of_the_file_agree_with_the_links(result: Analysis) -> None:
     """An arrow starts at its forward op and ends at its backward op."""
-    trace, origin = case.trace, origin_ns(case)
-    starts = {flow["id"]: flow["ns"] - origin for flow in case.events["fwdbwd"] if flow["ph"] == "s"}
-    ends = {flow["ns"] - origin: starts[flow["id"]] for flow in case.events["fwdbwd"] if flow["ph"] == "f"}
+    trace, origin = result.trace, origin_ns(result)
+    starts = {flow["id"]: flow["ns"] - origin for flow in result.events["fwdbwd"] if flow["ph"] == "s"}
+    ends = {flow["ns"] - origin: starts[flow["id"]] for flow in result.events["fwdbwd"] if flow["ph"] == "f"}
     linked = np.flatnonzero((trace.ops.forward != -1) & np.isin(trace.ops.start_ns, list(ends)))
     assert len(linked) >= len(ends)
     for row in linked:
         assert trace.ops.start_ns[trace.ops.forward[row]] == ends[int(trace.ops.start_ns[row])]
 
 
-def test_nothing_but_names_of_ops_kernels_calls_and_modules_survives(case: Case) -> None:
-    allowed = {event["name"] for category in ("cpu_op", *GPU, *CALLS) for event in case.events[category]}
-    modules = {event["name"].removeprefix("nn.Module: ") for event in case.events["python_function"]}
-    for text in case.trace.strings:
+def test_nothing_but_names_of_ops_kernels_calls_and_modules_survives(result: Analysis) -> None:
+    allowed = {event["name"] for category in ("cpu_op", *GPU, *CALLS) for event in result.events[category]}
+    modules = {event["name"].removeprefix("nn.Module: ") for event in result.events["python_function"]}
+    for text in result.trace.strings:
         is_path = all(part in modules for part in text.split("."))
         assert text in allowed or is_path or re.fullmatch(r"\w+", text), text
-    assert not any(re.search(r"\.py\(|/\w+/\w", text) for text in case.trace.strings)
+    assert not any(re.search(r"\.py\(|/\w+/\w", text) for text in result.trace.strings)
 
 
 EXPECTED_ITERATIONS_MS = {

@@ -49,10 +49,10 @@ def test_every_device_record_agrees_with_its_entry(catalog: Catalog, data_dir: P
 
 
 @pytest.mark.data
-def test_every_gpu_of_the_measurement_tables_is_in_the_catalogue(catalog: Catalog, data_dir: Path) -> None:
+def test_every_gpu_of_the_tables_that_are_read_is_in_the_catalogue(catalog: Catalog, data_dir: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     names = {gpu.name for gpu in catalog.gpus}
-    tables = sorted(data_dir.glob("ops/*.parquet")) + sorted(data_dir.glob("models/*.parquet"))
+    tables = [path for name in (*TABLES, *MODEL_TABLES) if (path := data_dir / name).exists()]
     assert tables
     for path in tables:
         measured = set(parquet.read_table(path, columns=["gpu"]).column("gpu").unique().to_pylist())

@@ -224,15 +224,15 @@ def _count_covered(timed: Sequence[RerunOp]) -> Coverage:
 
 
 def _iteration(work: Worklist, measured: Measured, sums: _Sums) -> Iteration:
-    case, recorded_ns = work.case, None
+    result, recorded_ns = work.result, None
     is_cpu_capture = work.trace.meta.capture == CPU_CAPTURE
     if work.is_measured or (is_cpu_capture and not measured.is_gpu):
         recorded_ns = work.window.duration_ns
     recorded = work.recorded_ns if work.is_measured else sums.recorded_ns
     predicted_ns = None
-    if case is not None and work.gpu is not None and not work.is_same_gpu:
-        column = next(at for at, gpu in enumerate(case.prediction.fleet.gpus) if gpu.name == work.gpu.name)
-        predicted_ns = float(case.forecast.iteration_ns[column])
+    if result is not None and work.gpu is not None and not work.is_same_gpu:
+        column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == work.gpu.name)
+        predicted_ns = float(result.forecast.iteration_ns[column])
     return Iteration(
         recorded_ns=recorded_ns,
         recorded_kernels_ns=_sum_known(recorded),

@@ -12,8 +12,8 @@ from ....arrays import Floats, Rows
 from ....errors import UnknownGpuError
 from ....formats.trace import KernelKind, Trace
 from ....specs.gpu import Catalog, Gpu
-from ...analysis.analyze import open_case
-from ...analysis.result import Case, check_usable
+from ...analysis.analyze import run_analysis
+from ...analysis.result import Analysis, check_usable
 from ...analysis.warnings import warn
 from ...prediction.method import Method
 from ...prediction.predict import METHODS
@@ -46,7 +46,7 @@ class Worklist:
     low_ns: Floats
     high_ns: Floats
     """Ends of the 90 % interval; NaN where there is none, [n]."""
-    case: Case | None
+    result: Analysis | None
     """The prediction for the local GPU; None where there is none."""
     gpu: Gpu | None
     source: Gpu | None
@@ -71,9 +71,9 @@ def list_work(trace: Trace, catalog: Catalog, gpu: Gpu | None, *, source: Gpu | 
     `source` overrides what the trace says of the GPU that it was recorded on. Raises InputError for a trace without
     ops.
     """
-    case, doubts = _predict(trace, catalog, gpu, source)
-    if case is not None:
-        used, window, workload = case.trace, case.window, case.workload
+    result, doubts = _predict(trace, catalog, gpu, source)
+    if result is not None:
+        used, window, workload = result.trace, result.window, result.workload
     else:
         used, window = trace, select_window(trace)
         check_usable(window)
@@ -81,9 +81,9 @@ def list_work(trace: Trace, catalog: Catalog, gpu: Gpu | None, *, source: Gpu | 
     item = window.kernel_rows if len(window.kernel_rows) else window.op_rows[workload.row_of[window.op_rows] >= 0]
     row = workload.row_of[item]
     leaf, excuse = _leaves(used, window, item)
-    times = _times(case, workload, row, gpu)
+    times = _times(result, workload, row, gpu)
     origin = source or (first_known_gpu(catalog, trace) if len(window.kernel_rows) else None)
-    is_same = case is not None and origin is not None and gpu is not None and origin.name == gpu.name
+    is_same = result is not None and origin is not None and gpu is not None and origin.name == gpu.name
     return Worklist(
         trace=used,
         window=window,
@@ -96,19 +96,19 @@ def list_work(trace: Trace, catalog: Catalog, gpu: Gpu | None, *, source: Gpu | 
         predicted_ns=times[0],
         low_ns=times[1],
         high_ns=times[2],
-        case=case,
+        result=result,
         gpu=gpu,
         source=origin,
         is_same_gpu=is_same,
-        warnings=tuple(doubts) if case is None else (*warn(case), *doubts),
+        warnings=tuple(doubts) if result is None else (*warn(result), *doubts),
     )
 
 
-def _predict(trace: Trace, catalog: Catalog, gpu: Gpu | None, source: Gpu | None) -> tuple[Case | None, list[str]]:
+def _predict(trace: Trace, catalog: Catalog, gpu: Gpu | None, source: Gpu | None) -> tuple[Analysis | None, list[str]]:
     if gpu is None:
         return None, []
     try:
-        return open_case(trace, catalog, targets=[gpu], source=source), []
+        return run_analysis(trace, catalog, targets=[gpu], source=source), []
     except UnknownGpuError as error:
         return None, [f"nothing is predicted: {error}"]
 
@@ -142,12 +142,12 @@ def _recorded_ns(trace: Trace, window: Window, items: Rows) -> Floats:
     return trace.kernels.duration_ns[items].astype(np.float64)
 
 
-def _times(case: Case | None, workload: Workload, row: Rows, gpu: Gpu | None) -> tuple[Floats, Floats, Floats]:
+def _times(result: Analysis | None, workload: Workload, row: Rows, gpu: Gpu | None) -> tuple[Floats, Floats, Floats]:
     """Return the predicted time of each item and the ends of its interval; what was measured is no prediction."""
     nothing = np.full(len(row), np.nan)
-    if case is None or gpu is None:
+    if result is None or gpu is None:
         return nothing, nothing, nothing
-    prediction = case.prediction
+    prediction = result.prediction
     column = next(at for at, item in enumerate(prediction.fleet.gpus) if item.name == gpu.name)
     time, method = prediction.time_ns[row, column], prediction.method[row, column]
     is_measured = method == METHODS.index(Method.MEASURED)

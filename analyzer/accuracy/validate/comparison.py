@@ -11,7 +11,7 @@ import numpy as np
 from ....arrays import Floats, Rows, group_rows
 from ....formats.signature import format_shapes
 from ....formats.trace import Trace
-from ...analysis.result import Case
+from ...analysis.result import Analysis
 from ...prediction.bounds import limit_of
 from ...prediction.method import Method
 from ...prediction.predict import METHODS
@@ -42,9 +42,9 @@ class Parts:
 class Half:
     """Hold one recording with its calls and their times."""
 
-    case: Case
+    result: Analysis
     column: int
-    """The target's number among the case's GPUs."""
+    """The target's number among the result's GPUs."""
     calls: Calls
     parts: Parts
 
@@ -55,13 +55,13 @@ class Half:
         return time.astype(np.float64)
 
 
-def predicted_half(case: Case, column: int, calls: Calls, alignment: Alignment) -> Half:
+def predicted_half(result: Analysis, column: int, calls: Calls, alignment: Alignment) -> Half:
     """Return the first recording with the predicted times: a kernel's own deviation from its row's mean is kept."""
-    prediction, workload, row = case.prediction, case.workload, calls.part_row
+    prediction, workload, row = result.prediction, result.workload, calls.part_row
     time = prediction.time_ns[row, column]
-    if case.origin is not None:
+    if result.origin is not None:
         mean = workload.duration_ns[row]
-        measured = case.trace.kernels.duration_ns[calls.part_item]
+        measured = result.trace.kernels.duration_ns[calls.part_item]
         time = time * np.divide(measured, mean, out=np.ones_like(mean), where=mean > 0)
     is_measured = prediction.method[row, column] == METHODS.index(Method.MEASURED)
     width = np.where(is_measured, np.nan, prediction.half_width[row, column])
@@ -73,16 +73,16 @@ def predicted_half(case: Case, column: int, calls: Calls, alignment: Alignment) 
         bound_ns=bound,
         pair=alignment.first[calls.part_call],
     )
-    return Half(case=case, column=column, calls=calls, parts=parts)
+    return Half(result=result, column=column, calls=calls, parts=parts)
 
 
-def measured_half(case: Case, column: int, calls: Calls, alignment: Alignment) -> Half:
+def measured_half(result: Analysis, column: int, calls: Calls, alignment: Alignment) -> Half:
     """Return the second recording with its measured times."""
-    time = case.trace.kernels.duration_ns[calls.part_item].astype(np.float64)
+    time = result.trace.kernels.duration_ns[calls.part_item].astype(np.float64)
     unknown = np.full(len(time), np.nan)
     pair = alignment.second[calls.part_call]
     parts = Parts(time_ns=time, low_ns=unknown, high_ns=unknown, bound_ns=np.zeros(len(time)), pair=pair)
-    return Half(case=case, column=column, calls=calls, parts=parts)
+    return Half(result=result, column=column, calls=calls, parts=parts)
 
 
 def target_ratios(first: Half, second: Half, pair_count: int) -> tuple[Floats, Floats]:
@@ -91,11 +91,11 @@ def target_ratios(first: Half, second: Half, pair_count: int) -> tuple[Floats, F
     pair = first.parts.pair
     ratio = np.divide(measured, predicted, out=np.full(pair_count, np.nan), where=predicted > 0)
     of_part = np.where(pair >= 0, np.append(ratio, np.nan)[pair], np.nan)
-    of_item = np.full(len(first.case.workload.row_of), np.nan)
+    of_item = np.full(len(first.result.workload.row_of), np.nan)
     of_item[first.calls.part_item] = of_part
     known = ~np.isnan(of_part)
     rows, time = first.calls.part_row[known], first.parts.time_ns[known]
-    count = len(first.case.workload.op)
+    count = len(first.result.workload.op)
     before = np.bincount(rows, weights=time, minlength=count)
     after = np.bincount(rows, weights=time * of_part[known], minlength=count)
     return of_item, np.divide(after, before, out=np.full(count, np.nan), where=before > 0)
@@ -180,8 +180,8 @@ def list_unmatched(half: Half, *, is_measured: bool) -> Iterator[Unmatched]:
     for at, call in enumerate(rows[first].tolist()):
         yield Unmatched(
             is_measured=is_measured,
-            op=_name(half.case.trace, int(calls.op[call]), int(calls.kernel[call])),
-            shapes=_shapes(half.case.trace, int(calls.op[call])),
+            op=_name(half.result.trace, int(calls.op[call]), int(calls.kernel[call])),
+            shapes=_shapes(half.result.trace, int(calls.op[call])),
             count=int(count[at]),
             time_ns=float(total[at]),
         )
@@ -210,18 +210,18 @@ def _rows_by_group(group: Rows, pair_of_part: Rows) -> list[Rows]:
 
 
 def _describe(first: Half, second: Half, rows: tuple[Rows, Rows], calls: tuple[int, int], rule: Rule) -> OpComparison:
-    case, (mine, theirs), parts = first.case, rows, first.parts
-    trace, other = case.trace, second.case.trace
+    result, (mine, theirs), parts = first.result, rows, first.parts
+    trace, other = result.trace, second.result.trace
     main = int(mine[np.argmax(parts.time_ns[mine])])
     row = int(first.calls.part_row[main])
     ops = [
         int((half.calls.enclosing if rule is Rule.ENCLOSING_OP else half.calls.op)[call])
         for half, call in zip((first, second), calls, strict=True)
     ]
-    family, method = case.workload.family[row], METHODS[case.prediction.method[row, first.column]]
+    family, method = result.workload.family[row], METHODS[result.prediction.method[row, first.column]]
     module = int(trace.ops.module[ops[0]]) if ops[0] >= 0 else -1
     bound = float(parts.bound_ns[mine].sum())
-    is_timed = case.origin is not None
+    is_timed = result.origin is not None
     low, high = float(parts.low_ns[mine].sum()), float(parts.high_ns[mine].sum())
     return OpComparison(
         op=_name(trace, ops[0], int(first.calls.kernel[calls[0]])),
@@ -240,7 +240,7 @@ def _describe(first: Half, second: Half, rows: tuple[Rows, Rows], calls: tuple[i
         bound_ns=bound if bound > 0 else None,
         bound_by=_limit(first, mine) if bound > 0 else None,
         method=method,
-        reason="measured on this GPU" if method is Method.MEASURED else case.prediction.reason[row],
+        reason="measured on this GPU" if method is Method.MEASURED else result.prediction.reason[row],
         matched_by=rule.name.lower(),
     )
 
@@ -249,7 +249,7 @@ def _limit(half: Half, parts: Rows) -> str:
     """Return what sets the bound of the part with the largest."""
     largest = parts[np.argmax(half.parts.bound_ns[parts])]
     row = int(half.calls.part_row[largest])
-    return limit_of(half.case.workload.work, half.case.prediction.fleet, row, half.column).name.lower()
+    return limit_of(half.result.workload.work, half.result.prediction.fleet, row, half.column).name.lower()
 
 
 def _name(trace: Trace, op: int, kernel: int) -> str:

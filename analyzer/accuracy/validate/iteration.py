@@ -9,7 +9,7 @@ import numpy as np
 
 from ....arrays import Floats, Rows
 from ...analysis.gpu_replay import replayed_window
-from ...analysis.result import Case
+from ...analysis.result import Analysis
 from ...graph.graph import NodeKind
 from ...graph.hosts import host_steps
 from ...replay.binding import durations_ns
@@ -21,7 +21,7 @@ from .report import IterationComparison
 
 
 def compare_iteration(
-    first: Case, column: int, second: Case, own_column: int, ratio: tuple[Floats, Floats]
+    first: Analysis, column: int, second: Analysis, own_column: int, ratio: tuple[Floats, Floats]
 ) -> IterationComparison:
     """Compare the iteration that `first` predicts on its GPU number `column` with the one that `second` measured.
 
@@ -55,16 +55,16 @@ def compare_iteration(
     )
 
 
-def _with_kernels(case: Case, timing: Timing, of_item: Floats, of_row: Floats) -> Timing:
+def _with_kernels(result: Analysis, timing: Timing, of_item: Floats, of_row: Floats) -> Timing:
     """Return the timing with the kernels' times on the target, as far as they are known.
 
     Kernels of other iterations than the compared one change as those of their row do.
     """
-    graph, trace = case.graph, case.trace
+    graph, trace = result.graph, result.trace
     predicted = durations_ns(graph, timing, 0)
     gpu = np.flatnonzero(graph.nodes.is_gpu)
     items = graph.nodes.row[gpu]
-    if case.origin is None:
+    if result.origin is None:
         items = trace.kernels.op[items]
     ratio = np.ones(len(graph.nodes.row))
     found = np.where(items >= 0, np.append(of_item, np.nan)[items], np.nan)
@@ -79,30 +79,30 @@ def _with_kernels(case: Case, timing: Timing, of_item: Floats, of_row: Floats) -
     )
 
 
-def _iteration_ns(case: Case, timing: Timing) -> float:
-    start, finish = iteration_spans(case.trace, case.graph, replay(case.graph, timing))
-    at = iteration_position(case.trace, replayed_window(case).index)
+def _iteration_ns(result: Analysis, timing: Timing) -> float:
+    start, finish = iteration_spans(result.trace, result.graph, replay(result.graph, timing))
+    at = iteration_position(result.trace, replayed_window(result).index)
     return float((finish - start)[at, 0])
 
 
-def _host_time_ns(case: Case) -> float:
+def _host_time_ns(result: Analysis) -> float:
     """Return the host's own time within the iteration, as recorded: without what it waited for."""
-    nodes, index = case.graph.nodes, replayed_window(case).index
+    nodes, index = result.graph.nodes, replayed_window(result).index
     marks = np.flatnonzero(nodes.kind == NodeKind.MARK)
     if index is None or not len(marks):
         return 0.0
-    steps = host_steps(case.trace.iterations)
+    steps = host_steps(result.trace.iterations)
     lane: Rows = nodes.lane == nodes.lane[marks[0]]
     inside = lane & (nodes.end_ns > steps.cpu_start_ns[index]) & (nodes.end_ns <= steps.cpu_end_ns[index])
     return float((nodes.lag_ns + nodes.cost_ns)[inside].sum())
 
 
-def _host_ratio(case: Case, column: int) -> float:
-    return float(case.forecast.timing.host_ratio[column])
+def _host_ratio(result: Analysis, column: int) -> float:
+    return float(result.forecast.timing.host_ratio[column])
 
 
-def _idle(case: Case, column: int) -> Mapping[IdleCause, float]:
-    return dict(zip(CAUSES, case.forecast.idle_ns[column].tolist(), strict=True))
+def _idle(result: Analysis, column: int) -> Mapping[IdleCause, float]:
+    return dict(zip(CAUSES, result.forecast.idle_ns[column].tolist(), strict=True))
 
 
 def _end_ns(value: float) -> float | None:

@@ -10,8 +10,8 @@ from ....arrays import Rows
 from ....errors import InputError, UnknownGpuError
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
-from ...analysis.analyze import open_case
-from ...analysis.result import Case, check_usable, source_gpu
+from ...analysis.analyze import run_analysis
+from ...analysis.result import Analysis, check_usable, source_gpu
 from ...analysis.warnings import warn
 from ...models.library import Library, load_library
 from ...recorded.window import Window, select_window
@@ -62,8 +62,8 @@ def validate_traces(
     measured_on = target or _target_gpu(second, catalog, window)
     models = library or load_library()
     asked = scenario or Scenario()
-    predicted = open_case(first, catalog, targets=[measured_on], source=source, library=models, scenario=asked)
-    measured = open_case(second, catalog, targets=[measured_on], source=measured_on, library=models)
+    predicted = run_analysis(first, catalog, targets=[measured_on], source=source, library=models, scenario=asked)
+    measured = run_analysis(second, catalog, targets=[measured_on], source=measured_on, library=models)
     halves, alignment = _pair(predicted, measured, measured_on)
     return _compare(*halves, alignment, op_limit)
 
@@ -76,7 +76,7 @@ def _target_gpu(second: Trace, catalog: Catalog, window: Window) -> Gpu:
         raise UnknownGpuError(f"the second trace: {error}".replace("--from", "--to")) from None
 
 
-def _pair(predicted: Case, measured: Case, gpu: Gpu) -> tuple[tuple[Half, Half], Alignment]:
+def _pair(predicted: Analysis, measured: Analysis, gpu: Gpu) -> tuple[tuple[Half, Half], Alignment]:
     keys, none = KeyTable(), np.zeros(0, dtype=np.int64)
     rows: Rows = predicted.window.kernel_rows if predicted.origin is not None else none
     first = list_calls(predicted.trace, predicted.workload, rows, keys)
@@ -104,20 +104,20 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
     return Validation(
         source=sides[0],
         target=sides[1],
-        scenario=first.case.scenario,
-        iteration=compare_iteration(first.case, first.column, second.case, second.column, ratios),
+        scenario=first.result.scenario,
+        iteration=compare_iteration(first.result, first.column, second.result, second.column, ratios),
         total=compare_group(None, ops, whole_ns),
         families=compare_families(ops),
         ops=ops[:op_limit],
         op_count=len(ops),
         intervals=count_covered(ops),
         unmatched=tuple(sorted(unmatched, key=lambda item: -item.time_ns)),
-        warnings=tuple(warn(first.case)),
+        warnings=tuple(warn(first.result)),
     )
 
 
 def _advice(first: Half, second: Half) -> str:
-    shaped = [bool(half.case.trace.signatures) for half in (first, second)]
+    shaped = [bool(half.result.trace.signatures) for half in (first, second)]
     if shaped[0] != shaped[1]:
         return f"the {'second' if shaped[0] else 'first'} one holds no shapes: record it with record_shapes=True"
     return "record the same model, batch and precision on both GPUs"
@@ -126,8 +126,8 @@ def _advice(first: Half, second: Half) -> str:
 def _side(half: Half) -> Side:
     matched = half.parts.pair >= 0
     return Side(
-        gpu=half.case.origin.name if half.case.origin is not None else None,
-        framework=half.case.trace.meta.framework,
+        gpu=half.result.origin.name if half.result.origin is not None else None,
+        framework=half.result.trace.meta.framework,
         call_count=len(half.calls.op),
         matched_call_count=len(np.unique(half.calls.part_call[matched])),
         kernel_time_ns=float(half.parts.time_ns.sum()),
@@ -135,5 +135,5 @@ def _side(half: Half) -> Side:
     )
 
 
-def _column(case: Case, gpu: Gpu) -> int:
-    return next(at for at, item in enumerate(case.prediction.fleet.gpus) if item.name == gpu.name)
+def _column(result: Analysis, gpu: Gpu) -> int:
+    return next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)

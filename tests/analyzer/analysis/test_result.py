@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.analysis.analyze import open_case, report_case
-from wavecast.analyzer.analysis.gpu_replay import look_closely
+from wavecast.analyzer.analysis.analyze import report_on, run_analysis
+from wavecast.analyzer.analysis.gpu_replay import replay_on
 from wavecast.analyzer.analysis.report import Report
-from wavecast.analyzer.analysis.result import Case
+from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.whatif.batch.walk import with_batch
 from wavecast.analyzer.whatif.precision.precision import TargetPrecision, with_precision
@@ -33,17 +33,17 @@ LENGTH_NS = 1_700_000
 """Of the busy toy iteration: its kernels end 100 us after one another, the host long before."""
 
 
-def ask(trace: Trace, *gpus: Gpu, scenario: Scenario | None = None) -> Case:
-    return open_case(trace, Catalog(gpus=gpus), library=MODELLESS, scenario=scenario)
+def ask(trace: Trace, *gpus: Gpu, scenario: Scenario | None = None) -> Analysis:
+    return run_analysis(trace, Catalog(gpus=gpus), library=MODELLESS, scenario=scenario)
 
 
 def row(report: Report, name: str) -> Any:
     return next(item for item in report.predictions if item.gpu == name)
 
 
-def check_adds_up(case: Case) -> Report:
+def check_adds_up(result: Analysis) -> Report:
     """Busy and idle time, interval and path all tell of the same iteration."""
-    report = report_case(case)
+    report = report_on(result)
     for item in report.predictions:
         assert item.gpu_busy_ns + sum(item.idle_ns.values()) == pytest.approx(item.iteration_ns, rel=1e-6)
         assert (item.iteration_low_ns or 0.0) <= item.iteration_ns * (1 + 1e-6)
@@ -91,13 +91,13 @@ def busy(build: TraceBuilder) -> Trace:
 
 
 def test_nothing_asked_changes_nothing(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
-    case = ask(toy_trace(), gpu(), gpu(name="Twin"))
-    assert case.calibration.host_ratio == case.calibration.stretch_ratio == 1.0
-    assert case.trace is case.recorded_trace
-    np.testing.assert_allclose(case.forecast.iteration_ns, 2_000_000)
+    result = ask(toy_trace(), gpu(), gpu(name="Twin"))
+    assert result.calibration.host_ratio == result.calibration.stretch_ratio == 1.0
+    assert result.trace is result.recorded_trace
+    np.testing.assert_allclose(result.forecast.iteration_ns, 2_000_000)
     same = ask(toy_trace(), gpu(), gpu(name="Twin"), scenario=Scenario(cpu_speed=1.0))
-    np.testing.assert_array_equal(same.forecast.iteration_ns, case.forecast.iteration_ns)
-    check_adds_up(case)
+    np.testing.assert_array_equal(same.forecast.iteration_ns, result.forecast.iteration_ns)
+    check_adds_up(result)
 
 
 @pytest.mark.data
@@ -106,7 +106,7 @@ def test_a_host_of_known_speed_has_no_width(root_dir: Path) -> None:
     catalog = load_catalog()
     gpus = [find_gpu(catalog, name) for name in ("H100 SXM5 80GB", "Tesla T4")]
     unknown, known = (
-        open_case(trace, catalog, targets=gpus, scenario=Scenario(cpu_speed=speed)).forecast for speed in (None, 1.0)
+        run_analysis(trace, catalog, targets=gpus, scenario=Scenario(cpu_speed=speed)).forecast for speed in (None, 1.0)
     )
     np.testing.assert_allclose(known.iteration_ns, unknown.iteration_ns)
     widths = [np.log(item.high_ns / item.low_ns) for item in (known, unknown)]
@@ -121,10 +121,10 @@ def test_unprofiled_iterations_tell_how_much_the_profiler_slowed_the_host(
 ) -> None:
     trace = slow_host(toy_trace, 20_000_000)
     unprofiled_ns = round(ratio * 20_000_000 + 205_000)
-    case = ask(timed_without_profiler(trace, unprofiled_ns, unprofiled_ns, unprofiled_ns), gpu(), gpu(name="Twin"))
-    assert case.calibration.host_ratio == pytest.approx(ratio, rel=0.01)
-    assert case.calibration.stretch_ratio == pytest.approx(1.0, abs=0.01)
-    report = check_adds_up(case)
+    result = ask(timed_without_profiler(trace, unprofiled_ns, unprofiled_ns, unprofiled_ns), gpu(), gpu(name="Twin"))
+    assert result.calibration.host_ratio == pytest.approx(ratio, rel=0.01)
+    assert result.calibration.stretch_ratio == pytest.approx(1.0, abs=0.01)
+    report = check_adds_up(result)
     assert row(report, "Base").iteration_ns == unprofiled_ns
     assert row(report, "Twin").iteration_ns == pytest.approx(unprofiled_ns, rel=1e-6)
     assert report.trace.iteration_count == 3
@@ -136,19 +136,19 @@ def test_where_the_gpu_is_the_limit_iterations_say_nothing_about_the_host(
     ratio: float, gpu: GpuBuilder, toy_trace: TraceBuilder
 ) -> None:
     unprofiled_ns = round(ratio * LENGTH_NS)
-    case = ask(timed_without_profiler(busy(toy_trace), unprofiled_ns), gpu(), gpu(name="Twin"))
-    assert 0.5 < case.calibration.host_ratio < 1.2
-    assert case.calibration.stretch_ratio == pytest.approx(ratio, rel=1e-3)
-    report = check_adds_up(case)
+    result = ask(timed_without_profiler(busy(toy_trace), unprofiled_ns), gpu(), gpu(name="Twin"))
+    assert 0.5 < result.calibration.host_ratio < 1.2
+    assert result.calibration.stretch_ratio == pytest.approx(ratio, rel=1e-3)
+    report = check_adds_up(result)
     assert row(report, "Twin").iteration_ns == pytest.approx(unprofiled_ns, rel=1e-6)
     assert report.source.gpu_busy_ns == pytest.approx(row(report, "Base").gpu_busy_ns)
     assert not any(SCALED in warning for warning in report.warnings)
 
 
 def test_iterations_that_no_host_explains_are_pointed_out(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
-    case = ask(timed_without_profiler(busy(toy_trace), LENGTH_NS // 2), gpu())
-    assert case.calibration.stretch_ratio == pytest.approx(0.5, rel=0.01)
-    (warning,) = (item for item in check_adds_up(case).warnings if SCALED in item)
+    result = ask(timed_without_profiler(busy(toy_trace), LENGTH_NS // 2), gpu())
+    assert result.calibration.stretch_ratio == pytest.approx(0.5, rel=0.01)
+    (warning,) = (item for item in check_adds_up(result).warnings if SCALED in item)
     assert "50% shorter" in warning
 
 
@@ -159,10 +159,10 @@ def test_kernels_alone_begin_where_the_first_does(gpu: GpuBuilder, toy_trace: Tr
         Trace(meta=trace.meta, devices=trace.devices, strings=trace.strings),
         kernels=replace(trace.kernels, call=gone, op=gone),
     )
-    case = ask(alone, gpu(), gpu(name="Twin"))
-    check_adds_up(case)
-    assert case.calibration.stretch_ratio == 1.0
-    np.testing.assert_allclose(case.forecast.iteration_ns, 1_600_000 - 1_000)
+    result = ask(alone, gpu(), gpu(name="Twin"))
+    check_adds_up(result)
+    assert result.calibration.stretch_ratio == 1.0
+    np.testing.assert_allclose(result.forecast.iteration_ns, 1_600_000 - 1_000)
 
 
 def test_kernels_alone_count_to_the_iteration_that_they_ended_in(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
@@ -176,9 +176,9 @@ def test_kernels_alone_count_to_the_iteration_that_they_ended_in(gpu: GpuBuilder
         Trace(meta=trace.meta, devices=trace.devices, strings=trace.strings, iterations=steps),
         kernels=replace(trace.kernels, call=gone, op=gone),
     )
-    case = ask(alone, gpu())
-    assert case.calibration.stretch_ratio == 1.0
-    assert case.forecast.iteration_ns[0] == pytest.approx(450_000)
+    result = ask(alone, gpu())
+    assert result.calibration.stretch_ratio == 1.0
+    assert result.forecast.iteration_ns[0] == pytest.approx(450_000)
 
 
 def timed_on_a_cpu(build: TraceBuilder) -> Trace:
@@ -208,8 +208,8 @@ def timed_on_a_cpu(build: TraceBuilder) -> Trace:
 
 def test_what_a_cpu_took_is_not_the_host_of_a_gpu(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     timed = timed_on_a_cpu(toy_trace)
-    case = ask(timed, gpu())
-    report = check_adds_up(case)
+    result = ask(timed, gpu())
+    report = check_adds_up(result)
     assert report.source.gpu is None
     assert report.trace.op_count == 3
     assert report.trace.iteration_count == 0
@@ -217,9 +217,9 @@ def test_what_a_cpu_took_is_not_the_host_of_a_gpu(gpu: GpuBuilder, toy_trace: Tr
     untimed = Trace(meta=Meta(capture="shapes"), strings=timed.strings, signatures=timed.signatures, ops=build_table(
         OpTable, 3, name=[0, 1, 2], signature=[0, 1, 2], parent=[-1, 0, 0]
     ))  # fmt: skip
-    np.testing.assert_allclose(case.forecast.iteration_ns, ask(untimed, gpu()).forecast.iteration_ns)
-    assert case.trace.memory.op.tolist() == [-1, 0]
-    assert case.trace.ops.forward.tolist() == [-1, -1, -1]
+    np.testing.assert_allclose(result.forecast.iteration_ns, ask(untimed, gpu()).forecast.iteration_ns)
+    assert result.trace.memory.op.tolist() == [-1, 0]
+    assert result.trace.ops.forward.tolist() == [-1, -1, -1]
 
 
 @pytest.mark.data
@@ -239,13 +239,13 @@ def test_what_ifs_of_the_trace_apply_batch_first(root_dir: Path, gpu: GpuBuilder
 def test_conversions_that_a_precision_inserts_take_their_time(root_dir: Path, gpu: GpuBuilder) -> None:
     trace = load_trace(root_dir / "samples" / "resnet50-training-fp32-b32-shapes.json.gz")
     target = gpu()
-    case = ask(trace, target, scenario=Scenario(precision=TargetPrecision.BF16))
+    result = ask(trace, target, scenario=Scenario(precision=TargetPrecision.BF16))
     changed = with_precision(trace, TargetPrecision.BF16)
     casts_ns = float(cast_times_ns(changed.casts, [target], MODELLESS).sum())
     assert casts_ns > 0
     # A trace of the same ops that needs no conversions takes less by just their time.
     without = ask(changed.trace, target)
-    added = float(case.prediction.total_busy_ns()[0] - without.prediction.total_busy_ns()[0])
+    added = float(result.prediction.total_busy_ns()[0] - without.prediction.total_busy_ns()[0])
     assert added == pytest.approx(casts_ns, rel=1e-6)
 
 
@@ -262,23 +262,23 @@ def test_what_ifs_of_the_graph_never_lengthen(name: str, root_dir: Path, gpu: Gp
         Scenario(cpu_speed=2.0),
     )
     for scenario in questions:
-        case = ask(trace, *gpus, scenario=scenario)
-        assert np.all(case.forecast.iteration_ns <= plain * (1 + 1e-9))
-        check_adds_up(case)
+        result = ask(trace, *gpus, scenario=scenario)
+        assert np.all(result.forecast.iteration_ns <= plain * (1 + 1e-9))
+        check_adds_up(result)
 
 
 def test_the_closeup_is_the_forecast_node_by_node(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
-    case = ask(slow_host(toy_trace, 5_000_000), gpu(), gpu(name="Half", memory_bandwidth_bytes_per_s=5e11))
+    result = ask(slow_host(toy_trace, 5_000_000), gpu(), gpu(name="Half", memory_bandwidth_bytes_per_s=5e11))
     for column, name in enumerate(("Base", "Half")):
-        closeup = look_closely(case, name)
-        assert closeup.end_ns.max() == pytest.approx(case.forecast.span_ns[1, column])
-        assert closeup.path.length_ns == pytest.approx(case.forecast.iteration_ns[column])
+        replayed = replay_on(result, name)
+        assert replayed.end_ns.max() == pytest.approx(result.forecast.span_ns[1, column])
+        assert replayed.path.length_ns == pytest.approx(result.forecast.iteration_ns[column])
 
 
 def test_of_gpus_that_wait_for_the_host_the_less_busy_stands_first(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     quick = gpu(name="Quick", memory_bandwidth_bytes_per_s=2e12)
     quicker = gpu(name="Quicker", memory_bandwidth_bytes_per_s=4e12)
-    report = report_case(ask(slow_host(toy_trace, 500_000_000), gpu(), quick, quicker))
+    report = report_on(ask(slow_host(toy_trace, 500_000_000), gpu(), quick, quicker))
     assert [item.gpu for item in report.predictions] == ["Quicker", "Quick", "Base"]
 
 
@@ -286,10 +286,10 @@ def test_of_gpus_that_wait_for_the_host_the_less_busy_stands_first(gpu: GpuBuild
 def test_recorded_allocations_say_nothing_about_another_batch(data_dir: Path) -> None:
     trace, catalog = load_trace(data_dir / "traces" / "h100_vit_small_inference.json.gz"), load_catalog()
     targets = [find_gpu(catalog, "L4")]
-    recorded = report_case(open_case(trace, catalog, targets=targets))
+    recorded = report_on(run_analysis(trace, catalog, targets=targets))
     assert row(recorded, "L4").fits
     for scenario in (Scenario(batch_size=400_000), Scenario(precision=TargetPrecision.FP8)):
-        asked = report_case(open_case(trace, catalog, targets=targets, scenario=scenario))
+        asked = report_on(run_analysis(trace, catalog, targets=targets, scenario=scenario))
         assert asked.memory is None
         assert "recorded allocations" in (asked.memory_unknown or "")
         assert row(asked, "L4").fits is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wavecast.analyzer.measurements.calibration import FOLDS, sharpen
+from wavecast.analyzer.measurements.calibration import FOLDS, calibrate_library
 from wavecast.analyzer.measurements.gaussian_process import calibrated_ns, fit_calibration
 from wavecast.analyzer.measurements.matmul import load_training_samples
 from wavecast.analyzer.measurements.vector import load_samples as load_vector_samples
@@ -62,7 +62,7 @@ def make_tables(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Mak
 
 
 def test_few_measurements_of_an_unseen_gpu_help(make_tables: MakeTable) -> None:
-    found = sharpen(unseen("L40S"), make_tables({"L40S": 300}), [gpu("L40S")])
+    found = calibrate_library(unseen("L40S"), make_tables({"L40S": 300}), [gpu("L40S")])
     by_model = {item.model: item for item in found.corrections}
     assert set(by_model) == {"attention_prefill", "attention_decode"}
     assert by_model["attention_prefill"].is_applied
@@ -76,7 +76,10 @@ def test_few_measurements_of_an_unseen_gpu_help(make_tables: MakeTable) -> None:
 
 def test_a_gpu_that_is_slower_throughout_is_predicted_slower(make_tables: MakeTable) -> None:
     usual, slow = (
-        {item.model: item for item in sharpen(unseen("L40S"), make_tables({"L40S": 200}, slower=factor)).corrections}
+        {
+            item.model: item
+            for item in calibrate_library(unseen("L40S"), make_tables({"L40S": 200}, slower=factor)).corrections
+        }
         for factor in (1.0, 1.3)
     )
     for model in usual:
@@ -85,7 +88,7 @@ def test_a_gpu_that_is_slower_throughout_is_predicted_slower(make_tables: MakeTa
 
 def test_only_the_measured_gpu_changes(make_tables: MakeTable, data_dir: Path) -> None:
     library = unseen("L40S")
-    found = sharpen(library, make_tables({"L40S": 150}, tables=("matmul",), slower=1.3)).library
+    found = calibrate_library(library, make_tables({"L40S": 150}, tables=("matmul",), slower=1.3)).library
     assert set(found.calibrations["matmul"]) == {"L40S"}
     samples = load_training_samples(data_dir)[0]
     rows = np.arange(0, len(samples.measured_ns), 5000)
@@ -100,7 +103,7 @@ def test_only_the_measured_gpu_changes(make_tables: MakeTable, data_dir: Path) -
 
 
 def test_what_no_measurement_speaks_for_is_left_alone(make_tables: MakeTable) -> None:
-    found = sharpen(load_library(), make_tables({"L40S": 12}))
+    found = calibrate_library(load_library(), make_tables({"L40S": 12}))
     assert found.library.calibrations == {}
     assert [item.factor for item in found.corrections] == [None] * len(found.corrections) != []
     assert max(item.point_count for item in found.corrections) * (FOLDS - 1) // FOLDS < 10
@@ -109,7 +112,7 @@ def test_what_no_measurement_speaks_for_is_left_alone(make_tables: MakeTable) ->
 def test_one_table_and_the_folder_of_tables_will_do(make_tables: MakeTable) -> None:
     directory = make_tables({"L40S": 60}, tables=("attention", "matmul"))
     whole, folder, one = (
-        {item.model for item in sharpen(load_library(), path).corrections}
+        {item.model for item in calibrate_library(load_library(), path).corrections}
         for path in (directory, directory / "ops", directory / "ops" / "attention.parquet")
     )
     assert whole == folder > one == {"attention_prefill", "attention_decode"}
@@ -126,19 +129,19 @@ def test_one_table_and_the_folder_of_tables_will_do(make_tables: MakeTable) -> N
 def test_what_holds_no_measurements_is_refused(path: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "lone.parquet").write_bytes(b"")
     with pytest.raises(InputError, match=words):
-        sharpen(load_library(), tmp_path / path)
+        calibrate_library(load_library(), tmp_path / path)
 
 
 def test_measurements_of_other_gpus_are_refused(make_tables: MakeTable) -> None:
     with pytest.raises(InputError, match=r"measures L40S, none of which is predicted.*--to"):
-        sharpen(load_library(), make_tables({"L40S": 20}), [gpu("T4")])
+        calibrate_library(load_library(), make_tables({"L40S": 20}), [gpu("T4")])
 
 
 def test_without_pyarrow_it_says_what_to_install(make_tables: MakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = make_tables({"L40S": 20})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'wavecast\[score\]'"):
-        sharpen(load_library(), directory)
+        calibrate_library(load_library(), directory)
 
 
 def test_what_was_measured_is_predicted_nearer_than_what_was_not(data_dir: Path) -> None:
@@ -202,7 +205,7 @@ def test_a_kind_of_few_measurements_leans_on_what_all_have_in_common(data_dir: P
 
 def test_kinds_of_kernel_that_fit_no_better_are_spared(make_tables: MakeTable, data_dir: Path) -> None:
     plain = unseen("L40S")
-    found = sharpen(plain, make_tables({"L40S": 1000}, tables=("vector",)), [gpu("L40S")])
+    found = calibrate_library(plain, make_tables({"L40S": 1000}, tables=("vector",)), [gpu("L40S")])
     assert found.corrections[0].is_applied
     assert found.library.calibrations["vector"]["L40S"].spared_kinds.tolist() == [Kind.QUANTIZE]
     samples = load_vector_samples(data_dir)[0]

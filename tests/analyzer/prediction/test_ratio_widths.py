@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import analyze_trace, open_case
+from wavecast.analyzer.analysis.analyze import analyze_trace, run_analysis
 from wavecast.analyzer.analysis.op_rows import list_ops
 from wavecast.analyzer.analysis.report import OpPrediction
-from wavecast.analyzer.analysis.result import Case
+from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.prediction.ratio_widths import ratio_half_widths
@@ -50,17 +50,17 @@ def widths(
     return [float(width) for width in found[0]]
 
 
-def toy_case(trace: Trace, source: Gpu, *targets: Gpu) -> Case:
-    return open_case(trace, Catalog(gpus=(source, *targets)), targets=targets, library=Library(fitted={}))
+def toy_result(trace: Trace, source: Gpu, *targets: Gpu) -> Analysis:
+    return run_analysis(trace, Catalog(gpus=(source, *targets)), targets=targets, library=Library(fitted={}))
 
 
-def ops_of(case: Case) -> dict[str, OpPrediction]:
+def ops_of(result: Analysis) -> dict[str, OpPrediction]:
     """The first target's ops."""
-    return {item.op: item for item in list_ops(case.trace, case.workload, case.prediction, 0, limit=None)}
+    return {item.op: item for item in list_ops(result.trace, result.workload, result.prediction, 0, limit=None)}
 
 
-def busy_low_ns(case: Case) -> Floats:
-    return busy_interval_ns(case.prediction, case.workload.family)[0]
+def busy_low_ns(result: Analysis) -> Floats:
+    return busy_interval_ns(result.prediction, result.workload.family)[0]
 
 
 @pytest.mark.parametrize(("rule", "family"), EVERY_RULE)
@@ -99,7 +99,7 @@ def test_what_a_cache_may_hold_is_less_certain_than_what_comes_from_memory() -> 
 
 def test_every_moved_kernel_has_an_interval_around_it(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     fast = gpu(name="Fast", memory_bandwidth_bytes_per_s=2e12)
-    ops = ops_of(toy_case(toy_trace(), gpu(), fast))
+    ops = ops_of(toy_result(toy_trace(), gpu(), fast))
     methods = {item.method for item in ops.values()}
     assert methods == {Method.WAVE_SCALING, Method.BOUND_RATIO, Method.LINK_RATIO}
     for item in ops.values():
@@ -109,14 +109,14 @@ def test_every_moved_kernel_has_an_interval_around_it(gpu: GpuBuilder, toy_trace
 
 
 def test_the_source_has_no_spread(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
-    case = toy_case(toy_trace(), gpu(), gpu(name="Other"))
-    assert case.prediction.half_width[:, 1].tolist() == [0.0] * len(case.workload.op)
-    assert busy_low_ns(case)[1] == case.prediction.total_busy_ns()[1]
+    result = toy_result(toy_trace(), gpu(), gpu(name="Other"))
+    assert result.prediction.half_width[:, 1].tolist() == [0.0] * len(result.workload.op)
+    assert busy_low_ns(result)[1] == result.prediction.total_busy_ns()[1]
 
 
 def test_no_low_end_is_under_the_bound_that_holds(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     """The product takes 1 ms on the source, whose bound is 0.69 ms: a factor of two either way would be too low."""
-    ops = ops_of(toy_case(toy_trace(), gpu(), gpu(name="Other", memory_type="GDDR6")))
+    ops = ops_of(toy_result(toy_trace(), gpu(), gpu(name="Other", memory_type="GDDR6")))
     bound_ns = 2 * 4096**3 / 200e12 * 1e9
     assert ops["aten::mm"].bound_ns == pytest.approx(bound_ns)
     assert ops["aten::mm"].predicted_low_ns == pytest.approx(bound_ns)
@@ -125,12 +125,12 @@ def test_no_low_end_is_under_the_bound_that_holds(gpu: GpuBuilder, toy_trace: Tr
 
 
 def test_errors_of_ratios_go_together_and_those_of_links_apart(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
-    case = toy_case(toy_trace(), gpu(), gpu(name="Other", memory_type="GDDR6"))
-    ops = ops_of(case).values()
+    result = toy_result(toy_trace(), gpu(), gpu(name="Other", memory_type="GDDR6"))
+    ops = ops_of(result).values()
     rises = {item.op: (item.predicted_high_ns or np.nan) - item.predicted_ns for item in ops}
     copy_ns = rises.pop("aten::copy_")
-    high_ns = busy_interval_ns(case.prediction, case.workload.family)[1][0]
-    spread_ns = high_ns - case.prediction.total_busy_ns()[0]
+    high_ns = busy_interval_ns(result.prediction, result.workload.family)[1][0]
+    spread_ns = high_ns - result.prediction.total_busy_ns()[0]
     assert spread_ns == pytest.approx(np.hypot(sum(rises.values()), copy_ns))
 
 
@@ -144,10 +144,10 @@ def test_the_sum_stays_between_its_bounds_and_its_high_end(
     other = gpu(name="Other", memory_bandwidth_bytes_per_s=bandwidth * 1e12, peak_flops_per_s=rates)
     trace = toy_trace()
     kernels = replace(trace.kernels, duration_ns=(trace.kernels.duration_ns * slowdown).astype(np.int64))
-    case = toy_case(replace(trace, kernels=kernels), base, other)
-    low, high = (end[0] for end in busy_interval_ns(case.prediction, case.workload.family))
-    total = case.prediction.total_busy_ns()[0]
-    floor = case.prediction.bounds.lower_ns[:, 0] * case.prediction.bound_share * case.prediction.weight
+    result = toy_result(replace(trace, kernels=kernels), base, other)
+    low, high = (end[0] for end in busy_interval_ns(result.prediction, result.workload.family))
+    total = result.prediction.total_busy_ns()[0]
+    floor = result.prediction.bounds.lower_ns[:, 0] * result.prediction.bound_share * result.prediction.weight
     assert low < total < high
     assert floor.sum() <= low * (1 + 1e-9)
 
@@ -156,11 +156,11 @@ def test_what_nothing_models_has_no_interval(gpu: GpuBuilder, toy_trace: TraceBu
     """Collectives on GPUs without links were measured up to 200 times slower than with them: no width is honest."""
     trace = toy_trace()
     strings = (*trace.strings[:6], "ncclDevKernel_AllReduce_Sum_f16_RING_LL", trace.strings[7])
-    case = toy_case(replace(trace, strings=strings), gpu(), gpu(name="Other"))
-    found = ops_of(case)["ncclDevKernel_AllReduce_Sum_f16_RING_LL"]
+    result = toy_result(replace(trace, strings=strings), gpu(), gpu(name="Other"))
+    found = ops_of(result)["ncclDevKernel_AllReduce_Sum_f16_RING_LL"]
     assert found.method is Method.UNMODELLED
     assert (found.predicted_low_ns, found.predicted_high_ns) == (None, None)
-    assert np.isnan(busy_low_ns(case)[0])
+    assert np.isnan(busy_low_ns(result)[0])
 
 
 @pytest.mark.data

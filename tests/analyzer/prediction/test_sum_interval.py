@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import open_case
-from wavecast.analyzer.analysis.result import Case
+from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.prediction.sum_interval import GPU_HALF_WIDTH, busy_interval_ns, row_changes
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
@@ -19,47 +19,47 @@ NAMES = ("H100 SXM5 80GB", "GeForce RTX 4090", "Instinct MI300X")
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
+def result() -> Analysis:
     """ResNet-50's inference in bfloat16, from its shapes."""
     catalog = load_catalog()
     trace = load_trace(SAMPLES / "resnet50-inference-bf16-b32-shapes.json.gz")
-    return open_case(trace, catalog, targets=[find_gpu(catalog, name) for name in NAMES])
+    return run_analysis(trace, catalog, targets=[find_gpu(catalog, name) for name in NAMES])
 
 
-def by_family(case: Case, change: Floats) -> Floats:
+def by_family(result: Analysis, change: Floats) -> Floats:
     """How far the families' errors move the sum on each GPU, were they all there are."""
-    time = case.prediction.time_ns * case.prediction.weight[:, None] * change
-    families = np.array([family or "" for family in case.workload.family])
+    time = result.prediction.time_ns * result.prediction.weight[:, None] * change
+    families = np.array([family or "" for family in result.workload.family])
     sums = [time[families == family].sum(axis=0) for family in np.unique(families)]
     return np.asarray(np.sqrt(np.square(sums).sum(axis=0)))
 
 
-def test_times_from_shapes_share_an_error_of_their_gpu(case: Case) -> None:
-    changes, total = row_changes(case.prediction), case.prediction.total_busy_ns()
-    _, high = busy_interval_ns(case.prediction, case.workload.family, changes)
-    assert high - total == pytest.approx(np.hypot(by_family(case, changes.rise), total * np.expm1(GPU_HALF_WIDTH)))
+def test_times_from_shapes_share_an_error_of_their_gpu(result: Analysis) -> None:
+    changes, total = row_changes(result.prediction), result.prediction.total_busy_ns()
+    _, high = busy_interval_ns(result.prediction, result.workload.family, changes)
+    assert high - total == pytest.approx(np.hypot(by_family(result, changes.rise), total * np.expm1(GPU_HALF_WIDTH)))
     assert (high > total * np.exp(GPU_HALF_WIDTH)).all()
 
 
-def test_no_end_is_under_the_bounds_of_all_rows(case: Case) -> None:
-    prediction = case.prediction
-    low, _ = busy_interval_ns(prediction, case.workload.family)
+def test_no_end_is_under_the_bounds_of_all_rows(result: Analysis) -> None:
+    prediction = result.prediction
+    low, _ = busy_interval_ns(prediction, result.workload.family)
     floor = np.einsum("ij,i,i->j", prediction.bounds.lower_ns, prediction.bound_share, prediction.weight)
     assert (low >= floor * (1 - 1e-9)).all()
     assert (low < prediction.total_busy_ns()).all()
 
 
-def test_the_ends_of_the_iteration_move_rows_no_further_than_their_own_errors(case: Case) -> None:
+def test_the_ends_of_the_iteration_move_rows_no_further_than_their_own_errors(result: Analysis) -> None:
     """All rows together move the sum at least to its ends, so that none has to move beyond its own."""
-    changes, total = row_changes(case.prediction), case.prediction.total_busy_ns()
-    low, high = busy_interval_ns(case.prediction, case.workload.family, changes)
-    time = case.prediction.time_ns * case.prediction.weight[:, None]
+    changes, total = row_changes(result.prediction), result.prediction.total_busy_ns()
+    low, high = busy_interval_ns(result.prediction, result.workload.family, changes)
+    time = result.prediction.time_ns * result.prediction.weight[:, None]
     assert ((time * changes.joint_fall).sum(axis=0) >= (total - low) * (1 - 1e-9)).all()
     assert ((time * changes.joint_rise).sum(axis=0) >= (high - total) * (1 - 1e-9)).all()
 
 
-def test_one_error_of_a_gpu_moves_all_its_times_but_not_through_their_bounds(case: Case) -> None:
-    changes, prediction = row_changes(case.prediction), case.prediction
+def test_one_error_of_a_gpu_moves_all_its_times_but_not_through_their_bounds(result: Analysis) -> None:
+    changes, prediction = row_changes(result.prediction), result.prediction
     room = 1.0 - prediction.bounds.lower_ns * prediction.bound_share[:, None] / prediction.time_ns
     assert changes.shared_rise == pytest.approx(np.full(prediction.time_ns.shape, np.expm1(GPU_HALF_WIDTH)))
     assert (changes.shared_fall <= np.maximum(room, 0.0) + 1e-12).all()
@@ -70,6 +70,6 @@ def test_one_error_of_a_gpu_moves_all_its_times_but_not_through_their_bounds(cas
 def test_times_moved_from_a_recording_have_no_error_of_times_from_shapes(data_dir: Path) -> None:
     catalog = load_catalog()
     trace = load_trace(data_dir / "traces" / "h100_bert_small_inference.json.gz")
-    changes = row_changes(open_case(trace, catalog, targets=[find_gpu(catalog, "L40S")]).prediction)
+    changes = row_changes(run_analysis(trace, catalog, targets=[find_gpu(catalog, "L40S")]).prediction)
     assert not changes.shared_rise.any()
     assert changes.joint_rise is changes.rise

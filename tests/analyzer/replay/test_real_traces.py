@@ -49,30 +49,30 @@ INHERITED_RATIO = 1.0 + 2e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Case:
+class Analysis:
     trace: Trace
     graph: Graph
     fidelity: Fidelity
 
 
 @cache
-def load_case(path: Path) -> Case:
+def load_case(path: Path) -> Analysis:
     trace = load_trace(path)
     device = trace.devices[0]
     gpu = match_device(load_catalog(), device.name, sm_count=device.sm_count, memory_bytes=device.memory_bytes)
     assert gpu is not None
-    return Case(
+    return Analysis(
         trace=trace, graph=build_graph(trace, architecture=gpu.architecture), fidelity=check_fidelity(trace, gpu)
     )
 
 
 @pytest.fixture(params=NAMES)
-def case(request: pytest.FixtureRequest, data_dir: Path) -> Case:
+def result(request: pytest.FixtureRequest, data_dir: Path) -> Analysis:
     return load_case(data_dir / "traces" / f"{request.param}.json.gz")
 
 
 @pytest.fixture
-def all_cases(data_dir: Path) -> list[Case]:
+def all_cases(data_dir: Path) -> list[Analysis]:
     return [load_case(data_dir / "traces" / f"{name}.json.gz") for name in NAMES]
 
 
@@ -80,64 +80,64 @@ def test_every_stored_trace_is_tested(data_dir: Path) -> None:
     assert sorted(path.name.removesuffix(".json.gz") for path in (data_dir / "traces").glob("*.json.gz")) == list(NAMES)
 
 
-def test_measured_delays_give_back_every_end_and_iteration(case: Case) -> None:
-    graph, table = case.graph, case.trace.iterations
+def test_measured_delays_give_back_every_end_and_iteration(result: Analysis) -> None:
+    graph, table = result.graph, result.trace.iterations
     end = replay(graph, measured_timing(graph, graph.residual_ns))
     assert np.abs(end[:, 0] - graph.nodes.end_ns).max() <= 1e-3
-    start, finish = iteration_spans(case.trace, graph, end)
-    rows = iteration_rows(case.trace)
+    start, finish = iteration_spans(result.trace, graph, end)
+    rows = iteration_rows(result.trace)
     assert (finish - start)[:, 0] == pytest.approx((table.end_ns - table.start_ns)[rows], abs=1e-3)
 
 
-def test_no_edge_closes_a_cycle(case: Case) -> None:
-    assert case.graph.quality.edges_cut == 0
+def test_no_edge_closes_a_cycle(result: Analysis) -> None:
+    assert result.graph.quality.edges_cut == 0
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.1])
-def test_faster_kernels_end_nothing_later_and_lengthen_no_iteration(case: Case, share: float) -> None:
-    graph = case.graph
+def test_faster_kernels_end_nothing_later_and_lengthen_no_iteration(result: Analysis, share: float) -> None:
+    graph = result.graph
     timing = measured_timing(graph, graph.residual_ns)
     ends = [replay(graph, timing), replay(graph, replace(timing, factor=timing.factor * share))]
     assert (ends[1] <= ends[0] + 1e-3).all()
-    spans = [iteration_spans(case.trace, graph, end) for end in ends]
+    spans = [iteration_spans(result.trace, graph, end) for end in ends]
     total = [finish[-1] - start[0] for start, finish in spans]
     assert (total[1] <= total[0] + 1e-3).all()
     lengths = [finish - start for start, finish in spans]
     assert (lengths[1] <= lengths[0] * INHERITED_RATIO).all()
 
 
-def test_rules_alone_explain_every_iteration_that_is_recorded_whole(all_cases: list[Case]) -> None:
-    items = [item for case in all_cases for item in case.fidelity.iterations if item.opaque_ratio <= OPAQUE_RATIO]
+def test_rules_alone_explain_every_iteration_that_is_recorded_whole(all_cases: list[Analysis]) -> None:
+    items = [item for result in all_cases for item in result.fidelity.iterations if item.opaque_ratio <= OPAQUE_RATIO]
     errors = np.array([abs(item.rules_only_ns / item.measured_ns - 1) for item in items])
     assert len(items) >= 25
     assert np.median(errors) <= 0.003
     assert errors.max() <= 0.02
 
 
-def test_the_opaque_iterations_are_known(all_cases: list[Case]) -> None:
+def test_the_opaque_iterations_are_known(all_cases: list[Analysis]) -> None:
     opaque = [
         name
-        for name, case in zip(NAMES, all_cases, strict=True)
-        if any(item.opaque_ratio > OPAQUE_RATIO for item in case.fidelity.iterations)
+        for name, result in zip(NAMES, all_cases, strict=True)
+        if any(item.opaque_ratio > OPAQUE_RATIO for item in result.fidelity.iterations)
     ]
     assert opaque == ["a100_80gb_training"]
 
 
-def test_with_long_delays_carried_every_iteration_is_explained(case: Case) -> None:
-    for item in case.fidelity.iterations:
+def test_with_long_delays_carried_every_iteration_is_explained(result: Analysis) -> None:
+    for item in result.fidelity.iterations:
         assert item.replayed_ns == pytest.approx(item.measured_ns, rel=0.015)
         assert item.gpu_busy_ns + sum(item.idle_ns.values()) == pytest.approx(item.measured_ns, abs=1.0)
 
 
-def near_by_gpu(cases: list[Case], distance_ns: float) -> dict[str, float]:
+def near_by_gpu(cases: list[Analysis], distance_ns: float) -> dict[str, float]:
     """The share of all GPU activities, opaque ones too, that start this near to the rule's time."""
     residuals: dict[str, list[np.ndarray]] = {}
-    for case in cases:
-        residuals.setdefault(case.fidelity.gpu or "?", []).append(case.graph.residual_ns[case.graph.nodes.is_gpu])
+    for result in cases:
+        residuals.setdefault(result.fidelity.gpu or "?", []).append(result.graph.residual_ns[result.graph.nodes.is_gpu])
     return {gpu: float(np.mean(np.abs(np.concatenate(parts)) <= distance_ns)) for gpu, parts in residuals.items()}
 
 
-def test_kernels_start_when_the_rules_say(all_cases: list[Case]) -> None:
+def test_kernels_start_when_the_rules_say(all_cases: list[Analysis]) -> None:
     near = {distance: near_by_gpu(all_cases, distance) for distance in (2_000.0, 5_000.0)}
     assert {gpu for gpu, share in near[5_000.0].items() if share < 0.95} == {COLD, "A100 SXM4 80GB"}
     assert {gpu for gpu, share in near[2_000.0].items() if share < 0.85} == {COLD, "Instinct MI300X"}

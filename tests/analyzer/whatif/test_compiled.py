@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast import load_trace
-from wavecast.analyzer.analysis.analyze import open_case, report_case
-from wavecast.analyzer.analysis.result import Case
+from wavecast.analyzer.analysis.analyze import report_on, run_analysis
+from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.host.costs import load_host_costs
 from wavecast.analyzer.host.timeline import synthesize_timeline
 from wavecast.analyzer.models.library import Library
@@ -171,8 +171,8 @@ def test_rows_of_any_length_are_merged_with_what_is_around_them() -> None:
     assert groups_of(ops) == [["add", "native_layer_norm", "relu"]]
 
 
-def predict(trace: Trace, gpu: Gpu, scenario: Scenario | None = None) -> Case:
-    return open_case(trace, Catalog(gpus=(gpu,)), library=Library(fitted={}), scenario=scenario)
+def predict(trace: Trace, gpu: Gpu, scenario: Scenario | None = None) -> Analysis:
+    return run_analysis(trace, Catalog(gpus=(gpu,)), library=Library(fitted={}), scenario=scenario)
 
 
 def test_merged_kernels_take_the_share_of_the_bytes_that_is_left(gpu: Callable[..., Gpu]) -> None:
@@ -181,7 +181,7 @@ def test_merged_kernels_take_the_share_of_the_bytes_that_is_left(gpu: Callable[.
         predict(build([replace(op, region=region) for op in ops]), gpu(memory_bandwidth_bytes_per_s=1e9))
         for region in (MISSING, 0)
     )
-    busy = [case.forecast.busy_ns[0] for case in (eager, compiled)]
+    busy = [result.forecast.busy_ns[0] for result in (eager, compiled)]
     assert busy[1] == pytest.approx(busy[0] / 4, rel=1e-3)  # 4 reads and 4 writes become one of each
     assert (eager.compiled, compiled.compiled) == (None, CompiledCode(region_count=1, kernels_merged=3))
 
@@ -225,7 +225,7 @@ def test_compiled_samples_are_no_slower_than_eager_ones(root_dir: Path, name: st
     phases = (Phase.FORWARD, Phase.BACKWARD) if "training" in name else (Phase.FORWARD,)
     compiled = insert_regions(eager, *phases)
     gpus = [find_gpu(load_catalog(), gpu) for gpu in ("H100 SXM", "T4")]
-    cases = [open_case(trace, load_catalog(), targets=gpus) for trace in (eager, compiled)]
+    cases = [run_analysis(trace, load_catalog(), targets=gpus) for trace in (eager, compiled)]
     assert cases[1].compiled is not None
     assert cases[1].compiled.region_count == len(phases)
     assert cases[1].compiled.kernels_merged > 10
@@ -264,7 +264,7 @@ def test_merging_everything_merges_as_in_a_region(root_dir: Path, gpu: Callable[
 def test_nothing_is_merged_where_a_cpu_or_a_gpu_ran_the_compiled_code(data_dir: Path, gpu: Callable[..., Gpu]) -> None:
     measured = load_trace(data_dir / "traces" / "mi300x_torch_compile_triton.json.gz")
     assert any(name.startswith("Torch-Compiled Region") for name in measured.strings)
-    assert open_case(measured, load_catalog()).compiled is None
+    assert run_analysis(measured, load_catalog()).compiled is None
     timed = replace(build([relu(0, 1), relu(1, 2)]), meta=Meta(capture="cpu"))
     assert predict(timed, gpu()).compiled is None
 
@@ -294,7 +294,7 @@ def test_gradients_accumulated_inside_a_region_are_eager_ops() -> None:
 
 
 def test_the_headline_tells_of_compiled_regions(gpu: Callable[..., Gpu]) -> None:
-    lines = headline(report_case(predict(build([relu(0, 1), relu(1, 2)]), gpu())), "trace.json")
+    lines = headline(report_on(predict(build([relu(0, 1), relu(1, 2)]), gpu())), "trace.json")
     assert (
         "1 compiled region, recorded eagerly and predicted as compiled: 1 pointwise kernel merged into others, "
         "launched by generated code."
