@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from wavecast.analyzer.measurements.readers import MODEL_TABLES, TABLES
 from wavecast.specs.gpu import Catalog
 from wavecast.specs.match import match_device
 
