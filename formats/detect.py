@@ -1,4 +1,4 @@
-"""Recognises a file by its content, never by its name."""
+"""Says what a file's bytes look like, by its content and never by its name; `importers` has what can be read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Final
 class FileKind(Enum):
     """Say what a file holds."""
 
-    WAVECAST = "a wavecast trace"
-    KINETO = "a PyTorch profiler (Kineto) trace"
     JSON = "JSON"
     GZIP = "gzip"
     EMPTY = "an empty file"
@@ -44,26 +42,24 @@ SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
-_WAVECAST = re.compile(rb'"format"\s*:\s*"wavecast\.trace"')
-_KINETO = re.compile(rb'"traceEvents"\s*:')
-_EVENT_LIST = re.compile(rb'\[\s*\{[^}]*"ph"\s*:')
 _JSON_START = re.compile(rb'\{\s*(?:["}]|$)|\[\s*(?:[\[{"\d\]-]|true|false|null|$)')
 _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
-_HEAD_BYTES = 1 << 16
+HEAD_BYTES: Final = 1 << 16
+"""Looked at before the whole file is."""
 
 
 def detect(data: bytes) -> FileKind:
-    """Say what a file's bytes are; the first few thousand usually suffice, a whole file never misleads."""
-    text = data[:_HEAD_BYTES].removeprefix(BYTE_ORDER_MARK).lstrip()
+    """Say what a file's bytes are."""
+    text = strip_mark(data[:HEAD_BYTES])
     if not text:
         return FileKind.EMPTY
     if text.startswith(b"\x1f\x8b"):
         return FileKind.GZIP
     if _find_magic(data):
         return FileKind.BINARY
-    if _JSON_START.match(text):
-        return _detect_json(data, text)
+    if starts_as_json(text):
+        return FileKind.JSON
     return FileKind.TEXT if _is_text(text) else FileKind.BINARY
 
 
@@ -73,8 +69,18 @@ def describe_content(data: bytes) -> str:
     if kind is FileKind.BINARY:
         return _find_magic(data) or str(kind.value)
     if kind is FileKind.JSON:
-        return _describe_json(data[:_HEAD_BYTES])
+        return _describe_json(data[:HEAD_BYTES])
     return str(kind.value)
+
+
+def strip_mark(head: bytes) -> bytes:
+    """Return the bytes without a byte order mark and leading blanks."""
+    return head.removeprefix(BYTE_ORDER_MARK).lstrip()
+
+
+def starts_as_json(head: bytes) -> bool:
+    """Say whether bytes without leading blanks begin as JSON does."""
+    return _JSON_START.match(head) is not None
 
 
 def _find_magic(data: bytes) -> str:
@@ -90,15 +96,6 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return not _CONTROL.search(head)
-
-
-def _detect_json(data: bytes, head: bytes) -> FileKind:
-    for part in (head, data):
-        if _WAVECAST.search(part):
-            return FileKind.WAVECAST
-        if _KINETO.search(part) or _EVENT_LIST.match(part.lstrip()):
-            return FileKind.KINETO
-    return FileKind.JSON
 
 
 def _describe_json(head: bytes) -> str:

@@ -9,19 +9,16 @@ import secrets
 import stat
 import sys
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ..errors import InputError, OutputError, TraceError
 from .detect import BYTE_ORDER_MARK, FileKind, describe_content, detect
+from .importers import IMPORTERS, Progress, find_importer
 from .unpack import LIMIT_VARIABLE, too_large, unpack_gzip
 
 if TYPE_CHECKING:
     from .trace import Trace
-
-Progress = Callable[[int, int], None]
-"""Takes bytes read and bytes in all."""
 
 DEFAULT_MAX_BYTES: Final = 2 << 30
 """Reading takes several times the text's size in memory: 2 GiB is what a machine of 24 GiB reads with room to spare."""
@@ -96,19 +93,11 @@ def write_atomic(path: str | Path, data: bytes) -> None:
 
 def _decode(data: bytes, *, recover: bool, progress: Progress | None) -> Trace:
     data = data.removeprefix(BYTE_ORDER_MARK)
-    kind = detect(data)
-    if kind is FileKind.WAVECAST:
-        from .codec import decode
-
-        return decode(data)
-    if kind is FileKind.KINETO:
-        from .kineto import import_kineto
-
-        return import_kineto(data, recover=recover, progress=progress)
-    raise TraceError(
-        f"expected a wavecast trace or a PyTorch profiler trace (JSON, plain or gzipped), "
-        f"found {describe_content(data)}"
-    )
+    importer = find_importer(data)
+    if importer is None:
+        known = " or ".join(item.name for item in IMPORTERS)
+        raise TraceError(f"expected {known} (JSON, plain or gzipped), found {describe_content(data)}")
+    return importer.read(data, recover=recover, progress=progress)
 
 
 def _limit() -> int:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from ...errors import TraceError
+from ..importers import Progress
 from .events import Event, Header, merge_headers
 from .repair import repair
 
@@ -30,7 +31,6 @@ _MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 Consumer = Callable[[list[Event], str, int], None]
 """Takes the decoded events, the path of their list and the number of the first of them."""
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,206 @@
+"""The package's structure in figures: rooms and their arrows, lengths, and what a reader must keep in mind.
+
+Run: python -m benchmarks.check.structure [TREE]     # default: this checkout
+
+A room is a folder or module at the top of the package; of `analyzer`, each of its own. An arrow from one to another
+is an import of a module of the other, wherever it stands (in a function too). The longest chain counts rooms, one above
+the other. Figures are printed to be compared between two checkouts; `tests/test_structure.py` holds the limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "wavecast"
+FOLDERS = ("formats", "specs", "tracer", "analyzer", "mlp_weights")
+OPENED = "analyzer"
+"""The folder whose own folders are rooms."""
+SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Hold one module: its dotted name without the package's, its room, and its source."""
+
+    name: str
+    room: str
+    is_package: bool
+    tree: ast.Module
+    line_count: int
+
+
+def main() -> None:
+    """Print the figures of a tree."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tree", type=Path, nargs="?", default=ROOT)
+    modules = read_modules(parser.parse_args().tree)
+    arrows = room_arrows(modules)
+    floors = floors_of(arrows)
+    print(f"{len(floors)} rooms, {len(arrows_between(arrows))} arrows, longest chain {max(floors.values())}")
+    for floor in range(max(floors.values()), 0, -1):
+        print(f"  {floor:2} ", ", ".join(sorted(room or PACKAGE for room, at in floors.items() if at == floor)))
+    print(f"circles: {circles(arrows) or 'none'}")
+    _print_lengths(modules)
+    _print_names(modules)
+
+
+def read_modules(tree: Path) -> list[Module]:
+    """Parse every module of the package in a checkout."""
+    paths = [*tree.glob("*.py"), *(path for folder in FOLDERS for path in (tree / folder).rglob("*.py"))]
+    found = []
+    for path in sorted(paths):
+        parts = list(path.relative_to(tree).with_suffix("").parts)
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        text = path.read_text(encoding="utf-8")
+        found.append(Module(name, room_of(name), is_package, ast.parse(text), text.count("\n")))
+    return found
+
+
+def room_of(name: str) -> str:
+    """Return the room of a module; the package's own `__init__` is a room without a name."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if parts[0] == OPENED and len(parts) > 1 else parts[0]
+
+
+def imported(module: Module, names: frozenset[str]) -> Iterator[str]:
+    """Yield the modules of the package that a module imports, by their dotted names without the package's."""
+    base = module.name.split(".") if module.name else []
+    package = base if module.is_package else base[:-1]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            above = package[: len(package) - node.level + 1]
+            source = ".".join([*above, *(node.module.split(".") if node.module else [])])
+            for alias in node.names:
+                inner = f"{source}.{alias.name}".removeprefix(".")
+                yield inner if inner in names else source
+
+
+def room_arrows(modules: list[Module]) -> Mapping[str, frozenset[str]]:
+    """Return the rooms that each room imports from."""
+    names = frozenset(module.name for module in modules)
+    arrows: dict[str, set[str]] = {module.room: set() for module in modules}
+    for module in modules:
+        if module.name in ("", OPENED) and module.is_package:
+            continue  # a package's face only hands names on
+        arrows[module.room] |= {room_of(name) for name in imported(module, names)} - {module.room, ""}
+    return {room: frozenset(found) for room, found in arrows.items() if room != OPENED}
+
+
+def arrows_between(arrows: Mapping[str, frozenset[str]]) -> list[tuple[str, str]]:
+    """Return every arrow as a pair of rooms."""
+    return [(room, other) for room, others in arrows.items() for other in others]
+
+
+def floors_of(arrows: Mapping[str, frozenset[str]]) -> dict[str, int]:
+    """Return each room's floor: one above the highest room that it imports from; arrows of circles do not count."""
+    inside = {room for circle in circles(arrows) for room in circle}
+
+    @cache
+    def floor(room: str) -> int:
+        below = [other for other in arrows.get(room, ()) if not {room, other} <= inside]
+        return 1 + max((floor(other) for other in below), default=0)
+
+    return {room: floor(room) for room in arrows}
+
+
+def circles(arrows: Mapping[str, frozenset[str]]) -> list[list[str]]:
+    """Return the groups of rooms that reach each other."""
+    import networkx
+
+    graph = networkx.DiGraph(arrows_between(arrows))
+    return [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1]
+
+
+def public_types(modules: list[Module]) -> dict[str, list[str]]:
+    """Return the modules that define each public class."""
+    found: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module.name)
+    return found
+
+
+def tuple_parameters(modules: list[Module]) -> list[str]:
+    """Return the parameters that are tuples of fixed length: records without names."""
+    return [
+        f"{module.name}.{function.name}({argument.arg})"
+        for module in modules
+        for function in _functions(module)
+        for argument in (*function.args.args, *function.args.kwonlyargs)
+        if argument.annotation is not None and _is_fixed_tuple(ast.unparse(argument.annotation))
+    ]
+
+
+def _is_fixed_tuple(annotation: str) -> bool:
+    return annotation.startswith("tuple[") and "..." not in annotation
+
+
+def private_functions(modules: list[Module]) -> tuple[int, int]:
+    """Return how many functions are private, and how many of these are named once beside their definition."""
+    called = total = 0
+    for module in modules:
+        private = {item.name for item in module.tree.body if isinstance(item, ast.FunctionDef) and _is_private(item)}
+        named = Counter(node.id for node in ast.walk(module.tree) if isinstance(node, ast.Name))
+        total += len(private)
+        called += sum(named[name] == 1 for name in private)
+    return total, called
+
+
+def _is_private(function: ast.FunctionDef) -> bool:
+    return function.name.startswith("_") and not function.name.startswith("__")
+
+
+def function_lengths(modules: list[Module]) -> dict[str, int]:
+    """Return the lines of each function, signature and docstring among them."""
+    return {
+        f"{module.name}.{node.name}:{node.lineno}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for module in modules
+        for node in _functions(module)
+    }
+
+
+def _functions(module: Module) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef))
+
+
+def _print_lengths(modules: list[Module]) -> None:
+    lines = {module.name: module.line_count for module in modules}
+    functions = function_lengths(modules)
+    ordered = sorted(functions.values())
+    print(f"{len(lines)} modules, {sum(lines.values()):,} lines; median {median(lines.values()):.0f}")
+    print(f"  over 400 lines: {[name for name, count in lines.items() if count > 400] or 'none'}")
+    p90 = ordered[len(ordered) * 9 // 10]
+    print(f"{len(functions):,} functions; median {median(ordered):.0f} lines, p90 {p90}, longest {ordered[-1]}")
+    longest = sorted(functions, key=functions.__getitem__, reverse=True)[:SHOWN]
+    print("  longest:", ", ".join(f"{name.rpartition(':')[0]} {functions[name]}" for name in longest))
+    total, once = private_functions(modules)
+    print(f"{total:,} private functions of modules, {once / total:.0%} named once")
+    tuples = tuple_parameters(modules)
+    print(f"{len(tuples)} parameters are tuples of fixed length", *tuples[:SHOWN], sep="\n  ")
+
+
+def _print_names(modules: list[Module]) -> None:
+    types = public_types(modules)
+    nouns = Counter(re.findall(r"[A-Z][a-z0-9]*", name)[-1] for name in types)
+    print(f"{len(types)} public types; {len(nouns)} nouns that they end in, {sum(nouns.values()) - len(nouns)} shared")
+    twice = {name: places for name, places in types.items() if len(places) > 1}
+    print(
+        f"{len(twice)} names that stand for two types",
+        *(f"{name}: {', '.join(twice[name])}" for name in twice),
+        sep="\n  ",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The files that can be read as traces: one row per format, recognised by content, its reader loaded when needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from .detect import HEAD_BYTES, starts_as_json, strip_mark
+
+if TYPE_CHECKING:
+    from .trace import Trace
+
+Progress = Callable[[int, int], None]
+"""Takes bytes read and bytes in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importer:
+    """Describe a format: what its files hold, and the function that reads them.
+
+    `module` (relative to this package) has `function(data, *, recover, progress) -> Trace`, which raises TraceError.
+    """
+
+    name: str
+    pattern: re.Pattern[bytes]
+    """Found in the file's first bytes, of JSON anywhere in it."""
+    module: str
+    function: str
+    is_json: bool = True
+
+    def read(self, data: bytes, *, recover: bool = False, progress: Progress | None = None) -> Trace:
+        """Read a whole file of this format."""
+        trace: Trace = getattr(import_module(self.module, __package__), self.function)(
+            data, recover=recover, progress=progress
+        )
+        return trace
+
+
+IMPORTERS: Final = (
+    Importer(
+        name="a wavecast trace",
+        pattern=re.compile(rb'"format"\s*:\s*"wavecast\.trace"'),
+        module=".codec",
+        function="read_trace",
+    ),
+    Importer(
+        name="a PyTorch profiler trace",
+        pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
+        module=".kineto",
+        function="import_kineto",
+    ),
+)
+"""First match wins. A new format is a folder beside this module and a row here."""
+
+
+def find_importer(data: bytes) -> Importer | None:
+    """Return the format that a file's bytes are of; None where no row knows them.
+
+    The first few thousand bytes usually suffice, a whole file never misleads.
+    """
+    head = strip_mark(data[:HEAD_BYTES])
+    is_json = starts_as_json(head)
+    candidates = [item for item in IMPORTERS if item.is_json is is_json]
+    parts = (head, data) if is_json else (head,)
+    return next((item for part in parts for item in candidates if item.pattern.search(part)), None)

@@ -1,0 +1,61 @@
+"""The house: rooms one above the other, nouns that mean one thing, and a page that names every room."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MOST_ROOMS = 26
+LONGEST_CHAIN = 12
+LONGEST_FUNCTION = 60
+LONGEST_MODULE = 400
+
+
+@pytest.fixture(scope="module")
+def structure(root_dir: Path) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(root_dir))
+        yield import_module("benchmarks.check.structure")
+
+
+@pytest.fixture(scope="module")
+def modules(structure: Any, root_dir: Path) -> list[Any]:
+    found: list[Any] = structure.read_modules(root_dir)
+    return found
+
+
+@pytest.fixture(scope="module")
+def arrows(structure: Any, modules: list[Any]) -> Mapping[str, frozenset[str]]:
+    found: Mapping[str, frozenset[str]] = structure.room_arrows(modules)
+    return found
+
+
+def test_rooms_are_few_and_stand_one_above_the_other(structure: Any, arrows: Mapping[str, frozenset[str]]) -> None:
+    assert structure.circles(arrows) == []
+    floors = structure.floors_of(arrows)
+    assert len(floors) <= MOST_ROOMS
+    assert max(floors.values()) <= LONGEST_CHAIN
+
+
+def test_no_module_of_the_analyzer_stands_outside_a_room(root_dir: Path) -> None:
+    assert [path.name for path in (root_dir / "analyzer").glob("*.py")] == ["__init__.py"]
+
+
+def test_the_analyzers_page_names_every_room(root_dir: Path) -> None:
+    page = (root_dir / "analyzer" / "README.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (root_dir / "analyzer").glob("*/__init__.py")}
+    assert set(re.findall(r"^\|.*\| \[(\w+)/\]", page, re.MULTILINE)) == rooms
+
+
+def test_no_name_stands_for_two_types(structure: Any, modules: list[Any]) -> None:
+    assert {name: places for name, places in structure.public_types(modules).items() if len(places) > 1} == {}
+
+
+def test_functions_and_modules_can_be_read_at_one_sitting(structure: Any, modules: list[Any]) -> None:
+    assert max(structure.function_lengths(modules).values()) <= LONGEST_FUNCTION
+    assert [module.name for module in modules if module.line_count > LONGEST_MODULE] == []
