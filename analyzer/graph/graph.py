@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Rows
 
+Runs = npt.NDArray[np.int64]
+"""Begin and end of stretches of lanes, [r, 2]."""
 NEVER_NS = -1.0e18
 """A release time that never holds anything up."""
 
@@ -144,8 +146,8 @@ class Graph:
     """Edges into node i are `first_edge[i]` to `first_edge[i + 1]`, [n + 1]."""
     latency_ns: Floats
     """Of each `Term`, as fitted to this trace."""
-    runs: npt.NDArray[np.int64]
-    """Begin and end of stretches of lanes in an order that respects every edge, [r, 2]."""
+    runs: Runs
+    """In an order that respects every edge."""
     residual_ns: Floats
     """Measured end of each node minus the end by rule from its measured predecessors, [n]."""
     lane_slack_ns: Floats

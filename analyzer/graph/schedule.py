@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Rows
+from ...arrays import Mask, Rows
+from .graph import Graph, Runs
 
 
-def schedule_runs(lane_begin: Rows, source: Rows, target: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return runs [r, 2] of nodes (begin, end) in an order that respects every edge, and which edges were cut.
+def schedule_runs(lane_begin: Rows, source: Rows, target: Rows) -> tuple[Runs, Mask]:
+    """Return the runs in an order that respects every edge, and which edges were cut.
 
     Nodes are numbered lane after lane; `lane_begin` holds each lane's first node and, last, their number. Edges are
     sorted by target and join different lanes. A lane runs on until a node waits for one that has not been reached.
@@ -23,6 +23,24 @@ def schedule_runs(lane_begin: Rows, source: Rows, target: Rows) -> tuple[npt.NDA
         scheduler.cut_edges(stuck)
         scheduler.advance_all()
     return np.array(scheduler.runs, dtype=np.int64).reshape(-1, 2), scheduler.cut
+
+
+def runs_before(graph: Graph, nodes: Rows) -> Runs:
+    """Return the runs, cut short, that the ends of some nodes depend on, in the graph's order, [r, 2]."""
+    lanes, sources, first_edge = graph.nodes.lane, graph.edges.source.tolist(), graph.first_edge.tolist()
+    source_lanes, run_lanes = lanes[graph.edges.source].tolist(), lanes[graph.runs[:, 0]].tolist()
+    needed = np.zeros(int(lanes.max(initial=-1)) + 1, dtype=np.int64)
+    np.maximum.at(needed, lanes[nodes], nodes + 1)
+    until = needed.tolist()
+    kept = []
+    for (begin, end), lane in zip(reversed(graph.runs.tolist()), reversed(run_lanes), strict=True):
+        stop = min(end, until[lane])
+        if begin >= stop:
+            continue
+        kept.append((begin, stop))
+        for edge in range(first_edge[begin], first_edge[stop]):
+            until[source_lanes[edge]] = max(until[source_lanes[edge]], sources[edge] + 1)
+    return np.array(kept[::-1], dtype=np.int64).reshape(-1, 2)
 
 
 class _Scheduler:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ...arrays import Floats, Rows
-from ..graph.graph import NEVER_NS, EdgeKind, Graph
+from ..graph.graph import NEVER_NS, EdgeKind, Graph, Runs
 from ..graph.rules import lane_firsts
 
 _QUEUE: Final = int(EdgeKind.QUEUE)
@@ -52,8 +52,12 @@ class _Piece(NamedTuple):
     has_release: bool
 
 
-def replay(graph: Graph, timing: Timing) -> Floats:
+def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows: int | None = None) -> Floats:
     """Return the end of every node on every GPU, ns since the start of capture, [n, m].
+
+    `runs` are those that are replayed (default: all of the graph's; `runs_before`); nodes of others are left at any
+    value. `piece_rows` is how many nodes are replayed in one step at most (default: `piece_rows_for`): sums begin anew
+    with every piece, so that only replays with equal pieces agree to the last bit.
 
     GPU: end = max(end before + gap, arrival) + residual + duration. Host: end = max(end before + host time, arrival) +
     residual. Within a run, with S the running sum of what each node adds to the one before it, end - S is the running
@@ -65,7 +69,8 @@ def replay(graph: Graph, timing: Timing) -> Floats:
     end = np.empty((len(nodes.row), timing.latency_ns.shape[1]))
     is_first, is_gpu = lane_firsts(nodes).tolist(), nodes.is_gpu.tolist()
     heads = _edge_heads(graph)
-    for piece in _pieces(graph, heads, max(_FEWEST_ROWS, _PIECE_VALUES // max(1, end.shape[1]))):
+    runs = graph.runs if runs is None else runs
+    for piece in _pieces(graph, heads, runs, piece_rows or piece_rows_for(end.shape[1])):
         run = slice(piece.begin, piece.stop)
         bound = _latest_arrivals(graph, timing, end, heads, piece)
         step = _add_own(bound, graph, timing, run, on_gpu=is_gpu[piece.begin])
@@ -84,6 +89,11 @@ def replay(graph: Graph, timing: Timing) -> Floats:
     return end
 
 
+def piece_rows_for(gpu_count: int) -> int:
+    """Return how many nodes are best replayed in one step on so many GPUs."""
+    return max(_FEWEST_ROWS, _PIECE_VALUES // max(1, gpu_count))
+
+
 def _kept_apart_ns(graph: Graph, residual_ns: Floats) -> Floats | None:
     """Return what of a negative residual does not bring a node nearer to the one before it, [n]; None: nowhere any."""
     early = residual_ns < 0
@@ -99,12 +109,12 @@ def _edge_heads(graph: Graph) -> Rows:
     return np.append(np.flatnonzero(np.append(True, target[1:] != target[:-1])[: len(target)]), len(target))
 
 
-def _pieces(graph: Graph, heads: Rows, most_rows: int) -> Iterator[_Piece]:
+def _pieces(graph: Graph, heads: Rows, runs: Runs, most_rows: int) -> Iterator[_Piece]:
     """Return the runs in order, long ones in pieces."""
-    counts = -(-(graph.runs[:, 1] - graph.runs[:, 0]) // most_rows)
+    counts = -(-(runs[:, 1] - runs[:, 0]) // most_rows)
     at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    begin = np.repeat(graph.runs[:, 0], counts) + at * most_rows
-    stop = np.minimum(begin + most_rows, np.repeat(graph.runs[:, 1], counts))
+    begin = np.repeat(runs[:, 0], counts) + at * most_rows
+    stop = np.minimum(begin + most_rows, np.repeat(runs[:, 1], counts))
     low, high = graph.first_edge[begin], graph.first_edge[stop]
     columns = [begin, stop, low, high, np.searchsorted(heads, low), np.searchsorted(heads, high)]
     queued, released = (

@@ -11,18 +11,19 @@ import numpy as np
 from ...arrays import Floats, Rows
 from ...formats.trace import Trace
 from ...specs.gpu import Gpu
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Runs
 from ..graph.latencies import generation_latencies
+from ..graph.schedule import runs_before
 from ..prediction.predict import Prediction
 from ..prediction.sum_interval import busy_interval_ns, row_changes
 from ..prediction.workload import Workload
 from ..recorded.window import Window
 from .causes import CAUSES, occupation
-from .engine import Timing, replay
-from .iterations import iteration_position, iteration_spans
+from .engine import Timing, piece_rows_for, replay
+from .iterations import IterationNodes, iteration_nodes, iteration_position
 
-_ENDS: Final = 5
-"""Columns per GPU: as predicted, kernels fast and slow, host fast and slow."""
+_ENDS: Final = 4
+"""Columns per GPU beside the one as predicted: kernels fast and slow, host fast and slow."""
 _BLOCK_BYTES: Final = 1 << 28
 """Memory for the ends of all nodes on the GPUs that are replayed at a time."""
 
@@ -136,11 +137,13 @@ def forecast(
     sqrt(gpu^2 + host^2) from it, each term the replay with that part at its end.
     """
     count = timing.latency_ns.shape[1]
-    block = max(1, _BLOCK_BYTES // (8 * _ENDS * max(1, len(graph.nodes.row))))
+    block = max(1, _BLOCK_BYTES // (8 * (1 + _ENDS) * max(1, len(graph.nodes.row))))
     at = iteration_position(trace, window.index)
+    iterations = iteration_nodes(trace, graph).until(at)
+    runs = runs_before(graph, iterations.every())
     parts = [
-        _forecast_block(trace, at, graph, on_gpus(timing, slice(begin, begin + block)), _slice(spread, begin, block))
-        for begin in range(0, count, block)
+        _forecast_block(iterations, graph, runs, on_gpus(timing, columns), _select(spread, columns))
+        for columns in (slice(begin, begin + block) for begin in range(0, count, block))
     ]
     return Forecast(
         timing=timing,
@@ -152,28 +155,37 @@ def forecast(
     )
 
 
-def _forecast_block(trace: Trace, at: int, graph: Graph, timing: Timing, spread: Spread) -> Forecast:
+def _forecast_block(iterations: IterationNodes, graph: Graph, runs: Runs, timing: Timing, spread: Spread) -> Forecast:
+    """Forecast the last of some iterations on some of the GPUs; its span depends on nothing but `runs`."""
     count = timing.latency_ns.shape[1]
-    end = replay(graph, _with_ends(timing, spread))
-    start, finish = iteration_spans(trace, graph, end)
-    span = np.stack((start[at], finish[at]))
-    middle, *ends = (span[1] - span[0]).reshape(_ENDS, count)
-    gpu_low, gpu_high, host_low, host_high = (np.abs(item - middle) for item in ends)
+    # Equal pieces for all: where an end of an interval changes no time, it gives the same iteration to the last bit.
+    piece_rows = piece_rows_for((1 + _ENDS) * count)
+    end = replay(graph, timing, piece_rows=piece_rows)
+    start, finish = (times[-1] for times in iterations.spans(end))
+    length = finish - start
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    known = np.flatnonzero(~np.isnan(spread.low).any(axis=0))
+    if len(known):
+        ends = replay(graph, _at_ends(on_gpus(timing, known), _select(spread, known)), runs=runs, piece_rows=piece_rows)
+        begun, ended = (times[-1].reshape(_ENDS, -1) for times in iterations.spans(ends))
+        gpu_low, gpu_high, host_low, host_high = np.abs(ended - begun - length[known])
+        low[known] = length[known] - np.hypot(gpu_low, host_low)
+        high[known] = length[known] + np.hypot(gpu_high, host_high)
     shares = [
-        occupation(graph, timing, end[:, column], (span[0, column], span[1, column]), column) for column in range(count)
+        occupation(graph, timing, end[:, column], (start[column], finish[column]), column) for column in range(count)
     ]
     return Forecast(
         timing=timing,
-        span_ns=span[:, :count],
-        low_ns=middle - np.hypot(gpu_low, host_low),
-        high_ns=middle + np.hypot(gpu_high, host_high),
+        span_ns=np.stack((start, finish)),
+        low_ns=low,
+        high_ns=high,
         busy_ns=np.array([share.busy_ns for share in shares]),
         communication_ns=np.array([share.communication_ns for share in shares]),
         idle_ns=np.array([share.idle_ns for share in shares]).reshape(count, len(CAUSES)),
     )
 
 
-def on_gpus(timing: Timing, columns: slice) -> Timing:
+def on_gpus(timing: Timing, columns: slice | Rows) -> Timing:
     """Return the timing on some of the GPUs."""
     return replace(
         timing,
@@ -183,21 +195,20 @@ def on_gpus(timing: Timing, columns: slice) -> Timing:
     )
 
 
-def _slice(spread: Spread, begin: int, block: int) -> Spread:
-    columns = slice(begin, begin + block)
+def _select(spread: Spread, columns: slice | Rows) -> Spread:
     return Spread(low=spread.low[:, columns], high=spread.high[:, columns], host=spread.host[columns])
 
 
-def _with_ends(timing: Timing, spread: Spread) -> Timing:
-    """Return the timing of 5 m columns: as predicted, kernels at their low and high end, hosts likewise."""
+def _at_ends(timing: Timing, spread: Spread) -> Timing:
+    """Return the timing of 4 m columns: kernels at their low and high end, hosts likewise."""
     unknown = np.ones((1, timing.factor.shape[1]))
     low, high = (timing.factor * np.concatenate((part, unknown)) for part in (spread.low, spread.high))
     faster, slower = timing.host_ratio * np.exp(-spread.host), timing.host_ratio * np.exp(spread.host)
     return replace(
         timing,
-        factor=np.concatenate((timing.factor, low, high, timing.factor, timing.factor), axis=1),
+        factor=np.concatenate((low, high, timing.factor, timing.factor), axis=1),
         latency_ns=np.tile(timing.latency_ns, _ENDS),
-        host_ratio=np.concatenate((np.tile(timing.host_ratio, 3), faster, slower)),
+        host_ratio=np.concatenate((timing.host_ratio, timing.host_ratio, faster, slower)),
     )
 
 

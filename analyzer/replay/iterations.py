@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -25,31 +26,63 @@ def iteration_position(trace: Trace, row: int | None) -> int:
     return int(np.flatnonzero(iteration_rows(trace) == row)[0]) if row is not None else 0
 
 
-def iteration_spans(trace: Trace, graph: Graph, end_ns: Floats) -> tuple[Floats, Floats]:
-    """Return start and end of each profiled iteration, [i, m], from the ends of nodes [n, m], by the trace's own rule.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IterationNodes:
+    """Hold the nodes that tell when the profiled iterations start and end, i of them in order of time."""
 
-    Several: each ends with the last kernel that it launched and starts where the one before ended, the first where the
-    host started it. One: until the later of the host's end and the last kernel's.
-    """
+    host_start: Rows
+    host_end: Rows
+    launched: tuple[Rows, ...]
+    """The GPU nodes of each."""
+    is_alone: bool
+    """Whether the trace holds no other profiled iteration."""
+
+    def spans(self, end_ns: Floats) -> tuple[Floats, Floats]:
+        """Return start and end of each iteration, [i, m], from the ends of nodes [n, m], by the trace's own rule.
+
+        Several: each ends with the last kernel that it launched and starts where the one before ended, the first where
+        the host started it. One: until the later of the host's end and the last kernel's.
+        """
+        step_start, finish = end_ns[self.host_start[:1]], end_ns[self.host_end]
+        for at, launched in enumerate(self.launched):
+            if len(launched):
+                latest = end_ns[launched].max(axis=0)
+                finish[at] = np.maximum(finish[at], latest) if self.is_alone else latest
+        np.maximum(finish, step_start, out=finish)
+        np.maximum.accumulate(finish, axis=0, out=finish)
+        return np.concatenate((step_start, finish[:-1])), finish
+
+    def until(self, at: int) -> IterationNodes:
+        """Return those of the iterations up to one of them, which are all that its own span depends on."""
+        return replace(
+            self,
+            host_start=self.host_start[: at + 1],
+            host_end=self.host_end[: at + 1],
+            launched=self.launched[: at + 1],
+        )
+
+    def every(self) -> Rows:
+        """Return all the nodes."""
+        return np.concatenate((self.host_start, self.host_end, *self.launched))
+
+
+def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
+    """Return the nodes that tell when each profiled iteration starts and ends."""
     rows = iteration_rows(trace)
-    step_start, step_end = _mark_ends(graph, end_ns, rows)
-    finish = step_end.copy()
-    for at, launched in enumerate(_launched_nodes(trace, graph, rows)):
-        if len(launched):
-            finish[at] = end_ns[launched].max(axis=0)
-    if len(rows) == 1:
-        np.maximum(finish, step_end, out=finish)
-    np.maximum(finish, step_start[:1], out=finish)
-    np.maximum.accumulate(finish, axis=0, out=finish)
-    return np.concatenate((step_start[:1], finish[:-1])), finish
-
-
-def _mark_ends(graph: Graph, end_ns: Floats, rows: Rows) -> tuple[Floats, Floats]:
-    """Return when the host starts and ends each iteration, [i, m] each."""
     marks = np.flatnonzero(graph.nodes.kind == NodeKind.MARK)
     marks = marks[np.argsort(graph.nodes.row[marks], kind="stable")]
     begin, stop = (np.searchsorted(graph.nodes.row[marks], rows, side=side) for side in _SIDES)
-    return end_ns[marks[begin]], end_ns[marks[stop - 1]]
+    return IterationNodes(
+        host_start=marks[begin],
+        host_end=marks[stop - 1],
+        launched=tuple(_launched_nodes(trace, graph, rows)),
+        is_alone=len(rows) == 1,
+    )
+
+
+def iteration_spans(trace: Trace, graph: Graph, end_ns: Floats) -> tuple[Floats, Floats]:
+    """Return start and end of each profiled iteration, [i, m], from the ends of nodes [n, m]."""
+    return iteration_nodes(trace, graph).spans(end_ns)
 
 
 def _launched_nodes(trace: Trace, graph: Graph, rows: Rows) -> list[Rows]:

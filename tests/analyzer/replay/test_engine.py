@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import EdgeKind, Graph
+from wavecast.analyzer.graph.schedule import runs_before
 from wavecast.analyzer.replay import engine
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
@@ -84,6 +85,20 @@ def test_pieces_of_runs_make_no_difference(graph: Graph, seed: int, rows: int) -
         patch.setattr(engine, "_PIECE_VALUES", 0)
         patch.setattr(engine, "_FEWEST_ROWS", rows)
         assert np.array_equal(replay(graph, timing), whole)
+
+
+@settings(deadline=None)
+@given(graphs(may_be_cyclic=True), seeds, st.data())
+def test_what_some_nodes_depend_on_is_enough_to_replay_them(graph: Graph, seed: int, data: st.DataObject) -> None:
+    timing, count = any_timing(graph, seed), len(graph.nodes.row)
+    nodes = np.array(sorted(data.draw(st.sets(st.integers(0, count - 1)) if count else st.just(set()))), dtype=np.int64)
+    runs = runs_before(graph, nodes)
+    assert np.array_equal(replay(graph, timing, runs=runs)[nodes], replay(graph, timing)[nodes])
+    replayed = np.concatenate([np.arange(begin, stop) for begin, stop in runs.tolist()] or [nodes])
+    for node in replayed.tolist():
+        later = (graph.edges.source == node) & np.isin(graph.edges.target, replayed)
+        follows = node + 1 < count and graph.nodes.lane[node + 1] == graph.nodes.lane[node] and node + 1 in replayed
+        assert node in nodes or later.any() or follows
 
 
 @settings(deadline=None)
