@@ -13,8 +13,8 @@ from ..graph.critical import CriticalPath
 from ..prediction.workload import measured_workload
 from ..recorded.window import Window, select_window
 from ..replay.binding import durations_ns
-from ..replay.engine import Timing, replay
-from ..replay.forecast import kernel_rows, on_gpus
+from ..replay.engine import Timing, on_gpus, replay
+from ..replay.forecast import kernel_rows
 from ..replay.paths import measured_path, replayed_path
 from ..timeline.build import build_timeline
 from ..timeline.events import timeline_events

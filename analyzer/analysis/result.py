@@ -178,10 +178,10 @@ def _host_half_width(gpus: Sequence[Gpu], origin: Gpu | None, scenario: Scenario
 
 def _recorded_busy_ns(trace: Trace, window: Window, graph: Graph) -> float:
     """Return how long the GPU was busy in the recorded iteration."""
-    timing = measured_timing(graph, graph.residual_ns)
-    start, end = iteration_spans(trace, graph, graph.nodes.end_ns[:, None])
+    timing, end_ns = measured_timing(graph, graph.residual_ns), graph.nodes.end_ns[:, None]
+    start, end = iteration_spans(trace, graph, end_ns)
     at = iteration_position(trace, window.index)
-    return occupation(graph, timing, graph.nodes.end_ns, (float(start[at, 0]), float(end[at, 0])), 0).busy_ns
+    return float(occupation(graph, timing, end_ns, start[at], end[at]).busy_ns[0])
 
 
 def _apply_graph_whatifs(

@@ -1,4 +1,4 @@
-"""What holds a node up in a replay: the edge that arrives last, on one GPU."""
+"""What holds a node up in a replay: the edge that arrives last."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ def durations_ns(graph: Graph, timing: Timing, column: int) -> Floats:
     return np.where(graph.nodes.is_gpu, scaled, 0.0)
 
 
-def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows, column: int) -> Rows:
-    """Return what holds each of some nodes: the row of an edge, else LANE or RELEASE, [len(rows)].
+def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows, columns: Rows) -> Rows:
+    """Return what holds some nodes, each on one GPU: the row of an edge, else LANE or RELEASE, [len(rows)].
 
-    `end_ns` holds the ends of all nodes on that GPU, [n].
+    `end_ns` holds the ends of all nodes on all GPUs, [n, m], `columns` the GPU that each of `rows` is about.
     """
-    nodes, latency = graph.nodes, timing.latency_ns[:, column]
-    origin = np.where(nodes.is_gpu[rows], NEVER_NS, 0.0)
-    before = np.where(lane_firsts(nodes)[rows], origin, end_ns[rows - 1])
-    own = (nodes.lag_ns[rows] + nodes.cost_ns[rows]) * timing.host_ratio[column]
-    bound = before + np.where(nodes.is_gpu[rows], latency[nodes.gap_term[rows]], own)
+    nodes, is_gpu = graph.nodes, graph.nodes.is_gpu[rows]
+    origin = np.where(is_gpu, NEVER_NS, 0.0)
+    before = np.where(lane_firsts(nodes)[rows], origin, end_ns[rows - 1, columns])
+    own = (nodes.lag_ns[rows] + nodes.cost_ns[rows]) * timing.host_ratio[columns]
+    bound = before + np.where(is_gpu, timing.latency_ns[nodes.gap_term[rows], columns], own)
     binding = np.where(nodes.release_ns[rows] > bound, RELEASE, LANE)
     bound = np.maximum(bound, nodes.release_ns[rows])
     counts = graph.first_edge[rows + 1] - graph.first_edge[rows]
-    at = np.repeat(np.arange(len(rows)), counts)
-    if not len(at):
+    waiting = np.flatnonzero(counts)
+    if not len(waiting):
         return binding
-    edge = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts) + graph.first_edge[rows][at]
-    arrival = _arrival_ns(graph, timing, end_ns, edge, column)
-    order = np.lexsort((arrival, at))
-    last = order[np.append(at[order][1:] != at[order][:-1], True)]
-    later = arrival[last] > bound[at[last]]
-    binding[at[last[later]]] = edge[last[later]]
+    counts = counts[waiting]
+    begin = np.cumsum(counts) - counts
+    edge = np.arange(counts.sum()) + np.repeat(graph.first_edge[rows[waiting]] - begin, counts)
+    arrival = _arrival_ns(graph, timing, end_ns, edge, np.repeat(columns[waiting], counts))
+    latest = np.maximum.reduceat(arrival, begin)
+    last = np.maximum.reduceat(np.where(arrival == np.repeat(latest, counts), edge, LANE), begin)
+    later = latest > bound[waiting]
+    binding[waiting[later]] = last[later]
     return binding
 
 
-def _arrival_ns(graph: Graph, timing: Timing, end_ns: Floats, edge: Rows, column: int) -> Floats:
-    """Return when each edge lets its target go."""
+def _arrival_ns(graph: Graph, timing: Timing, end_ns: Floats, edge: Rows, columns: Rows) -> Floats:
+    """Return when each edge lets its target go, on one GPU each."""
     source = graph.edges.source[edge]
-    leaves = end_ns[source] + timing.latency_ns[graph.edges.term[edge], column]
-    lasting = timing.base_ns[source] * timing.factor[timing.factor_row[source], column]
+    leaves = end_ns[source, columns] + timing.latency_ns[graph.edges.term[edge], columns]
+    lasting = timing.base_ns[source] * timing.factor[timing.factor_row[source], columns]
     return np.asarray(np.where(graph.edges.kind[edge] == EdgeKind.QUEUE, leaves - lasting, leaves))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from ..graph.graph import EdgeKind, Graph, NodeKind
 from ..graph.rules import RELEASE
 from ..graph.streams import UNEXPLAINED_NS
 from .binding import bind_nodes
-from .engine import Timing
+from .engine import Timing, on_gpus
 
 
 class IdleCause(StrEnum):
@@ -31,66 +34,114 @@ class IdleCause(StrEnum):
 
 
 CAUSES = tuple(IdleCause)
+_BATCH_VALUES: Final = 1 << 19
+"""Nodes times GPUs divided in one step, so that what a step needs stays in the cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Occupation:
-    """Say how a GPU spends one iteration: `busy_ns` and the idle time by cause add up to it."""
+    """Say how m GPUs spend one iteration: `busy_ns` and the idle time by cause add up to it."""
 
-    busy_ns: float
-    """At least one kernel, copy, fill or collective runs."""
-    communication_ns: float
-    """The part of `busy_ns` in which nothing but collectives runs."""
+    busy_ns: Floats
+    """At least one kernel, copy, fill or collective runs, [m]."""
+    communication_ns: Floats
+    """The part of `busy_ns` in which nothing but collectives runs, [m]."""
     idle_ns: Floats
-    """By cause, in the order of `CAUSES`."""
+    """By cause, in the order of `CAUSES`, [m, causes]."""
 
 
-def occupation(graph: Graph, timing: Timing, end_ns: Floats, span_ns: tuple[float, float], column: int) -> Occupation:
-    """Divide an iteration on one GPU (`end_ns` [n] is that column's) into busy and idle time by cause."""
+class _Running(NamedTuple):
+    """Hold the GPU nodes that run within an iteration on one GPU, by their start there."""
+
+    node: Rows
+    start_ns: Floats
+    end_ns: Floats
+
+
+class _Gaps(NamedTuple):
+    """Hold the stretches in which one GPU idles: before which node, since when, how long."""
+
+    node: Rows
+    since_ns: Floats
+    length_ns: Floats
+
+
+def occupation(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, until_ns: Floats) -> Occupation:
+    """Divide an iteration on m GPUs into busy and idle time by cause.
+
+    `end_ns` holds the ends of all nodes there, [n, m]; the iteration lasts from `since_ns` to `until_ns`, [m] each.
+    """
+    count = max(1, _BATCH_VALUES // max(1, len(end_ns)))
+    batches = [slice(begin, begin + count) for begin in range(0, len(since_ns), count)]
+    parts = [
+        _divide(graph, on_gpus(timing, batch), end_ns[:, batch], since_ns[batch], until_ns[batch]) for batch in batches
+    ]
+    return Occupation(
+        busy_ns=np.concatenate([part.busy_ns for part in parts]),
+        communication_ns=np.concatenate([part.communication_ns for part in parts]),
+        idle_ns=np.concatenate([part.idle_ns for part in parts]),
+    )
+
+
+def _divide(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, until_ns: Floats) -> Occupation:
+    busy, communication, after_last = (np.zeros(len(since_ns)) for _ in range(3))
+    gaps = []
+    for column, running in enumerate(_find_running(graph, timing, end_ns, since_ns, until_ns)):
+        since, until = since_ns[column], until_ns[column]
+        idle_from, gap = _idle_before(running.start_ns, running.end_ns, since, until)
+        busy[column] = until - since - gap.sum()
+        computing = graph.nodes.kind[running.node] != NodeKind.COLLECTIVE
+        if not computing.all():
+            _, alone = _idle_before(running.start_ns[computing], running.end_ns[computing], since, until)
+            communication[column] = max(0.0, alone.sum() - gap.sum())
+        waiting = np.flatnonzero(gap[:-1] > 0)
+        gaps.append(_Gaps(running.node[waiting], idle_from[waiting], gap[waiting]))
+        after_last[column] = gap[-1]
+    idle = _share_gaps(graph, timing, end_ns, gaps)
+    idle[:, CAUSES.index(IdleCause.HOST)] += after_last
+    return Occupation(busy_ns=busy, communication_ns=communication, idle_ns=idle)
+
+
+def _find_running(
+    graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, until_ns: Floats
+) -> Iterator[_Running]:
+    """Yield what runs within the iteration, GPU by GPU."""
     gpu = np.flatnonzero(graph.nodes.is_gpu)
-    start = end_ns[gpu] - timing.base_ns[gpu] * timing.factor[timing.factor_row[gpu], column]
-    inside = (end_ns[gpu] > span_ns[0]) & (start < span_ns[1])
-    rows, start = gpu[inside], start[inside]
-    order = np.argsort(start, kind="stable")
-    rows, start = rows[order], start[order]
-    idle_from, gap = _gaps(start, end_ns[rows], span_ns)
-    busy = span_ns[1] - span_ns[0] - float(gap.sum())
-    idle = np.zeros(len(CAUSES))
-    waiting = np.flatnonzero(gap[:-1] > 0)
-    _share_gaps(idle, graph, timing, end_ns, (rows[waiting], idle_from[waiting], gap[waiting]), column)
-    idle[CAUSES.index(IdleCause.HOST)] += gap[-1]
-    computing = graph.nodes.kind[rows] != NodeKind.COLLECTIVE
-    _, alone = _gaps(start[computing], end_ns[rows[computing]], span_ns)
-    return Occupation(busy_ns=busy, communication_ns=max(0.0, float(alone.sum() - gap.sum())), idle_ns=idle)
+    end = end_ns[gpu]
+    start = end - timing.base_ns[gpu, None] * timing.factor[timing.factor_row[gpu]]
+    inside = (end > since_ns) & (start < until_ns)
+    for column in range(len(since_ns)):
+        chosen = np.flatnonzero(inside[:, column])
+        chosen = chosen[np.argsort(start[chosen, column], kind="stable")]
+        yield _Running(gpu[chosen], start[chosen, column], end[chosen, column])
 
 
-def _gaps(start: Floats, end: Floats, span_ns: tuple[float, float]) -> tuple[Floats, Floats]:
+def _idle_before(start: Floats, end: Floats, since_ns: float, until_ns: float) -> tuple[Floats, Floats]:
     """Return since when the GPU idled before each interval (sorted by start), and how long; last, until the end."""
-    idle_from = np.append(span_ns[0], np.maximum(np.maximum.accumulate(end), span_ns[0]) if len(end) else [])
-    until = np.append(start, span_ns[1])
-    return idle_from, np.maximum(np.minimum(until, span_ns[1]) - idle_from, 0.0)
+    idle_from = np.append(since_ns, np.maximum(np.maximum.accumulate(end), since_ns) if len(end) else [])
+    until = np.append(start, until_ns)
+    return idle_from, np.maximum(np.minimum(until, until_ns) - idle_from, 0.0)
 
 
-def _share_gaps(
-    idle: Floats,
-    graph: Graph,
-    timing: Timing,
-    end_ns: Floats,
-    gaps: tuple[Rows, Floats, Floats],
-    column: int,
-) -> None:
-    """Add each gap (before which node, since when, how long) to its causes."""
-    rows, since, length = gaps
+def _share_gaps(graph: Graph, timing: Timing, end_ns: Floats, gaps: list[_Gaps]) -> Floats:
+    """Return the idle time of each of m GPUs by cause, [m, causes]: all gaps of all GPUs in one go."""
+    counts = [len(item.node) for item in gaps]
+    column, rows = np.repeat(np.arange(len(gaps)), counts), np.concatenate([item.node for item in gaps])
+    length = np.concatenate([item.length_ns for item in gaps])
     delay = timing.residual_ns[rows]
     unexplained = np.where(delay > UNEXPLAINED_NS, np.clip(delay, 0.0, length), 0.0)
     rest = length - unexplained
     binding = bind_nodes(graph, timing, end_ns, rows, column)
-    kind = np.where(binding >= 0, np.append(graph.edges.kind, 0)[np.maximum(binding, -1)], EdgeKind.STREAM_ORDER)
-    source = np.where(binding >= 0, np.append(graph.edges.source, 0)[np.maximum(binding, -1)], 0)
-    launched = (binding >= 0) & (kind == EdgeKind.LAUNCH)
-    from_collective = (binding >= 0) & ~launched & (graph.nodes.kind[source] == NodeKind.COLLECTIVE)
-    held = _sync_time_before(graph, timing, end_ns, (source, since), column)
-    syncing = np.where(launched, np.clip(held, 0.0, rest), 0.0)
+    by_edge = np.flatnonzero(binding >= 0)
+    kind, source = graph.edges.kind[binding[by_edge]], graph.edges.source[binding[by_edge]]
+    launched, from_collective = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+    launched[by_edge] = kind == EdgeKind.LAUNCH
+    from_collective[by_edge] = (kind != EdgeKind.LAUNCH) & (graph.nodes.kind[source] == NodeKind.COLLECTIVE)
+    launches = source[kind == EdgeKind.LAUNCH]
+    since = np.concatenate([item.since_ns for item in gaps])[launched]
+    syncing = np.zeros(len(rows))
+    held = _sync_time_before(graph, timing, end_ns, launches, since, column[launched])
+    syncing[launched] = np.clip(held, 0.0, rest[launched])
     parts = {
         IdleCause.HOST: np.where(launched, rest - syncing, 0.0),
         IdleCause.SYNC: syncing,
@@ -98,27 +149,35 @@ def _share_gaps(
         IdleCause.DEPENDENCY: np.where(launched | from_collective | (binding == RELEASE), 0.0, rest),
         IdleCause.UNEXPLAINED: unexplained + np.where(binding == RELEASE, rest, 0.0),
     }
-    for at, cause in enumerate(CAUSES):
-        idle[at] += parts[cause].sum()
+    bounds = np.append(0, np.cumsum(counts)).tolist()
+    return np.array([[parts[cause][begin:stop].sum() for cause in CAUSES] for begin, stop in pairwise(bounds)])
 
 
 def _sync_time_before(
-    graph: Graph, timing: Timing, end_ns: Floats, launches: tuple[Rows, Floats], column: int
+    graph: Graph, timing: Timing, end_ns: Floats, launch: Rows, since_ns: Floats, column: Rows
 ) -> Floats:
-    """Return how long the host spent in synchronisations between an instant and the launch on its lane, each."""
-    nodes, (source, since) = graph.nodes, launches
-    held = np.zeros(len(source))
+    """Return how long the host spent in synchronisations between an instant and a launch on its lane, each on a GPU.
+
+    `column` is that GPU, in ascending order.
+    """
+    nodes = graph.nodes
+    held = np.zeros(len(launch))
     for lane in graph.lanes:
         syncs = np.flatnonzero(nodes.kind[lane.begin : lane.end] == NodeKind.SYNC) + lane.begin
-        mine = np.flatnonzero((source >= lane.begin) & (source < lane.end))
+        mine = np.flatnonzero((launch >= lane.begin) & (launch < lane.end))
         if not lane.is_host or not len(syncs) or not len(mine):
             continue
-        before = np.where(syncs > lane.begin, end_ns[syncs - 1], 0.0)
-        start = np.minimum(before + nodes.lag_ns[syncs] * timing.host_ratio[column], end_ns[syncs])
-        total = np.append(0.0, np.cumsum(end_ns[syncs] - start))
-        reached = np.searchsorted(syncs, source[mine], side="left")
-        at = np.searchsorted(end_ns[syncs], since[mine], side="right")
-        within = np.append(start, np.inf)[at]
-        past = np.minimum(total[at] + np.maximum(since[mine] - within, 0.0), np.append(total[1:], np.inf)[at])
-        held[mine] = total[reached] - past
+        end = end_ns[syncs]
+        before = np.where((syncs > lane.begin)[:, None], end_ns[syncs - 1], 0.0)
+        start = np.minimum(before + nodes.lag_ns[syncs, None] * timing.host_ratio, end)
+        total = np.concatenate((np.zeros((1, end.shape[1])), np.cumsum(end - start, axis=0)))
+        reached = np.searchsorted(syncs, launch[mine], side="left")
+        bounds = np.searchsorted(column[mine], np.arange(end.shape[1] + 1)).tolist()
+        for at, (begin, stop) in enumerate(pairwise(bounds)):
+            instant = since_ns[mine[begin:stop]]
+            passed = np.searchsorted(end[:, at], instant, side="right")
+            within = np.append(start[:, at], np.inf)[passed]
+            most = np.append(total[1:, at], np.inf)[passed]
+            past = np.minimum(total[passed, at] + np.maximum(instant - within, 0.0), most)
+            held[mine[begin:stop]] = total[reached[begin:stop], at] - past
     return held

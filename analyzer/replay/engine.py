@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -35,6 +35,16 @@ class Timing:
     """Host time relative to the recording, [m]."""
     residual_ns: Floats
     """Delay of each node past the rules, carried over as it is, [n]."""
+
+
+def on_gpus(timing: Timing, columns: slice | Rows) -> Timing:
+    """Return the timing on some of the GPUs."""
+    return replace(
+        timing,
+        factor=timing.factor[:, columns],
+        latency_ns=timing.latency_ns[:, columns],
+        host_ratio=timing.host_ratio[columns],
+    )
 
 
 class _Piece(NamedTuple):

@@ -102,19 +102,19 @@ def _compare(
     trace: Trace, graph: Graph, rules_only: Floats, replayed: Floats, exact: Floats
 ) -> tuple[ReplayedIteration, ...]:
     timing = measured_timing(graph, graph.residual_ns)
-    table = trace.iterations
+    end_ns = graph.nodes.end_ns[:, None]
     compared = []
-    for at, row in enumerate(iteration_rows(trace).tolist()):
-        span = (float(table.start_ns[row]), float(table.end_ns[row]))
-        share = occupation(graph, timing, graph.nodes.end_ns, span, 0)
+    for at, row in enumerate(iteration_rows(trace)):
+        since, until = trace.iterations.start_ns[[row]].astype(float), trace.iterations.end_ns[[row]].astype(float)
+        share = occupation(graph, timing, end_ns, since, until)
         compared.append(
             ReplayedIteration(
-                measured_ns=span[1] - span[0],
+                measured_ns=float(until[0] - since[0]),
                 rules_only_ns=float(rules_only[at]),
                 replayed_ns=float(replayed[at]),
                 exact_ns=float(exact[at]),
-                gpu_busy_ns=share.busy_ns,
-                idle_ns=dict(zip(CAUSES, share.idle_ns.tolist(), strict=True)),
+                gpu_busy_ns=float(share.busy_ns[0]),
+                idle_ns=dict(zip(CAUSES, share.idle_ns[0].tolist(), strict=True)),
             )
         )
     return tuple(compared)

@@ -18,8 +18,8 @@ from ..prediction.predict import Prediction
 from ..prediction.sum_interval import busy_interval_ns, row_changes
 from ..prediction.workload import Workload
 from ..recorded.window import Window
-from .causes import CAUSES, occupation
-from .engine import Timing, piece_rows_for, replay
+from .causes import occupation
+from .engine import Timing, on_gpus, piece_rows_for, replay
 from .iterations import IterationNodes, iteration_nodes, iteration_position
 
 _ENDS: Final = 4
@@ -171,27 +171,15 @@ def _forecast_block(iterations: IterationNodes, graph: Graph, runs: Runs, timing
         gpu_low, gpu_high, host_low, host_high = np.abs(ended - begun - length[known])
         low[known] = length[known] - np.hypot(gpu_low, host_low)
         high[known] = length[known] + np.hypot(gpu_high, host_high)
-    shares = [
-        occupation(graph, timing, end[:, column], (start[column], finish[column]), column) for column in range(count)
-    ]
+    share = occupation(graph, timing, end, start, finish)
     return Forecast(
         timing=timing,
         span_ns=np.stack((start, finish)),
         low_ns=low,
         high_ns=high,
-        busy_ns=np.array([share.busy_ns for share in shares]),
-        communication_ns=np.array([share.communication_ns for share in shares]),
-        idle_ns=np.array([share.idle_ns for share in shares]).reshape(count, len(CAUSES)),
-    )
-
-
-def on_gpus(timing: Timing, columns: slice | Rows) -> Timing:
-    """Return the timing on some of the GPUs."""
-    return replace(
-        timing,
-        factor=timing.factor[:, columns],
-        latency_ns=timing.latency_ns[:, columns],
-        host_ratio=timing.host_ratio[columns],
+        busy_ns=share.busy_ns,
+        communication_ns=share.communication_ns,
+        idle_ns=share.idle_ns,
     )
 
 

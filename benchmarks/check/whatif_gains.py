@@ -70,8 +70,7 @@ def iteration_ms(trace: Trace, graph: Graph, ratio: Floats) -> tuple[float, floa
     start, finish = iteration_spans(trace, graph, end)
     length = (finish - start)[:, 0]
     at = int(np.argsort(length, kind="stable")[(len(length) - 1) // 2])
-    span = (float(start[at, 0]), float(finish[at, 0]))
-    return float(length[at]) / 1e6, occupation(graph, timing, end[:, 0], span, 0).busy_ns / 1e6
+    return float(length[at]) / 1e6, float(occupation(graph, timing, end, start[at], finish[at]).busy_ns[0]) / 1e6
 
 
 if __name__ == "__main__":

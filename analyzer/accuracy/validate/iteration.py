@@ -14,8 +14,7 @@ from ...graph.graph import NodeKind
 from ...graph.hosts import host_steps
 from ...replay.binding import durations_ns
 from ...replay.causes import CAUSES, IdleCause
-from ...replay.engine import Timing, replay
-from ...replay.forecast import on_gpus
+from ...replay.engine import Timing, on_gpus, replay
 from ...replay.iterations import iteration_position, iteration_spans
 from .report import IterationComparison
 

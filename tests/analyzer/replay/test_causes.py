@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.replay.causes import CAUSES, IdleCause, Occupation, occupation
-from wavecast.analyzer.replay.engine import measured_timing, replay
+from wavecast.analyzer.replay.engine import measured_timing, on_gpus, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.formats.trace import KernelKind, SyncKind, Trace
 
@@ -21,8 +21,8 @@ def divide(trace: Trace) -> tuple[Occupation, dict[IdleCause, float]]:
     timing = measured_timing(graph, graph.residual_ns)
     end = replay(graph, timing)
     start, finish = iteration_spans(trace, graph, end)
-    found = occupation(graph, timing, end[:, 0], (float(start[0, 0]), float(finish[0, 0])), 0)
-    return found, {cause: float(found.idle_ns[at]) for at, cause in enumerate(CAUSES) if found.idle_ns[at]}
+    found = occupation(graph, timing, end, start[0], finish[0])
+    return found, {cause: float(found.idle_ns[0, at]) for at, cause in enumerate(CAUSES) if found.idle_ns[0, at]}
 
 
 def test_the_gpu_waits_for_launches(recording: Recording) -> None:
@@ -30,7 +30,7 @@ def test_the_gpu_waits_for_launches(recording: Recording) -> None:
     recording.launch(50_000, 5_000, 56_900, 10_000)
     recording.iteration(0, 0, 0, 60_000)
     found, idle = divide(recording.trace())
-    assert found.busy_ns == 20_000
+    assert found.busy_ns.tolist() == [20_000]
     assert idle == {IdleCause.HOST: 46_900}
 
 
@@ -105,7 +105,7 @@ def test_collectives_count_as_communication_only_where_nothing_else_runs(recordi
     recording.launch(1_500, 500, 22_900, 10_000, stream=7)
     recording.iteration(0, 0, 0, 3_000)
     found, _ = divide(recording.trace())
-    assert (found.busy_ns, found.communication_ns) == (40_000, 30_000)
+    assert (found.busy_ns.tolist(), found.communication_ns.tolist()) == ([40_000], [30_000])
 
 
 @settings(deadline=None)
@@ -115,10 +115,16 @@ def test_busy_and_idle_add_up_to_the_iteration(trace: Trace, seed: int) -> None:
     timing = any_timing(graph, seed)
     end = replay(graph, timing)
     start, finish = iteration_spans(trace, graph, end)
-    for span in zip(start.ravel().tolist(), finish.ravel().tolist(), strict=True):
+    for since, until in zip(start, finish, strict=True):
+        found = occupation(graph, timing, end, since, until)
+        assert found.busy_ns + found.idle_ns.sum(axis=1) == pytest.approx(until - since, abs=1e-3)
+        assert (found.idle_ns >= -1e-6).all()
+        assert (found.communication_ns >= -1e-6).all()
+        assert (found.communication_ns <= found.busy_ns + 1e-3).all()
+        assert np.isfinite(found.idle_ns).all()
         for column in range(3):
-            found = occupation(graph, timing, end[:, column], span, column)
-            assert found.busy_ns + found.idle_ns.sum() == pytest.approx(span[1] - span[0], abs=1e-3)
-            assert (found.idle_ns >= -1e-6).all()
-            assert -1e-6 <= found.communication_ns <= found.busy_ns + 1e-3
-            assert np.isfinite(found.idle_ns).all()
+            one = slice(column, column + 1)
+            alone = occupation(graph, on_gpus(timing, one), end[:, one], since[one], until[one])
+            assert np.array_equal(alone.busy_ns, found.busy_ns[one])
+            assert np.array_equal(alone.communication_ns, found.communication_ns[one])
+            assert np.array_equal(alone.idle_ns, found.idle_ns[one])

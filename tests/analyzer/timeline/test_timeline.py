@@ -161,7 +161,7 @@ def busy_by_side(timeline: Timeline) -> dict[str, int]:
 def reported_busy_ns(trace: Trace, graph: Graph, timing: Timing, end_ns: Floats) -> float:
     start, finish = iteration_spans(trace, graph, end_ns[:, None])
     at = iteration_position(trace, select_window(trace).index)
-    return occupation(graph, timing, end_ns, (float(start[at, 0]), float(finish[at, 0])), 0).busy_ns
+    return float(occupation(graph, timing, end_ns[:, None], start[at], finish[at]).busy_ns[0])
 
 
 def test_the_same_times_give_the_same_slices_on_both_sides() -> None:
