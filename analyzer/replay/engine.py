@@ -154,8 +154,8 @@ def _latest_arrivals(graph: Graph, timing: Timing, end: Floats, heads: Rows, pie
 def _arrivals(graph: Graph, timing: Timing, end: Floats, piece: _Piece) -> Floats:
     """Return when each edge into a run lets its target go, [edges, m]."""
     edges, span = graph.edges, slice(piece.low, piece.high)
-    arrival = end[edges.source[span]]
-    arrival += timing.latency_ns[edges.term[span]]
+    arrival = end.take(edges.source[span], axis=0)
+    arrival += timing.latency_ns.take(edges.term[span], axis=0)
     if piece.has_queue:
         queued = np.flatnonzero(edges.kind[span] == _QUEUE)
         held = edges.source[span][queued]
@@ -171,11 +171,11 @@ def _add_own(bound: Floats, graph: Graph, timing: Timing, run: slice, *, on_gpu:
         step = (nodes.lag_ns[run] + nodes.cost_ns[run])[:, None] * timing.host_ratio
         step += residual
         return step
-    step = timing.factor[timing.factor_row[run]]
+    step = timing.factor.take(timing.factor_row[run], axis=0)
     step *= timing.base_ns[run, None]
     step += residual
     bound += step
-    step += timing.latency_ns[nodes.gap_term[run]]
+    step += timing.latency_ns.take(nodes.gap_term[run], axis=0)
     return step
 
 
