@@ -22,26 +22,26 @@ def iteration_table(
     *,
     launch_ns: npt.ArrayLike,
     kernel_end_ns: npt.ArrayLike,
-    span_ns: tuple[int, int] | None,
 ) -> IterationTable:
     """Return the iterations of a capture whose host-side steps are given (sorted, not overlapping).
 
     A kernel belongs to the step whose host interval holds its launch (`launch_ns`, `NEVER_NS` where unknown).
     Several steps: an iteration lasts from the previous one's last kernel end to its own, the first one from its
     host start, so that they telescope. One step: until the later of its host end and its last kernel end.
-    No step: one iteration over `span_ns`, or none where that is None.
     """
     start, end = np.asarray(step_start_ns, dtype=np.int64), np.asarray(step_end_ns, dtype=np.int64)
-    if len(start) == 0:
-        edges = [] if span_ns is None else [span_ns]
-        first, last = [edge[0] for edge in edges], [edge[1] for edge in edges]
-        return build_table(IterationTable, len(edges), start_ns=first, end_ns=last, cpu_start_ns=first, cpu_end_ns=last)
     finish = _finish_ns(end, _step_of(start, end, np.asarray(launch_ns, dtype=np.int64)), kernel_end_ns)
     if len(start) == 1:
         finish = np.maximum(finish, end)
-    finish = np.maximum.accumulate(np.maximum(finish, start[0]))
+    finish = np.maximum.accumulate(np.maximum(finish, start[:1]))
     begin = np.concatenate((start[:1], finish[:-1]))
     return build_table(IterationTable, len(start), start_ns=begin, end_ns=finish, cpu_start_ns=start, cpu_end_ns=end)
+
+
+def whole_iteration(start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> IterationTable:
+    """Return the one iteration of a capture without steps, from the first start to the last end; none without any."""
+    first, last = np.sort(np.asarray(start_ns, dtype=np.int64))[:1], np.sort(np.asarray(end_ns, dtype=np.int64))[-1:]
+    return build_table(IterationTable, len(first), start_ns=first, end_ns=last, cpu_start_ns=first, cpu_end_ns=last)
 
 
 def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> npt.NDArray[np.int64]:

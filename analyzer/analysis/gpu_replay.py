@@ -41,7 +41,7 @@ def replay_on(result: Analysis, gpu_name: str) -> GpuReplay:
     column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == gpu_name)
     timing = on_gpus(result.forecast.timing, slice(column, column + 1))
     end_ns = replay(result.graph, timing)[:, 0]
-    path = replayed_path(result.trace, result.graph, timing, end_ns, (replayed_window(result).index, 0))
+    path = replayed_path(result.trace, result.graph, timing, end_ns, replayed_window(result).index)
     return GpuReplay(column=column, timing=timing, end_ns=end_ns, path=path)
 
 
@@ -71,7 +71,7 @@ def _measured(result: Analysis, gpu_name: str) -> Side:
 
 
 def _predicted(result: Analysis, replayed: GpuReplay) -> Side:
-    duration = durations_ns(result.graph, replayed.timing, 0)
+    duration = durations_ns(result.graph, replayed.timing)
     notes = kernel_notes(result.workload, result.prediction, replayed.column, replayed.timing.factor_row, duration)
     gpu = result.prediction.fleet.gpus[replayed.column].name
     return predicted_side(

@@ -39,6 +39,14 @@ class HostNodes:
     """The threads of each lane."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stretches:
+    """Hold when a thread, or several that take turns, is busy, in order of time; no stretch touches another."""
+
+    start_ns: Floats
+    end_ns: Floats
+
+
 def host_nodes(trace: Trace, launch_ns: float) -> HostNodes:
     """Return the launches, synchronisations and iteration marks of every host thread.
 
@@ -49,16 +57,16 @@ def host_nodes(trace: Trace, launch_ns: float) -> HostNodes:
     threads = threads or ((),)  # A recording of the GPU alone still has iterations to mark.
     calls = trace.calls
     roles = call_roles(trace.strings, calls.name)
-    first, copy = _first_kernels(trace)
+    first = _first_kernels(trace)
     launches = np.flatnonzero(first != MISSING)
     syncs = np.flatnonzero(np.isin(roles, _SYNC_ROLES) & (first == MISSING))
     start, duration = calls.start_ns.astype(np.float64), calls.duration_ns.astype(np.float64)
-    begun = trace.kernels.start_ns[copy[launches]] if len(launches) else np.zeros(0)
-    finished = begun + trace.kernels.duration_ns[copy[launches]] if len(launches) else np.zeros(0)
+    begun = trace.kernels.start_ns[first[launches]] if len(launches) else np.zeros(0)
+    finished = begun + trace.kernels.duration_ns[first[launches]] if len(launches) else np.zeros(0)
     end = start + duration
-    is_copy = trace.kernels.kind[copy[launches]] == KernelKind.MEMCPY if len(launches) else np.zeros(0, dtype=bool)
+    is_copy = trace.kernels.kind[first[launches]] == KernelKind.MEMCPY if len(launches) else np.zeros(0, dtype=bool)
     outlasts = is_copy & (end[launches] > begun)
-    queued = _idle_before_ns(trace, copy[launches]) < COPY_COST_NS
+    queued = _idle_before_ns(trace, first[launches]) < COPY_COST_NS
     longest = np.where(queued, np.minimum(COPY_COST_NS, duration[launches]), duration[launches])
     alone = np.clip(begun - start[launches] - launch_ns, 0.0, longest)
     cost = np.where(outlasts, alone, duration[launches])
@@ -102,12 +110,12 @@ def _idle_before_ns(trace: Trace, kernels: Rows) -> Floats:
     return idle
 
 
-def _first_kernels(trace: Trace) -> tuple[Rows, Rows]:
-    """Return the first GPU activity of each call, -1 where it launched none; twice, for launches and copies alike."""
+def _first_kernels(trace: Trace) -> Rows:
+    """Return the first GPU activity of each call; -1 where it launched none."""
     first = np.full(row_count(trace.calls), MISSING, dtype=np.int64)
     linked = np.flatnonzero(trace.kernels.call != MISSING)[::-1]
     first[trace.kernels.call[linked]] = linked
-    return first, first
+    return first
 
 
 def _marks(trace: Trace, lane_of: Rows) -> tuple[Rows, Floats, Rows]:
@@ -151,22 +159,24 @@ def logical_threads(trace: Trace) -> tuple[Rows, tuple[tuple[int, ...], ...]]:
     count = int(max(trace.ops.thread.max(initial=-1), trace.calls.thread.max(initial=-1))) + 1
     lane_of = np.full(count, MISSING, dtype=np.int64)
     groups: list[list[int]] = []
-    busy: list[tuple[Floats, Floats]] = []
+    busy: list[_Stretches] = []
     has_ops = np.bincount(trace.ops.thread, minlength=count) > 0
     for thread in sorted(range(count), key=lambda item: (not has_ops[item], item)):
-        spans = _busy_spans(trace, thread)
-        lane = next((at for at, other in enumerate(busy) if has_ops[thread] and _take_turns(other, spans)), len(groups))
+        mine = _busy_stretches(trace, thread)
+        lane = next((at for at, other in enumerate(busy) if has_ops[thread] and _take_turns(other, mine)), len(groups))
         if lane == len(groups):
             groups.append([])
-            busy.append(spans)
+            busy.append(mine)
         else:
-            busy[lane] = _union(np.concatenate((busy[lane][0], spans[0])), np.concatenate((busy[lane][1], spans[1])))
+            others = busy[lane]
+            start = np.concatenate((others.start_ns, mine.start_ns))
+            busy[lane] = _union(start, np.concatenate((others.end_ns, mine.end_ns)))
         groups[lane].append(thread)
         lane_of[thread] = lane
     return lane_of, tuple(tuple(group) for group in groups)
 
 
-def _busy_spans(trace: Trace, thread: int) -> tuple[Floats, Floats]:
+def _busy_stretches(trace: Trace, thread: int) -> _Stretches:
     """Return the stretches in which a thread runs an op or a call."""
     ops = np.flatnonzero((trace.ops.thread == thread) & (trace.ops.parent == MISSING))
     calls = np.flatnonzero((trace.calls.thread == thread) & (trace.calls.op == MISSING))
@@ -175,25 +185,26 @@ def _busy_spans(trace: Trace, thread: int) -> tuple[Floats, Floats]:
     return _union(start, start + np.maximum(lasting, 0.0))
 
 
-def _union(start: Floats, end: Floats) -> tuple[Floats, Floats]:
+def _union(start: Floats, end: Floats) -> _Stretches:
     """Merge intervals that touch."""
     order = np.argsort(start, kind="stable")
     start, latest = start[order], np.maximum.accumulate(end[order]) if len(end) else end
     opens = np.append(True, start[1:] > latest[:-1])[: len(start)]
     closes = np.append(opens[1:], True)[: len(start)]
-    return start[opens], latest[closes]
+    return _Stretches(start_ns=start[opens], end_ns=latest[closes])
 
 
-def _take_turns(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> bool:
+def _take_turns(one: _Stretches, other: _Stretches) -> bool:
     """Say whether two sets of busy stretches hardly overlap."""
-    if not len(one[0]) or not len(other[0]):
+    if not len(one.start_ns) or not len(other.start_ns):
         return False
-    lengths = np.append(0.0, np.cumsum(one[1] - one[0]))
+    lengths = one.end_ns - one.start_ns
+    before = np.append(0.0, np.cumsum(lengths))
 
     def covered(instant: Floats) -> Floats:
-        at = np.searchsorted(one[0], instant, side="right") - 1
-        within = np.clip(instant - one[0][at], 0.0, (one[1] - one[0])[at])
-        return np.where(at < 0, 0.0, lengths[at] + within)
+        at = np.searchsorted(one.start_ns, instant, side="right") - 1
+        within = np.clip(instant - one.start_ns[at], 0.0, lengths[at])
+        return np.where(at < 0, 0.0, before[at] + within)
 
-    overlap = float(np.sum(covered(other[1]) - covered(other[0])))
-    return overlap <= MERGED_OVERLAP * float(min(lengths[-1], np.sum(other[1] - other[0])))
+    overlap = float(np.sum(covered(other.end_ns) - covered(other.start_ns)))
+    return overlap <= MERGED_OVERLAP * float(min(before[-1], np.sum(other.end_ns - other.start_ns)))

@@ -10,9 +10,9 @@ from ..graph.rules import LANE, RELEASE, lane_firsts
 from .engine import Timing
 
 
-def durations_ns(graph: Graph, timing: Timing, column: int) -> Floats:
-    """Return the duration of every GPU node on one GPU, [n]; 0 for host nodes."""
-    scaled = timing.base_ns * timing.factor[timing.factor_row, column]
+def durations_ns(graph: Graph, timing: Timing) -> Floats:
+    """Return the duration of every GPU node on the one GPU of a timing, [n]; 0 for host nodes."""
+    scaled = timing.base_ns * timing.factor[timing.factor_row, 0]
     return np.where(graph.nodes.is_gpu, scaled, 0.0)
 
 

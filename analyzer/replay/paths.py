@@ -24,22 +24,15 @@ def measured_path(trace: Trace, graph: Graph, iteration: int | None) -> Critical
     return _iteration_path(trace, graph, graph.nodes, graph.latency_ns, iteration)
 
 
-def replayed_path(
-    trace: Trace, graph: Graph, timing: Timing, end_ns: Floats, choice: tuple[int | None, int]
-) -> CriticalPath:
-    """Return the critical path of an iteration on one GPU, from the ends of all nodes there, [n].
-
-    `choice` is the iteration's row and the GPU's column of `timing`.
-    """
-    iteration, column = choice
-    nodes = retime_nodes(graph, timing, end_ns, column)
-    return _iteration_path(trace, graph, nodes, timing.latency_ns[:, column], iteration)
+def replayed_path(trace: Trace, graph: Graph, timing: Timing, end_ns: Floats, iteration: int | None) -> CriticalPath:
+    """Return the critical path of an iteration on the one GPU of a timing, from the ends of all nodes there, [n]."""
+    return _iteration_path(trace, graph, retime_nodes(graph, timing, end_ns), timing.latency_ns[:, 0], iteration)
 
 
-def retime_nodes(graph: Graph, timing: Timing, end_ns: Floats, column: int) -> Nodes:
-    """Return the graph's nodes with the times of one GPU of a replay that ended them at `end_ns`, [n]."""
-    nodes, ratio = graph.nodes, float(timing.host_ratio[column])
-    lasting = np.where(nodes.is_gpu, durations_ns(graph, timing, column), nodes.end_ns - nodes.start_ns)
+def retime_nodes(graph: Graph, timing: Timing, end_ns: Floats) -> Nodes:
+    """Return the graph's nodes with the times on the one GPU of a timing, where they end at `end_ns`, [n]."""
+    nodes, ratio = graph.nodes, float(timing.host_ratio[0])
+    lasting = np.where(nodes.is_gpu, durations_ns(graph, timing), nodes.end_ns - nodes.start_ns)
     return replace(
         nodes,
         start_ns=end_ns - lasting,

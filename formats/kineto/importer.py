@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import TraceError
 from ..column import MISSING, Column, row_count
-from ..iterations import NEVER_NS, iteration_table
+from ..iterations import NEVER_NS, iteration_table, whole_iteration
 from ..trace import (
     CallTable,
     IterationTable,
@@ -144,10 +144,10 @@ def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: Kernel
     start, end = _host_steps(marks)
     launch = np.append(calls.start_ns, NEVER_NS)[kernels.call]
     finish = kernels.start_ns + kernels.duration_ns
+    if len(start):
+        return iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish)
     starts = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
-    ends = np.concatenate((ops.start_ns + ops.duration_ns, finish))
-    span = (int(starts.min()), int(ends.max())) if len(starts) else None
-    return iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish, span_ns=span)
+    return whole_iteration(starts, np.concatenate((ops.start_ns + ops.duration_ns, finish)))
 
 
 def _host_steps(marks: MarkRows) -> tuple[Integers, Column]:

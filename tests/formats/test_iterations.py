@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.formats.iterations import NEVER_NS, iteration_table, locate_iterations
+from wavecast.formats.iterations import NEVER_NS, iteration_table, locate_iterations, whole_iteration
 
 
 def test_a_single_step_ends_with_the_later_of_host_and_gpu() -> None:
-    table = iteration_table([100], [200], launch_ns=[150, 160], kernel_end_ns=[190, 260], span_ns=(0, 999))
+    table = iteration_table([100], [200], launch_ns=[150, 160], kernel_end_ns=[190, 260])
     assert (table.start_ns.tolist(), table.end_ns.tolist()) == ([100], [260])
-    table = iteration_table([100], [200], launch_ns=[150], kernel_end_ns=[190], span_ns=(0, 999))
+    table = iteration_table([100], [200], launch_ns=[150], kernel_end_ns=[190])
     assert table.end_ns.tolist() == [200]
 
 
@@ -24,7 +24,6 @@ def test_several_steps_telescope_over_their_last_kernels() -> None:
         [99, 199, 299],
         launch_ns=[10, 90, 110, 210, 300, NEVER_NS],
         kernel_end_ns=[50, 150, 400, 700, 9000, 8000],
-        span_ns=None,
     )
     assert table.start_ns.tolist() == [0, 150, 400]
     assert table.end_ns.tolist() == [150, 400, 700]
@@ -33,21 +32,21 @@ def test_several_steps_telescope_over_their_last_kernels() -> None:
 
 
 def test_a_step_that_launches_nothing_ends_with_its_host_part() -> None:
-    table = iteration_table([0, 100], [90, 190], launch_ns=[10], kernel_end_ns=[95], span_ns=None)
+    table = iteration_table([0, 100], [90, 190], launch_ns=[10], kernel_end_ns=[95])
     assert table.end_ns.tolist() == [95, 190]
 
 
 def test_without_steps_the_iteration_is_the_span() -> None:
-    table = iteration_table([], [], launch_ns=[5], kernel_end_ns=[50], span_ns=(2, 60))
+    table = whole_iteration([5, 2, 40], [50, 60, 41])
     assert (table.start_ns.tolist(), table.end_ns.tolist()) == ([2], [60])
     assert locate_iterations(table, [1, 2, 60, 61]).tolist() == [-1, 0, 0, -1]
-    assert len(iteration_table([], [], launch_ns=[], kernel_end_ns=[], span_ns=None).start_ns) == 0
+    assert len(whole_iteration([], []).start_ns) == 0
 
 
 def test_launches_are_located_by_the_host_interval() -> None:
-    table = iteration_table([0, 100], [90, 190], launch_ns=[10], kernel_end_ns=[500], span_ns=None)
+    table = iteration_table([0, 100], [90, 190], launch_ns=[10], kernel_end_ns=[500])
     assert locate_iterations(table, [0, 90, 95, 100, 190, 191, -1, NEVER_NS]).tolist() == [0, 0, -1, 1, 1, -1, -1, -1]
-    empty = iteration_table([], [], launch_ns=[], kernel_end_ns=[], span_ns=None)
+    empty = iteration_table([], [], launch_ns=[5], kernel_end_ns=[50])
     assert locate_iterations(empty, [0, 1]).tolist() == [-1, -1]
 
 
@@ -59,7 +58,7 @@ def test_iterations_never_overlap_nor_run_backwards(edges: Any, kernels: Any) ->
     edges = sorted(edges)[: len(edges) // 2 * 2]
     launch = [at for at, _ in kernels]
     finish = [at + more for at, more in kernels]
-    table = iteration_table(edges[::2], edges[1::2], launch_ns=launch, kernel_end_ns=finish, span_ns=None)
+    table = iteration_table(edges[::2], edges[1::2], launch_ns=launch, kernel_end_ns=finish)
     assert np.all(table.end_ns >= table.start_ns)
     assert np.array_equal(table.start_ns[1:], table.end_ns[:-1])
     at = locate_iterations(table, launch)
@@ -70,5 +69,5 @@ def test_iterations_never_overlap_nor_run_backwards(edges: Any, kernels: Any) ->
 
 @pytest.mark.parametrize("launch", [[], [NEVER_NS]])
 def test_a_step_without_known_launches_is_its_host_part(launch: Any) -> None:
-    table = iteration_table([7], [9], launch_ns=launch, kernel_end_ns=[100] * len(launch), span_ns=None)
+    table = iteration_table([7], [9], launch_ns=launch, kernel_end_ns=[100] * len(launch))
     assert (table.start_ns.tolist(), table.end_ns.tolist()) == ([7], [9])

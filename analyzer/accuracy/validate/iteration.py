@@ -60,7 +60,7 @@ def _with_kernels(result: Analysis, timing: Timing, of_item: Floats, of_row: Flo
     Kernels of other iterations than the compared one change as those of their row do.
     """
     graph, trace = result.graph, result.trace
-    predicted = durations_ns(graph, timing, 0)
+    predicted = durations_ns(graph, timing)
     gpu = np.flatnonzero(graph.nodes.is_gpu)
     items = graph.nodes.row[gpu]
     if result.origin is None:

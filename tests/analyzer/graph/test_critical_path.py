@@ -90,7 +90,7 @@ def plain_timing(graph: Graph, factor: np.ndarray | None = None) -> Timing:
 
 def whole_path(graph: Graph, timing: Timing, end_ns: np.ndarray) -> CriticalPath:
     """The path to the last node of all, since the start of capture."""
-    nodes = retime_nodes(graph, timing, end_ns, 0)
+    nodes = retime_nodes(graph, timing, end_ns)
     return critical_path(graph, nodes, timing.latency_ns[:, 0], last=int(np.argmax(end_ns)), since_ns=0.0)
 
 
@@ -123,7 +123,7 @@ def test_a_full_queue_waits_for_a_start_not_for_an_end() -> None:
     )
     timing = plain_timing(graph)
     end = replay(graph, timing)[:, 0]
-    nodes = retime_nodes(graph, timing, end, 0)
+    nodes = retime_nodes(graph, timing, end)
     path = critical_path(graph, nodes, timing.latency_ns[:, 0], last=3, since_ns=0.0)
     launch, queue = (float(graph.latency_ns[term]) for term in (Term.LAUNCH, Term.QUEUE))
     assert path.node.tolist() == [0, 2, 1, 3]
@@ -142,7 +142,7 @@ def test_the_parts_add_up_to_the_time_since_any_instant(graph: Graph, seed: int)
         residual_ns=rng.integers(-3_000, 9_000, count).astype(np.float64),
     )
     end = replay(graph, timing)[:, 0]
-    nodes = retime_nodes(graph, timing, end, 0)
+    nodes = retime_nodes(graph, timing, end)
     last, since = int(rng.integers(count)), float(rng.uniform(-5_000.0, end.max()))
     path = critical_path(graph, nodes, timing.latency_ns[:, 0], last=last, since_ns=since)
     assert path.length_ns == pytest.approx(max(end[last] - since, 0.0))
@@ -208,7 +208,7 @@ def test_real_iterations_are_explained_to_the_last_ns(data_dir: Path) -> None:
             assert path.length_ns == pytest.approx(measured, abs=1.0), file.name
             assert parts_ns(path) == pytest.approx(path.length_ns, abs=1e-3), file.name
             assert_joined(graph, path)
-            again = replayed_path(trace, graph, timing, end, (row, 0))
+            again = replayed_path(trace, graph, timing, end, row)
             assert again.length_ns == pytest.approx(path.length_ns, abs=1.0), file.name
 
 
@@ -220,7 +220,7 @@ def test_faster_kernels_stand_on_the_path_with_their_new_times(data_dir: Path) -
     timing = replace(measured_timing(graph, graph.residual_ns), factor=np.full((1, 1), factor))
     end = replay(graph, timing)[:, 0]
     row = int(iteration_rows(trace)[-1])
-    path, before = replayed_path(trace, graph, timing, end, (row, 0)), measured_path(trace, graph, row)
+    path, before = replayed_path(trace, graph, timing, end, row), measured_path(trace, graph, row)
     assert parts_ns(path) == pytest.approx(path.length_ns, abs=1e-3)
     kernels = path.node[(path.node_kind == NodeKind.KERNEL) & (path.own_ns > 0)][1:]
     own = path.own_ns[np.isin(path.node, kernels)]

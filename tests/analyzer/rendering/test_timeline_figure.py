@@ -35,10 +35,10 @@ def timeline_of(trace: Trace, factor: float = 0.5, gpus: tuple[str, str] = ("A",
     timing = replace(measured_timing(graph, graph.residual_ns), factor=np.full((1, 1), factor))
     end = replay(graph, timing)[:, 0]
     case = (trace, graph, no_notes(len(graph.nodes.row)))
-    path = replayed_path(trace, graph, timing, end, (window.index, 0))
+    path = replayed_path(trace, graph, timing, end, window.index)
     sides = (
         measured_side(trace, graph, gpus[0], path=measured_path(trace, graph, window.index)),
-        predicted_side(case, gpus[1], (end, durations_ns(graph, timing, 0)), path=path),
+        predicted_side(case, gpus[1], (end, durations_ns(graph, timing)), path=path),
     )
     return build_timeline(window, sides)
 

@@ -118,9 +118,9 @@ def both_sides(trace: Trace, timing_of: Callable[[Graph], Timing]) -> tuple[Time
     predicted = predicted_side(
         (trace, graph, no_notes(len(graph.nodes.row))),
         "B",
-        (end, durations_ns(graph, timing, 0)),
+        (end, durations_ns(graph, timing)),
         host_ratio=float(timing.host_ratio[0]),
-        path=replayed_path(trace, graph, timing, end, (window.index, 0)),
+        path=replayed_path(trace, graph, timing, end, window.index),
     )
     return build_timeline(window, (measured, predicted)), graph, end
 
@@ -290,7 +290,7 @@ def test_predicted_kernels_say_how_their_time_came_about(
     workload = measured_workload(trace, window)
     prediction = predict_measured(trace, workload, source, [target], load_library())
     timing = scaled(graph, 0.5)
-    duration = durations_ns(graph, timing, 0)
+    duration = durations_ns(graph, timing)
     rows = kernel_rows(graph, trace, workload)
     notes = kernel_notes(workload, prediction, 0, rows, duration)
     times = (replay(graph, timing)[:, 0], duration)
