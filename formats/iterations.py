@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Rows
 from .column import MISSING, build_table
 from .trace import IterationTable
 
@@ -44,7 +45,7 @@ def whole_iteration(start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Iteration
     return build_table(IterationTable, len(first), start_ns=first, end_ns=last, cpu_start_ns=first, cpu_end_ns=last)
 
 
-def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> Rows:
     """Return for each instant the row of the profiled iteration whose host interval holds it, else -1."""
     rows = np.flatnonzero(iterations.profiled)
     rows = rows[np.argsort(iterations.cpu_start_ns[rows], kind="stable")]
@@ -52,7 +53,7 @@ def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> n
     return np.where(at == MISSING, MISSING, rows[at]) if len(rows) else at
 
 
-def _step_of(start: Nanoseconds, end: Nanoseconds, instant: Nanoseconds) -> npt.NDArray[np.int64]:
+def _step_of(start: Nanoseconds, end: Nanoseconds, instant: Nanoseconds) -> Rows:
     at = np.searchsorted(start, instant, side="right").astype(np.int64) - 1
     outside = at < 0
     if len(end):
@@ -60,7 +61,7 @@ def _step_of(start: Nanoseconds, end: Nanoseconds, instant: Nanoseconds) -> npt.
     return np.where(outside, MISSING, at)
 
 
-def _finish_ns(step_end: Nanoseconds, step: npt.NDArray[np.int64], kernel_end_ns: npt.ArrayLike) -> Nanoseconds:
+def _finish_ns(step_end: Nanoseconds, step: Rows, kernel_end_ns: npt.ArrayLike) -> Nanoseconds:
     """Return the last kernel end of each step; its host end where it launched nothing."""
     finish = np.full(len(step_end), NEVER_NS, dtype=np.int64)
     inside = step != MISSING

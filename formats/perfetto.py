@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
+from ..arrays import Mask, Rows
+from .column import Column
 from .files import pack_gzip, write_atomic
 
-Rows = npt.NDArray[np.int64]
 Event = dict[str, Any]
 
 _FIRST_THREAD_ID: Final = 100
@@ -41,8 +41,8 @@ class Slices:
     """Hold k slices as columns; those of one track must nest."""
 
     track: Rows
-    start_ns: Rows
-    duration_ns: Rows
+    start_ns: Column
+    duration_ns: Column
     name: Rows
     """Index into the file's names."""
     category: str
@@ -93,7 +93,7 @@ def encode_events(file: EventFile) -> bytes:
     return b"".join([head, b',"traceEvents":[', b",\n".join(part for part in parts if part), b"]}\n"])
 
 
-def crossing_levels(track: Rows, start_ns: Rows, duration_ns: Rows, may_nest: npt.NDArray[np.bool_]) -> Rows:
+def crossing_levels(track: Rows, start_ns: Column, duration_ns: Column, may_nest: Mask) -> Rows:
     """Return 0 for slices that can share their track, else the number of the further track that they need, [k].
 
     `may_nest` says of each slice whether it may lie inside another one; all slices of a track agree.
@@ -107,7 +107,7 @@ def crossing_levels(track: Rows, start_ns: Rows, duration_ns: Rows, may_nest: np
     return level
 
 
-def _track_stretches(track: Rows, start_ns: Rows, end_ns: Rows) -> Iterator[tuple[int, int]]:
+def _track_stretches(track: Rows, start_ns: Column, end_ns: Column) -> Iterator[tuple[int, int]]:
     """Yield begin and end of the tracks on which any slice overlaps another."""
     bounds = [0, *(np.flatnonzero(track[1:] != track[:-1]) + 1).tolist(), len(track)]
     for begin, stop in pairwise(bounds):
@@ -143,8 +143,8 @@ class _Joined:
     table: Rows
     row: Rows
     track: Rows
-    start_ns: Rows
-    duration_ns: Rows
+    start_ns: Column
+    duration_ns: Column
     order: Rows
 
 

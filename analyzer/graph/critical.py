@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Mask, Rows
 from .graph import EdgeKind, Graph, NodeKind, Nodes
 from .rules import LANE, RELEASE, Held, hold_nodes, lane_firsts
 
@@ -62,7 +62,7 @@ class _Steps:
 
     source: Rows
     """The node that held it, -1: none."""
-    from_start: npt.NDArray[np.bool_]
+    from_start: Mask
     """Whether it waited for that node's start, not its end."""
     origin_ns: Floats
     held_by: Rows
@@ -125,7 +125,7 @@ def _take_steps(graph: Graph, nodes: Nodes, latency_ns: Floats) -> _Steps:
     )
 
 
-def _origins(nodes: Nodes, held: Held, source: Rows, from_start: npt.NDArray[np.bool_]) -> Floats:
+def _origins(nodes: Nodes, held: Held, source: Rows, from_start: Mask) -> Floats:
     """Return when each node's wait began: what held it ended (or started), its release, or the start of capture."""
     let_go = np.where(from_start, nodes.start_ns[source], nodes.end_ns[source]) if len(source) else np.zeros(0)
     outside = np.where(nodes.is_gpu, nodes.start_ns, 0.0)
@@ -133,7 +133,7 @@ def _origins(nodes: Nodes, held: Held, source: Rows, from_start: npt.NDArray[np.
     return np.where(source >= 0, let_go, unheld)
 
 
-def _kinds(graph: Graph, nodes: Nodes, held: Held, unheld: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+def _kinds(graph: Graph, nodes: Nodes, held: Held, unheld: Mask) -> npt.NDArray[np.int8]:
     kind = np.where(nodes.is_gpu, np.int8(EdgeKind.STREAM_ORDER), np.int8(EdgeKind.PROGRAM_ORDER))
     by_edge = held.binding >= 0
     kind[by_edge] = graph.edges.kind[held.binding[by_edge]]

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Mask, Rows
 
 Runs = npt.NDArray[np.int64]
 """Begin and end of stretches of lanes, [r, 2]."""
@@ -112,7 +112,7 @@ class Nodes:
     """Row of the iteration that a GPU node's launch or a host node belongs to; -1 for none."""
 
     @property
-    def is_gpu(self) -> npt.NDArray[np.bool_]:
+    def is_gpu(self) -> Mask:
         """Say which nodes run on a GPU, [n]."""
         return np.asarray(self.kind >= FIRST_GPU_KIND)
 
@@ -152,6 +152,6 @@ class Graph:
     """Measured end of each node minus the end by rule from its measured predecessors, [n]."""
     lane_slack_ns: Floats
     """Measured end (start, for GPU nodes) minus the earliest by the order of the lane alone, [n]."""
-    binding: npt.NDArray[np.int64]
+    binding: Rows
     """The edge that holds each node as measured; -1: its lane's order, -2: its release time, [n]."""
     quality: GraphQuality

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Mask, Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import IterationTable, KernelKind, Trace
 from .graph import NodeKind
@@ -33,7 +33,7 @@ class HostNodes:
     start_ns: Floats
     end_ns: Floats
     cost_ns: Floats
-    waits_for_copy: npt.NDArray[np.bool_]
+    waits_for_copy: Mask
     """Whether this is the part of a blocking copy's call that waits for the copy's end."""
     threads: tuple[tuple[int, ...], ...]
     """The threads of each lane."""

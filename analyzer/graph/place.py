@@ -99,7 +99,7 @@ def place_nodes(trace: Trace, host: HostNodes, gpu: StreamNodes) -> Places:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Links:
-    """Hold some edges of one kind, by node number; `lag_ns` is filled in later."""
+    """Hold some edges of one kind, by node number."""
 
     source: Rows
     target: Rows

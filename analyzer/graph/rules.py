@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Mask, Rows
 from .graph import NEVER_NS, EdgeKind, Edges, Nodes
 from .latencies import Term
 
@@ -34,13 +33,13 @@ class Held:
     """The earliest start (GPU) or end (host) by rule."""
     residual_ns: Floats
     """Measured minus rule."""
-    is_clear: npt.NDArray[np.bool_]
+    is_clear: Mask
     """Whether the reason is well ahead of any other."""
     lane_slack_ns: Floats
     """Measured minus what the lane's order alone asks for; negative where kernels of one stream overlap."""
 
 
-def lane_firsts(nodes: Nodes) -> npt.NDArray[np.bool_]:
+def lane_firsts(nodes: Nodes) -> Mask:
     """Say which nodes are the first of their lane, [n]."""
     return np.append(True, nodes.lane[1:] != nodes.lane[:-1])[: len(nodes.lane)]
 
@@ -50,7 +49,7 @@ def first_edges(edges: Edges, count: int) -> Rows:
     return np.searchsorted(edges.target, np.arange(count + 1), side="left")
 
 
-def hold_nodes(nodes: Nodes, edges: Edges, is_lane_first: npt.NDArray[np.bool_], latency_ns: Floats) -> Held:
+def hold_nodes(nodes: Nodes, edges: Edges, is_lane_first: Mask, latency_ns: Floats) -> Held:
     """Apply the rules to measured times.
 
     GPU: start = max(end before on the stream + gap, source end + latency, release).
@@ -97,7 +96,7 @@ def _raise_bound(bound: Floats, binding: Rows, second: Floats, arrival: Floats, 
     binding[later] = reason[later]
 
 
-def fit_latencies(nodes: Nodes, edges: Edges, is_lane_first: npt.NDArray[np.bool_], start_ns: Floats) -> Floats:
+def fit_latencies(nodes: Nodes, edges: Edges, is_lane_first: Mask, start_ns: Floats) -> Floats:
     """Return the latency of each term that fits the measured times best, from `start_ns` on.
 
     Trimmed means of what was observed where the term alone held a node: medians cost up to 7 % of an iteration. Whole

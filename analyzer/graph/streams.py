@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Mask, Rows
 from ...formats.column import MISSING
 from ...formats.trace import KernelKind, KernelTable
 from .graph import NEVER_NS, NodeKind
@@ -34,9 +34,9 @@ class StreamNodes:
     start_ns: Floats
     end_ns: Floats
     release_ns: Floats
-    is_first: npt.NDArray[np.bool_]
+    is_first: Mask
     """Whether nothing ran on the stream before."""
-    copies: npt.NDArray[np.bool_]
+    copies: Mask
     """Whether this node or the one before it is a copy or a fill."""
     streams: tuple[tuple[int, int], ...]
     """Device and stream of each lane."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Mask, Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import SyncKind, Trace
 from .graph import NodeKind
@@ -57,7 +56,7 @@ def _copy_links(places: Places, nodes: Rows) -> Links:
     return Links(source=order[at] + places.host_count, target=nodes)
 
 
-def _device_links(places: Places, nodes: Rows, chosen: npt.NDArray[np.bool_], last_lane: Rows) -> Links:
+def _device_links(places: Places, nodes: Rows, chosen: Mask, last_lane: Rows) -> Links:
     devices = np.append([device for device, _ in places.gpu.streams], MISSING).astype(np.int64)
     parts = []
     for lane in range(len(places.gpu.streams)):
@@ -66,7 +65,7 @@ def _device_links(places: Places, nodes: Rows, chosen: npt.NDArray[np.bool_], la
     return join_links(parts)
 
 
-def _lane_links(places: Places, nodes: Rows, chosen: npt.NDArray[np.bool_], lane: Rows, instant: Floats) -> Links:
+def _lane_links(places: Places, nodes: Rows, chosen: Mask, lane: Rows, instant: Floats) -> Links:
     parts = []
     for at in np.unique(lane[chosen & (lane != MISSING)]).tolist():
         mine = chosen & (lane == at)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Raw
 
+from ...arrays import Mask
 from ..column import Column
 
 _DECIMALS: Final = 3
@@ -27,7 +28,7 @@ class Times:
     """Hold converted times, and which of them could be read."""
 
     ns: npt.NDArray[np.int64]
-    is_valid: npt.NDArray[np.bool_]
+    is_valid: Mask
 
 
 def read_microseconds(texts: Sequence[Raw]) -> Times:
@@ -80,7 +81,7 @@ def _convert(digit: Column, start: Column, point: Column, stop: Column, plain: C
     return total
 
 
-def _read_others(texts: Sequence[Raw], total: npt.NDArray[np.int64], plain: npt.NDArray[np.bool_]) -> Times:
+def _read_others(texts: Sequence[Raw], total: npt.NDArray[np.int64], plain: Mask) -> Times:
     """Convert one by one what the fast path left."""
     valid = plain & (total < _LIMIT_NS)
     for row in np.flatnonzero(~plain).tolist():

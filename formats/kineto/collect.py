@@ -20,13 +20,13 @@ from .rows import (
     MARK_ZERO_GRAD,
     CallRows,
     CollectiveRows,
+    EventRows,
     FlowRows,
     KernelRows,
     MarkRows,
     MemoryRows,
     ModuleRows,
     OpRows,
-    Rows,
     SyncRows,
     empty_rows,
     join_rows,
@@ -44,7 +44,7 @@ from .values import (
     read_triples,
 )
 
-RowsT = TypeVar("RowsT", bound="Rows")
+RowsT = TypeVar("RowsT", bound="EventRows")
 
 NO_ARGUMENTS: Final = Arguments()
 MODULE_SPAN_PREFIX: Final = "wavecast.module: "
@@ -92,8 +92,8 @@ class Collector:
         self.is_whole_microseconds = True
         self.has_stacks = False
         self.has_memory = False
-        self._parts: defaultdict[type[Rows], list[Rows]] = defaultdict(list)
-        self._lengths: defaultdict[type[Rows], int] = defaultdict(int)
+        self._parts: defaultdict[type[EventRows], list[EventRows]] = defaultdict(list)
+        self._lengths: defaultdict[type[EventRows], int] = defaultdict(int)
 
     def consume(self, events: Sequence[Event], path: str, first: int) -> None:
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
@@ -109,12 +109,12 @@ class Collector:
                 _raise_located(groups[category], events, f"{path}[{{}}]", first)
                 raise
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: EventRows) -> None:
         """Append rows of one kind."""
         self._parts[type(rows)].append(rows)
         self._lengths[type(rows)] += row_count(rows)
 
-    def length(self, kind: type[Rows]) -> int:
+    def length(self, kind: type[EventRows]) -> int:
         """Return how many rows of a kind there are so far."""
         return self._lengths[kind]
 

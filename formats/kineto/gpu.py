@@ -6,13 +6,14 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Rows
 from ..column import MISSING, Column, build_table
 from ..trace import CallTable, CollectiveTable, KernelTable, MemoryTable, SyncTable
 from .nesting import enclosing_rows
 from .ops import Ops
 from .recording import Recording
 from .rows import CallRows, CollectiveRows, take_rows
-from .values import Integers, Interner, Names
+from .values import Interner, Names
 
 _LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
 _NO_STREAM: Final = 2**31 - 1
@@ -117,7 +118,7 @@ def build_memory(recording: Recording, ops: Ops) -> MemoryTable:
     )
 
 
-def _find_calls(calls: CallRows, correlation: Column, names: tuple[str, ...]) -> Integers:
+def _find_calls(calls: CallRows, correlation: Column, names: tuple[str, ...]) -> Rows:
     """Return the call with each correlation id, -1 where none has it.
 
     Ids start at 1. Where a runtime call and the driver call inside it share one, a launch or copy goes first, then
@@ -139,7 +140,7 @@ def _at(values: Column, index: Column) -> Column:
     return found
 
 
-def _or_of_call(values: Column, of_call: Column, call: Integers, missing: int) -> Column:
+def _or_of_call(values: Column, of_call: Column, call: Rows, missing: int) -> Column:
     """Return the values, those missing from the launch."""
     is_missing = values == missing if values.ndim == 1 else (values == missing).all(axis=1)
     linked = (call != MISSING) & is_missing
@@ -152,7 +153,7 @@ def _streams(values: Column) -> Column:
     return np.where((values < 0) | (values >= _NO_STREAM), MISSING, values)
 
 
-def _collective_table(rows: CollectiveRows, op: Integers, texts: tuple[str, ...], names: Names) -> CollectiveTable:
+def _collective_table(rows: CollectiveRows, op: Rows, texts: tuple[str, ...], names: Names) -> CollectiveTable:
     name_of = np.array([names[text or "unknown"] for text in texts], dtype=np.int64) if len(rows.name) else rows.name
     dtypes = [_COLLECTIVE_DTYPES.get(text) for text in texts]
     dtype_of = np.array([MISSING if dtype is None else names[dtype] for dtype in dtypes], dtype=np.int64)

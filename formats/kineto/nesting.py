@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Rows
 from ..column import MISSING, Column
 from .rows import SpanRows
-from .values import Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +59,14 @@ def _find_parents(thread: list[int], start: list[int], end: list[int]) -> tuple[
     return parents, crossed
 
 
-def parent_rows(nesting: Nesting) -> Integers:
+def parent_rows(nesting: Nesting) -> Rows:
     """Return the row of each row's parent, -1 where it has none."""
     parents = np.empty(len(nesting.order), dtype=np.int64)
     parents[nesting.order] = _rows(nesting, nesting.lifts[0][:-1])
     return parents
 
 
-def enclosing_rows(nesting: Nesting, thread: Column, start_ns: Column, end_ns: Column) -> Integers:
+def enclosing_rows(nesting: Nesting, thread: Column, start_ns: Column, end_ns: Column) -> Rows:
     """Return the row of the innermost span around each interval on its thread, -1 where there is none."""
     at = last_before(nesting.thread, nesting.start_ns, thread, start_ns)
     none = len(nesting.order)
@@ -90,7 +89,7 @@ def inherit(nesting: Nesting, values: Column) -> Column:
     return result
 
 
-def last_before(group: Column, time: Column, at_group: Column, at_time: Column) -> Integers:
+def last_before(group: Column, time: Column, at_group: Column, at_time: Column) -> Rows:
     """Return for each instant the last row of its group that is not later, -1 where there is none.
 
     Rows are sorted by group, then time.
@@ -108,5 +107,5 @@ def last_before(group: Column, time: Column, at_group: Column, at_time: Column) 
     return found
 
 
-def _rows(nesting: Nesting, positions: Column) -> npt.NDArray[np.int64]:
+def _rows(nesting: Nesting, positions: Column) -> Rows:
     return np.append(nesting.order, MISSING)[positions]

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Rows
 from ..column import MISSING
 from .collect import Collector
 from .rows import (
@@ -48,8 +49,8 @@ class Recording:
     marks: MarkRows
     modules: ModuleRows
     flows: FlowRows
-    op_row_of: Integers
-    kernel_row_of: Integers
+    op_row_of: Rows
+    kernel_row_of: Rows
     far_count: int
     """Events that were dropped because they lie far from the others in time."""
     names: Names
@@ -104,18 +105,18 @@ def _find_clock(tables: Sequence[TimedRows], thread_count: int, hosts: Sequence[
     return _Clock(middle_ns=middle, origin_ns=origin, threads=np.argsort(np.argsort(first, kind="stable")))
 
 
-def _order(rows: TimedRows, middle_ns: int) -> Integers:
+def _order(rows: TimedRows, middle_ns: int) -> Rows:
     """Return the rows that are near the middle by start, longest first.
 
     Equal ones keep the order of the file, where an outer span comes first.
     """
     near = (np.abs(rows.start_ns - middle_ns) < _LONGEST_NS) & (rows.duration_ns < _LONGEST_NS)
     index = np.flatnonzero(near)
-    order: Integers = index[np.lexsort((-rows.duration_ns[index], rows.start_ns[index]))]
+    order: Rows = index[np.lexsort((-rows.duration_ns[index], rows.start_ns[index]))]
     return order
 
 
-def _places(rows: TimedRows, clock: _Clock) -> Integers:
+def _places(rows: TimedRows, clock: _Clock) -> Rows:
     """Return where each row comes to lie, -1 if it is dropped."""
     order = _order(rows, clock.middle_ns)
     places = np.full(row_count(rows), MISSING, dtype=np.int64)

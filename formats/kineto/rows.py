@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Rows
 from ..column import Column
 
-RowsT = TypeVar("RowsT", bound="Rows")
+RowsT = TypeVar("RowsT", bound="EventRows")
 TimedT = TypeVar("TimedT", bound="TimedRows")
 
 MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD = range(3)
@@ -18,12 +18,12 @@ MARK_STEP, MARK_OPTIMIZER, MARK_ZERO_GRAD = range(3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class EventRows:
     """Hold events of one kind as equally long columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimedRows(Rows):
+class TimedRows(EventRows):
     """Hold events that last."""
 
     start_ns: Column
@@ -102,7 +102,7 @@ class SyncRows(TimedRows):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveRows(Rows):
+class CollectiveRows(EventRows):
     """Hold what the process group reported on an op (`is_kernel` false) or a kernel, by its row in file order."""
 
     is_kernel: Column
@@ -136,7 +136,7 @@ class FlowRows(TimedRows):
     is_end: Column
 
 
-def row_count(rows: Rows) -> int:
+def row_count(rows: EventRows) -> int:
     """Return the number of rows, which is the length of any column."""
     return len(getattr(rows, fields(rows)[0].name))
 
@@ -153,6 +153,6 @@ def join_rows(parts: list[RowsT]) -> RowsT:
     return type(parts[0])(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-def take_rows(rows: RowsT, index: npt.NDArray[np.int64]) -> RowsT:
+def take_rows(rows: RowsT, index: Rows) -> RowsT:
     """Return the rows at `index`, in that order."""
     return type(rows)(**{item.name: getattr(rows, item.name)[index] for item in fields(rows)})
