@@ -22,9 +22,12 @@ def describe(value: object) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, str):
-        return f"the string {_shorten(json.dumps(value))}"
+        text = json.dumps(value)
+        return f"the string {text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + '…'}"
+    if isinstance(value, int) and abs(value) > LONGEST_INTEGER:
+        return f"an integer of {value.bit_length()} bits"
     if isinstance(value, int | float):
-        return _describe_number(value)
+        return repr(value)
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
     return "an object" if isinstance(value, dict | msgspec.Struct) else f"a {type(value).__name__}"
@@ -39,13 +42,3 @@ def check_text(value: object, path: str) -> None:
             value.encode()
         except UnicodeEncodeError as error:
             raise misfit(path, "Unicode text", f"half of a surrogate pair at character {error.start}") from None
-
-
-def _describe_number(value: float) -> str:
-    if isinstance(value, int) and abs(value) > LONGEST_INTEGER:
-        return f"an integer of {value.bit_length()} bits"
-    return repr(value)
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "…"

@@ -135,24 +135,7 @@ def _pieces(graph: Graph, heads: Rows, runs: Runs, most_rows: int) -> Iterator[_
 
 
 def _latest_arrivals(graph: Graph, timing: Timing, end: Floats, heads: Rows, piece: _Piece) -> Floats:
-    """Return the latest of each node's release and of the edges into it, [run, m]."""
-    arrival = _arrivals(graph, timing, end, piece)
-    count, known = piece.stop - piece.begin, piece.last_head - piece.head
-    if known < piece.high - piece.low:
-        arrival = np.maximum.reduceat(arrival, heads[piece.head : piece.last_head] - piece.low, axis=0)
-    if known < count:
-        bound = np.full((count, end.shape[1]), NEVER_NS)
-        if known:
-            bound[graph.edges.target[heads[piece.head : piece.last_head]] - piece.begin] = arrival
-    else:
-        bound = arrival
-    if piece.has_release:
-        np.maximum(bound, graph.nodes.release_ns[piece.begin : piece.stop, None], out=bound)
-    return bound
-
-
-def _arrivals(graph: Graph, timing: Timing, end: Floats, piece: _Piece) -> Floats:
-    """Return when each edge into a run lets its target go, [edges, m]."""
+    """Return the latest of each node's release and of when the edges into it let it go, [run, m]."""
     edges, span = graph.edges, slice(piece.low, piece.high)
     arrival = end.take(edges.source[span], axis=0)
     arrival += timing.latency_ns.take(edges.term[span], axis=0)
@@ -160,7 +143,18 @@ def _arrivals(graph: Graph, timing: Timing, end: Floats, piece: _Piece) -> Float
         queued = np.flatnonzero(edges.kind[span] == _QUEUE)
         held = edges.source[span][queued]
         arrival[queued] -= timing.factor[timing.factor_row[held]] * timing.base_ns[held, None]
-    return arrival
+    count, known = piece.stop - piece.begin, piece.last_head - piece.head
+    if known < piece.high - piece.low:
+        arrival = np.maximum.reduceat(arrival, heads[piece.head : piece.last_head] - piece.low, axis=0)
+    if known < count:
+        bound = np.full((count, end.shape[1]), NEVER_NS)
+        if known:
+            bound[edges.target[heads[piece.head : piece.last_head]] - piece.begin] = arrival
+    else:
+        bound = arrival
+    if piece.has_release:
+        np.maximum(bound, graph.nodes.release_ns[piece.begin : piece.stop, None], out=bound)
+    return bound
 
 
 def _add_own(bound: Floats, graph: Graph, timing: Timing, run: slice, *, on_gpu: bool) -> Floats:

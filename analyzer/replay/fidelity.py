@@ -19,8 +19,8 @@ from ..graph.latencies import Term
 from ..graph.steps import with_iterations
 from ..graph.streams import UNEXPLAINED_NS
 from .causes import CAUSES, IdleCause, occupation
-from .engine import Timing, measured_timing, replay
-from .iterations import iteration_rows, iteration_spans
+from .engine import measured_timing, replay
+from .iterations import iteration_nodes, iteration_rows
 
 NEAR_NS: Final = (1_000.0, 2_000.0, 5_000.0)
 """Distances between measured and ruled starts that are counted."""
@@ -77,12 +77,13 @@ def check_fidelity(trace: Trace, gpu: Gpu | None) -> Fidelity:
     graph = build_graph(trace, architecture=gpu.architecture if gpu is not None else None)
     residual = graph.residual_ns
     carried = (np.zeros_like(residual), np.where(residual > UNEXPLAINED_NS, residual, 0.0), residual)
-    lengths = [_lengths(trace, graph, measured_timing(graph, part)) for part in carried]
+    iterations = iteration_nodes(trace, graph)
+    spans = [iterations.spans(replay(graph, measured_timing(graph, part))) for part in carried]
     starts = residual[graph.nodes.is_gpu]
     explained = np.abs(starts[starts <= UNEXPLAINED_NS])
     return Fidelity(
         gpu=gpu.name if gpu is not None else None,
-        iterations=_compare(trace, graph, *lengths),
+        iterations=_compare(trace, graph, *((end - start)[:, 0] for start, end in spans)),
         node_count=len(graph.nodes.row),
         edge_count=len(graph.edges.source),
         start_count=len(starts),
@@ -91,11 +92,6 @@ def check_fidelity(trace: Trace, gpu: Gpu | None) -> Fidelity:
         latency_ns={term: float(graph.latency_ns[term]) for term in Term if term != Term.NONE},
         quality=graph.quality,
     )
-
-
-def _lengths(trace: Trace, graph: Graph, timing: Timing) -> Floats:
-    start, end = iteration_spans(trace, graph, replay(graph, timing))
-    return np.asarray((end - start)[:, 0])
 
 
 def _compare(

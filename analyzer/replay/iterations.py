@@ -72,10 +72,15 @@ def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
     marks = np.flatnonzero(graph.nodes.kind == NodeKind.MARK)
     marks = marks[np.argsort(graph.nodes.row[marks], kind="stable")]
     begin, stop = (np.searchsorted(graph.nodes.row[marks], rows, side=side) for side in _SIDES)
+    gpu = np.flatnonzero(graph.nodes.is_gpu)
+    member_of = _membership(trace, graph, gpu, rows)
+    order = np.argsort(member_of, kind="stable")
+    low, high = (np.searchsorted(member_of[order], rows, side=side) for side in _SIDES)
+    launched = (gpu[order[first:last]] for first, last in zip(low.tolist(), high.tolist(), strict=True))
     return IterationNodes(
         host_start=marks[begin],
         host_end=marks[stop - 1],
-        launched=tuple(_launched_nodes(trace, graph, rows)),
+        launched=tuple(launched),
         is_alone=len(rows) == 1,
     )
 
@@ -83,15 +88,6 @@ def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
 def iteration_spans(trace: Trace, graph: Graph, end_ns: Floats) -> tuple[Floats, Floats]:
     """Return start and end of each profiled iteration, [i, m], from the ends of nodes [n, m]."""
     return iteration_nodes(trace, graph).spans(end_ns)
-
-
-def _launched_nodes(trace: Trace, graph: Graph, rows: Rows) -> list[Rows]:
-    """Return the GPU nodes of each iteration."""
-    members = np.flatnonzero(graph.nodes.is_gpu)
-    member_of = _membership(trace, graph, members, rows)
-    order = np.argsort(member_of, kind="stable")
-    begin, stop = (np.searchsorted(member_of[order], rows, side=side) for side in _SIDES)
-    return [members[order[low:high]] for low, high in zip(begin.tolist(), stop.tolist(), strict=True)]
 
 
 def _membership(trace: Trace, graph: Graph, members: Rows, rows: Rows) -> Rows:

@@ -107,7 +107,6 @@ class Header(Struct):
     cuda_driver_version: int | None = None
     hip_runtime_version: int | None = None
     hip_driver_version: int | None = None
-    with_stack: int | None = None
     events: list[Event] | UnsetType = field(default=UNSET, name="traceEvents")
 
 
