@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from . import __version__
+
+if TYPE_CHECKING:
+    from .analyzer.commands.rerun import Runner
 
 COMMANDS = {
     "record": "tracer.commands.record",
     "measure": "tracer.commands.measure",
     "analyze": "analyzer.commands.analyze",
     "show": "analyzer.commands.show",
-    "replay": "replay_command",
+    "replay": "analyzer.commands.replay",
+    "rerun": "analyzer.commands.rerun",
     "validate": "analyzer.commands.validate",
     "convert": "analyzer.commands.convert",
     "graph": "analyzer.commands.graph",
@@ -38,7 +43,17 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def load_runner() -> Runner:
+    """Return the part of the tracer that runs ops. Raises ImportError without torch."""
+    from .tracer import rerun
+
+    return rerun
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "obj": load_runner},
+)
 @click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
 def wavecast() -> None:
     """Record one iteration on the GPU you have; know its time on every GPU you don't."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
-from ...errors import WavecastError
+from ...errors import InputError, WavecastError
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
@@ -83,6 +84,17 @@ def recover_option(function: FunctionT) -> FunctionT:
 def trace_argument(function: FunctionT) -> FunctionT:
     """Add the argument TRACE."""
     return click.argument("trace", type=click.Path(path_type=Path, allow_dash=True), metavar="TRACE")(function)
+
+
+def check_max_error(percent: float | None) -> None:
+    """Raise InputError for a limit that nothing could exceed."""
+    if percent is not None and not isfinite(percent):
+        raise InputError(f"--max-error {percent:g}: expected a percentage")
+
+
+def name_of_trace(path: Path) -> str:
+    """Return what a trace is called in what is shown."""
+    return "standard input" if str(path) == "-" else path.name
 
 
 def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

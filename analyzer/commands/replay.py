@@ -1,15 +1,26 @@
-"""What `replay` does without `--run`: how well the replay explains a recording."""
+"""The `replay` command: how well the replay with its own times explains a recording."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .command import FAILED_EXIT_CODE
+from ...errors import InputError
+from .command import (
+    FAILED_EXIT_CODE,
+    WavecastCommand,
+    check_max_error,
+    complete_gpu_names,
+    gpu_file_option,
+    name_of_trace,
+    output_options,
+    recover_option,
+    trace_argument,
+)
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
@@ -18,9 +29,12 @@ if TYPE_CHECKING:
     from ...specs.gpu import Gpu
     from ..replay.fidelity import Fidelity
 
+_RERUN_OPTIONS: Final = {"device": "--device", "seconds": "--seconds", "top": "--top"}
+_RENAMED: Final = "wavecast: 'replay --run' is 'wavecast rerun' now; the old name goes with the next version"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ReplayRequest:
     """Hold what the command line asked for, as parsed."""
 
     trace: Path
@@ -35,22 +49,8 @@ class Request:
     recover: bool
 
     @property
-    def name(self) -> str:
-        """Return what the trace is called in what is shown."""
-        return "standard input" if str(self.trace) == "-" else self.trace.name
-
-    def check_limit(self) -> None:
-        """Raise InputError for a limit that nothing could exceed."""
-        from ...errors import InputError
-
-        if self.max_error_percent is not None and not isfinite(self.max_error_percent):
-            raise InputError(f"--max-error {self.max_error_percent:g}: expected a percentage")
-
-    @property
     def stretch_ns(self) -> tuple[int, int] | None:
         """Return the stretch to draw in ns. Raises InputError where it ends before it starts, or nothing is drawn."""
-        from ...errors import InputError
-
         if self.figure is None and (self.stretch is not None or self.target is not None):
             raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
         if self.stretch is None:
@@ -63,13 +63,95 @@ class Request:
         return round(begin * 1e6), round(end * 1e6)
 
 
-def replay_recording(request: Request) -> int:
+@click.command("replay", cls=WavecastCommand, short_help="Replay a recording and compare.")
+@trace_argument
+@click.option(
+    "--from",
+    "source",
+    metavar="GPU",
+    shell_complete=complete_gpu_names,
+    help="The GPU that was measured, where the trace does not say it or says it wrongly.",
+)
+@gpu_file_option
+@click.option(
+    "--max-error",
+    "max_error_percent",
+    type=click.FloatRange(min=0),
+    metavar="PERCENT",
+    help="Exit with status 1 if the replay of an iteration is further off than this.",
+)
+@click.option(
+    "--figure",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw the recorded iteration above its replay, as SVG.",
+)
+@click.option(
+    "--to",
+    "target",
+    metavar="GPU",
+    shell_complete=complete_gpu_names,
+    help="The GPU whose replay --figure draws. Default: the one that was measured.",
+)
+@click.option(
+    "--stretch",
+    type=(click.FloatRange(min=0), click.FloatRange(min=0)),
+    metavar="FROM TO",
+    help="Draw this stretch of the iteration only, in ms.",
+)
+@click.option("--run", "is_run", is_flag=True, hidden=True, help="Do what 'wavecast rerun' does.")
+@click.option("--device", hidden=True, help="With --run: as for 'wavecast rerun'.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    hidden=True,
+    help="With --run: as for 'wavecast rerun'.",
+)
+@click.option("--top", type=click.IntRange(min=0), hidden=True, help="With --run: as for 'wavecast rerun'.")
+@output_options("table", "json")
+@recover_option
+@click.pass_context
+def replay(context: click.Context, /, **options: Any) -> None:
+    """Replay the iterations of TRACE with their own measured times and compare.
+
+    Kernels start when the rules of the op graph let them: after their launch, the kernel before
+    them, and what they wait for. How near that comes to the recording says how far to trust the
+    replay of the same graph with another GPU's times. TRACE is a wavecast trace or a PyTorch
+    profiler file with GPU kernels; '-' reads standard input.
+
+    \b
+    Examples:
+      wavecast replay trace.json.gz
+      wavecast replay trace.json.gz --format json --max-error 2
+      wavecast replay trace.json.gz --to L40S --figure timeline.svg --stretch 1 3
+    """
+    is_run = options.pop("is_run")
+    asked = {name: value for name in _RERUN_OPTIONS if (value := options.pop(name)) is not None}
+    if is_run:
+        context.exit(_rerun(context, options, asked))
+    if asked:
+        raise InputError(f"{_RERUN_OPTIONS[next(iter(asked))]} is an option of 'wavecast rerun'")
+    context.exit(replay_recording(ReplayRequest(**options)))
+
+
+def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any]) -> int:
+    """Do what 'wavecast rerun' does, under the name that it had."""
+    from .rerun import SECONDS, SHORT_OP_COUNT, RerunRequest, rerun_trace
+
+    if options.pop("figure") is not None or options.pop("stretch") is not None:
+        raise InputError("--figure and --stretch draw a replay, and --run replays nothing: leave out one or the other")
+    click.echo(_RENAMED, err=True)
+    defaults = {"device": None, "seconds": SECONDS, "top": SHORT_OP_COUNT}
+    return rerun_trace(RerunRequest(**options, **(defaults | asked)), context.obj)
+
+
+def replay_recording(request: ReplayRequest) -> int:
     """Replay a recording with its own times, write what comes of it, and return the exit status."""
     from ...formats.files import load_trace
     from ..rendering.replay import draw_replay, draw_replay_json
     from ..replay.fidelity import check_fidelity
 
-    request.check_limit()
+    check_max_error(request.max_error_percent)
     stretch_ns = request.stretch_ns
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
@@ -80,7 +162,9 @@ def replay_recording(request: Request) -> int:
     if choose_format(request.form, request.output) == "json":
         write_result(draw_replay_json(fidelity), request.output)
     else:
-        write_result(draw_replay(fidelity, screen_for(request.output), name=request.name), request.output)
+        write_result(
+            draw_replay(fidelity, screen_for(request.output), name=name_of_trace(request.trace)), request.output
+        )
     limit = request.max_error_percent
     if limit is not None and (worst := _worst_error_percent(fidelity)) > limit:
         click.echo(f"Error: the replay is off by {worst:.2f} %, more than {limit:g} %", err=True)
@@ -88,9 +172,10 @@ def replay_recording(request: Request) -> int:
     return 0
 
 
-def _draw_figure(trace: Trace, measured: Gpu | None, request: Request, stretch_ns: tuple[int, int] | None) -> None:
+def _draw_figure(
+    trace: Trace, measured: Gpu | None, request: ReplayRequest, stretch_ns: tuple[int, int] | None
+) -> None:
     """Draw the timeline of the recording above that of its replay."""
-    from ...errors import InputError
     from ...formats.files import write_atomic
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu

@@ -206,23 +206,34 @@ def test_completion_offers_gpu_names() -> None:
     assert all("mi300" in name.casefold() for name in found)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_option_has_help_and_is_documented(name: str, run: Run, root_dir: Path) -> None:
+@pytest.fixture(scope="module")
+def sections(root_dir: Path) -> dict[str, str]:
+    """What docs/cli.md says of each command."""
     documented = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^## `(?:wavecast )?([a-z]+)`.*$", documented, flags=re.MULTILINE)
+    return {name: text.split("\n## ")[0] for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def test_every_command_has_a_section_and_a_row_of_the_overview(sections: dict[str, str], root_dir: Path) -> None:
+    assert set(sections) == set(COMMANDS)
+    overview = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8").split("\n## ")[0]
+    assert set(re.findall(r"^\| .*`wavecast ([a-z]+)", overview, re.MULTILINE)) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_has_help_and_is_documented(name: str, run: Run, sections: dict[str, str]) -> None:
     assert command(name).help
     assert command(name).short_help
-    assert f"wavecast {name}" in documented
-    section = documented.split(f"\n## `{'analyze' if name == 'analyze' else 'wavecast ' + name}", 1)[1].split(
-        "\n## ", 1
-    )[0]
-    for parameter in command(name).params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help, parameter.name
-            assert all(f"`{option}" in section or f", {option}" in section for option in parameter.opts), parameter.opts
+    options = [item for item in command(name).params if isinstance(item, click.Option)]
+    assert all(option.help for option in options)
+    cells = re.findall(r"^\| (`-.*?) \|", sections[name], re.MULTILINE)
+    documented = {found for cell in cells for found in re.findall(r"`(-[a-z]|--[a-z-]+)", cell)}
+    visible = {text for option in options if not option.hidden for text in option.opts}
+    assert documented == visible
     assert run(name, "-h").stdout == run(name, "--help").stdout
 
 
-def test_documented_options_exist(root_dir: Path) -> None:
+def test_options_that_are_spoken_of_exist(root_dir: Path) -> None:
     documented = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8")
     known = {option for name in COMMANDS for parameter in command(name).params for option in parameter.opts}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", documented))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...arrays import Rows
 from ...formats.signature import Signature
 from ...formats.trace import Trace
-from .record import Rows
 from .schema import Bound, UnfitError, bind, find_packet
 
 CPU_CAPTURE = "cpu"

@@ -12,13 +12,14 @@ from typing import Final
 import numpy as np
 import torch
 
+from ...arrays import Floats, Rows
+from ...formats.rerun import LocalDevice, Rerun, WholePass
 from ...formats.trace import Trace
 from ..measure.timing import GRAPH, time_call
 from ..measured.device import describe_framework
 from .calls import Calls, Problem, choose_calls
 from .local import recover, undisturbed
 from .operands import TOO_LARGE, Call, Operands, TooLargeError, memory_limit
-from .record import ONCE, Floats, LocalDevice, Rerun, Rows, WholePass
 from .schema import UnfitError
 
 SINGLE_SHARE: Final = 0.75
@@ -30,6 +31,8 @@ LONG_FIRST_NS: Final = 0.5e9
 WHOLE_PASSES: Final = 5
 WARM_SHARE: Final = 0.2
 """Of the time left: a whole pass that is expected to take more gets no warm-up; its ops have all run before."""
+ONCE: Final = "once"
+"""Timing of a call that is too long to repeat within the budget."""
 OUT_OF_TIME: Final = "the time budget was over"
 BROKEN: Final = "the device failed at an op before it"
 LONGEST_REASON: Final = 160

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from ...errors import InputError
+from ...formats.rerun import LocalDevice
 from ...formats.trace import Device, Precision
 from ..measured.device import describe_device, describe_precision
-from .record import LocalDevice
 
 
 def find_device(name: str | None) -> LocalDevice:

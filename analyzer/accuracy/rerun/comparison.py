@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ....arrays import Floats, Rows
+from ....formats.rerun import Rerun
 from ....formats.signature import format_shapes
 from ....formats.trace import Trace
 from ..metrics import Figures, error_figures
 from ..validate.report import Coverage
-from .report import FamilyRow, Iteration, LeftOut, Measured, RerunOp, RerunReport
+from .report import FamilyRow, Iteration, LeftOut, RerunOp, RerunReport
 from .worklist import Worklist
 
 OTHER: Final = "other"
@@ -29,10 +30,10 @@ class _Sums(NamedTuple):
     high_ns: Floats
 
 
-def compare_rerun(work: Worklist, measured: Measured) -> RerunReport:
+def compare_rerun(work: Worklist, rerun: Rerun) -> RerunReport:
     """Return what the re-run of a work list says, op by op, by family and as a whole."""
-    sums = _sum_up(work, measured)
-    ops = tuple(sorted(_list_ops(work, measured, sums), key=lambda item: -item.weight_ns))
+    sums = _sum_up(work, rerun)
+    ops = tuple(sorted(_list_ops(work, rerun, sums), key=lambda item: -item.weight_ns))
     excused = _list_excused(work)
     timed = [item for item in ops if item.rerun_ns is not None]
     call_count = sum(item.count for item in ops) + sum(item.count for item in excused)
@@ -41,10 +42,10 @@ def compare_rerun(work: Worklist, measured: Measured) -> RerunReport:
     whole_ns = every_ns if basis is not None else 0.0
     rerun_calls = sum(item.count for item in timed)
     return RerunReport(
-        device=measured.device,
-        is_gpu=measured.is_gpu,
+        device=rerun.device.name,
+        is_gpu=rerun.is_gpu,
         gpu=work.gpu.name if work.gpu is not None else None,
-        framework=measured.framework,
+        framework=rerun.framework,
         source=work.source.name if work.source is not None else None,
         capture=work.trace.meta.capture,
         is_same_gpu=work.is_same_gpu,
@@ -59,7 +60,7 @@ def compare_rerun(work: Worklist, measured: Measured) -> RerunReport:
         intervals=_count_covered(timed),
         ops=ops,
         left_out=_list_left_out(ops, excused),
-        iteration=_iteration(work, measured, sums),
+        iteration=_iteration(work, rerun, sums),
         warnings=work.warnings,
     )
 
@@ -70,10 +71,10 @@ def _basis(work: Worklist, sums: _Sums) -> str | None:
     return None if np.isnan(sums.recorded_ns).all() else "recorded"
 
 
-def _sum_up(work: Worklist, measured: Measured) -> _Sums:
-    count = len(measured.op)
-    known = measured.call_of_leaf >= 0
-    problem = measured.problem_of_call[measured.call_of_leaf[known]]
+def _sum_up(work: Worklist, rerun: Rerun) -> _Sums:
+    count = len(rerun.op)
+    known = rerun.call_of_leaf >= 0
+    problem = rerun.problem_of_call[rerun.call_of_leaf[known]]
 
     def total(values: Floats) -> Floats:
         """Sum over each problem; NaN where all parts are unknown."""
@@ -90,18 +91,18 @@ def _sum_up(work: Worklist, measured: Measured) -> _Sums:
         return np.where(lacks, np.nan, total(values))
 
     recorded = total(work.recorded_ns)
-    if work.trace.meta.capture == CPU_CAPTURE and not measured.is_gpu:
-        durations = work.trace.ops.duration_ns[measured.op_of_call].astype(np.float64)
-        recorded = np.bincount(measured.problem_of_call, weights=durations, minlength=count).astype(np.float64)
+    if work.trace.meta.capture == CPU_CAPTURE and not rerun.is_gpu:
+        durations = work.trace.ops.duration_ns[rerun.op_of_call].astype(np.float64)
+        recorded = np.bincount(rerun.problem_of_call, weights=durations, minlength=count).astype(np.float64)
         recorded[recorded <= 0] = np.nan
     return _Sums(recorded, total(work.predicted_ns), total_of_all(work.low_ns), total_of_all(work.high_ns))
 
 
-def _list_ops(work: Worklist, measured: Measured, sums: _Sums) -> Iterator[RerunOp]:
-    trace, count = work.trace, len(measured.op)
-    calls = np.bincount(measured.problem_of_call, minlength=count)
-    families = _families(work, measured)
-    for at, op in enumerate(measured.op.tolist()):
+def _list_ops(work: Worklist, rerun: Rerun, sums: _Sums) -> Iterator[RerunOp]:
+    trace, count = work.trace, len(rerun.op)
+    calls = np.bincount(rerun.problem_of_call, minlength=count)
+    families = _families(work, rerun)
+    for at, op in enumerate(rerun.op.tolist()):
         module = int(trace.ops.module[op])
         yield RerunOp(
             op=trace.strings[trace.ops.name[op]],
@@ -113,19 +114,19 @@ def _list_ops(work: Worklist, measured: Measured, sums: _Sums) -> Iterator[Rerun
             predicted_ns=_present(sums.predicted_ns[at]),
             predicted_low_ns=_present(sums.low_ns[at]),
             predicted_high_ns=_present(sums.high_ns[at]),
-            rerun_ns=_present(measured.time_ns[at] * calls[at]),
-            timing=measured.timing[at],
-            reason=measured.reason[at],
+            rerun_ns=_present(rerun.time_ns[at] * calls[at]),
+            timing=rerun.timing[at],
+            reason=rerun.reason[at],
         )
 
 
-def _families(work: Worklist, measured: Measured) -> list[str | None]:
+def _families(work: Worklist, rerun: Rerun) -> list[str | None]:
     """Return the family of the heaviest item of each problem."""
-    known = np.flatnonzero(measured.call_of_leaf >= 0)
-    problem = measured.problem_of_call[measured.call_of_leaf[known]]
+    known = np.flatnonzero(rerun.call_of_leaf >= 0)
+    problem = rerun.problem_of_call[rerun.call_of_leaf[known]]
     order = np.lexsort((work.weights[known], problem))
     last = np.append(problem[order][1:] != problem[order][:-1], True)[: len(order)]
-    found: list[str | None] = [None] * len(measured.op)
+    found: list[str | None] = [None] * len(rerun.op)
     for at in order[last].tolist():
         family = work.workload.family[int(work.row[known[at]])]
         found[int(problem[at])] = family.value if family is not None else None
@@ -223,10 +224,10 @@ def _count_covered(timed: Sequence[RerunOp]) -> Coverage:
     )
 
 
-def _iteration(work: Worklist, measured: Measured, sums: _Sums) -> Iteration:
+def _iteration(work: Worklist, rerun: Rerun, sums: _Sums) -> Iteration:
     result, recorded_ns = work.result, None
     is_cpu_capture = work.trace.meta.capture == CPU_CAPTURE
-    if work.is_measured or (is_cpu_capture and not measured.is_gpu):
+    if work.is_measured or (is_cpu_capture and not rerun.is_gpu):
         recorded_ns = work.window.duration_ns
     recorded = work.recorded_ns if work.is_measured else sums.recorded_ns
     predicted_ns = None
@@ -238,7 +239,7 @@ def _iteration(work: Worklist, measured: Measured, sums: _Sums) -> Iteration:
         recorded_kernels_ns=_sum_known(recorded),
         predicted_ns=predicted_ns,
         predicted_kernels_ns=_sum_known(work.predicted_ns),
-        whole=measured.whole,
+        whole=rerun.whole,
     )
 
 

@@ -4,50 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....arrays import Floats, Rows
+from ....formats.rerun import WholePass
 from ..metrics import Figures
 from ..validate.report import Coverage
 
 RERUN_FORMAT = "wavecast.rerun"
 RERUN_VERSION = "1.0"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WholePass:
-    """Hold how long the calls took in recorded order, without the model's Python between them."""
-
-    call_count: int
-    parts_ns: float
-    """The same calls one by one, summed."""
-    elapsed_ns: float
-    """By the host's clock, launching them one by one."""
-    device_ns: float | None
-    """Between events on the device; None on a CPU."""
-    graph_ns: float | None
-    """Launched as one CUDA graph; None where it could not be captured."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measured:
-    """Hold what the local device took for p problems and the c calls of them, as the tracer returns it."""
-
-    device: str
-    """As the framework names it."""
-    is_gpu: bool
-    framework: str
-    call_of_leaf: Rows
-    """Call of each leaf of the work list; -1 where it has none, [n]."""
-    op_of_call: Rows
-    """The op that is run for it, around the leaf or the leaf itself, [c]."""
-    problem_of_call: Rows
-    op: Rows
-    """First op of each problem, [p]."""
-    time_ns: Floats
-    """Of one call; NaN where it was not re-run, [p]."""
-    timing: tuple[str, ...]
-    reason: tuple[str, ...]
-    """Why it was not re-run, [p]."""
-    whole: WholePass | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast.analyzer.accuracy.rerun.comparison import compare_rerun
-from wavecast.analyzer.accuracy.rerun.report import Measured, RerunReport, WholePass
+from wavecast.analyzer.accuracy.rerun.report import RerunReport
 from wavecast.analyzer.accuracy.rerun.worklist import list_work
 from wavecast.formats.column import build_table
+from wavecast.formats.rerun import Rerun, WholePass
 from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.formats.trace import Device, KernelKind, KernelTable, Meta, OpTable, Trace
 from wavecast.specs.catalog import load_catalog
@@ -57,7 +58,7 @@ def report(
     """Compare with a re-run that took 100 µs per linear layer and 8 µs per activation."""
     work = list_work(trace, CATALOG, gpu)
     values: dict[str, Any] = {
-        "device": "NVIDIA L4",
+        "device": Device(name="NVIDIA L4"),
         "is_gpu": True,
         "framework": "torch 2.13.0",
         "call_of_leaf": np.array([0, 1, 2, 3, -1, -1, -1]),
@@ -69,7 +70,7 @@ def report(
         "reason": ("", "", "not one of PyTorch's own ops"),
         "whole": WholePass(call_count=3, parts_ns=208e3, elapsed_ns=250e3, device_ns=220e3, graph_ns=210e3),
     }
-    return compare_rerun(work, Measured(**(values | changes)))
+    return compare_rerun(work, Rerun(**(values | changes)))
 
 
 def test_recorded_and_rerun_times_add_up() -> None:

@@ -1,19 +1,11 @@
-"""What re-running a trace's ops gives."""
+"""What re-running a trace's ops on the local device gives: who runs them and who compares them share this record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-from ...formats.trace import Device
-
-Rows = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-ONCE = "once"
-"""Timing of a call that is too long to repeat within the budget."""
+from ..arrays import Floats, Rows
+from .trace import Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +21,7 @@ class LocalDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholePass:
-    """Hold how long all ops took together, in recorded order on one stream, without the model's Python around them."""
+    """Hold how long all calls took in recorded order on one stream, without the model's Python between them."""
 
     call_count: int
     parts_ns: float
