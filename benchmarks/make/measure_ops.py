@@ -20,10 +20,10 @@ from typing import Any
 
 from wavecast.errors import WavecastError
 from wavecast.specs.catalog import load_catalog
-from wavecast.tracer.measure.cases import DTYPES
-from wavecast.tracer.measure.folder import open_folder, save
-from wavecast.tracer.measure.local_gpu import name_gpu
-from wavecast.tracer.measure.sweep import FAMILIES, MOST_ELEMENTS, MOST_FLOPS, Limits, Sweep, describe, run_cases
+from wavecast.tracer.op_sweep.cases import DTYPES
+from wavecast.tracer.op_sweep.folder import open_folder, save
+from wavecast.tracer.op_sweep.local_gpu import name_gpu
+from wavecast.tracer.op_sweep.sweep import FAMILIES, MOST_ELEMENTS, MOST_FLOPS, Sweep, SweepLimits, describe, run_cases
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_family(name: str, gpu: str, options: argparse.Namespace, seconds: float) -> Sweep:
-    limits = Limits(
+    limits = SweepLimits(
         seconds=seconds, flops=options.most_gflop * 1e9, elements=options.most_elements, row_count=options.shapes
     )
     return run_cases(FAMILIES[name](options.dtypes), Sweep(gpu=gpu, device=options.device), limits)

@@ -19,8 +19,8 @@ from ...errors import CaptureError, InputError, WavecastError
 
 if TYPE_CHECKING:
     from ...specs.gpu import Catalog
-    from ..measure.plan import Stage
-    from ..measure.sweep import Sweep
+    from ..op_sweep.plan import Stage
+    from ..op_sweep.sweep import Sweep
 
 FAMILIES: Final = ("matmul", "attention", "convolution", "vector")
 """What op models read, and so what a correction can be learned from."""
@@ -54,7 +54,7 @@ def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, inc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class MeasureRequest:
     """Hold what was asked for."""
 
     trace: Path | None
@@ -134,7 +134,7 @@ def measure(**options: object) -> None:
     meanwhile. A family's table is written when it is done; Ctrl-C keeps those that are.
     """
     try:
-        _measure(Request(**options))  # type: ignore[arg-type]
+        _measure(MeasureRequest(**options))  # type: ignore[arg-type]
     except KeyboardInterrupt:
         click.echo("wavecast: interrupted; the families that were done are written", err=True)
         sys.exit(_INTERRUPTED_EXIT_CODE)
@@ -146,13 +146,13 @@ def measure(**options: object) -> None:
         _exit_with(error)
 
 
-def _measure(request: Request) -> None:
+def _measure(request: MeasureRequest) -> None:
     if not isfinite(request.seconds):
         raise InputError(f"--seconds {request.seconds:g}: expected a time above zero")
     from ...specs.catalog import load_catalog
-    from ..measure.folder import open_folder, save
-    from ..measure.local_gpu import name_gpu
-    from ..measure.sweep import Sweep, describe
+    from ..op_sweep.folder import open_folder, save
+    from ..op_sweep.local_gpu import name_gpu
+    from ..op_sweep.sweep import Sweep, describe
 
     catalog = load_catalog(request.gpu_file)
     gpu = name_gpu(catalog, request.device, request.gpu)
@@ -175,15 +175,15 @@ def _measure(request: Request) -> None:
     _say_what_next(request, gpu, catalog)
 
 
-def _plan(request: Request) -> dict[str, tuple[Stage, ...]]:
+def _plan(request: MeasureRequest) -> dict[str, tuple[Stage, ...]]:
     from ...formats.files import load_trace
-    from ..measure.local_gpu import default_dtypes, has_tf32
-    from ..measure.plan import plan_sizes, plan_workload
-    from ..measure.sweep import Limits
-    from ..measure.workload import trace_cases
+    from ..op_sweep.local_gpu import default_dtypes, has_tf32
+    from ..op_sweep.plan import plan_sizes, plan_workload
+    from ..op_sweep.sweep import SweepLimits
+    from ..op_sweep.workload import trace_cases
 
     is_gpu = request.device == "cuda"
-    limits = Limits() if is_gpu else Limits(flops=_CPU_FLOPS, elements=_CPU_ELEMENTS)
+    limits = SweepLimits() if is_gpu else SweepLimits(flops=_CPU_FLOPS, elements=_CPU_ELEMENTS)
     families = request.families or FAMILIES
     if "tf32" in (request.dtypes or ()) and not has_tf32(request.device):
         raise InputError("--dtypes: this GPU has no tf32; measure fp32")
@@ -198,7 +198,7 @@ def _plan(request: Request) -> dict[str, tuple[Stage, ...]]:
 
 def _run(family: str, stages: Sequence[Stage], sweep: Sweep, end: float) -> None:
     """Measure one stage after another until the time is over."""
-    from ..measure.sweep import run_cases
+    from ..op_sweep.sweep import run_cases
 
     with _count_on_stderr(family) as progress:
         for stage in stages:
@@ -219,8 +219,8 @@ def _count_on_stderr(family: str) -> Iterator[Callable[[], None] | None]:
         click.echo("\r\x1b[K", err=True, nl=False)
 
 
-def _say_what_next(request: Request, gpu: str, catalog: Catalog) -> None:
-    from ..measure.local_gpu import is_catalogued
+def _say_what_next(request: MeasureRequest, gpu: str, catalog: Catalog) -> None:
+    from ..op_sweep.local_gpu import is_catalogued
 
     if request.device == "cpu":
         click.echo(f"wavecast: these are times of this CPU under the name of {gpu}: use them for nothing", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +13,18 @@ from torch import Tensor
 _RELU, _TANH, _LSTM, _GRU = 0, 1, 2, 3
 _FLAG_COUNT = 4
 """Of an op on sequences that are not packed: dropout, train, bidirectional, batch_first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layers:
+    """Describe recurrent layers as cuDNN takes them."""
+
+    mode: int
+    weights_per_layer: int
+    hidden_size: int
+    projection_size: int
+    """0: none."""
+    count: int
 
 
 def run_lstm(
@@ -33,10 +46,15 @@ def _run_lstm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     hidden, cell = hx
     projection_size = hidden.shape[2] if hidden.shape[2] != cell.shape[2] else 0
-    weights_per_layer = (4 if has_biases else 2) + (1 if projection_size else 0)
     layer_count, *flags = rest
-    sizes = (cell.shape[2], projection_size, layer_count)
-    return _run_cudnn((data, params, weights_per_layer), (hidden, cell), (_LSTM, *sizes), tuple(flags))
+    layers = _Layers(
+        mode=_LSTM,
+        weights_per_layer=(4 if has_biases else 2) + (1 if projection_size else 0),
+        hidden_size=cell.shape[2],
+        projection_size=projection_size,
+        count=layer_count,
+    )
+    return _run_cudnn(data, params, hidden, cell, layers, flags)
 
 
 def _layer_without_cell(mode: int) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -44,10 +62,15 @@ def _layer_without_cell(mode: int) -> Callable[..., tuple[Tensor, Tensor]]:
         data: Tensor, hx: Tensor, params: Sequence[Tensor], has_biases: bool, num_layers: int, *flags: Any
     ) -> tuple[Tensor, Tensor]:
         """Run a recurrent layer without cell state as one cuDNN op (schema of aten::gru.input)."""
-        weights_per_layer = 4 if has_biases else 2
-        sizes = (hx.shape[2], 0, num_layers)
+        layers = _Layers(
+            mode=mode,
+            weights_per_layer=4 if has_biases else 2,
+            hidden_size=hx.shape[2],
+            projection_size=0,
+            count=num_layers,
+        )
         options = flags if len(flags) > _FLAG_COUNT else (*flags, [])
-        output, hidden, _ = _run_cudnn((data, params, weights_per_layer), (hx, None), (mode, *sizes), options)
+        output, hidden, _ = _run_cudnn(data, params, hx, None, layers, options)
         return output, hidden
 
     return run
@@ -76,17 +99,14 @@ def shape_cudnn_rnn_backward(
 
 
 def _run_cudnn(
-    operands: tuple[Tensor, Sequence[Tensor], int],
-    state: tuple[Tensor, Tensor | None],
-    mode_and_sizes: tuple[int, int, int, int],
-    flags: tuple[Any, ...],
+    data: Tensor, params: Sequence[Tensor], hx: Tensor, cx: Tensor | None, layers: _Layers, flags: Sequence[Any]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    data, params, weights_per_layer = operands
+    """Run layers; flags: dropout, train, bidirectional, batch_first, batch sizes (none: not packed)."""
     dropout, train, bidirectional, batch_first, batch_sizes = flags
     # On CUDA, nn.LSTM keeps its weights in one flat buffer; the op takes it beside the list of views.
     buffer = params[0].new_empty(sum(item.numel() for item in params))
     output, hidden, cell, _, _ = torch.ops.aten._cudnn_rnn(
-        data, params, weights_per_layer, buffer, *state, *mode_and_sizes, batch_first, dropout, train, bidirectional,
-        batch_sizes, None,
+        data, params, layers.weights_per_layer, buffer, hx, cx, layers.mode, layers.hidden_size,
+        layers.projection_size, layers.count, batch_first, dropout, train, bidirectional, batch_sizes, None,
     )  # fmt: skip
     return output, hidden, cell

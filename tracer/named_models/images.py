@@ -32,7 +32,7 @@ def build_timm(name: str, settings: Settings, _values: HostValues) -> Subject:
     channel_count, height, width = model.pretrained_cfg.get("input_size", (3, DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))
     if settings.image_size is not None:
         height = width = settings.image_size
-    return _classify(name, model, (channel_count, height, width), settings)
+    return _classify(name, model, settings, channel_count, height, width)
 
 
 def build_torchvision(name: str, settings: Settings, _values: HostValues) -> Subject:
@@ -48,12 +48,14 @@ def build_torchvision(name: str, settings: Settings, _values: HostValues) -> Sub
     if name in ("googlenet", "inception_v3"):
         options["init_weights"] = False  # the others need no telling, and these warn
     model = models.get_model(name, weights=None, **options)
-    return _classify(name, model, (3, size, size), settings)
+    return _classify(name, model, settings, 3, size, size)
 
 
-def _classify(name: str, model: torch.nn.Module, shape: tuple[int, int, int], settings: Settings) -> Subject:
+def _classify(
+    name: str, model: torch.nn.Module, settings: Settings, channel_count: int, height: int, width: int
+) -> Subject:
     model = model.to(settings.dtype)
-    images = torch.zeros(settings.batch_size, *shape, dtype=settings.dtype)
+    images = torch.zeros(settings.batch_size, channel_count, height, width, dtype=settings.dtype)
     labels = torch.zeros(settings.batch_size, dtype=torch.long)
     if settings.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

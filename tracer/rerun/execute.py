@@ -15,8 +15,8 @@ import torch
 from ...arrays import Floats, Rows
 from ...formats.rerun import LocalDevice, Rerun, WholePass
 from ...formats.trace import Trace
-from ..measure.timing import GRAPH, time_call
 from ..measured.device import describe_framework
+from ..op_sweep.timing import GRAPH, time_call
 from .calls import Calls, Problem, choose_calls
 from .local import recover, undisturbed
 from .operands import TOO_LARGE, Call, Operands, TooLargeError, memory_limit
@@ -25,7 +25,7 @@ from .schema import UnfitError
 SINGLE_SHARE: Final = 0.75
 """Of the time budget goes to the ops one by one, what is left to all of them together."""
 LEAST_CALLS: Final = 7
-"""Calls that timing one op makes at least (`measure.timing`): a longer one is timed once."""
+"""Calls that timing one op makes at least (`op_sweep.timing`): a longer one is timed once."""
 LONG_FIRST_NS: Final = 0.5e9
 """A first call of this length is not slow for loading its kernels alone."""
 WHOLE_PASSES: Final = 5

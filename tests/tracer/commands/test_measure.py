@@ -22,9 +22,9 @@ from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.formats.trace import OpTable, Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.tracer.commands import measure as measure_command
-from wavecast.tracer.measure import folder, local_gpu, plan, sweep
-from wavecast.tracer.measure.cases import Case
-from wavecast.tracer.measure.local_gpu import default_dtypes, has_tf32, name_gpu
+from wavecast.tracer.op_sweep import folder, local_gpu, plan, sweep
+from wavecast.tracer.op_sweep.cases import Case
+from wavecast.tracer.op_sweep.local_gpu import default_dtypes, has_tf32, name_gpu
 
 GPU = "H100 SXM5 80GB"
 ON_CPU = ("--device", "cpu", "--gpu", "h100 sxm5")
@@ -47,9 +47,9 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Measure into tmp_path / "out" calls that take a CPU no time, a few per family: tests end on counts."""
     monkeypatch.setattr(measure_command, "_CPU_FLOPS", 2e6)
     monkeypatch.setattr(measure_command, "_CPU_ELEMENTS", 2e5)
-    monkeypatch.setattr(sweep, "Limits", partial(sweep.Limits, row_count=COUNT))
+    monkeypatch.setattr(sweep, "SweepLimits", partial(sweep.SweepLimits, row_count=COUNT))
     monkeypatch.setattr(plan, "LEAST_ROWS", 6)
-    return partial(run_wavecast, "measure", "-o", tmp_path / "out")
+    return partial(run_wavecast, "measure", "-o", tmp_path / "out", "--seconds", 1e9)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_trace_without_calls_that_tables_hold_is_refused(measure: Measure, tmp
 
 
 def test_no_time_is_a_failure(measure: Measure, tmp_path: Path) -> None:
-    found = measure(*ON_CPU, "--seconds", "1e-9")
+    found = measure(*ON_CPU, "--seconds", "5e-324")  # the end is the beginning
     assert found.exit_code == 1
     assert "nothing was measured: give it more time" in found.stderr
     assert not (tmp_path / "out" / "ops").exists()

@@ -21,7 +21,7 @@ from wavecast.formats.rerun import LocalDevice, Rerun
 from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
 from wavecast.formats.trace import Device, Meta, OpTable, Precision, Trace
 from wavecast.tracer import trace_iteration
-from wavecast.tracer.measure.timing import GRAPH, Timed
+from wavecast.tracer.op_sweep.timing import GRAPH, Timed
 from wavecast.tracer.rerun import execute, local, operands, schema
 from wavecast.tracer.rerun.calls import choose_calls
 from wavecast.tracer.rerun.execute import rerun_ops

@@ -8,7 +8,7 @@ from math import inf
 from typing import Final
 
 from .cases import Case
-from .sweep import FAMILIES, Limits
+from .sweep import FAMILIES, SweepLimits
 
 LEAST_ROWS: Final = 50
 """Calls of a family that is measured for a workload, its own included: what a correction needs to be worth it."""
@@ -19,10 +19,10 @@ class Stage:
     """Hold calls that are measured one after another until their limits end them."""
 
     cases: Iterator[Case]
-    limits: Limits
+    limits: SweepLimits
 
 
-def plan_sizes(families: Sequence[str], dtypes: Sequence[str], limits: Limits) -> dict[str, tuple[Stage, ...]]:
+def plan_sizes(families: Sequence[str], dtypes: Sequence[str], limits: SweepLimits) -> dict[str, tuple[Stage, ...]]:
     """Return calls whose every beginning is spread over the sizes, by family."""
     return {family: (Stage(cases=_spread(family, dtypes), limits=limits),) for family in families}
 
@@ -31,7 +31,7 @@ def plan_workload(
     own_cases: Mapping[str, Sequence[Case]],
     families: Sequence[str],
     dtypes: Sequence[str] | None,
-    limits: Limits,
+    limits: SweepLimits,
     *,
     is_limited: bool,
 ) -> dict[str, tuple[Stage, ...]]:

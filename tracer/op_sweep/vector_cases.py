@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -107,23 +108,21 @@ def training_cases(dtypes: Sequence[str]) -> Iterator[Case]:
         rows = min(size(a, 1, 1 << 17), MOST_ELEMENTS // columns)
         for dtype in plain_dtypes(dtypes):
             for op in (*NORMALIZED, "embedding"):
-                yield _train(op, dtype, (rows, columns, 1), is_backward=True)
+                yield _train(op, dtype, rows, columns, is_backward=True)
             for op in REDUCTIONS:
-                yield _train(op, dtype, (rows, columns, 1), is_backward=False)
-            images = (size(a, 2, 256), size(b, 16, 2048, 8), IMAGE * IMAGE)
+                yield _train(op, dtype, rows, columns)
+            images, channels = size(a, 2, 256), size(b, 16, 2048, 8)
             for is_backward in (False, True):
-                yield _train("batchnorm", dtype, images, is_backward=is_backward)
+                yield _train("batchnorm", dtype, images, channels, IMAGE * IMAGE, is_backward=is_backward)
             for op in OPTIMIZERS:
                 tensors = size(a, 1, 256)
-                yield _train(op, dtype, (tensors, min(size(b, 256, 1 << 24), MOST_ELEMENTS // 4 // tensors), 1))
+                yield _train(op, dtype, tensors, min(size(b, 256, 1 << 24), MOST_ELEMENTS // 4 // tensors))
 
 
-def _train(op: str, dtype: str, sizes: tuple[int, int, int], *, is_backward: bool = False) -> Case:
-    rows, columns, inner = sizes
-
+def _train(op: str, dtype: str, rows: int, columns: int, inner: int = 1, *, is_backward: bool = False) -> Case:
     def build(device: torch.device) -> Callable[[], object]:
         if op in OPTIMIZERS:
-            return _optimizer(op, device, dtype, (rows, columns))
+            return _optimizer(op, device, dtype, rows, columns)
         if op == "embedding":
             return _embedding(device, dtype, rows, columns, is_backward=True)
         if op == "batchnorm":
@@ -153,8 +152,7 @@ def _train(op: str, dtype: str, sizes: tuple[int, int, int], *, is_backward: boo
     )
 
 
-def _optimizer(op: str, device: torch.device, dtype: str, sizes: tuple[int, int]) -> Callable[[], object]:
-    count, elements = sizes
+def _optimizer(op: str, device: torch.device, dtype: str, count: int, elements: int) -> Callable[[], object]:
     values = [nn.Parameter(make(device, dtype, elements)) for _ in range(count)]
     for value in values:
         value.grad = torch.randn_like(value)
@@ -162,18 +160,32 @@ def _optimizer(op: str, device: torch.device, dtype: str, sizes: tuple[int, int]
     return step
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentSizes:
+    """Hold the sizes of a recurrent layer over whole sequences, as its table's columns have them."""
+
+    batch: int
+    steps: int
+    inputs: int
+    hidden: int
+    layers: int
+
+
 def recurrent_cases(dtypes: Sequence[str]) -> Iterator[Case]:
     """Yield LSTM and GRU layers over whole sequences, and their gradients."""
     for a, b, c, d in spread(4):
-        sizes = (size(a, 1, 256), size(b, 4, 512), size(c, 32, 2048, 8), size(c, 32, 2048, 8), choose(d, (1, 1, 2, 3)))
+        width = size(c, 32, 2048, 8)
+        sizes = RecurrentSizes(
+            batch=size(a, 1, 256), steps=size(b, 4, 512), inputs=width, hidden=width, layers=choose(d, (1, 1, 2, 3))
+        )
         for dtype in dtypes:
             for op in ("lstm", "gru"):
                 for direction in ("forward", "backward"):
                     yield _recurrent(op, dtype, sizes, direction)
 
 
-def _recurrent(op: str, dtype: str, sizes: tuple[int, int, int, int, int], direction: str) -> Case:
-    batch, steps, inputs, hidden, layers = sizes
+def _recurrent(op: str, dtype: str, sizes: RecurrentSizes, direction: str) -> Case:
+    batch, steps, inputs, hidden, layers = sizes.batch, sizes.steps, sizes.inputs, sizes.hidden, sizes.layers
 
     def build(device: torch.device) -> Callable[[], object]:
         kind = nn.LSTM if op == "lstm" else nn.GRU
@@ -191,10 +203,9 @@ def _recurrent(op: str, dtype: str, sizes: tuple[int, int, int, int, int], direc
 
     gates = 4 if op == "lstm" else 3
     weights = gates * hidden * (inputs + hidden) * layers
-    names = ("batch", "steps", "inputs", "hidden", "layers")
     return Case(
         table="recurrent",
-        row={"op": op, **dict(zip(names, sizes, strict=True)), "dtype": dtype, "direction": direction},
+        row={"op": op, **asdict(sizes), "dtype": dtype, "direction": direction},
         build=build,
         flops=2.0 * batch * steps * weights,
         elements=float(

@@ -34,7 +34,7 @@ COPIED_BYTES: Final = 2 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SweepLimits:
     """Say when a family is done, and which of its calls are too large."""
 
     seconds: float = inf
@@ -74,7 +74,9 @@ class Sweep:
         )
 
 
-def run_cases(cases: Iterable[Case], sweep: Sweep, limits: Limits, progress: Callable[[], None] | None = None) -> Sweep:
+def run_cases(
+    cases: Iterable[Case], sweep: Sweep, limits: SweepLimits, progress: Callable[[], None] | None = None
+) -> Sweep:
     """Measure cases until the time is over, the device fails, or as many as are wanted were tried.
 
     `progress` is called after each. A Ctrl-C waits for the end of the call that is being timed: what it

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...formats.column import MISSING
 from ...formats.signature import Argument, TensorSpec
 from ...formats.trace import Precision, Trace
-from .cases import COLD_COPIES, DTYPES, HALVES, Case, attention, convolution
+from .cases import COLD_COPIES, DTYPES, HALVES, AttentionSizes, Case, ConvolutionSizes, attention, convolution
 from .vector_cases import vector
 
 Arguments = Sequence[Argument]
@@ -145,7 +145,10 @@ def _attention(causal: int, bias: int | None, arguments: Arguments, _: Precision
     phase = "generation" if queries == 1 else "context" if arguments[causal] is True else "encoder"
     if heads % key.shape[1] or (phase == "context" and queries != key.shape[2]):
         return None
-    return attention("attention", phase, str(dtype), (batch, heads, key.shape[1], width, queries, key.shape[2]))
+    sizes = AttentionSizes(
+        batch=batch, heads=heads, kv_heads=key.shape[1], head_dim=width, seq_q=queries, seq_kv=key.shape[2]
+    )
+    return attention("attention", phase, str(dtype), sizes)
 
 
 def _convolution(arguments: Arguments, precision: Precision) -> Case | None:
@@ -159,7 +162,15 @@ def _convolution(arguments: Arguments, precision: Precision) -> Case | None:
     image, kernel = _side(value.shape[2:]), _side(weight.shape[2:])
     if is_transposed is not False or groups != 1 or dilation != 1 or not stride or None in (image, kernel, padding):
         return None
-    sizes = (value.shape[0], value.shape[1], weight.shape[0], kernel or 0, image or 0, stride, padding or 0)
+    sizes = ConvolutionSizes(
+        batch=value.shape[0],
+        c_in=value.shape[1],
+        c_out=weight.shape[0],
+        kernel_size=kernel or 0,
+        input_size=image or 0,
+        stride=stride,
+        padding=padding or 0,
+    )
     is_channels_last = value.strides is not None and value.strides[1] == 1 and value.shape[1] > 1
     return convolution("convolution", dtype, sizes, is_channels_last=is_channels_last)
 

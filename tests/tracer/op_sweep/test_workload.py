@@ -10,10 +10,10 @@ from wavecast.formats.column import build_table
 from wavecast.formats.files import load_trace
 from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
 from wavecast.formats.trace import Meta, OpTable, Precision, Trace
-from wavecast.tracer.measure.cases import Case
-from wavecast.tracer.measure.plan import plan_workload
-from wavecast.tracer.measure.sweep import Limits
-from wavecast.tracer.measure.workload import trace_cases
+from wavecast.tracer.op_sweep.cases import Case
+from wavecast.tracer.op_sweep.plan import plan_workload
+from wavecast.tracer.op_sweep.sweep import SweepLimits
+from wavecast.tracer.op_sweep.workload import trace_cases
 
 CPU = torch.device("cpu")
 ATTENTION = "aten::_scaled_dot_product_flash_attention"
@@ -170,16 +170,17 @@ def test_calls_are_counted_once_and_the_longest_come_first() -> None:
 
 def test_a_plan_keeps_own_calls_where_there_is_memory_and_fills_up() -> None:
     own_cases = trace_cases(trace_of(("aten::mm", (spec(8, 64), turned(64, 24))), ("aten::relu", (IMAGE,))))
-    plan = plan_workload(own_cases, ("vector", "matmul"), None, Limits(flops=1.0), is_limited=False)
+    plan = plan_workload(own_cases, ("vector", "matmul"), None, SweepLimits(flops=1.0), is_limited=False)
     assert list(plan) == ["vector", "matmul"]
     own, others = plan["matmul"]
     assert own.limits.flops > 1e30
     assert others.limits.flops == 1.0
     assert others.limits.row_count == 49
     assert next(others.cases).row["dtype"] == "fp32"
-    assert plan_workload(own_cases, ("matmul",), ["bf16"], Limits(), is_limited=False) == {}
+    assert plan_workload(own_cases, ("matmul",), ["bf16"], SweepLimits(), is_limited=False) == {}
     assert (
-        plan_workload(own_cases, ("matmul",), None, Limits(flops=1.0), is_limited=True)["matmul"][0].limits.flops == 1.0
+        plan_workload(own_cases, ("matmul",), None, SweepLimits(flops=1.0), is_limited=True)["matmul"][0].limits.flops
+        == 1.0
     )
 
 

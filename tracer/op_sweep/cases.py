@@ -6,7 +6,7 @@ Sizes follow an additive recurrence (Roberts' R_d sequence), the same on every m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,36 @@ class Case:
     elements: float
     """Elements of all tensors: what the largest shapes are cut by."""
     copies: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSizes:
+    """Hold the sizes of an attention, as its table's columns have them."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    seq_q: int
+    seq_kv: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionSizes:
+    """Hold the sizes of a square convolution, as its table's columns have them."""
+
+    batch: int
+    c_in: int
+    c_out: int
+    kernel_size: int
+    input_size: int
+    stride: int
+    padding: int
+
+    @property
+    def output_size(self) -> int:
+        """Return the side of the resulting image."""
+        return (self.input_size + 2 * self.padding - self.kernel_size) // self.stride + 1
 
 
 def spread(dimensions: int) -> Iterator[list[float]]:
@@ -80,16 +110,15 @@ def matmul_cases(dtypes: Sequence[str]) -> Iterator[Case]:
         heads, length, width = size(d, 2, 512), size(a, 16, 4096, 8), size(b, 32, 256, 8)
         for dtype in dtypes:
             layer = "linear" if dtype == "fp32" else "mm"
-            yield product("matmul", layer, dtype, (1, m, n, k))
-            inner = (length, width) if number % 2 else (width, length)
-            yield product("matmul", "bmm", dtype, (heads, length, *inner))
-            yield product("matmul_train", "mm_nn", dtype, (1, m, n, k))
-            yield product("matmul_train", "mm_tn", dtype, (1, n, k, m))
+            yield product("matmul", layer, dtype, 1, m, n, k)
+            columns, inner = (length, width) if number % 2 else (width, length)
+            yield product("matmul", "bmm", dtype, heads, length, columns, inner)
+            yield product("matmul_train", "mm_nn", dtype, 1, m, n, k)
+            yield product("matmul_train", "mm_tn", dtype, 1, n, k, m)
 
 
-def product(table: str, op: str, dtype: str, sizes: tuple[int, int, int, int]) -> Case:
-    """Return a product of batch, m, n and k whose operands lie as `op` has them."""
-    batch, m, n, k = sizes
+def product(table: str, op: str, dtype: str, batch: int, m: int, n: int, k: int) -> Case:
+    """Return a product whose operands lie as `op` has them."""
 
     def build(device: torch.device) -> Callable[[], object]:
         if op == "bmm":
@@ -129,15 +158,19 @@ def attention_cases(dtypes: Sequence[str]) -> Iterator[Case]:
             table = "attention" if dtype in HALVES else "attention_train"
             for phase in ("context", "encoder", "generation"):
                 own = kv_heads if phase != "encoder" and dtype in HALVES else heads  # no fused kernel groups fp32
-                sizes = (batch, heads, own, head_dim, 1 if phase == "generation" else length, length)
+                queries = 1 if phase == "generation" else length
+                sizes = AttentionSizes(
+                    batch=batch, heads=heads, kv_heads=own, head_dim=head_dim, seq_q=queries, seq_kv=length
+                )
                 yield attention(table, phase, dtype, sizes)
                 if phase != "generation":
                     yield attention("attention_train", phase, dtype, sizes, is_backward=True)
 
 
-def attention(table: str, phase: str, dtype: str, sizes: tuple[int, ...], *, is_backward: bool = False) -> Case:
-    """Return an attention of batch, heads, their keys' heads, width of a head, queries and keys, or its gradients."""
-    batch, heads, kv_heads, head_dim, queries, keys = sizes
+def attention(table: str, phase: str, dtype: str, sizes: AttentionSizes, *, is_backward: bool = False) -> Case:
+    """Return an attention, or its gradients."""
+    batch, heads, kv_heads, head_dim = sizes.batch, sizes.heads, sizes.kv_heads, sizes.head_dim
+    queries, keys = sizes.seq_q, sizes.seq_kv
 
     def build(device: torch.device) -> Callable[[], object]:
         query = make(device, dtype, batch, heads, queries, head_dim)
@@ -150,8 +183,7 @@ def attention(table: str, phase: str, dtype: str, sizes: tuple[int, ...], *, is_
 
         return backward_of(run, (query, key, value)) if is_backward else run
 
-    names = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv")
-    row = {"phase": phase, **dict(zip(names, sizes, strict=True)), "window": 0, "dtype": dtype, "kv_dtype": dtype}
+    row = {"phase": phase, **asdict(sizes), "window": 0, "dtype": dtype, "kv_dtype": dtype}
     if table == "attention_train":
         row["direction"] = "backward" if is_backward else "forward"
     passes = (3.5 if is_backward else 1.0) * (0.5 if phase == "context" else 1.0)
@@ -171,16 +203,24 @@ def convolution_cases(dtypes: Sequence[str]) -> Iterator[Case]:
         c_in = 3 if e < 0.1 else size(b, 8, 1024, 8)
         stride = 2 if 0.1 <= e < 0.35 else 1
         image = max(size(a, 7, 224), kernel)
-        sizes = (size(e, 1, 256), c_in, size(c, 16, 1024, 8), kernel, image, stride, kernel // 2)
+        sizes = ConvolutionSizes(
+            batch=size(e, 1, 256),
+            c_in=c_in,
+            c_out=size(c, 16, 1024, 8),
+            kernel_size=kernel,
+            input_size=image,
+            stride=stride,
+            padding=kernel // 2,
+        )
         for dtype in dtypes:
             yield convolution("convolution", dtype, sizes)
             yield convolution("convolution_train", dtype, sizes)
 
 
-def convolution(table: str, dtype: str, sizes: tuple[int, ...], *, is_channels_last: bool = False) -> Case:
-    """Return a convolution of batch, channels in and out, kernel, image, stride and padding, or its gradients."""
-    batch, c_in, c_out, kernel, image, stride, padding = sizes
-    output = (image + 2 * padding - kernel) // stride + 1
+def convolution(table: str, dtype: str, sizes: ConvolutionSizes, *, is_channels_last: bool = False) -> Case:
+    """Return a convolution, or its gradients."""
+    batch, c_in, c_out = sizes.batch, sizes.c_in, sizes.c_out
+    kernel, image, output = sizes.kernel_size, sizes.input_size, sizes.output_size
     is_backward = table == "convolution_train"
 
     def build(device: torch.device) -> Callable[[], object]:
@@ -189,12 +229,11 @@ def convolution(table: str, dtype: str, sizes: tuple[int, ...], *, is_channels_l
         weight = make(device, dtype, c_out, c_in, kernel, kernel).to(memory_format=order)
 
         def run() -> Tensor:
-            return functional.conv2d(value, weight, stride=stride, padding=padding)
+            return functional.conv2d(value, weight, stride=sizes.stride, padding=sizes.padding)
 
         return backward_of(run, (value, weight)) if is_backward else run
 
-    names = ("batch", "c_in", "c_out", "kernel_size", "input_size", "stride", "padding", "output_size")
-    row: dict[str, Any] = dict(zip(names, (*sizes, output), strict=True)) | {"dtype": dtype}
+    row: dict[str, Any] = asdict(sizes) | {"output_size": output, "dtype": dtype}
     return Case(
         table=table,
         row=row | ({"direction": "backward"} if is_backward else {}),
