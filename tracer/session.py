@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import torch
 
-from .. import __version__
 from ..errors import CaptureError, InputError
-from ..formats.trace import Phase, Trace, Workload
-from .measured.device import describe_framework, describe_precision, describe_versions
-
-MODES = ("training", "inference")
-_recording = threading.Lock()
+from ..formats.trace import Trace, Workload
+from .description.origin import check_workload, describe_trace, mode_of
+from .hooks.lock import only_recording
 
 
 def trace_iteration(
@@ -54,16 +48,6 @@ def trace_iteration(
     return describe_trace(trace, target.type, replace(workload, mode=mode or mode_of(trace)))
 
 
-def check_workload(workload: Workload) -> None:
-    """Raise InputError where a workload's mode or counts are not possible."""
-    if workload.mode is not None and workload.mode not in MODES:
-        raise InputError(f"mode: expected one of {', '.join(MODES)}, got {workload.mode!r}")
-    for name in ("batch_size", "samples_per_iteration"):
-        count = getattr(workload, name)
-        if count is not None and count < 1:
-            raise InputError(f"{name}: expected 1 or more, got {count}")
-
-
 def _check(step: object, warmup: int, repeats: int) -> None:
     if not callable(step):
         raise InputError(f"step: expected a function without arguments that runs one iteration, got {step!r}")
@@ -87,39 +71,3 @@ def _resolve_device(device: str | torch.device | None) -> torch.device:
         if (target.index or 0) >= torch.cuda.device_count():
             raise CaptureError(f"{target} does not exist: this process sees {torch.cuda.device_count()} CUDA devices")
     return target
-
-
-@contextmanager
-def only_recording() -> Iterator[None]:
-    """Refuse a recording inside another: both would change the same hooks."""
-    if not _recording.acquire(blocking=False):
-        raise CaptureError("another recording is running in this process: recordings cannot be nested")
-    try:
-        yield
-    finally:
-        _recording.release()
-
-
-def mode_of(trace: Trace) -> str:
-    """Return `training` where the trace holds a backward pass or an optimizer, else `inference`."""
-    is_training = np.isin(trace.ops.phase, (Phase.BACKWARD, Phase.OPTIMIZER)).any()
-    return MODES[0] if is_training else MODES[1]
-
-
-def describe_trace(trace: Trace, device_type: str, workload: Workload) -> Trace:
-    """Return the trace with what is known here of who recorded it, on what software, and the workload."""
-    capture = {"cuda": "measured", "cpu": "cpu", "meta": "shapes"}[device_type]
-    meta = replace(
-        trace.meta,
-        producer=f"wavecast {__version__}",
-        source_format="wavecast",
-        capture=capture,
-        framework=describe_framework(),
-        has_shapes=trace.meta.has_shapes or device_type == "meta",
-        workload=workload,
-    )
-    if device_type == "cuda":
-        meta = describe_versions(meta)
-    if device_type == "meta":
-        meta = replace(meta, precision=describe_precision(meta.precision.autocast_dtype))
-    return replace(trace, meta=meta)

@@ -29,9 +29,9 @@ from wavecast.formats.column import take_rows
 from wavecast.formats.kineto import import_numbered
 from wavecast.formats.signature import Signature
 from wavecast.formats.trace import Phase, Trace
+from wavecast.tracer.description.signatures import describe_arguments, describe_value, tensors_in
 from wavecast.tracer.measured.profiled import read_profiler
 from wavecast.tracer.meta.oplog import OpLog, OpRow
-from wavecast.tracer.signatures import describe_arguments, describe_value, tensors_in
 from wavecast.tracer.tensor_ids.tables import add_identities
 
 MARKER = "identity check "
@@ -66,7 +66,7 @@ def record(step: Callable[[], object]) -> tuple[Trace, Trace]:
             step()
     log = watch.log
     truth = Trace(ops=log.op_table(), tensors=log.tensor_table(), operands=log.operand_table(),
-                  strings=log.strings.items(), signatures=log.signatures.items())  # fmt: skip
+                  strings=tuple(log.strings), signatures=tuple(log.signatures))  # fmt: skip
     return read_profiler(profiler), truth
 
 

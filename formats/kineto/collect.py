@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import TraceError
 from ..column import MISSING, Column
+from ..interner import Interner
 from ..trace import KernelKind, SyncKind
 from .clock import read_microseconds
 from .events import Arguments, Event
@@ -35,7 +36,6 @@ from .rows import (
 from .signatures import SEPARATOR
 from .values import (
     Integers,
-    Interner,
     Names,
     check_range,
     read_floats,
@@ -82,12 +82,12 @@ class Collector:
 
     def __init__(self) -> None:
         self.names = Names()
-        self.modules = Interner()
-        self.threads = Interner()
-        self.inputs = Interner()
-        self.collective_texts = Interner()
-        self.groups = Interner()
-        self.flows = Interner()
+        self.modules = Interner[str]()
+        self.threads = Interner[Any]()
+        self.inputs = Interner[bytes]()
+        self.collective_texts = Interner[str]()
+        self.groups = Interner[str]()
+        self.flows = Interner[Any]()
         self.events_dropped = 0
         self.is_whole_microseconds = True
         self.has_stacks = False

@@ -8,12 +8,13 @@ import numpy as np
 
 from ...arrays import Rows
 from ..column import MISSING, Column, build_table
+from ..interner import Interner
 from ..trace import CallTable, CollectiveTable, KernelTable, MemoryTable, SyncTable
 from .nesting import enclosing_rows
 from .ops import Ops
 from .recording import Recording
 from .rows import CallRows, CollectiveRows, take_rows
-from .values import Interner, Names
+from .values import Names
 
 _LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
 _NO_STREAM: Final = 2**31 - 1
@@ -104,7 +105,8 @@ def build_collectives(recording: Recording, kernels: KernelTable) -> CollectiveT
 def build_memory(recording: Recording, ops: Ops) -> MemoryTable:
     """Build the table of allocator events; addresses become numbers in order of first appearance."""
     rows = recording.memory
-    blocks = Interner().number(list(zip(rows.device.tolist(), rows.address.tolist(), strict=True)))
+    places = list(zip(rows.device.tolist(), rows.address.tolist(), strict=True))
+    blocks = Interner[tuple[int, int]]().number(places)
     return build_table(
         MemoryTable,
         len(blocks),

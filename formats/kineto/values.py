@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from ...errors import TraceError
 from ..column import MISSING
+from ..interner import Interner
 from ..limits import MAX_INTEGER
 
 Integers = npt.NDArray[np.int64]
@@ -23,19 +24,7 @@ _PATH: Final = re.compile(r"(?<![\w/])~?(?:/[\w.+@~-]+){2,}|(?<!\w)[A-Za-z]:\\[\
 _MAX_INT32: Final = 2**31 - 1
 
 
-class Interner(dict[Any, int]):
-    """Number distinct values from 0 in order of first appearance; `number` runs at the speed of a lookup."""
-
-    def __missing__(self, key: Any) -> int:
-        self[key] = number = len(self)
-        return number
-
-    def number(self, values: Sequence[Any]) -> Integers:
-        """Return the number of each value."""
-        return np.fromiter(map(self.__getitem__, values), dtype=np.int64, count=len(values))
-
-
-class Names(Interner):
+class Names(Interner[str]):
     """Number names; `texts` holds them without the file paths that some compilers put into kernel names."""
 
     def __init__(self) -> None:
@@ -92,7 +81,7 @@ def check_range(values: Integers, name: str, low: int, high: int) -> Integers:
 
 def read_triples(values: Sequence[Raw]) -> Integers:
     """Return an array of rows of three counts, zeros where there are none; each distinct text is parsed once."""
-    texts = Interner()
+    texts = Interner[bytes]()
     rows = texts.number(list(map(bytes, values)))
     table = np.array([_read_triple(text) for text in texts], dtype=np.int64).reshape(-1, 3)
     return table[rows]

@@ -14,13 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...errors import CaptureError, WavecastError
 from ...formats.trace import Trace, Workload
+from ..description.origin import check_workload, describe_trace, mode_of
 from ..hooks.boundaries import IterationWatch
+from ..hooks.lock import only_recording
 from ..hooks.modules import ModulePaths
 from ..hooks.optimizers import OptimizerSteps
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
-from ..session import check_workload, describe_trace, mode_of, only_recording
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, Pretence, Promotion, modules_on_meta
 from .lone_process import lone_process

@@ -1,1 +1,1 @@
-"""What torch is made to tell: optimizer steps, modules, the ends of iterations."""
+"""What torch and the process are made to tell or to put off: modules, optimizer steps, ends of iterations, Ctrl-C."""

@@ -13,8 +13,8 @@ from torch.profiler import profile
 
 from ...errors import CaptureError, OutputError
 from ...formats.trace import Trace, Workload
-from ..session import describe_trace, mode_of
-from .device import describe_precision
+from ..description.device import describe_precision
+from ..description.origin import describe_trace, mode_of
 from .profiled import describe_devices, read_profiler
 
 SUFFIXES = (".json.gz", ".json")

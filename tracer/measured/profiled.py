@@ -18,9 +18,9 @@ from ...errors import CaptureError
 from ...formats.column import build_table
 from ...formats.kineto import import_numbered
 from ...formats.trace import Device, IterationTable, Trace
+from ..description.device import describe_device, describe_precision
 from ..hooks.modules import ModuleSpans, hooks_unwarned
 from ..tensor_ids.tables import add_identities
-from .device import describe_device, describe_precision
 from .scratch import scratch_folder
 
 Step = Callable[[], object]

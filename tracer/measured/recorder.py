@@ -16,12 +16,13 @@ import torch
 from ...errors import CaptureError, InputError
 from ...formats.files import save_trace
 from ...formats.trace import Trace, Workload
+from ..description.origin import check_workload
 from ..hooks.boundaries import IterationWatch
+from ..hooks.interrupts import interrupts_deferred
+from ..hooks.lock import only_recording
 from ..hooks.modules import hooks_unwarned
-from ..session import check_workload, only_recording
 from .capture import Capture
 from .files import check_output, rank_path
-from .interrupts import interrupts_deferred
 from .profiled import prepend_unprofiled
 from .stopwatch import Stopwatch
 

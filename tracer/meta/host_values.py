@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..signatures import tensors_in
+from ..description.signatures import tensors_in
 
 _META: Final = torch.device("meta")
 _CPU: Final = torch.device("cpu")

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import torch
 
 from ...formats.column import MISSING, build_table
+from ...formats.interner import Interner
 from ...formats.signature import Signature
 from ...formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTable
-from ..numbering import HOST, Interner
-from ..signatures import describe_tensor
+from ..description.device import device_number
+from ..description.signatures import describe_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class TensorNumbers:
 
     def __init__(self, when_dead: Callable[[int, int, int], None]) -> None:
         """Call `when_dead` with number, bytes and device of each numbered storage when its last reference goes."""
-        self.tensors: Interner[TensorIdentity] = Interner()
+        self.tensors = Interner[TensorIdentity]()
         self._when_dead = when_dead
         self._living: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
         self.storage_count = 0
@@ -43,24 +44,23 @@ class TensorNumbers:
         if tensor.layout is not torch.strided:
             return None
         spec = describe_tensor(tensor)
-        return self.tensors.number(
-            TensorIdentity(
-                self.number_storage(tensor),
-                int(tensor.storage_offset()),
-                spec.dtype,
-                spec.shape,
-                spec.strides,
-                spec.element_count,
-                device_of(tensor),
-            )
+        identity = TensorIdentity(
+            self.number_storage(tensor),
+            int(tensor.storage_offset()),
+            spec.dtype,
+            spec.shape,
+            spec.strides,
+            spec.element_count,
+            device_number(tensor.device),
         )
+        return self.tensors[identity]
 
     def number_storage(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's storage, the next one where it was not seen before."""
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address not in self._living:
-            number, size_bytes, device = self.storage_count, storage.nbytes(), device_of(tensor)
+            number, size_bytes, device = self.storage_count, storage.nbytes(), device_number(tensor.device)
 
             def forget(_reference: object) -> None:
                 del self._living[address]
@@ -74,11 +74,6 @@ class TensorNumbers:
     def release(self) -> None:
         """Watch the storages no longer."""
         self._living.clear()
-
-
-def device_of(tensor: torch.Tensor) -> int:
-    """Return the index of the tensor's device, -1 for the host."""
-    return HOST if tensor.device.type == "cpu" else tensor.device.index or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +109,8 @@ class OpLog:
     def add(self, row: OpRow, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]) -> int:
         """Append an op with the tensors it reads and returns; return its row number."""
         op = len(self.rows)
-        name, signature = self.strings.number(row.name), self.signatures.number(row.signature)
-        module = MISSING if row.module is None else self.strings.number(row.module)
+        name, signature = self.strings[row.name], self.signatures[row.signature]
+        module = MISSING if row.module is None else self.strings[row.module]
         self.rows.append((name, signature, row.thread, row.phase, row.sequence, row.forward, module, row.parent))
         self.modules.append(row.module)
         self.parents.append(row.parent)
@@ -127,7 +122,7 @@ class OpLog:
                     continue
                 self.operands.append((op, number, is_output))
                 if is_output and self.tensor_numbers.storage_count > known:
-                    self._note_bytes(op, known, tensor.untyped_storage().nbytes(), device_of(tensor))
+                    self._note_bytes(op, known, tensor.untyped_storage().nbytes(), device_number(tensor.device))
         return op
 
     def _note_death(self, storage: int, size_bytes: int, device: int) -> None:
@@ -154,8 +149,8 @@ class OpLog:
 
     def tensor_table(self) -> TensorTable:
         """Return the distinct tensors; interns their dtype names, so take `strings` afterwards."""
-        found = self.tensor_numbers.tensors.items()
-        rows = [(item.storage, self.strings.number(item.dtype), item.element_count, item.device) for item in found]
+        found = self.tensor_numbers.tensors
+        rows = [(item.storage, self.strings[item.dtype], item.element_count, item.device) for item in found]
         return build_table(TensorTable, len(rows), **_as_columns(("storage", "dtype", "element_count", "device"), rows))
 
 

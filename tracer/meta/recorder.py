@@ -19,9 +19,9 @@ from ...errors import CaptureError
 from ...formats.column import MISSING
 from ...formats.signature import Signature
 from ...formats.trace import Meta, Phase, Precision, Trace
+from ..description.signatures import describe_arguments, describe_value, tensors_in
 from ..hooks.modules import ModulePaths
 from ..hooks.optimizers import OptimizerSteps
-from ..signatures import describe_arguments, describe_value, tensors_in
 from .autocast import MetaAutocast, autocast_on_meta, autocast_resumed
 from .compiled import RegionRows, compiled_functions_eager
 from .grad_scaler import ScalerReads, grad_scaler_on_meta
@@ -76,8 +76,8 @@ def read_recorder(recorder: ShapeRecorder, autocast_dtype: str | None = None) ->
     ops, operands, tensors, memory = log.op_table(), log.operand_table(), log.tensor_table(), log.memory_table()
     return Trace(
         meta=Meta(has_memory=True, precision=Precision(autocast_dtype=autocast_dtype)),
-        strings=log.strings.items(),
-        signatures=log.signatures.items(),
+        strings=tuple(log.strings),
+        signatures=tuple(log.signatures),
         ops=ops,
         tensors=tensors,
         operands=operands,

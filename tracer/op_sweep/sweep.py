@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from ... import __version__
-from ..measured.interrupts import interrupts_deferred
+from ..hooks.interrupts import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
 from .timing import Timed, own_stream, time_calls
 from .vector_cases import recurrent_cases, training_cases, vector_cases

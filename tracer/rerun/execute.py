@@ -15,7 +15,7 @@ import torch
 from ...arrays import Floats, Rows
 from ...formats.rerun import LocalDevice, Rerun, WholePass
 from ...formats.trace import Trace
-from ..measured.device import describe_framework
+from ..description.device import describe_framework
 from ..op_sweep.timing import GRAPH, time_call
 from .calls import Calls, Problem, choose_calls
 from .local import recover, undisturbed

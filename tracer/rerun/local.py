@@ -12,7 +12,7 @@ import torch
 from ...errors import InputError
 from ...formats.rerun import LocalDevice
 from ...formats.trace import Device, Precision
-from ..measured.device import describe_device, describe_precision
+from ..description.device import describe_device, describe_precision
 
 
 def find_device(name: str | None) -> LocalDevice:

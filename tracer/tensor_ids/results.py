@@ -9,9 +9,9 @@ from typing import TypeGuard
 import numpy as np
 
 from ...formats.column import MISSING
+from ...formats.interner import Interner
 from ...formats.signature import Argument, Signature, TensorSpec
 from ...formats.trace import Trace
-from ..numbering import Interner
 from .events import OpEvent, TensorKey
 
 Call = tuple[int, int, tuple[str, ...]]
@@ -35,14 +35,14 @@ def complete_signatures(trace: Trace, ops: Sequence[OpEvent], outputs: Sequence[
             known = seen.setdefault(call, form)
             if known is not None and known is not form and _spec(known) != _spec(form):
                 seen[call] = None
-    signatures: Interner[Signature] = Interner()
+    signatures = Interner[Signature]()
     told = {
-        call: signatures.number(_told(_typed(trace.signatures[call[1]], call[2]), seen.get(call)))
+        call: signatures[_told(_typed(trace.signatures[call[1]], call[2]), seen.get(call))]
         for call in dict.fromkeys(calls)
         if call[1] != MISSING
     }
     column = np.array([told.get(call, MISSING) for call in calls], dtype=trace.ops.signature.dtype)
-    return replace(trace, signatures=signatures.items(), ops=replace(trace.ops, signature=column))
+    return replace(trace, signatures=tuple(signatures), ops=replace(trace.ops, signature=column))
 
 
 def _listed_dtypes(op: OpEvent) -> tuple[str, ...]:

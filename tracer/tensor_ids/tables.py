@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch.profiler import profile
 
 from ...formats.column import MISSING, Column, build_table
+from ...formats.interner import Interner
 from ...formats.kineto import collection_paused
 from ...formats.trace import OperandTable, TensorTable, Trace
-from ..numbering import HOST, Interner
+from ..description.device import device_number
 from .events import Allocation, OpEvent, TensorKey, read_events
 from .outputs import find_outputs
 from .results import complete_signatures
@@ -64,23 +64,22 @@ def _with_operands(trace: Trace, ops: Sequence[OpEvent], allocations: Sequence[A
         for is_output, given in ((0, op.tensors), (1, returned))
         for tensor in given
     ]
-    strings: Interner[str] = Interner()
-    for text in trace.strings:
-        strings.number(text)
+    strings = Interner[str]()
+    strings.number(trace.strings)
     keys = tuple(tensors)
-    storages: Interner[int] = Interner()
-    dtypes = [strings.number(str(key.dtype).removeprefix("torch.")) for key in keys]
+    storages = Interner[int]()
+    dtypes = strings.number([str(key.dtype).removeprefix("torch.") for key in keys])
     columns = np.array(uses, dtype=np.int64).reshape(-1, 3)
     traced = replace(
         trace,
-        strings=strings.items(),
+        strings=tuple(strings),
         tensors=build_table(
             TensorTable,
             len(keys),
-            storage=[storages.number(key.storage) for key in keys],
+            storage=storages.number([key.storage for key in keys]),
             dtype=dtypes,
             element_count=[key.element_count for key in keys],
-            device=[_device_number(key.device) for key in keys],
+            device=[device_number(key.device) for key in keys],
         ),
         operands=build_table(
             OperandTable, len(columns), op=columns[:, 0], tensor=columns[:, 1], is_output=columns[:, 2]
@@ -97,7 +96,3 @@ def _with_collective_dtypes(trace: Trace) -> Trace:
     of_first = np.append(trace.tensors.dtype[operands.tensor], MISSING)[first]
     dtype = np.where((table.dtype == MISSING) & (table.op != MISSING) & has_tensor, of_first, table.dtype)
     return replace(trace, collectives=replace(table, dtype=dtype.astype(table.dtype.dtype)))
-
-
-def _device_number(device: torch.device) -> int:
-    return HOST if device.type == "cpu" else device.index or 0

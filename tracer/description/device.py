@@ -11,10 +11,17 @@ import torch
 
 from ...formats.trace import Device, Meta, Precision
 
+_HOST = -1
+"""The host's number among devices."""
 _HZ_PER_KHZ = 1e3
 _HZ_PER_MHZ = 1e6
 _W_PER_MW = 1e-3
 _TF32 = "tf32"
+
+
+def device_number(device: torch.device) -> int:
+    """Return what the trace calls a device: its index, -1 for the host."""
+    return _HOST if device.type == "cpu" else device.index or 0
 
 
 def describe_framework() -> str:
