@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from wavecast.formats.column import build_table
 from wavecast.formats.trace import (
     CallTable,
@@ -23,6 +24,9 @@ from wavecast.formats.trace import (
 )
 
 ROOT = Path(__file__).parent.parent
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

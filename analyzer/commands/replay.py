@@ -48,19 +48,22 @@ class ReplayRequest:
     output: Path | None
     recover: bool
 
-    @property
-    def stretch_ns(self) -> tuple[int, int] | None:
-        """Return the stretch to draw in ns. Raises InputError where it ends before it starts, or nothing is drawn."""
+    def __post_init__(self) -> None:
+        check_max_error(self.max_error_percent)
         if self.figure is None and (self.stretch is not None or self.target is not None):
             raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
         if self.stretch is None:
-            return None
+            return
         begin, end = self.stretch
         if not (isfinite(begin) and isfinite(end)):
             raise InputError(f"--stretch {begin:g} {end:g}: expected two instants in ms")
         if end <= begin:
             raise InputError(f"--stretch {begin:g} {end:g}: it ends before it starts; give FROM and TO in ms")
-        return round(begin * 1e6), round(end * 1e6)
+
+    @property
+    def stretch_ns(self) -> tuple[int, int] | None:
+        """Return the stretch to draw in ns; None: all."""
+        return None if self.stretch is None else (round(self.stretch[0] * 1e6), round(self.stretch[1] * 1e6))
 
 
 @click.command("replay", cls=WavecastCommand, short_help="Replay a recording and compare.")
@@ -151,14 +154,12 @@ def replay_recording(request: ReplayRequest) -> int:
     from ..rendering.replay import draw_replay, draw_replay_json
     from ..replay.fidelity import check_fidelity
 
-    check_max_error(request.max_error_percent)
-    stretch_ns = request.stretch_ns
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
     measured = _measured_gpu(trace, request.source, request.gpu_file)
     fidelity = check_fidelity(trace, measured)
     if request.figure is not None:
-        _draw_figure(trace, measured, request, stretch_ns)
+        _draw_figure(trace, measured, request)
     if choose_format(request.form, request.output) == "json":
         write_result(draw_replay_json(fidelity), request.output)
     else:
@@ -172,9 +173,7 @@ def replay_recording(request: ReplayRequest) -> int:
     return 0
 
 
-def _draw_figure(
-    trace: Trace, measured: Gpu | None, request: ReplayRequest, stretch_ns: tuple[int, int] | None
-) -> None:
+def _draw_figure(trace: Trace, measured: Gpu | None, request: ReplayRequest) -> None:
     """Draw the timeline of the recording above that of its replay."""
     from ...formats.files import write_atomic
     from ...specs.catalog import load_catalog
@@ -188,6 +187,7 @@ def _draw_figure(
     result = run_analysis(trace, catalog, targets=[] if target is None else [target], source=measured)
     timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name))
     length_ns = max(process.iteration_ns for process in timeline.processes)
+    stretch_ns = request.stretch_ns
     if stretch_ns is not None and stretch_ns[0] >= length_ns:
         raise InputError(f"--stretch {stretch_ns[0] / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")
     path = request.figure or Path("-")

@@ -81,6 +81,7 @@ class RerunRequest:
     def __post_init__(self) -> None:
         if not (isfinite(self.seconds) and self.seconds > 0):
             raise InputError(f"--seconds {self.seconds:g}: expected a time above zero")
+        check_max_error(self.max_error_percent)
 
 
 @click.command("rerun", cls=WavecastCommand, short_help="Run a trace's ops again on this machine and compare.")
@@ -150,7 +151,6 @@ def rerun_trace(request: RerunRequest, load_runner: LoadRunner) -> int:
     """Re-run a trace's ops, write what comes of it, and return the exit status. Raises CaptureError without torch."""
     from ...formats.files import load_trace
 
-    check_max_error(request.max_error_percent)
     runner = _load(load_runner)
     local = runner.find_device(request.device)
     with progress_on_stderr("Reading the trace") as progress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from io import StringIO
+from math import inf
 
 import pytest
 from wavecast.analyzer.commands import progress
@@ -44,8 +45,11 @@ def test_no_bar_in_a_pipe(replace_stderr: Callable[[StringIO], StringIO]) -> Non
         assert callback is None
 
 
-def test_no_bar_for_a_short_job(replace_stderr: Callable[[StringIO], StringIO]) -> None:
+def test_no_bar_for_a_short_job(
+    replace_stderr: Callable[[StringIO], StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
     terminal = replace_stderr(Terminal())
+    monkeypatch.setattr(progress, "PATIENCE_S", inf)
     with pytest.raises(ValueError, match="broken"):
         read_halfway()
     assert terminal.getvalue() == ""

@@ -36,6 +36,8 @@ def run_forked(request: dict[str, Any], out: int, err: int) -> int:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)
         code = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
+    except KeyboardInterrupt:
+        code = 130  # it came before the command had begun
     finally:
         if request.get("at_exit"):
             atexit._run_exitfuncs()
@@ -44,9 +46,10 @@ def run_forked(request: dict[str, Any], out: int, err: int) -> int:
         os._exit(code)
 
 
-def wait_for(path: Path, limit_s: float = 60) -> float:
+def wait_for(path: Path, process: int) -> float:
+    """Wait until there is such a file, or the process has ended; return how long that took."""
     began = time.perf_counter()
-    while not path.exists() and time.perf_counter() - began < limit_s:
+    while not path.exists() and os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         time.sleep(0.001)
     return time.perf_counter() - began
 
@@ -56,7 +59,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = run_forked(request, out.fileno(), err.fileno())
         if request.get("until"):
-            appeared_s = wait_for(Path(request["folder"]) / request["until"])
+            appeared_s = wait_for(Path(request["folder"]) / request["until"], process)
         if request.get("signal"):
             time.sleep(request.get("delay_s", 0))
             os.kill(process, request["signal"])

@@ -42,8 +42,8 @@ _TO_ARRAYS: Final = frozenset(
 
 
 @dataclass(slots=True)
-class Pretence:
-    """Hold what the parts of a script's run on shapes alone share."""
+class FakeCuda:
+    """Hold what the parts of a fake GPU share while a script runs on shapes alone."""
 
     read_count: int = 0
     """Values that the script read from the GPU and did not get."""
@@ -56,9 +56,9 @@ class Pretence:
 class CudaToMeta(TorchFunctionMode):
     """Send tensors to meta that a script sends to CUDA, and give arrays to code that wants them on the host."""
 
-    def __init__(self, pretence: Pretence, values: HostValues, optimizers: OptimizerSteps) -> None:
+    def __init__(self, fake: FakeCuda, values: HostValues, optimizers: OptimizerSteps) -> None:
         super().__init__()
-        self._pretence = pretence
+        self._fake = fake
         self._values = values
         self._optimizers = optimizers
 
@@ -70,10 +70,10 @@ class CudaToMeta(TorchFunctionMode):
         if tensor is None or not tensor.is_meta:
             return self._call(func, args, options)
         if func in self._answers and not self._optimizers.is_running:  # which choose multi-tensor ops by device
-            return self._answers[func](self._pretence.claimed)
+            return self._answers[func](self._fake.claimed)
         if func in _TO_ARRAYS:
             return func(self._host_copy(tensor), *args[1:], **options)
-        if func in _MOVES and (self._pretence.is_converting or self._pretence.claimed == _CPU):
+        if func in _MOVES and (self._fake.is_converting or self._fake.claimed == _CPU):
             return self._stay(func, args, options)
         return self._call(func, args, options)
 
@@ -88,7 +88,7 @@ class CudaToMeta(TorchFunctionMode):
     def _host_copy(self, tensor: torch.Tensor) -> torch.Tensor:
         known = self._values.find(tensor)
         if known is None:
-            self._pretence.read_count += 1
+            self._fake.read_count += 1
         return _ones_like(tensor) if known is None else known.clone()
 
     def _call(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -104,7 +104,7 @@ class CudaToMeta(TorchFunctionMode):
         options.pop("pin_memory", None)  # there is no memory to pin
         moved_args, moved_options = tree_map(_moved, (args, options))
         if func is torch.Tensor.to and (args, options) != (moved_args, moved_options):
-            self._pretence.claimed = _CUDA
+            self._fake.claimed = _CUDA
         return func(*moved_args, **moved_options)
 
     def _stay(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -113,7 +113,7 @@ class CudaToMeta(TorchFunctionMode):
         if func is not torch.Tensor.to:
             found = [_CUDA if func is torch.Tensor.cuda else _CPU]
         if found and torch.device(found[0]) != _META:
-            self._pretence.claimed = _CPU if torch.device(found[0]).type == "cpu" else _CUDA
+            self._fake.claimed = _CPU if torch.device(found[0]).type == "cpu" else _CUDA
         if func is not torch.Tensor.to:
             return args[0]
         kept, options = tree_map(lambda item: _META if _is_device(item) else item, (args[1:], options))
@@ -123,9 +123,9 @@ class CudaToMeta(TorchFunctionMode):
 class AssumedReads(TorchDispatchMode):
     """Answer reads of values that nobody knows: numbers are 1, truths False, copies to the host ones."""
 
-    def __init__(self, pretence: Pretence) -> None:
+    def __init__(self, fake: FakeCuda) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._pretence = pretence
+        self._fake = fake
 
     def __torch_dispatch__(
         self,
@@ -139,16 +139,16 @@ class AssumedReads(TorchDispatchMode):
             try:
                 return func(*args, **options)  # a gradient scaler's own values are known
             except RuntimeError:
-                self._pretence.read_count += 1
+                self._fake.read_count += 1
                 return _number(args[0].dtype)
         if func._schema.name == "aten::_to_copy" and args[0].is_meta and _is_host(options.get("device")):
-            self._pretence.read_count += 1
+            self._fake.read_count += 1
             return _ones_like(args[0], options.get("dtype"))
         if func._schema.name == "aten::copy_" and not args[0].is_meta and args[1].is_meta:
-            self._pretence.read_count += 1
+            self._fake.read_count += 1
             return args[0].fill_(_STAND_IN_NUMBER)
         if torch.Tag.dynamic_output_shape in func.tags and args[0].is_meta:
-            self._pretence.read_count += 1  # torch keeps everything (meta_nonzero_assume_all_nonzero)
+            self._fake.read_count += 1  # torch keeps everything (meta_nonzero_assume_all_nonzero)
         return func(*args, **options)
 
 
@@ -158,9 +158,9 @@ class Promotion(TorchDispatchMode):
     Single numbers stay: torch takes those along itself.
     """
 
-    def __init__(self, pretence: Pretence) -> None:
+    def __init__(self, fake: FakeCuda) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._pretence = pretence
+        self._fake = fake
 
     def __torch_dispatch__(
         self,
@@ -171,7 +171,7 @@ class Promotion(TorchDispatchMode):
     ) -> Any:
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
-            options["device"], self._pretence.claimed = _META, _CUDA  # a default device: no torch function names it
+            options["device"], self._fake.claimed = _META, _CUDA  # a default device: no torch function names it
         if func._schema.name in _ON_HOST or not _meets_meta((args, options)):
             return func(*args, **options)
         args, options = tree_map_only(torch.Tensor, _promoted, (args, options))
@@ -179,17 +179,17 @@ class Promotion(TorchDispatchMode):
 
 
 @contextmanager
-def modules_on_meta(pretence: Pretence) -> Iterator[None]:
+def modules_on_meta(fake: FakeCuda) -> Iterator[None]:
     """Put parameters and buffers on meta as soon as a module has them, to stay: a model takes no memory."""
     convert: Callable[..., nn.Module] = nn.Module._apply
     materialize: Callable[..., None] = UninitializedTensorMixin.materialize
 
     def convert_on_meta(module: nn.Module, *arguments: Any, **options: Any) -> nn.Module:
-        outer, pretence.is_converting = pretence.is_converting, True
+        outer, fake.is_converting = fake.is_converting, True
         try:
             return convert(module, *arguments, **options)
         finally:
-            pretence.is_converting = outer
+            fake.is_converting = outer
 
     def materialize_on_meta(tensor: Any, shape: Any, device: Any = None, dtype: Any = None) -> None:  # noqa: ARG001
         materialize(tensor, shape, _META, dtype)

@@ -20,7 +20,7 @@ from ...formats.kineto import import_numbered
 from ...formats.trace import Device, IterationTable, Trace
 from ..description.device import describe_device, describe_precision
 from ..hooks.modules import ModuleSpans, hooks_unwarned
-from ..tensor_ids.tables import add_identities
+from ..tensor_ids.tables import add_tensor_ids
 from .scratch import scratch_folder
 
 Step = Callable[[], object]
@@ -99,13 +99,13 @@ def make_profiler(device_type: str, iterations: int, on_trace_ready: Callable[[p
 
 
 def read_profiler(finished: profile) -> Trace:
-    """Return what a finished profiler recorded, with the identities of tensors where it watched shapes and memory."""
+    """Return what a finished profiler recorded, with tensor ids where it watched shapes and memory."""
     with scratch_folder() as folder:
         path = folder / "capture.json"
         finished.export_chrome_trace(str(path))
         data = path.read_bytes()
     trace, external_ids = import_numbered(data)
-    return add_identities(trace, external_ids, finished)
+    return add_tensor_ids(trace, external_ids, finished)
 
 
 def _sync_events(device_type: str) -> Any:

@@ -17,7 +17,7 @@ from ..description.signatures import describe_tensor
 
 
 @dataclass(frozen=True, slots=True)
-class TensorIdentity:
+class TensorId:
     """Tell tensors apart: the same region of the same storage, seen as the same dtype and shape, is one tensor."""
 
     storage: int
@@ -34,7 +34,7 @@ class TensorNumbers:
 
     def __init__(self, when_dead: Callable[[int, int, int], None]) -> None:
         """Call `when_dead` with number, bytes and device of each numbered storage when its last reference goes."""
-        self.tensors = Interner[TensorIdentity]()
+        self.tensors = Interner[TensorId]()
         self._when_dead = when_dead
         self._living: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
         self.storage_count = 0
@@ -44,7 +44,7 @@ class TensorNumbers:
         if tensor.layout is not torch.strided:
             return None
         spec = describe_tensor(tensor)
-        identity = TensorIdentity(
+        identity = TensorId(
             self.number_storage(tensor),
             int(tensor.storage_offset()),
             spec.dtype,

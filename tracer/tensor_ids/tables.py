@@ -19,7 +19,7 @@ from .outputs import find_outputs
 from .results import complete_signatures
 
 
-def add_identities(trace: Trace, external_ids: Column, finished: profile) -> Trace:
+def add_tensor_ids(trace: Trace, external_ids: Column, finished: profile) -> Trace:
     """Return the trace with tables of tensors and operands, and with the results of ops that are certain.
 
     `external_ids` are the profiler's numbers of the trace's ops, [ops]. The trace itself where the profiler did not

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from wavecast import Trace, load_trace
 from wavecast.formats.trace import Phase
 
@@ -295,10 +294,3 @@ def test_what_a_script_does_at_exit_still_works(run: Run, write: Any) -> None:
         LOOP.format(steps=20, end="import atexit\natexit.register(lambda: print('bye', step, layer.bias.shape))")
     )
     assert run(script, at_exit=True).stdout == "bye 19 torch.Size([2])\n"
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_times_with_the_profiler_are_longer(run: Run, write: Any, tmp_path: Path) -> None:
-    run("--iterations", "10:20", write(LOOP.format(steps=40, end="")))
-    lengths = (trace := load_trace(tmp_path / "trace.json.gz").iterations).end_ns - trace.start_ns
-    assert sorted(lengths[trace.profiled])[5] > sorted(lengths[~trace.profiled])[4]

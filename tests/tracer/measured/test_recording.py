@@ -8,7 +8,9 @@ import threading
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +83,20 @@ def test_a_loop_is_recorded_as_it_is(path: Path) -> None:
     assert trace.meta.has_shapes
     assert op_count(trace, "aten::linear") == 5
     assert (recorder.trace, recorder.path, recorder.error) == (trace, path, None)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, events in its stream tell the time")
+def test_iterations_outside_the_capture_are_timed_by_the_clock_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(perf_counter_ns=count(step=7_000_000).__next__)
+    monkeypatch.setattr("wavecast.tracer.measured.stopwatch.time", clock)
+    with record(path):
+        Training().run(30)
+    iterations = load_trace(path).iterations
+    lengths_ns = iterations.end_ns - iterations.start_ns
+    assert set(lengths_ns[~iterations.profiled].tolist()) == {7_000_000}
+    assert (lengths_ns[iterations.profiled] > 0).all()
 
 
 @pytest.mark.parametrize("order", ["ab", "aab", "aaaaab", "ba", "abcde"])

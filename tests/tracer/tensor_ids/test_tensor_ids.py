@@ -1,6 +1,6 @@
 """Which tensors the ops of a measured recording read and returned.
 
-`benchmarks/check/identity_check.py` has larger models.
+`benchmarks/check/tensor_ids_check.py` has larger models.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wavecast.formats.signature import TensorSpec
 from wavecast.formats.trace import Trace
 from wavecast.tracer import trace_iteration
 from wavecast.tracer.measured.profiled import read_profiler
-from wavecast.tracer.tensor_ids import tables as identities
+from wavecast.tracer.tensor_ids import tables
 from wavecast.tracer.tensor_ids.events import OpEvent, read_events
 
 READER = "wavecast.tracer.tensor_ids.tables.read_events"
@@ -32,7 +32,7 @@ READER = "wavecast.tracer.tensor_ids.tables.read_events"
 @pytest.fixture
 def check(root_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(root_dir)
-    return import_module("benchmarks.check.identity_check")
+    return import_module("benchmarks.check.tensor_ids_check")
 
 
 def profiled(step: Callable[[], object], **options: bool) -> Any:
@@ -113,16 +113,16 @@ def test_every_op_is_found_under_its_own_name(
 
 
 @pytest.mark.parametrize("missing", ["record_shapes", "profile_memory"])
-def test_profilers_that_do_not_watch_shapes_and_memory_give_no_identities(missing: str) -> None:
+def test_profilers_that_do_not_watch_shapes_and_memory_give_no_ids(missing: str) -> None:
     trace = read_profiler(profiled(lambda: torch.ones(3) + 1, **{missing: False}))
     assert row_count(trace.ops)
     assert not row_count(trace.operands)
 
 
 @pytest.mark.parametrize("part", ["experimental_event_tree", "correlation_id"])
-def test_a_torch_without_parts_of_the_tree_gives_no_identities(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_parts_of_the_tree_gives_no_ids(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = profiled(lambda: torch.ones(3) + 1)
-    original = identities._event_tree
+    original = tables._event_tree
 
     def without(finished: Any) -> Any:
         if part == "experimental_event_tree":
@@ -145,7 +145,7 @@ def test_python_frames_around_ops_change_nothing() -> None:
     assert made == given
 
 
-def test_events_under_another_name_give_no_identities(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_under_another_name_give_no_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*found: Any) -> Any:
         ops, allocations = read_events(*found)
         return (ops[0]._replace(name="aten::other"), *ops[1:]), allocations

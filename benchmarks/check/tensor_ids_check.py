@@ -1,6 +1,6 @@
 """Checks which tensors a measured recording says its ops read and returned, against what a dispatch mode saw.
 
-Usage: python -m benchmarks.check.identity_check
+Usage: python -m benchmarks.check.tensor_ids_check
 
 Each training step of `models/`, made small, runs once on the CPU under torch's profiler and under a mode that notes the
 real tensors of every op, both at once; a marker around each op says which of the profiler's ops it is. Compared are the
@@ -32,9 +32,9 @@ from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer.description.signatures import describe_arguments, describe_value, tensors_in
 from wavecast.tracer.measured.profiled import read_profiler
 from wavecast.tracer.meta.oplog import OpLog, OpRow
-from wavecast.tracer.tensor_ids.tables import add_identities
+from wavecast.tracer.tensor_ids.tables import add_tensor_ids
 
-MARKER = "identity check "
+MARKER = "tensor ids check "
 
 
 class Watch(TorchDispatchMode):
@@ -158,7 +158,7 @@ def make_steps() -> dict[str, Callable[[], object]]:
 
 
 def time_reading(step: Callable[[], object]) -> str:
-    """Return what the identities of a recording of some iterations cost, beside reading the profiler's file."""
+    """Return what the tensor ids of a recording of some iterations cost, beside reading the profiler's file."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, profile_memory=True) as profiler:
         for _ in range(5):
             step()
@@ -168,10 +168,10 @@ def time_reading(step: Callable[[], object]) -> str:
         begin_s = time.process_time()
         trace, external_ids = import_numbered(path.read_bytes())
     read_s = time.process_time()
-    add_identities(trace, external_ids, profiler)
+    add_tensor_ids(trace, external_ids, profiler)
     added_s, count = time.process_time(), len(trace.ops.name)
-    file_us, identities_us = (read_s - begin_s) / count * 1e6, (added_s - read_s) / count * 1e6
-    return f"{count:,} ops: {file_us:.0f} us per op to read the file, {identities_us:.0f} us for the identities"
+    file_us, ids_us = (read_s - begin_s) / count * 1e6, (added_s - read_s) / count * 1e6
+    return f"{count:,} ops: {file_us:.0f} us per op to read the file, {ids_us:.0f} us for the ids"
 
 
 class _First(nn.Module):
