@@ -1,4 +1,9 @@
-"""Recording: iterations on CUDA, on the CPU, or shape-only on the meta device. Needs torch."""
+"""Recording: iterations on CUDA, on the CPU, or shape-only on the meta device. Needs torch.
+
+Its rooms, each resting on those before it: `hooks` and `description`; `tensor_ids`; `meta` and `measured`, which record
+shapes and times; `session`, which chooses between them; `fake_cuda` and `named_models`, which run scripts and models
+on shapes; `op_sweep` and `rerun`, which time single ops; `commands`.
+"""
 
 from __future__ import annotations
 

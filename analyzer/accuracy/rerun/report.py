@@ -39,13 +39,7 @@ class RerunOp:
     @property
     def error_ratio(self) -> float | None:
         """Return predicted over re-run, less one."""
-        return _excess(self.predicted_ns, self.rerun_ns)
-
-    @property
-    def recorded_ratio(self) -> float | None:
-        """Return recorded over re-run."""
-        excess = _excess(self.recorded_ns, self.rerun_ns)
-        return None if excess is None else excess + 1.0
+        return self.predicted_ns / self.rerun_ns - 1.0 if self.predicted_ns is not None and self.rerun_ns else None
 
     @property
     def is_covered(self) -> bool | None:
@@ -134,7 +128,3 @@ class RerunReport:
     def is_comparable(self) -> bool:
         """Say whether recorded and re-run times are of one kind of device."""
         return self.capture == ("measured" if self.is_gpu else "cpu")
-
-
-def _excess(value: float | None, measured: float | None) -> float | None:
-    return value / measured - 1.0 if value is not None and measured else None

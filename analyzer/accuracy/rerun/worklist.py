@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -65,6 +65,14 @@ class Worklist:
         return np.where(np.isnan(known), self.workload.work.moved_bytes[self.row] + 1.0, known)
 
 
+class _Predicted(NamedTuple):
+    """Hold the predicted time of each item and the ends of its 90 % interval; NaN where there is none, [n]."""
+
+    time_ns: Floats
+    low_ns: Floats
+    high_ns: Floats
+
+
 def list_work(trace: Trace, catalog: Catalog, gpu: Gpu | None, *, source: Gpu | None = None) -> Worklist:
     """Return what there is to re-run on `gpu`, the local one (None: a CPU, or a GPU that is not catalogued).
 
@@ -81,7 +89,7 @@ def list_work(trace: Trace, catalog: Catalog, gpu: Gpu | None, *, source: Gpu | 
     item = window.kernel_rows if len(window.kernel_rows) else window.op_rows[workload.row_of[window.op_rows] >= 0]
     row = workload.row_of[item]
     leaf, excuse = _leaves(used, window, item)
-    times = _times(result, workload, row, gpu)
+    predicted = _predicted(result, workload, row, gpu)
     origin = source or (first_known_gpu(catalog, trace) if len(window.kernel_rows) else None)
     is_same = result is not None and origin is not None and gpu is not None and origin.name == gpu.name
     return Worklist(
@@ -93,9 +101,9 @@ def list_work(trace: Trace, catalog: Catalog, gpu: Gpu | None, *, source: Gpu | 
         row=row,
         excuse=excuse,
         recorded_ns=_recorded_ns(used, window, item),
-        predicted_ns=times[0],
-        low_ns=times[1],
-        high_ns=times[2],
+        predicted_ns=predicted.time_ns,
+        low_ns=predicted.low_ns,
+        high_ns=predicted.high_ns,
         result=result,
         gpu=gpu,
         source=origin,
@@ -142,16 +150,19 @@ def _recorded_ns(trace: Trace, window: Window, items: Rows) -> Floats:
     return trace.kernels.duration_ns[items].astype(np.float64)
 
 
-def _times(result: Analysis | None, workload: Workload, row: Rows, gpu: Gpu | None) -> tuple[Floats, Floats, Floats]:
-    """Return the predicted time of each item and the ends of its interval; what was measured is no prediction."""
+def _predicted(result: Analysis | None, workload: Workload, row: Rows, gpu: Gpu | None) -> _Predicted:
+    """Return what is predicted of each item; what was measured is no prediction."""
     nothing = np.full(len(row), np.nan)
     if result is None or gpu is None:
-        return nothing, nothing, nothing
+        return _Predicted(nothing, nothing, nothing)
     prediction = result.prediction
     column = next(at for at, item in enumerate(prediction.fleet.gpus) if item.name == gpu.name)
     time, method = prediction.time_ns[row, column], prediction.method[row, column]
     is_measured = method == METHODS.index(Method.MEASURED)
     is_nothing = (method == METHODS.index(Method.UNMODELLED)) & ~workload.has_work[row] & (time == 0)
-    predicted = np.where(is_measured | is_nothing, np.nan, time)
-    low = predicted * (1.0 - prediction.fall(row, column))
-    return predicted, low, predicted * np.exp(prediction.half_width[row, column])
+    time_ns = np.where(is_measured | is_nothing, np.nan, time)
+    return _Predicted(
+        time_ns=time_ns,
+        low_ns=time_ns * (1.0 - prediction.fall(row, column)),
+        high_ns=time_ns * np.exp(prediction.half_width[row, column]),
+    )
