@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,24 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip("the public data is not here; set WAVECAST_DATA to its directory")
     return path
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-golden", action="store_true", help="Write what is printed now to the golden files.")
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare text with a file in `golden` beside the test; `pytest --rewrite-golden` accepts what is printed now."""
+
+    def check(name: str, text: str) -> None:
+        path = request.path.with_name("golden") / name
+        if request.config.getoption("--rewrite-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
 
 
 @dataclass

@@ -205,8 +205,16 @@ def _save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
 
 
 def _render(report: Report, request: Request) -> str:
-    from ..rendering.analysis.formats import Wish, render_report
+    from ..rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
+    from ..rendering.analysis.json import draw_report_json
+    from ..rendering.analysis.text import describe_report
+    from ..rendering.formats import render
 
     name = "standard input" if str(request.trace) == "-" else request.trace.name
-    wish = Wish(with_ops=request.with_ops, name=name, screen=screen_for(request.output))
-    return render_report(report, choose_format(request.form, request.output), wish)
+    return render(
+        choose_format(request.form, request.output),
+        screen_for(request.output),
+        page=lambda: describe_report(report, name=name, detailed_ops=request.with_ops),
+        json=lambda: draw_report_json(report, with_ops=request.with_ops),
+        csv=lambda: draw_ops_csv(report) if request.with_ops else draw_gpus_csv(report),
+    )

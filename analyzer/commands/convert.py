@@ -41,8 +41,8 @@ def convert(source: Path, target: Path, recover: bool) -> None:
 def _describe(trace: Trace, source: Path, target: Path) -> str:
     from ...formats.column import row_count
     from ..rendering.overview import describe_gaps
+    from ..rendering.page.names import clean_text
     from ..rendering.page.quantity import format_count
-    from ..rendering.page.sheet import clean_text
 
     rows = ((trace.iterations, "iteration"), (trace.ops, "op"), (trace.kernels, "kernel"))
     counts = ", ".join(format_count(row_count(table), noun) for table, noun in rows)

@@ -29,7 +29,8 @@ def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path
     """
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu
-    from ..rendering.gpus import draw_gpu, draw_gpus, draw_gpus_csv, draw_gpus_json
+    from ..rendering.gpus import describe_gpu, describe_gpus, draw_gpus_csv, draw_gpus_json
+    from ..rendering.page.terminal import draw_terminal
 
     catalog = load_catalog(gpu_file)
     chosen = catalog.gpus if name is None else (find_gpu(catalog, name),)
@@ -39,6 +40,6 @@ def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path
     elif kind == "csv":
         text = draw_gpus_csv(chosen)
     else:
-        screen = screen_for(output)
-        text = draw_gpus(chosen, screen) if name is None else draw_gpu(chosen[0], screen)
+        page = describe_gpus(chosen) if name is None else describe_gpu(chosen[0])
+        text = draw_terminal(page, screen_for(output))
     write_result(text, output)

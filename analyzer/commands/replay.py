@@ -151,7 +151,8 @@ def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any
 def replay_recording(request: ReplayRequest) -> int:
     """Replay a recording with its own times, write what comes of it, and return the exit status."""
     from ...formats.files import load_trace
-    from ..rendering.replay import draw_replay, draw_replay_json
+    from ..rendering.page.terminal import draw_terminal
+    from ..rendering.replay import describe_replay, draw_replay_json
     from ..replay.fidelity import check_fidelity
 
     with progress_on_stderr("Reading the trace") as progress:
@@ -163,9 +164,8 @@ def replay_recording(request: ReplayRequest) -> int:
     if choose_format(request.form, request.output) == "json":
         write_result(draw_replay_json(fidelity), request.output)
     else:
-        write_result(
-            draw_replay(fidelity, screen_for(request.output), name=name_of_trace(request.trace)), request.output
-        )
+        page = describe_replay(fidelity, name=name_of_trace(request.trace))
+        write_result(draw_terminal(page, screen_for(request.output)), request.output)
     limit = request.max_error_percent
     if limit is not None and (worst := _worst_error_percent(fidelity)) > limit:
         click.echo(f"Error: the replay is off by {worst:.2f} %, more than {limit:g} %", err=True)

@@ -161,10 +161,11 @@ def rerun_trace(request: RerunRequest, load_runner: LoadRunner) -> int:
 
         write_result(draw_rerun_json(report), request.output)
     else:
-        from ..rendering.rerun.text import draw_rerun
+        from ..rendering.page.terminal import draw_terminal
+        from ..rendering.rerun.text import describe_rerun
 
-        screen, name = screen_for(request.output), name_of_trace(request.trace)
-        write_result(draw_rerun(report, screen, name=name, op_limit=request.top), request.output)
+        page = describe_rerun(report, name=name_of_trace(request.trace), op_limit=request.top)
+        write_result(draw_terminal(page, screen_for(request.output)), request.output)
     return _check_error(report, request.max_error_percent)
 
 

@@ -47,12 +47,22 @@ def score(
       wavecast score DIR --exclude-gpu L40S --format json -o score.json
     """
     from ..accuracy.score.scoring import score_directory
-    from ..rendering.score.formats import render_score
+    from ..rendering.formats import render
+    from ..rendering.score.csv import draw_score_csv
+    from ..rendering.score.json import draw_score_json
+    from ..rendering.score.text import describe_score
 
     weights = _weights(excluded, leave_one_out=leave_one_out)
     with progress_on_stderr("Predicting") as progress:
         found = score_directory(directory, weights, progress)
-    write_result(render_score(found, choose_format(form, output), screen_for(output)), output)
+    text = render(
+        choose_format(form, output),
+        screen_for(output),
+        page=lambda: describe_score(found),
+        json=lambda: draw_score_json(found),
+        csv=lambda: draw_score_csv(found),
+    )
+    write_result(text, output)
 
 
 def _weights(excluded: tuple[str, ...], *, leave_one_out: bool) -> Weights:

@@ -24,11 +24,12 @@ def show(trace: Path, top: int, form: str | None, output: Path | None, recover: 
     """
     from ...formats.files import load_trace
     from ..recorded.overview import describe_trace
-    from ..rendering.overview import draw_overview, draw_overview_json
+    from ..rendering.overview import describe_overview, draw_overview_json
+    from ..rendering.page.terminal import draw_terminal
 
     with progress_on_stderr("Reading the trace") as progress:
         overview = describe_trace(load_trace(trace, recover=recover, progress=progress), limit=top)
     if choose_format(form, output) == "json":
         write_result(draw_overview_json(overview), output)
     else:
-        write_result(draw_overview(overview, screen_for(output)), output)
+        write_result(draw_terminal(describe_overview(overview), screen_for(output)), output)

@@ -136,15 +136,19 @@ def _validate(request: Request) -> Validation:
 
 
 def _render(validation: Validation, request: Request) -> str:
-    from ..rendering.validate.formats import render_validation
+    from ..rendering.formats import render
+    from ..rendering.validate.json import draw_validation_csv, draw_validation_json
+    from ..rendering.validate.text import describe_validation
 
     first, second = (
         "standard input" if str(path) == STANDARD_INPUT else path.name for path in (request.first, request.second)
     )
-    return render_validation(
-        validation,
+    return render(
         request.form_chosen,
         screen_for(request.output),
-        names=(first, second),
-        detailed_ops=request.with_ops,
+        page=lambda: describe_validation(
+            validation, source_name=first, target_name=second, detailed_ops=request.with_ops
+        ),
+        json=lambda: draw_validation_json(validation),
+        csv=lambda: draw_validation_csv(validation),
     )

@@ -7,10 +7,12 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from ...specs.gpu import Gpu, Rate
+from .page.columns import count_column, number_column, text_column
 from .page.encoding import encode_csv, encode_json
+from .page.names import clean_text
+from .page.page import Line, Page, Passage, build_page, facts, join_passages, opening
 from .page.quantity import ABSENT, format_bytes, format_number, format_rate
-from .page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns
-from .page.terminal import Canvas, Screen
+from .page.sheet import Sheet, SheetColumn, drop_empty_columns
 
 GPUS_FORMAT: Final = "wavecast.gpus"
 GPUS_VERSION: Final = "1.0"
@@ -33,28 +35,20 @@ RATE_NAMES: Final = {
 }
 
 
-def draw_gpus(gpus: Sequence[Gpu], screen: Screen) -> str:
-    """Draw the catalogue as a table, in its own order."""
-    canvas = Canvas(screen)
-    canvas.sheet(_gpu_sheet(gpus))
-    return canvas.finish()
+def describe_gpus(gpus: Sequence[Gpu]) -> Page:
+    """Put the catalogue into a table, in its own order."""
+    return build_page(_gpu_sheet(gpus))
 
 
-def draw_gpu(gpu: Gpu, screen: Screen) -> str:
-    """Draw all facts of one GPU, then where they come from."""
-    canvas = Canvas(screen)
-    canvas.line(clean_text(gpu.name), "bold")
-    for label, text in _facts(gpu):
-        canvas.fact(label, clean_text(text))
-    canvas.line()
-    canvas.sheet(_rate_sheet(gpu))
-    if gpu.sources:
-        canvas.line()
-        canvas.sheet(_source_sheet(gpu))
-    if gpu.note:
-        canvas.line()
-        canvas.line(f"Note: {clean_text(gpu.note)}")
-    return canvas.finish()
+def describe_gpu(gpu: Gpu) -> Page:
+    """Put all facts of one GPU into words, then where they come from."""
+    known = facts((label, clean_text(text)) for label, text in _facts(gpu))
+    return build_page(
+        join_passages(opening([clean_text(gpu.name)]), known),
+        _rate_sheet(gpu),
+        *([_source_sheet(gpu)] if gpu.sources else []),
+        Passage(lines=(Line(text=f"Note: {clean_text(gpu.note)}"),) if gpu.note else ()),
+    )
 
 
 def draw_gpus_json(gpus: Sequence[Gpu]) -> str:
@@ -76,29 +70,26 @@ def _csv_row(gpu: Gpu, plain: tuple[str, ...]) -> tuple[Any, ...]:
 
 
 def _gpu_sheet(gpus: Sequence[Gpu]) -> Sheet:
-    bandwidths = (f"{gpu.memory_bandwidth_bytes_per_s / 1e9:,.0f}" for gpu in gpus)
     columns = (
-        SheetColumn(title="GPU", cells=tuple(clean_text(gpu.name) for gpu in gpus), is_text=True),
-        SheetColumn(title="vendor", cells=tuple(clean_text(gpu.vendor) for gpu in gpus), is_text=True, rank=7),
-        SheetColumn(
-            title="architecture", cells=tuple(clean_text(gpu.architecture) for gpu in gpus), is_text=True, rank=4
-        ),
-        SheetColumn(title="cc", cells=tuple(clean_text(gpu.compute_capability) for gpu in gpus), is_text=True, rank=6),
-        SheetColumn(title="SMs", cells=tuple(f"{gpu.sm_count:,}" for gpu in gpus), rank=2),
-        SheetColumn(title="memory", cells=tuple(format_bytes(gpu.memory_bytes) for gpu in gpus)),
-        SheetColumn(title="GB/s", cells=tuple(bandwidths)),
-        SheetColumn(title="L2", cells=tuple(format_bytes(gpu.l2_cache_bytes) for gpu in gpus), rank=5),
-        SheetColumn(title="FP32\nTFLOP/s", cells=_rate_cells(gpus, Rate.FP32), rank=1),
-        SheetColumn(title="FP16\nmatrix", cells=_rate_cells(gpus, Rate.MATRIX_FP16), rank=1),
-        SheetColumn(title="FP8\nmatrix", cells=_rate_cells(gpus, Rate.MATRIX_FP8), rank=3),
-        SheetColumn(title="power", cells=tuple(f"{gpu.tdp_w:,.0f} W" for gpu in gpus), rank=6),
-        SheetColumn(title="released", cells=tuple(gpu.release_date or "" for gpu in gpus), is_text=True, rank=8),
+        text_column("GPU", (clean_text(gpu.name) for gpu in gpus)),
+        text_column("vendor", (clean_text(gpu.vendor) for gpu in gpus), rank=7),
+        text_column("architecture", (clean_text(gpu.architecture) for gpu in gpus), rank=4),
+        text_column("cc", (clean_text(gpu.compute_capability) for gpu in gpus), rank=6),
+        count_column("SMs", (gpu.sm_count for gpu in gpus), rank=2),
+        number_column("memory", (format_bytes(gpu.memory_bytes) for gpu in gpus)),
+        number_column("GB/s", (f"{gpu.memory_bandwidth_bytes_per_s / 1e9:,.0f}" for gpu in gpus)),
+        number_column("L2", (format_bytes(gpu.l2_cache_bytes) for gpu in gpus), rank=5),
+        _rate_column("FP32\nTFLOP/s", gpus, Rate.FP32, rank=1),
+        _rate_column("FP16\nmatrix", gpus, Rate.MATRIX_FP16, rank=1),
+        _rate_column("FP8\nmatrix", gpus, Rate.MATRIX_FP8, rank=3),
+        number_column("power", (f"{gpu.tdp_w:,.0f} W" for gpu in gpus), rank=6),
+        text_column("released", (gpu.release_date or "" for gpu in gpus), rank=8),
     )
     return drop_empty_columns(Sheet(title="", columns=columns))
 
 
-def _rate_cells(gpus: Sequence[Gpu], rate: Rate) -> tuple[str, ...]:
-    return tuple(_tera(gpu.peak_flops_per_s.get(rate)) for gpu in gpus)
+def _rate_column(title: str, gpus: Sequence[Gpu], rate: Rate, *, rank: int) -> SheetColumn:
+    return number_column(title, (_tera(gpu.peak_flops_per_s.get(rate)) for gpu in gpus), rank=rank)
 
 
 def _tera(value_per_s: float | None) -> str:
@@ -109,9 +100,9 @@ def _rate_sheet(gpu: Gpu) -> Sheet:
     rates = [rate for rate in Rate if rate in gpu.peak_flops_per_s]
     ridges = (gpu.peak_flops_per_s[rate] / gpu.memory_bandwidth_bytes_per_s for rate in rates)
     columns = (
-        SheetColumn(title="unit", cells=tuple(RATE_NAMES[rate] for rate in rates), is_text=True),
-        SheetColumn(title="TFLOP/s", cells=tuple(_tera(gpu.peak_flops_per_s[rate]) for rate in rates)),
-        SheetColumn(title="FLOP per byte", cells=tuple(format_number(ridge) for ridge in ridges), rank=1),
+        text_column("unit", (RATE_NAMES[rate] for rate in rates)),
+        number_column("TFLOP/s", (_tera(gpu.peak_flops_per_s[rate]) for rate in rates)),
+        number_column("FLOP per byte", map(format_number, ridges), rank=1),
     )
     return Sheet(title="Peak rates, dense", columns=columns)
 
@@ -119,15 +110,9 @@ def _rate_sheet(gpu: Gpu) -> Sheet:
 def _source_sheet(gpu: Gpu) -> Sheet:
     notes = gpu.sources.values()
     columns = (
-        SheetColumn(title="values", cells=tuple(clean_text(group) for group in gpu.sources), is_text=True),
-        SheetColumn(title="checked", cells=tuple("yes" if note.verified else "no" for note in notes), is_text=True),
-        SheetColumn(
-            title="source",
-            cells=tuple(clean_text(note.source) for note in notes),
-            is_text=True,
-            min_width=30,
-            wraps=True,
-        ),
+        text_column("values", map(clean_text, gpu.sources)),
+        text_column("checked", ("yes" if note.verified else "no" for note in notes)),
+        text_column("source", (clean_text(note.source) for note in notes), min_width=30, wraps=True),
     )
     return Sheet(title="Sources", columns=columns)
 

@@ -8,15 +8,16 @@ from typing import Final
 
 from ...formats.trace import Device, Meta, Precision
 from ..recorded.overview import IterationLine, NameLine, Overview
+from .page.columns import count_column, name_column, number_column, share_column, text_column, time_column
 from .page.encoding import encode_json
+from .page.names import LONG_NAME_WIDTH, clean_text, short_name
+from .page.page import Page, build_page, facts
 from .page.quantity import common_time_unit, format_bytes, format_count, format_rate, format_share, format_time
-from .page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns, shorten_middle, tidy_kernel_name
-from .page.terminal import Canvas, Screen
+from .page.sheet import Sheet, drop_empty_columns
 
 OVERVIEW_FORMAT: Final = "wavecast.overview"
 OVERVIEW_VERSION: Final = "1.0"
 SHOWN_ITERATION_COUNT: Final = 20
-NAME_WIDTH: Final = 72
 KIND_NOUNS: Final = {
     "kernel": ("kernel", "kernels"),
     "memcpy": ("copy", "copies"),
@@ -35,21 +36,15 @@ def draw_overview_json(overview: Overview) -> str:
     return encode_json({"format": OVERVIEW_FORMAT, "version": OVERVIEW_VERSION, **asdict(overview)})
 
 
-def draw_overview(overview: Overview, screen: Screen) -> str:
-    """Draw an overview as facts, then tables of iterations, phases, ops and kernels."""
-    canvas = Canvas(screen)
-    for label, text in _facts(overview):
-        canvas.fact(label, text)
-    for sheet in (
+def describe_overview(overview: Overview) -> Page:
+    """Put an overview into words: facts, then tables of iterations, phases, ops and kernels."""
+    sheets = (
         _iteration_sheet(overview.iterations),
         _phase_sheet(overview),
         _name_sheet("Ops", overview.ops, is_timed=overview.gpu_busy_ns is not None),
         _name_sheet("Kernels", overview.kernels, is_timed=True),
-    ):
-        if sheet.row_count:
-            canvas.line()
-            canvas.sheet(sheet)
-    return canvas.finish()
+    )
+    return build_page(facts(_facts(overview)), *(sheet for sheet in sheets if sheet.row_count))
 
 
 def describe_gaps(quality: Mapping[str, int]) -> list[str]:
@@ -153,14 +148,13 @@ def _iteration_sheet(lines: tuple[IterationLine, ...]) -> Sheet:
     """Return the iterations, where there are several; of many, the first ones and the one selected."""
     shown = [line for line in lines if line.index < SHOWN_ITERATION_COUNT or line.is_selected] if len(lines) > 1 else []
     unit = common_time_unit(float(line.duration_ns) for line in shown)
-    kinds = tuple("profiled" if line.profiled else "timed only" for line in shown)
-    marks = tuple("◀ the one that analyze predicts" if line.is_selected else "" for line in shown)
+    marks = ("◀ the one that analyze predicts" if line.is_selected else "" for line in shown)
     left_out = len(lines) - len(shown)
     columns = (
-        SheetColumn(title="#", cells=tuple(str(line.index) for line in shown)),
-        SheetColumn(title="time", cells=tuple(format_time(line.duration_ns, unit) for line in shown)),
-        SheetColumn(title="kind", cells=kinds, is_text=True),
-        SheetColumn(title="", cells=marks, is_text=True, rank=1),
+        number_column("#", (str(line.index) for line in shown)),
+        time_column("time", (line.duration_ns for line in shown), unit),
+        text_column("kind", ("profiled" if line.profiled else "timed only" for line in shown)),
+        text_column("", marks, rank=1),
     )
     title = f"Iterations ({left_out:,} more)" if shown and left_out else "Iterations"
     marked = frozenset(row for row, line in enumerate(shown) if line.is_selected)
@@ -171,13 +165,12 @@ def _phase_sheet(overview: Overview) -> Sheet:
     lines = overview.phases if len(overview.phases) > 1 else ()
     is_timed = overview.gpu_busy_ns is not None
     unit = common_time_unit(line.gpu_ns for line in lines)
-    times = tuple(format_time(line.gpu_ns, unit) if is_timed else "" for line in lines)
     columns = (
-        SheetColumn(title="phase", cells=tuple(line.phase for line in lines), is_text=True),
-        SheetColumn(title="ops", cells=tuple(f"{line.op_count:,}" for line in lines)),
-        SheetColumn(title="activities", cells=tuple(f"{line.kernel_count:,}" if is_timed else "" for line in lines)),
-        SheetColumn(title="GPU time", cells=times),
-        SheetColumn(title="share", cells=tuple(format_share(line.share) for line in lines)),
+        text_column("phase", (line.phase for line in lines)),
+        count_column("ops", (line.op_count for line in lines)),
+        number_column("activities", (f"{line.kernel_count:,}" if is_timed else "" for line in lines)),
+        time_column("GPU time", (line.gpu_ns if is_timed else None for line in lines), unit),
+        share_column("share", (line.share for line in lines)),
     )
     return drop_empty_columns(Sheet(title="Phases", columns=columns))
 
@@ -185,16 +178,15 @@ def _phase_sheet(overview: Overview) -> Sheet:
 def _name_sheet(title: str, lines: tuple[NameLine, ...], *, is_timed: bool) -> Sheet:
     unit = common_time_unit(line.gpu_ns for line in lines)
     host_unit = common_time_unit(line.host_ns for line in lines)
-    names = tuple(shorten_middle(tidy_kernel_name(clean_text(line.name)), NAME_WIDTH) for line in lines)
-    gpu_times = tuple(format_time(line.gpu_ns, unit) if is_timed else "" for line in lines)
-    means = tuple(format_time(line.gpu_ns / line.count) if is_timed else "" for line in lines)
     columns = (
-        SheetColumn(title=title.lower().rstrip("s"), cells=names, is_text=True, min_width=24),
-        SheetColumn(title="calls", cells=tuple(f"{line.count:,}" for line in lines)),
-        SheetColumn(title="GPU time", cells=gpu_times),
-        SheetColumn(title="share", cells=tuple(format_share(line.share) for line in lines), rank=1),
-        SheetColumn(title="per call", cells=means, rank=2),
-        SheetColumn(title="host time", cells=tuple(format_time(line.host_ns, host_unit) for line in lines), rank=3),
+        name_column(title.lower().rstrip("s"), (short_name(line.name, LONG_NAME_WIDTH) for line in lines)),
+        count_column("calls", (line.count for line in lines)),
+        time_column("GPU time", (line.gpu_ns if is_timed else None for line in lines), unit),
+        share_column("share", (line.share for line in lines), rank=1),
+        number_column(
+            "per call", (format_time(line.gpu_ns / line.count) if is_timed else "" for line in lines), rank=2
+        ),
+        time_column("host time", (line.host_ns for line in lines), host_unit, rank=3),
     )
     order = "GPU time" if is_timed else "count"
     return drop_empty_columns(Sheet(title=f"{title} by {order}", columns=columns))

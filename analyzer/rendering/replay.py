@@ -9,10 +9,12 @@ from typing import Any, Final
 from ..graph.latencies import Term
 from ..replay.causes import CAUSES, IdleCause
 from ..replay.fidelity import Fidelity, ReplayedIteration
+from .page.columns import number_column, share_column, time_column
 from .page.encoding import encode_json
-from .page.quantity import ABSENT, common_time_unit, format_count, format_share, format_time
-from .page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns
-from .page.terminal import Canvas, Screen
+from .page.names import clean_text
+from .page.page import Page, build_page, facts, notes
+from .page.quantity import common_time_unit, format_change, format_count, format_share, format_time
+from .page.sheet import Sheet, drop_empty_columns
 
 REPLAY_FORMAT: Final = "wavecast.replay"
 REPLAY_VERSION: Final = "1.0"
@@ -69,17 +71,9 @@ def _iteration(item: ReplayedIteration) -> dict[str, Any]:
     }
 
 
-def draw_replay(fidelity: Fidelity, screen: Screen, *, name: str) -> str:
-    """Draw it: facts, then a row per iteration."""
-    canvas = Canvas(screen)
-    for label, text in _facts(fidelity, name):
-        canvas.fact(label, text)
-    canvas.line()
-    canvas.sheet(_sheet(fidelity))
-    canvas.line()
-    for note in _notes(fidelity):
-        canvas.line(note, "dim")
-    return canvas.finish()
+def describe_replay(fidelity: Fidelity, *, name: str) -> Page:
+    """Put it into words: facts, then a row per iteration. `name` is that of the trace's file."""
+    return build_page(facts(_facts(fidelity, name)), _sheet(fidelity), notes(_notes(fidelity)))
 
 
 def _facts(fidelity: Fidelity, name: str) -> Iterator[tuple[str, str]]:
@@ -113,32 +107,24 @@ def _term_words(term: Term) -> str:
 def _sheet(fidelity: Fidelity) -> Sheet:
     rows = fidelity.iterations
     unit = common_time_unit(item.measured_ns for item in rows)
-    columns = [
-        SheetColumn(title="#", cells=tuple(str(number) for number, _ in enumerate(rows))),
-        SheetColumn(title="measured", cells=tuple(format_time(item.measured_ns, unit) for item in rows)),
-        SheetColumn(title="replayed", cells=tuple(format_time(item.replayed_ns, unit) for item in rows)),
-        SheetColumn(title="error", cells=tuple(_error(item.replayed_ns, item) for item in rows)),
-        SheetColumn(title="error of\nrules only", cells=tuple(_error(item.rules_only_ns, item) for item in rows)),
-        SheetColumn(
-            title="GPU busy", cells=tuple(format_share(item.gpu_busy_ns / item.measured_ns) for item in rows), rank=1
-        ),
-    ]
-    columns += [
-        SheetColumn(
-            title=CAUSE_TITLES[cause],
-            cells=tuple(
-                format_share(item.idle_ns[cause] / item.measured_ns) if item.idle_ns[cause] > 0 else ABSENT
-                for item in rows
-            ),
-            rank=2,
-        )
-        for cause in CAUSES
-    ]
-    return drop_empty_columns(Sheet(title="", columns=tuple(columns)))
+    columns = (
+        number_column("#", (str(number) for number, _ in enumerate(rows))),
+        time_column("measured", (item.measured_ns for item in rows), unit),
+        time_column("replayed", (item.replayed_ns for item in rows), unit),
+        number_column("error", (_error(item.replayed_ns, item) for item in rows)),
+        number_column("error of\nrules only", (_error(item.rules_only_ns, item) for item in rows)),
+        share_column("GPU busy", (item.gpu_busy_ns / item.measured_ns for item in rows), rank=1),
+        *(share_column(CAUSE_TITLES[cause], (_idle_share(item, cause) for item in rows), rank=2) for cause in CAUSES),
+    )
+    return drop_empty_columns(Sheet(title="", columns=columns))
 
 
 def _error(replayed_ns: float, item: ReplayedIteration) -> str:
-    return f"{(replayed_ns / item.measured_ns - 1) * 100:+.2f} %" if item.measured_ns > 0 else ABSENT
+    return format_change(replayed_ns / item.measured_ns - 1 if item.measured_ns > 0 else None, decimals=2)
+
+
+def _idle_share(item: ReplayedIteration, cause: IdleCause) -> float | None:
+    return item.idle_ns[cause] / item.measured_ns if item.idle_ns[cause] > 0 else None
 
 
 def _notes(fidelity: Fidelity) -> Iterator[str]:

@@ -17,7 +17,7 @@ from wavecast.analyzer.accuracy.score.baselines import ANCHORED
 from wavecast.analyzer.accuracy.score.report import EVERYTHING, MEAN, Score, ScoreRow, Size
 from wavecast.analyzer.accuracy.score.throughput import THROUGHPUT
 from wavecast.analyzer.rendering.score.__main__ import read_score
-from wavecast.analyzer.rendering.score.page import mean_error
+from wavecast.analyzer.rendering.score.accuracy import mean_error
 
 PRODUCTS = "ops/matmul.parquet"
 H100, A100, L40S = "H100 SXM5 80GB", "A100 SXM4 80GB", "L40S"

@@ -1,43 +1,15 @@
-"""`analyze --calibration`: what the note, the JSON and the errors say."""
+"""`analyze --calibration`: what it changes, and what the errors say."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import Result
-from wavecast.analyzer.analysis.report import Correction, Report
-from wavecast.analyzer.rendering.analysis.json import draw_report_json
-from wavecast.analyzer.rendering.analysis.text import describe_report
 
 Run = Callable[..., Result]
-APPLIED = Correction(gpu="L40S", model="matmul", point_count=1000, factor=1.04, error_before=0.123, error_after=0.106)
-USELESS = Correction(gpu="L40S", model="vector", point_count=80, factor=0.99, error_before=0.1, error_after=0.11)
-FEW = Correction(gpu="L40S", model="convolution", point_count=9)
-
-
-def test_the_note_says_what_was_corrected_and_what_it_gains(measured_report: Report) -> None:
-    report = replace(measured_report, calibration=(APPLIED, USELESS, FEW, replace(USELESS, gpu="T4")))
-    notes = [note for note in describe_report(report, name="x").notes if "alibrated" in note]
-    assert notes == [
-        "Calibrated for L40S: matmul 1.04× (left-out error 12.3 to 10.6 %, 1,000 measurements); left as they are, as "
-        "left-out measurements fit no better: vector; too few measurements: convolution (9).",
-        "Not calibrated for T4; left as they are, as left-out measurements fit no better: vector.",
-    ]
-
-
-def test_json_holds_the_corrections_where_there_are_any(measured_report: Report) -> None:
-    assert "calibration" not in json.loads(draw_report_json(measured_report, with_ops=False))
-    report = replace(measured_report, calibration=(APPLIED, FEW))
-    assert json.loads(draw_report_json(report, with_ops=False))["calibration"] == [
-        {"gpu": "L40S", "model": "matmul", "point_count": 1000, "factor": 1.04, "error_before": 0.123,
-         "error_after": 0.106, "is_applied": True},
-        {"gpu": "L40S", "model": "convolution", "point_count": 9, "factor": None, "error_before": None,
-         "error_after": None, "is_applied": False},
-    ]  # fmt: skip
 
 
 @pytest.mark.data

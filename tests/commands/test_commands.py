@@ -18,11 +18,8 @@ from click.testing import Result
 from wavecast import __version__
 from wavecast.__main__ import COMMANDS, wavecast
 from wavecast.analyzer.commands.command import complete_gpu_names
-from wavecast.analyzer.rendering.gpus import draw_gpu
-from wavecast.analyzer.rendering.page.terminal import Screen
 from wavecast.formats.files import load_trace
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.gpu import Gpu, Rate, SourceNote
 
 Run = Callable[..., Result]
 CheckGolden = Callable[[str, str], None]
@@ -136,61 +133,6 @@ def test_gpus_lists_the_catalogue(run: Run) -> None:
     assert all(name in table for name in names)
     assert [gpu["name"] for gpu in json.loads(run("gpus", "--format", "json").stdout)["gpus"]] == names
     assert [row["name"] for row in csv.DictReader(StringIO(run("gpus", "--format", "csv").stdout))] == names
-
-
-def build_gpu() -> Gpu:
-    """A GPU with every field filled; the catalogue's own change as facts are checked."""
-    return Gpu(
-        name="Example 9000",
-        aliases=("NVIDIA Example 9000",),
-        vendor="NVIDIA",
-        architecture="Imaginary",
-        chip="GX900",
-        compute_capability="9.9",
-        is_package=True,
-        release_date="2031-02-03",
-        sm_count=100,
-        fp32_lanes_per_sm=128,
-        base_clock_hz=1e9,
-        boost_clock_hz=2e9,
-        matrix_clock_hz=1.9e9,
-        memory_bytes=96 * 2**30,
-        reported_memory_bytes=95 * 2**30,
-        memory_type="HBM9",
-        memory_bus_bits=8192,
-        memory_bandwidth_bytes_per_s=8e12,
-        l2_cache_bytes=2.75 * 2**20,
-        peak_flops_per_s={Rate.FP32: 51.2e12, Rate.MATRIX_BF16: 1234.5e12},
-        warp_size=32,
-        max_threads_per_sm=2048,
-        max_blocks_per_sm=32,
-        registers_per_sm=65536,
-        shared_memory_per_sm_bytes=228 * 2**10,
-        max_shared_memory_per_block_bytes=227 * 2**10,
-        link_name="Link 9",
-        link_bandwidth_bytes_per_s=900e9,
-        pcie_bandwidth_bytes_per_s=63e9,
-        tdp_w=700,
-        sources={
-            "clocks": SourceNote(source="datasheet", verified=True),
-            "memory": SourceNote(source="a long story about where these values were found " * 3, verified=False),
-        },
-        note="Nobody has seen it.",
-    )
-
-
-@pytest.mark.parametrize("width", [60, 100])
-def test_all_facts_of_one_gpu(width: int, check_golden: CheckGolden) -> None:
-    text = draw_gpu(build_gpu(), Screen(width=width))
-    assert max(len(line) for line in text.splitlines()) <= width
-    check_golden(f"gpu_{width}.txt", text)
-
-
-def test_a_pipe_gets_facts_on_one_line_each() -> None:
-    source = build_gpu().sources["memory"].source.rstrip()
-    assert any(
-        line.startswith("memory") and line.endswith(source) for line in draw_gpu(build_gpu(), Screen()).splitlines()
-    )
 
 
 def test_gpus_names_one(run: Run) -> None:

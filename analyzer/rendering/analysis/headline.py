@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from ...analysis.report import GpuPrediction, Report
+from ..page.names import clean_text
 from ..page.quantity import format_bytes, format_count, format_number, format_share, format_time
-from ..page.sheet import clean_text
 
 LAUNCH_BOUND_RATIO: Final = 0.1
 """Of the iteration spent waiting for launches: from here on the host is worth a sentence."""

@@ -1,153 +1,115 @@
-"""The report in words and sheets: what the table and the Markdown renderer draw alike."""
+"""The report of `analyze` in words and sheets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
 
 from ...analysis.report import Correction, GpuPrediction, OpPrediction, Report
 from ...prediction.method import Method
+from ..op_columns import (
+    bound_column,
+    interval_column,
+    limit_column,
+    method_column,
+    method_title,
+    module_column,
+    reason_column,
+    shapes_column,
+)
+from ..page.columns import count_column, name_column, number_column, share_column, text_column, time_column
+from ..page.names import clean_text, short_name
+from ..page.page import Page, build_page, notes, opening, warnings
 from ..page.quantity import (
-    ABSENT,
+    TimeUnit,
     common_time_unit,
     format_count,
     format_factor,
     format_money,
     format_number,
     format_share,
-    format_time,
     format_time_range,
 )
-from ..page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns, shorten_middle, tidy_kernel_name
+from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .headline import fits_all, headline
 
-METHOD_TITLES: Final[dict[Method, str]] = {
-    Method.MEASURED: "measured",
-    Method.WAVE_SCALING: "wave\nscaling",
-    Method.BOUND_RATIO: "bound\nratio",
-    Method.BANDWIDTH_RATIO: "bandw.\nratio",
-    Method.LINK_RATIO: "link\nratio",
-    Method.ANCHORED_MODEL: "anchored\nmodel",
-    Method.OP_MODEL: "op\nmodel",
-    Method.ROOFLINE: "roofline",
-    Method.UNMODELLED: "not\nmodelled",
-}
-METHOD_NAMES: Final[dict[Method, str]] = {
-    Method.MEASURED: "measured",
-    Method.WAVE_SCALING: "wave scaling",
-    Method.BOUND_RATIO: "bound ratio",
-    Method.BANDWIDTH_RATIO: "bandwidth ratio",
-    Method.LINK_RATIO: "link ratio",
-    Method.ANCHORED_MODEL: "anchored model",
-    Method.OP_MODEL: "op model",
-    Method.ROOFLINE: "roofline",
-    Method.UNMODELLED: "not modelled",
-}
-NAME_WIDTH: Final = 56
-"""Longest op, kernel or shape text in a table; JSON and CSV hold them whole."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportText:
-    """Hold the parts of a rendered report in order of reading."""
-
-    headline: tuple[str, ...]
-    gpus: Sheet
-    ops: Sheet
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
-def describe_report(report: Report, *, name: str, detailed_ops: bool = False) -> ReportText:
+def describe_report(report: Report, *, name: str, detailed_ops: bool = False) -> Page:
     """Put a report into words; `detailed_ops` adds each op's bound and the reason of its prediction.
 
     `name` stands for a workload that has none.
     """
-    return ReportText(
-        headline=tuple(headline(report, name)),
-        gpus=gpu_sheet(report),
-        ops=op_sheet(report, detailed=detailed_ops),
-        notes=tuple(_notes(report)),
-        warnings=tuple(clean_text(warning) for warning in report.warnings),
+    return build_page(
+        opening(headline(report, name)),
+        _gpu_sheet(report),
+        *([_op_sheet(report, detailed=detailed_ops)] if report.ops else []),
+        notes(_notes(report)),
+        warnings(report.warnings),
     )
 
 
-def gpu_sheet(report: Report) -> Sheet:
+def _gpu_sheet(report: Report) -> Sheet:
     """Return the ranked table of GPUs."""
     rows = report.predictions
     unit = common_time_unit(row.iteration_ns for row in rows)
+    intervals = (format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit) for row in rows)
     columns = (
-        SheetColumn(title="#", cells=tuple(str(number) for number, _ in enumerate(rows, 1))),
-        SheetColumn(title="GPU", cells=tuple(_gpu_name(row) for row in rows), is_text=True),
-        SheetColumn(title="iteration", cells=tuple(format_time(row.iteration_ns, unit) for row in rows)),
-        SheetColumn(
-            title="interval",
-            cells=tuple(format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit) for row in rows),
-            rank=2,
-        ),
-        SheetColumn(title="speed", cells=tuple(format_factor(row.speedup) for row in rows), rank=1),
-        SheetColumn(title="GPU\nbusy", cells=tuple(format_time(row.gpu_busy_ns, unit) for row in rows), rank=3),
-        SheetColumn(title="host\nlimits", cells=tuple(format_share(row.host_limited_ratio) for row in rows), rank=3),
-        SheetColumn(title="samples/s", cells=tuple(_number(row.samples_per_s) for row in rows), rank=3),
-        SheetColumn(title="$ per\n1,000 it.", cells=tuple(_cost(row) for row in rows), rank=4),
-        SheetColumn(title="memory", cells=_memory_cells(rows), is_text=True, rank=3),
+        number_column("#", (str(number) for number, _ in enumerate(rows, 1))),
+        text_column("GPU", map(_gpu_name, rows)),
+        time_column("iteration", (row.iteration_ns for row in rows), unit),
+        number_column("interval", intervals, rank=2),
+        number_column("speed", (format_factor(row.speedup) for row in rows), rank=1),
+        time_column("GPU\nbusy", (row.gpu_busy_ns for row in rows), unit, rank=3),
+        share_column("host\nlimits", (row.host_limited_ratio for row in rows), rank=3),
+        number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=3),
+        number_column("$ per\n1,000 it.", (format_money(row.usd_per_1000_iterations) for row in rows), rank=4),
+        text_column("memory", _memory_cells(rows), rank=3),
         *_method_columns(rows),
     )
     marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
     return drop_empty_columns(Sheet(title="", columns=columns, marked_rows=marked))
 
 
-def op_sheet(report: Report, *, detailed: bool) -> Sheet:
+def _op_sheet(report: Report, *, detailed: bool) -> Sheet:
     """Return the table of ops on `ops_gpu`, by predicted time; `detailed` adds module, bound and reason."""
     rows = report.ops
     shown = sum(row.share for row in rows)
     title = f"Ops on {clean_text(report.ops_gpu)} by GPU time"
-    if rows and shown < 0.995:
+    if shown < 0.995:
         title += f", the first {len(rows)} ({format_share(shown)} of it)"
-    columns = [*_op_columns(report)]
-    if detailed:
-        columns += _op_detail_columns(rows)
-    return drop_empty_columns(Sheet(title=title, columns=tuple(columns)))
+    unit = common_time_unit(row.predicted_ns for row in rows)
+    details = _op_detail_columns(rows, unit) if detailed else ()
+    return drop_empty_columns(Sheet(title=title, columns=(*_op_columns(report, unit), *details)))
 
 
-def _op_columns(report: Report) -> Iterator[SheetColumn]:
+def _op_columns(report: Report, unit: TimeUnit) -> Iterator[SheetColumn]:
     rows, source = report.ops, report.source.gpu
-    unit = common_time_unit(row.predicted_ns for row in rows)
-    yield SheetColumn(title="op", cells=tuple(_name(row.op) for row in rows), is_text=True, min_width=24)
-    yield SheetColumn(
-        title="shapes", cells=tuple(_name(row.shapes) for row in rows), is_text=True, rank=7, min_width=20
-    )
-    counted = "kernels" if report.trace.kernel_count else "calls"
-    yield SheetColumn(title=counted, cells=tuple(f"{row.count:,}" for row in rows), rank=5)
+    yield name_column("op", (short_name(row.op) for row in rows))
+    yield shapes_column((row.shapes for row in rows), rank=7)
+    yield count_column("kernels" if report.trace.kernel_count else "calls", (row.count for row in rows), rank=5)
     if source is not None and source != report.ops_gpu:
-        measured = tuple(format_time(row.source_ns, unit) for row in rows)
-        yield SheetColumn(title="on the\nsource", cells=measured, rank=6)
-    yield SheetColumn(title="time", cells=tuple(format_time(row.predicted_ns, unit) for row in rows))
-    yield SheetColumn(title="share", cells=tuple(format_share(row.share) for row in rows), rank=2)
-    yield SheetColumn(title="method", cells=tuple(METHOD_NAMES[row.method] for row in rows), is_text=True, rank=4)
+        yield time_column("on the\nsource", (row.source_ns for row in rows), unit, rank=6)
+    yield time_column("time", (row.predicted_ns for row in rows), unit)
+    yield share_column("share", (row.share for row in rows), rank=2)
+    yield method_column((row.method for row in rows), rank=4)
 
 
-def _op_detail_columns(rows: tuple[OpPrediction, ...]) -> Iterator[SheetColumn]:
-    unit = common_time_unit(row.predicted_ns for row in rows)
-    intervals = tuple(format_time_range(row.predicted_low_ns, row.predicted_high_ns, unit) for row in rows)
-    yield SheetColumn(title="interval", cells=intervals, rank=2)
-    yield SheetColumn(title="bound", cells=tuple(format_time(row.bound_ns, unit) for row in rows), rank=1)
-    yield SheetColumn(title="bound by", cells=tuple(row.bound_by or ABSENT for row in rows), is_text=True, rank=3)
-    reasons = tuple(clean_text(row.reason) for row in rows)
-    yield SheetColumn(title="reason", cells=reasons, is_text=True, rank=1, min_width=28, wraps=True)
-    modules = tuple(_name(row.module or "") for row in rows)
-    yield SheetColumn(title="module", cells=modules, is_text=True, rank=8, min_width=20)
+def _op_detail_columns(rows: tuple[OpPrediction, ...], unit: TimeUnit) -> Iterator[SheetColumn]:
+    yield interval_column(rows, unit, rank=2)
+    yield bound_column(rows, unit, rank=1)
+    yield limit_column(rows, rank=3)
+    yield reason_column("reason", (row.reason for row in rows), rank=1)
+    yield module_column(rows, rank=8)
 
 
 def _method_columns(rows: tuple[GpuPrediction, ...]) -> Iterator[SheetColumn]:
     """Yield one column of shares per method; the measured share says nothing beside the mark on the source."""
-    for method, title in METHOD_TITLES.items():
+    for method in Method:
         shares = [row.methods.get(method, 0.0) for row in rows]
-        cells = tuple(format_share(share) if share > 0 else "" for share in shares)
         if method is Method.MEASURED and all(row.is_source or not row.methods.get(method) for row in rows):
             continue
-        yield SheetColumn(title=title, cells=cells, rank=6)
+        yield number_column(
+            method_title(method), (format_share(share) if share > 0 else "" for share in shares), rank=6
+        )
 
 
 def _notes(report: Report) -> Iterator[str]:
@@ -203,15 +165,3 @@ def _memory(row: GpuPrediction) -> str:
     if row.is_tight:
         return "may not fit"
     return "fits" if row.fits else "does not fit"
-
-
-def _number(value: float | None) -> str:
-    return ABSENT if value is None else format_number(value)
-
-
-def _cost(row: GpuPrediction) -> str:
-    return format_money(row.usd_per_1000_iterations)
-
-
-def _name(text: str) -> str:
-    return shorten_middle(clean_text(tidy_kernel_name(text)), NAME_WIDTH)

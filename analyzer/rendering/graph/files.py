@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
 from ...graph.export.export import ON_PATH
-from ..page.sheet import clean_text, shorten_middle, tidy_kernel_name
+from ..page.names import clean_text, short_name
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -143,7 +143,7 @@ def _xml_text(value: Any) -> str:
 
 @cache
 def _short(name: str) -> str:
-    return shorten_middle(tidy_kernel_name(clean_text(name)), LABEL_WIDTH)
+    return short_name(name, LABEL_WIDTH)
 
 
 def _path_style(facts: Mapping[str, Any]) -> dict[str, str]:

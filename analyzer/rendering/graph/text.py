@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ...graph.export.summary import GraphSummary, PathSummary
-from ..overview import NAME_WIDTH, describe_gaps
-from ..page.quantity import common_time_unit, format_count, format_share, format_time
-from ..page.sheet import Sheet, SheetColumn, clean_text, shorten_middle, tidy_kernel_name
-from ..page.terminal import Canvas, Screen
+from ..overview import describe_gaps
+from ..page.columns import count_column, name_column, share_column, text_column, time_column
+from ..page.names import LONG_NAME_WIDTH, short_name
+from ..page.page import Page, Passage, build_page, facts, notes
+from ..page.quantity import common_time_unit, format_count, format_time
+from ..page.sheet import Sheet
 
 NODE_WORDS: Final[Mapping[str, str]] = {
     "op": "framework ops",
@@ -48,28 +50,30 @@ PATH_EDGE_WORDS: Final[Mapping[str, str]] = {
 UNEXPLAINED: Final = "beyond the rules"
 
 
-def draw_graph(summary: GraphSummary, screen: Screen) -> str:
-    """Draw the counts, then the critical path, as facts and tables."""
-    canvas = Canvas(screen)
+def describe_graph(summary: GraphSummary) -> Page:
+    """Put the counts, then the critical path, into words."""
+    return build_page(
+        facts(_facts(summary)),
+        _count_sheet("Nodes", summary.node_counts, NODE_WORDS),
+        _count_sheet("Edges", summary.edge_counts, EDGE_WORDS),
+        *_path_blocks(summary.path),
+    )
+
+
+def _facts(summary: GraphSummary) -> Iterator[tuple[str, str]]:
     nodes, edges = sum(summary.node_counts.values()), sum(summary.edge_counts.values())
     covered = "all that was recorded" if summary.iteration is None else f"iteration {summary.iteration}"
-    canvas.fact("graph", f"{covered}: {format_count(nodes, 'node')}, {format_count(edges, 'edge')}")
-    canvas.fact("gaps", ", ".join(describe_gaps(_gaps(summary))) or "none known")
-    for title, counts, words in (
-        ("Nodes", summary.node_counts, NODE_WORDS),
-        ("Edges", summary.edge_counts, EDGE_WORDS),
-    ):
-        canvas.line()
-        canvas.sheet(_count_sheet(title, counts, words))
-    canvas.line()
-    if summary.path is None:
-        canvas.line("No critical path: nothing was timed.", "dim")
-    else:
-        for sheet in (_path_sheet(summary.path), _stretch_sheet(summary.path)):
-            canvas.sheet(sheet)
-            canvas.line()
-        canvas.line("Times add up to the iteration; what starts earlier than the rules say counts as negative.", "dim")
-    return canvas.finish()
+    yield "graph", f"{covered}: {format_count(nodes, 'node')}, {format_count(edges, 'edge')}"
+    yield "gaps", ", ".join(describe_gaps(_gaps(summary))) or "none known"
+
+
+def _path_blocks(path: PathSummary | None) -> Iterator[Passage | Sheet]:
+    if path is None:
+        yield notes(["No critical path: nothing was timed."])
+        return
+    yield _path_sheet(path)
+    yield _stretch_sheet(path)
+    yield notes(["Times add up to the iteration; what starts earlier than the rules say counts as negative."])
 
 
 def _gaps(summary: GraphSummary) -> dict[str, int]:
@@ -82,9 +86,9 @@ def _gaps(summary: GraphSummary) -> dict[str, int]:
 
 def _count_sheet(title: str, counts: Mapping[str, int], words: Mapping[str, str]) -> Sheet:
     columns = (
-        SheetColumn(title="kind", cells=tuple(counts), is_text=True),
-        SheetColumn(title="count", cells=tuple(f"{count:,}" for count in counts.values())),
-        SheetColumn(title="", cells=tuple(words[name] for name in counts), is_text=True, rank=1),
+        text_column("kind", counts),
+        count_column("count", counts.values()),
+        text_column("", (words[name] for name in counts), rank=1),
     )
     return Sheet(title=title, columns=columns)
 
@@ -93,10 +97,10 @@ def _path_sheet(path: PathSummary) -> Sheet:
     lines = list(_path_lines(path))
     unit = common_time_unit(abs(time) for _, _, time in lines)
     columns = (
-        SheetColumn(title="where", cells=tuple(place for place, _, _ in lines), is_text=True),
-        SheetColumn(title="what", cells=tuple(what for _, what, _ in lines), is_text=True),
-        SheetColumn(title="time", cells=tuple(format_time(time, unit) for _, _, time in lines)),
-        SheetColumn(title="share", cells=tuple(format_share(time / path.length_ns) for _, _, time in lines), rank=1),
+        text_column("where", (place for place, _, _ in lines)),
+        text_column("what", (what for _, what, _ in lines)),
+        time_column("time", (time for _, _, time in lines), unit),
+        share_column("share", (time / path.length_ns for _, _, time in lines), rank=1),
     )
     which = "" if path.iteration is None else f" of iteration {path.iteration}"
     head = f"Critical path{which}: {format_time(path.length_ns)} over {format_count(path.node_count, 'node')}"
@@ -115,12 +119,11 @@ def _path_lines(path: PathSummary) -> Iterator[tuple[str, str, float]]:
 def _stretch_sheet(path: PathSummary) -> Sheet:
     shown = path.stretches
     unit = common_time_unit(item.time_ns for item in shown)
-    names = tuple(shorten_middle(tidy_kernel_name(clean_text(item.name)), NAME_WIDTH) for item in shown)
     columns = (
-        SheetColumn(title="place", cells=tuple(item.place for item in shown), is_text=True),
-        SheetColumn(title="op or kernel", cells=names, is_text=True, min_width=24),
-        SheetColumn(title="steps", cells=tuple(f"{item.count:,}" for item in shown)),
-        SheetColumn(title="time", cells=tuple(format_time(item.time_ns, unit) for item in shown)),
-        SheetColumn(title="share", cells=tuple(format_share(item.share) for item in shown), rank=1),
+        text_column("place", (item.place for item in shown)),
+        name_column("op or kernel", (short_name(item.name, LONG_NAME_WIDTH) for item in shown)),
+        count_column("steps", (item.count for item in shown)),
+        time_column("time", (item.time_ns for item in shown), unit),
+        share_column("share", (item.share for item in shown), rank=1),
     )
     return Sheet(title="Longest stretches of it, by name", columns=columns)

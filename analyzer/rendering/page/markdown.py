@@ -1,46 +1,59 @@
-"""Sheets and lines as Markdown that pastes into an issue."""
+"""A page as Markdown that pastes into an issue."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
 
-from ..analysis.text import ReportText
+from .page import Line, Page, Passage, Tone
 from .sheet import Sheet, flat_title
 
-SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
+SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|])")
 """What Markdown would read as markup inside a cell or a sentence."""
 
 
-def draw_report_markdown(text: ReportText) -> str:
-    """Write a report as Markdown: headline, tables, notes and warnings."""
-    parts = ["\n\n".join(escape(line) for line in text.headline), sheet_markdown(text.gpus)]
-    if text.ops.row_count:
-        parts.append(f"**{escape(text.ops.title)}**")
-        parts.append(sheet_markdown(text.ops))
-    parts.extend(escape(note) for note in text.notes)
-    if text.warnings:
-        parts.append("\n".join(f"- Warning: {escape(warning)}" for warning in text.warnings))
-    return "\n\n".join(parts) + "\n"
+def draw_markdown(page: Page) -> str:
+    """Write a page: facts and warnings as lists, other lines as paragraphs, sheets as tables."""
+    return "\n\n".join(part for block in page.blocks for part in _parts(block)) + "\n"
 
 
-def sheet_markdown(sheet: Sheet) -> str:
-    """Write a sheet as a Markdown table; marked rows are bold."""
-    return "\n".join(_table_lines(sheet))
+def _parts(block: Passage | Sheet) -> Iterator[str]:
+    """Yield what an empty line comes after."""
+    if isinstance(block, Passage):
+        yield from _paragraphs(block)
+        return
+    if block.title:
+        yield f"**{_escape(block.title)}**"
+    yield "\n".join(_table_lines(block))
 
 
-def escape(text: str) -> str:
-    """Make text mean itself in Markdown."""
-    return SPECIAL.sub(r"\\\1", text)
+def _paragraphs(passage: Passage) -> Iterator[str]:
+    for is_list, lines in groupby(passage.lines, lambda line: bool(line.label) or line.tone is Tone.WARNING):
+        if is_list:
+            yield "\n".join(_list_item(line) for line in lines)
+        else:
+            yield from (line.text if line.tone is Tone.MARKDOWN else _escape(line.text) for line in lines)
+
+
+def _list_item(line: Line) -> str:
+    return f"- **{_escape(line.label)}**: {_escape(line.text)}" if line.label else f"- Warning: {_escape(line.text)}"
 
 
 def _table_lines(sheet: Sheet) -> Iterator[str]:
-    yield _row([escape(flat_title(item)) for item in sheet.columns])
+    """Yield title, alignment and rows; marked rows are bold."""
+    yield _row([_escape(flat_title(item)) for item in sheet.columns])
     yield _row(["---" if item.is_text else "---:" for item in sheet.columns])
     for index in range(sheet.row_count):
-        cells = [escape(item.cells[index]) for item in sheet.columns]
+        cells = [_escape(item.cells[index]) for item in sheet.columns]
         yield _row([f"**{cell}**" if index in sheet.marked_rows and cell else cell for cell in cells])
 
 
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _escape(text: str) -> str:
+    """Make text mean itself in Markdown."""
+    return SPECIAL.sub(r"\\\1", text)

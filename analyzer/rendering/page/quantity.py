@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import floor, isfinite, log10
 from statistics import median
 from typing import Final
 
-TIME_UNITS: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
-"""Largest first, each in ns."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeUnit:
+    """Hold a unit in which times are written."""
+
+    name: str
+    length_ns: float
+
+
+SECONDS: Final = TimeUnit(name="s", length_ns=1e9)
+MILLISECONDS: Final = TimeUnit(name="ms", length_ns=1e6)
+MICROSECONDS: Final = TimeUnit(name="µs", length_ns=1e3)
+NANOSECONDS: Final = TimeUnit(name="ns", length_ns=1.0)
+TIME_UNITS: Final = (SECONDS, MILLISECONDS, MICROSECONDS, NANOSECONDS)
+"""Largest first."""
 BINARY_UNITS: Final = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
-MILLISECONDS: Final = ("ms", 1e6)
 DECIMAL_PREFIXES: Final = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 ABSENT: Final = "–"
 """Stands in a column that has data for other rows only."""
 
-TimeUnit = tuple[str, float]
 
-
-def format_number(value: float) -> str:
+def format_number(value: float | None) -> str:
     """Write a number with three to four significant digits: 0.0123, 1.23, 12.34, 123.4, 1,234."""
-    if not isfinite(value):
+    if value is None or not isfinite(value):
         return ABSENT
     value = float(f"{value:.4g}")
     magnitude = abs(value)
@@ -36,7 +47,7 @@ def format_number(value: float) -> str:
 def common_time_unit(values_ns: Iterable[float | None]) -> TimeUnit:
     """Return the unit that suits the median of the values, so that a column can be compared at a glance."""
     present = [value for value in values_ns if value is not None and isfinite(value) and value > 0]
-    return _unit_for(median(present)) if present else TIME_UNITS[1]
+    return _unit_for(median(present)) if present else MILLISECONDS
 
 
 def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
@@ -45,11 +56,11 @@ def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
         return ABSENT
     if value_ns == 0:
         return "0"
-    name, scale = unit or _unit_for(value_ns)
-    scaled = value_ns / scale
+    chosen = unit or _unit_for(value_ns)
+    scaled = value_ns / chosen.length_ns
     if unit is not None and not 0.1 <= abs(scaled) < 100_000:
         return format_time(value_ns)
-    return f"{format_number(scaled)} {name}"
+    return f"{format_number(scaled)} {chosen.name}"
 
 
 def format_time_range(low_ns: float | None, high_ns: float | None, unit: TimeUnit) -> str:
@@ -57,8 +68,8 @@ def format_time_range(low_ns: float | None, high_ns: float | None, unit: TimeUni
     if low_ns is None or high_ns is None:
         limits = (("≥", low_ns), ("≤", high_ns))
         return next((f"{sign} {format_time(end, unit)}" for sign, end in limits if end is not None), ABSENT)
-    name, scale = unit
-    return f"{format_number(low_ns / scale)}–{format_number(high_ns / scale)} {name}"
+    low, high = (format_number(end / unit.length_ns) for end in (low_ns, high_ns))
+    return f"{low}–{high} {unit.name}"
 
 
 def format_share(ratio: float | None) -> str:
@@ -68,6 +79,16 @@ def format_share(ratio: float | None) -> str:
     if 0 < ratio < 0.005:
         return "<1 %"
     return f"{100 * ratio:.0f} %"
+
+
+def format_error(ratio: float | None) -> str:
+    """Write how large an error is: in %, one decimal."""
+    return ABSENT if ratio is None or not isfinite(ratio) else f"{100 * ratio:.1f} %"
+
+
+def format_change(ratio: float | None, decimals: int = 1) -> str:
+    """Write a difference in %, with its sign."""
+    return ABSENT if ratio is None or not isfinite(ratio) else f"{100 * ratio:+.{decimals}f} %"
 
 
 def format_factor(ratio: float | None) -> str:
@@ -114,4 +135,4 @@ def percent(ratio: float | None) -> str:
 
 
 def _unit_for(value_ns: float) -> TimeUnit:
-    return next((unit for unit in TIME_UNITS if abs(value_ns) >= unit[1]), TIME_UNITS[-1])
+    return next((unit for unit in TIME_UNITS if abs(value_ns) >= unit.length_ns), NANOSECONDS)

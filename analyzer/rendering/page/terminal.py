@@ -1,21 +1,30 @@
-"""Sheets and lines drawn for a terminal or a pipe."""
+"""A page drawn for a terminal or a pipe."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ..analysis.text import ReportText
+from .page import Line, Page, Tone
 from .sheet import COLUMN_GAP, Sheet, fit_to_width, share_width
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-UNLIMITED_WIDTH = 100_000
+UNLIMITED_WIDTH: Final = 100_000
 """Where nothing limits the width (a pipe, a file), no line is cut or wrapped."""
-FACT_LABEL_WIDTH = 16
+LABEL_WIDTH: Final = 16
+LEAST_TEXT_WIDTH: Final = 20
+"""Text beside a label is wrapped to no less than this."""
+STYLES: Final = {
+    Tone.PLAIN: "",
+    Tone.TITLE: "bold",
+    Tone.NOTE: "dim",
+    Tone.WARNING: "yellow",
+    Tone.MARKDOWN: "",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,68 +35,56 @@ class Screen:
     has_colour: bool = False
 
 
-def draw_report(text: ReportText, screen: Screen) -> str:
-    """Draw a report as headline, tables, notes and warnings."""
-    canvas = Canvas(screen)
-    for index, line in enumerate(text.headline):
-        canvas.line(line, "bold" if index == 0 else "")
-    canvas.line()
-    canvas.sheet(text.gpus)
-    if text.ops.row_count:
-        canvas.line()
-        canvas.sheet(text.ops)
-    if text.notes:
-        canvas.line()
-    for note in text.notes:
-        canvas.line(note, "dim")
-    if text.warnings:
-        canvas.line()
-    for warning in text.warnings:
-        canvas.line(f"Warning: {warning}", "yellow")
-    return canvas.finish()
+def draw_terminal(page: Page, screen: Screen) -> str:
+    """Draw a page, an empty line between its blocks, without blanks at the ends of lines."""
+    buffer = StringIO()
+    console = _console(screen, buffer)
+    for index, block in enumerate(page.blocks):
+        if index:
+            console.print()
+        if isinstance(block, Sheet):
+            _print_sheet(console, screen.width, block)
+            continue
+        for line in block.lines:
+            if line.label:
+                _print_fact(console, screen.width, line)
+            else:
+                words = f"Warning: {line.text}" if line.tone is Tone.WARNING else line.text
+                _print_words(console, screen.width, words, STYLES[line.tone])
+    return "\n".join(line.rstrip(" ") for line in buffer.getvalue().split("\n"))
 
 
-class Canvas:
-    """Collect lines and sheets drawn by one rich console; owns that console's buffer."""
+def _print_words(console: Console, width: int, words: str, style: str) -> None:
+    """Write one line, wrapped at words where the width asks for it."""
+    from rich.text import Text
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-        self._buffer = StringIO()
-        self._console = _console(screen, self._buffer)
+    console.print(Text(words, style=style), soft_wrap=width >= UNLIMITED_WIDTH)
 
-    def line(self, text: str = "", style: str = "") -> None:
-        """Write one line, wrapped at words where the width asks for it."""
-        from rich.text import Text
 
-        self._console.print(Text(text, style=style), soft_wrap=self._screen.width >= UNLIMITED_WIDTH)
+def _print_fact(console: Console, width: int, line: Line) -> None:
+    """Write a label and its text, wrapped lines indented below the text."""
+    from rich.padding import Padding
+    from rich.text import Text
 
-    def fact(self, label: str, text: str) -> None:
-        """Write a label and its text, wrapped lines indented below the text."""
-        from rich.padding import Padding
-        from rich.text import Text
+    head = Text(f"{line.label:<{LABEL_WIDTH}}", style="bold")
+    if width >= UNLIMITED_WIDTH:
+        console.print(head + Text(line.text), soft_wrap=True)
+        return
+    wrapped = Text(line.text).wrap(console, max(LEAST_TEXT_WIDTH, width - LABEL_WIDTH))
+    console.print(head + wrapped[0], soft_wrap=True)
+    for more in wrapped[1:]:
+        console.print(Padding(more, (0, 0, 0, LABEL_WIDTH)))
 
-        head = Text(f"{label:<{FACT_LABEL_WIDTH}}", style="bold")
-        if self._screen.width >= UNLIMITED_WIDTH:
-            self._console.print(head + Text(text), soft_wrap=True)
-            return
-        lines = Text(text).wrap(self._console, max(20, self._screen.width - FACT_LABEL_WIDTH))
-        self._console.print(head + lines[0], soft_wrap=True)
-        for line in lines[1:]:
-            self._console.print(Padding(line, (0, 0, 0, FACT_LABEL_WIDTH)))
 
-    def sheet(self, sheet: Sheet) -> None:
-        """Draw a sheet; columns that do not fit are left out by importance, and named below it."""
-        fitted, dropped = fit_to_width(sheet, self._screen.width)
-        if sheet.title:
-            self.line(sheet.title, "bold")
-        self._console.print(_rich_table(fitted, share_width(fitted, self._screen.width)), crop=False, overflow="ignore")
-        if dropped:
-            self.line(f"Left out at this width: {', '.join(dropped)}. A wider terminal or a pipe shows all.", "dim")
-
-    def finish(self) -> str:
-        """Return what was drawn, without blanks at the ends of lines."""
-        lines = self._buffer.getvalue().split("\n")
-        return "\n".join(line.rstrip(" ") for line in lines)
+def _print_sheet(console: Console, width: int, sheet: Sheet) -> None:
+    """Draw a sheet; columns that do not fit are left out by importance, and named below it."""
+    fitted, dropped = fit_to_width(sheet, width)
+    if sheet.title:
+        _print_words(console, width, sheet.title, "bold")
+    console.print(_rich_table(fitted, share_width(fitted, width)), crop=False, overflow="ignore")
+    if dropped:
+        left_out = f"Left out at this width: {', '.join(dropped)}. A wider terminal or a pipe shows all."
+        _print_words(console, width, left_out, "dim")
 
 
 def _console(screen: Screen, buffer: StringIO) -> Console:

@@ -5,33 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ...accuracy.metrics import Figures
 from ...accuracy.rerun.report import FamilyRow, LeftOut, RerunOp, RerunReport
-from ..analysis.text import NAME_WIDTH
-from ..page.quantity import ABSENT, common_time_unit, format_count, format_factor, format_share, format_time
-from ..page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns, shorten_middle, tidy_kernel_name
-from ..page.terminal import Canvas, Screen
-from ..validate.text import signed_percent
+from ..op_columns import covered_column, reason_column, shapes_column
+from ..page.columns import (
+    change_column,
+    count_column,
+    name_column,
+    number_column,
+    share_column,
+    text_column,
+    time_column,
+)
+from ..page.names import clean_text, short_name
+from ..page.page import Page, build_page, facts, join_passages, notes, warnings
+from ..page.quantity import (
+    TimeUnit,
+    common_time_unit,
+    format_change,
+    format_count,
+    format_error,
+    format_factor,
+    format_share,
+    format_time,
+)
+from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 
 LEFT_OUT_ROWS: Final = 8
 """Rows of what was not re-run; JSON holds all."""
 
 
-def draw_rerun(report: RerunReport, screen: Screen, *, name: str, op_limit: int) -> str:
-    """Draw it as facts, tables, notes and warnings; of the ops the first `op_limit`."""
-    canvas = Canvas(screen)
-    for label, text in _facts(report, name):
-        canvas.fact(label, text)
-    for sheet in (_family_sheet(report), _op_sheet(report, op_limit), _left_out_sheet(report)):
-        if sheet.row_count:
-            canvas.line()
-            canvas.sheet(sheet)
-    canvas.line()
-    for note in _notes(report):
-        canvas.line(note, "dim")
-    for warning in report.warnings:
-        canvas.line(f"Warning: {clean_text(warning)}", "yellow")
-    return canvas.finish()
+def describe_rerun(report: RerunReport, *, name: str, op_limit: int) -> Page:
+    """Put a re-run into words; of the ops the first `op_limit`. `name` is that of the trace's file."""
+    sheets = (_family_sheet(report), _op_sheet(report, op_limit), _left_out_sheet(report))
+    return build_page(
+        facts(_facts(report, name)),
+        *(sheet for sheet in sheets if sheet.row_count),
+        join_passages(notes(_notes(report)), warnings(report.warnings)),
+    )
 
 
 def _facts(report: RerunReport, name: str) -> Iterator[tuple[str, str]]:
@@ -77,7 +87,7 @@ def _verdict(report: RerunReport) -> str:
     recorded_ns = total.recorded_ns if report.is_comparable else None
     for word, value in (("predicted", total.predicted_ns), ("recorded", recorded_ns)):
         if value is not None:
-            text += f", {word} {format_time(value, unit)} ({signed_percent(value / total.rerun_ns - 1)})"
+            text += f", {word} {format_time(value, unit)} ({format_change(value / total.rerun_ns - 1)})"
     return text
 
 
@@ -111,25 +121,16 @@ def _family_sheet(report: RerunReport) -> Sheet:
     unit = common_time_unit(row.rerun_ns for row in rows)
     figures = [row.figures for row in rows]
     columns = (
-        SheetColumn(title="family", cells=tuple(row.family or "all" for row in rows), is_text=True),
-        SheetColumn(title="calls", cells=tuple(f"{row.call_count:,}" for row in rows), rank=2),
-        SheetColumn(title="ops", cells=tuple(f"{row.op_count:,}" for row in rows), rank=2),
-        SheetColumn(title="recorded", cells=tuple(format_time(row.recorded_ns, unit) for row in rows), rank=1),
-        SheetColumn(title="predicted", cells=tuple(format_time(row.predicted_ns, unit) for row in rows)),
-        SheetColumn(title="re-run", cells=tuple(format_time(row.rerun_ns, unit) for row in rows)),
-        SheetColumn(title="error of\nthe sum", cells=tuple(_error(row.predicted_ns, row.rerun_ns) for row in rows)),
-        SheetColumn(
-            title="MAPE", cells=tuple(ABSENT if item is None else f"{100 * item.mape:.1f} %" for item in figures)
-        ),
-        SheetColumn(
-            title="in 90 %\ninterval",
-            cells=tuple(ABSENT if item is None else format_share(item.coverage_90) for item in figures),
-        ),
-        SheetColumn(
-            title="recorded /\nre-run",
-            cells=tuple(_ratio(report, row) for row in rows),
-            rank=1,
-        ),
+        text_column("family", (row.family or "all" for row in rows)),
+        count_column("calls", (row.call_count for row in rows), rank=2),
+        count_column("ops", (row.op_count for row in rows), rank=2),
+        time_column("recorded", (row.recorded_ns for row in rows), unit, rank=1),
+        time_column("predicted", (row.predicted_ns for row in rows), unit),
+        time_column("re-run", (row.rerun_ns for row in rows), unit),
+        change_column("error of\nthe sum", map(_sum_error, rows)),
+        number_column("MAPE", (format_error(None if item is None else item.mape) for item in figures)),
+        share_column("in 90 %\ninterval", (None if item is None else item.coverage_90 for item in figures)),
+        _ratio_column(report, rows, rank=1),
     )
     title = "Families of ops that were re-run"
     if report.total.figures is not None:
@@ -142,20 +143,16 @@ def _op_sheet(report: RerunReport, limit: int) -> Sheet:
     rows = timed[:limit]
     unit = common_time_unit(row.rerun_ns for row in rows)
     columns = (
-        SheetColumn(title="op", cells=tuple(_name(row.op) for row in rows), is_text=True, min_width=24),
-        SheetColumn(title="shapes", cells=tuple(_name(row.shapes) for row in rows), is_text=True, rank=5, min_width=20),
-        SheetColumn(title="calls", cells=tuple(f"{row.count:,}" for row in rows), rank=4),
-        SheetColumn(title="recorded", cells=tuple(format_time(row.recorded_ns, unit) for row in rows), rank=2),
-        SheetColumn(title="predicted", cells=tuple(format_time(row.predicted_ns, unit) for row in rows)),
-        SheetColumn(title="re-run", cells=tuple(format_time(row.rerun_ns, unit) for row in rows)),
-        SheetColumn(title="error", cells=tuple(_error(row.predicted_ns, row.rerun_ns) for row in rows)),
-        SheetColumn(title="in\ninterval", cells=tuple(_yes_no(row) for row in rows), is_text=True, rank=1),
-        SheetColumn(
-            title="recorded /\nre-run",
-            cells=tuple(_ratio(report, row) for row in rows),
-            rank=2,
-        ),
-        SheetColumn(title="timed by", cells=tuple(row.timing for row in rows), is_text=True, rank=3),
+        name_column("op", (short_name(row.op) for row in rows)),
+        shapes_column((row.shapes for row in rows), rank=5),
+        count_column("calls", (row.count for row in rows), rank=4),
+        time_column("recorded", (row.recorded_ns for row in rows), unit, rank=2),
+        time_column("predicted", (row.predicted_ns for row in rows), unit),
+        time_column("re-run", (row.rerun_ns for row in rows), unit),
+        change_column("error", (row.error_ratio for row in rows)),
+        covered_column(rows, rank=1),
+        _ratio_column(report, rows, rank=2),
+        text_column("timed by", (row.timing for row in rows), rank=3),
     )
     title = f"Ops by {report.weighed_by or 're-run'} time"
     if len(rows) < len(timed):
@@ -169,23 +166,20 @@ def _left_out_sheet(report: RerunReport) -> Sheet:
     whole_ns = sum(item.weight_ns for item in report.ops if item.rerun_ns is not None)
     whole_ns += sum(item.time_ns for item in report.left_out)
     columns = (
-        SheetColumn(title="op", cells=tuple(_name(row.op) for row in rows), is_text=True, min_width=24),
-        SheetColumn(title="calls", cells=tuple(f"{row.count:,}" for row in rows), rank=1),
+        name_column("op", (short_name(row.op) for row in rows)),
+        count_column("calls", (row.count for row in rows), rank=1),
         *_left_out_times(rows, unit, whole_ns if report.weighed_by is not None else 0.0),
-        SheetColumn(
-            title="why", cells=tuple(clean_text(row.reason) for row in rows), is_text=True, min_width=28, wraps=True
-        ),
+        reason_column("why", (row.reason for row in rows)),
     )
     more = len(report.left_out) - len(rows)
     title = "Not re-run" + (f", {format_count(more, 'more op')} left out" if more else "")
     return drop_empty_columns(Sheet(title=title, columns=columns))
 
 
-def _left_out_times(rows: Sequence[LeftOut], unit: tuple[str, float], whole_ns: float) -> Iterator[SheetColumn]:
-    if whole_ns <= 0:
-        return
-    yield SheetColumn(title="time", cells=tuple(format_time(row.time_ns, unit) for row in rows), rank=1)
-    yield SheetColumn(title="share", cells=tuple(format_share(row.time_ns / whole_ns) for row in rows))
+def _left_out_times(rows: Sequence[LeftOut], unit: TimeUnit, whole_ns: float) -> Iterator[SheetColumn]:
+    if whole_ns > 0:
+        yield time_column("time", (row.time_ns for row in rows), unit, rank=1)
+        yield share_column("share", (row.time_ns / whole_ns for row in rows))
 
 
 def _notes(report: RerunReport) -> Iterator[str]:
@@ -197,23 +191,12 @@ def _notes(report: RerunReport) -> Iterator[str]:
     )
 
 
-def _error(predicted_ns: float | None, rerun_ns: float | None) -> str:
-    return signed_percent(predicted_ns / rerun_ns - 1) if predicted_ns is not None and rerun_ns else ABSENT
+def _sum_error(row: FamilyRow) -> float | None:
+    return row.predicted_ns / row.rerun_ns - 1 if row.predicted_ns is not None and row.rerun_ns else None
 
 
-def _mape(figures: Figures | None) -> str:
-    return ABSENT if figures is None else f"{100 * figures.mape:.1f} %"
-
-
-def _ratio(report: RerunReport, row: FamilyRow | RerunOp) -> str:
-    if not report.is_comparable or row.recorded_ns is None or not row.rerun_ns:
-        return ABSENT
-    return format_factor(row.recorded_ns / row.rerun_ns)
-
-
-def _yes_no(row: RerunOp) -> str:
-    return ABSENT if row.is_covered is None else "yes" if row.is_covered else "no"
-
-
-def _name(text: str) -> str:
-    return shorten_middle(clean_text(tidy_kernel_name(text)), NAME_WIDTH)
+def _ratio_column(report: RerunReport, rows: Sequence[FamilyRow | RerunOp], *, rank: int) -> SheetColumn:
+    """Return recorded over re-run times, where they are of one kind of device."""
+    pairs = ((row.recorded_ns if report.is_comparable else None, row.rerun_ns) for row in rows)
+    ratios = (recorded / rerun if recorded is not None and rerun else None for recorded, rerun in pairs)
+    return number_column("recorded /\nre-run", map(format_factor, ratios), rank=rank)

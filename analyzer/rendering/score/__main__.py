@@ -32,10 +32,11 @@ def read_score(path: Path) -> Score:
 def write_page(score: Score, page: Path, keep: Path | None = None) -> None:
     """Write the page and, where asked for, a gzipped copy of the score that is the same for the same score."""
     from ....formats.files import write_atomic
+    from ..page.markdown import draw_markdown
+    from .accuracy import describe_accuracy
     from .json import draw_score_json
-    from .page import draw_accuracy
 
-    write_atomic(page, draw_accuracy(score).encode())
+    write_atomic(page, draw_markdown(describe_accuracy(score)).encode())
     if keep is not None:
         write_atomic(keep, gzip.compress(draw_score_json(score).encode(), mtime=0))
 

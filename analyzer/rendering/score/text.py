@@ -1,4 +1,4 @@
-"""The score in words and sheets: what the table and the Markdown renderer draw alike."""
+"""The score in words and sheets."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from ...accuracy.score.report import (
     TraceRow,
     WorstRow,
 )
+from ..page.columns import number_column, text_column, time_column
+from ..page.names import clean_text
+from ..page.page import Page, build_page, notes, opening
 from ..page.quantity import (
     ABSENT,
     MILLISECONDS,
     common_time_unit,
     format_count,
-    format_time,
     format_time_range,
     percent,
 )
-from ..page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns
+from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .throughput import worst_model_sheet
 
 BASELINE_TITLES: Final = {
@@ -51,16 +53,7 @@ SOME_TABLES: Final = frozenset({OP_SUM, "neusight", "habitat", "micro"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreText:
-    """Hold what is said about a score."""
-
-    headline: tuple[str, ...]
-    sheets: tuple[Sheet, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ErrorLine:
     """Hold one line of a table of errors: a group's name or a GPU, and its rows of each size."""
 
     name: str
@@ -68,7 +61,7 @@ class Line:
     by_size: Mapping[Size, ScoreRow]
 
 
-def describe_score(score: Score) -> ScoreText:
+def describe_score(score: Score) -> Page:
     """Put a score into words and sheets."""
     tables = dict.fromkeys(row.table for row in score.rows)
     sheets = [error_sheet(_title(table), [row for row in score.rows if row.table == table]) for table in tables]
@@ -79,10 +72,11 @@ def describe_score(score: Score) -> ScoreText:
         trace_sheet(score.traces),
         worst_sheet(score.worst),
     )
-    return ScoreText(
-        headline=tuple(_headline(score)),
-        sheets=(*sheets, *(sheet for sheet in more if sheet.row_count)),
-        notes=tuple(_notes(score)),
+    return build_page(
+        opening(_headline(score)),
+        *sheets,
+        *(sheet for sheet in more if sheet.row_count),
+        notes(_notes(score)),
     )
 
 
@@ -92,7 +86,7 @@ def error_sheet(title: str, rows: Sequence[ScoreRow]) -> Sheet:
     names = tuple(f"{'' if line.is_group else '  '}{clean_text(line.name)}{_seen(line)}" for line in lines)
     every, long, longer = Size.ALL, Size.OVER_20_US, Size.OVER_100_US
     columns = [
-        SheetColumn(title="family, dtype, GPU", cells=names, is_text=True, min_width=36),
+        text_column("family, dtype, GPU", names, min_width=36),
         _column("rows", lines, every, lambda row: f"{row.rows:,}", rank=1),
         _column("MAPE", lines, every, lambda row: percent(row.mape)),
         _column("median", lines, every, lambda row: percent(row.median_ape), rank=6),
@@ -113,15 +107,15 @@ def network_sheet(rows: Sequence[NetworkRow]) -> Sheet:
     """Return the whole networks with their times."""
     kinds = [kind for kind in BASELINE_TITLES if any(kind in row.baselines_ns for row in rows)]
     columns = (
-        SheetColumn(title="network", cells=tuple(_network_name(row) for row in rows), is_text=True, min_width=24),
-        SheetColumn(title="GPU", cells=tuple(_gpu_name(row) for row in rows), is_text=True),
-        SheetColumn(title="measured", cells=tuple(format_time(row.measured_ns, MILLISECONDS) for row in rows), rank=1),
-        SheetColumn(
-            title="predicted", cells=tuple(format_time(row.predicted_ns, MILLISECONDS) for row in rows), rank=1
-        ),
-        SheetColumn(title="error", cells=tuple(percent(row.predicted_ns / row.measured_ns - 1) for row in rows)),
+        text_column("network", map(_network_name, rows), min_width=24),
+        text_column("GPU", map(_gpu_name, rows)),
+        time_column("measured", (row.measured_ns for row in rows), MILLISECONDS, rank=1),
+        time_column("predicted", (row.predicted_ns for row in rows), MILLISECONDS, rank=1),
+        number_column("error", (_error(row.predicted_ns, row.measured_ns) for row in rows)),
         *(
-            SheetColumn(title=BASELINE_TITLES[kind], cells=tuple(_network_error(row, kind) for row in rows), rank=2)
+            number_column(
+                BASELINE_TITLES[kind], (_error(row.baselines_ns.get(kind), row.measured_ns) for row in rows), rank=2
+            )
             for kind in kinds
         ),
     )
@@ -131,17 +125,16 @@ def network_sheet(rows: Sequence[NetworkRow]) -> Sheet:
 def decision_sheet(rows: Sequence[DecisionRow]) -> Sheet:
     """Return how often the better of two GPUs was named."""
     kinds = [kind for kind in BASELINE_TITLES if any(kind in row.baselines for row in rows)]
-    taus = tuple(ABSENT if row.kendall_tau is None else f"{row.kendall_tau:.2f}" for row in rows)
     columns = (
-        SheetColumn(title="which GPU is", cells=tuple(_criterion(row) for row in rows), is_text=True),
-        SheetColumn(title="workloads", cells=tuple(str(row.workloads) for row in rows)),
-        SheetColumn(title="pairs", cells=tuple(str(row.pairs) for row in rows)),
-        SheetColumn(title="right", cells=tuple(percent(row.right) for row in rows)),
-        SheetColumn(title="Kendall's\ntau", cells=taus),
+        text_column("which GPU is", map(_criterion, rows)),
+        number_column("workloads", (str(row.workloads) for row in rows)),
+        number_column("pairs", (str(row.pairs) for row in rows)),
+        number_column("right", (percent(row.right) for row in rows)),
+        number_column(
+            "Kendall's\ntau", (ABSENT if row.kendall_tau is None else f"{row.kendall_tau:.2f}" for row in rows)
+        ),
         *(
-            SheetColumn(
-                title=BASELINE_TITLES[kind], cells=tuple(percent(row.baselines.get(kind)) for row in rows), rank=2
-            )
+            number_column(BASELINE_TITLES[kind], (percent(row.baselines.get(kind)) for row in rows), rank=2)
             for kind in kinds
         ),
     )
@@ -150,19 +143,15 @@ def decision_sheet(rows: Sequence[DecisionRow]) -> Sheet:
 
 def trace_sheet(rows: Sequence[TraceRow]) -> Sheet:
     """Return the traces that were predicted from another GPU's."""
-    busy, step = (
-        common_time_unit(row.measured_busy_ns for row in rows),
-        common_time_unit(row.measured_iteration_ns for row in rows),
-    )
+    busy = common_time_unit(row.measured_busy_ns for row in rows)
+    step = common_time_unit(row.measured_iteration_ns for row in rows)
     columns = (
-        SheetColumn(title="trace", cells=tuple(clean_text(row.source) for row in rows), is_text=True),
-        SheetColumn(title="predicts", cells=tuple(clean_text(row.target) for row in rows), is_text=True),
-        SheetColumn(title="busy", cells=tuple(format_time(row.predicted_busy_ns, busy) for row in rows)),
-        SheetColumn(title="error", cells=tuple(_error(row.predicted_busy_ns, row.measured_busy_ns) for row in rows)),
-        SheetColumn(title="iteration", cells=tuple(format_time(row.predicted_iteration_ns, step) for row in rows)),
-        SheetColumn(
-            title="error", cells=tuple(_error(row.predicted_iteration_ns, row.measured_iteration_ns) for row in rows)
-        ),
+        text_column("trace", (clean_text(row.source) for row in rows)),
+        text_column("predicts", (clean_text(row.target) for row in rows)),
+        time_column("busy", (row.predicted_busy_ns for row in rows), busy),
+        number_column("error", (_error(row.predicted_busy_ns, row.measured_busy_ns) for row in rows)),
+        time_column("iteration", (row.predicted_iteration_ns for row in rows), step),
+        number_column("error", (_error(row.predicted_iteration_ns, row.measured_iteration_ns) for row in rows)),
     )
     return Sheet(title="Traces predicted from another GPU's trace", columns=columns)
 
@@ -170,24 +159,18 @@ def trace_sheet(rows: Sequence[TraceRow]) -> Sheet:
 def worst_sheet(rows: Sequence[WorstRow]) -> Sheet:
     """Return the worst single rows."""
     unit = common_time_unit(row.measured_ns for row in rows)
-    intervals = tuple(format_time_range(row.low_ns, row.high_ns, unit) for row in rows)
     columns = (
-        SheetColumn(title="family, dtype", cells=tuple(_group(row) for row in rows), is_text=True, min_width=20),
-        SheetColumn(title="GPU", cells=tuple(_gpu_name(row) for row in rows), is_text=True),
-        SheetColumn(title="measured", cells=tuple(format_time(row.measured_ns, unit) for row in rows)),
-        SheetColumn(title="predicted", cells=tuple(format_time(row.predicted_ns, unit) for row in rows)),
-        SheetColumn(title="90 % interval", cells=intervals, rank=2),
-        SheetColumn(
-            title="problem",
-            cells=tuple(clean_text(row.problem) for row in rows),
-            is_text=True,
-            min_width=30,
-        ),
+        text_column("family, dtype", (clean_text(f"{row.family}, {row.dtype}") for row in rows), min_width=20),
+        text_column("GPU", map(_gpu_name, rows)),
+        time_column("measured", (row.measured_ns for row in rows), unit),
+        time_column("predicted", (row.predicted_ns for row in rows), unit),
+        number_column("90 % interval", (format_time_range(row.low_ns, row.high_ns, unit) for row in rows), rank=2),
+        text_column("problem", (clean_text(row.problem) for row in rows), min_width=30),
     )
     return Sheet(title="Worst rows over 20 µs, at most one of each family, dtype and GPU", columns=columns)
 
 
-def _lines(rows: Sequence[ScoreRow]) -> Iterator[Line]:
+def _lines(rows: Sequence[ScoreRow]) -> Iterator[ErrorLine]:
     groups: dict[tuple[str, str], list[ScoreRow]] = {}
     for row in rows:
         groups.setdefault((row.family, row.dtype), []).append(row)
@@ -199,37 +182,37 @@ def _lines(rows: Sequence[ScoreRow]) -> Iterator[Line]:
         name = "all tables" if family == EVERYTHING else f"{family}, {dtype}"
         pooled = {split: sizes for (gpu, split), sizes in by_gpu.items() if gpu == EVERYTHING}
         for split in sorted({split for _, split in by_gpu}, reverse=True):
-            yield Line(name=name, is_group=True, by_size=heads.get(split) or pooled.get(split, {}))
+            yield ErrorLine(name=name, is_group=True, by_size=heads.get(split) or pooled.get(split, {}))
             for (gpu, own), sizes in by_gpu.items():
                 if own is split and gpu not in (MEAN, EVERYTHING):
-                    yield Line(name=gpu, is_group=False, by_size=sizes)
+                    yield ErrorLine(name=gpu, is_group=False, by_size=sizes)
 
 
 def _column(
-    title: str, lines: Sequence[Line], size: Size, draw: Callable[[ScoreRow], str], *, rank: int = 0
+    title: str, lines: Sequence[ErrorLine], size: Size, draw: Callable[[ScoreRow], str], *, rank: int = 0
 ) -> SheetColumn:
-    return SheetColumn(title=title, cells=tuple(_cell(line, line.by_size.get(size), draw) for line in lines), rank=rank)
+    return number_column(title, (_cell(line, line.by_size.get(size), draw) for line in lines), rank=rank)
 
 
-def _baseline_columns(lines: Sequence[Line]) -> Iterator[SheetColumn]:
+def _baseline_columns(lines: Sequence[ErrorLine]) -> Iterator[SheetColumn]:
     rows = [line.by_size.get(Size.OVER_20_US) or line.by_size.get(Size.ALL) for line in lines]
     for kind, title in BASELINE_TITLES.items():
-        cells = tuple(_cell(line, row, partial(_baseline_percent, kind)) for line, row in zip(lines, rows, strict=True))
-        yield SheetColumn(title=title, cells=cells, rank=4 if kind == ANCHORED else 0)
+        cells = (_cell(line, row, partial(_baseline_percent, kind)) for line, row in zip(lines, rows, strict=True))
+        yield number_column(title, cells, rank=4 if kind == ANCHORED else 0)
 
 
 def _baseline_percent(kind: str, row: ScoreRow) -> str:
     return percent(row.baselines.get(kind))
 
 
-def _cell(line: Line, row: ScoreRow | None, draw: Callable[[ScoreRow], str]) -> str:
+def _cell(line: ErrorLine, row: ScoreRow | None, draw: Callable[[ScoreRow], str]) -> str:
     """Write a figure; the line of a family that one GPU measured is a heading alone."""
     if row is not None:
         return draw(row)
     return ABSENT if line.by_size else ""
 
 
-def _seen(line: Line) -> str:
+def _seen(line: ErrorLine) -> str:
     return " (seen)" if any(row.split is Split.SEEN for row in line.by_size.values()) else ""
 
 
@@ -266,23 +249,14 @@ def _gpu_name(row: NetworkRow | WorstRow) -> str:
     return clean_text(row.gpu) + (" (seen)" if row.split is Split.SEEN else "")
 
 
-def _group(row: WorstRow) -> str:
-    return clean_text(f"{row.family}, {row.dtype}")
-
-
 def _network_name(row: NetworkRow) -> str:
     mark = ", suspect" if row.is_suspect else ""
     return clean_text(f"{row.model} {row.mode}, {row.batch} x {row.sequence_length}{mark}")
-
-
-def _network_error(row: NetworkRow, kind: str) -> str:
-    value = row.baselines_ns.get(kind)
-    return ABSENT if value is None else percent(value / row.measured_ns - 1)
 
 
 def _criterion(row: DecisionRow) -> str:
     return "cheaper per sample" if row.criterion == CHEAPER else row.criterion
 
 
-def _error(predicted: float, measured: float) -> str:
-    return percent(predicted / measured - 1) if measured else ABSENT
+def _error(predicted_ns: float | None, measured_ns: float) -> str:
+    return percent(predicted_ns / measured_ns - 1 if predicted_ns is not None and measured_ns else None)

@@ -10,8 +10,10 @@ import numpy as np
 from ...accuracy.score.baselines import ANCHORED
 from ...accuracy.score.ledger import throughput_family
 from ...accuracy.score.report import Split, ThroughputRow
-from ..page.quantity import ABSENT, MILLISECONDS, format_time, percent
-from ..page.sheet import Sheet, SheetColumn, clean_text
+from ..page.columns import number_column, text_column, time_column
+from ..page.names import clean_text
+from ..page.quantity import ABSENT, MILLISECONDS, percent
+from ..page.sheet import Sheet
 
 WORST_MODELS: Final = 10
 
@@ -20,16 +22,14 @@ def worst_model_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
     """Return the worst models of each GPU, run eagerly: each once, where it is worst."""
     worst = [row for gpu in dict.fromkeys(row.gpu for row in rows) for row in _worst(rows, gpu)]
     columns = (
-        SheetColumn(title="model", cells=tuple(clean_text(row.model) for row in worst), is_text=True, min_width=24),
-        SheetColumn(title="GPU", cells=tuple(_gpu_name(row) for row in worst), is_text=True),
-        SheetColumn(title="measured as", cells=tuple(_way(row) for row in worst), is_text=True, rank=3),
-        SheetColumn(title="batch", cells=tuple(str(row.batch) for row in worst), rank=4),
-        SheetColumn(title="measured", cells=tuple(format_time(row.measured_ns, MILLISECONDS) for row in worst), rank=1),
-        SheetColumn(
-            title="predicted", cells=tuple(format_time(row.predicted_ns, MILLISECONDS) for row in worst), rank=1
-        ),
-        SheetColumn(title="error", cells=tuple(percent(error_of(row)) for row in worst)),
-        SheetColumn(title="error as\nratio", cells=tuple(percent(error_of(row, ANCHORED)) for row in worst)),
+        text_column("model", (clean_text(row.model) for row in worst), min_width=24),
+        text_column("GPU", map(_gpu_name, worst)),
+        text_column("measured as", map(_way, worst), rank=3),
+        number_column("batch", (str(row.batch) for row in worst), rank=4),
+        time_column("measured", (row.measured_ns for row in worst), MILLISECONDS, rank=1),
+        time_column("predicted", (row.predicted_ns for row in worst), MILLISECONDS, rank=1),
+        number_column("error", (percent(error_of(row)) for row in worst)),
+        number_column("error as\nratio", (percent(error_of(row, ANCHORED)) for row in worst)),
     )
     return Sheet(title=f"The {WORST_MODELS} worst predicted timm models of each GPU", columns=columns)
 
@@ -41,15 +41,16 @@ def family_sheet(rows: Sequence[ThroughputRow]) -> Sheet:
     names = sorted(families, key=lambda name: -abs(_mean(error_of(row) for row in families[name]) or 0.0))
     groups = sorted({(row.gpu, row.layout) for row in eager})
     columns = [
-        SheetColumn(title="family", cells=tuple(clean_text(name) for name in names), is_text=True),
-        SheetColumn(title="models", cells=tuple(str(len({row.model for row in families[name]})) for name in names)),
+        text_column("family", map(clean_text, names)),
+        number_column("models", (str(len({row.model for row in families[name]})) for name in names)),
     ]
     for gpu, layout in groups:
         mine = [[row for row in families[name] if (row.gpu, row.layout) == (gpu, layout)] for name in names]
-        cells = tuple(percent(_mean(map(error_of, found))) for found in mine)
-        columns.append(SheetColumn(title=f"{gpu}, {layout.upper()}", cells=cells))
-        moved = tuple(percent(_mean(error_of(row, ANCHORED) for row in found)) for found in mine)
-        columns.append(SheetColumn(title="as ratio", cells=moved))
+        columns.append(
+            number_column(f"{gpu}, {layout.upper()}", (percent(_mean(map(error_of, found))) for found in mine))
+        )
+        moved = (percent(_mean(error_of(row, ANCHORED) for row in found)) for found in mine)
+        columns.append(number_column("as ratio", moved))
     return Sheet(title="Mean signed error by family", columns=tuple(columns))
 
 

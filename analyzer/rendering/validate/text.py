@@ -1,9 +1,8 @@
-"""A prediction beside the measurement, in words and sheets: what the table and the Markdown renderer draw alike."""
+"""A prediction beside the measurement, in words and sheets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ...accuracy.validate.report import (
@@ -12,23 +11,44 @@ from ...accuracy.validate.report import (
     IterationComparison,
     OpComparison,
     Side,
-    Unmatched,
     Validation,
 )
 from ...prediction.method import Method
 from ...replay.causes import CAUSES, IdleCause
 from ...work.work import Family
-from ..analysis.text import METHOD_NAMES, NAME_WIDTH
+from ..op_columns import (
+    bound_column,
+    covered_column,
+    interval_column,
+    limit_column,
+    method_column,
+    module_column,
+    reason_column,
+    shapes_column,
+)
+from ..page.columns import (
+    change_column,
+    count_column,
+    name_column,
+    number_column,
+    share_column,
+    text_column,
+    time_column,
+)
+from ..page.names import NAME_WIDTH, clean_text, short_name, shorten_middle
+from ..page.page import Page, build_page, facts, notes, warnings
 from ..page.quantity import (
-    ABSENT,
+    TimeUnit,
     common_time_unit,
+    format_change,
     format_count,
+    format_error,
     format_number,
     format_share,
     format_time,
     format_time_range,
 )
-from ..page.sheet import Sheet, SheetColumn, clean_text, drop_empty_columns, shorten_middle, tidy_kernel_name
+from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 
 UNMATCHED_ROWS: Final = 5
 """Calls without a partner that are listed; JSON holds all."""
@@ -43,23 +63,12 @@ CAUSE_WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationText:
-    """Hold the parts of a rendered validation in order of reading."""
-
-    facts: tuple[tuple[str, str], ...]
-    """Label and text."""
-    sheets: tuple[Sheet, ...]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
-
-
 def describe_validation(
-    validation: Validation, *, names: tuple[str, str], detailed_ops: bool = False
-) -> ValidationText:
+    validation: Validation, *, source_name: str, target_name: str, detailed_ops: bool = False
+) -> Page:
     """Put a validation into words; `detailed_ops` adds each op's bound and why it was predicted as it was.
 
-    `names` are those of the two files.
+    The names are those of the two files.
     """
     sheets = (
         _iteration_sheet(validation.iteration),
@@ -67,19 +76,19 @@ def describe_validation(
         _op_sheet(validation, detailed=detailed_ops),
         _unmatched_sheet(validation),
     )
-    return ValidationText(
-        facts=tuple(_facts(validation, names)),
-        sheets=tuple(sheet for sheet in sheets if sheet.row_count),
-        notes=tuple(_notes(validation)),
-        warnings=tuple(clean_text(warning) for warning in validation.warnings),
+    return build_page(
+        facts(_facts(validation, clean_text(source_name), clean_text(target_name))),
+        *(sheet for sheet in sheets if sheet.row_count),
+        notes(_notes(validation)),
+        warnings(validation.warnings),
     )
 
 
-def _facts(validation: Validation, names: tuple[str, str]) -> Iterator[tuple[str, str]]:
+def _facts(validation: Validation, source_name: str, target_name: str) -> Iterator[tuple[str, str]]:
     first, second, iteration = validation.source, validation.target, validation.iteration
     origin = f"measured on {clean_text(first.gpu)}" if first.gpu is not None else "shapes alone"
-    yield "predicted from", f"{clean_text(names[0])}, {origin}{_framework(first)}"
-    yield "measured", f"{clean_text(names[1])}, on {clean_text(second.gpu or '')}{_framework(second)}"
+    yield "predicted from", f"{source_name}, {origin}{_framework(first)}"
+    yield "measured", f"{target_name}, on {clean_text(second.gpu or '')}{_framework(second)}"
     yield "matched", f"of the first {_matched(first)}; of the second {_matched(second)}"
     yield "iteration", _verdict(iteration)
     yield "of that", _blame(iteration)
@@ -100,7 +109,7 @@ def _verdict(iteration: IterationComparison) -> str:
     unit = common_time_unit([iteration.measured_ns])
     text = (
         f"predicted {format_time(iteration.predicted_ns, unit)}, measured {format_time(iteration.measured_ns, unit)}: "
-        f"{signed_percent(iteration.error_ratio)}"
+        f"{format_change(iteration.error_ratio)}"
     )
     low, high = iteration.predicted_low_ns, iteration.predicted_high_ns
     if low is None or high is None or low == high:
@@ -115,7 +124,7 @@ def _blame(iteration: IterationComparison) -> str:
         "the host's speed": iteration.host_error_ns,
         "the rest": iteration.other_error_ns,
     }
-    return ", ".join(f"{name} {signed_percent(part / iteration.measured_ns)}" for name, part in parts.items())
+    return ", ".join(f"{name} {format_change(part / iteration.measured_ns)}" for name, part in parts.items())
 
 
 def _host(validation: Validation) -> str:
@@ -142,21 +151,18 @@ def _iteration_sheet(iteration: IterationComparison) -> Sheet:
             rows.append((f"idle: {CAUSE_WORDS[cause]}", *times))
     rows.append(("iteration", iteration.predicted_ns, iteration.measured_ns))
     unit = common_time_unit([iteration.measured_ns])
+    differences = [mine - theirs for _, mine, theirs in rows]
     columns = (
-        SheetColumn(title="iteration", cells=tuple(name for name, _, _ in rows), is_text=True),
-        SheetColumn(title="predicted", cells=tuple(format_time(value, unit) for _, value, _ in rows)),
-        SheetColumn(title="measured", cells=tuple(format_time(value, unit) for _, _, value in rows)),
-        SheetColumn(title="difference", cells=tuple(_difference(mine - theirs, unit) for _, mine, theirs in rows)),
-        SheetColumn(
-            title="of the\niteration",
-            cells=tuple(signed_percent((mine - theirs) / iteration.measured_ns) for _, mine, theirs in rows),
-            rank=1,
-        ),
+        text_column("iteration", (name for name, _, _ in rows)),
+        time_column("predicted", (value for _, value, _ in rows), unit),
+        time_column("measured", (value for _, _, value in rows), unit),
+        number_column("difference", (_difference(value, unit) for value in differences)),
+        change_column("of the\niteration", (value / iteration.measured_ns for value in differences), rank=1),
     )
     return Sheet(title="Iteration", columns=columns, marked_rows=frozenset({len(rows) - 1}))
 
 
-def _difference(value_ns: float, unit: tuple[str, float]) -> str:
+def _difference(value_ns: float, unit: TimeUnit) -> str:
     return format_time(value_ns, unit) if value_ns <= 0 else f"+{format_time(value_ns, unit)}"
 
 
@@ -164,32 +170,24 @@ def _family_sheet(validation: Validation) -> Sheet:
     rows = (*validation.families, validation.total)
     unit = common_time_unit(row.measured_ns for row in rows)
     columns = (
-        SheetColumn(title="family", cells=tuple(row.family or "all" for row in rows), is_text=True),
-        SheetColumn(title="calls", cells=tuple(f"{row.call_count:,}" for row in rows), rank=3),
-        SheetColumn(title="ops", cells=tuple(f"{row.figures.rows:,}" for row in rows), rank=2),
-        SheetColumn(title="time\nshare", cells=tuple(format_share(row.share) for row in rows), rank=1),
-        SheetColumn(title="predicted", cells=tuple(format_time(row.predicted_ns, unit) for row in rows), rank=1),
-        SheetColumn(title="measured", cells=tuple(format_time(row.measured_ns, unit) for row in rows), rank=1),
-        SheetColumn(title="error of\nthe sum", cells=tuple(_sum_error(row) for row in rows)),
-        SheetColumn(title="MAPE", cells=tuple(_percent(row, row.figures.mape) for row in rows)),
-        SheetColumn(title="bias", cells=tuple(_signed(row, row.figures.bias) for row in rows), rank=2),
-        SheetColumn(title="in 90 %\ninterval", cells=tuple(format_share(row.figures.coverage_90) for row in rows)),
-        SheetColumn(title="its\nwidth", cells=tuple(format_share(row.figures.width_90) for row in rows), rank=4),
+        text_column("family", (row.family or "all" for row in rows)),
+        count_column("calls", (row.call_count for row in rows), rank=3),
+        count_column("ops", (row.figures.rows for row in rows), rank=2),
+        share_column("time\nshare", (row.share for row in rows), rank=1),
+        time_column("predicted", (row.predicted_ns for row in rows), unit, rank=1),
+        time_column("measured", (row.measured_ns for row in rows), unit, rank=1),
+        change_column("error of\nthe sum", map(_sum_error, rows)),
+        number_column("MAPE", (format_error(row.figures.mape if row.figures.rows else None) for row in rows)),
+        change_column("bias", (row.figures.bias if row.figures.rows else None for row in rows), rank=2),
+        share_column("in 90 %\ninterval", (row.figures.coverage_90 for row in rows)),
+        share_column("its\nwidth", (row.figures.width_90 for row in rows), rank=4),
     )
     title = "Families of kernels, each distinct op counted once in MAPE, bias and interval"
     return drop_empty_columns(Sheet(title=title, columns=columns, marked_rows=frozenset({len(rows) - 1})))
 
 
-def _sum_error(row: FamilyComparison) -> str:
-    return signed_percent(row.predicted_ns / row.measured_ns - 1) if row.measured_ns > 0 else ABSENT
-
-
-def _percent(row: FamilyComparison, ratio: float) -> str:
-    return f"{100 * ratio:.1f} %" if row.figures.rows else ABSENT
-
-
-def _signed(row: FamilyComparison, ratio: float) -> str:
-    return signed_percent(ratio) if row.figures.rows else ABSENT
+def _sum_error(row: FamilyComparison) -> float | None:
+    return row.predicted_ns / row.measured_ns - 1 if row.measured_ns > 0 else None
 
 
 def _op_sheet(validation: Validation, *, detailed: bool) -> Sheet:
@@ -197,39 +195,30 @@ def _op_sheet(validation: Validation, *, detailed: bool) -> Sheet:
     title = "Ops by absolute error"
     if len(rows) < validation.op_count:
         title += f", the first {len(rows)} of {validation.op_count}"
-    columns = [*_op_columns(rows)]
-    if detailed:
-        columns += _op_detail_columns(rows)
-    return drop_empty_columns(Sheet(title=title, columns=tuple(columns)))
-
-
-def _op_columns(rows: Sequence[OpComparison]) -> Iterator[SheetColumn]:
     unit = common_time_unit(row.measured_ns for row in rows)
-    yield SheetColumn(title="op", cells=tuple(_op_name(row) for row in rows), is_text=True, min_width=24)
-    yield SheetColumn(
-        title="shapes", cells=tuple(_name(row.shapes) for row in rows), is_text=True, rank=7, min_width=20
-    )
-    yield SheetColumn(title="calls", cells=tuple(f"{row.count:,}" for row in rows), rank=5)
-    yield SheetColumn(title="on the\nsource", cells=tuple(format_time(row.source_ns, unit) for row in rows), rank=6)
-    yield SheetColumn(title="predicted", cells=tuple(format_time(row.predicted_ns, unit) for row in rows), rank=1)
-    yield SheetColumn(title="measured", cells=tuple(format_time(row.measured_ns, unit) for row in rows))
-    yield SheetColumn(title="error", cells=tuple(_op_error(row) for row in rows))
-    yield SheetColumn(title="in\ninterval", cells=tuple(_yes_no(row.is_covered) for row in rows), is_text=True, rank=3)
-    yield SheetColumn(title="method", cells=tuple(METHOD_NAMES[row.method] for row in rows), is_text=True, rank=4)
-    yield SheetColumn(
-        title="why", cells=tuple(explain(row) for row in rows), is_text=True, rank=2, min_width=28, wraps=True
-    )
+    details = _op_detail_columns(rows, unit) if detailed else ()
+    return drop_empty_columns(Sheet(title=title, columns=(*_op_columns(rows, unit), *details)))
 
 
-def _op_detail_columns(rows: Sequence[OpComparison]) -> Iterator[SheetColumn]:
-    unit = common_time_unit(row.measured_ns for row in rows)
-    intervals = tuple(format_time_range(row.predicted_low_ns, row.predicted_high_ns, unit) for row in rows)
-    yield SheetColumn(title="interval", cells=intervals, rank=3)
-    yield SheetColumn(title="bound", cells=tuple(format_time(row.bound_ns, unit) for row in rows), rank=3)
-    yield SheetColumn(title="bound by", cells=tuple(row.bound_by or ABSENT for row in rows), is_text=True, rank=4)
-    yield SheetColumn(title="reason", cells=tuple(clean_text(row.reason) for row in rows), is_text=True, rank=6)
-    modules = tuple(_name(row.module or "") for row in rows)
-    yield SheetColumn(title="module", cells=modules, is_text=True, rank=8, min_width=20)
+def _op_columns(rows: Sequence[OpComparison], unit: TimeUnit) -> Iterator[SheetColumn]:
+    yield name_column("op", map(_op_name, rows))
+    yield shapes_column((row.shapes for row in rows), rank=7)
+    yield count_column("calls", (row.count for row in rows), rank=5)
+    yield time_column("on the\nsource", (row.source_ns for row in rows), unit, rank=6)
+    yield time_column("predicted", (row.predicted_ns for row in rows), unit, rank=1)
+    yield time_column("measured", (row.measured_ns for row in rows), unit)
+    yield change_column("error", (row.error_ratio for row in rows))
+    yield covered_column(rows, rank=3)
+    yield method_column((row.method for row in rows), rank=4)
+    yield reason_column("why", map(explain, rows), rank=2)
+
+
+def _op_detail_columns(rows: Sequence[OpComparison], unit: TimeUnit) -> Iterator[SheetColumn]:
+    yield interval_column(rows, unit, rank=3)
+    yield bound_column(rows, unit, rank=3)
+    yield limit_column(rows, rank=4)
+    yield reason_column("reason", (row.reason for row in rows), rank=6, wraps=False)
+    yield module_column(rows, rank=8)
 
 
 def explain(op: OpComparison) -> str:
@@ -258,16 +247,12 @@ def _unmatched_sheet(validation: Validation) -> Sheet:
     rows = rows[:UNMATCHED_ROWS]
     unit = common_time_unit(row.time_ns for row in rows)
     columns = (
-        SheetColumn(title="in the", cells=tuple(_whose(row) for row in rows), is_text=True),
-        SheetColumn(title="op", cells=tuple(_name(row.op) for row in rows), is_text=True, min_width=24),
-        SheetColumn(title="shapes", cells=tuple(_name(row.shapes) for row in rows), is_text=True, rank=2, min_width=20),
-        SheetColumn(title="calls", cells=tuple(f"{row.count:,}" for row in rows), rank=1),
-        SheetColumn(title="time", cells=tuple(format_time(row.time_ns, unit) for row in rows)),
-        SheetColumn(
-            title="of its\nkernel time",
-            cells=tuple(format_share(row.time_ns / whole[row.is_measured]) for row in rows),
-            rank=1,
-        ),
+        text_column("in the", ("second" if row.is_measured else "first" for row in rows)),
+        name_column("op", (short_name(row.op) for row in rows)),
+        shapes_column((row.shapes for row in rows), rank=2),
+        count_column("calls", (row.count for row in rows), rank=1),
+        time_column("time", (row.time_ns for row in rows), unit),
+        share_column("of its\nkernel time", (row.time_ns / whole[row.is_measured] for row in rows), rank=1),
     )
     left = len(validation.unmatched) - len(rows)
     title = "Without a partner" + (f", {format_count(left, 'more op')} left out" if left else "")
@@ -285,27 +270,7 @@ def _notes(validation: Validation) -> Iterator[str]:
         yield "Ops that the recordings divide differently are compared by the op around them."
 
 
-def signed_percent(ratio: float) -> str:
-    """Write a difference in %, with its sign."""
-    return f"{100 * ratio:+.1f} %"
-
-
-def _op_error(row: OpComparison) -> str:
-    return ABSENT if row.error_ratio is None else signed_percent(row.error_ratio)
-
-
-def _yes_no(value: bool | None) -> str:
-    return ABSENT if value is None else "yes" if value else "no"
-
-
-def _whose(row: Unmatched) -> str:
-    return "second" if row.is_measured else "first"
-
-
 def _op_name(row: OpComparison) -> str:
-    name = _name(row.op)
-    return name if row.op == row.target_op else shorten_middle(f"{name}, {_name(row.target_op)}", NAME_WIDTH)
-
-
-def _name(text: str) -> str:
-    return shorten_middle(clean_text(tidy_kernel_name(text)), NAME_WIDTH)
+    """Return both names where the recordings call the op differently."""
+    name = short_name(row.op)
+    return name if row.op == row.target_op else shorten_middle(f"{name}, {short_name(row.target_op)}", NAME_WIDTH)

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from wavecast.analyzer.accuracy.score.report import Score
+from wavecast.analyzer.rendering.page.markdown import draw_markdown
 from wavecast.analyzer.rendering.score.__main__ import read_score, write_page
-from wavecast.analyzer.rendering.score.page import draw_accuracy
+from wavecast.analyzer.rendering.score.accuracy import describe_accuracy
 from wavecast.errors import InputError
 
 
 def test_a_page_of_nothing_still_says_what_is_not_modelled() -> None:
-    text = draw_accuracy(Score(weights="none", rows=(), notes=("12 rows left out",)))
+    text = draw_markdown(describe_accuracy(Score(weights="none", rows=(), notes=("12 rows left out",))))
     assert text.startswith("# Accuracy\n")
     assert "What is not modelled" in text
     assert "- 12 rows left out" in text
@@ -52,4 +53,5 @@ def test_the_page_is_what_its_score_says(root_dir: Path) -> None:
     score = root_dir / "docs" / "accuracy.json.gz"
     if not score.exists():
         pytest.skip("no score is kept beside the page")
-    assert draw_accuracy(read_score(score)) == (root_dir / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    page = draw_markdown(describe_accuracy(read_score(score)))
+    assert page == (root_dir / "docs" / "accuracy.md").read_text(encoding="utf-8")

@@ -23,10 +23,11 @@ from wavecast.analyzer.accuracy.score.recordings import (
 from wavecast.analyzer.accuracy.score.report import Score, Size, Split, ThroughputRow
 from wavecast.analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput, torch_version
 from wavecast.analyzer.accuracy.score.weights import Weights, choose_weights
-from wavecast.analyzer.rendering.page.terminal import Screen
-from wavecast.analyzer.rendering.score.formats import render_score
-from wavecast.analyzer.rendering.score.json import read_score_json
-from wavecast.analyzer.rendering.score.page import draw_accuracy
+from wavecast.analyzer.rendering.page.markdown import draw_markdown
+from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
+from wavecast.analyzer.rendering.score.accuracy import describe_accuracy
+from wavecast.analyzer.rendering.score.json import draw_score_json, read_score_json
+from wavecast.analyzer.rendering.score.text import describe_score
 from wavecast.analyzer.rendering.score.throughput import WORST_MODELS, family_sheet, worst_model_sheet
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
@@ -246,9 +247,9 @@ def test_a_score_with_throughputs_in_every_format() -> None:
     score = Score(weights="none", rows=score_rows(throughput_entries(rows)), throughput=rows)
     import orjson
 
-    assert read_score_json(orjson.loads(render_score(score, "json", Screen()))).throughput == rows
-    assert "2 throughputs" in render_score(score, "table", Screen())
-    page = draw_accuracy(score)
+    assert read_score_json(orjson.loads(draw_score_json(score))).throughput == rows
+    assert "2 throughputs" in draw_terminal(describe_score(score), Screen())
+    page = draw_markdown(describe_accuracy(score))
     assert "## Image models from their shapes alone" in page
     assert "1 timm model of 1 family" in page
 

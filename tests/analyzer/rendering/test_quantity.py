@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.rendering.page.quantity import (
+    MILLISECONDS,
+    TimeUnit,
     common_time_unit,
     format_bytes,
     format_count,
@@ -15,17 +17,6 @@ from wavecast.analyzer.rendering.page.quantity import (
     format_time,
     format_time_range,
 )
-from wavecast.analyzer.rendering.page.sheet import (
-    Sheet,
-    SheetColumn,
-    clean_text,
-    fit_to_width,
-    share_width,
-    shorten_middle,
-    tidy_kernel_name,
-)
-
-MS = ("ms", 1e6)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +49,14 @@ def test_number(value: float, text: str) -> None:
         (1500, None, "1.50 µs"),
         (2.5e6, None, "2.50 ms"),
         (61.5e9, None, "61.50 s"),
-        (300e3, MS, "0.300 ms"),
-        (1e3, MS, "1.00 µs"),
-        (0, MS, "0"),
-        (200e9, MS, "200.0 s"),
-        (None, MS, "–"),
+        (300e3, MILLISECONDS, "0.300 ms"),
+        (1e3, MILLISECONDS, "1.00 µs"),
+        (0, MILLISECONDS, "0"),
+        (200e9, MILLISECONDS, "200.0 s"),
+        (None, MILLISECONDS, "–"),
     ],
 )
-def test_time(value_ns: float | None, unit: tuple[str, float] | None, text: str) -> None:
+def test_time(value_ns: float | None, unit: TimeUnit | None, text: str) -> None:
     assert format_time(value_ns, unit) == text
 
 
@@ -74,12 +65,12 @@ def test_time(value_ns: float | None, unit: tuple[str, float] | None, text: str)
     [(1e6, 2e6, "1.00–2.00 ms"), (1e6, None, "≥ 1.00 ms"), (None, 2e6, "≤ 2.00 ms"), (None, None, "–")],
 )
 def test_time_range(low: float | None, high: float | None, text: str) -> None:
-    assert format_time_range(low, high, MS) == text
+    assert format_time_range(low, high, MILLISECONDS) == text
 
 
 def test_the_common_unit_suits_the_median() -> None:
-    assert common_time_unit([2e6, 3e6, 4e9, None]) == MS
-    assert common_time_unit([]) == MS
+    assert common_time_unit([2e6, 3e6, 4e9, None]) == MILLISECONDS
+    assert common_time_unit([]) == MILLISECONDS
 
 
 @pytest.mark.parametrize(
@@ -103,45 +94,3 @@ def test_sizes_and_rates() -> None:
 @given(st.floats(min_value=1e-12, max_value=1e15))
 def test_a_number_keeps_three_digits(value: float) -> None:
     assert float(format_number(value).replace(",", "")) == pytest.approx(value, rel=6e-3)
-
-
-@pytest.mark.parametrize(
-    ("name", "tidy"),
-    [
-        ("void f<int>(int, float)", "f<int>"),
-        ("a::f<(anonymous namespace)::T>(T (*)(int), int)", "a::f<T>"),
-        ("void at::native::k<4, at::native::Add<c10::Half>, std::array<char*, 3ul> >(int)", "k<4, Add<Half> >"),
-        ("ampere_sgemm_128x64_nn", "ampere_sgemm_128x64_nn"),
-        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
-        (")", ")"),
-        ("unbalanced)", "unbalanced)"),
-    ],
-)
-def test_kernel_names_lose_their_arguments(name: str, tidy: str) -> None:
-    assert tidy_kernel_name(name) == tidy
-
-
-def test_long_names_keep_both_ends() -> None:
-    assert shorten_middle("abcdefghij", 7) == "abcd…ij"
-    assert shorten_middle("abc", 7) == "abc"
-
-
-@given(st.text())
-def test_clean_text_is_printable(text: str) -> None:
-    assert clean_text(clean_text(text)) == clean_text(text)
-    assert not {"\x1b", "\n", "\r", "\x00", "\u202e", "\u2028"} & set(clean_text(text))
-
-
-@given(st.integers(10, 120))
-def test_a_sheet_fits_if_it_can(width: int) -> None:
-    columns = (
-        SheetColumn(title="name", cells=("x" * 40,), is_text=True, min_width=8),
-        SheetColumn(title="a", cells=("123",), rank=1),
-        SheetColumn(title="b", cells=("1234567890",), rank=2),
-        SheetColumn(title="c", cells=("12345",), rank=2),
-    )
-    fitted, dropped = fit_to_width(Sheet(title="", columns=columns), width)
-    widths = share_width(fitted, width)
-    assert sum(widths) + 2 * (len(widths) - 1) <= width
-    assert {item.title for item in fitted.columns} | set(dropped) == {"name", "a", "b", "c"}
-    assert ("b" in dropped) == ("c" in dropped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import isfinite
 from typing import Final
 
@@ -10,9 +11,10 @@ from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLI
 from ...accuracy.score.end_to_end import NETWORKS, OP_SUM
 from ...accuracy.score.report import EVERYTHING, MEAN, NetworkRow, Score, ScoreRow, Size, ThroughputRow
 from ...accuracy.score.throughput import THROUGHPUT
-from ..page.markdown import sheet_markdown
+from ..page.columns import count_column, number_column, text_column
+from ..page.page import Line, Page, Passage, Tone, build_page
 from ..page.quantity import format_count, percent
-from ..page.sheet import Sheet, SheetColumn
+from ..page.sheet import Sheet
 from .text import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
 from .throughput import family_sheet, worst_model_sheet
 
@@ -61,22 +63,28 @@ UNMODELLED: Final = """\
   the distance from the measured GPUs, but nothing has checked them there."""
 
 
-def draw_accuracy(score: Score) -> str:
-    """Write the page."""
-    return "\n\n".join(_sections(score)) + "\n"
+def describe_accuracy(score: Score) -> Page:
+    """Return the page: prose in Markdown, which names each table, and the tables."""
+    return build_page(*map(_block, _sections(score)))
 
 
-def _sections(score: Score) -> Iterator[str]:
+def _block(section: str | Sheet) -> Passage | Sheet:
+    if isinstance(section, Sheet):
+        return replace(section, title="")
+    return Passage(lines=(Line(text=section, tone=Tone.MARKDOWN),))
+
+
+def _sections(score: Score) -> Iterator[str | Sheet]:
     yield HEAD
     yield "## All ops together"
     everything = [row for row in score.rows if row.table == EVERYTHING]
-    yield sheet_markdown(error_sheet("", everything))
+    yield error_sheet("", everything)
     yield from _interval_lines(score.rows)
     yield from _baseline_lines(score.rows)
     for table in dict.fromkeys(row.table for row in score.rows if row.table != EVERYTHING):
         yield f"## {TABLE_TITLES.get(table, table)}"
         yield f"From `{table}`."
-        yield sheet_markdown(error_sheet("", [row for row in score.rows if row.table == table]))
+        yield error_sheet("", [row for row in score.rows if row.table == table])
         yield from _network_lines(score) if table == NETWORKS else ()
         yield from _throughput_lines(score.throughput) if table == THROUGHPUT else ()
     if score.decisions:
@@ -85,14 +93,14 @@ def _sections(score: Score) -> Iterator[str]:
             "Every two GPUs that measured the same network: how often the faster one, and by the catalogue's prices "
             "the one that is cheaper per sample, was named rightly, in %."
         )
-        yield sheet_markdown(decision_sheet(score.decisions))
+        yield decision_sheet(score.decisions)
     if score.traces:
         yield "## Traces moved to another GPU"
         yield (
             "The same step recorded on two GPUs, each predicted from the other's trace. Busy is the union of the GPU's "
             "kernels. The hosts differ, so that the iteration also holds another machine's CPU: read busy."
         )
-        yield sheet_markdown(trace_sheet(score.traces))
+        yield trace_sheet(score.traces)
     yield from _worst_lines(score)
     yield UNMODELLED
     yield from (f"- {note}" for note in score.notes)
@@ -133,7 +141,7 @@ def _baseline_lines(rows: Sequence[ScoreRow]) -> Iterator[str]:
         )
 
 
-def _network_lines(score: Score) -> Iterator[str]:
+def _network_lines(score: Score) -> Iterator[str | Sheet]:
     trusted = [row for row in score.networks if not row.is_suspect]
     if not trusted:
         return
@@ -149,10 +157,10 @@ def _network_lines(score: Score) -> Iterator[str]:
         f"{percent(mean_error(nvidia, OP_SUM))} %, NeuSight by {percent(mean_error(nvidia, 'neusight'))} % and the "
         f"roofline by {percent(mean_error(nvidia, ROOFLINE))} %."
     )
-    yield sheet_markdown(network_sheet(score.networks))
+    yield network_sheet(score.networks)
 
 
-def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str]:
+def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
     models, families = {row.model for row in rows}, {row.family for row in rows}
     yield (
         f"{format_count(len(models), 'timm model')} of {format_count(len(families), 'family', 'families')}, drawn by "
@@ -186,10 +194,10 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str]:
         "older versions, and compiled ones, come out too slow."
     )
     yield "Mean signed errors of eager runs by timm's source file, over all software versions:"
-    yield sheet_markdown(family_sheet(rows))
+    yield family_sheet(rows)
     worst = worst_model_sheet(rows)
     yield f"{worst.title}, run eagerly, each where it is worst:"
-    yield sheet_markdown(worst)
+    yield worst
 
 
 def mean_error(rows: Sequence[NetworkRow], kind: str | None = None) -> float | None:
@@ -199,28 +207,28 @@ def mean_error(rows: Sequence[NetworkRow], kind: str | None = None) -> float | N
     return sum(errors) / len(errors) if errors else None
 
 
-def _worst_lines(score: Score) -> Iterator[str]:
+def _worst_lines(score: Score) -> Iterator[str | Sheet]:
     groups = [row for row in score.rows if row.size is Size.OVER_20_US and _is_group(row) and row.rows >= LEAST_ROWS]
     if groups:
         groups.sort(key=lambda row: -row.mape)
         yield "## Worst cases"
         yield f"The {min(WORST_GROUPS, len(groups))} groups with the largest MAPE above 20 µs."
-        yield sheet_markdown(_group_sheet(groups[:WORST_GROUPS]))
+        yield _group_sheet(groups[:WORST_GROUPS])
     if score.worst:
         yield "And single rows above 20 µs, at most one of each group."
-        yield sheet_markdown(worst_sheet(score.worst))
+        yield worst_sheet(score.worst)
 
 
 def _group_sheet(rows: Sequence[ScoreRow]) -> Sheet:
     columns = (
-        SheetColumn(title="family, dtype", cells=tuple(f"{row.family}, {row.dtype}" for row in rows), is_text=True),
-        SheetColumn(title="GPU", cells=tuple(row.gpu for row in rows), is_text=True),
-        SheetColumn(title="rows", cells=tuple(f"{row.rows:,}" for row in rows)),
-        SheetColumn(title="MAPE", cells=tuple(percent(row.mape) for row in rows)),
-        SheetColumn(title="bias", cells=tuple(percent(row.bias) for row in rows)),
-        SheetColumn(title="in 90 % interval", cells=tuple(percent(row.coverage_90) for row in rows)),
-        SheetColumn(title="its width", cells=tuple(percent(row.width_90) for row in rows)),
-        SheetColumn(title="fitted roofline", cells=tuple(percent(row.baselines.get(FITTED_ROOFLINE)) for row in rows)),
+        text_column("family, dtype", (f"{row.family}, {row.dtype}" for row in rows)),
+        text_column("GPU", (row.gpu for row in rows)),
+        count_column("rows", (row.rows for row in rows)),
+        number_column("MAPE", (percent(row.mape) for row in rows)),
+        number_column("bias", (percent(row.bias) for row in rows)),
+        number_column("in 90 % interval", (percent(row.coverage_90) for row in rows)),
+        number_column("its width", (percent(row.width_90) for row in rows)),
+        number_column("fitted roofline", (percent(row.baselines.get(FITTED_ROOFLINE)) for row in rows)),
     )
     return Sheet(title="", columns=columns)
 

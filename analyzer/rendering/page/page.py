@@ -1,0 +1,81 @@
+"""A report before it has a look: lines and sheets in order of reading.
+
+Each report is described once, as a `Page`; `terminal` and `markdown` draw any page. Another drawer is a file beside
+these and a row of `formats.DRAWERS`: it draws every line by its tone and label, and every sheet with its title.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from .names import clean_text
+from .sheet import Sheet
+
+
+class Tone(Enum):
+    """How a line is meant."""
+
+    PLAIN = "plain"
+    TITLE = "title"
+    """Says what the page is about, and stands out."""
+    NOTE = "note"
+    """Small print: how the figures are to be read."""
+    WARNING = "warning"
+    MARKDOWN = "markdown"
+    """Written as Markdown, with headings, lists, code and links: for pages that are published as such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Hold a sentence or a few; with a label, which names what the text says, it is a fact."""
+
+    text: str
+    label: str = ""
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """Hold lines that stand together."""
+
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Hold what is drawn, in order of reading; blocks stand apart from each other."""
+
+    blocks: tuple[Passage | Sheet, ...]
+
+
+def build_page(*blocks: Passage | Sheet) -> Page:
+    """Return a page of the blocks, without passages that say nothing."""
+    return Page(blocks=tuple(block for block in blocks if isinstance(block, Sheet) or block.lines))
+
+
+def facts(labelled: Iterable[tuple[str, str]]) -> Passage:
+    """Return facts, each given by label and text, as a passage."""
+    return Passage(lines=tuple(Line(text=text, label=label) for label, text in labelled))
+
+
+def opening(sentences: Iterable[str]) -> Passage:
+    """Return the sentences that open a page: the first says what it is about."""
+    first, *rest = sentences
+    return Passage(lines=(Line(text=first, tone=Tone.TITLE), *(Line(text=text) for text in rest)))
+
+
+def notes(sentences: Iterable[str]) -> Passage:
+    """Return notes as a passage."""
+    return Passage(lines=tuple(Line(text=text, tone=Tone.NOTE) for text in sentences))
+
+
+def warnings(sentences: Iterable[str]) -> Passage:
+    """Return warnings, which may name what files hold, as a passage."""
+    return Passage(lines=tuple(Line(text=clean_text(text), tone=Tone.WARNING) for text in sentences))
+
+
+def join_passages(*passages: Passage) -> Passage:
+    """Return one passage of several."""
+    return Passage(lines=tuple(line for passage in passages for line in passage.lines))

@@ -1,0 +1,172 @@
+"""Pages: every report is one, and every drawer draws all of it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import getmembers, isfunction
+from pathlib import Path
+
+import pytest
+from wavecast.analyzer import rendering
+from wavecast.analyzer.graph.build import build_graph
+from wavecast.analyzer.graph.export.network import join_network
+from wavecast.analyzer.graph.export.summary import summarize_graph
+from wavecast.analyzer.recorded.overview import describe_trace
+from wavecast.analyzer.rendering.graph.text import describe_graph
+from wavecast.analyzer.rendering.overview import describe_overview
+from wavecast.analyzer.rendering.page.markdown import draw_markdown
+from wavecast.analyzer.rendering.page.page import (
+    Line,
+    Page,
+    Passage,
+    Tone,
+    build_page,
+    facts,
+    join_passages,
+    notes,
+    opening,
+    warnings,
+)
+from wavecast.analyzer.rendering.page.sheet import Sheet, SheetColumn
+from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
+from wavecast.analyzer.rendering.replay import describe_replay
+from wavecast.analyzer.replay.fidelity import check_fidelity
+from wavecast.analyzer.replay.paths import measured_path
+from wavecast.formats.trace import Trace
+
+TraceBuilder = Callable[..., Trace]
+CheckWhole = Callable[[Page], None]
+DESCRIBED = {
+    "analysis.text.describe_report",
+    "gpus.describe_gpu",
+    "gpus.describe_gpus",
+    "graph.text.describe_graph",
+    "overview.describe_overview",
+    "replay.describe_replay",
+    "rerun.text.describe_rerun",
+    "score.accuracy.describe_accuracy",
+    "score.text.describe_score",
+    "validate.text.describe_validation",
+}
+"""Each is held to `assert_drawn_whole`, here or in the tests of its report."""
+
+
+@pytest.fixture
+def page() -> Page:
+    """A page with everything that one can hold."""
+    columns = (
+        SheetColumn(title="a\nname", cells=("x|y", ""), is_text=True),
+        SheetColumn(title="time", cells=("1 ms", "2 ms")),
+    )
+    return build_page(
+        opening(["First *this*.", "Then that."]),
+        facts([("trace", "a_b"), ("gaps", "none")]),
+        Sheet(title="Rows [all]", columns=columns, marked_rows=frozenset({1})),
+        notes([]),
+        join_passages(notes(["As is."]), warnings(["hot\x1b", "cold"])),
+        Passage(lines=(Line(text="## Not *escaped*", tone=Tone.MARKDOWN),)),
+    )
+
+
+def test_a_page_on_a_terminal(page: Page) -> None:
+    assert draw_terminal(page, Screen()).split("\n") == [
+        "First *this*.",
+        "Then that.",
+        "",
+        "trace           a_b",
+        "gaps            none",
+        "",
+        "Rows [all]",
+        "a",
+        "name  time",
+        "──────────",
+        "x|y   1 ms",
+        "      2 ms",
+        "",
+        "As is.",
+        "Warning: hot�",
+        "Warning: cold",
+        "",
+        "## Not *escaped*",
+        "",
+    ]
+
+
+def test_tones_have_styles(page: Page) -> None:
+    text = draw_terminal(page, Screen(has_colour=True))
+    assert "\x1b[1mFirst *this*.\x1b[0m\nThen that.\n" in text
+    assert "\x1b[2mAs is.\x1b[0m\n\x1b[33mWarning: hot�\x1b[0m" in text
+
+
+def test_facts_are_wrapped_beside_their_label(page: Page) -> None:
+    fact = build_page(facts([("about", "one two three four five six")]))
+    assert draw_terminal(fact, Screen(width=36)) == ("about           one two three four\n                five six\n")
+
+
+def test_a_page_as_markdown(page: Page) -> None:
+    assert draw_markdown(page).split("\n\n") == [
+        "First \\*this\\*.",
+        "Then that.",
+        "- **trace**: a\\_b\n- **gaps**: none",
+        "**Rows \\[all\\]**",
+        "| a name | time |\n| --- | ---: |\n| x\\|y | 1 ms |\n|  | **2 ms** |",
+        "As is.",
+        "- Warning: hot�\n- Warning: cold",
+        "## Not *escaped*\n",
+    ]
+
+
+def test_every_drawing_is_whole(page: Page, assert_drawn_whole: CheckWhole) -> None:
+    assert_drawn_whole(page)
+
+
+def test_a_drawing_that_leaves_something_out_is_found(
+    page: Page, assert_drawn_whole: CheckWhole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_gaps = Page(blocks=(page.blocks[0], *page.blocks[2:]))
+    monkeypatch.setattr(
+        "wavecast.analyzer.rendering.formats.DRAWERS", {"other": lambda _, screen: draw_terminal(without_gaps, screen)}
+    )
+    with pytest.raises(AssertionError, match="trace"):
+        assert_drawn_whole(page)
+
+
+def test_every_report_is_described_as_a_page() -> None:
+    prefix = f"{rendering.__name__}."
+    names = [module.name for module in pkgutil.walk_packages(rendering.__path__, prefix)]
+    modules = [
+        importlib.import_module(name) for name in names if not name.endswith("__main__") and ".page." not in name
+    ]
+    assert {
+        f"{module.__name__.removeprefix(prefix)}.{name}"
+        for module in modules
+        for name, function in getmembers(module, isfunction)
+        if function.__module__ == module.__name__ and function.__annotations__.get("return") == "Page"
+    } == DESCRIBED
+
+
+def test_one_file_knows_the_terminal_and_one_knows_markdown() -> None:
+    (folder,) = rendering.__path__
+    files = {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in Path(folder).rglob("*.py")}
+    assert [name for name, text in files.items() if "from rich" in text] == ["page/terminal.py"]
+    assert [name for name, text in files.items() if "---:" in text] == ["page/markdown.py"]
+
+
+def test_a_replay_is_drawn_whole(toy_trace: TraceBuilder, assert_drawn_whole: CheckWhole) -> None:
+    assert_drawn_whole(describe_replay(check_fidelity(toy_trace(), None), name="toy.json"))
+
+
+def test_an_overview_is_drawn_whole(toy_trace: TraceBuilder, assert_drawn_whole: CheckWhole) -> None:
+    assert_drawn_whole(describe_overview(describe_trace(toy_trace(), limit=9)))
+
+
+@pytest.mark.parametrize("is_timed", [False, True])
+def test_a_graph_is_drawn_whole(is_timed: bool, toy_trace: TraceBuilder, assert_drawn_whole: CheckWhole) -> None:
+    trace = toy_trace()
+    graph = build_graph(trace)
+    network = join_network(trace, graph, iteration=None)
+    summary = summarize_graph(trace, graph, network, measured_path(trace, graph, 0), (None, 0))
+    assert_drawn_whole(describe_graph(summary if is_timed else replace(summary, path=None)))
