@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import isnan
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +16,18 @@ Codes = npt.NDArray[np.int64]
 """Numbers that stand for names, such as the index of a GPU's class."""
 Mask = npt.NDArray[np.bool_]
 """Which elements are meant."""
+
+
+ValueT = TypeVar("ValueT")
+
+
+def none_for_nan(value: ValueT) -> ValueT | None:
+    """Return the value, but None for NaN: what records and files hold where arrays hold NaN.
+
+    >>> none_for_nan(1.5), none_for_nan(float("nan")), none_for_nan("text")
+    (1.5, None, 'text')
+    """
+    return None if isinstance(value, float) and isnan(value) else value
 
 
 def share_busy_time(start_ns: npt.NDArray[np.int64], duration_ns: npt.NDArray[np.int64]) -> Floats:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats
+from ...arrays import Floats, none_for_nan
 from ...specs.gpu import Gpu
 from ...specs.prices import price_usd_per_hour
 from ..memory.fit import Fit, fit_on
@@ -55,8 +55,8 @@ def _row(
         vendor=gpu.vendor,
         is_source=is_source,
         iteration_ns=iteration_ns,
-        iteration_low_ns=_end_ns(low_ns[column]),
-        iteration_high_ns=_end_ns(forecast.high_ns[column]),
+        iteration_low_ns=none_for_nan(float(low_ns[column])),
+        iteration_high_ns=none_for_nan(float(forecast.high_ns[column])),
         gpu_busy_ns=float(forecast.busy_ns[column]),
         communication_ns=float(forecast.communication_ns[column]),
         idle_ns=dict(zip(CAUSES, forecast.idle_ns[column].tolist(), strict=True)),
@@ -92,10 +92,6 @@ def _low_ends(result: Analysis) -> Floats:
     # Merged kernels move less than the bounds of their parts say.
     bound_ns = np.minimum(bound_ns, result.forecast.iteration_ns)
     return np.where(np.isnan(result.forecast.low_ns), bound_ns, result.forecast.low_ns)
-
-
-def _end_ns(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def method_shares(prediction: Prediction) -> list[dict[Method, float]]:

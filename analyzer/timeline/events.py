@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Rows
+from ...arrays import Rows, none_for_nan
 from ...formats.column import MISSING
 from ...formats.perfetto import Arrows, EventFile, Slices, Track
 from ...formats.signature import format_shapes
@@ -138,4 +138,4 @@ class _Arguments:
 
 
 def _microseconds(values_ns: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
-    return [None if value != value else round(value / 1000.0, 3) for value in values_ns.tolist()]  # noqa: PLR0124
+    return [none_for_nan(round(value / 1000.0, 3)) for value in values_ns.tolist()]

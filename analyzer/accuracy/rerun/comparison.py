@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Rows, none_for_nan
 from ....formats.rerun import Rerun
 from ....formats.signature import format_shapes
 from ....formats.trace import Trace
@@ -110,11 +110,11 @@ def _list_ops(work: Worklist, rerun: Rerun, sums: _Sums) -> Iterator[RerunOp]:
             module=trace.strings[module] if module >= 0 else None,
             family=families[at],
             count=int(calls[at]),
-            recorded_ns=_present(sums.recorded_ns[at]),
-            predicted_ns=_present(sums.predicted_ns[at]),
-            predicted_low_ns=_present(sums.low_ns[at]),
-            predicted_high_ns=_present(sums.high_ns[at]),
-            rerun_ns=_present(rerun.time_ns[at] * calls[at]),
+            recorded_ns=none_for_nan(float(sums.recorded_ns[at])),
+            predicted_ns=none_for_nan(float(sums.predicted_ns[at])),
+            predicted_low_ns=none_for_nan(float(sums.low_ns[at])),
+            predicted_high_ns=none_for_nan(float(sums.high_ns[at])),
+            rerun_ns=none_for_nan(float(rerun.time_ns[at] * calls[at])),
             timing=rerun.timing[at],
             reason=rerun.reason[at],
         )
@@ -245,7 +245,3 @@ def _iteration(work: Worklist, rerun: Rerun, sums: _Sums) -> Iteration:
 
 def _sum_known(values: Floats | Rows) -> float | None:
     return None if np.isnan(values).all() else float(np.nansum(values))
-
-
-def _present(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

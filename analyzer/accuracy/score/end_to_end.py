@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ....arrays import none_for_nan
 from ....errors import InputError
 from ....formats.column import build_table
 from ....formats.signature import Signature
@@ -189,9 +190,5 @@ def _key(row: Row) -> tuple[object, ...]:
 
 def _rows(table: Mapping[str, Column]) -> list[Row]:
     """Return the rows of a small table; null numbers are None."""
-    columns = {name: [_plain(value) for value in column.tolist()] for name, column in table.items()}
+    columns = {name: [none_for_nan(value) for value in column.tolist()] for name, column in table.items()}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _plain(value: object) -> object:
-    return None if isinstance(value, float) and np.isnan(value) else value

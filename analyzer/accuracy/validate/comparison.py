@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows, group_rows
+from ....arrays import Floats, Rows, group_rows, none_for_nan
 from ....formats.signature import format_shapes
 from ....formats.trace import Trace
 from ...analysis.result import Analysis
@@ -234,8 +234,8 @@ def _describe(first: Half, second: Half, rows: tuple[Rows, Rows], calls: tuple[i
         target_kernel_count=len(theirs),
         source_ns=float(trace.kernels.duration_ns[first.calls.part_item[mine]].sum()) if is_timed else None,
         predicted_ns=float(parts.time_ns[mine].sum()),
-        predicted_low_ns=None if np.isnan(low) else low,
-        predicted_high_ns=None if np.isnan(high) else high,
+        predicted_low_ns=none_for_nan(low),
+        predicted_high_ns=none_for_nan(high),
         measured_ns=float(second.parts.time_ns[theirs].sum()),
         bound_ns=bound if bound > 0 else None,
         bound_by=_limit(first, mine) if bound > 0 else None,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Rows, none_for_nan
 from ...analysis.gpu_replay import replayed_window
 from ...analysis.result import Analysis
 from ...graph.graph import NodeKind
@@ -40,8 +40,8 @@ def compare_iteration(
     is_predicted = first.origin is None or first.origin.name != first.prediction.fleet.gpus[column].name
     return IterationComparison(
         predicted_ns=predicted_ns,
-        predicted_low_ns=_end_ns(first.forecast.low_ns[column]) if is_predicted else None,
-        predicted_high_ns=_end_ns(first.forecast.high_ns[column]) if is_predicted else None,
+        predicted_low_ns=none_for_nan(float(first.forecast.low_ns[column])) if is_predicted else None,
+        predicted_high_ns=none_for_nan(float(first.forecast.high_ns[column])) if is_predicted else None,
         measured_ns=measured_ns,
         predicted_busy_ns=float(first.forecast.busy_ns[column]),
         measured_busy_ns=float(second.forecast.busy_ns[own_column]),
@@ -102,7 +102,3 @@ def _host_ratio(result: Analysis, column: int) -> float:
 
 def _idle(result: Analysis, column: int) -> Mapping[IdleCause, float]:
     return dict(zip(CAUSES, result.forecast.idle_ns[column].tolist(), strict=True))
-
-
-def _end_ns(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)

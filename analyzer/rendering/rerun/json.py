@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any, Final
 
+from ....arrays import none_for_nan
 from ...accuracy.rerun.report import RERUN_FORMAT, RERUN_VERSION, FamilyRow, RerunOp, RerunReport
 from ..page.encoding import encode_json
 
@@ -43,5 +44,5 @@ def _family(row: FamilyRow) -> dict[str, Any]:
     """Return one family's figures; coverage without intervals is null."""
     if row.figures is None:
         return asdict(row)
-    figures = {name: None if value != value else value for name, value in asdict(row.figures).items()}  # noqa: PLR0124
+    figures = {name: none_for_nan(value) for name, value in asdict(row.figures).items()}
     return {**asdict(row), "figures": figures}

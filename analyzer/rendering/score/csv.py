@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
+from ....arrays import none_for_nan
 from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from ...accuracy.score.end_to_end import OP_SUM, PEERS
 from ...accuracy.score.report import Score, ScoreRow
@@ -33,4 +34,4 @@ def _row(row: ScoreRow) -> tuple[Any, ...]:
     errors = (row.baselines.get(kind) for kind in BASELINES)
     counts = (row.baseline_rows.get(kind, 0) for kind in BASELINES)
     values = (getattr(row, name) for name in PLAIN)
-    return (*(None if value != value else value for value in values), *errors, *counts)  # noqa: PLR0124
+    return (*map(none_for_nan, values), *errors, *counts)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, Final
 
+from ....arrays import none_for_nan
 from ...accuracy.validate.report import (
     VALIDATION_FORMAT,
     VALIDATION_VERSION,
@@ -67,5 +68,5 @@ def _by_cause(idle_ns: Mapping[IdleCause, float]) -> dict[str, float]:
 
 def _family(row: FamilyComparison) -> dict[str, Any]:
     """Return one family's figures; those of no op at all, and coverage without intervals, are null."""
-    figures = {name: None if value != value else value for name, value in asdict(row.figures).items()}  # noqa: PLR0124
+    figures = {name: none_for_nan(value) for name, value in asdict(row.figures).items()}
     return {**asdict(row), "figures": figures}
