@@ -27,6 +27,7 @@ from .progress import progress_on_stderr
 if TYPE_CHECKING:
     from ...formats.trace import Trace
     from ...specs.gpu import Gpu
+    from ..rendering.timeline.bars import Excerpt
     from ..replay.fidelity import Fidelity
 
 _RERUN_OPTIONS: Final = {"device": "--device", "seconds": "--seconds", "top": "--top"}
@@ -61,9 +62,13 @@ class ReplayRequest:
             raise InputError(f"--stretch {begin:g} {end:g}: it ends before it starts; give FROM and TO in ms")
 
     @property
-    def stretch_ns(self) -> tuple[int, int] | None:
-        """Return the stretch to draw in ns; None: all."""
-        return None if self.stretch is None else (round(self.stretch[0] * 1e6), round(self.stretch[1] * 1e6))
+    def excerpt(self) -> Excerpt | None:
+        """Return the stretch to draw; None: all."""
+        from ..rendering.timeline.bars import Excerpt
+
+        if self.stretch is None:
+            return None
+        return Excerpt(start_ns=round(self.stretch[0] * 1e6), end_ns=round(self.stretch[1] * 1e6))
 
 
 @click.command("replay", cls=WavecastCommand, short_help="Replay a recording and compare.")
@@ -187,11 +192,11 @@ def _draw_figure(trace: Trace, measured: Gpu | None, request: ReplayRequest) -> 
     result = run_analysis(trace, catalog, targets=[] if target is None else [target], source=measured)
     timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name))
     length_ns = max(process.iteration_ns for process in timeline.processes)
-    stretch_ns = request.stretch_ns
-    if stretch_ns is not None and stretch_ns[0] >= length_ns:
-        raise InputError(f"--stretch {stretch_ns[0] / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")
+    excerpt = request.excerpt
+    if excerpt is not None and excerpt.start_ns >= length_ns:
+        raise InputError(f"--stretch {excerpt.start_ns / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")
     path = request.figure or Path("-")
-    write_atomic(path, draw_timeline(timeline, stretch_ns=stretch_ns).encode())
+    write_atomic(path, draw_timeline(timeline, excerpt=excerpt).encode())
 
 
 def _measured_gpu(trace: Trace, name: str | None, gpu_file: Path | None) -> Gpu | None:

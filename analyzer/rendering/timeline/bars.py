@@ -12,8 +12,21 @@ from ....arrays import Floats, Rows
 from ...timeline.slices import SliceKind, Timeline, TrackKind
 
 _LEAST_SHARE: Final = 0.001
-"""Rows that are busy for less of the stretch than this are left out and named."""
+"""Rows that are busy for less of the excerpt than this are left out and named."""
 _OPACITY_STEPS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Hold the part of a timeline that is drawn, in the timeline's own ns."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def length_ns(self) -> int:
+        """Return how long it is."""
+        return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,21 +51,22 @@ class Bars:
     """The slice of a bar; -1 for a run of narrow ones."""
 
 
-def choose_rows(timeline: Timeline, stretch_ns: tuple[int, int]) -> tuple[list[Row], list[str]]:
-    """Return the rows that are busy in a stretch, in order, and the names of those that hardly are.
+def choose_rows(timeline: Timeline, excerpt: Excerpt) -> tuple[list[Row], list[str]]:
+    """Return the rows that are busy in an excerpt, in order, and the names of those that hardly are.
 
     A thread or stream that is drawn for one process is drawn for all; the busiest of each kind always is.
     """
     slices, busy = timeline.slices, dict[tuple[TrackKind, int, int], float]()
-    seen = (slices.end_ns > stretch_ns[0]) & (slices.start_ns < stretch_ns[1])
+    seen = (slices.end_ns > excerpt.start_ns) & (slices.start_ns < excerpt.end_ns)
     rows = []
     for (process, kind, device, number), tracks in _grouped_tracks(timeline).items():
         mine = np.flatnonzero(seen & np.isin(slices.track, tracks))
         key, name = (kind, device, number), timeline.tracks[tracks[0]].name
         rows.append((key, Row(process=process, kind=kind, name=name, slices=mine)))
         drawn = mine[outermost(slices.start_ns[mine], slices.end_ns[mine])]
-        start, end = np.maximum(slices.start_ns[drawn], stretch_ns[0]), np.minimum(slices.end_ns[drawn], stretch_ns[1])
-        busy[key] = max(busy.get(key, 0.0), float((end - start).sum()) / (stretch_ns[1] - stretch_ns[0]))
+        start = np.maximum(slices.start_ns[drawn], excerpt.start_ns)
+        end = np.minimum(slices.end_ns[drawn], excerpt.end_ns)
+        busy[key] = max(busy.get(key, 0.0), float((end - start).sum()) / excerpt.length_ns)
     kept = {max((key for key in busy if key[0] is kind), key=busy.__getitem__, default=None) for kind in TrackKind}
     kept |= {key for key, share in busy.items() if share >= _LEAST_SHARE}
     hidden = list(dict.fromkeys(row.name for key, row in rows if key not in kept))
@@ -119,7 +133,7 @@ def _fill_pixels(begin: Floats, end: Floats, colour: Rows, width_px: int) -> Bar
     )
 
 
-def path_rows(timeline: Timeline, rows: list[Row], process: int, stretch_ns: tuple[int, int], width_px: int) -> Rows:
+def path_rows(timeline: Timeline, rows: list[Row], process: int, excerpt: Excerpt, width_px: int) -> Rows:
     """Return the position among `rows` on which a process's critical path runs, by pixel; -1: it is elsewhere."""
     slices = timeline.slices
     process_of = np.array([track.process for track in timeline.tracks])[slices.track]
@@ -130,8 +144,8 @@ def path_rows(timeline: Timeline, rows: list[Row], process: int, stretch_ns: tup
     for at in mine:
         nodes = slices.node[rows[at].slices]
         row_of[nodes[nodes >= 0]] = at
-    scale = width_px / (stretch_ns[1] - stretch_ns[0])
-    middles = stretch_ns[0] + (np.arange(width_px) + 0.5) / scale
+    scale = width_px / excerpt.length_ns
+    middles = excerpt.start_ns + (np.arange(width_px) + 0.5) / scale
     order = steps[np.argsort(slices.start_ns[steps], kind="stable")]
     order = order[slices.duration_ns[order] > 0]
     if not len(order):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from ...timeline.slices import ArrowKind, SliceKind, Timeline, TrackKind
 from ...work import Family
 from ..page.quantity import format_share, format_time
 from ..page.svg import element, shorten, text
-from .bars import Bars, Row, busy_ns, lay_bars, outermost, path_rows
+from .bars import Bars, Excerpt, Row, busy_ns, lay_bars, outermost, path_rows
 
 PLOT_PX: Final = 860
 LEFT_PX: Final = 104
@@ -68,13 +68,13 @@ _CALL: Final = len(_HOST_COLOURS) - 1
 class Scale:
     """Map time to pixels of the plot. `zero_ns` is where the axis reads 0."""
 
-    stretch_ns: tuple[int, int]
+    excerpt: Excerpt
     zero_ns: int
 
     def px(self, time_ns: Rows | int) -> Floats:
         """Return positions in the plot, from its left edge."""
-        low, high = self.stretch_ns
-        return np.asarray((np.asarray(time_ns) - low) * (PLOT_PX / (high - low)))
+        from_start = np.asarray(time_ns) - self.excerpt.start_ns
+        return np.asarray(from_start * (PLOT_PX / self.excerpt.length_ns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def draw_bars(block: Block) -> tuple[list[str], dict[str, str]]:
         for chosen, y, height in layers:
             code, colours = _colours(block, row.kind, chosen)
             bars = lay_bars(scale.px(slices.start_ns[chosen]), scale.px(slices.end_ns[chosen]), code, PLOT_PX)
-            drawn += _draw_layer(block, chosen, bars, colours, (y, height))
+            drawn += _draw_layer(block, chosen, bars, colours, y=y, height=height)
             length = np.bincount(code, weights=slices.duration_ns[chosen], minlength=len(colours))
             shown |= {colours[at][0]: colours[at][1] for at in np.argsort(-length).tolist() if length[at] > 0}
     return drawn, shown
@@ -156,9 +156,8 @@ def _colours(block: Block, kind: TrackKind, rows: Rows) -> tuple[Rows, tuple[tup
 
 
 def _draw_layer(
-    block: Block, rows: Rows, bars: Bars, colours: tuple[tuple[str, str], ...], span: tuple[float, float]
+    block: Block, rows: Rows, bars: Bars, colours: Sequence[tuple[str, str]], *, y: float, height: float
 ) -> Iterator[str]:
-    y, height = span
     for x, width, colour, opacity, at in zip(
         bars.x.tolist(), bars.width.tolist(), bars.colour.tolist(), bars.opacity.tolist(), bars.slice.tolist(),
         strict=True,
@@ -185,16 +184,15 @@ def _label(block: Block, number: int) -> str:
 
 def draw_end(block: Block) -> Iterator[str]:
     """Mark the end of the iteration."""
-    low, high = block.scale.stretch_ns
-    end_ns = block.timeline.processes[block.process].end_ns
-    if low < end_ns <= high and block.rows:
+    excerpt, end_ns = block.scale.excerpt, block.timeline.processes[block.process].end_ns
+    if excerpt.start_ns < end_ns <= excerpt.end_ns and block.rows:
         x = LEFT_PX + float(block.scale.px(end_ns))
         yield element("line", x1=x, x2=x, y1=block.tops[0] - 4, y2=block.bottom + 4, class_="end")
 
 
 def draw_path(block: Block) -> Iterator[str]:
     """Draw the critical path as a line under the rows that it runs on."""
-    on = path_rows(block.timeline, block.rows, block.process, block.scale.stretch_ns, PLOT_PX)
+    on = path_rows(block.timeline, block.rows, block.process, block.scale.excerpt, PLOT_PX)
     starts = np.flatnonzero(np.append(True, on[1:] != on[:-1]))
     lengths = np.diff(np.append(starts, len(on)))
     line, reached = list[str](), -_BROKEN_PX
@@ -211,7 +209,7 @@ def draw_path(block: Block) -> Iterator[str]:
 
 
 def draw_arrows(block: Block) -> Iterator[str]:
-    """Draw an arrow from each launch in the stretch to its kernel, where there are few enough."""
+    """Draw an arrow from each launch in the excerpt to its kernel, where there are few enough."""
     arrows, slices = block.timeline.arrows, block.timeline.slices
     top_of = {int(item): top for row, top in zip(block.rows, block.tops, strict=True) for item in row.slices.tolist()}
     launches = np.flatnonzero(arrows.kind == ArrowKind.LAUNCH)
@@ -222,7 +220,7 @@ def draw_arrows(block: Block) -> Iterator[str]:
     ]
     if len(pairs) > _MOST_ARROWS:
         return
-    low, high = block.scale.stretch_ns
+    low, high = block.scale.excerpt.start_ns, block.scale.excerpt.end_ns
     for source, target in pairs:
         middle = (slices.start_ns[source] + slices.end_ns[source]) // 2
         if not (low <= middle <= high and low <= slices.start_ns[target] <= high):

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 from ...timeline.slices import Timeline
 from ..page.quantity import format_factor, format_time
 from ..page.svg import element, text, text_width
-from .bars import choose_rows
+from .bars import Excerpt, choose_rows
 from .block import LEFT_PX, PLOT_PX, Block, Scale, draw_arrows, draw_bars, draw_beds, draw_end, draw_path, place_block
 
 _WIDTH_PX: Final = LEFT_PX + PLOT_PX + 36
@@ -30,16 +30,17 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;f
 """
 
 
-def draw_timeline(timeline: Timeline, *, stretch_ns: tuple[int, int] | None = None) -> str:
-    """Return the SVG text of a timeline, or of a stretch of it, in ns since the start of the iteration.
+def draw_timeline(timeline: Timeline, *, excerpt: Excerpt | None = None) -> str:
+    """Return the SVG text of a timeline, or of an excerpt of it, in ns since the start of the iteration.
 
     Without one, from the start of the iteration to the end of the longest. Nothing in it is loaded from elsewhere;
     colours follow the reader's light or dark scheme.
     """
     zero = timeline.processes[0].start_ns
-    low, high = stretch_ns or (0, max(process.end_ns for process in timeline.processes) - zero)
-    scale = Scale(stretch_ns=(zero + low, zero + max(high, low + 1)), zero_ns=zero)
-    rows, hidden = choose_rows(timeline, scale.stretch_ns)
+    asked = excerpt or Excerpt(start_ns=0, end_ns=max(process.end_ns for process in timeline.processes) - zero)
+    end_ns = max(asked.end_ns, asked.start_ns + 1)
+    scale = Scale(excerpt=Excerpt(start_ns=zero + asked.start_ns, end_ns=zero + end_ns), zero_ns=zero)
+    rows, hidden = choose_rows(timeline, scale.excerpt)
     blocks, y = list[Block](), _TOP_PX
     for number in range(len(timeline.processes)):
         mine = [row for row in rows if row.process == number]
@@ -100,7 +101,7 @@ def _tip() -> str:
 
 def _axis(blocks: list[Block], scale: Scale, bottom: float) -> Iterator[str]:
     """Draw the grid through the rows, and the axis in ms under them."""
-    low, high = ((instant - scale.zero_ns) / 1e6 for instant in scale.stretch_ns)
+    low, high = ((instant - scale.zero_ns) / 1e6 for instant in (scale.excerpt.start_ns, scale.excerpt.end_ns))
     step = _nice_step((high - low) / _TICKS)
     decimals = max(0, -floor(log10(step)))
     for count in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1):

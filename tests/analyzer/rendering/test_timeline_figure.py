@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.rendering.timeline.bars import busy_ns, choose_rows, lay_bars, outermost
+from wavecast.analyzer.rendering.timeline.bars import Excerpt, busy_ns, choose_rows, lay_bars, outermost
 from wavecast.analyzer.rendering.timeline.svg import draw_timeline
 from wavecast.analyzer.replay.binding import durations_ns
 from wavecast.analyzer.replay.engine import measured_timing, replay
@@ -105,7 +105,10 @@ def test_a_few_launches_get_arrows_and_the_critical_path_is_marked(toy_trace: Ca
 
 def test_a_stretch_shows_only_what_lies_in_it(toy_trace: Callable[..., Trace]) -> None:
     timeline = timeline_of(toy_trace())
-    whole, part = (words(parse(draw_timeline(timeline, stretch_ns=end))) for end in (None, (0, 100_000)))
+    whole, part = (
+        words(parse(draw_timeline(timeline, excerpt=excerpt)))
+        for excerpt in (None, Excerpt(start_ns=0, end_ns=100_000))
+    )
     assert "my_kernel" in whole
     assert "my_kernel" not in part
     assert "0.10" in part
@@ -117,7 +120,7 @@ def test_hardly_busy_rows_are_named_instead_of_drawn(toy_trace: Callable[..., Tr
         trace.kernels, stream=np.array([7, 7, 7, 9]), duration_ns=np.array([120_000, 1_000_000, 100_000, 1])
     )
     timeline = timeline_of(replace(trace, kernels=kernels))
-    rows, hidden = choose_rows(timeline, (0, 2_000_000))
+    rows, hidden = choose_rows(timeline, Excerpt(start_ns=0, end_ns=2_000_000))
     assert hidden == ["stream 9"]
     assert "stream 9" not in [row.name for row in rows]
     assert any(item.endswith("stream 9") for item in words(parse(draw_timeline(timeline))))
