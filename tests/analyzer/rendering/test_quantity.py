@@ -10,7 +10,9 @@ from wavecast.analyzer.rendering.page.quantity import (
     TimeUnit,
     common_time_unit,
     format_bytes,
+    format_change,
     format_count,
+    format_error,
     format_number,
     format_rate,
     format_share,
@@ -78,6 +80,20 @@ def test_the_common_unit_suits_the_median() -> None:
 )
 def test_share(ratio: float | None, text: str) -> None:
     assert format_share(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "error", "change", "fine"),
+    [
+        (0.1234, "12.3 %", "+12.3 %", "+12.34 %"),
+        (-0.05, "-5.0 %", "-5.0 %", "-5.00 %"),
+        (0.0, "0.0 %", "+0.0 %", "+0.00 %"),
+        (None, "–", "–", "–"),
+        (float("nan"), "–", "–", "–"),
+    ],
+)
+def test_errors_and_changes(ratio: float | None, error: str, change: str, fine: str) -> None:
+    assert (format_error(ratio), format_change(ratio), format_change(ratio, decimals=2)) == (error, change, fine)
 
 
 def test_sizes_and_rates() -> None:
