@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from .generations import UNLIMITED, generation_at
 from .gpu import Gpu
 
 IntArray = npt.NDArray[np.int64]
@@ -30,52 +31,6 @@ FloatArray = npt.NDArray[np.float64]
 
 MAX_THREADS_PER_BLOCK: Final = 1024
 """CUDA C Programming Guide, all compute capabilities; the same for AMD work groups (ISA documents)."""
-_UNLIMITED: Final = np.int64(2**31)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocationRules:
-    """Say in which units a multiprocessor hands out its registers and shared memory."""
-
-    register_unit: int
-    """Registers per warp come in multiples of this."""
-    partition_count: int
-    """Parts of the multiprocessor, each with its own registers, over which warps are spread."""
-    max_registers_per_thread: int
-    shared_memory_unit_bytes: int
-    reserved_shared_memory_bytes: int
-    """What the system takes for itself in each block."""
-    max_multi_warp_blocks: int
-    """Blocks of more than one warp that fit, whatever they use; on AMD the number of barriers."""
-
-
-def allocation_rules(compute_capability: str) -> AllocationRules:
-    """Return the rules of a compute capability; one that is newer than these rules gets the newest ones.
-
-    NVIDIA (`cuda_occupancy.h`): registers in units of 256 per warp since 3.0; 4 sub-partitions, on 6.0 two; shared
-    memory in units of 256 bytes up to 7.x and 128 bytes from 8.0 on, where 1 KiB per block is reserved; 255 registers
-    per thread. AMD (LLVM): 8 vector registers × 64 lanes on gfx90a and later, with up to 512 per lane (accumulation
-    registers included), 4 × 64 and 256 on gfx908; LDS in units of 512 bytes (for gfx950 no source: assumed).
-    """
-    if compute_capability.startswith("gfx"):
-        is_gfx908 = compute_capability == "gfx908"
-        return AllocationRules(
-            register_unit=256 if is_gfx908 else 512,
-            partition_count=4,
-            max_registers_per_thread=256 if is_gfx908 else 512,
-            shared_memory_unit_bytes=512,
-            reserved_shared_memory_bytes=0,
-            max_multi_warp_blocks=16,
-        )
-    is_ampere_or_later = int(compute_capability.partition(".")[0]) >= 8
-    return AllocationRules(
-        register_unit=256,
-        partition_count=2 if compute_capability == "6.0" else 4,
-        max_registers_per_thread=255,
-        shared_memory_unit_bytes=128 if is_ampere_or_later else 256,
-        reserved_shared_memory_bytes=1024 if is_ampere_or_later else 0,
-        max_multi_warp_blocks=int(_UNLIMITED),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +53,7 @@ class SmLimits:
 
 def sm_limits(gpus: Sequence[Gpu]) -> SmLimits:
     """Collect the limits of several GPUs, in their order."""
-    rules = [allocation_rules(gpu.compute_capability) for gpu in gpus]
+    rules = [generation_at(gpu.compute_capability).allocation for gpu in gpus]
     return SmLimits(
         warp_size=_column([gpu.warp_size for gpu in gpus]),
         max_warps=_column([gpu.max_threads_per_sm // gpu.warp_size for gpu in gpus]),
@@ -191,12 +146,12 @@ def _register_limit(registers: IntArray, warps: IntArray, limits: SmLimits) -> I
     """Warps are dealt out evenly to the partitions, so what is left over in one cannot help another."""
     per_warp = _round_up(registers * limits.warp_size, limits.register_unit)
     warps_per_partition = limits.registers // limits.partition_count // np.maximum(per_warp, 1)
-    return np.where(registers > 0, warps_per_partition * limits.partition_count // warps, _UNLIMITED)
+    return np.where(registers > 0, warps_per_partition * limits.partition_count // warps, UNLIMITED)
 
 
 def _shared_memory_limit(shared_bytes: IntArray, limits: SmLimits) -> IntArray:
     per_block = _round_up(shared_bytes + limits.reserved_shared_memory_bytes, limits.shared_memory_unit_bytes)
-    return np.where(per_block > 0, limits.shared_memory_bytes // np.maximum(per_block, 1), _UNLIMITED)
+    return np.where(per_block > 0, limits.shared_memory_bytes // np.maximum(per_block, 1), UNLIMITED)
 
 
 def _round_up(values: IntArray, unit: IntArray) -> IntArray:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...specs.generations import generation_at
 from ...specs.gpu import Gpu
 from .use import MemoryUse
 
@@ -32,16 +33,9 @@ FRAGMENTATION_RATIO: Final = Range(low=0.0, typical=0.05, high=0.15)
 free segments go back to the driver before an allocation fails). Median, and largest above 1 GiB, of the samples
 played through the allocator's rules: benchmarks/check/memory_check.py."""
 
-_MATMUL_WORKSPACE_BYTES: Final = 8192 * 1024 + 128 * 1024
-"""cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
-_LARGE_MATMUL_WORKSPACE_BYTES: Final = 32 * MIB
-"""The same on compute capability 9, 10 and 12 (`:4096:8`; before 2026 only on 9), and hipBLAS's default.
-The public recordings of one model on H100 and on MI300X start with totals exactly this far apart, twice."""
-_LARGEST_MATMUL_WORKSPACE_BYTES: Final = 128 * MIB
-"""hipBLAS on gfx94x and gfx95x, same file."""
 _HIPBLASLT_WORKSPACE_BYTES: Final = 76 * MIB
-"""hipBLASLt's own, same file, and allocated in the MI300X recordings. On NVIDIA the two libraries share one."""
-_LARGE_WORKSPACE_MAJORS: Final = frozenset({"9", "10", "12"})
+"""hipBLASLt's own, as torch allocates it (aten/src/ATen/cuda/CublasHandlePool.cpp), and allocated in
+the MI300X recordings. On NVIDIA the two libraries share one."""
 
 UNREPORTED_RATIO: Final = {
     "hbm": Range(low=0.984, typical=0.990, high=0.994),
@@ -144,9 +138,5 @@ def _context_bytes(gpu: Gpu) -> Range:
 
 def matmul_workspace_bytes(gpu: Gpu) -> int:
     """Return the workspace that torch gives the matrix library per thread and stream."""
-    if gpu.vendor == "AMD":
-        is_largest = gpu.compute_capability.startswith(("gfx94", "gfx95"))
-        hipblas = _LARGEST_MATMUL_WORKSPACE_BYTES if is_largest else _LARGE_MATMUL_WORKSPACE_BYTES
-        return hipblas + _HIPBLASLT_WORKSPACE_BYTES
-    major = gpu.compute_capability.split(".")[0]
-    return _LARGE_MATMUL_WORKSPACE_BYTES if major in _LARGE_WORKSPACE_MAJORS else _MATMUL_WORKSPACE_BYTES
+    own = generation_at(gpu.compute_capability).blas_workspace_bytes
+    return own + _HIPBLASLT_WORKSPACE_BYTES if gpu.vendor == "AMD" else own

@@ -8,12 +8,11 @@ from typing import Final
 import torch
 
 from ...errors import InputError, UnknownGpuError
+from ...specs.generations import generation_at
 from ...specs.gpu import Catalog
 from ...specs.match import find_gpu, find_gpus, match_device
 
 CLOCKS: Final = ("driver_version", "clocks.max.sm", "clocks.max.memory", "clocks.sm", "clocks.memory", "power.limit")
-_AMPERE: Final = (8, 0)
-"""Compute capability of the first GPUs with matrix units for bf16 and TF32 (CUDA C++ programming guide)."""
 
 
 def name_gpu(catalog: Catalog, device: str, name: str | None, option: str = "--gpu") -> str:
@@ -50,7 +49,10 @@ def is_catalogued(catalog: Catalog, name: str) -> bool:
 
 def has_tf32(device: str) -> bool:
     """Say whether TF32 is another unit than fp32: switched on elsewhere, PyTorch ignores it."""
-    return device == "cpu" or (torch.version.hip is None and torch.cuda.get_device_capability(0) >= _AMPERE)
+    if device == "cpu" or torch.version.hip is not None:
+        return device == "cpu"
+    major, minor = torch.cuda.get_device_capability(0)
+    return generation_at(f"{major}.{minor}").has_tf32
 
 
 def default_dtypes(device: str) -> list[str]:

@@ -23,11 +23,22 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
+from ....specs.generations import is_async, is_blackwell, is_hopper
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .generations import CLASS_NAMES, Mask, gpu_class, is_async, is_blackwell, is_hopper, lift
+from .limits import (
+    CLASS_NAMES,
+    KILO,
+    REFERENCE_DIM,
+    US,
+    dram_bytes_per_s,
+    floor_ns,
+    gpu_class,
+    lift,
+    miss_ratio,
+)
 from .problems import AttentionProblems, Library, operand_bytes, peak_flops_per_s, visible_keys
 
 SPLITS: Final = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
@@ -45,10 +56,6 @@ GROUP_STEP: Final = 16.0
 """Larger tiles come in steps of this."""
 FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
-REFERENCE_DIM: Final = 128.0
-MAX_RATIO: Final = 1e3
-US: Final = 1e3
-KILO: Final = 1e3
 
 PARAMETERS: Final = (
     Parameter(name="floor_us", prior=3.0, spread=0.3),
@@ -135,9 +142,7 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
         choice = _best_split(problems, fleet, values, kernel, memory, combine)
     splits = np.where(kernel.fixed_splits > 0, kernel.fixed_splits, SPLITS[choice])
     rounds_ns, l2_ns = _parts_ns(problems, fleet, values, kernel, memory, splits)
-    is_trtllm = problems.library == Library.TENSORRT_LLM
-    floor = np.where(is_trtllm, values["floor_us"], values["flash_floor_us"]) * US
-    floor = floor + values["floor_kcycles"] * KILO / clock
+    floor = floor_ns(problems, fleet, values)
     p = values["sharpness"]
     body = (rounds_ns**p + np.maximum(l2_ns, memory.dram_ns) ** p) ** (1.0 / p)
     time = floor + body + np.where(splits > 1, combine, 0.0)
@@ -179,11 +184,8 @@ def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
     dims = p.query_dim + p.value_dim
     cache = p.batch * p.kv_heads * visible_keys(p) * dims * p.kv_bytes
     moved = cache + p.batch * p.heads * dims * operand_bytes(p)
-    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
-    efficiency = np.where(fleet.has_hbm, v["hbm_efficiency"], v["gddr_efficiency"])
-    full = np.minimum(moved / resident, MAX_RATIO) ** v["resident_sharpness"]
-    miss = full / (1.0 + full)
-    dram = miss * (moved / (efficiency * fleet.bandwidth_bytes_per_s) * 1e9 + v["ramp_us"] * US)
+    miss = miss_ratio(moved, fleet, v)
+    dram = miss * (moved / dram_bytes_per_s(fleet, v) * 1e9 + v["ramp_us"] * US)
     return _Memory(cache, dram, miss)
 
 

@@ -23,10 +23,21 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import is_async, is_blackwell, is_hopper
 from ....specs.gpu import Rate
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .generations import CLASS_NAMES, gpu_class, is_async, is_blackwell, is_hopper, lift
+from .limits import (
+    CLASS_NAMES,
+    KILO,
+    REFERENCE_DIM,
+    US,
+    dram_bytes_per_s,
+    floor_ns,
+    gpu_class,
+    lift,
+    miss_ratio,
+)
 from .problems import ArithmeticFormat, AttentionProblems, Library, operand_bytes, peak_flops_per_s
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
@@ -41,10 +52,6 @@ BACKWARD_FLOPS: Final = 2.5
 BACKWARD_EFFICIENCY: Final = 0.75
 BACKWARD_BYTES: Final = 2.25
 """Reads of queries, keys, values, output and its gradient, writes of three gradients, over the forward's four."""
-REFERENCE_DIM: Final = 128.0
-MAX_RATIO: Final = 1e3
-US: Final = 1e3
-KILO: Final = 1e3
 
 PARAMETERS: Final = (
     Parameter(name="floor_us", prior=3.0, spread=0.3),
@@ -126,8 +133,7 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     is_backward = p.is_backward == 1
     compute = compute * np.where(is_backward, BACKWARD_FLOPS / BACKWARD_EFFICIENCY, 1.0)
     dram = dram * np.where(is_backward, BACKWARD_BYTES, 1.0)
-    floor = np.where(p.library == Library.TENSORRT_LLM, v["floor_us"], v["flash_floor_us"]) * US
-    floor = floor + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9)
+    floor = floor_ns(p, fleet, v)
     sharpness = v["sharpness"]
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
     total = compute + dram + extra + floor
@@ -234,11 +240,8 @@ def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, F
     paged = np.where(p.library == Library.FLASH_PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
     extra = np.where(p.library == Library.TENSORRT_LLM, rotated, paged)
     extra = extra * np.where(p.is_causal == 1, 1.0, v["encoder_extra_ratio"])
-    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
-    full = np.minimum((own + extra) / resident, MAX_RATIO) ** v["resident_sharpness"]
-    miss = full / (1.0 + full)
-    efficiency = np.where(fleet.has_hbm, v["hbm_efficiency"], v["gddr_efficiency"])
-    ns_per_byte = 1e9 / (efficiency * fleet.bandwidth_bytes_per_s)
+    miss = miss_ratio(own + extra, fleet, v)
+    ns_per_byte = 1e9 / dram_bytes_per_s(fleet, v)
     return miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"])
 
 

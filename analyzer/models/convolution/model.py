@@ -18,12 +18,13 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import is_before_volta
 from ....specs.gpu import Rate
 from ..frame.event_timing import event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .problems import RATES, ConvolutionProblems, kernel_kind, problems_of
-from .tiles import TILE_CODES, Setting, best_fused, best_implicit, best_separate, direct_time, is_early, setting_of
+from .tiles import TILE_CODES, Setting, best_fused, best_implicit, best_separate, direct_time, setting_of
 
 __all__ = ["MODEL", "RATES", "ConvolutionProblems", "problems_of", "simulate"]
 
@@ -32,7 +33,7 @@ CLASS_NAMES: Final = ("before Volta", "Volta and later")
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return which generation of cuDNN's vector kernels runs: those for Maxwell, or those for Volta."""
-    return np.where(is_early(fleet), 0, 1).astype(np.int64)
+    return np.where(is_before_volta(fleet), 0, 1).astype(np.int64)
 
 
 PARAMETERS: Final = (

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import has_tf32, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
 from ..frame.parameters import Values
 from .problems import FUSED_CHANNELS, RATES, ConvolutionProblems
@@ -29,8 +30,6 @@ TILE_CODES: Final = 8
 """A choice is the implicit product's tile + this times that of the separate steps."""
 MATRIX_SPEEDUP: Final = 1.5
 """A matrix format whose rate is not above the vector units' by this has fallen back to them."""
-FIRST_TF32_CAPABILITY: Final = 8.0
-"""TF32 is no faster than the vector units on GA10x, and used all the same."""
 NEVER_NS: Final = 1e30
 K_STEP: Final = 8.0
 """Channels of one trip of the main loop."""
@@ -44,11 +43,6 @@ HOT_TRANSFORM_RATIO: Final = 0.3
 VOLTA_GAIN: Final = 1.15
 """Efficiency of vector kernels since Volta over those before, whose register banks conflict more: A100 against P100
 on large fp32 matrix products, neither throttled (0.82 and 0.67 of the peak, 0.85 and 0.80 batched)."""
-
-
-def is_early(fleet: Fleet) -> npt.NDArray[np.bool_]:
-    """Say which GPUs run cuDNN's vector kernels for Maxwell."""
-    return (fleet.capability > 0) & (fleet.capability < 7.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,7 +72,7 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
         problems=problems,
         fleet=fleet,
         values=values,
-        gain=np.where(is_early(fleet) | is_matrix, 1.0, VOLTA_GAIN),
+        gain=np.where(is_before_volta(fleet) | is_matrix, 1.0, VOLTA_GAIN),
         flops_per_cycle=peak / (fleet.sm_count * clock),
         is_matrix=is_matrix,
         clock_hz=clock,
@@ -94,14 +88,15 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
 def _unit(problems: ConvolutionProblems, fleet: Fleet) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Return the peak rate, FLOP/s, and whether it is a matrix unit's, of each pair.
 
-    Narrow formats run in fp32 where nothing faster takes them (FP16 at 1/64 of the rate on consumer Pascal).
+    Narrow formats run in fp32 where nothing faster takes them (FP16 at 1/64 of the rate on consumer Pascal). TF32 is no
+    faster than the vector units on GA10x, and used all the same.
     """
     rates = np.stack([fleet.flops_per_s[rate] for rate in RATES])
     peak = rates[problems.rate, np.arange(rates.shape[1])]
     vector = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
-    has_tf32 = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & (fleet.capability >= FIRST_TF32_CAPABILITY)
+    is_tf32 = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & has_tf32(fleet)
     is_named = np.array([is_matrix_rate(rate) for rate in RATES])[problems.rate]
-    return np.maximum(peak, vector), is_named & ((peak > MATRIX_SPEEDUP * vector) | has_tf32)
+    return np.maximum(peak, vector), is_named & ((peak > MATRIX_SPEEDUP * vector) | is_tf32)
 
 
 def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
@@ -128,7 +123,7 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
 def best_fused(setting: Setting) -> Floats:
     """Return Winograd's algorithm with 2x2 output tiles in one kernel."""
     problems, values = setting.problems, setting.values
-    blocks = np.where(is_early(setting.fleet), problems.least_fused_blocks, problems.fused_blocks)
+    blocks = np.where(is_before_volta(setting.fleet), problems.least_fused_blocks, problems.fused_blocks)
     tile = Tile(
         blocks=blocks * np.ceil(problems.n / FUSED_CHANNELS),
         rows=FUSED_TILES,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import is_nvidia
 from ....specs.gpu import Rate
 
 SIZE_EDGES_NS: Final = np.array([5e3, 20e3, 100e3, 1e6])
@@ -59,7 +60,7 @@ def gpu_positions(fleet: Fleet) -> Floats:
         fleet.tdp_w,
     ]
     logs = [np.log2(figure) / OCTAVES_PER_UNIT for figure in figures]
-    kinds = [fleet.has_hbm.astype(np.float64), (fleet.capability == 0) * 2.0, np.sqrt(np.maximum(fleet.capability, 0))]
+    kinds = [fleet.has_hbm.astype(np.float64), ~is_nvidia(fleet) * 2.0, np.sqrt(fleet.capability)]
     return np.stack([*logs, *kinds], axis=-1)
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ....arrays import Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import has_tensor_memory, is_async
 from ....specs.gpu import Rate
 from ..frame.parameters import Values
 from .problems import RATES, Kind, MatmulProblems
@@ -81,11 +82,6 @@ class Limits:
     """Share of the operands found in the second-level cache."""
 
 
-def is_async(fleet: Fleet) -> npt.NDArray[np.bool_]:
-    """Return which GPUs fetch operands asynchronously and share them in clusters."""
-    return np.asarray((fleet.capability >= 9.0) & (fleet.capability < 12.0))
-
-
 def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machine:
     """Return the GPUs' columns; rates broadcast with the problems, since each has its own format."""
     table = np.stack([fleet.flops_per_s[item] for item in RATES])
@@ -105,7 +101,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
         power_w=fleet.tdp_w * (1.0 - np.minimum(idle, 0.5)),
         is_async=is_async(fleet),
-        has_tensor_memory=is_async(fleet) & (fleet.capability >= 10.0),
+        has_tensor_memory=has_tensor_memory(fleet),
         is_large=fleet.has_hbm,
     )
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import is_async
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .choice import choose_launch
-from .limits import Limits, Machine, is_async, limits_of, machine_of, slow_down, unthrottled_s
+from .limits import Limits, Machine, limits_of, machine_of, slow_down, unthrottled_s
 from .problems import Kind, MatmulProblems, problems_of
 from .tiles import Launch, launch_of
 

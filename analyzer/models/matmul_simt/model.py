@@ -11,6 +11,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
 from ....specs.fleet import Fleet
+from ....specs.generations import is_before_volta, is_nvidia, process_energy
 from ....specs.gpu import Rate
 from ...work.work import MatmulDims, Work
 from ..frame.event_timing import event_time_ns
@@ -94,18 +95,7 @@ REGISTERS_BESIDE: Final = 56.0
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return the class of each GPU; what is not NVIDIA counts as AMD."""
-    return np.where(fleet.capability <= 0, 2, np.where(fleet.capability < 7, 0, 1)).astype(np.int64)
-
-
-def process_energy(fleet: Fleet) -> tuple[Floats, Floats]:
-    """Return energy per operation over the 16 nm process's, and the clock in Hz that it refers to.
-
-    16 nm Pascal; 12 nm Volta and Turing; 7 nm A100 and MI100; 8 nm GA10x; 4 nm Ada, Hopper, Blackwell. After what the
-    foundries state for power at the same speed from one process to the next, rounded down to what boards reach.
-    """
-    kind = np.searchsorted(np.array([1.0, 7.0, 8.0, 8.05, 8.85]), fleet.capability, side="right")
-    energy = np.array([0.5, 1.0, 0.85, 0.5, 0.65, 0.33])[kind]
-    return energy, np.array([1.4e9, 1.4e9, 1.4e9, 1.4e9, 1.7e9, 2.2e9])[kind]
+    return np.where(is_nvidia(fleet), np.where(is_before_volta(fleet), 0, 1), 2).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -193,7 +183,7 @@ def _compute(
     area, held = launch.width * launch.height, np.minimum(launch.per_thread, 64.0)
     fma = 2.0 * area / (flops_per_clock * np.minimum(values["fma_efficiency"], 1.0))
     reads = values["shared_memory_load"] * area / (16.0 * np.sqrt(held)) * (p.element_bytes / 4.0)
-    reads = reads * np.where(fleet.capability > 0, 1.0, 0.3)
+    reads = reads * np.where(is_nvidia(fleet), 1.0, 0.3)
     cycles = np.sqrt(np.sqrt(_square(_square(fma)) + _square(_square(reads))))
     depth = np.ceil(p.k / launch.split / STEP_DEPTH) * STEP_DEPTH + values["epilogue_depth"]
     warps = np.maximum(launch.threads / 32.0 / SCHEDULERS, 1.0)

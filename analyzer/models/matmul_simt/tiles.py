@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import SgemmKernels, sgemm_kernels
 
 # columns: output columns, output rows, parts of a block that share k (sliced kernels), threads
 _TILES: Final = np.array(
@@ -33,29 +34,27 @@ WIDTH, HEIGHT, SLICES, THREADS = _TILES.T
 PER_THREAD: Final = WIDTH * HEIGHT * SLICES / THREADS
 """Accumulators per thread."""
 
-PASCAL, VOLTA, TURING, AMPERE, OTHER = range(5)
 _MENUS: Final = {
-    (PASCAL, 0): (1,),
-    (PASCAL, 1): (2, 3, 4),
-    (VOLTA, 0): (2, 3, 4),
-    (VOLTA, 1): (0, 1, 3, 4, 5, 6, 7),
-    (TURING, 0): (1, 2, 4),
-    (TURING, 1): (0, 1, 2, 3, 4, 5, 6, 7),
-    (AMPERE, 0): (0,),
-    (AMPERE, 1): (0, 1, 3, 4, 5, 6, 7),
-    (OTHER, 0): (0, 1, 2, 3, 4),
-    (OTHER, 1): (0, 1, 2, 3, 4),
+    (SgemmKernels.PASCAL, 0): (1,),
+    (SgemmKernels.PASCAL, 1): (2, 3, 4),
+    (SgemmKernels.VOLTA, 0): (2, 3, 4),
+    (SgemmKernels.VOLTA, 1): (0, 1, 3, 4, 5, 6, 7),
+    (SgemmKernels.TURING, 0): (1, 2, 4),
+    (SgemmKernels.TURING, 1): (0, 1, 2, 3, 4, 5, 6, 7),
+    (SgemmKernels.AMPERE, 0): (0,),
+    (SgemmKernels.AMPERE, 1): (0, 1, 3, 4, 5, 6, 7),
+    (SgemmKernels.OTHER, 0): (0, 1, 2, 3, 4),
+    (SgemmKernels.OTHER, 1): (0, 1, 2, 3, 4),
 }
 """Tiles that each architecture's library has been seen to launch in more than 1 % of products, by whether k is
-contiguous in both operands (linear layers) or in one (batched products). Read off kernel names, never off times.
-Later architectures run Ampere's kernels."""
+contiguous in both operands (linear layers) or in one (batched products). Read off kernel names, never off times."""
 
 
 def _menu_table() -> npt.NDArray[np.float64]:
-    """Return what to add to a tile's score: 0 on the menu, minus infinity off it, [generation, contiguous, tile]."""
-    table = np.full((5, 2, len(_TILES)), -np.inf)
-    for (generation, contiguous), tiles in _MENUS.items():
-        table[generation, contiguous, list(tiles)] = 0.0
+    """Return what to add to a tile's score: 0 on the menu, minus infinity off it, [kernels, contiguous, tile]."""
+    table = np.full((len(SgemmKernels), 2, len(_TILES)), -np.inf)
+    for (kernels, contiguous), tiles in _MENUS.items():
+        table[kernels, contiguous, list(tiles)] = 0.0
     return table
 
 
@@ -97,13 +96,6 @@ class Launch:
     split: Floats
 
 
-def generation_of(fleet: Fleet) -> Codes:
-    """Return the row of `MENUS` per GPU."""
-    edges = np.array([5.0, 7.0, 7.4, 8.0])
-    code = np.searchsorted(edges, fleet.capability, side="right") - 1
-    return np.where(code < 0, OTHER, code).astype(np.int64)
-
-
 def choose_tile(batch: Floats, m: Floats, n: Floats, k: Floats, contiguous: Codes, fleet: Fleet) -> Codes:
     """Return the index of the tile that the library would launch: the least cost on the menu.
 
@@ -114,7 +106,7 @@ def choose_tile(batch: Floats, m: Floats, n: Floats, k: Floats, contiguous: Code
     count = np.ceil(n[..., None] / WIDTH) * np.ceil(m[..., None] / HEIGHT) * batch[..., None]
     rounds = np.ceil((count / TOGETHER).astype(np.float32) / fleet.sm_count.astype(np.float32)[..., None])
     merit = MERIT - np.log(TOGETHER) - _AREA + np.log(k / 512.0)[..., None] * _DEPTH
-    listed = (MENUS[generation_of(fleet)] - _reads_cost(fleet)[..., None, :])[
+    listed = (MENUS[sgemm_kernels(fleet)] - _reads_cost(fleet)[..., None, :])[
         np.arange(len(fleet.sm_count)), contiguous
     ]
     return np.asarray(np.argmax(merit.astype(np.float32) - np.log(rounds) + listed, axis=-1))

@@ -116,7 +116,7 @@ def _dims(work: Work) -> RecurrentDims:
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return the one class of all GPUs."""
-    return np.zeros(fleet.capability.shape, dtype=np.int64)
+    return np.zeros(len(fleet.gpus), dtype=np.int64)
 
 
 MODEL: Final = Model(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import is_before_volta, is_nvidia, is_since_volta
 from ..frame.event_timing import event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
@@ -45,9 +46,9 @@ def gpu_class(fleet: Fleet) -> Codes:
     boards have it on.
     """
     plain = np.array([any(part in gpu.name for part in WITHOUT_ECC) for gpu in fleet.gpus])
-    lossy = (fleet.capability < 7.0) | ~(fleet.has_hbm | plain)
+    lossy = is_before_volta(fleet) | ~(fleet.has_hbm | plain)
     classes = np.where(lossy, LOSSY, np.where(fleet.has_hbm, STEADY, PLAIN_GDDR))
-    return np.where(fleet.capability == 0.0, OTHER_VENDOR, classes).astype(np.int64)
+    return np.where(is_nvidia(fleet), classes, OTHER_VENDOR).astype(np.int64)
 
 
 # Prior per kind: instructions per element, cycles of a block before its steps, and of each step.
@@ -146,7 +147,7 @@ def _l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
 
 def _row_bytes_per_sm(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
     """Return the bytes of rows in flight that stay near an SM: in its first level, or its part of the second."""
-    first = np.where(fleet.capability >= 7.0, shared["l1_row_ratio"] * fleet.shared_memory_per_sm_bytes, 1.0)
+    first = np.where(is_since_volta(fleet), shared["l1_row_ratio"] * fleet.shared_memory_per_sm_bytes, 1.0)
     second = shared["l2_row_ratio"] * fleet.l2_cache_bytes / fleet.sm_count
     return np.maximum(first, second)
 
@@ -170,7 +171,7 @@ def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
 
     Four schedulers issue 128 where integer and FP32 lanes are apart (since Volta), but FP32 has its own limit.
     """
-    schedulers = np.where(fleet.capability >= 7.0, SCHEDULED_LANES, fleet.fp32_lanes_per_sm)
+    schedulers = np.where(is_since_volta(fleet), SCHEDULED_LANES, fleet.fp32_lanes_per_sm)
     return np.asarray(1.0 / ((1.0 - fp32_share) / schedulers + fp32_share / fleet.fp32_lanes_per_sm))
 
 

@@ -1,0 +1,268 @@
+"""Generations of GPU: what each has that others have not, in one row.
+
+The one place where a compute capability or an architecture's name is compared with anything: what a new architecture
+changes is its row. A capability beyond the last row counts as that row's generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+from ..arrays import Codes, Floats, Mask
+from .fleet import Fleet
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+UNLIMITED: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRules:
+    """Say in which units a multiprocessor hands out its registers and shared memory."""
+
+    register_unit: int
+    """Registers per warp come in multiples of this."""
+    partition_count: int = 4
+    """Parts of the multiprocessor, each with its own registers, over which warps are spread."""
+    max_registers_per_thread: int
+    shared_memory_unit_bytes: int
+    reserved_shared_memory_bytes: int = 0
+    """What the system takes for itself in each block."""
+    max_multi_warp_blocks: int = UNLIMITED
+    """Blocks of more than one warp that fit, whatever they use; on AMD the number of barriers."""
+
+
+_KEPLER_RULES: Final = AllocationRules(register_unit=256, max_registers_per_thread=255, shared_memory_unit_bytes=256)
+_GP100_RULES: Final = AllocationRules(
+    register_unit=256, partition_count=2, max_registers_per_thread=255, shared_memory_unit_bytes=256
+)
+_AMPERE_RULES: Final = AllocationRules(
+    register_unit=256,
+    max_registers_per_thread=255,
+    shared_memory_unit_bytes=128,
+    reserved_shared_memory_bytes=1024,
+)
+"""NVIDIA (`cuda_occupancy.h`): registers in units of 256 per warp since 3.0; 4 sub-partitions, on 6.0 two; shared
+memory in units of 256 bytes up to 7.x and 128 bytes from 8.0 on, where 1 KiB per block is reserved; 255 registers per
+thread."""
+_GFX908_RULES: Final = AllocationRules(
+    register_unit=256, max_registers_per_thread=256, shared_memory_unit_bytes=512, max_multi_warp_blocks=16
+)
+_GFX90A_RULES: Final = AllocationRules(
+    register_unit=512, max_registers_per_thread=512, shared_memory_unit_bytes=512, max_multi_warp_blocks=16
+)
+"""AMD (LLVM): 8 vector registers × 64 lanes on gfx90a and later, with up to 512 per lane (accumulation registers
+included), 4 × 64 and 256 on gfx908; LDS in units of 512 bytes (for gfx950 no source: assumed)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """Hold what a manufacturing process means for power."""
+
+    energy_ratio: float
+    """Energy per operation over the 16 nm process's."""
+    clock_hz: float
+    """The clock that it refers to."""
+
+
+_16_NM: Final = Process(energy_ratio=1.0, clock_hz=1.4e9)
+_12_NM: Final = Process(energy_ratio=0.85, clock_hz=1.4e9)
+_7_NM: Final = Process(energy_ratio=0.5, clock_hz=1.4e9)
+_8_NM: Final = Process(energy_ratio=0.65, clock_hz=1.7e9)
+_4_NM: Final = Process(energy_ratio=0.33, clock_hz=2.2e9)
+"""After what the foundries state for power at the same speed from one process to the next, rounded down to what boards
+reach."""
+
+
+class SgemmKernels(IntEnum):
+    """Name the generation whose kernels cuBLAS runs for fp32 matrix products on vector units."""
+
+    PASCAL = 0
+    VOLTA = 1
+    TURING = 2
+    AMPERE = 3
+    """Later generations run Ampere's too."""
+    OTHER = 4
+    """Another library, or one that nobody looked at."""
+
+
+_SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB
+"""cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
+_LARGE_WORKSPACE_BYTES: Final = 32 * MIB
+"""The same on compute capability 9, 10 and 12 (`:4096:8`; before 2026 only on 9), and hipBLAS's default.
+The public recordings of one model on H100 and on MI300X start with totals exactly this far apart, twice."""
+_LARGEST_WORKSPACE_BYTES: Final = 128 * MIB
+"""hipBLAS on gfx94x and gfx95x, same file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """Hold what GPUs of one generation have in common beyond their figures."""
+
+    name: str
+    starts_at: str
+    """The lowest compute capability; of AMD's generations how the target's name begins."""
+    allocation: AllocationRules
+    process: Process
+    sgemm_kernels: SgemmKernels = SgemmKernels.OTHER
+    blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
+    """What torch gives cuBLAS or hipBLAS per thread and stream."""
+    has_tf32: bool = False
+    """Matrix units take TF32 and bfloat16 (CUDA C++ programming guide)."""
+    is_async: bool = False
+    """Matrix units are fed from shared memory by a copy engine, in clusters of blocks that share operands; elsewhere
+    by the warps' own registers."""
+    has_tensor_memory: bool = False
+    """Accumulators lie beside the registers, so that epilogues overlap with the next tile."""
+
+
+_KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM)
+_MAXWELL: Final = replace(_KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL)
+_GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
+_PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
+_VOLTA: Final = replace(_PASCAL, name="Volta", starts_at="7.0", process=_12_NM, sgemm_kernels=SgemmKernels.VOLTA)
+_TURING: Final = replace(_VOLTA, name="Turing", starts_at="7.5", sgemm_kernels=SgemmKernels.TURING)
+_GA100: Final = replace(
+    _TURING,
+    name="Ampere GA100",
+    starts_at="8.0",
+    allocation=_AMPERE_RULES,
+    process=_7_NM,
+    sgemm_kernels=SgemmKernels.AMPERE,
+    has_tf32=True,
+)
+_GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
+_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=_4_NM)
+_HOPPER: Final = replace(
+    _ADA, name="Hopper", starts_at="9.0", is_async=True, blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
+)
+_BLACKWELL: Final = replace(_HOPPER, name="Blackwell of data centres", starts_at="10.0", has_tensor_memory=True)
+_THOR: Final = replace(
+    _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
+)
+_GB20X: Final = replace(
+    _ADA, name="Blackwell of consumers", starts_at="12.0", blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
+)
+NVIDIA: Final = (
+    *(_KEPLER, _MAXWELL, _GP100, _PASCAL, _VOLTA, _TURING, _GA100, _GA10X, _ADA),
+    *(_HOPPER, _BLACKWELL, _THOR, _GB20X),
+)
+"""By compute capability, ascending."""
+
+_CDNA: Final = Generation(
+    name="CDNA",
+    starts_at="gfx908",
+    allocation=_GFX908_RULES,
+    process=_7_NM,
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
+)
+_CDNA3: Final = replace(
+    _CDNA,
+    name="CDNA3",
+    starts_at="gfx94",
+    allocation=_GFX90A_RULES,
+    blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES,
+)
+_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95")
+_OTHER_GFX: Final = replace(_CDNA, name="CDNA2 and others", starts_at="gfx", allocation=_GFX90A_RULES)
+AMD: Final = (_CDNA, _CDNA3, _CDNA4, _OTHER_GFX)
+"""The first whose `starts_at` begins a target's name."""
+
+_UNKNOWN: Final = replace(_KEPLER, name="of another vendor", starts_at="", process=_7_NM)
+"""What is no NVIDIA GPU, to models that know NVIDIA's generations alone: theirs were fitted with MI100, of 7 nm."""
+_ROWS: Final = (_UNKNOWN, *NVIDIA)
+_EDGES: Final = np.array([float(row.starts_at) for row in NVIDIA])
+
+ARCHITECTURES: Final = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA")
+"""Names that the catalogue's architectures begin with."""
+
+
+def generation_at(compute_capability: str) -> Generation:
+    """Return the generation of a compute capability such as `9.0`, or of an AMD target such as `gfx942`."""
+    for row in AMD:
+        if compute_capability.startswith(row.starts_at):
+            return row
+    is_number = compute_capability.replace(".", "", 1).isdecimal()
+    return _ROWS[np.searchsorted(_EDGES, float(compute_capability) if is_number else 0.0, side="right")]
+
+
+def generation_of(architecture: str | None) -> str | None:
+    """Return the one of `ARCHITECTURES` that a catalogue's architecture is of: `CDNA3` is of `CDNA`; None: of none."""
+    return next((name for name in ARCHITECTURES if (architecture or "").startswith(name)), None)
+
+
+def _row(fleet: Fleet) -> Codes:
+    """Return the index into `_ROWS` of each GPU."""
+    return np.searchsorted(_EDGES, fleet.capability, side="right").astype(np.int64)
+
+
+def _flag(values: Iterable[bool]) -> Mask:
+    return np.fromiter(values, dtype=np.bool_, count=len(_ROWS))
+
+
+_IS_NVIDIA: Final = _flag(row is not _UNKNOWN for row in _ROWS)
+_IS_EARLY: Final = _flag(row in (_KEPLER, _MAXWELL, _GP100, _PASCAL) for row in _ROWS)
+_IS_HOPPER: Final = _flag(row is _HOPPER for row in _ROWS)
+_IS_BLACKWELL: Final = _flag(row in (_BLACKWELL, _THOR) for row in _ROWS)
+_IS_ASYNC: Final = _flag(row.is_async for row in _ROWS)
+_HAS_TENSOR_MEMORY: Final = _flag(row.has_tensor_memory for row in _ROWS)
+_HAS_TF32: Final = _flag(row.has_tf32 for row in _ROWS)
+_SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
+_ENERGY_RATIO: Final = np.array([row.process.energy_ratio for row in _ROWS])
+_CLOCK_HZ: Final = np.array([row.process.clock_hz for row in _ROWS])
+
+
+def is_nvidia(fleet: Fleet) -> Mask:
+    """Say which GPUs are NVIDIA's."""
+    return _IS_NVIDIA[_row(fleet)]
+
+
+def is_before_volta(fleet: Fleet) -> Mask:
+    """Say which GPUs are NVIDIA's of Pascal or before: integer and FP32 lanes are one, L1 is no shared memory."""
+    return _IS_EARLY[_row(fleet)]
+
+
+def is_since_volta(fleet: Fleet) -> Mask:
+    """Say which GPUs are NVIDIA's of Volta or later."""
+    return is_nvidia(fleet) & ~is_before_volta(fleet)
+
+
+def is_hopper(fleet: Fleet) -> Mask:
+    """Say which GPUs are of the Hopper generation."""
+    return _IS_HOPPER[_row(fleet)]
+
+
+def is_async(fleet: Fleet) -> Mask:
+    """Say which GPUs feed their matrix units asynchronously: Hopper and data-centre Blackwell."""
+    return _IS_ASYNC[_row(fleet)]
+
+
+def has_tensor_memory(fleet: Fleet) -> Mask:
+    """Say which GPUs have memory of their own for accumulators: data-centre Blackwell."""
+    return _HAS_TENSOR_MEMORY[_row(fleet)]
+
+
+def is_blackwell(fleet: Fleet) -> Mask:
+    """Say which GPUs are data-centre Blackwell."""
+    return _IS_BLACKWELL[_row(fleet)]
+
+
+def has_tf32(fleet: Fleet) -> Mask:
+    """Say which GPUs' matrix units take TF32."""
+    return _HAS_TF32[_row(fleet)]
+
+
+def sgemm_kernels(fleet: Fleet) -> Codes:
+    """Return the `SgemmKernels` of each GPU."""
+    return _SGEMM_KERNELS[_row(fleet)]
+
+
+def process_energy(fleet: Fleet) -> tuple[Floats, Floats]:
+    """Return each GPU's energy per operation over the 16 nm process's, and the clock in Hz that it refers to."""
+    row = _row(fleet)
+    return _ENERGY_RATIO[row], _CLOCK_HZ[row]

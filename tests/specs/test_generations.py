@@ -1,0 +1,136 @@
+"""What a generation of GPU has, and that nothing else in the package asks for a capability or an architecture."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from wavecast.arrays import Mask
+from wavecast.specs import generations
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, build_fleet
+from wavecast.specs.generations import SgemmKernels, generation_at, generation_of
+
+ROOT = Path(generations.__file__).parents[1]
+HOME = Path("specs/generations.py")
+NAMES = {"capability", "compute_capability", "architecture"}
+COMPARING = {"startswith", "endswith", "searchsorted", "digitize", "partition", "split"}
+
+
+@pytest.mark.parametrize(
+    ("capability", "name"),
+    [
+        ("3.5", "Kepler"),
+        ("6.0", "Pascal GP100"),
+        ("6.1", "Pascal"),
+        ("7.2", "Volta"),
+        ("8.7", "Ampere GA10x"),
+        ("9.0", "Hopper"),
+        ("10.3", "Blackwell of data centres"),
+        ("12.1", "Blackwell of consumers"),
+        ("99.0", "Blackwell of consumers"),
+        ("gfx908", "CDNA"),
+        ("gfx90a", "CDNA2 and others"),
+        ("gfx942", "CDNA3"),
+        ("gfx950", "CDNA4"),
+        ("x1", "of another vendor"),
+    ],
+)
+def test_a_capability_is_of_the_last_generation_that_starts_below_it(capability: str, name: str) -> None:
+    assert generation_at(capability).name == name
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [("Blackwell Ultra", "Blackwell"), ("CDNA3", "CDNA"), ("Volta", "Volta"), ("Imaginary", None), (None, None)],
+)
+def test_an_architecture_is_of_the_generation_that_its_name_begins_with(
+    architecture: str | None, name: str | None
+) -> None:
+    assert generation_of(architecture) == name
+
+
+def test_every_catalogued_architecture_has_a_generation() -> None:
+    assert all(generation_of(gpu.architecture) for gpu in load_catalog().gpus)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "capabilities"),
+    [
+        (generations.is_before_volta, {"6.0", "6.1"}),
+        (generations.is_hopper, {"9.0"}),
+        (generations.is_blackwell, {"10.0", "10.3"}),
+        (generations.has_tensor_memory, {"10.0", "10.3"}),
+        (generations.is_async, {"9.0", "10.0", "10.3"}),
+    ],
+)
+def test_predicates_name_the_catalogues_capabilities(
+    predicate: Callable[[Fleet], Mask], capabilities: set[str]
+) -> None:
+    gpus = load_catalog().gpus
+    found = predicate(build_fleet(gpus))
+    assert {gpu.compute_capability for gpu, holds in zip(gpus, found.tolist(), strict=True) if holds} == capabilities
+
+
+def test_a_fleet_and_a_capability_agree() -> None:
+    gpus = load_catalog().gpus
+    fleet = build_fleet(gpus)
+    for name in ("is_async", "has_tensor_memory", "has_tf32"):
+        assert getattr(generations, name)(fleet).tolist() == [
+            getattr(generation_at(gpu.compute_capability), name) for gpu in gpus
+        ]
+    assert generations.is_nvidia(fleet).tolist() == [gpu.vendor == "NVIDIA" for gpu in gpus]
+    assert (generations.is_since_volta(fleet) | generations.is_before_volta(fleet)).tolist() == [
+        gpu.vendor == "NVIDIA" for gpu in gpus
+    ]
+    others = generations.sgemm_kernels(fleet)[~generations.is_nvidia(fleet)]
+    assert set(others.tolist()) == {SgemmKernels.OTHER}
+
+
+def test_nothing_else_compares_a_capability_or_an_architecture() -> None:
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        place = path.relative_to(ROOT)
+        if place != HOME and place.parts[0] not in {"tests", "benchmarks", "samples", ".mypy", "build"}:
+            found += [f"{place}:{line}" for line in comparisons(ast.parse(path.read_text()))]
+    assert found == []
+
+
+def comparisons(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines where something of such a name is compared, other than with None."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(ops=ops) if not all(isinstance(op, ast.Is | ast.IsNot) for op in ops):
+                parts = [*ast.walk(node)]
+            case ast.Call(func=ast.Attribute(attr=name, value=owner), args=args) if name in COMPARING:
+                parts = [owner, *args]
+            case _:
+                continue
+        if any(is_named(part) for part in parts):
+            yield node.lineno
+
+
+def is_named(node: ast.AST) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in NAMES or name == "get_device_capability"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "fleet.capability >= 9.0",
+        "gpu.compute_capability.startswith('gfx')",
+        "np.searchsorted(edges, fleet.capability)",
+        "architecture == 'Volta'",
+        "torch.cuda.get_device_capability(0) >= (8, 0)",
+    ],
+)
+def test_comparisons_are_found(source: str) -> None:
+    assert list(comparisons(ast.parse(source))) == [1]
+
+
+@pytest.mark.parametrize("source", ["gpu.architecture is None", "generation_at(gpu.compute_capability).has_tf32"])
+def test_other_uses_are_none(source: str) -> None:
+    assert list(comparisons(ast.parse(source))) == []
