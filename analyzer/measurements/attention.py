@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...specs.gpu import Catalog
-from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Library, least_work
-from .samples import Column, Samples, gpus_of, pick, read_table, shape_share
+from ..models.attention.problems import ArithmeticFormat, AttentionLibrary, AttentionProblems
+from .samples import Column, MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/attention.parquet"
 COLUMNS: Final = (
@@ -17,31 +17,32 @@ COLUMNS: Final = (
     *("dtype", "kv_dtype", "latency_us", "source", "suspect"),
 )
 SIZES: Final = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "window")
-PHASE_NAMES: Final = {"context": "prefill", "encoder": "encoder", "generation": "decode"}
-LIBRARY_NAMES: Final = {Library.FLASH: "torch", Library.FLASH_PAGED: "vllm", Library.TENSORRT_LLM: "trtllm"}
+DECODE: Final = "generation"
+PHASE_NAMES: Final = {"context": "prefill", "encoder": "encoder", DECODE: "decode"}
+LIBRARY_NAMES: Final = {
+    AttentionLibrary.FLASH: "torch",
+    AttentionLibrary.FLASH_PAGED: "vllm",
+    AttentionLibrary.TENSORRT_LLM: "trtllm",
+}
 OWN_SOURCE: Final = "wavecast/"
 """Rows of `wavecast measure`: PyTorch's ops, called alone."""
 
 
-def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:
-    """Return the trusted rows, those with one query per sequence apart: two models predict them."""
+def load_prefill(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:
+    """Return the trusted rows of causal prefill and encoders."""
+    table = _table(data)
+    return [_samples(pick(table, table["phase"] != DECODE), "attention_prefill", catalog)]
+
+
+def load_decode(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:
+    """Return the trusted rows of one query per sequence."""
+    table = _table(data)
+    return [_samples(pick(table, table["phase"] == DECODE), "attention_decode", catalog)]
+
+
+def _table(data: Path) -> MeasurementTable:
     table = read_table(data / TABLE, COLUMNS)
-    trusted = ~table["suspect"].astype(bool)
-    is_decode = table["phase"] == "generation"
-    return [
-        _samples(pick(table, trusted & ~is_decode), "attention_prefill", catalog),
-        _samples(pick(table, trusted & is_decode), "attention_decode", catalog),
-    ]
-
-
-def load_prefill(data: Path) -> list[Samples[AttentionProblems]]:
-    """Return the samples of the prefill model: causal prefill and encoders."""
-    return load_samples(data)[:1]
-
-
-def load_decode(data: Path) -> list[Samples[AttentionProblems]]:
-    """Return the samples of the decode model."""
-    return load_samples(data)[1:]
+    return pick(table, ~table["suspect"].astype(bool))
 
 
 def _samples(table: dict[str, Column], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
@@ -58,7 +59,6 @@ def _samples(table: dict[str, Column], model: str, catalog: Catalog | None) -> S
         family=np.array([f"attention {PHASE_NAMES[phase]} ({name})" for phase, name in pairs], dtype=object),
         dtype=_format_names(table),
         share=shape_share(*(table[name] for name in SIZES)),
-        work=least_work(problems),
     )
 
 
@@ -89,7 +89,7 @@ def _problems(table: dict[str, Column]) -> AttentionProblems:
     )
 
 
-def _library(source: str) -> Library:
+def _library(source: str) -> AttentionLibrary:
     if source.startswith(OWN_SOURCE):
-        return Library.FLASH
-    return Library.TENSORRT_LLM if "/trtllm/" in source else Library.FLASH_PAGED
+        return AttentionLibrary.FLASH
+    return AttentionLibrary.TENSORRT_LLM if "/trtllm/" in source else AttentionLibrary.FLASH_PAGED

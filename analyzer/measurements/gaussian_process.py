@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ...arrays import Codes, Floats
 from ...specs.fleet import Fleet
 from ..models.frame.correction import Calibration, correction_factor, design_matrix, proximity
-from ..models.frame.model import kind_of, problem_count
+from ..models.frame.model import kind_of
+from ..models.frame.problems import Problems, problem_count
 from ..models.library import Fitted, corrected_ns, simulate
 
 OFFSET_SPREAD: Final = 0.2
@@ -44,7 +45,7 @@ PRIOR: Final = Prior()
 
 
 def fit_calibration(
-    fitted: Fitted, problems: Any, fleet: Fleet, measured_ns: Floats, prior: Prior = PRIOR
+    fitted: Fitted, problems: Problems, fleet: Fleet, measured_ns: Floats, prior: Prior = PRIOR
 ) -> Calibration:
     """Fit the correction to n measurements of the target; `fleet` holds the target n times.
 
@@ -96,7 +97,7 @@ def _solve_robustly(covariance: Floats, residual: Floats) -> Floats:
     return np.asarray(dual)
 
 
-def calibrated_ns(calibration: Calibration, fitted: Fitted, problems: Any, fleet: Fleet) -> Floats:
+def calibrated_ns(calibration: Calibration, fitted: Fitted, problems: Problems, fleet: Fleet) -> Floats:
     """Return predicted times with the correction."""
     estimate = simulate(fitted, problems, fleet)
     factor = correction_factor(calibration, estimate.features, kind_of(fitted.model, problems))

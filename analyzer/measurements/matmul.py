@@ -10,7 +10,8 @@ import numpy as np
 
 from ...arrays import Floats
 from ...specs.gpu import Catalog
-from ..models.matmul.problems import COLD_COPIES, FORMATS, RATES, Kind, MatmulProblems
+from ..models.frame.units import rate_codes
+from ..models.matmul.problems import COLD_COPIES, FORMATS, MatmulKernel, MatmulProblems
 from .samples import Column, Samples, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
@@ -21,7 +22,7 @@ OUT_BYTES: Final = 2.0
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the rows of bf16 and fp16."""
-    names = [name for name, item in FORMATS.items() if item.kind == Kind.PLAIN]
+    names = [name for name, item in FORMATS.items() if item.kind == MatmulKernel.PLAIN]
     return [_samples(data, "matmul", names, catalog)]
 
 
@@ -32,7 +33,7 @@ def load_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
 
 def load_quantized_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats."""
-    names = [name for name, item in FORMATS.items() if item.kind != Kind.PLAIN]
+    names = [name for name, item in FORMATS.items() if item.kind != MatmulKernel.PLAIN]
     return [_samples(data, "matmul_quantized", names, catalog)]
 
 
@@ -72,7 +73,7 @@ def problems_of_rows(table: dict[str, Column]) -> MatmulProblems:
         return np.array(values, dtype=np.float64)[index]
 
     batch, m, n, k = (table[name].astype(np.float64) for name in ("batch", "m", "n", "k"))
-    is_wrapped = [item.is_quantized or item.kind >= Kind.WEIGHT_ONLY for item in formats]
+    is_wrapped = [item.is_quantized or item.kind >= MatmulKernel.WEIGHT_ONLY for item in formats]
     return MatmulProblems(
         batch=batch,
         m=m,
@@ -81,7 +82,7 @@ def problems_of_rows(table: dict[str, Column]) -> MatmulProblems:
         left_bytes=column([item.left_bytes for item in formats]),
         right_bytes=column([item.right_bytes for item in formats]),
         out_bytes=np.full(len(m), OUT_BYTES),
-        rate=np.array([RATES.index(item.rate) for item in formats])[index],
+        rate=rate_codes([item.rate for item in formats])[index],
         kind=np.array([int(item.kind) for item in formats])[index],
         quantized=np.array(is_wrapped, dtype=np.int64)[index],
         copies=np.full(len(m), COLD_COPIES),

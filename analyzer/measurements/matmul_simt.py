@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 
 from ...specs.gpu import Catalog, Rate
-from ..models.matmul_simt.model import RATES, MatmulSimtProblems
-from .samples import Samples, Table, gpus_of, pick, read_table, shape_share
+from ..models.frame.units import RATES
+from ..models.matmul_simt.problems import MatmulSimtProblems
+from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
 COLUMNS: Final = ("gpu", "op", "batch", "m", "n", "k", "dtype", "latency_us", "suspect", "timing", "kernel")
@@ -32,12 +33,12 @@ def load_training_samples(data: Path) -> list[Samples[MatmulSimtProblems]]:
     return [_samples(pick(table, np.char.find(table["gpu"].astype(str), "Instinct") < 0))]
 
 
-def _table(data: Path) -> Table:
+def _table(data: Path) -> MeasurementTable:
     table = read_table(data / TABLE, COLUMNS)
     return pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))
 
 
-def _samples(table: Table, catalog: Catalog | None = None) -> Samples[MatmulSimtProblems]:
+def _samples(table: MeasurementTable, catalog: Catalog | None = None) -> Samples[MatmulSimtProblems]:
     is_linear = table["op"].astype(str) == "linear"
     is_rearranged = is_linear & (np.char.find(table["kernel"].astype(str), REARRANGED) >= 0)
     batch, m, n, k = (table[name].astype(np.float64) for name in ("batch", "m", "n", "k"))

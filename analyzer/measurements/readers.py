@@ -3,45 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from ...errors import InputError
 from ...specs.gpu import Catalog
+from ..models.registry import OP_MODELS, OpModel
+from .networks import NODES
+from .nodes import load_samples as load_nodes
 from .samples import Samples, table_row_count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """Name the module that reads a table, and its function: directory, catalogue -> samples."""
-
-    table: str
-    module: str
-    function: str = "load_samples"
+def table_of(model: OpModel) -> str:
+    """Return the table that holds a model's measurements, e.g. `ops/matmul.parquet`."""
+    return str(_module(model).TABLE)
 
 
-READERS: Final = (
-    Reader(table="ops/matmul.parquet", module=".matmul"),
-    Reader(table="ops/matmul.parquet", module=".matmul", function="load_quantized_samples"),
-    Reader(table="ops/matmul.parquet", module=".matmul_simt"),
-    Reader(table="ops/attention.parquet", module=".attention"),
-    Reader(table="ops/vector.parquet", module=".vector"),
-    Reader(table="ops/convolution.parquet", module=".convolution"),
-    Reader(table="models/neusight_ops.parquet", module="..accuracy.score.nodes"),
-)
-TABLES: Final = tuple(dict.fromkeys(reader.table for reader in READERS))
+def _module(model: OpModel) -> Any:
+    return import_module(f".{model.family}", __package__)
+
+
+MEASURED: Final = tuple(model for model in OP_MODELS.values() if model.is_measured)
+TABLES: Final = tuple(dict.fromkeys([*map(table_of, MEASURED), NODES]))
+"""What is read as samples of op models: their own tables, and ops of whole networks."""
 MODEL_TABLES: Final = ("models/neusight_e2e.parquet", "models/throughput.parquet")
 TRACES: Final = "traces"
 
 
 def load_tables(data: Path, catalog: Catalog | None = None) -> Iterator[Samples[Any]]:
     """Yield the samples of every table that the directory holds, those with rows; `catalog` None: the built-in one."""
-    for reader in READERS:
-        path = data / reader.table
+    loaders = [(table_of(model), getattr(_module(model), model.reader)) for model in MEASURED]
+    for table, load in (*loaders, (NODES, load_nodes)):
+        path = data / table
         if path.exists() and table_row_count(path):
-            load = getattr(import_module(reader.module, __package__), reader.function)
             yield from (samples for samples in load(data, catalog) if len(samples.measured_ns))
 
 

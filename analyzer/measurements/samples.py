@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,11 @@ from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu, chip_of
 from ...specs.match import find_gpu
-from ..prediction.bounds import WorkTable
+from ..models.frame.problems import P
+from ..work.table import WorkTable
 
-__all__ = ["Samples", "Table", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
+__all__ = ["MeasurementTable", "Samples", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
 
-P = TypeVar("P")
 Column = npt.NDArray[Any]
 MEASURED = "latency_us"
 
@@ -56,7 +56,7 @@ class Samples(Generic[P]):
         return take_gpus(build_fleet(self.gpus), self.gpu)
 
 
-class Table(dict[str, Column]):
+class MeasurementTable(dict[str, Column]):
     """Hold a table's columns by name; asking for one that the file lacks is an InputError that names both."""
 
     def __init__(self, path: Path, columns: Mapping[str, Column]) -> None:
@@ -67,7 +67,7 @@ class Table(dict[str, Column]):
         raise InputError(f"{self.path}: no column {name!r}; found are {', '.join(self)}")
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
+def read_table(path: Path, columns: Sequence[str] | None = None) -> MeasurementTable:
     """Read a parquet table as numpy columns; text columns come as object arrays.
 
     Raises InputError where pyarrow is not installed, and where the file is no such table or lacks a column.
@@ -75,14 +75,16 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Table:
     with _open(path) as file:
         names = file.schema_arrow.names
         table = file.read(columns=[name for name in columns or names if name in names])
-    found = Table(path, {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names})
+    found = MeasurementTable(
+        path, {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names}
+    )
     for name in columns or ():
         _ = found[name]
     _refuse_bad_times(path, found)
     return found
 
 
-def _refuse_bad_times(path: Path, table: Table) -> None:
+def _refuse_bad_times(path: Path, table: MeasurementTable) -> None:
     if MEASURED not in table:
         return
     times = table[MEASURED].astype(np.float64)
@@ -120,9 +122,9 @@ def gpus_of(names: Column, catalog: Catalog | None = None) -> tuple[tuple[Gpu, .
     return tuple(find_gpu(catalog, name) for name in distinct.tolist()), index.astype(np.int64)
 
 
-def pick(table: Table, keep: Column) -> Table:
+def pick(table: MeasurementTable, keep: Column) -> MeasurementTable:
     """Return the rows where `keep` holds."""
-    return Table(table.path, {name: column[keep] for name, column in table.items()})
+    return MeasurementTable(table.path, {name: column[keep] for name, column in table.items()})
 
 
 def shape_share(*sizes: Column) -> Floats:

@@ -10,23 +10,23 @@ import numpy as np
 
 from ...arrays import Floats
 from ...specs.gpu import Catalog
-from ..models.vector.model import Kind, VectorProblems
+from ..models.vector.problems import VectorKernel, VectorProblems
 from .samples import Column, Samples, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/vector.parquet"
 BINARY: Final = ("add", "mul", "div", "pow")
 UNARY: Final = ("add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh")
-KINDS: Final[Mapping[str, Kind]] = {
-    **dict.fromkeys((*BINARY, *UNARY, "add3"), Kind.ELEMENTWISE),
-    "layernorm": Kind.ROW_NORM,
-    "softmax": Kind.SOFTMAX,
-    "rmsnorm": Kind.TOKEN_NORM,
-    "silu_and_mul": Kind.TOKEN_GATED,
-    "rope": Kind.TOKEN_ROPE,
-    "embedding": Kind.GATHER,
-    "embedding_vocab_parallel": Kind.GATHER_SHARD,
-    "fp8_quantize_static": Kind.QUANTIZE,
-    "fp8_quantize_dynamic": Kind.QUANTIZE_DYNAMIC,
+KINDS: Final[Mapping[str, VectorKernel]] = {
+    **dict.fromkeys((*BINARY, *UNARY, "add3"), VectorKernel.ELEMENTWISE),
+    "layernorm": VectorKernel.ROW_NORM,
+    "softmax": VectorKernel.SOFTMAX,
+    "rmsnorm": VectorKernel.TOKEN_NORM,
+    "silu_and_mul": VectorKernel.TOKEN_GATED,
+    "rope": VectorKernel.TOKEN_ROPE,
+    "embedding": VectorKernel.GATHER,
+    "embedding_vocab_parallel": VectorKernel.GATHER_SHARD,
+    "fp8_quantize_static": VectorKernel.QUANTIZE,
+    "fp8_quantize_dynamic": VectorKernel.QUANTIZE_DYNAMIC,
 }
 """Kernel by op; vidur's gelu is a kernel of its own (`_kind`)."""
 FLOPS: Final[Mapping[str, float]] = {"pow": 30.0, "pow_scalar": 30.0, "gelu": 10.0, "tanh": 10.0, "div": 5.0}
@@ -83,7 +83,7 @@ def _problems(table: dict[str, Column], op: Column, dtype: Column) -> VectorProb
     elements = rows * columns
     is_event = table["timing"].astype(str) == "event_min5"
     kind = _lookup(KINDS, op, 0).astype(np.int64)
-    kind[(op == "gelu") & (table["source"].astype(str) == "vidur")] = Kind.TOKEN_GELU
+    kind[(op == "gelu") & (table["source"].astype(str) == "vidur")] = VectorKernel.TOKEN_GELU
     return VectorProblems(
         kind=kind,
         read_bytes=np.where(again, read / 2.0, read),

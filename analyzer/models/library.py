@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -19,20 +18,9 @@ from .frame.intervals import IntervalTable, distance_factor, distances, growth_o
 from .frame.model import Estimate, Model, group_of, kind_of
 from .frame.network import Network, correct
 from .frame.parameters import Values, resolve, theta_size
+from .frame.problems import Problems
+from .registry import OP_MODELS, load_model
 from .store import StoredModel, has_model, load_stored
-
-MODULES: Final[Mapping[str, str]] = {
-    "matmul": ".matmul.model",
-    "matmul_quantized": ".matmul.model",
-    "matmul_simt": ".matmul_simt.model",
-    "attention_prefill": ".attention.model",
-    "attention_decode": ".attention.model",
-    "vector": ".vector.model",
-    "convolution": ".convolution.model",
-    "recurrent": ".recurrent.model",
-}
-"""Module of each model; a module with several models holds them as MODELS, one with a single model as MODEL."""
-
 
 UNLIKE_SEPARATION: Final = 1.0
 """From here on GPUs share only what all GPUs share. B200 and GB200, 0.17 apart, share 0.5 to 1 of what models miss."""
@@ -54,7 +42,7 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Setting:
+class Prepared:
     """Hold what a fitted model needs to know of a fleet, whatever the problems."""
 
     values: Values
@@ -85,7 +73,7 @@ class Library:
     calibrations: Mapping[str, Mapping[str, Calibration]] = field(default_factory=dict)
     """By model and by name of GPU: what measurements there taught."""
 
-    def predict(self, name: str, problems: Any, fleet: Fleet, setting: Setting | None = None) -> Predicted:
+    def predict(self, name: str, problems: Problems, fleet: Fleet, setting: Prepared | None = None) -> Predicted:
         """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n.
 
         `setting`, from `prepare`, saves work where many blocks of problems meet one fleet.
@@ -98,7 +86,7 @@ class Library:
         factor = _correction_factors(self.fitted[name], known, problems, take_gpus(fleet, np.array(columns)))
         return _corrected(predicted, np.array(columns), factor)
 
-    def prepare(self, name: str, fleet: Fleet) -> Setting:
+    def prepare(self, name: str, fleet: Fleet) -> Prepared:
         """Return what a model needs to know of a fleet."""
         return prepare(self.fitted[name], fleet)
 
@@ -107,17 +95,17 @@ class Library:
         return self.fitted[name].trained_chips
 
 
-def prepare(fitted: Fitted, fleet: Fleet) -> Setting:
+def prepare(fitted: Fitted, fleet: Fleet) -> Prepared:
     """Resolve a model's parameters for a fleet, and the growth of its intervals there."""
     model = fitted.model
     away = distances(fleet, fitted.interval.positions)
-    return Setting(
+    return Prepared(
         values=resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet)),
         growth=distance_factor(fitted.interval, away),
     )
 
 
-def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet, setting: Setting | None = None) -> Predicted:
+def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, setting: Prepared | None = None) -> Predicted:
     """Predict with one model: simulator, learned correction, interval."""
     known = prepare(fitted, fleet) if setting is None else setting
     time_ns = corrected_ns(fitted, fitted.model.simulate(problems, fleet, known.values, None))
@@ -134,7 +122,7 @@ def predict_fitted(fitted: Fitted, problems: Any, fleet: Fleet, setting: Setting
     )
 
 
-def _correction_factors(fitted: Fitted, known: Mapping[str, Calibration], problems: Any, fleet: Fleet) -> Floats:
+def _correction_factors(fitted: Fitted, known: Mapping[str, Calibration], problems: Problems, fleet: Fleet) -> Floats:
     """Return the factor on each problem's time on each GPU of a fleet of calibrated ones, as the problems broadcast."""
     features, kinds = simulate(fitted, problems, fleet).features, kind_of(fitted.model, problems)
     if features.ndim == 2:  # one GPU per problem
@@ -171,7 +159,7 @@ def carried_factor(
     return np.asarray(np.exp(share * usual + (deviation - usual)))
 
 
-def simulate(fitted: Fitted, problems: Any, fleet: Fleet) -> Estimate:
+def simulate(fitted: Fitted, problems: Problems, fleet: Fleet) -> Estimate:
     """Run the simulator with the fitted parameters."""
     return fitted.model.simulate(problems, fleet, prepare(fitted, fleet).values, None)
 
@@ -183,26 +171,19 @@ def corrected_ns(fitted: Fitted, estimate: Estimate) -> Floats:
     return np.asarray(estimate.time_ns * np.exp(correct(fitted.network, estimate.features)))
 
 
-def find_model(name: str) -> Model[Any]:
-    """Import the module of a model."""
-    module = import_module(MODULES[name], __package__)
-    models: Mapping[str, Model[Any]] = getattr(module, "MODELS", None) or {module.MODEL.name: module.MODEL}
-    return models[name]
-
-
 @lru_cache(maxsize=32)
 def load_library(exclude_chips: frozenset[str] = frozenset()) -> Library:
     """Load every model in the variant that never saw `exclude_chips`.
 
     Raises InputError where a model saw several of them and has no variant without all.
     """
-    names = [name for name in MODULES if has_model(name)]
+    names = [name for name in OP_MODELS if has_model(name)]
     return Library(fitted={name: fitted_of(load_stored(name, exclude_chips)) for name in names})
 
 
 def fitted_of(stored: StoredModel) -> Fitted:
     """Build a fitted model from its arrays."""
-    arrays, model = stored.arrays, find_model(stored.name)
+    arrays, model = stored.arrays, load_model(OP_MODELS[stored.name])
     network = _network(arrays)
     features = len(model.feature_names) if network is None else len(network.mean)
     size = theta_size(model.parameters, len(model.class_names))

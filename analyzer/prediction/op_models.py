@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats
+from ...arrays import Floats, Mask
 from ...specs.fleet import Fleet
 from ..models.assignment import Assignment, assign_models
+from ..models.frame.problems import as_columns, take_problems
 from ..models.library import Library
 from .workload import Workload
 
@@ -33,7 +33,7 @@ class ModelTimes:
     """What part of a source's deviation from the model carries over, [n]."""
 
     @property
-    def is_covered(self) -> npt.NDArray[np.bool_]:
+    def is_covered(self) -> Mask:
         """Say which rows a model covers, [n]."""
         return ~np.isnan(self.anchor)
 
@@ -43,7 +43,7 @@ def assign_rows(workload: Workload, library: Library) -> list[Assignment]:
     return assign_models(workload.works, workload.work.rate, library.fitted)
 
 
-def covered_rows(assignments: Sequence[Assignment], count: int) -> npt.NDArray[np.bool_]:
+def covered_rows(assignments: Sequence[Assignment], count: int) -> Mask:
     """Say which of `count` rows some model covers."""
     covered = np.zeros(count, dtype=bool)
     for assignment in assignments:
@@ -61,12 +61,8 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
         for begin in range(0, len(assignment.rows), BLOCK_ROWS):
             block = slice(begin, begin + BLOCK_ROWS)
             rows = assignment.rows[block]
-            predicted = library.predict(assignment.model, _as_column(assignment.problems, block), fleet, setting)
+            problems = as_columns(take_problems(assignment.problems, block))
+            predicted = library.predict(assignment.model, problems, fleet, setting)
             time_ns[rows], width[rows] = predicted.time_ns, predicted.half_width
             anchored[rows], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
     return ModelTimes(time_ns=time_ns, half_width=width, anchored_half_width=anchored, anchor=anchor)
-
-
-def _as_column(problems: Any, block: slice) -> Any:
-    """Return some problems as columns [n, 1], to be broadcast against the fleet."""
-    return type(problems)(**{item.name: getattr(problems, item.name)[block, None] for item in fields(problems)})

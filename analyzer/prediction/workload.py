@@ -16,7 +16,7 @@ from ...specs.gpu import Rate
 from ..recorded.window import Window
 from ..work import Family, Work, family_of, work_of
 from ..work.kernel_names import family_of_kernel, rate_of_kernel
-from .bounds import WorkTable
+from ..work.table import WorkTable
 
 VARYING_FAMILIES: Final = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT})
 """Families whose kernels libraries choose per GPU: Habitat's kernel-varying ops."""

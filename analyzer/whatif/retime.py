@@ -21,12 +21,13 @@ from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu, Rate
 from ..models.assignment import assign_models
 from ..models.library import Library
-from ..prediction.bounds import WorkTable, bound_ops
+from ..prediction.bounds import bound_ops
 from ..prediction.op_models import model_times
 from ..prediction.predict import KERNEL_OVERHEAD_NS
 from ..prediction.workload import VARYING_FAMILIES, rate_of_work
 from ..work import Family, Work, work_of
 from ..work.kernel_names import family_of_kernel
+from ..work.table import WorkTable
 from .calls import short_name
 from .change import Casts, Floats, Whatif
 from .timeline import shift_timeline

@@ -42,7 +42,7 @@ from wavecast.analyzer.measurements.gaussian_process import PRIOR, Prior, calibr
 from wavecast.analyzer.measurements.matmul import load_quantized_samples, load_training_samples
 from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import Samples
-from wavecast.analyzer.models.frame.model import take_problems
+from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate
 from wavecast.mlp_weights.train.variant import Pool, join_samples
 from wavecast.specs.catalog import load_catalog

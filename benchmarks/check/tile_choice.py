@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from wavecast.analyzer.measurements.matmul_simt import load_samples
 from wavecast.analyzer.measurements.samples import pick, read_table
-from wavecast.analyzer.models.frame.model import take_problems
+from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.matmul_simt.tiles import HEIGHT, SLICES, WIDTH, choose_tile
 from wavecast.specs.fleet import build_fleet, take_gpus
 

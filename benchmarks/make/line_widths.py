@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from wavecast.analyzer.models.frame.intervals import half_width
-from wavecast.analyzer.models.frame.model import take_problems
+from wavecast.analyzer.models.frame.problems import problem_columns, take_problems
 from wavecast.analyzer.models.library import Fitted, fitted_of, prepare
 from wavecast.analyzer.models.store import StoredModel, load_stored
-from wavecast.analyzer.models.vector.model import Kind
+from wavecast.analyzer.models.vector.problems import VectorKernel
 from wavecast.mlp_weights.train.calibrate import HeldOut
 from wavecast.mlp_weights.train.driver import RECIPES, SEED, assemble, find_recipe, fit_and_predict, load_pool
 from wavecast.mlp_weights.train.recipe import Recipe
@@ -47,15 +47,15 @@ LONG_NS = 100e3
 SHORT_NS = 20e3
 FEWEST_ROWS = 30
 VECTOR = "vector"
-KINDS: Mapping[str, tuple[Kind, ...]] = {
-    "elementwise": (Kind.ELEMENTWISE,),
-    "layer norm": (Kind.ROW_NORM,),
-    "softmax": (Kind.SOFTMAX,),
-    "gather": (Kind.GATHER, Kind.GATHER_SHARD),
-    "RMS norm": (Kind.TOKEN_NORM,),
-    "activation": (Kind.TOKEN_GATED, Kind.TOKEN_GELU),
-    "rotary embedding": (Kind.TOKEN_ROPE,),
-    "quantise": (Kind.QUANTIZE, Kind.QUANTIZE_DYNAMIC),
+KINDS: Mapping[str, tuple[VectorKernel, ...]] = {
+    "elementwise": (VectorKernel.ELEMENTWISE,),
+    "layer norm": (VectorKernel.ROW_NORM,),
+    "softmax": (VectorKernel.SOFTMAX,),
+    "gather": (VectorKernel.GATHER, VectorKernel.GATHER_SHARD),
+    "RMS norm": (VectorKernel.TOKEN_NORM,),
+    "activation": (VectorKernel.TOKEN_GATED, VectorKernel.TOKEN_GELU),
+    "rotary embedding": (VectorKernel.TOKEN_ROPE,),
+    "quantise": (VectorKernel.QUANTIZE, VectorKernel.QUANTIZE_DYNAMIC),
 }
 
 
@@ -149,7 +149,7 @@ def print_shared(cells: Sequence[Cell]) -> None:
 def print_kinds(data: tuple[Path, ...]) -> None:
     recipe, pool = find_recipe(VECTOR), load_pool(VECTOR, data)
     for name, kinds in KINDS.items():
-        missing = np.isin(pool.problems.kind, kinds)
+        missing = np.isin(problem_columns(pool.problems)["kind"], kinds)
         variant = fit_variant(recipe, _take(pool, np.flatnonzero(~missing)), frozenset(), SEED)
         errors = []
         for gpu in np.unique(pool.gpu[missing]):

@@ -8,7 +8,6 @@ from .recipe import NEUSIGHT, Recipe
 
 RECIPE = Recipe(
     model=MODEL,
-    table="ops/convolution.parquet",
     load=load_samples,
     sources=(NEUSIGHT,),
     shape_share=0.35,

@@ -14,11 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...analyzer.measurements.readers import table_of
 from ...analyzer.models.frame.intervals import SIZE_EDGES_NS, gpu_positions
-from ...analyzer.models.frame.model import group_of, take_problems
+from ...analyzer.models.frame.model import group_of
 from ...analyzer.models.frame.network import correct
 from ...analyzer.models.frame.parameters import resolve, theta_size
-from ...analyzer.models.library import find_model
+from ...analyzer.models.frame.problems import Problems, problem_columns, take_problems
+from ...analyzer.models.registry import OP_MODELS, load_model
 from ...analyzer.models.store import save_model, variant_name
 from ...arrays import Floats
 from ...errors import InputError
@@ -29,16 +31,9 @@ from .calibrate import UNMEASURED_HALF_WIDTH, HeldOut, choose_shrink, errors_of,
 from .recipe import Recipe
 from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows
 
-RECIPES: Final[Mapping[str, tuple[str, str]]] = {
-    "matmul": (".matmul", "RECIPE"),
-    "matmul_quantized": (".matmul", "QUANTIZED_RECIPE"),
-    "matmul_simt": (".matmul_simt", "RECIPE"),
-    "attention_prefill": (".attention", "PREFILL"),
-    "attention_decode": (".attention", "DECODE"),
-    "vector": (".vector", "RECIPE"),
-    "convolution": (".convolution", "RECIPE"),
-}
-PRIORS: Final = ("recurrent",)
+RECIPES: Final = tuple(name for name, model in OP_MODELS.items() if model.is_measured)
+"""Models that have a recipe, in the order in which they are trained."""
+PRIORS: Final = tuple(name for name in OP_MODELS if name not in RECIPES)
 """Models that no measurement covers: stored with their priors and a declared interval."""
 HELD_OUT_ROWS_PER_GPU: Final = 6000
 SEED: Final = 20260101
@@ -48,8 +43,8 @@ Fits = tuple[Variant, tuple[HeldOut, ...]]
 
 def find_recipe(name: str) -> Recipe[Any]:
     """Import the recipe of a model."""
-    module, attribute = RECIPES[name]
-    recipe: Recipe[Any] = getattr(import_module(module, __package__), attribute)
+    model = OP_MODELS[name]
+    recipe: Recipe[Any] = getattr(import_module(f".{model.family}", __package__), model.recipe)
     return recipe
 
 
@@ -59,12 +54,12 @@ def load_pool(name: str, data: tuple[Path, ...]) -> Pool:
 
     Raises InputError where no directory has it.
     """
-    recipe = find_recipe(name)
-    found = [item for folder in data if (folder / recipe.table).exists() for item in recipe.load(folder)]
+    recipe, table = find_recipe(name), table_of(OP_MODELS[name])
+    found = [item for folder in data if (folder / table).exists() for item in recipe.load(folder)]
     samples = [item for item in found if len(item.measured_ns)]
     if not samples:
         places = ", ".join(str(folder) for folder in data)
-        raise InputError(f"no measurements for model {name}: expected {recipe.table} with rows in {places}")
+        raise InputError(f"no measurements for model {name}: expected {table} with rows in {places}")
     return join_samples(samples)
 
 
@@ -105,14 +100,14 @@ def _held_out_rows(pool: Pool, chip: str) -> Any:
     return np.sort(np.concatenate(chosen))
 
 
-def _problem_keys(problems: Any) -> Any:
+def _problem_keys(problems: Problems) -> Any:
     """Hash every column but the host's floor."""
     keys = None
-    for name in problems.__dataclass_fields__:
+    for name, column in problem_columns(problems).items():
         if name == "host_floor_ns":
             continue
-        column = np.ascontiguousarray(getattr(problems, name), dtype=np.float64).view(np.uint64)
-        keys = column.copy() if keys is None else keys ^ column
+        bits = np.ascontiguousarray(column, dtype=np.float64).view(np.uint64)
+        keys = bits.copy() if keys is None else keys ^ bits
         keys *= np.uint64(0x9E3779B97F4A7C15)
         keys ^= keys >> np.uint64(31)
     return keys
@@ -134,7 +129,7 @@ def train_model(name: str, data: tuple[Path, ...], folder: Path, jobs: int) -> M
 
 def store_priors(name: str, folder: Path) -> None:
     """Write the weights of a model that nothing was fitted for."""
-    model = find_model(name)
+    model = load_model(OP_MODELS[name])
     groups, classes = len(model.group_names), np.arange(len(model.class_names))
     arrays = {
         "theta": np.zeros(theta_size(model.parameters, len(classes))),
@@ -243,10 +238,9 @@ def _manifest_entry(
     }
 
 
-def _ranges(problems: Any) -> dict[str, Sequence[float]]:
-    columns = {name: getattr(problems, name) for name in problems.__dataclass_fields__}
+def _ranges(problems: Problems) -> dict[str, Sequence[float]]:
     return {
         name: [float(np.nanmin(column)), float(np.nanmax(column))]
-        for name, column in columns.items()
+        for name, column in problem_columns(problems).items()
         if len(column) and not np.isnan(column.astype(np.float64)).all()
     }

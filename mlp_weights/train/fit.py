@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.parameters import prior_scale, resolve
+from ...analyzer.models.frame.problems import P
 from ...arrays import Codes, Floats
 from ...specs.fleet import Fleet
 
-P = TypeVar("P")
 STEP = 1e-3
 """Finite-difference step, in natural-log units."""
 CONVERGED = 3e-3

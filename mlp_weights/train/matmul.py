@@ -6,12 +6,9 @@ from ...analyzer.measurements.matmul import load_quantized_training_samples, loa
 from ...analyzer.models.matmul.model import MODEL, QUANTIZED
 from .recipe import AICONFIGURATOR, Recipe
 
-RECIPE = Recipe(
-    model=MODEL, table="ops/matmul.parquet", load=load_training_samples, sources=(AICONFIGURATOR,), rows_per_gpu=2500
-)
+RECIPE = Recipe(model=MODEL, load=load_training_samples, sources=(AICONFIGURATOR,), rows_per_gpu=2500)
 QUANTIZED_RECIPE = Recipe(
     model=QUANTIZED,
-    table="ops/matmul.parquet",
     load=load_quantized_training_samples,
     sources=(AICONFIGURATOR,),
     rows_per_gpu=3000,

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic
 
 from ...analyzer.measurements.samples import Samples
 from ...analyzer.models.frame.model import Model
-
-P = TypeVar("P")
-
+from ...analyzer.models.frame.problems import P
 
 AICONFIGURATOR = "ai-dynamo/aiconfigurator 095f58a (Apache-2.0, NVIDIA CORPORATION & AFFILIATES)"
 NEUSIGHT = "sitar-lab/NeuSight 6945927 (MIT, Georgia Institute of Technology and Microsoft Corporation)"
@@ -23,8 +21,6 @@ class Recipe(Generic[P]):
     """Say how one model is trained."""
 
     model: Model[P]
-    table: str
-    """The file of a measurement directory that `load` reads."""
     load: Callable[[Path], Sequence[Samples[P]]]
     """Measurement directory -> samples of this model."""
     sources: tuple[str, ...] = ()

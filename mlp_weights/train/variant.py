@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.measurements.samples import Samples
-from ...analyzer.models.frame.model import Model, take_problems
+from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.network import Network
 from ...analyzer.models.frame.parameters import resolve, theta_size
+from ...analyzer.models.frame.problems import Problems, join_problems, take_problems
 from ...arrays import Floats
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
@@ -20,7 +21,6 @@ from .fit import balanced_weight, fit_parameters
 from .network import train_network
 from .recipe import Recipe
 
-P = TypeVar("P")
 HOST_FLOOR = "host_floor_us"
 BLOCK_ROWS = 4096
 ROUNDS = 8
@@ -31,7 +31,7 @@ ROUNDS_FROM_NEAR = 3
 class Pool:
     """Hold the samples of all tables of one model, joined; `chip` numbers `chips`."""
 
-    problems: Any
+    problems: Problems
     gpus: tuple[Gpu, ...]
     gpu: npt.NDArray[np.int64]
     measured_ns: Floats
@@ -57,12 +57,8 @@ def join_samples(samples: Sequence[Samples[Any]]) -> Pool:
     gpu = np.concatenate([np.array([names.index(known.name) for known in item.gpus])[item.gpu] for item in samples])
     chips = tuple(sorted({chip_of(known) for known in gpus}))
     chip = np.array([chips.index(chip_of(known)) for known in gpus])[gpu]
-    first = samples[0].problems
-    columns = {
-        name: np.concatenate([getattr(item.problems, name) for item in samples]) for name in first.__dataclass_fields__
-    }
     return Pool(
-        problems=type(first)(**columns),
+        problems=join_problems([item.problems for item in samples]),
         gpus=gpus,
         gpu=gpu,
         measured_ns=np.concatenate([item.measured_ns for item in samples]),
@@ -111,7 +107,7 @@ def fit_variant(
 
 
 def simulate_rows(
-    model: Model[Any], theta: Floats, problems: Any, pool: Pool, rows: npt.NDArray[np.int64]
+    model: Model[Any], theta: Floats, problems: Problems, pool: Pool, rows: npt.NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Return simulated time [n] and features [n, f] of `problems`, which belong to these rows of the pool."""
     fleet = build_fleet(pool.gpus)
@@ -127,7 +123,7 @@ def simulate_rows(
     return np.concatenate(times), np.concatenate(features)
 
 
-def fill_host_floor(pool: Pool, rows: npt.NDArray[np.int64]) -> tuple[Any, float | None]:
+def fill_host_floor(pool: Pool, rows: npt.NDArray[np.int64]) -> tuple[Problems, float | None]:
     """Return the rows' problems with unknown host floors replaced by what their GPU's host shows; and their mean, us.
 
     The floor of a host is the 2 % quantile of its event-timed measurements.

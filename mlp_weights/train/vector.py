@@ -8,7 +8,6 @@ from .recipe import AICONFIGURATOR, NEUSIGHT, VIDUR, Recipe
 
 RECIPE = Recipe(
     model=MODEL,
-    table="ops/vector.parquet",
     load=load_samples,
     sources=(NEUSIGHT, AICONFIGURATOR, VIDUR),
     rows_per_gpu=1000,

@@ -72,7 +72,6 @@ def samples(count: int = 400, noise: float = 0.05, seed: int = 0) -> Samples[Toy
 
 RECIPE: Recipe[ToyProblems] = Recipe(
     model=MODEL,
-    table="ops/toy.parquet",
     load=lambda _: [samples()],
     shape_share=0.5,
     rows_per_gpu=200,

@@ -66,9 +66,7 @@ def test_every_catalogued_architecture_has_a_generation() -> None:
         (generations.is_async, {"9.0", "10.0", "10.3"}),
     ],
 )
-def test_predicates_name_the_catalogues_capabilities(
-    predicate: Callable[[Fleet], Mask], capabilities: set[str]
-) -> None:
+def test_predicates_hold_for_their_capabilities(predicate: Callable[[Fleet], Mask], capabilities: set[str]) -> None:
     gpus = load_catalog().gpus
     found = predicate(build_fleet(gpus))
     assert {gpu.compute_capability for gpu, holds in zip(gpus, found.tolist(), strict=True) if holds} == capabilities

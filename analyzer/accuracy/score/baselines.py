@@ -12,7 +12,7 @@ from ....arrays import Floats
 from ....specs.fleet import Fleet, build_fleet
 from ...measurements.samples import Samples, chip_of
 from ...models.frame.intervals import gpu_positions
-from .rows import Forecast, Keys, carried_from, codes_of, problem_keys
+from .rows import Keys, PredictedSamples, carried_from, codes_of, problem_keys
 from .weights import Weights
 
 ROOFLINE: Final = "roofline"
@@ -30,7 +30,7 @@ FITTED_FROM_NS: Final = 20e3
 Rows = npt.NDArray[np.int64]
 
 
-def fitted_roofline_ns(made: Forecast) -> Floats:
+def fitted_roofline_ns(made: PredictedSamples) -> Floats:
     """Return roofline / efficiency, with one efficiency per family and dtype, fitted on the other chips.
 
     The efficiency is the geometric mean over the other chips of each one's median roofline / measured.
@@ -72,7 +72,7 @@ def bandwidth_ratio_ns(samples: Samples[Any], source: Rows) -> Floats:
     return np.where(source >= 0, moved, np.nan)
 
 
-def anchored_ns(made: Forecast, source: Rows, weights: Weights) -> Floats:
+def anchored_ns(made: PredictedSamples, source: Rows, weights: Weights) -> Floats:
     """Return the prediction anchored at the source's measurement, by the rule of `analyze`."""
     samples, result = made.samples, np.full_like(made.predicted_ns, np.nan)
     for column, gpu in enumerate(samples.gpus):

@@ -6,18 +6,12 @@ has it. A network becomes a trace of shapes only, predicted as `analyze` predict
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from ....arrays import none_for_nan
-from ....errors import InputError
 from ....formats.column import build_table
 from ....formats.signature import Signature
 from ....formats.trace import Meta, OpTable, Trace, Workload
@@ -25,59 +19,28 @@ from ....specs.catalog import load_catalog
 from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...analysis.analyze import analyze_trace
-from ...measurements.samples import Column, read_table
+from ...measurements.fx_graph import calls_of
+from ...measurements.networks import NODES, NS_PER_MS, PEERS, FxNetwork, Row, key_of, read_nodes, rows_of
+from ...measurements.samples import read_table
 from ...models.library import Library
 from ...prediction.method import Method
 from .baselines import ROOFLINE
-from .fx_graph import Node, calls_of
 from .report import NetworkRow, Split
 from .weights import Weights
 
 NETWORKS: Final = "models/neusight_e2e.parquet"
-NODES: Final = "models/neusight_ops.parquet"
-PEERS: Final = {"neusight": "neusight", "habitat": "habitat", "micro": "micro", "roofline": "neusight_roofline"}
-"""Whose predictions the table holds, by column, and what they are called here."""
 OP_SUM: Final = "sum_of_measured_ops"
-_FIRST_LAYER = re.compile(r"(?:^|_)(?:h|layers?|blocks?)_0_")
-KEY: Final = ("gpu", "model", "mode", "seqlen", "batch", "variant")
-NS_PER_MS: Final = 1e6
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """Hold the nodes of a network, with one of its equal layers."""
-
-    nodes: tuple[Node, ...]
-    layer: range
-    """The nodes of that layer."""
 
 
 def score_networks(data: Path, weights: Weights) -> tuple[NetworkRow, ...]:
     """Predict every network of the table whose nodes are known; none where either table is missing."""
     if not (data / NETWORKS).exists() or not (data / NODES).exists():
         return ()
-    networks, rows = read_nodes(data / NODES), _rows(read_table(data / NETWORKS))
-    return tuple(_score(row, networks[key], weights) for row in rows if (key := _key(row)) in networks)
+    networks, rows = read_nodes(data / NODES), rows_of(read_table(data / NETWORKS))
+    return tuple(_score(row, networks[key], weights) for row in rows if (key := key_of(row)) in networks)
 
 
-def layer_of(nodes: Sequence[Node]) -> range:
-    """Return the nodes of the first layer: from its first to its last, and up to a final normalisation next to it.
-
-    Residual additions at a layer's end carry no layer's name; they belong to it where only the final normalisation
-    of the network follows.
-    """
-    inside = [row for row, node in enumerate(nodes) if _FIRST_LAYER.search(node.name)]
-    if not inside:
-        return range(0)
-    begin, last = inside[0], inside[-1]
-    after = next((row for row in range(last + 1, len(nodes)) if nodes[row].kind == "call_module"), None)
-    ends_at_norm = after is not None and nodes[after].op_name == "VECln"
-    return range(begin, after if ends_at_norm and after is not None else last + 1)
-
-
-def build_trace(network: Network, layer_count: int, *, name: str, batch: int, mode: str) -> tuple[Trace, int]:
+def build_trace(network: FxNetwork, layer_count: int, *, name: str, batch: int, mode: str) -> tuple[Trace, int]:
     """Return the network's calls as a trace of shapes, and the number of its nodes that nobody knows."""
     calls, unknown = [], 0
     for row, (_, found) in enumerate(calls_of(network.nodes, is_training=mode == "train")):
@@ -99,7 +62,7 @@ def build_trace(network: Network, layer_count: int, *, name: str, batch: int, mo
     return Trace(meta=meta, strings=names, signatures=signatures, ops=ops), unknown
 
 
-def _score(row: Row, network: Network, weights: Weights) -> NetworkRow:
+def _score(row: Row, network: FxNetwork, weights: Weights) -> NetworkRow:
     gpu = find_gpu(load_catalog(), row["gpu"])
     name, batch, mode = str(row["model"]), int(row["batch"]), str(row["mode"])
     trace, unknown = build_trace(network, int(row["num_layer"] or 1), name=name, batch=batch, mode=mode)
@@ -145,50 +108,3 @@ def _baselines(row: Row) -> Iterator[tuple[str, float]]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and bool(np.isfinite(value)) and value > 0
-
-
-def read_nodes(path: Path) -> dict[tuple[object, ...], Network]:
-    """Return the graphs of a table of nodes, by gpu, model, mode, sequence length, batch and variant."""
-    rows: dict[tuple[object, ...], list[Row]] = {}
-    for row in _rows(read_table(path)):
-        rows.setdefault(_key(row), []).append(row)
-    return {key: _network(found, path) for key, found in rows.items()}
-
-
-def _network(rows: list[Row], path: Path) -> Network:
-    rows.sort(key=lambda row: int(row["idx"]))
-    nodes = tuple(_node(row, path) for row in rows)
-    return Network(nodes=nodes, layer=layer_of(nodes))
-
-
-def _node(row: Row, path: Path) -> Node:
-    where = f"{path}: node {row['name']!r}"
-    accumulated = [item[1] for item in _literal(row["acc_ops"], where) if item]
-    return Node(
-        name=str(row["name"]),
-        kind=str(row["op"]),
-        target=str(row["target"]),
-        op_name=str(row["op_name"]),
-        inputs=tuple(tuple(shape) for shape in _literal(row["input_shapes"], where)),
-        output=tuple(_literal(row["output_shape"], where)),
-        dtype=None if row["dtype"] is None else str(row["dtype"]).removeprefix("torch."),
-        accumulated=tuple(prod(shape) for shape in accumulated),
-    )
-
-
-def _literal(text: str, where: str) -> Any:
-    """Read shapes written as a Python literal, without evaluating anything."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError) as error:
-        raise InputError(f"{where}: {text!r} is no list of shapes") from error
-
-
-def _key(row: Row) -> tuple[object, ...]:
-    return tuple(row[name] for name in KEY)
-
-
-def _rows(table: Mapping[str, Column]) -> list[Row]:
-    """Return the rows of a small table; null numbers are None."""
-    columns = {name: [none_for_nan(value) for value in column.tolist()] for name, column in table.items()}
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

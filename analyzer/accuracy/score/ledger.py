@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ....arrays import Floats
 from ..metrics import error_figures, mean_error
 from .report import EVERYTHING, MEAN, NetworkRow, ScoreRow, Size, Split, ThroughputRow
-from .rows import Forecast, codes_of
+from .rows import PredictedSamples, codes_of
 
 Column = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -50,8 +50,8 @@ class Label:
     codes: npt.NDArray[np.int64]
 
 
-def forecast_entries(made: Forecast, baselines_ns: Mapping[str, Floats]) -> Entries:
-    """Return the entries of one model's forecast."""
+def forecast_entries(made: PredictedSamples, baselines_ns: Mapping[str, Floats]) -> Entries:
+    """Return the entries of one model's predict_samples."""
     samples = made.samples
     names = np.array([gpu.name for gpu in samples.gpus], dtype=object)
     table = np.full(len(made.predicted_ns), samples.table, dtype=object)

@@ -19,14 +19,14 @@ FOLDER: Final = Path(__file__).parents[3] / "samples"
 """Of a checkout; an installed package holds no samples."""
 LIST: Final = "timm.toml"
 ARCHIVE: Final = "timm.tar.xz"
-Key = tuple[str, str, int]
-"""Network, layout, batch size."""
+RecordingKey = tuple[str, str, int]
+"""ListedNetwork, layout, batch size."""
 MAX_TRACE_BYTES: Final = 1 << 26
 """The largest of the archive's traces has half a megabyte: what is larger is no trace of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class ListedNetwork:
     """Name a network of the list."""
 
     name: str
@@ -38,17 +38,17 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class NetworkRecording:
     """Hold the ops of one network's inference."""
 
-    network: Network
+    network: ListedNetwork
     layout: str
     """`nchw`, or `nhwc` for channels-last tensors."""
     batch: int
     trace: Trace
 
 
-def read_networks(folder: Path = FOLDER) -> dict[str, Network]:
+def read_networks(folder: Path = FOLDER) -> dict[str, ListedNetwork]:
     """Return the networks of the list by name; none where there is no list."""
     path = folder / LIST
     if not path.exists():
@@ -56,7 +56,7 @@ def read_networks(folder: Path = FOLDER) -> dict[str, Network]:
     entries: Any = read_toml(path).get("model", [])
     try:
         networks = [
-            Network(
+            ListedNetwork(
                 name=str(item["name"]),
                 family=str(item["family"]),
                 image_size=int(item["image_size"]),
@@ -69,13 +69,13 @@ def read_networks(folder: Path = FOLDER) -> dict[str, Network]:
     return {item.name: item for item in networks}
 
 
-def list_recordings(folder: Path = FOLDER) -> tuple[Key, ...]:
+def list_recordings(folder: Path = FOLDER) -> tuple[RecordingKey, ...]:
     """Return which network, layout and batch size each trace of the archive is of."""
     with _open(folder / ARCHIVE) as archive:
         return tuple(_key(entry) for entry in archive)
 
 
-def read_recordings(wanted: Container[Key], folder: Path = FOLDER) -> Iterator[Recording]:
+def read_recordings(wanted: Container[RecordingKey], folder: Path = FOLDER) -> Iterator[NetworkRecording]:
     """Yield those traces of the list's networks that are wanted, in the archive's order.
 
     Raises InputError where the archive cannot be read.
@@ -87,7 +87,7 @@ def read_recordings(wanted: Container[Key], folder: Path = FOLDER) -> Iterator[R
             file = archive.extractfile(entry) if name in networks and key in wanted else None
             if file is not None:
                 trace = decode(file.read(MAX_TRACE_BYTES))
-                yield Recording(network=networks[name], layout=layout, batch=batch, trace=trace)
+                yield NetworkRecording(network=networks[name], layout=layout, batch=batch, trace=trace)
 
 
 @contextmanager
@@ -99,6 +99,6 @@ def _open(path: Path) -> Iterator[tarfile.TarFile]:
         raise InputError(f"{path}: no readable archive of traces ({error})") from error
 
 
-def _key(entry: tarfile.TarInfo) -> Key:
+def _key(entry: tarfile.TarInfo) -> RecordingKey:
     name, layout, batch = entry.name.removesuffix(".json").rsplit("-", 2)
     return name, layout, int(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from ....arrays import Floats
 from ....specs.fleet import build_fleet
 from ...measurements.samples import Samples, chip_of
 from ...models.frame.intervals import separations
-from ...models.frame.model import take_problems
+from ...models.frame.problems import as_columns, problem_columns, take_problems
 from ...models.library import Library, carried_factor
 from ...prediction.bounds import bound_ops
 from .least_work import least_work, take_work
@@ -26,7 +26,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Forecast:
+class PredictedSamples:
     """Hold what was predicted for n samples of one model."""
 
     samples: Samples[Any]
@@ -39,7 +39,7 @@ class Forecast:
     """NaN where the least work is not known."""
 
 
-def forecast(samples: Samples[Any], weights: Weights) -> Forecast:
+def predict_samples(samples: Samples[Any], weights: Weights) -> PredictedSamples:
     """Predict every sample with the weights that its GPU asks for."""
     count = len(samples.measured_ns)
     predicted, low, high, roofline = (np.full(count, np.nan) for _ in range(4))
@@ -49,21 +49,15 @@ def forecast(samples: Samples[Any], weights: Weights) -> Forecast:
         library, fleet = weights.library_for(gpu), build_fleet([gpu])
         is_seen[rows] = chip_of(gpu) in library.trained_chips(samples.model)
         for block in _blocks(rows):
-            found = library.predict(samples.model, problem_columns(samples, block), fleet)
+            found = library.predict(samples.model, as_columns(take_problems(samples.problems, block)), fleet)
             predicted[block], low[block], high[block] = (
                 values[:, 0] for values in (found.time_ns, found.low_ns, found.high_ns)
             )
         if work is not None:
             roofline[rows] = bound_ops(take_work(work, rows), fleet).roofline_ns[:, 0]
-    return Forecast(
+    return PredictedSamples(
         samples=samples, predicted_ns=predicted, low_ns=low, high_ns=high, is_seen=is_seen, roofline_ns=roofline
     )
-
-
-def problem_columns(samples: Samples[Any], rows: npt.NDArray[np.int64]) -> Any:
-    """Return the problems of these rows as columns [n, 1], to be broadcast against a fleet."""
-    taken = take_problems(samples.problems, rows)
-    return type(taken)(**{item.name: getattr(taken, item.name)[:, None] for item in fields(taken)})
 
 
 def carried_from(
@@ -73,7 +67,7 @@ def carried_from(
     fleet, factors = build_fleet([samples.gpus[source]]), []
     apart = separations(build_fleet([samples.gpus[target]]), fleet)
     for block in _blocks(rows):
-        found = library.predict(samples.model, problem_columns(samples, block), fleet)
+        found = library.predict(samples.model, as_columns(take_problems(samples.problems, block)), fleet)
         here, width = found.time_ns[:, 0], found.half_width[:, 0]
         factors.append(carried_factor(samples.measured_ns[block], here, found.anchor[:, 0], width, apart))
     return np.concatenate(factors)
@@ -82,9 +76,8 @@ def carried_from(
 def problem_keys(samples: Samples[Any]) -> Keys:
     """Return a number per row that is the same for equal problems of equal family and dtype, whatever the host."""
     mixed = np.zeros(len(samples.measured_ns), dtype=np.uint64)
-    columns = [
-        getattr(samples.problems, item.name) for item in fields(samples.problems) if not item.name.startswith("host_")
-    ]
+    named = problem_columns(samples.problems).items()
+    columns = [column for name, column in named if not name.startswith("host_")]
     for column in (*columns, codes_of(samples.family)[1], codes_of(samples.dtype)[1]):
         mixed ^= np.ascontiguousarray(column, dtype=np.float64).view(np.uint64)
         mixed *= np.uint64(0x9E3779B97F4A7C15)

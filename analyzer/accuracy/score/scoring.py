@@ -30,7 +30,7 @@ from .ledger import (
     throughput_entries,
 )
 from .report import Score, ScoreRow
-from .rows import Forecast, forecast
+from .rows import PredictedSamples, predict_samples
 from .throughput import score_throughput
 from .traces import score_traces
 from .weights import Weights
@@ -67,14 +67,14 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     )
 
 
-def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple[list[Forecast], list[str]]:
+def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple[list[PredictedSamples], list[str]]:
     """Return the forecasts of every table, and which of their rows no weights cover."""
     made, notes, done = [], [], 0
     tables = list(load_tables(data))
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
         if _is_covered(samples, weights):
-            made.append(forecast(samples, weights))
+            made.append(predict_samples(samples, weights))
         else:
             notes.append(
                 f"{len(samples.measured_ns):,} rows of {samples.table} left out: no weights of {samples.model}"
@@ -85,7 +85,7 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
     return made, notes
 
 
-def _score_rows(made: list[Forecast], weights: Weights) -> tuple[ScoreRow, ...]:
+def _score_rows(made: list[PredictedSamples], weights: Weights) -> tuple[ScoreRow, ...]:
     if not made:
         return ()
     entries = join_entries([forecast_entries(item, _baselines(item, weights)) for item in made])
@@ -96,7 +96,7 @@ def _is_covered(samples: Samples[Any], weights: Weights) -> bool:
     return all(samples.model in weights.library_for(gpu).fitted for gpu in samples.gpus)
 
 
-def _baselines(made: Forecast, weights: Weights) -> Mapping[str, Floats]:
+def _baselines(made: PredictedSamples, weights: Weights) -> Mapping[str, Floats]:
     source = source_rows(made.samples)
     return {
         ROOFLINE: made.roofline_ns,

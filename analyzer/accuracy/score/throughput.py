@@ -22,12 +22,12 @@ from ....specs.gpu import Gpu, Rate, peak_flops_per_s
 from ....specs.match import find_gpu
 from ...analysis.analyze import analyze_trace
 from ...analysis.report import GpuPrediction
-from ...measurements.samples import Table, pick, read_table
+from ...measurements.samples import MeasurementTable, pick, read_table
 from ...models.library import Library
 from ...whatif.scenario import Scenario
 from .baselines import ANCHORED, BANDWIDTH_RATIO, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from .end_to_end import split_of
-from .recordings import FOLDER, Network, read_networks, read_recordings
+from .recordings import FOLDER, ListedNetwork, read_networks, read_recordings
 from .report import ThroughputRow
 from .weights import Weights
 
@@ -45,7 +45,7 @@ NS_PER_S: Final = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredThroughput:
     """Hold one measured throughput of a network."""
 
     gpu: Gpu
@@ -60,7 +60,7 @@ class Measured:
 class Forecaster:
     """Predict one network in one layout as asked, each question once."""
 
-    network: Network
+    network: ListedNetwork
     layout: str
     traces: Mapping[int, Trace]
     """By batch size."""
@@ -68,7 +68,7 @@ class Forecaster:
     weights: Weights
     _known: dict[tuple[str | None, int, bool], dict[str, GpuPrediction]] = field(default_factory=dict)
 
-    def predict(self, item: Measured, judge: Gpu | None) -> GpuPrediction:
+    def predict(self, item: MeasuredThroughput, judge: Gpu | None) -> GpuPrediction:
         """Predict the GPU at the batch size measured there, by the models that may judge `judge`; None: rooflines."""
         key = judge.name if judge is not None else None, item.batch, item.is_compiled
         if key not in self._known:
@@ -109,14 +109,16 @@ def score_throughput(
     return tuple(rows), (note,) if left_out else ()
 
 
-def _read_rows(table: Table, networks: Mapping[str, Network]) -> dict[tuple[str, str], list[Measured]]:
+def _read_rows(
+    table: MeasurementTable, networks: Mapping[str, ListedNetwork]
+) -> dict[tuple[str, str], list[MeasuredThroughput]]:
     """Return the measurements of the networks, by name and layout."""
     kept = pick(table, _is_scored(table, networks))
-    found: dict[tuple[str, str], list[Measured]] = {}
+    found: dict[tuple[str, str], list[MeasuredThroughput]] = {}
     for row in range(len(kept["gpu"])):
         layout = "nhwc" if kept["channels_last"][row] else "nchw"
         found.setdefault((kept["model"][row], layout), []).append(
-            Measured(
+            MeasuredThroughput(
                 gpu=find_gpu(load_catalog(), kept["gpu"][row]),
                 software=_framework(kept["software"][row]),
                 is_compiled=bool(kept["compile"][row]),
@@ -127,7 +129,7 @@ def _read_rows(table: Table, networks: Mapping[str, Network]) -> dict[tuple[str,
     return found
 
 
-def _is_scored(table: Table, networks: Mapping[str, Network]) -> npt.NDArray[np.bool_]:
+def _is_scored(table: MeasurementTable, networks: Mapping[str, ListedNetwork]) -> npt.NDArray[np.bool_]:
     """Say which rows measured a recorded network as it was recorded."""
     modern = {name: torch_version(name) >= OLDEST_TORCH for name in set(table["software"].tolist())}
     keys = zip(table["model"].tolist(), table["image_size"].tolist(), table["params_m"].tolist(), strict=True)
@@ -137,7 +139,7 @@ def _is_scored(table: Table, networks: Mapping[str, Network]) -> npt.NDArray[np.
     return np.asarray(np.logical_and.reduce([*same, is_recorded, is_modern]), dtype=np.bool_)
 
 
-def _is_same(network: Network | None, image_size: float, params_m: float) -> bool:
+def _is_same(network: ListedNetwork | None, image_size: float, params_m: float) -> bool:
     if network is None or network.image_size != image_size:
         return False
     return abs(params_m - network.params_m) < PARAMS_WITHIN_M
@@ -154,18 +156,18 @@ def torch_version(software: str | None) -> tuple[int, ...]:
     return tuple(map(int, parts)) if name == "torch" and all(map(str.isdecimal, parts)) else ()
 
 
-def _score(forecaster: Forecaster, items: Sequence[Measured]) -> Iterator[ThroughputRow]:
+def _score(forecaster: Forecaster, items: Sequence[MeasuredThroughput]) -> Iterator[ThroughputRow]:
     for item in sorted(items, key=lambda item: (item.gpu.name, item.software, item.is_compiled)):
         yield _row(forecaster, item, _other(item, items))
 
 
-def _other(item: Measured, items: Sequence[Measured]) -> Measured | None:
+def _other(item: MeasuredThroughput, items: Sequence[MeasuredThroughput]) -> MeasuredThroughput | None:
     """Return the measurement of the same software on the other GPU, if there is one."""
     same = (other for other in items if (other.software, other.is_compiled) == (item.software, item.is_compiled))
     return next((other for other in same if other.gpu.name != item.gpu.name), None)
 
 
-def _row(forecaster: Forecaster, item: Measured, source: Measured | None) -> ThroughputRow:
+def _row(forecaster: Forecaster, item: MeasuredThroughput, source: MeasuredThroughput | None) -> ThroughputRow:
     found = forecaster.predict(item, item.gpu)
     network = forecaster.network
     moved = {} if source is None else _moved_ns(forecaster, item, source)
@@ -189,7 +191,7 @@ def _row(forecaster: Forecaster, item: Measured, source: Measured | None) -> Thr
     )
 
 
-def _moved_ns(forecaster: Forecaster, item: Measured, source: Measured) -> dict[str, float]:
+def _moved_ns(forecaster: Forecaster, item: MeasuredThroughput, source: MeasuredThroughput) -> dict[str, float]:
     """Return the source's time per sample, carried over by wavecast's ratio and by plain ones."""
     given_ns = source.sample_ns * item.batch
     ratio = partial(_predicted_ratio, forecaster, item, source)
@@ -203,7 +205,9 @@ def _moved_ns(forecaster: Forecaster, item: Measured, source: Measured) -> dict[
     }
 
 
-def _predicted_ratio(forecaster: Forecaster, item: Measured, source: Measured, judge: Gpu | None) -> float:
+def _predicted_ratio(
+    forecaster: Forecaster, item: MeasuredThroughput, source: MeasuredThroughput, judge: Gpu | None
+) -> float:
     """Return predicted time per sample over the source's, both by models that may judge `judge`."""
     here, there = (forecaster.predict(each, judge).iteration_ns / each.batch for each in (item, source))
     return here / there

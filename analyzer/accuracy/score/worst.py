@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from ...models.frame.problems import Problems, problem_columns
 from .report import Split, WorstRow
-from .rows import Forecast, codes_of
+from .rows import PredictedSamples, codes_of
 
 LEAST_NS: Final = 20e3
 """Shorter rows are left out: there, launches decide."""
@@ -21,14 +21,14 @@ DERIVED: Final = frozenset(
 """Columns of problems that follow from others, or from family and dtype."""
 
 
-def worst_rows(made: Sequence[Forecast], limit: int) -> tuple[WorstRow, ...]:
+def worst_rows(made: Sequence[PredictedSamples], limit: int) -> tuple[WorstRow, ...]:
     """Return the worst row over 20 us of each family, dtype and GPU, the `limit` worst of these."""
     found = [row for item in made for row in _worst_of_groups(item)]
     found.sort(key=lambda pair: -pair[0])
     return tuple(row for _, row in found[:limit])
 
 
-def _worst_of_groups(made: Forecast) -> list[tuple[float, WorstRow]]:
+def _worst_of_groups(made: PredictedSamples) -> list[tuple[float, WorstRow]]:
     samples = made.samples
     (families, family), (dtypes, dtype) = codes_of(samples.family), codes_of(samples.dtype)
     error = np.abs(np.log(made.predicted_ns / samples.measured_ns))
@@ -56,8 +56,8 @@ def _worst_of_groups(made: Forecast) -> list[tuple[float, WorstRow]]:
     ]
 
 
-def describe_problem(problems: Any, row: int) -> str:
+def describe_problem(problems: Problems, row: int) -> str:
     """Return the sizes of one problem, e.g. `m=64 n=4096 k=4096`; what is 0, unknown or derived is left out."""
-    names = [item.name for item in fields(problems) if item.name not in DERIVED]
-    values = [(name, float(getattr(problems, name)[row])) for name in names]
+    columns = problem_columns(problems).items()
+    values = [(name, float(column[row])) for name, column in columns if name not in DERIVED]
     return " ".join(f"{name}={value:.10g}" for name, value in values if value and np.isfinite(value))

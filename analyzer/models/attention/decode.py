@@ -39,7 +39,7 @@ from .limits import (
     lift,
     miss_ratio,
 )
-from .problems import AttentionProblems, Library, operand_bytes, peak_flops_per_s, visible_keys
+from .problems import AttentionLibrary, AttentionProblems, operand_bytes, peak_flops_per_s, visible_keys
 
 SPLITS: Final = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 MIN_SPLIT_KEYS: Final = 128.0
@@ -191,7 +191,7 @@ def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
 
 def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
     group = p.heads / p.kv_heads
-    trtllm, is_grouped = p.library == Library.TENSORRT_LLM, group > 1
+    trtllm, is_grouped = p.library == AttentionLibrary.TENSORRT_LLM, group > 1
     fp8_on_hopper = is_hopper(fleet) & (p.kv_bytes == 1) & is_grouped & (group <= MAX_FUSED_FP8_GROUP)
     newer = is_blackwell(fleet) | fp8_on_hopper
     single = trtllm & ((group > MAX_SHARED_GROUP) | (~is_grouped & ~newer))
@@ -206,7 +206,7 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
     fix, key = _cycles(p, fleet, v, masks)
     occupancy = np.where(masks.single | masks.fused, v["single_occupancy"], v["group_occupancy"])
     flash_occupancy = np.where(is_async(fleet), 1.0, v["flash_occupancy"])
-    may_not = (p.library == Library.FLASH_PAGED) & (group == 1) & ~is_async(fleet)
+    may_not = (p.library == AttentionLibrary.FLASH_PAGED) & (group == 1) & ~is_async(fleet)
     parts = np.minimum(np.ceil(p.keys / MIN_SPLIT_KEYS), np.maximum(np.round(SPLITS_PER_ROOT_KEY * np.sqrt(p.keys)), 2))
     parts = np.minimum(parts, np.round(SPLIT_CTAS_PER_SM * fleet.sm_count / (p.batch * p.kv_heads)))
     return _Kernel(
@@ -266,7 +266,7 @@ def _features(
         np.log(group),
         p.query_dim / REFERENCE_DIM,
         p.kv_bytes,
-        p.library != Library.TENSORRT_LLM,
+        p.library != AttentionLibrary.TENSORRT_LLM,
         kernel.loads == group,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
@@ -274,7 +274,7 @@ def _features(
 
 def group_of_library(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    return np.asarray(problems.library != Library.TENSORRT_LLM, dtype=np.int64)
+    return np.asarray(problems.library != AttentionLibrary.TENSORRT_LLM, dtype=np.int64)
 
 
 DECODE: Final = Model(

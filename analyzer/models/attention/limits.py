@@ -11,7 +11,7 @@ from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import is_async
 from ..frame.parameters import Values
-from .problems import AttentionProblems, Library
+from .problems import AttentionLibrary, AttentionProblems
 
 CLASS_NAMES: Final = ("sync", "async")
 """How matrix units are fed: by the warps' own registers, or asynchronously from shared memory (Hopper, Blackwell)."""
@@ -29,7 +29,7 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
     """Return what the shortest kernel of the problem's library takes."""
-    floor = np.where(p.library == Library.TENSORRT_LLM, v["floor_us"], v["flash_floor_us"]) * US
+    floor = np.where(p.library == AttentionLibrary.TENSORRT_LLM, v["floor_us"], v["flash_floor_us"]) * US
     return np.asarray(floor + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9))
 
 

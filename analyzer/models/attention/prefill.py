@@ -38,7 +38,7 @@ from .limits import (
     lift,
     miss_ratio,
 )
-from .problems import ArithmeticFormat, AttentionProblems, Library, operand_bytes, peak_flops_per_s
+from .problems import ArithmeticFormat, AttentionLibrary, AttentionProblems, operand_bytes, peak_flops_per_s
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
 ASYNC_KEY_BLOCK: Final = 128.0
@@ -142,7 +142,7 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
-    trtllm = p.library == Library.TENSORRT_LLM
+    trtllm = p.library == AttentionLibrary.TENSORRT_LLM
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
     widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
@@ -168,12 +168,12 @@ def _padded_dim(p: AttentionProblems, fleet: Fleet) -> Floats:
     fine = np.ceil(p.query_dim / DIM_STEP) * DIM_STEP
     coarse = np.ceil(p.query_dim / (2 * DIM_STEP)) * 2 * DIM_STEP
     newest = is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0)
-    return np.where(p.library == Library.TENSORRT_LLM, np.where(newest, fine, power), coarse)
+    return np.where(p.library == AttentionLibrary.TENSORRT_LLM, np.where(newest, fine, power), coarse)
 
 
 def _packed_group(p: AttentionProblems, fleet: Fleet) -> Floats:
     """Return the query heads whose rows share a tile: flash attention packs groups on Hopper, or for one query."""
-    packs = (p.library != Library.TENSORRT_LLM) & (is_async(fleet) | (p.queries == 1))
+    packs = (p.library != AttentionLibrary.TENSORRT_LLM) & (is_async(fleet) | (p.queries == 1))
     return np.where(packs, p.heads / p.kv_heads, 1.0)
 
 
@@ -237,8 +237,8 @@ def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, F
     keys = p.batch * p.kv_heads * p.keys * dims
     own = query_bytes + keys * p.kv_bytes
     rotated = v["extra_passes"] * (query_bytes + keys * (2.0 + p.kv_bytes)) / 2.0
-    paged = np.where(p.library == Library.FLASH_PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
-    extra = np.where(p.library == Library.TENSORRT_LLM, rotated, paged)
+    paged = np.where(p.library == AttentionLibrary.FLASH_PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
+    extra = np.where(p.library == AttentionLibrary.TENSORRT_LLM, rotated, paged)
     extra = extra * np.where(p.is_causal == 1, 1.0, v["encoder_extra_ratio"])
     miss = miss_ratio(own + extra, fleet, v)
     ns_per_byte = 1e9 / dram_bytes_per_s(fleet, v)
@@ -267,7 +267,7 @@ def _features(
         p.is_causal,
         p.arithmetic == ArithmeticFormat.FP8,
         p.kv_bytes,
-        p.library != Library.TENSORRT_LLM,
+        p.library != AttentionLibrary.TENSORRT_LLM,
         np.log1p(p.window) / 8.0,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
@@ -275,7 +275,7 @@ def _features(
 
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    causal = np.where(problems.library == Library.TENSORRT_LLM, 0, 1)
+    causal = np.where(problems.library == AttentionLibrary.TENSORRT_LLM, 0, 1)
     forward = np.where(problems.is_causal == 1, causal, 2)
     return np.where(problems.is_backward == 1, 3, forward).astype(np.int64)
 

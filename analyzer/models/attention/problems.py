@@ -13,11 +13,12 @@ from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
-from ...prediction.bounds import WorkTable
+from ...work.table import WorkTable
 from ...work.work import AttentionDims, Direction, Work
+from ..frame.units import rates_of
 
 
-class Library(IntEnum):
+class AttentionLibrary(IntEnum):
     """Name whose attention kernels run; each has its own rules for splits, groups and what else it does."""
 
     FLASH = 0
@@ -85,7 +86,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProble
         value_dim=column("value_dim"),
         window=column("window"),
         is_causal=column("is_causal").astype(np.int64),
-        library=np.full(len(works), Library.FLASH, dtype=np.int64),
+        library=np.full(len(works), AttentionLibrary.FLASH, dtype=np.int64),
         arithmetic=np.array([_arithmetic(rate) for rate in rates], dtype=np.int64),
         kv_bytes=np.array([DTYPE_BYTES.get(work.dtype, 2) for work in works], dtype=np.float64),
         is_backward=np.array([item.direction is not Direction.FORWARD for item in dims], dtype=np.int64),
@@ -126,7 +127,7 @@ def least_work(problems: AttentionProblems) -> WorkTable:
     return WorkTable(
         flops=2.0 * pairs * dims,
         moved_bytes=queries * dims * operand_bytes(problems) + cached * dims * problems.kv_bytes,
-        rate=np.array(RATES, dtype=object)[arithmetic],
+        rate=rates_of(arithmetic, RATES),
     )
 
 

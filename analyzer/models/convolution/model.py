@@ -23,10 +23,9 @@ from ....specs.gpu import Rate
 from ..frame.event_timing import event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .problems import RATES, ConvolutionProblems, kernel_kind, problems_of
+from ..frame.units import RATES
+from .problems import ConvolutionProblems, kernel_kind
 from .tiles import TILE_CODES, Setting, best_fused, best_implicit, best_separate, direct_time, setting_of
-
-__all__ = ["MODEL", "RATES", "ConvolutionProblems", "problems_of", "simulate"]
 
 CLASS_NAMES: Final = ("before Volta", "Volta and later")
 

@@ -8,7 +8,7 @@ stride 1 by tiles of pixels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Final
@@ -17,20 +17,10 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
+from ...work.table import WorkTable
 from ...work.work import ConvolutionDims, Direction, Work
+from ..frame.units import element_bytes, rate_codes, rates_of
 
-RATES: Final = tuple(Rate)
-ELEMENT_BYTES: Final[Mapping[Rate, float]] = {
-    Rate.FP64: 8.0,
-    Rate.MATRIX_FP64: 8.0,
-    Rate.FP16: 2.0,
-    Rate.MATRIX_FP16: 2.0,
-    Rate.MATRIX_FP16_ACCUMULATE_FP16: 2.0,
-    Rate.MATRIX_BF16: 2.0,
-    Rate.MATRIX_FP8: 1.0,
-    Rate.MATRIX_INT8: 1.0,
-}
-"""Other rates work on 4 bytes."""
 FUSED_BLOCKS: Final = ((1, 4, 8), (2, 4, 4), (2, 2, 8), (4, 1, 8), (4, 2, 4), (4, 4, 2))
 """Images x rows x columns of 2x2-pixel tiles that a block of cuDNN's fused Winograd kernels covers (`tile148`, ...)."""
 FUSED_CHANNELS: Final = 32.0
@@ -52,7 +42,7 @@ class ConvolutionProblems:
     """Input, output and weights once."""
     element_bytes: Floats
     rate: Codes
-    """Index into `RATES`."""
+    """Index into `RATES` of frame/units."""
     passes: Floats
     """2 where both gradients are asked for."""
     weight_share: Floats
@@ -79,13 +69,13 @@ def problems_of_dims(
     rows = [_product(item) for item in dims]
     tiles = [_tiles(item) for item in dims]
     columns = dict(zip(("m", "n", "k", "groups", "source_channels", "elements"), _transpose(rows, 6), strict=True))
-    width = np.array([ELEMENT_BYTES.get(rate, 4.0) for rate in rates], dtype=np.float64)
+    width = element_bytes(rates)
     blocks, least_blocks, large = _transpose(tiles, 3)
     return ConvolutionProblems(
         **{name: columns[name] for name in ("m", "n", "k", "groups", "source_channels")},
         moved_bytes=columns["elements"] * width,
         element_bytes=width,
-        rate=np.array([RATES.index(rate) for rate in rates], dtype=np.int64),
+        rate=rate_codes(rates),
         passes=np.array([1.0 + (item.direction is Direction.BOTH_GRADIENTS) for item in dims]),
         weight_share=np.array([WEIGHT_SHARES.get(item.direction, 0.0) for item in dims]),
         fused_blocks=blocks,
@@ -93,6 +83,12 @@ def problems_of_dims(
         tiles=large,
         is_event_timed=np.full(len(dims), float(is_event_timed)),
     )
+
+
+def least_work(problems: ConvolutionProblems) -> WorkTable:
+    """Return the direct algorithm's operations; Winograd's and FFT kernels need fewer."""
+    products = problems.m * problems.n * problems.k * problems.groups
+    return WorkTable(flops=2.0 * products, moved_bytes=problems.moved_bytes, rate=rates_of(problems.rate))
 
 
 def kernel_kind(problems: ConvolutionProblems) -> Codes:

@@ -14,7 +14,8 @@ from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
 from ..frame.parameters import Values
-from .problems import FUSED_CHANNELS, RATES, ConvolutionProblems
+from ..frame.units import RATES, peak_flops_per_s
+from .problems import FUSED_CHANNELS, ConvolutionProblems
 
 IMPLICIT_TILES: Final = ((128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
 SEPARATE_TILES: Final = ((64.0, 64.0), (32.0, 128.0), (128.0, 64.0))
@@ -91,8 +92,7 @@ def _unit(problems: ConvolutionProblems, fleet: Fleet) -> tuple[Floats, npt.NDAr
     Narrow formats run in fp32 where nothing faster takes them (FP16 at 1/64 of the rate on consumer Pascal). TF32 is no
     faster than the vector units on GA10x, and used all the same.
     """
-    rates = np.stack([fleet.flops_per_s[rate] for rate in RATES])
-    peak = rates[problems.rate, np.arange(rates.shape[1])]
+    peak = peak_flops_per_s(problems.rate, fleet)
     vector = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
     is_tf32 = (problems.rate == RATES.index(Rate.MATRIX_TF32)) & has_tf32(fleet)
     is_named = np.array([is_matrix_rate(rate) for rate in RATES])[problems.rate]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
-import numpy.typing as npt
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from .parameters import Parameter, Values
-
-P = TypeVar("P")
+from .problems import P, problem_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,7 +30,7 @@ class Estimate:
 Simulate = Callable[[P, Fleet, Values, Codes | None], Estimate]
 """(problems, fleet, parameters, choice or None) -> Estimate.
 
-Problems are a dataclass of arrays, [n, 1] against a fleet of m GPUs, or [n] against a fleet of n (`take_gpus`).
+Problems are columns, [n, 1] against a fleet of m GPUs, or [n] against a fleet of n (`take_gpus`).
 """
 
 
@@ -58,26 +56,15 @@ class Model(Generic[P]):
     Negative: for no other problem. None: the features say it."""
 
 
-def take_problems(problems: P, rows: npt.NDArray[Any]) -> P:
-    """Return the problems of these rows: every array field indexed by `rows` (an index or a mask)."""
-    taken = {item.name: getattr(problems, item.name)[rows] for item in fields(problems)}  # type: ignore[arg-type]
-    return type(problems)(**taken)
-
-
-def problem_count(problems: Any) -> int:
-    """Return the number of problems."""
-    return len(getattr(problems, fields(problems)[0].name))
-
-
 def group_of(model: Model[P], problems: P) -> Codes:
     """Return the group of each problem."""
     if model.group is None:
-        return np.zeros(getattr(problems, fields(problems)[0].name).shape, dtype=np.int64)  # type: ignore[arg-type]
+        return np.zeros(problem_shape(problems), dtype=np.int64)
     return model.group(problems)
 
 
 def kind_of(model: Model[P], problems: P) -> Codes:
     """Return the kind of kernel of each problem; -1 where the model tells kinds apart by features, or not at all."""
     if model.kind is None:
-        return np.full(getattr(problems, fields(problems)[0].name).shape, -1)  # type: ignore[arg-type]
+        return np.full(problem_shape(problems), -1)
     return model.kind(problems)

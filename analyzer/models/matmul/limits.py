@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,10 @@ from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, is_async
 from ....specs.gpu import Rate
 from ..frame.parameters import Values
-from .problems import RATES, Kind, MatmulProblems
-from .tiles import Launch
+from ..frame.problems import P, problem_columns
+from ..frame.units import peak_flops_per_s
+from .problems import MatmulKernel, MatmulProblems
+from .tiles import MatmulLaunch
 
 STEP_BYTES: Final = 128.0
 """Bytes of k that one step of the main loop covers: a row of shared memory's banks."""
@@ -64,7 +66,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Limits:
+class ResourceTimes:
     """Hold the seconds that each resource takes by itself."""
 
     compute_s: Floats
@@ -84,8 +86,7 @@ class Limits:
 
 def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machine:
     """Return the GPUs' columns; rates broadcast with the problems, since each has its own format."""
-    table = np.stack([fleet.flops_per_s[item] for item in RATES])
-    flops_per_s = np.maximum(table[problems.rate, np.arange(table.shape[1])], fleet.flops_per_s[Rate.FP32])
+    flops_per_s = np.maximum(peak_flops_per_s(problems.rate, fleet), fleet.flops_per_s[Rate.FP32])
     half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
     cycles = fleet.sm_count * fleet.clock_hz
     l2_rate = values["l2_bytes_per_clock"] * np.where(fleet.has_hbm, 1.0, values["gddr_l2_ratio"])
@@ -106,7 +107,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
     )
 
 
-def limits_of(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Limits:
+def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> ResourceTimes:
     """Return what each resource takes."""
     active = np.minimum(launch.blocks, machine.sm_count)
     asked = launch.blocks * launch.depth * (launch.height * p.left_bytes + launch.width * p.right_bytes)
@@ -119,7 +120,7 @@ def limits_of(p: MatmulProblems, launch: Launch, machine: Machine, values: Value
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
     compute_s, epilogue_s = _compute(p, launch, machine, values)
-    return Limits(
+    return ResourceTimes(
         compute_s=compute_s,
         epilogue_s=epilogue_s,
         write_s=traffic.written_bytes / dram_rate,
@@ -178,7 +179,7 @@ def _eighth(values: Floats) -> Floats:
     return squared * squared
 
 
-def _compute(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> tuple[Floats, Floats]:
+def _compute(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> tuple[Floats, Floats]:
     """Return seconds of the main loops and of the epilogues.
 
     Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
@@ -202,8 +203,9 @@ def tile_cycles(
     return _cycles(_with_axis(p), height, width, _with_axis(machine), every)
 
 
-def _with_axis(columns: Any) -> Any:
-    return replace(columns, **{item.name: getattr(columns, item.name)[..., None] for item in fields(columns)})
+def _with_axis(columns: P) -> P:
+    """Return the columns with a last axis of one, along which candidates vary."""
+    return type(columns)(**{name: column[..., None] for name, column in problem_columns(columns).items()})
 
 
 def _cycles(
@@ -242,21 +244,21 @@ def kind_efficiency(p: MatmulProblems, machine: Machine, values: Values) -> Floa
         if name in values:
             result = np.where(p.kind == kind, values[name], result)
     if "native_block_efficiency" in values:
-        is_native = (p.kind == Kind.FP8_BLOCK) & machine.has_tensor_memory
+        is_native = (p.kind == MatmulKernel.FP8_BLOCK) & machine.has_tensor_memory
         result = np.where(is_native, values["native_block_efficiency"], result)
     return result
 
 
 KIND_EFFICIENCY: Final = (
-    (Kind.FP8, "fp8_efficiency"),
-    (Kind.FP8_BLOCK, "fp8_block_efficiency"),
-    (Kind.FP4, "fp4_efficiency"),
-    (Kind.WEIGHT_ONLY, "weight_only_efficiency"),
-    (Kind.INT8, "int8_efficiency"),
+    (MatmulKernel.FP8, "fp8_efficiency"),
+    (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),
+    (MatmulKernel.FP4, "fp4_efficiency"),
+    (MatmulKernel.WEIGHT_ONLY, "weight_only_efficiency"),
+    (MatmulKernel.INT8, "int8_efficiency"),
 )
 
 
-def _split(p: MatmulProblems, launch: Launch, machine: Machine, values: Values) -> Floats:
+def _split(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> Floats:
     """Return what adding up the parts of a split product costs: a hand-over, and fp32 parts written and read."""
     moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
     reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
@@ -267,10 +269,10 @@ def split_us(p: MatmulProblems, values: Values) -> Floats:
     """Return the hand-over of a split product; quantised kernels hardly ever split."""
     if "quantized_split_us" not in values:
         return values["split_us"]
-    return np.where(p.kind == Kind.PLAIN, values["split_us"], values["quantized_split_us"])
+    return np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"])
 
 
-def unthrottled_s(limits: Limits, values: Values) -> Floats:
+def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     """Return the seconds before the power limit: main loops, then epilogues, which overlap in part.
 
     Within the first, arithmetic, DRAM's reads and the cache overlap (a norm); within the second, conversion and writes.
@@ -284,7 +286,7 @@ def unthrottled_s(limits: Limits, values: Values) -> Floats:
     return np.asarray(main_s + last_s - hidden_s + limits.split_s)
 
 
-def slow_down(p: MatmulProblems, limits: Limits, machine: Machine, values: Values, full_s: Floats) -> Floats:
+def slow_down(p: MatmulProblems, limits: ResourceTimes, machine: Machine, values: Values, full_s: Floats) -> Floats:
     """Return by how much the power limit stretches arithmetic beyond 1: (power / limit)^g - 1, after some time.
 
     Energy per FLOP falls with the size of the unit, which shares its operands' delivery among more multipliers, and

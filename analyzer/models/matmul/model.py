@@ -7,7 +7,7 @@ operands asynchronously in clusters (Hopper, data-centre Blackwell), and all oth
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,11 +18,9 @@ from ....specs.generations import is_async
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .choice import choose_launch
-from .limits import Limits, Machine, limits_of, machine_of, slow_down, unthrottled_s
-from .problems import Kind, MatmulProblems, problems_of
-from .tiles import Launch, launch_of
-
-__all__ = ["MODEL", "MODELS", "MatmulProblems", "problems_of"]
+from .limits import Machine, ResourceTimes, limits_of, machine_of, slow_down, unthrottled_s
+from .problems import MatmulKernel, MatmulProblems
+from .tiles import MatmulLaunch, launch_of
 
 PARAMETERS: Final = (
     Parameter(name="mma_efficiency", prior=0.92, spread=0.04, class_spread=0.03),
@@ -82,11 +80,11 @@ QUANTIZED_PARAMETERS: Final = (
 )
 CLASSES: Final = ("async", "sync")
 QUANTIZE: Final = (
-    (Kind.FP8, "quantize_fp8_us"),
-    (Kind.FP8_BLOCK, "quantize_fp8_block_us"),
-    (Kind.FP4, "quantize_fp4_us"),
-    (Kind.WEIGHT_ONLY, "plugin_us"),
-    (Kind.INT8, "plugin_us"),
+    (MatmulKernel.FP8, "quantize_fp8_us"),
+    (MatmulKernel.FP8_BLOCK, "quantize_fp8_block_us"),
+    (MatmulKernel.FP4, "quantize_fp4_us"),
+    (MatmulKernel.WEIGHT_ONLY, "plugin_us"),
+    (MatmulKernel.INT8, "plugin_us"),
 )
 FEATURES: Final = (
     "share of compute",
@@ -119,6 +117,16 @@ def gpu_class(fleet: Fleet) -> Codes:
     return np.where(is_async(fleet), 0, 1).astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Outcome:
+    """Hold what comes out beside the limits."""
+
+    slow: Floats
+    """By how much the power limit stretches arithmetic beyond 1."""
+    launch_s: Floats
+    total_s: Floats
+
+
 def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Return the time of the kernel that the library would launch, and of the conversion before it."""
     p = _compact(problems)
@@ -131,7 +139,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     launch_s = values["launch_cycles"] / machine.clock_hz + values["launch_us"] * 1e-6
     launch_s = launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
     total_s = full_s + slow * (limits.compute_s + limits.epilogue_s) + launch_s + _conversion(p, machine, values)
-    features = _features(p, launch, machine, limits, (slow, launch_s, total_s))
+    features = _features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s))
     return Estimate(
         time_ns=total_s * 1e9,
         features=features if "plugin_us" in values else features[..., :PLAIN_FEATURES],
@@ -157,16 +165,16 @@ def _conversion(p: MatmulProblems, machine: Machine, values: Values) -> Floats:
     launch_us: Floats = np.zeros(1)
     for kind, name in QUANTIZE:
         launch_us = np.where(p.kind == kind, values[name], launch_us)
-    is_float = (p.kind >= Kind.FP8) & (p.kind <= Kind.FP4)
+    is_float = (p.kind >= MatmulKernel.FP8) & (p.kind <= MatmulKernel.FP4)
     moved = np.where(is_float, p.batch * p.m * p.k * (2.0 + p.left_bytes), 0.0)
     seconds = launch_us * 1e-6 + values["quantize_traffic"] * moved / machine.bandwidth_bytes_per_s
     return np.where(p.quantized > 0, seconds, 0.0)
 
 
 def _features(
-    p: MatmulProblems, launch: Launch, machine: Machine, limits: Limits, known: tuple[Floats, Floats, Floats]
+    p: MatmulProblems, launch: MatmulLaunch, machine: Machine, limits: ResourceTimes, outcome: _Outcome
 ) -> Floats:
-    slow, launch_s, total_s = known
+    slow, total_s = outcome.slow, outcome.total_s
     waves = launch.blocks / machine.sm_count
     padded = launch.tiles * launch.height * launch.width / (p.batch * p.m * p.n)
     columns = (
@@ -174,7 +182,7 @@ def _features(
         limits.read_s / total_s,
         limits.write_s / total_s,
         limits.cache_s / total_s,
-        launch_s / total_s,
+        outcome.launch_s / total_s,
         np.log1p(slow),
         limits.hit,
         np.log(waves),
@@ -183,10 +191,10 @@ def _features(
         np.log(launch.height * launch.width / 16384.0),
         np.log(padded),
         np.log(launch.depth / 1024.0),
-        (p.kind == Kind.FP8) * 1.0,
-        (p.kind == Kind.FP8_BLOCK) * 1.0,
-        (p.kind == Kind.FP4) * 1.0,
-        (p.kind >= Kind.WEIGHT_ONLY) * 1.0,
+        (p.kind == MatmulKernel.FP8) * 1.0,
+        (p.kind == MatmulKernel.FP8_BLOCK) * 1.0,
+        (p.kind == MatmulKernel.FP4) * 1.0,
+        (p.kind >= MatmulKernel.WEIGHT_ONLY) * 1.0,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1)
 
@@ -214,4 +222,3 @@ QUANTIZED: Final = Model(
     group_names=("plain", "fp8", "fp8 block", "fp4", "weight only", "int8"),
     group=group,
 )
-MODELS: Final = {model.name: model for model in (MODEL, QUANTIZED)}

@@ -13,9 +13,10 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
+from ...work.table import WorkTable
 from ...work.work import MatmulDims, Work
+from ..frame.units import rate_codes, rates_of
 
-RATES: Final = tuple(Rate)
 COLD_COPIES: Final = 6.0
 """Working sets between two uses of the same one. The measurements rotate six; in a step the rest of the model lies
 between two uses of a weight, which the caches of today's GPUs do not hold either."""
@@ -28,7 +29,7 @@ PAIRED_DTYPES: Final = frozenset({"float4_e2m1fn_x2"})
 """Dtypes whose elements hold two numbers along k."""
 
 
-class Kind(IntEnum):
+class MatmulKernel(IntEnum):
     """Name the kernels that multiply: each has its own efficiency and quantises its activations in its own way."""
 
     PLAIN = 0
@@ -57,9 +58,9 @@ class MatmulProblems:
     right_bytes: Floats
     out_bytes: Floats
     rate: Codes
-    """Index into `RATES`: the unit that computes."""
+    """Index into `RATES` of frame/units: the unit that computes."""
     kind: Codes
-    """A `Kind`."""
+    """A `MatmulKernel`."""
     quantized: Codes
     """1 where the time includes the activations' conversion from 2-byte floats; 0 where they come in the format."""
     copies: Floats
@@ -70,7 +71,7 @@ class MatmulProblems:
 class Format:
     """Say what a number format means for a product."""
 
-    kind: Kind
+    kind: MatmulKernel
     rate: Rate
     left_bytes: float
     right_bytes: float
@@ -78,16 +79,20 @@ class Format:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "bf16": Format(kind=Kind.PLAIN, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=2),
-    "fp16": Format(kind=Kind.PLAIN, rate=Rate.MATRIX_FP16, left_bytes=2, right_bytes=2),
-    "tf32": Format(kind=Kind.PLAIN, rate=Rate.MATRIX_TF32, left_bytes=4, right_bytes=4),
-    "fp8": Format(kind=Kind.FP8, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1, is_quantized=True),
-    "fp8_static": Format(kind=Kind.FP8, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1),
-    "fp8_block": Format(kind=Kind.FP8_BLOCK, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1, is_quantized=True),
-    "nvfp4": Format(kind=Kind.FP4, rate=Rate.MATRIX_FP4, left_bytes=0.5625, right_bytes=0.5625, is_quantized=True),
-    "int8_wo": Format(kind=Kind.WEIGHT_ONLY, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=1),
-    "int4_wo": Format(kind=Kind.WEIGHT_ONLY, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=0.5),
-    "sq": Format(kind=Kind.INT8, rate=Rate.MATRIX_INT8, left_bytes=1, right_bytes=1),
+    "bf16": Format(kind=MatmulKernel.PLAIN, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=2),
+    "fp16": Format(kind=MatmulKernel.PLAIN, rate=Rate.MATRIX_FP16, left_bytes=2, right_bytes=2),
+    "tf32": Format(kind=MatmulKernel.PLAIN, rate=Rate.MATRIX_TF32, left_bytes=4, right_bytes=4),
+    "fp8": Format(kind=MatmulKernel.FP8, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1, is_quantized=True),
+    "fp8_static": Format(kind=MatmulKernel.FP8, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1),
+    "fp8_block": Format(
+        kind=MatmulKernel.FP8_BLOCK, rate=Rate.MATRIX_FP8, left_bytes=1, right_bytes=1, is_quantized=True
+    ),
+    "nvfp4": Format(
+        kind=MatmulKernel.FP4, rate=Rate.MATRIX_FP4, left_bytes=0.5625, right_bytes=0.5625, is_quantized=True
+    ),
+    "int8_wo": Format(kind=MatmulKernel.WEIGHT_ONLY, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=1),
+    "int4_wo": Format(kind=MatmulKernel.WEIGHT_ONLY, rate=Rate.MATRIX_BF16, left_bytes=2, right_bytes=0.5),
+    "sq": Format(kind=MatmulKernel.INT8, rate=Rate.MATRIX_INT8, left_bytes=1, right_bytes=1),
 }
 """Formats of the measurement tables. The rates of weight-only products are their activations'."""
 
@@ -100,7 +105,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     sizes = {name: np.array([float(getattr(item, name)) for item in dims]) for name in ("batch", "m", "n", "k")}
     width = np.array([_width(work) for work in works])
     weight = np.array([_weight_bytes(work, item) for work, item in zip(works, dims, strict=True)])
-    is_packed = weight < PACKED_RATIO * width
+    is_packed = np.array([_is_packed(work) for work in works])
     is_pair = np.array([work.dtype in PAIRED_DTYPES for work in works])
     sizes["k"] = np.where(is_pair, 2.0, 1.0) * sizes["k"]
     width = np.where(is_pair, FORMATS["nvfp4"].left_bytes, width)
@@ -109,12 +114,19 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
         left_bytes=width,
         right_bytes=np.where(is_packed, weight, width),
         out_bytes=np.array([_out_bytes(work, item) for work, item in zip(works, dims, strict=True)]),
-        rate=np.array([RATES.index(rate) for rate in rates], dtype=np.int64),
-        kind=np.array(
-            [_kind_of(rate, packed) for rate, packed in zip(rates, is_packed.tolist(), strict=True)], dtype=np.int64
-        ),
+        rate=rate_codes(rates),
+        kind=np.array([kernel_of(work, rate) for work, rate in zip(works, rates, strict=True)], dtype=np.int64),
         quantized=np.zeros(len(works), dtype=np.int64),
         copies=np.full(len(works), COLD_COPIES),
+    )
+
+
+def least_work(problems: MatmulProblems) -> WorkTable:
+    """Return the products' operations, with each operand and the result moved once."""
+    m, n, k = problems.m, problems.n, problems.k
+    moved = m * k * problems.left_bytes + k * n * problems.right_bytes + m * n * problems.out_bytes
+    return WorkTable(
+        flops=2.0 * problems.batch * m * n * k, moved_bytes=problems.batch * moved, rate=rates_of(problems.rate)
     )
 
 
@@ -122,14 +134,19 @@ def _width(work: Work) -> float:
     return float(DTYPE_BYTES.get(work.dtype, 2))
 
 
-def _kind_of(rate: Rate, is_packed: bool) -> Kind:
+def kernel_of(work: Work, rate: Rate) -> MatmulKernel:
+    """Return which kernel multiplies on the unit of that rate."""
     if rate is Rate.MATRIX_FP4:
-        return Kind.FP4
+        return MatmulKernel.FP4
     if rate in (Rate.MATRIX_FP8, Rate.MATRIX_FP8_ACCUMULATE_FP16):
-        return Kind.FP8
+        return MatmulKernel.FP8
     if rate is Rate.MATRIX_INT8:
-        return Kind.INT8
-    return Kind.WEIGHT_ONLY if is_packed else Kind.PLAIN
+        return MatmulKernel.INT8
+    return MatmulKernel.WEIGHT_ONLY if _is_packed(work) else MatmulKernel.PLAIN
+
+
+def _is_packed(work: Work) -> bool:
+    return isinstance(work.dims, MatmulDims) and _weight_bytes(work, work.dims) < PACKED_RATIO * _width(work)
 
 
 def _weight_bytes(work: Work, dims: MatmulDims) -> float:

@@ -30,7 +30,7 @@ RESIDENT: Final = np.clip(np.floor(FULL_AREA / (TILES[:, 0] * TILES[:, 1])), 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Launch:
+class MatmulLaunch:
     """Hold the blocks of a launch; arrays that broadcast with problems and GPUs."""
 
     height: Floats
@@ -49,7 +49,7 @@ class Launch:
         return self.tiles * self.split
 
 
-def launch_of(candidate: Codes, batch: Floats, m: Floats, n: Floats, k: Floats, sm_count: Floats) -> Launch:
+def launch_of(candidate: Codes, batch: Floats, m: Floats, n: Floats, k: Floats, sm_count: Floats) -> MatmulLaunch:
     """Return the launch of each candidate: a tile's number, or, beyond them, that of a tile split along k.
 
     Splits fill the multiprocessors that whole tiles leave idle.
@@ -59,7 +59,7 @@ def launch_of(candidate: Codes, batch: Floats, m: Floats, n: Floats, k: Floats, 
     tiles = np.ceil(m / height) * np.ceil(n / width) * batch
     parts = np.floor(np.clip(np.minimum(sm_count / tiles, k / LEAST_DEPTH), 1.0, MOST_SPLITS))
     split = np.where(is_split, parts, 1.0)
-    return Launch(
+    return MatmulLaunch(
         height=height,
         width=width,
         split=split,

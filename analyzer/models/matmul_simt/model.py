@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
-from ....formats.signature import DTYPE_BYTES
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_nvidia, process_energy
-from ....specs.gpu import Rate
-from ...work.work import MatmulDims, Work
 from ..frame.event_timing import event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .tiles import Launch, choose_tile, launch_of
+from ..frame.units import peak_flops_per_s
+from .problems import MatmulSimtProblems
+from .tiles import SimtLaunch, choose_tile, launch_of
 
-RATES: Final = tuple(Rate)
 FEATURES: Final = (
     "log time / bound",
     "share of compute",
@@ -36,25 +33,6 @@ FEATURES: Final = (
     "log n",
     "k contiguous",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MatmulSimtProblems:
-    """Hold products of [m,k] by [k,n], `batch` times, as columns."""
-
-    batch: Floats
-    m: Floats
-    n: Floats
-    k: Floats
-    element_bytes: Floats
-    rate: Codes
-    """Index into `RATES`: the unit that computes."""
-    contiguous: Codes
-    """1 where k is contiguous in both operands (x @ weight.T), 0 where n is in the second one."""
-    host_floor_ns: Floats
-    """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
-    host_ratio: Floats
-    """What this op's launch costs the host over a batched product's."""
 
 
 PARAMETERS: Final = (
@@ -99,6 +77,19 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grid:
+    """Hold how a launch meets the GPU."""
+
+    flops_per_s: Floats
+    """Peak of the unit that computes."""
+    blocks: Floats
+    occupancy: Floats
+    """Blocks that one multiprocessor holds."""
+    waves: Floats
+    """Blocks that the busiest multiprocessor gets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Parts:
     """Hold what limits a kernel, seconds each, and the launch's shape."""
 
@@ -129,57 +120,49 @@ def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice:
     p = problems
     tile = choose_tile(p.batch, p.m, p.n, p.k, p.contiguous, fleet) if choice is None else choice
     launch = launch_of(p.batch, p.m, p.n, p.k, tile, fleet)
-    rate = _flops_per_s(p.rate, fleet)
-    blocks = p.batch * launch.columns * launch.rows * launch.split
-    occupancy = _occupancy(launch, fleet)
-    parts = _limits(p, launch, fleet, values, (rate, blocks, occupancy))
-    flops = 2.0 * blocks * launch.width * launch.height * p.k / launch.split
-    slow = _slow_down(p, launch, fleet, values, (flops / parts.compute_s, parts.total_s()))
+    grid = _grid(p, launch, fleet)
+    parts = _limits(p, launch, fleet, values, grid)
+    flops = 2.0 * grid.blocks * launch.width * launch.height * p.k / launch.split
+    slow = _slow_down(p, launch, fleet, values, computed_per_s=flops / parts.compute_s, full_s=parts.total_s())
     kernel_ns = parts.total_s(slow) * 1e9 + values["launch_us"] * 1e3
     kernel_ns = kernel_ns + np.where(launch.split > 1, values["split_us"] * 1e3, 0.0)
     return Estimate(
         time_ns=_with_host(p, values, kernel_ns),
-        features=_features(p, launch, fleet, parts, slow, kernel_ns, rate),
+        features=_features(p, launch, fleet, parts, slow, kernel_ns, grid.flops_per_s),
         choice=tile,
     )
 
 
-def _flops_per_s(rate: Codes, fleet: Fleet) -> Floats:
-    table = np.stack([fleet.flops_per_s[item] for item in RATES])
-    return np.asarray(table[rate, np.arange(table.shape[1])])
-
-
-def _occupancy(launch: Launch, fleet: Fleet) -> Floats:
-    """Return blocks that one multiprocessor holds, by registers and threads."""
+def _grid(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet) -> _Grid:
+    """Spread a launch over the multiprocessors, which hold blocks as registers and threads allow."""
+    blocks = p.batch * launch.columns * launch.rows * launch.split
     registers = launch.threads * (np.minimum(launch.per_thread, 64.0) + REGISTERS_BESIDE)
     held = np.minimum(fleet.registers_per_sm / registers, fleet.threads_per_sm / launch.threads)
-    return np.asarray(np.maximum(1.0, np.floor(held)))
-
-
-def _limits(
-    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats, Floats]
-) -> _Parts:
-    rate, blocks, occupancy = known
-    waves = np.ceil(blocks / fleet.sm_count)
-    memory_s, translation_s = _memory(p, launch, fleet, values, (blocks, occupancy, waves))
-    return _Parts(
-        compute_s=_compute(p, launch, fleet, values, (rate, occupancy, waves)),
-        memory_s=memory_s,
-        translation_s=translation_s,
-        waves=blocks / fleet.sm_count,
+    return _Grid(
+        flops_per_s=peak_flops_per_s(p.rate, fleet),
+        blocks=blocks,
+        occupancy=np.maximum(1.0, np.floor(held)),
+        waves=np.ceil(blocks / fleet.sm_count),
     )
 
 
-def _compute(
-    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats, Floats]
-) -> Floats:
+def _limits(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Values, grid: _Grid) -> _Parts:
+    memory_s, translation_s = _memory(p, launch, fleet, values, grid)
+    return _Parts(
+        compute_s=_compute(p, launch, fleet, values, grid),
+        memory_s=memory_s,
+        translation_s=translation_s,
+        waves=grid.blocks / fleet.sm_count,
+    )
+
+
+def _compute(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Values, grid: _Grid) -> Floats:
     """Return seconds of arithmetic: the busiest multiprocessor's throughput, or its rounds of blocks one by one.
 
     Cycles per k of a block: FMA at the peak rate against the operands' reads from shared memory, 32 words per clock:
     each thread reads 2 r words for its r x r accumulators. Alone, a block of few warps waits for its own results.
     """
-    rate, occupancy, waves = known
-    flops_per_clock = rate / (fleet.sm_count * fleet.clock_hz)
+    flops_per_clock = grid.flops_per_s / (fleet.sm_count * fleet.clock_hz)
     area, held = launch.width * launch.height, np.minimum(launch.per_thread, 64.0)
     fma = 2.0 * area / (flops_per_clock * np.minimum(values["fma_efficiency"], 1.0))
     reads = values["shared_memory_load"] * area / (16.0 * np.sqrt(held)) * (p.element_bytes / 4.0)
@@ -188,12 +171,12 @@ def _compute(
     depth = np.ceil(p.k / launch.split / STEP_DEPTH) * STEP_DEPTH + values["epilogue_depth"]
     warps = np.maximum(launch.threads / 32.0 / SCHEDULERS, 1.0)
     alone = warps * held * 256.0 / flops_per_clock + values["stall_cycles"] / STEP_DEPTH / warps
-    rounds = np.ceil(waves / occupancy) * (depth * alone / launch.slices + values["epilogue_cycles"])
-    return np.asarray(np.maximum(waves * depth * cycles, rounds) / fleet.clock_hz)
+    rounds = np.ceil(grid.waves / grid.occupancy) * (depth * alone / launch.slices + values["epilogue_cycles"])
+    return np.asarray(np.maximum(grid.waves * depth * cycles, rounds) / fleet.clock_hz)
 
 
 def _memory(
-    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats, Floats]
+    p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Values, grid: _Grid
 ) -> tuple[Floats, Floats]:
     """Return seconds of DRAM traffic, and of address translation.
 
@@ -202,8 +185,7 @@ def _memory(
     `strided_efficiency` once rows are apart by more than `stride_bytes`. Where a multiprocessor's rows cover more
     than `translation_mib`, every piece misses the translation cache.
     """
-    blocks, occupancy, waves = known
-    flight = np.minimum(blocks, fleet.sm_count * occupancy)
+    flight = np.minimum(grid.blocks, fleet.sm_count * grid.occupancy)
     across = np.minimum(launch.columns, flight)
     down = np.clip(flight / launch.columns, 1.0, launch.rows)
     rows = np.minimum(across * launch.width, p.n) + np.minimum(down * launch.height, p.m)
@@ -225,7 +207,7 @@ def _memory(
     strided = 1.0 + (1.0 / np.minimum(values["strided_efficiency"], 1.0) - 1.0) / (1.0 + stride)
     bandwidth = fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0)
     memory_s = (read_left * strided + read_right * np.where(p.contiguous > 0, strided, 1.0) + written) / bandwidth
-    together = np.minimum(occupancy, np.maximum(waves, 1.0))
+    together = np.minimum(grid.occupancy, np.maximum(grid.waves, 1.0))
     covered = ((together * launch.width + launch.height) * p.k * p.element_bytes / 2.0**20) ** 2
     missed = np.where(p.contiguous > 0, covered / (covered + values["translation_mib"] ** 2), 0.0)
     served = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
@@ -233,14 +215,19 @@ def _memory(
 
 
 def _slow_down(
-    p: MatmulSimtProblems, launch: Launch, fleet: Fleet, values: Values, known: tuple[Floats, Floats]
+    p: MatmulSimtProblems,
+    launch: SimtLaunch,
+    fleet: Fleet,
+    values: Values,
+    *,
+    computed_per_s: Floats,
+    full_s: Floats,
 ) -> Floats:
     """Return how much the power limit stretches the arithmetic: (P / limit)^g, at most boost over base clock.
 
     P = energy per FLOP x rate, more for small tiles, which move more operands per FLOP. The base clock is what the
     vendor holds within the limit. Short kernels end before the clock falls.
     """
-    computed_per_s, full_s = known
     energy, reference_hz = process_energy(fleet)
     joule = energy * values["picojoule_per_flop"] * 1e-12 * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
     operands = 1.0 + values["operand_energy"] * (1.0 / launch.width + 1.0 / launch.height)
@@ -263,7 +250,7 @@ def _with_host(p: MatmulSimtProblems, values: Values, kernel_ns: Floats) -> Floa
 
 def _features(
     p: MatmulSimtProblems,
-    launch: Launch,
+    launch: SimtLaunch,
     fleet: Fleet,
     parts: _Parts,
     slow: Floats,
@@ -309,24 +296,3 @@ MODEL: Final = Model(
     group_names=("batched", "linear"),
     group=group,
 )
-
-
-def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProblems:
-    """Build problems of works that hold `MatmulDims`; a single product counts as a linear layer."""
-    dims = [work.dims for work in works if isinstance(work.dims, MatmulDims)]
-    if len(dims) != len(works):
-        raise TypeError("matrix products without MatmulDims")
-    batch, m, n, k = (
-        np.array([float(getattr(item, name)) for item in dims]).reshape(-1) for name in ("batch", "m", "n", "k")
-    )
-    return MatmulSimtProblems(
-        batch=batch,
-        m=m,
-        n=n,
-        k=k,
-        element_bytes=np.array([float(DTYPE_BYTES.get(work.dtype, 4)) for work in works]),
-        rate=np.array([RATES.index(rate) for rate in rates], dtype=np.int64),
-        contiguous=(batch == 1).astype(np.int64),
-        host_floor_ns=np.zeros(len(works)),
-        host_ratio=np.ones(len(works)),
-    )

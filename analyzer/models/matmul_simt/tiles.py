@@ -81,7 +81,7 @@ recorded launches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Launch:
+class SimtLaunch:
     """Hold the tile and launch of each product; arrays broadcast with problems and fleet."""
 
     width: Floats
@@ -119,7 +119,7 @@ def _reads_cost(fleet: Fleet) -> Floats:
     return cost.astype(np.float32)
 
 
-def launch_of(batch: Floats, m: Floats, n: Floats, k: Floats, tile: Codes, fleet: Fleet) -> Launch:
+def launch_of(batch: Floats, m: Floats, n: Floats, k: Floats, tile: Codes, fleet: Fleet) -> SimtLaunch:
     """Return the launch of a tile; k is split only where a single product leaves multiprocessors idle."""
     width, height = WIDTH[tile], HEIGHT[tile]
     columns, rows = np.ceil(n / width), np.ceil(m / height)
@@ -127,7 +127,7 @@ def launch_of(batch: Floats, m: Floats, n: Floats, k: Floats, tile: Codes, fleet
     wanted = np.round(1.0 + TARGET_WAVES / waves)
     deepest = np.maximum(1.0, np.floor(k / LEAST_DEPTH))
     can_split = (batch == 1) & (waves < WAVES_WORTH_SPLITTING)
-    return Launch(
+    return SimtLaunch(
         width=width,
         height=height,
         slices=SLICES[tile],

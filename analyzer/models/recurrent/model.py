@@ -11,38 +11,17 @@ against the weights, plus the weights' gradient as one large product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
-from ...work.work import Direction, RecurrentDims, Work
-from ..convolution.problems import ELEMENT_BYTES, RATES
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RecurrentProblems:
-    """Hold recurrent layers as columns."""
-
-    gates: Floats
-    layers: Floats
-    directions: Floats
-    steps: Floats
-    batch: Floats
-    input_size: Floats
-    hidden_size: Floats
-    element_bytes: Floats
-    rate: Codes
-    """Index into `RATES`."""
-    large_products: Floats
-    """How often each weight multiplies all steps at once, beyond the forward's inputs: 1 for a weight gradient."""
-
+from ..frame.units import peak_flops_per_s
+from .problems import RecurrentProblems
 
 PARAMETERS: Final = (
     Parameter(name="large_efficiency", prior=0.6, spread=0.0),
@@ -58,34 +37,11 @@ PARAMETERS: Final = (
 does not run beside the first."""
 
 
-def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> RecurrentProblems:
-    """Return the problems of recurrent layers on the units of `rates`."""
-    dims = [_dims(work) for work in works]
-
-    def column(name: str) -> Floats:
-        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
-
-    return RecurrentProblems(
-        gates=column("gates"),
-        layers=column("layers"),
-        directions=column("directions"),
-        steps=column("steps"),
-        batch=column("batch"),
-        input_size=column("input_size"),
-        hidden_size=column("hidden_size"),
-        element_bytes=np.array([ELEMENT_BYTES.get(rate, 4.0) for rate in rates], dtype=np.float64),
-        rate=np.array([RATES.index(rate) for rate in rates], dtype=np.int64),
-        large_products=np.array([float(item.direction is Direction.BOTH_GRADIENTS) for item in dims]),
-    )
-
-
 def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
     """Return kernel times; there are no candidates to choose from."""
     p = problems
-    rates = np.stack([fleet.flops_per_s[rate] for rate in RATES])
-    peak = rates[p.rate, np.arange(rates.shape[1])]
     narrow = np.where(p.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
-    peak = np.maximum(peak, narrow)
+    peak = np.maximum(peak_flops_per_s(p.rate, fleet), narrow)
     dram = fleet.bandwidth_bytes_per_s * values["dram_ratio"]
     l2 = values["l2_bytes_per_cycle_per_sm"] * fleet.sm_count * fleet.clock_hz
     state_weights = p.gates * p.hidden_size**2
@@ -106,12 +62,6 @@ def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: 
     busy_s = np.maximum(p.layers * p.directions * p.steps * step_s, chains * p.steps * values["step_us"] * 1e-6)
     time_ns = 1e9 * (large_s + busy_s) + 1e3 * p.layers * values["launch_us"]
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
-
-
-def _dims(work: Work) -> RecurrentDims:
-    if not isinstance(work.dims, RecurrentDims):
-        raise TypeError(f"dims are {type(work.dims).__name__}, RecurrentDims expected")
-    return work.dims
 
 
 def gpu_class(fleet: Fleet) -> Codes:

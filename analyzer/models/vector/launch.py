@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from ....arrays import Floats
 from ....specs.fleet import Fleet
-from .problems import Kind, VectorProblems
+from .problems import VectorKernel, VectorProblems
 
-Flags = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 WARP_SOFTMAX_COLUMNS: Final = 1024
 """Up to here a warp holds a row of softmax in registers."""
@@ -49,30 +49,30 @@ class Form:
     """One block per row, rather than per a fixed number of elements."""
 
 
-FORMS: Final[Mapping[Kind, Form]] = {
-    Kind.ELEMENTWISE: Form(is_by_row=False),
-    Kind.ROW_NORM: Form(rereads=1.0),
-    Kind.SOFTMAX: Form(rereads=2.0, threads=512.0),
-    Kind.REDUCTION: Form(threads=512.0),
-    Kind.GATHER: Form(columns_per_thread=1.0, is_by_row=False),
-    Kind.TOKEN_NORM: Form(rereads=1.0, threads=1024.0, columns_per_thread=1.0),
-    Kind.TOKEN_GATED: Form(threads=1024.0, columns_per_thread=1.0),
-    Kind.TOKEN_GELU: Form(threads=1024.0, columns_per_thread=1.0),
-    Kind.TOKEN_ROPE: Form(threads=512.0, columns_per_thread=2.0),
-    Kind.QUANTIZE: Form(is_by_row=False),
-    Kind.QUANTIZE_DYNAMIC: Form(rereads=1.0, is_by_row=False),
-    Kind.GATHER_SHARD: Form(columns_per_thread=1.0, is_by_row=False),
+FORMS: Final[Mapping[VectorKernel, Form]] = {
+    VectorKernel.ELEMENTWISE: Form(is_by_row=False),
+    VectorKernel.ROW_NORM: Form(rereads=1.0),
+    VectorKernel.SOFTMAX: Form(rereads=2.0, threads=512.0),
+    VectorKernel.REDUCTION: Form(threads=512.0),
+    VectorKernel.GATHER: Form(columns_per_thread=1.0, is_by_row=False),
+    VectorKernel.TOKEN_NORM: Form(rereads=1.0, threads=1024.0, columns_per_thread=1.0),
+    VectorKernel.TOKEN_GATED: Form(threads=1024.0, columns_per_thread=1.0),
+    VectorKernel.TOKEN_GELU: Form(threads=1024.0, columns_per_thread=1.0),
+    VectorKernel.TOKEN_ROPE: Form(threads=512.0, columns_per_thread=2.0),
+    VectorKernel.QUANTIZE: Form(is_by_row=False),
+    VectorKernel.QUANTIZE_DYNAMIC: Form(rereads=1.0, is_by_row=False),
+    VectorKernel.GATHER_SHARD: Form(columns_per_thread=1.0, is_by_row=False),
 }
 _REREADS, _THREADS, _SPAN, _IS_BY_ROW = (
-    np.array([getattr(FORMS[kind], name) for kind in Kind], dtype=np.float64)
+    np.array([getattr(FORMS[kind], name) for kind in VectorKernel], dtype=np.float64)
     for name in ("rereads", "threads", "columns_per_thread", "is_by_row")
 )
-_NAMES = tuple(kind.name.lower() for kind in Kind)
-_IS_TOKEN = np.array([kind.name.startswith("TOKEN") for kind in Kind])
+_NAMES = tuple(kind.name.lower() for kind in VectorKernel)
+_IS_TOKEN = np.array([kind.name.startswith("TOKEN") for kind in VectorKernel])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Blocks:
+class BlockShape:
     """Hold the blocks of n problems on GPUs of one warp size."""
 
     threads: Floats
@@ -83,7 +83,7 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Launch:
+class VectorLaunch:
     """Hold what n problems launch, as columns; `threads`, `latency_cycles` and `instructions` broadcast with GPUs."""
 
     blocks: Floats
@@ -99,42 +99,42 @@ class Launch:
     launches: Floats
 
 
-def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float]) -> Launch:
+def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float]) -> VectorLaunch:
     """Return what the problems launch on the fleet, with the fitted values that all GPUs share."""
     kind, is_warp = problems.kind, _is_warp(problems)
-    is_by_row = _IS_BY_ROW[kind] > 0
+    is_by_row, is_again = _IS_BY_ROW[kind] > 0, kind == VectorKernel.QUANTIZE_DYNAMIC
     warp_rows = np.where(problems.columns <= SMALL_WARP_COLUMNS, 8.0, 4.0)
     narrow = _blocks(problems, is_warp, 32.0, shared["softmax_tail_ratio"])
     by_count = problems.elements / (narrow.threads * _SPAN[kind])
     blocks = np.where(is_by_row, problems.rows / np.where(is_warp, warp_rows, 1.0), by_count)
-    blocks = np.where(kind == Kind.REDUCTION, np.minimum(blocks, problems.elements / REDUCED_PER_BLOCK), blocks)
+    blocks = np.where(kind == VectorKernel.REDUCTION, np.minimum(blocks, problems.elements / REDUCED_PER_BLOCK), blocks)
     first, each, issued = (
         np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
-    per_row = np.where(kind == Kind.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
+    per_row = np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
     threads, latency, work = narrow.threads, first + each * narrow.steps, issued * narrow.worked + per_row
     if (is_wide := fleet.warp_size > WARP).any():
         wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
         threads = np.where(is_wide, wide.threads, threads)
         latency = np.where(is_wide, first + each * wide.steps, latency)
         work = np.where(is_wide, issued * wide.worked + per_row, work)
-    return Launch(
+    return VectorLaunch(
         blocks=blocks,
         threads=threads,
         latency_cycles=latency,
         instructions=work,
         flops=np.where(is_by_row, 0.0, problems.flops),
-        row_bytes=np.where(kind == Kind.QUANTIZE_DYNAMIC, np.inf, problems.read_bytes / np.maximum(blocks, 1.0)),
+        row_bytes=np.where(is_again, np.inf, problems.read_bytes / np.maximum(blocks, 1.0)),
         rereads=np.where(is_warp, 0.0, _REREADS[kind]),
-        launches=np.where(kind == Kind.QUANTIZE_DYNAMIC, shared["quantize_dynamic_launches"], 1.0),
+        launches=np.where(is_again, shared["quantize_dynamic_launches"], 1.0),
     )
 
 
-def _blocks(problems: VectorProblems, is_warp: Flags, warp: float, tail_ratio: float) -> Blocks:
+def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: float) -> BlockShape:
     """Return the blocks by the rule of each kind, the general one first."""
-    kind, columns, is_softmax = problems.kind, problems.columns, problems.kind == Kind.SOFTMAX
-    span, threads, is_norm = _SPAN[kind], _THREADS[kind], kind == Kind.ROW_NORM
+    kind, columns, is_softmax = problems.kind, problems.columns, problems.kind == VectorKernel.SOFTMAX
+    span, threads, is_norm = _SPAN[kind], _THREADS[kind], kind == VectorKernel.ROW_NORM
     threads = np.where(_IS_TOKEN[kind], np.clip(columns / span, warp, threads), threads)
     threads = np.where(is_norm, NORM_WARPS * warp, threads)
     vector = np.clip(VECTOR_BYTES * problems.elements / np.maximum(problems.read_bytes, 1.0), 1.0, 8.0)
@@ -147,15 +147,15 @@ def _blocks(problems: VectorProblems, is_warp: Flags, warp: float, tail_ratio: f
     row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
     worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
     steps = np.where(is_softmax, np.where(is_warp, padded / WARP, whole + tail), steps + again)
-    return Blocks(
+    return BlockShape(
         threads=threads,
         steps=np.maximum(steps, 1.0),
         worked=np.where(is_softmax, problems.rows * row, worked),
     )
 
 
-def _is_warp(problems: VectorProblems) -> Flags:
-    return np.asarray((problems.kind == Kind.SOFTMAX) & (problems.columns <= WARP_SOFTMAX_COLUMNS))
+def _is_warp(problems: VectorProblems) -> Mask:
+    return np.asarray((problems.kind == VectorKernel.SOFTMAX) & (problems.columns <= WARP_SOFTMAX_COLUMNS))
 
 
 def _softmax_threads(vectors: Floats, warp: float) -> Floats:
@@ -174,7 +174,7 @@ def _next_power(columns: Floats) -> Floats:
     return np.asarray(np.ldexp(1.0, exponent - (mantissa == 0.5)), dtype=np.float64)
 
 
-def _diverges(columns: Floats, steps: Floats, warp: float) -> Flags:
+def _diverges(columns: Floats, steps: Floats, warp: float) -> Mask:
     """Say where lanes of one warp leave an unrolled loop at different trips."""
     return np.asarray((steps % UNROLLED_STEPS == 0.0) & ((columns / VECTOR_ELEMENTS) % warp != 0.0))
 

@@ -23,9 +23,7 @@ from ..frame.event_timing import event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .launch import launch_of
-from .problems import GROUP_NAMES, Kind, VectorProblems, group, kernel_kind, problems_of
-
-__all__ = ["MODEL", "Kind", "VectorProblems", "problems_of", "simulate"]
+from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_kind
 
 Singles = npt.NDArray[np.float32]
 
@@ -52,19 +50,19 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 # Prior per kind: instructions per element, cycles of a block before its steps, and of each step.
-_PRIORS: Final[Mapping[Kind, tuple[float, float, float]]] = {
-    Kind.ELEMENTWISE: (4.0, 600.0, 200.0),
-    Kind.ROW_NORM: (40.0, 6000.0, 300.0),
-    Kind.SOFTMAX: (50.0, 6000.0, 300.0),
-    Kind.REDUCTION: (6.0, 2500.0, 250.0),
-    Kind.GATHER: (200.0, 2000.0, 500.0),
-    Kind.TOKEN_NORM: (90.0, 2000.0, 500.0),
-    Kind.TOKEN_GATED: (80.0, 1000.0, 800.0),
-    Kind.TOKEN_GELU: (40.0, 1000.0, 200.0),
-    Kind.TOKEN_ROPE: (80.0, 1000.0, 400.0),
-    Kind.QUANTIZE: (20.0, 600.0, 200.0),
-    Kind.QUANTIZE_DYNAMIC: (20.0, 2000.0, 300.0),
-    Kind.GATHER_SHARD: (200.0, 2000.0, 500.0),
+_PRIORS: Final[Mapping[VectorKernel, tuple[float, float, float]]] = {
+    VectorKernel.ELEMENTWISE: (4.0, 600.0, 200.0),
+    VectorKernel.ROW_NORM: (40.0, 6000.0, 300.0),
+    VectorKernel.SOFTMAX: (50.0, 6000.0, 300.0),
+    VectorKernel.REDUCTION: (6.0, 2500.0, 250.0),
+    VectorKernel.GATHER: (200.0, 2000.0, 500.0),
+    VectorKernel.TOKEN_NORM: (90.0, 2000.0, 500.0),
+    VectorKernel.TOKEN_GATED: (80.0, 1000.0, 800.0),
+    VectorKernel.TOKEN_GELU: (40.0, 1000.0, 200.0),
+    VectorKernel.TOKEN_ROPE: (80.0, 1000.0, 400.0),
+    VectorKernel.QUANTIZE: (20.0, 600.0, 200.0),
+    VectorKernel.QUANTIZE_DYNAMIC: (20.0, 2000.0, 300.0),
+    VectorKernel.GATHER_SHARD: (200.0, 2000.0, 500.0),
 }
 
 

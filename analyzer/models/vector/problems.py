@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
+from ....specs.gpu import Rate
+from ...work.table import WorkTable
 from ...work.work import Family, RowDims, Work
 
 
-class Kind(IntEnum):
+class VectorKernel(IntEnum):
     """Name the kernels that differ in how they move data; the last part is who wrote them."""
 
     ELEMENTWISE = 0
@@ -62,12 +64,12 @@ class VectorProblems:
     """1: nothing was measured of the op, another kernel's model stands in for its own; 0: the kind's own op."""
 
 
-KINDS: Final[Mapping[Family, Kind]] = {
-    Family.NORMALIZATION: Kind.ROW_NORM,
-    Family.SOFTMAX: Kind.SOFTMAX,
-    Family.REDUCTION: Kind.REDUCTION,
-    Family.EMBEDDING: Kind.GATHER,
-    Family.INDEXING: Kind.GATHER,
+KINDS: Final[Mapping[Family, VectorKernel]] = {
+    Family.NORMALIZATION: VectorKernel.ROW_NORM,
+    Family.SOFTMAX: VectorKernel.SOFTMAX,
+    Family.REDUCTION: VectorKernel.REDUCTION,
+    Family.EMBEDDING: VectorKernel.GATHER,
+    Family.INDEXING: VectorKernel.GATHER,
 }
 """Other families, and these where the rows are not known, run as elementwise kernels do."""
 
@@ -80,12 +82,12 @@ UNMEASURED: Final = frozenset({Family.REDUCTION, Family.POOLING, Family.LOSS, Fa
 """Families that no measurement covers, as none covers normalisations over a batch's channels."""
 GROUP_NAMES: Final = ("elementwise", "row norm", "softmax", "gather", "serving", "host-bound", "stand-in")
 _GROUP_OF_KIND: Final = {
-    Kind.ELEMENTWISE: 0,
-    Kind.ROW_NORM: 1,
-    Kind.SOFTMAX: 2,
-    Kind.REDUCTION: 1,
-    Kind.GATHER: 3,
-    Kind.GATHER_SHARD: 3,
+    VectorKernel.ELEMENTWISE: 0,
+    VectorKernel.ROW_NORM: 1,
+    VectorKernel.SOFTMAX: 2,
+    VectorKernel.REDUCTION: 1,
+    VectorKernel.GATHER: 3,
+    VectorKernel.GATHER_SHARD: 3,
 }
 HOST_BOUND: Final = GROUP_NAMES.index("host-bound")
 STAND_IN: Final = GROUP_NAMES.index("stand-in")
@@ -95,7 +97,7 @@ HOST_BOUND_BYTES: Final = 48e6
 
 def group(problems: VectorProblems) -> Codes:
     """Return what the errors are grouped by: the kind of kernel; event times of small ops, and stand-ins, apart."""
-    codes = np.array([_GROUP_OF_KIND.get(kind, 4) for kind in Kind], dtype=np.int64)[problems.kind]
+    codes = np.array([_GROUP_OF_KIND.get(kind, 4) for kind in VectorKernel], dtype=np.int64)[problems.kind]
     is_small = problems.read_bytes + problems.written_bytes < HOST_BOUND_BYTES
     codes = np.where((problems.host_floor_ns != 0) & is_small, HOST_BOUND, codes)
     return np.where(problems.is_stand_in > 0, STAND_IN, codes)
@@ -106,7 +108,7 @@ def kernel_kind(problems: VectorProblems) -> Codes:
     return np.where(problems.is_stand_in > 0, -1, problems.kind)
 
 
-def problems_of(works: Sequence[Work], rates: Sequence[Any]) -> VectorProblems:
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
     """Return the problems of works, as kernel times; their arithmetic rates do not matter to them."""
     del rates
     sizes = [_sizes(work) for work in works]
@@ -124,14 +126,23 @@ def problems_of(works: Sequence[Work], rates: Sequence[Any]) -> VectorProblems:
     )
 
 
+def least_work(problems: VectorProblems) -> WorkTable:
+    """Return one operation per element, with each tensor moved once."""
+    rate = np.empty(len(problems.elements), dtype=object)
+    rate[:] = Rate.FP32
+    return WorkTable(flops=problems.elements, moved_bytes=problems.read_bytes + problems.written_bytes, rate=rate)
+
+
 def _is_stand_in(work: Work) -> bool:
     if work.family is Family.NORMALIZATION:
         return not isinstance(work.dims, RowDims) or work.dims.columns > LONG_ROW
     return work.family in UNMEASURED
 
 
-def _kind(work: Work) -> Kind:
-    return KINDS.get(work.family, Kind.ELEMENTWISE) if isinstance(work.dims, RowDims) else Kind.ELEMENTWISE
+def _kind(work: Work) -> VectorKernel:
+    return (
+        KINDS.get(work.family, VectorKernel.ELEMENTWISE) if isinstance(work.dims, RowDims) else VectorKernel.ELEMENTWISE
+    )
 
 
 def _elements(work: Work) -> float:

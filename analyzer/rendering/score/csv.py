@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from ....arrays import none_for_nan
 from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
-from ...accuracy.score.end_to_end import OP_SUM, PEERS
+from ...accuracy.score.end_to_end import OP_SUM
 from ...accuracy.score.report import Score, ScoreRow
+from ...measurements.networks import PEERS
 from ..page.encoding import encode_csv
 
 BASELINES: Final = (

@@ -13,9 +13,9 @@ from wavecast.analyzer.measurements.calibration import FOLDS, calibrate_library
 from wavecast.analyzer.measurements.gaussian_process import calibrated_ns, fit_calibration
 from wavecast.analyzer.measurements.matmul import load_training_samples
 from wavecast.analyzer.measurements.vector import load_samples as load_vector_samples
-from wavecast.analyzer.models.frame.model import take_problems
+from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate
-from wavecast.analyzer.models.vector.problems import Kind, VectorProblems
+from wavecast.analyzer.models.vector.problems import VectorKernel, VectorProblems
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet, take_gpus
@@ -158,7 +158,7 @@ def test_what_was_measured_is_predicted_nearer_than_what_was_not(data_dir: Path)
     assert wrong[own].mean() < 0.75 * wrong[50:].mean()
 
 
-def vector_rows(data_dir: Path, kinds: dict[Kind, int]) -> VectorProblems:
+def vector_rows(data_dir: Path, kinds: dict[VectorKernel, int]) -> VectorProblems:
     """So many problems of each kind that were measured on an A100."""
     samples = load_vector_samples(data_dir)[0]
     at = next(row for row, found in enumerate(samples.gpus) if found.name == "A100 SXM4 80GB")
@@ -169,12 +169,12 @@ def vector_rows(data_dir: Path, kinds: dict[Kind, int]) -> VectorProblems:
 
 
 def factors_after(
-    model: Fitted, taught: VectorProblems, slower: dict[Kind, float], asked: VectorProblems
+    model: Fitted, taught: VectorProblems, slower: dict[VectorKernel, float], asked: VectorProblems
 ) -> list[float]:
     """Return by what times are corrected where kernels of some kinds were measured to be slower than predicted."""
     target = build_fleet([gpu("A100 SXM4 80GB")])
     fleets = [take_gpus(target, np.zeros(len(item.kind), dtype=np.int64)) for item in (taught, asked)]
-    ratio = np.array([slower.get(Kind(kind), 1.0) for kind in taught.kind.tolist()])
+    ratio = np.array([slower.get(VectorKernel(kind), 1.0) for kind in taught.kind.tolist()])
     measured = ratio * corrected_ns(model, simulate(model, taught, fleets[0]))
     calibration = fit_calibration(model, taught, fleets[0], measured)
     plain = corrected_ns(model, simulate(model, asked, fleets[1]))
@@ -182,22 +182,24 @@ def factors_after(
 
 
 def test_a_kind_of_kernel_that_is_slower_leaves_others_as_they_are(data_dir: Path) -> None:
-    taught = vector_rows(data_dir, {Kind.ELEMENTWISE: 40, Kind.GATHER: 40, Kind.TOKEN_ROPE: 40})
-    asked = vector_rows(data_dir, {Kind.ELEMENTWISE: 1, Kind.GATHER: 1, Kind.TOKEN_NORM: 1})
+    taught = vector_rows(data_dir, {VectorKernel.ELEMENTWISE: 40, VectorKernel.GATHER: 40, VectorKernel.TOKEN_ROPE: 40})
+    asked = vector_rows(data_dir, {VectorKernel.ELEMENTWISE: 1, VectorKernel.GATHER: 1, VectorKernel.TOKEN_NORM: 1})
     stand_in = replace(take_problems(asked, np.array([0])), is_stand_in=np.ones(1))
     model = unseen("A100 SXM4 80GB").fitted["vector"]
-    slow, usual, unmeasured = factors_after(model, taught, {Kind.ELEMENTWISE: 1.4}, asked)
+    slow, usual, unmeasured = factors_after(model, taught, {VectorKernel.ELEMENTWISE: 1.4}, asked)
     assert slow == pytest.approx(1.4, rel=0.03)
     assert usual == pytest.approx(1.0, rel=0.03)
     assert 1.03 < unmeasured < 1.37
-    assert factors_after(model, taught, {Kind.ELEMENTWISE: 1.4}, stand_in) == [unmeasured]
+    assert factors_after(model, taught, {VectorKernel.ELEMENTWISE: 1.4}, stand_in) == [unmeasured]
 
 
 def test_a_kind_of_few_measurements_leans_on_what_all_have_in_common(data_dir: Path) -> None:
-    model, asked = unseen("A100 SXM4 80GB").fitted["vector"], vector_rows(data_dir, {Kind.GATHER: 1})
-    others = {Kind.ELEMENTWISE: 40, Kind.TOKEN_ROPE: 40}
+    model, asked = unseen("A100 SXM4 80GB").fitted["vector"], vector_rows(data_dir, {VectorKernel.GATHER: 1})
+    others = {VectorKernel.ELEMENTWISE: 40, VectorKernel.TOKEN_ROPE: 40}
     once, often = (
-        factors_after(model, vector_rows(data_dir, {**others, Kind.GATHER: count}), {Kind.GATHER: 1.4}, asked)[0]
+        factors_after(
+            model, vector_rows(data_dir, {**others, VectorKernel.GATHER: count}), {VectorKernel.GATHER: 1.4}, asked
+        )[0]
         for count in (1, 40)
     )
     assert 1.05 < once < 1.25 < 1.35 < often < 1.42
@@ -207,10 +209,10 @@ def test_kinds_of_kernel_that_fit_no_better_are_spared(make_tables: MakeTable, d
     plain = unseen("L40S")
     found = calibrate_library(plain, make_tables({"L40S": 1000}, tables=("vector",)), [gpu("L40S")])
     assert found.corrections[0].is_applied
-    assert found.library.calibrations["vector"]["L40S"].spared_kinds.tolist() == [Kind.QUANTIZE]
+    assert found.library.calibrations["vector"]["L40S"].spared_kinds.tolist() == [VectorKernel.QUANTIZE]
     samples = load_vector_samples(data_dir)[0]
     at = next(row for row, item in enumerate(samples.gpus) if item.name == "L40S")
     problems = take_problems(samples.problems, np.flatnonzero(samples.gpu == at))
     fleet = take_gpus(build_fleet([gpu("L40S")]), np.zeros(len(problems.kind), dtype=np.int64))
     before, after = (library.predict("vector", problems, fleet).time_ns for library in (plain, found.library))
-    np.testing.assert_array_equal(before != after, problems.kind == Kind.QUANTIZE_DYNAMIC)
+    np.testing.assert_array_equal(before != after, problems.kind == VectorKernel.QUANTIZE_DYNAMIC)

@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavecast.analyzer.models.attention.model import DECODE, PREFILL, AttentionProblems, problems_of
-from wavecast.analyzer.models.attention.problems import ArithmeticFormat, Library, least_work, seen_pairs
-from wavecast.analyzer.models.frame.model import Estimate, Model, take_problems
+from wavecast.analyzer.models.attention.decode import DECODE
+from wavecast.analyzer.models.attention.prefill import PREFILL
+from wavecast.analyzer.models.attention.problems import (
+    ArithmeticFormat,
+    AttentionLibrary,
+    AttentionProblems,
+    least_work,
+    problems_of,
+    seen_pairs,
+)
+from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.prediction.bounds import bound_ops
 from wavecast.analyzer.work.work import AttentionDims, Direction, Family, Work
 from wavecast.arrays import Floats
@@ -31,7 +40,12 @@ def problems(**columns: Any) -> AttentionProblems:
     defaults = {
         **{"batch": 4.0, "heads": 32.0, "kv_heads": 8.0, "queries": 1024.0, "keys": 1024.0},
         **{"query_dim": 128.0, "value_dim": 128.0, "window": 0.0, "is_causal": 1},
-        **{"library": int(Library.FLASH), "arithmetic": int(ArithmeticFormat.BF16), "kv_bytes": 2.0, "is_backward": 0},
+        **{
+            "library": int(AttentionLibrary.FLASH),
+            "arithmetic": int(ArithmeticFormat.BF16),
+            "kv_bytes": 2.0,
+            "is_backward": 0,
+        },
     }
     chosen = defaults | columns
     names = [item.name for item in fields(AttentionProblems)]
@@ -58,7 +72,7 @@ decodes: st.SearchStrategy[dict[str, Any]] = st.builds(
     group=st.sampled_from([1.0, 8.0, 24.0, 64.0]),
     keys=st.sampled_from([2.0, 300.0, 4096.0, 65536.0]),
     kv_bytes=st.sampled_from([1.0, 2.0]),
-    library=st.sampled_from([int(item) for item in Library]),
+    library=st.sampled_from([int(item) for item in AttentionLibrary]),
     window=st.sampled_from([0.0, 128.0]),
 )
 
@@ -77,10 +91,10 @@ def test_decode_reads_its_cache_no_faster_than_the_memory(drawn: dict[str, Any])
     assert (run(DECODE, given_problems, FLEET).time_ns >= 0.9 * bounds.lower_ns).all()
 
 
-@pytest.mark.parametrize("library", list(Library))
+@pytest.mark.parametrize("library", list(AttentionLibrary))
 @pytest.mark.parametrize("queries", [16.0, 700.0, 16384.0])
 @pytest.mark.parametrize("causal", [0, 1])
-def test_prefill_stays_above_its_bound(library: Library, queries: float, causal: int) -> None:
+def test_prefill_stays_above_its_bound(library: AttentionLibrary, queries: float, causal: int) -> None:
     given_problems = problems(library=int(library), queries=queries, keys=queries, is_causal=causal)
     bounds = bound_ops(least_work(given_problems), FLEET)
     assert (run(PREFILL, given_problems, FLEET).time_ns >= bounds.lower_ns).all()
@@ -146,7 +160,7 @@ def test_large_groups_fall_to_the_kernel_that_takes_heads_one_by_one() -> None:
         "queries": 1.0,
         "keys": 16.0,
         "kv_heads": 1.0,
-        "library": int(Library.TENSORRT_LLM),
+        "library": int(AttentionLibrary.TENSORRT_LLM),
     }
     shared, apart = (times(DECODE, heads=heads, **columns) for heads in (32.0, 64.0))
     assert (apart > 4 * shared).all()

@@ -10,8 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.matmul.model import MODEL, MODELS, QUANTIZED, problems_of
-from wavecast.analyzer.models.matmul.problems import FORMATS, RATES, Kind, MatmulProblems
+from wavecast.analyzer.models.frame.units import RATES
+from wavecast.analyzer.models.matmul.model import MODEL, QUANTIZED
+from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, problems_of
 from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Codes, Floats
@@ -166,7 +167,12 @@ def test_works_become_problems() -> None:
         [work(dims), work(dims, "float8_e4m3fn"), packed, work(replace(dims, m=0), written=0.0)],
         [Rate.MATRIX_BF16, Rate.MATRIX_FP8, Rate.MATRIX_BF16, Rate.MATRIX_BF16],
     )
-    assert problems.kind.tolist() == [Kind.PLAIN, Kind.FP8, Kind.WEIGHT_ONLY, Kind.PLAIN]
+    assert problems.kind.tolist() == [
+        MatmulKernel.PLAIN,
+        MatmulKernel.FP8,
+        MatmulKernel.WEIGHT_ONLY,
+        MatmulKernel.PLAIN,
+    ]
     assert problems.left_bytes.tolist() == [2.0, 1.0, 2.0, 2.0]
     assert problems.right_bytes[2] == pytest.approx(0.53)
     assert problems.m.tolist() == [16.0, 16.0, 16.0, 1.0]
@@ -188,4 +194,3 @@ def test_features_have_names() -> None:
     for model, dtype in ((MODEL, "bf16"), (QUANTIZED, "fp8")):
         found = run(column(products((1, 64, 64, 64), dtype=dtype)), EVERY, model=model)
         assert found.features.shape[-1] == len(model.feature_names)
-    assert set(MODELS) == {"matmul", "matmul_quantized"}

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, RATES, MatmulSimtProblems, problems_of, simulate
+from wavecast.analyzer.models.frame.units import RATES
+from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, simulate
+from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems, problems_of
 from wavecast.analyzer.models.matmul_simt.tiles import HEIGHT, MENUS, WIDTH, choose_tile, launch_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Floats

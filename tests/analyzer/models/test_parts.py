@@ -18,9 +18,10 @@ from wavecast.analyzer.models.frame.intervals import (
     half_width,
     size_class,
 )
-from wavecast.analyzer.models.frame.model import Estimate, Model, take_problems
+from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.network import Network, correct
 from wavecast.analyzer.models.frame.parameters import Parameter, Values, prior_scale, resolve, theta_size
+from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.library import Fitted, corrected_ns, predict_fitted, simulate
 from wavecast.arrays import Codes, Floats
 from wavecast.specs.catalog import load_catalog

@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.recurrent.model import MODEL, problems_of, simulate
+from wavecast.analyzer.models.recurrent.model import MODEL, simulate
+from wavecast.analyzer.models.recurrent.problems import problems_of
 from wavecast.analyzer.work import Family, Work
 from wavecast.analyzer.work.work import Direction, RecurrentDims
 from wavecast.arrays import Floats

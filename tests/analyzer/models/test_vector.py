@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
-from wavecast.analyzer.models.vector.model import MODEL, Kind, VectorProblems, problems_of, simulate
-from wavecast.analyzer.models.vector.problems import GROUP_NAMES, LONG_ROW
+from wavecast.analyzer.models.vector.model import MODEL, simulate
+from wavecast.analyzer.models.vector.problems import GROUP_NAMES, LONG_ROW, VectorKernel, VectorProblems, problems_of
 from wavecast.analyzer.work.work import Family, RowDims, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
@@ -23,7 +23,11 @@ THETA = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
 
 
 def problem(
-    kind: Kind = Kind.ELEMENTWISE, rows: float = 4096, columns: float = 4096, width: float = 4, floor_ns: float = 0.0
+    kind: VectorKernel = VectorKernel.ELEMENTWISE,
+    rows: float = 4096,
+    columns: float = 4096,
+    width: float = 4,
+    floor_ns: float = 0.0,
 ) -> VectorProblems:
     elements = float(rows * columns)
     return VectorProblems(
@@ -63,13 +67,15 @@ def as_column(problems: VectorProblems) -> VectorProblems:
     return VectorProblems(**{name: getattr(problems, name)[:, None] for name in names})
 
 
-kinds = st.sampled_from(list(Kind))
+kinds = st.sampled_from(list(VectorKernel))
 sizes = st.integers(1, 1 << 17)
 
 
 @settings(max_examples=60, deadline=None)
 @given(kind=kinds, rows=sizes, columns=st.integers(1, 1 << 16), width=st.sampled_from([1.0, 2.0, 4.0]))
-def test_no_time_is_under_the_bytes_that_no_cache_holds(kind: Kind, rows: int, columns: int, width: float) -> None:
+def test_no_time_is_under_the_bytes_that_no_cache_holds(
+    kind: VectorKernel, rows: int, columns: int, width: float
+) -> None:
     moved = 2 * rows * columns * width
     bound_ns = np.maximum(moved - 4 * FLEET.l2_cache_bytes, 0.0) / FLEET.bandwidth_bytes_per_s * 1e9
     found = times(problem(kind, rows, columns, width), FLEET)
@@ -77,21 +83,23 @@ def test_no_time_is_under_the_bytes_that_no_cache_holds(kind: Kind, rows: int, c
     assert np.all(found > np.maximum(bound_ns, 500.0))
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(VectorKernel))
 @pytest.mark.parametrize("rows", [1, 300, 50_000])
-def test_a_faster_gpu_is_never_slower(kind: Kind, rows: int) -> None:
+def test_a_faster_gpu_is_never_slower(kind: VectorKernel, rows: int) -> None:
     case, name = problem(kind, rows, 2000), "A100 SXM4 80GB"
     gpu = find_gpu(load_catalog(), name)
     base = time_on(case, name)
     assert time_on(case, name, memory_bandwidth_bytes_per_s=2 * gpu.memory_bandwidth_bytes_per_s) <= base
     assert time_on(case, name, boost_clock_hz=1.5 * gpu.boost_clock_hz) <= base
     assert time_on(case, name, l2_cache_bytes=2 * gpu.l2_cache_bytes) <= base
-    if kind is Kind.ELEMENTWISE:
+    if kind is VectorKernel.ELEMENTWISE:
         assert time_on(case, name, sm_count=2 * gpu.sm_count) <= base
 
 
 def test_problems_against_a_fleet_equal_pairs() -> None:
-    problems = stacked(*(problem(kind, rows, columns) for kind in Kind for rows, columns in ((7, 50), (9000, 3000))))
+    problems = stacked(
+        *(problem(kind, rows, columns) for kind in VectorKernel for rows, columns in ((7, 50), (9000, 3000)))
+    )
     table = times(as_column(problems), FLEET)
     count = len(problems.kind)
     assert table.shape == (count, len(FLEET.gpus))
@@ -101,13 +109,13 @@ def test_problems_against_a_fleet_equal_pairs() -> None:
 
 
 def test_long_softmax_rows_are_read_again_where_they_do_not_fit() -> None:
-    short, long = (time_on(problem(Kind.SOFTMAX, (1 << 28) // n, n), "V100 PCIe 32GB") for n in (1024, 16384))
+    short, long = (time_on(problem(VectorKernel.SOFTMAX, (1 << 28) // n, n), "V100 PCIe 32GB") for n in (1024, 16384))
     assert long > 1.5 * short
 
 
 def test_lanes_that_leave_an_unrolled_loop_early_cost_time() -> None:
     """1,920 columns are fifteen whole warps of four elements; 1,908 leave a warp divided."""
-    whole, divided = (time_on(problem(Kind.ROW_NORM, 13_000, n), "A100 SXM4 40GB") for n in (1920, 1908))
+    whole, divided = (time_on(problem(VectorKernel.ROW_NORM, 13_000, n), "A100 SXM4 40GB") for n in (1920, 1908))
     assert divided > whole
 
 
@@ -132,7 +140,14 @@ def test_works_become_problems_of_their_kind() -> None:
     row = RowDims(rows=1000, columns=500)
     families = (Family.NORMALIZATION, Family.SOFTMAX, Family.REDUCTION, Family.EMBEDDING, Family.OPTIMIZER)
     found = problems_of([*(work(family, row) for family in families), work(Family.SOFTMAX)], [])
-    expected = [Kind.ROW_NORM, Kind.SOFTMAX, Kind.REDUCTION, Kind.GATHER, Kind.ELEMENTWISE, Kind.ELEMENTWISE]
+    expected = [
+        VectorKernel.ROW_NORM,
+        VectorKernel.SOFTMAX,
+        VectorKernel.REDUCTION,
+        VectorKernel.GATHER,
+        VectorKernel.ELEMENTWISE,
+        VectorKernel.ELEMENTWISE,
+    ]
     assert found.kind.tolist() == expected
     assert found.elements.tolist() == [500_000.0] * 5 + [1e6]
     assert not found.host_floor_ns.any()
@@ -147,7 +162,7 @@ def test_blocks_share_long_rows_of_normalisations_but_not_of_softmax() -> None:
 
 def test_groups_keep_event_times_of_small_ops_apart() -> None:
     assert MODEL.group is not None
-    cases = (problem(), problem(columns=8, floor_ns=np.nan), problem(floor_ns=np.nan), problem(Kind.TOKEN_ROPE))
+    cases = (problem(), problem(columns=8, floor_ns=np.nan), problem(floor_ns=np.nan), problem(VectorKernel.TOKEN_ROPE))
     found = MODEL.group(stacked(*cases))
     assert [GROUP_NAMES[code] for code in found] == ["elementwise", "host-bound", "elementwise", "serving"]
 
@@ -201,7 +216,12 @@ def test_rows_of_the_table_become_samples(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table(columns), tmp_path / "ops" / "vector.parquet")
     (samples,) = load_samples(tmp_path)
     found = samples.problems
-    assert found.kind.tolist() == [Kind.SOFTMAX, Kind.TOKEN_GELU, Kind.GATHER_SHARD, Kind.QUANTIZE_DYNAMIC]
+    assert found.kind.tolist() == [
+        VectorKernel.SOFTMAX,
+        VectorKernel.TOKEN_GELU,
+        VectorKernel.GATHER_SHARD,
+        VectorKernel.QUANTIZE_DYNAMIC,
+    ]
     assert np.isnan(found.host_floor_ns).tolist() == [True, False, False, False]
     assert found.read_bytes.tolist() == [1048576.0, 131072.0, 32 * (512 * 2 + 8), 8192.0]
     assert samples.family.tolist()[0] == "softmax"

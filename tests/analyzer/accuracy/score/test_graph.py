@@ -6,25 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wavecast.analyzer.accuracy.score.end_to_end import (
-    NETWORKS,
-    NODES,
-    OP_SUM,
-    Network,
-    build_trace,
-    layer_of,
-    read_nodes,
-    score_networks,
-)
-from wavecast.analyzer.accuracy.score.fx_graph import Node, calls_of
+from wavecast.analyzer.accuracy.score.end_to_end import NETWORKS, OP_SUM, build_trace, score_networks
 from wavecast.analyzer.accuracy.score.weights import choose_weights
+from wavecast.analyzer.measurements.fx_graph import FxNode, calls_of
+from wavecast.analyzer.measurements.networks import NODES, FxNetwork, layer_of, read_nodes
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.analyzer.work import work_of
 
 from .conftest import build_library
 
 
-def node(function: str, *inputs: tuple[int, ...], output: tuple[int, ...] | None = None, **changes: Any) -> Node:
+def node(function: str, *inputs: tuple[int, ...], output: tuple[int, ...] | None = None, **changes: Any) -> FxNode:
     values: dict[str, Any] = {
         "name": function,
         "kind": "call_function",
@@ -34,18 +26,18 @@ def node(function: str, *inputs: tuple[int, ...], output: tuple[int, ...] | None
         "output": output or inputs[0],
         "dtype": "float32",
     }
-    return Node(**(values | changes))
+    return FxNode(**(values | changes))
 
 
-def method(name: str, *inputs: tuple[int, ...], output: tuple[int, ...], **changes: Any) -> Node:
+def method(name: str, *inputs: tuple[int, ...], output: tuple[int, ...], **changes: Any) -> FxNode:
     return node(name, *inputs, output=output, kind="call_method", target=name, **changes)
 
 
-def module(op_name: str, *inputs: tuple[int, ...], output: tuple[int, ...], **changes: Any) -> Node:
+def module(op_name: str, *inputs: tuple[int, ...], output: tuple[int, ...], **changes: Any) -> FxNode:
     return node(op_name, *inputs, output=output, kind="call_module", target="net.part", op_name=op_name, **changes)
 
 
-def ops(*nodes: Node, is_training: bool = False) -> list[tuple[str, tuple[tuple[int, ...], ...]]]:
+def ops(*nodes: FxNode, is_training: bool = False) -> list[tuple[str, tuple[tuple[int, ...], ...]]]:
     found = [call for _, calls in calls_of(nodes, is_training=is_training) for call in calls or ()]
     return [(call.op, tuple(tensor.shape for tensor in call.signature.tensors())) for call in found]
 
@@ -64,7 +56,7 @@ def ops(*nodes: Node, is_training: bool = False) -> list[tuple[str, tuple[tuple[
         (node("softmax", (4, 3)), ("aten::_softmax", ((4, 3),))),
     ],
 )
-def test_a_node_calls_one_op(given: Node, expected: tuple[str, tuple[tuple[int, ...], ...]]) -> None:
+def test_a_node_calls_one_op(given: FxNode, expected: tuple[str, tuple[tuple[int, ...], ...]]) -> None:
     assert ops(given) == [expected]
     ((_, calls),) = calls_of([given], is_training=False)
     assert calls
@@ -85,7 +77,7 @@ def test_a_node_calls_one_op(given: Node, expected: tuple[str, tuple[tuple[int, 
         method("contiguous", (2, 3), output=(2, 3)),
     ],
 )
-def test_nodes_that_launch_nothing(given: Node) -> None:
+def test_nodes_that_launch_nothing(given: FxNode) -> None:
     assert ops(given) == []
 
 
@@ -139,7 +131,7 @@ def test_the_layer_ends_before_the_final_norm() -> None:
 
 def test_a_layer_counts_as_often_as_the_network_has_it() -> None:
     nodes = (node("add", (2, 2), (2, 2)), module("VECln", (2, 2), output=(2, 2)), node("fft", (8, 8)))
-    trace, unknown = build_trace(Network(nodes=nodes, layer=range(1, 3)), 5, name="n", batch=2, mode="inf")
+    trace, unknown = build_trace(FxNetwork(nodes=nodes, layer=range(1, 3)), 5, name="n", batch=2, mode="inf")
     names = [trace.strings[row] for row in trace.ops.name.tolist()]
     assert names.count("aten::add") == 1
     assert names.count("aten::native_layer_norm") == 5

@@ -9,7 +9,7 @@ import pytest
 from wavecast.analyzer.accuracy.score.baselines import anchored_ns, bandwidth_ratio_ns, fitted_roofline_ns, source_rows
 from wavecast.analyzer.accuracy.score.ledger import forecast_entries, pooled_rows, score_rows
 from wavecast.analyzer.accuracy.score.report import MEAN, Size, Split
-from wavecast.analyzer.accuracy.score.rows import forecast
+from wavecast.analyzer.accuracy.score.rows import predict_samples
 from wavecast.analyzer.accuracy.score.weights import Weights
 from wavecast.analyzer.accuracy.score.worst import worst_rows
 from wavecast.analyzer.measurements.samples import Samples
@@ -26,7 +26,7 @@ def samples() -> Samples[Copies]:
 
 
 def test_each_gpu_is_scored_and_marked_by_what_its_weights_saw(samples: Samples[Copies], weights: Build) -> None:
-    rows = score_rows(forecast_entries(forecast(samples, weights()), {}))
+    rows = score_rows(forecast_entries(predict_samples(samples, weights()), {}))
     by_gpu = {row.gpu: row for row in rows if row.size is Size.ALL}
     assert by_gpu["A100 SXM4 80GB"].split is by_gpu["A100 PCIe 80GB"].split is Split.SEEN
     assert by_gpu["L40S"].split is Split.UNSEEN
@@ -40,16 +40,16 @@ def test_each_gpu_is_scored_and_marked_by_what_its_weights_saw(samples: Samples[
 
 
 def test_leaving_one_out_leaves_nothing_seen(samples: Samples[Copies], weights: Build) -> None:
-    assert not forecast(samples, weights(leaves_each_out=True)).is_seen.any()
+    assert not predict_samples(samples, weights(leaves_each_out=True)).is_seen.any()
 
 
 def test_leaving_a_gpu_out_leaves_its_twin_out(samples: Samples[Copies], weights: Build) -> None:
-    made = forecast(samples, weights(excluded=(samples.gpus[0],)))
+    made = predict_samples(samples, weights(excluded=(samples.gpus[0],)))
     assert not made.is_seen[samples.gpu == 1].any()
 
 
 def test_sizes_part_the_rows(samples: Samples[Copies], weights: Build) -> None:
-    rows = [row for row in score_rows(forecast_entries(forecast(samples, weights()), {})) if row.gpu == "L40S"]
+    rows = [row for row in score_rows(forecast_entries(predict_samples(samples, weights()), {})) if row.gpu == "L40S"]
     counts = {row.size: row.rows for row in rows}
     measured = samples.measured_ns[samples.gpu == 2]
     assert counts[Size.ALL] == counts[Size.UNDER_20_US] + counts[Size.OVER_20_US] == 4
@@ -57,7 +57,7 @@ def test_sizes_part_the_rows(samples: Samples[Copies], weights: Build) -> None:
 
 
 def test_rows_pool_over_gpus_and_tables(samples: Samples[Copies], weights: Build) -> None:
-    entries = forecast_entries(forecast(samples, weights(leaves_each_out=True)), {})
+    entries = forecast_entries(predict_samples(samples, weights(leaves_each_out=True)), {})
     (pooled,) = [row for row in pooled_rows(entries) if row.gpu == "all" and row.size is Size.ALL]
     assert pooled.rows == 12
     assert pooled.mape == pytest.approx(0.35 / 3)
@@ -65,20 +65,20 @@ def test_rows_pool_over_gpus_and_tables(samples: Samples[Copies], weights: Build
 
 
 def test_the_roofline_of_a_copy_is_its_bytes_over_bandwidth(samples: Samples[Copies], weights: Build) -> None:
-    made = forecast(samples, weights())
+    made = predict_samples(samples, weights())
     long = made.roofline_ns > 1e3
     np.testing.assert_allclose(made.roofline_ns[long], made.predicted_ns[long])
 
 
 def test_the_fitted_efficiency_is_that_of_the_other_chips(samples: Samples[Copies], weights: Build) -> None:
-    made = forecast(samples, weights())
+    made = predict_samples(samples, weights())
     ratio = fitted_roofline_ns(made) / made.roofline_ns
     np.testing.assert_allclose(ratio[samples.gpu == 0], 1 / 0.7)
     np.testing.assert_allclose(ratio[samples.gpu == 2], np.sqrt(1 / 1.05), rtol=0.03)
 
 
 def test_one_chip_alone_fits_no_efficiency(weights: Build) -> None:
-    made = forecast(build_samples({"L40S": 0.0}), weights())
+    made = predict_samples(build_samples({"L40S": 0.0}), weights())
     assert np.isnan(fitted_roofline_ns(made)).all()
 
 
@@ -104,13 +104,13 @@ def test_other_dtypes_are_other_problems() -> None:
 
 def test_given_a_measurement_the_common_error_goes(weights: Build) -> None:
     samples = build_samples({"A100 SXM4 80GB": 0.25, "L40S": 0.25})
-    made, source = forecast(samples, weights(leaves_each_out=True)), source_rows(samples)
+    made, source = predict_samples(samples, weights(leaves_each_out=True)), source_rows(samples)
     np.testing.assert_allclose(anchored_ns(made, source, weights()), samples.measured_ns)
     np.testing.assert_allclose(bandwidth_ratio_ns(samples, source), samples.measured_ns)
 
 
 def test_the_worst_row_of_each_group_is_named(samples: Samples[Copies], weights: Build) -> None:
-    found = worst_rows([forecast(samples, weights())], limit=2)
+    found = worst_rows([predict_samples(samples, weights())], limit=2)
     assert [row.gpu for row in found] == ["L40S", "A100 SXM4 80GB"]
     assert found[0].predicted_ns == pytest.approx(0.7 * found[0].measured_ns)
     assert all(row.measured_ns >= 20e3 for row in found)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from wavecast.analyzer.accuracy.score.scoring import score_directory
 from wavecast.analyzer.accuracy.score.weights import Weights
-from wavecast.analyzer.measurements import readers as tables
 from wavecast.analyzer.measurements.readers import TABLES, check_directory, load_tables
 from wavecast.analyzer.measurements.samples import gpus_of, pick, read_table
 from wavecast.errors import InputError, UnknownGpuError
@@ -101,10 +100,6 @@ def test_tables_that_are_there_are_scored(
     row = next(item for item in score.rows if item.gpu == "L40S" and item.table != "all" and item.size == "all")
     assert set(row.baselines) == {"roofline", "fitted_roofline", "bandwidth_ratio", "wavecast_anchored"}
     assert row.baselines["bandwidth_ratio"] == pytest.approx(1 - 1 / 1.1)
-
-
-def test_every_reader_reads_a_known_table() -> None:
-    assert {reader.table for reader in tables.READERS} == set(TABLES)
 
 
 @pytest.mark.data

@@ -12,14 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from ....specs.gpu import Catalog, Rate
-from ...measurements.samples import Samples, gpus_of, read_table
-from ...models.assignment import Assignment, assign_models
-from ...models.library import MODULES
-from ...prediction.bounds import WorkTable
-from ...work import Work, work_of
-from .end_to_end import NODES, NS_PER_MS, PEERS, Network, read_nodes
-from .fx_graph import Call, Node, calls_of
+from ...specs.gpu import Catalog, Rate
+from ..models.assignment import Assignment, assign_models
+from ..models.frame.problems import Problems
+from ..models.registry import OP_MODELS
+from ..work import Work, work_of
+from ..work.table import WorkTable
+from .fx_graph import FxNode, OpCall, calls_of
+from .networks import KEY, NODES, NS_PER_MS, PEERS, FxNetwork, read_nodes
+from .samples import Samples, gpus_of, read_table
 
 EVENT_TIMED: Final[Mapping[str, float]] = {"host_floor_ns": np.nan, "is_event_timed": 1.0}
 """Columns by which problems say that the host is inside a time, and what they then hold."""
@@ -33,11 +34,10 @@ FAMILIES: Final[Mapping[str, str]] = {
 }
 """By the source's class of op."""
 OTHER_FAMILY: Final = "elementwise"
-KEY_COLUMNS: Final = ("gpu", "model", "mode", "seqlen", "batch", "variant", "name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredNode:
     """Hold one measured node."""
 
     gpu: str
@@ -52,11 +52,11 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Any
     rows = list(_measured(data))
     rates = np.empty(len(rows), dtype=object)
     rates[:] = [Rate.MATRIX_FP32 if row.work.is_matrix else Rate.FP32 for row in rows]
-    found = assign_models([row.work for row in rows], rates, MODULES)
+    found = assign_models([row.work for row in rows], rates, OP_MODELS)
     return [_samples(item, [rows[row] for row in item.rows.tolist()], rates[item.rows], catalog) for item in found]
 
 
-def _samples(found: Assignment, rows: Sequence[Measured], rates: Any, catalog: Catalog | None) -> Samples[Any]:
+def _samples(found: Assignment, rows: Sequence[MeasuredNode], rates: Any, catalog: Catalog | None) -> Samples[Any]:
     gpus, gpu = gpus_of(np.array([row.gpu for row in rows], dtype=object), catalog)
     work = WorkTable(
         flops=np.array([row.work.flops for row in rows]),
@@ -78,15 +78,15 @@ def _samples(found: Assignment, rows: Sequence[Measured], rates: Any, catalog: C
     )
 
 
-def _event_timed(problems: Any) -> Any:
+def _event_timed(problems: Problems) -> Problems:
     known = {name: value for name, value in EVENT_TIMED.items() if hasattr(problems, name)}
     return replace(problems, **{name: np.full_like(getattr(problems, name), value) for name, value in known.items()})
 
 
-def _measured(data: Path) -> Iterator[Measured]:
+def _measured(data: Path) -> Iterator[MeasuredNode]:
     """Yield each op once per GPU and shape: equal ones of a network were measured alike."""
     table = read_table(data / NODES)
-    row_of = {key: row for row, key in enumerate(zip(*(table[name].tolist() for name in KEY_COLUMNS), strict=True))}
+    row_of = {key: row for row, key in enumerate(zip(*(table[name].tolist() for name in (*KEY, "name")), strict=True))}
     seen = set()
     for key, network in read_nodes(data / NODES).items():
         for node, call in _single_calls(network):
@@ -97,7 +97,7 @@ def _measured(data: Path) -> Iterator[Measured]:
                 continue
             seen.add(identity)
             peers = {peer: float(table[f"pred_{name}_fw_ms"][row]) * NS_PER_MS for name, peer in PEERS.items()}
-            yield Measured(
+            yield MeasuredNode(
                 gpu=str(key[0]),
                 family=f"{FAMILIES.get(node.op_name, OTHER_FAMILY)} (of networks)",
                 work=work,
@@ -106,7 +106,7 @@ def _measured(data: Path) -> Iterator[Measured]:
             )
 
 
-def _single_calls(network: Network) -> Iterator[tuple[Node, Call]]:
+def _single_calls(network: FxNetwork) -> Iterator[tuple[FxNode, OpCall]]:
     """Yield the nodes that the source has a class for and that launch one op, without what batches it first."""
     for node, calls in calls_of(network.nodes, is_training=False):
         if calls and node.op_name != "misc":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
-from ....formats.signature import Argument, Signature, TensorSpec
+from ...formats.signature import Argument, Signature, TensorSpec
 
 Shape = tuple[int, ...]
 SCALAR_SHAPE: Final[Shape] = (1,)
@@ -22,7 +22,7 @@ _FUNCTION = re.compile(r"(?:function|method) (\w+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class FxNode:
     """Hold one node of the graph."""
 
     name: str
@@ -40,7 +40,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OpCall:
     """Hold one call of an op."""
 
     op: str
@@ -48,13 +48,13 @@ class Call:
 
 
 @dataclass(slots=True)
-class Layout:
+class LatestTensors:
     """Remember what the latest tensor of each shape was."""
 
     dtype: dict[Shape, str] = field(default_factory=dict)
     permuted: set[Shape] = field(default_factory=set)
 
-    def note(self, node: Node, function: str) -> None:
+    def note(self, node: FxNode, function: str) -> None:
         """Take in a node's output."""
         if node.dtype is None:
             return
@@ -65,7 +65,7 @@ class Layout:
             self.permuted.discard(node.output)
 
 
-Rule = Callable[[Node, Layout], Sequence[Call]]
+CallRule = Callable[[FxNode, LatestTensors], Sequence[OpCall]]
 PERMUTING: Final = frozenset({"permute", "transpose"})
 QUERIES: Final = frozenset({"size", "dim", "getattr", "finfo"})
 VIEWS: Final = frozenset({"getitem", "view", "expand", "split", "unsqueeze", "type", "type_as", *PERMUTING})
@@ -73,19 +73,19 @@ VIEWS: Final = frozenset({"getitem", "view", "expand", "split", "unsqueeze", "ty
 CASTS: Final = frozenset({"to", "bool", "long", "float"})
 
 
-def calls_of(nodes: Sequence[Node], *, is_training: bool) -> Iterator[tuple[Node, tuple[Call, ...] | None]]:
+def calls_of(nodes: Sequence[FxNode], *, is_training: bool) -> Iterator[tuple[FxNode, tuple[OpCall, ...] | None]]:
     """Yield each node with the ops that it calls, those of its backward included; None where nobody knows."""
-    layout = Layout()
+    latest = LatestTensors()
     for node in nodes:
         function = function_of(node)
-        calls = _forward(node, function, layout, is_training=is_training)
+        calls = _forward(node, function, latest, is_training=is_training)
         if calls is not None and is_training:
             calls = (*calls, *_backward(node, function, calls))
         yield node, calls
-        layout.note(node, function)
+        latest.note(node, function)
 
 
-def function_of(node: Node) -> str:
+def function_of(node: FxNode) -> str:
     """Return what a node computes, as one word."""
     if node.kind == "call_function":
         match = _FUNCTION.search(node.target)
@@ -109,90 +109,90 @@ MODULES: Final[Mapping[str, str]] = {
 }
 
 
-def _forward(node: Node, function: str, layout: Layout, *, is_training: bool) -> tuple[Call, ...] | None:
+def _forward(node: FxNode, function: str, latest: LatestTensors, *, is_training: bool) -> tuple[OpCall, ...] | None:
     if not function or node.output == SCALAR_SHAPE or function in QUERIES | VIEWS:
         return ()
     if function == "dropout":
         return (_call("native_dropout", _tensor(node, node.output), 0.1, True),) if is_training else ()
     if function in CASTS:
-        source = layout.dtype.get(node.inputs[0], node.dtype)
+        source = latest.dtype.get(node.inputs[0], node.dtype)
         return () if source == node.dtype else (_call("_to_copy", _tensor(node, node.inputs[0], source), node.dtype),)
     rule = FORWARD.get(function)
-    return None if rule is None else tuple(rule(node, layout))
+    return None if rule is None else tuple(rule(node, latest))
 
 
-def _pointwise(op: str, *, count: int = 2, in_dtype: str | None = None) -> Rule:
+def _pointwise(op: str, *, count: int = 2, in_dtype: str | None = None) -> CallRule:
     """Return a rule for an op over the broadcast of its first `count` tensors."""
 
-    def rule(node: Node, _: Layout) -> Sequence[Call]:
+    def rule(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
         tensors = [_tensor(node, shape, in_dtype) for shape in node.inputs[:count] if shape != SCALAR_SHAPE]
         return (_call(op, *tensors),)
 
     return rule
 
 
-def _made(op: str) -> Rule:
+def _made(op: str) -> CallRule:
     """Return a rule for an op that makes a tensor out of nothing."""
-    return lambda node, _: (Call(f"aten::{op}", Signature((), (_tensor(node, node.output),))),)
+    return lambda node, _: (OpCall(f"aten::{op}", Signature((), (_tensor(node, node.output),))),)
 
 
-def _copied(node: Node, layout: Layout) -> Sequence[Call]:
+def _copied(node: FxNode, latest: LatestTensors) -> Sequence[OpCall]:
     """`contiguous` and `reshape` copy what lies permuted."""
     shape = node.inputs[0]
-    return (_call("clone", _tensor(node, shape)),) if shape in layout.permuted else ()
+    return (_call("clone", _tensor(node, shape)),) if shape in latest.permuted else ()
 
 
-def _linear(node: Node, _: Layout) -> Sequence[Call]:
+def _linear(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     shape = node.inputs[0]
     m, k, n = prod(shape[:-1]), shape[-1], node.output[-1]
     return (_call("addmm", *(_tensor(node, item) for item in ((n,), (m, k), (k, n)))),)
 
 
-def _addmm(node: Node, _: Layout) -> Sequence[Call]:
+def _addmm(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     return (_call("addmm", *(_tensor(node, shape) for shape in node.inputs[:3])),)
 
 
-def _matmul(node: Node, layout: Layout) -> Sequence[Call]:
+def _matmul(node: FxNode, latest: LatestTensors) -> Sequence[OpCall]:
     """Multiply batches; `torch.matmul` first copies operands whose batch dims, permuted, do not merge into one."""
     calls, merged = [], []
     for shape in node.inputs[:2]:
         batch = [size for size in shape[:-2] if size > 1]
-        if len(batch) > 1 and shape in layout.permuted:
+        if len(batch) > 1 and shape in latest.permuted:
             calls.append(_call("clone", _tensor(node, shape)))
         merged.append((prod(shape[:-2]), *shape[-2:]))
     return (*calls, _call("bmm", *(_tensor(node, shape) for shape in merged)))
 
 
-def _softmax(node: Node, _: Layout) -> Sequence[Call]:
+def _softmax(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     return (_call("_softmax", _tensor(node, node.inputs[0]), -1, False),)
 
 
-def _layer_norm(node: Node, _: Layout) -> Sequence[Call]:
+def _layer_norm(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     x, scale = _tensor(node, node.inputs[0]), _tensor(node, node.output[-1:])
     return (_call("native_layer_norm", x, node.output[-1:], scale, scale, 1e-5),)
 
 
-def _embedding(node: Node, _: Layout) -> Sequence[Call]:
+def _embedding(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     """Gather rows; where the table's size is not given, as many as are asked for."""
     indices, width = node.inputs[0], node.output[-1]
     table = node.inputs[1] if len(node.inputs) > 1 else (prod(indices), width)
     return (_call("embedding", _tensor(node, table), _tensor(node, indices, "int64")),)
 
 
-def _where(node: Node, _: Layout) -> Sequence[Call]:
+def _where(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     chosen = [_tensor(node, () if shape == SCALAR_SHAPE else shape) for shape in node.inputs[1:3]]
     return (_call("where", _tensor(node, node.inputs[0], "bool"), *chosen),)
 
 
-def _masked_fill(node: Node, _: Layout) -> Sequence[Call]:
+def _masked_fill(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     return (_call("masked_fill", _tensor(node, node.inputs[0]), _tensor(node, node.inputs[1], "bool"), 0.0),)
 
 
-def _maximum(node: Node, _: Layout) -> Sequence[Call]:
+def _maximum(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     return (_call("maximum", _tensor(node, node.inputs[0]), _tensor(node, ())),)
 
 
-FORWARD: Final[Mapping[str, Rule]] = {
+FORWARD: Final[Mapping[str, CallRule]] = {
     "add": _pointwise("add"),
     "sub": _pointwise("sub"),
     "mul": _pointwise("mul"),
@@ -222,7 +222,7 @@ FORWARD: Final[Mapping[str, Rule]] = {
 }
 
 
-def _backward(node: Node, function: str, calls: Sequence[Call]) -> Iterator[Call]:
+def _backward(node: FxNode, function: str, calls: Sequence[OpCall]) -> Iterator[OpCall]:
     """Yield what autograd launches for a node, and the additions of its parameters' gradients."""
     for call in calls:
         yield from BACKWARD.get(call.op, _nothing)(call, node)
@@ -233,22 +233,22 @@ def _backward(node: Node, function: str, calls: Sequence[Call]) -> Iterator[Call
         yield _call("add", *(TensorSpec("float32", (count,)),) * 2)
 
 
-def _nothing(_call: Call, _node: Node) -> Sequence[Call]:
+def _nothing(_call: OpCall, _node: FxNode) -> Sequence[OpCall]:
     return ()
 
 
-def _elementwise_backward(*ops: str, count: int) -> Callable[[Call, Node], Sequence[Call]]:
+def _elementwise_backward(*ops: str, count: int) -> Callable[[OpCall, FxNode], Sequence[OpCall]]:
     """Return a rule that launches ops over `count` tensors of the output's size."""
     return lambda _, node: [_call(op, *(_tensor(node, node.output),) * count) for op in ops]
 
 
-def _mul_backward(call: Call, node: Node) -> Sequence[Call]:
+def _mul_backward(call: OpCall, node: FxNode) -> Sequence[OpCall]:
     """Multiply the gradient by the other factor, for each factor that is a tensor."""
     full, factors = _tensor(node, node.output), len(call.signature.arguments)
     return [_call("mul", *(full,) * factors)] * factors
 
 
-def _product_backward(call: Call, node: Node) -> Sequence[Call]:
+def _product_backward(call: OpCall, node: FxNode) -> Sequence[OpCall]:
     """Gradients of both operands of a product, and of a bias: [m,n] @ [n,k] and [k,m] @ [m,n]."""
     tensors = call.signature.tensors()
     a, b = tensors[-2].shape, tensors[-1].shape
@@ -259,34 +259,34 @@ def _product_backward(call: Call, node: Node) -> Sequence[Call]:
     return [*found, _call("sum", _tensor(node, (m, n)), (0,))] if call.op == "aten::addmm" else found
 
 
-def _softmax_backward(_: Call, node: Node) -> Sequence[Call]:
+def _softmax_backward(_: OpCall, node: FxNode) -> Sequence[OpCall]:
     """The gradient times the output, then the row sums' part: two kernels in the versions that were measured."""
     full = _tensor(node, node.output)
     return (_call("mul", full, full), _call("_softmax_backward_data", full, full, -1, node.dtype))
 
 
-def _layer_norm_backward(_: Call, node: Node) -> Sequence[Call]:
+def _layer_norm_backward(_: OpCall, node: FxNode) -> Sequence[OpCall]:
     x, scale, rows = _tensor(node, node.output), _tensor(node, node.output[-1:]), _tensor(node, (*node.output[:-1], 1))
     mask = (True, True, True)
     return (_call("native_layer_norm_backward", x, x, node.output[-1:], rows, rows, scale, scale, mask),)
 
 
-def _dropout_backward(_: Call, node: Node) -> Sequence[Call]:
+def _dropout_backward(_: OpCall, node: FxNode) -> Sequence[OpCall]:
     return (_call("native_dropout_backward", _tensor(node, node.output), _tensor(node, node.output, "bool"), 1.1),)
 
 
-def _where_backward(call: Call, node: Node) -> Sequence[Call]:
+def _where_backward(call: OpCall, node: FxNode) -> Sequence[OpCall]:
     return (_call("where", call.signature.arguments[0], _tensor(node, node.output), _tensor(node, ())),)
 
 
-def _embedding_backward(_: Call, node: Node) -> Sequence[Call]:
+def _embedding_backward(_: OpCall, node: FxNode) -> Sequence[OpCall]:
     """The dense gradient of a table whose size is that of the gradient which is accumulated."""
     rows = max((count // node.output[-1] for count in node.accumulated), default=prod(node.inputs[0]))
     indices = _tensor(node, node.inputs[0], "int64")
     return (_call("embedding_dense_backward", _tensor(node, node.output), indices, rows, -1, False),)
 
 
-BACKWARD: Final[Mapping[str, Callable[[Call, Node], Sequence[Call]]]] = {
+BACKWARD: Final[Mapping[str, Callable[[OpCall, FxNode], Sequence[OpCall]]]] = {
     "aten::mul": _mul_backward,
     "aten::div": _elementwise_backward("div", count=1),
     "aten::pow": _elementwise_backward("pow", "mul", "mul", count=1),
@@ -303,9 +303,9 @@ BACKWARD: Final[Mapping[str, Callable[[Call, Node], Sequence[Call]]]] = {
 }
 
 
-def _call(op: str, *arguments: Argument) -> Call:
-    return Call(f"aten::{op}", Signature(arguments))
+def _call(op: str, *arguments: Argument) -> OpCall:
+    return OpCall(f"aten::{op}", Signature(arguments))
 
 
-def _tensor(node: Node, shape: Shape, dtype: str | None = None) -> TensorSpec:
+def _tensor(node: FxNode, shape: Shape, dtype: str | None = None) -> TensorSpec:
     return TensorSpec(dtype or node.dtype or "float32", tuple(shape))

@@ -1,0 +1,97 @@
+"""Graphs of whole networks: `models/neusight_ops.parquet` as nodes of one layer with what comes before and after it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from ...arrays import none_for_nan
+from ...errors import InputError
+from .fx_graph import FxNode
+from .samples import Column, read_table
+
+NODES: Final = "models/neusight_ops.parquet"
+PEERS: Final = {"neusight": "neusight", "habitat": "habitat", "micro": "micro", "roofline": "neusight_roofline"}
+"""Whose predictions the table holds, by column, and what they are called here."""
+KEY: Final = ("gpu", "model", "mode", "seqlen", "batch", "variant")
+NS_PER_MS: Final = 1e6
+_FIRST_LAYER = re.compile(r"(?:^|_)(?:h|layers?|blocks?)_0_")
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FxNetwork:
+    """Hold the nodes of a network, with one of its equal layers."""
+
+    nodes: tuple[FxNode, ...]
+    layer: range
+    """The nodes of that layer."""
+
+
+def read_nodes(path: Path) -> dict[tuple[object, ...], FxNetwork]:
+    """Return the graphs of a table of nodes, by gpu, model, mode, sequence length, batch and variant."""
+    rows: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows_of(read_table(path)):
+        rows.setdefault(key_of(row), []).append(row)
+    return {key: _network(found, path) for key, found in rows.items()}
+
+
+def _network(rows: list[Row], path: Path) -> FxNetwork:
+    rows.sort(key=lambda row: int(row["idx"]))
+    nodes = tuple(_node(row, path) for row in rows)
+    return FxNetwork(nodes=nodes, layer=layer_of(nodes))
+
+
+def _node(row: Row, path: Path) -> FxNode:
+    where = f"{path}: node {row['name']!r}"
+    accumulated = [item[1] for item in _literal(row["acc_ops"], where) if item]
+    return FxNode(
+        name=str(row["name"]),
+        kind=str(row["op"]),
+        target=str(row["target"]),
+        op_name=str(row["op_name"]),
+        inputs=tuple(tuple(shape) for shape in _literal(row["input_shapes"], where)),
+        output=tuple(_literal(row["output_shape"], where)),
+        dtype=None if row["dtype"] is None else str(row["dtype"]).removeprefix("torch."),
+        accumulated=tuple(prod(shape) for shape in accumulated),
+    )
+
+
+def _literal(text: str, where: str) -> Any:
+    """Read shapes written as a Python literal, without evaluating anything."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise InputError(f"{where}: {text!r} is no list of shapes") from error
+
+
+def key_of(row: Row) -> tuple[object, ...]:
+    """Return what names the network of a row."""
+    return tuple(row[name] for name in KEY)
+
+
+def rows_of(table: Mapping[str, Column]) -> list[Row]:
+    """Return the rows of a small table; null numbers are None."""
+    columns = {name: [none_for_nan(value) for value in column.tolist()] for name, column in table.items()}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def layer_of(nodes: Sequence[FxNode]) -> range:
+    """Return the nodes of the first layer: from its first to its last, and up to a final normalisation next to it.
+
+    Residual additions at a layer's end carry no layer's name; they belong to it where only the final normalisation
+    of the network follows.
+    """
+    inside = [row for row, node in enumerate(nodes) if _FIRST_LAYER.search(node.name)]
+    if not inside:
+        return range(0)
+    begin, last = inside[0], inside[-1]
+    after = next((row for row in range(last + 1, len(nodes)) if nodes[row].kind == "call_module"), None)
+    ends_at_norm = after is not None and nodes[after].op_name == "VECln"
+    return range(begin, after if ends_at_norm and after is not None else last + 1)

@@ -1,0 +1,62 @@
+"""Matrix products for vector units as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....formats.signature import DTYPE_BYTES
+from ....specs.gpu import Rate
+from ...work.table import WorkTable
+from ...work.work import MatmulDims, Work
+from ..frame.units import rate_codes, rates_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MatmulSimtProblems:
+    """Hold products of [m,k] by [k,n], `batch` times, as columns."""
+
+    batch: Floats
+    m: Floats
+    n: Floats
+    k: Floats
+    element_bytes: Floats
+    rate: Codes
+    """Index into `RATES` of frame/units: the unit that computes."""
+    contiguous: Codes
+    """1 where k is contiguous in both operands (x @ weight.T), 0 where n is in the second one."""
+    host_floor_ns: Floats
+    """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
+    host_ratio: Floats
+    """What this op's launch costs the host over a batched product's."""
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProblems:
+    """Build problems of works that hold `MatmulDims`; a single product counts as a linear layer."""
+    dims = [work.dims for work in works if isinstance(work.dims, MatmulDims)]
+    if len(dims) != len(works):
+        raise TypeError("matrix products without MatmulDims")
+    batch, m, n, k = (
+        np.array([float(getattr(item, name)) for item in dims]).reshape(-1) for name in ("batch", "m", "n", "k")
+    )
+    return MatmulSimtProblems(
+        batch=batch,
+        m=m,
+        n=n,
+        k=k,
+        element_bytes=np.array([float(DTYPE_BYTES.get(work.dtype, 4)) for work in works]),
+        rate=rate_codes(rates),
+        contiguous=(batch == 1).astype(np.int64),
+        host_floor_ns=np.zeros(len(works)),
+        host_ratio=np.ones(len(works)),
+    )
+
+
+def least_work(problems: MatmulSimtProblems) -> WorkTable:
+    """Return the products' operations, with each operand and the result moved once."""
+    m, n, k = problems.m, problems.n, problems.k
+    moved = problems.batch * (m * k + k * n + m * n) * problems.element_bytes
+    return WorkTable(flops=2.0 * problems.batch * m * n * k, moved_bytes=moved, rate=rates_of(problems.rate))

@@ -1,0 +1,136 @@
+"""The op models, one row each: what it predicts, and where its parts are.
+
+A family of models is one folder here: `problems.py` turns works into problems and says their least work, another module
+holds the `Model`. The rooms above have a module of the family's name: `measurements/` what reads its measurements,
+`mlp_weights/train/` how it is trained. A row names the parts; each room looks up its own when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from ...specs.gpu import Rate
+from ..work import Family, Work
+from ..work.table import WorkTable
+from ..work.work import AttentionDims, ConvolutionDims, MatmulDims, RecurrentDims
+from .frame.model import Model
+from .frame.problems import Problems
+from .matmul.problems import MatmulKernel, kernel_of
+
+VECTOR_UNITS: Final = frozenset({Rate.FP32, Rate.MATRIX_FP32, Rate.FP64, Rate.MATRIX_FP64})
+"""Products in these formats run on vector units on most GPUs, with kernels of their own."""
+UNLIKE_COPIES: Final = frozenset(
+    {Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.COLLECTIVE, Family.SORT, Family.VIEW}
+)
+"""Families of which, without their sizes, bytes alone tell nothing."""
+
+
+def _is_any(_work: Work, _rate: Rate) -> bool:
+    return True
+
+
+def _is_plain_product(work: Work, rate: Rate) -> bool:
+    return rate not in VECTOR_UNITS and kernel_of(work, rate) is MatmulKernel.PLAIN
+
+
+def _is_on_matrix_units(_work: Work, rate: Rate) -> bool:
+    return rate not in VECTOR_UNITS
+
+
+def _has_many_queries(work: Work, _rate: Rate) -> bool:
+    return isinstance(work.dims, AttentionDims) and (work.dims.queries != 1 or work.dims.keys <= 1)
+
+
+def _is_mostly_moves(work: Work, _rate: Rate) -> bool:
+    return not work.is_matrix and work.family not in UNLIKE_COPIES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpModel:
+    """Name one op model and its parts."""
+
+    name: str
+    """Also the name of its weights file."""
+    family: str
+    """Its folder here, and its module in `measurements/` and `mlp_weights/train/`."""
+    dims: type | None
+    """The sizes of the works that it predicts; None: works of sizes that no model names, and without any."""
+    covers: Callable[[Work, Rate], bool] = _is_any
+    """Says which of these works it predicts, on the unit of that rate, beside those that an earlier row does."""
+    model: str = "model.MODEL"
+    """Its `Model`, by module and name in the family's folder."""
+    is_measured: bool = True
+    """Whether there are measurements of it: without, it has no reader, recipe and least work, and keeps its priors."""
+    reader: str = "load_samples"
+    """The function that reads its measurements."""
+    recipe: str = "RECIPE"
+
+
+_ROWS: Final = (
+    OpModel(name="matmul", family="matmul", dims=MatmulDims, covers=_is_plain_product),
+    OpModel(
+        name="matmul_quantized",
+        family="matmul",
+        dims=MatmulDims,
+        covers=_is_on_matrix_units,
+        model="model.QUANTIZED",
+        reader="load_quantized_samples",
+        recipe="QUANTIZED_RECIPE",
+    ),
+    OpModel(name="matmul_simt", family="matmul_simt", dims=MatmulDims),
+    OpModel(
+        name="attention_prefill",
+        family="attention",
+        dims=AttentionDims,
+        covers=_has_many_queries,
+        model="prefill.PREFILL",
+        reader="load_prefill",
+        recipe="PREFILL_RECIPE",
+    ),
+    OpModel(
+        name="attention_decode",
+        family="attention",
+        dims=AttentionDims,
+        model="decode.DECODE",
+        reader="load_decode",
+        recipe="DECODE_RECIPE",
+    ),
+    OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
+    OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
+    OpModel(name="recurrent", family="recurrent", dims=RecurrentDims, is_measured=False),
+)
+OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
+"""By name; in this order measurements are read and models trained."""
+_BY_DIMS: Final = {dims: tuple(row for row in _ROWS if row.dims is dims) for dims in {row.dims for row in _ROWS}}
+
+
+def model_of(work: Work, rate: Rate) -> OpModel | None:
+    """Return the model that covers a work; None where there is none."""
+    rows = _BY_DIMS.get(type(work.dims), _BY_DIMS[None])
+    return next((row for row in rows if row.covers(work, rate)), None)
+
+
+def load_model(row: OpModel) -> Model[Any]:
+    """Import the simulator of a model and what is fitted in it."""
+    module, name = row.model.split(".")
+    model: Model[Any] = getattr(import_module(f".{row.family}.{module}", __package__), name)
+    return model
+
+
+def problems_of(row: OpModel, works: Sequence[Work], rates: Sequence[Rate]) -> Problems:
+    """Return works that a model covers as its problems."""
+    problems: Problems = _problems_module(row).problems_of(works, rates)
+    return problems
+
+
+def least_work(row: OpModel, problems: Problems) -> WorkTable:
+    """Return the least that any kernel computes and moves for problems of a measured model."""
+    found: WorkTable = _problems_module(row).least_work(problems)
+    return found
+
+
+def _problems_module(row: OpModel) -> Any:
+    return import_module(f".{row.family}.problems", __package__)
