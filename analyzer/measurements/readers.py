@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -14,10 +14,19 @@ from .networks import NODES
 from .nodes import load_samples as load_nodes
 from .samples import Samples, table_row_count
 
+Reader = Callable[[Path, Catalog | None], Sequence[Samples[Any]]]
+"""(directory, catalogue or None for the built-in one) -> samples."""
+
 
 def table_of(model: OpModel) -> str:
     """Return the table that holds a model's measurements, e.g. `ops/matmul.parquet`."""
     return str(_module(model).TABLE)
+
+
+def find_reader(model: OpModel) -> Reader:
+    """Return what reads a model's measurements."""
+    reader: Reader = getattr(_module(model), model.reader)
+    return reader
 
 
 def _module(model: OpModel) -> Any:
@@ -33,8 +42,8 @@ TRACES: Final = "traces"
 
 def load_tables(data: Path, catalog: Catalog | None = None) -> Iterator[Samples[Any]]:
     """Yield the samples of every table that the directory holds, those with rows; `catalog` None: the built-in one."""
-    loaders = [(table_of(model), getattr(_module(model), model.reader)) for model in MEASURED]
-    for table, load in (*loaders, (NODES, load_nodes)):
+    readers = [(table_of(model), find_reader(model)) for model in MEASURED]
+    for table, load in (*readers, (NODES, load_nodes)):
         path = data / table
         if path.exists() and table_row_count(path):
             yield from (samples for samples in load(data, catalog) if len(samples.measured_ns))

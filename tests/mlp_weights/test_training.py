@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from wavecast.analyzer.models.frame.intervals import distance_factor, distances, half_width
 from wavecast.analyzer.models.frame.parameters import resolve
 from wavecast.analyzer.models.frame.problems import problem_count, take_problems
+from wavecast.analyzer.models.registry import OP_MODELS
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train.__main__ import main
 from wavecast.mlp_weights.train.calibrate import (
@@ -21,7 +22,7 @@ from wavecast.mlp_weights.train.calibrate import (
     fit_intervals,
     weighted_quantile,
 )
-from wavecast.mlp_weights.train.driver import load_pool
+from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, find_recipe, load_pool
 from wavecast.mlp_weights.train.variant import fit_variant, join_samples
 from wavecast.specs.fleet import build_fleet, take_gpus
 
@@ -186,3 +187,10 @@ def test_the_command_says_in_one_line_what_is_missing(tmp_path: Path) -> None:
     assert result.output.startswith("Error: no measurements for model vector")
     assert len(result.output.splitlines()) == 1
     assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("name", OP_MODELS)
+def test_a_model_has_a_recipe_or_stands_on_its_priors(name: str) -> None:
+    assert (name in RECIPES) == OP_MODELS[name].is_measured == (name not in PRIORS)
+    if name in RECIPES:
+        assert find_recipe(name).model.name == name

@@ -1,0 +1,128 @@
+"""Every op model has one row, and every part that a row names is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wavecast.analyzer import models
+from wavecast.analyzer.measurements.readers import MEASURED, TABLES, find_reader, table_of
+from wavecast.analyzer.models.assignment import assign_models
+from wavecast.analyzer.models.frame.model import Model, group_of, kind_of
+from wavecast.analyzer.models.frame.problems import as_columns, join_problems, problem_columns, problem_count
+from wavecast.analyzer.models.registry import OP_MODELS, OpModel, least_work, load_model, model_of, problems_of
+from wavecast.analyzer.models.store import read_manifest
+from wavecast.analyzer.work import Family, Work
+from wavecast.analyzer.work.work import AttentionDims, ConvolutionDims, Dims, MatmulDims, RecurrentDims, RowDims
+from wavecast.specs.gpu import Rate
+
+PRODUCT = MatmulDims(m=64, n=128, k=256)
+PREFILL = AttentionDims(batch=1, heads=8, kv_heads=8, queries=64, keys=64, query_dim=64, value_dim=64)
+DECODE = AttentionDims(batch=1, heads=8, kv_heads=8, queries=1, keys=64, query_dim=64, value_dim=64)
+CONVOLUTION = ConvolutionDims(
+    batch=1, c_in=8, c_out=8, groups=1, input_size=(8, 8), output_size=(8, 8), kernel_size=(3, 3), stride=(1, 1)
+)
+RECURRENT = RecurrentDims(gates=4, layers=1, directions=1, steps=10, batch=4, input_size=32, hidden_size=32)
+
+
+def work(family: Family, dims: Dims | None = None, *, is_matrix: bool = False, read_bytes: float = 1e5) -> Work:
+    return Work(
+        family=family,
+        flops=1e6,
+        read_bytes=read_bytes,
+        written_bytes=1e4,
+        dtype="bfloat16",
+        is_matrix=is_matrix,
+        dims=dims,
+    )
+
+
+def product(read_bytes: float = 98304.0) -> Work:
+    """Return a product whose operands take 2 bytes per element; less read: packed weights."""
+    return work(Family.MATMUL, PRODUCT, is_matrix=True, read_bytes=read_bytes)
+
+
+CASES = (
+    ("matmul", product(), Rate.MATRIX_BF16),
+    ("matmul_quantized", product(), Rate.MATRIX_FP8),
+    ("matmul_quantized", product(), Rate.MATRIX_INT8),
+    ("matmul_quantized", product(read_bytes=2 * 64 * 256 + 128 * 256 / 2), Rate.MATRIX_BF16),
+    ("matmul_simt", product(), Rate.MATRIX_FP32),
+    ("matmul_simt", product(), Rate.FP64),
+    ("attention_prefill", work(Family.ATTENTION, PREFILL, is_matrix=True), Rate.MATRIX_BF16),
+    ("attention_decode", work(Family.ATTENTION, DECODE, is_matrix=True), Rate.MATRIX_BF16),
+    ("convolution", work(Family.CONVOLUTION, CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
+    ("recurrent", work(Family.RECURRENT, RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
+    ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
+    ("vector", work(Family.COPY), Rate.FP32),
+    (None, work(Family.CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
+    (None, work(Family.ATTENTION), Rate.FP32),
+    (None, work(Family.COLLECTIVE), Rate.FP32),
+    (None, work(Family.SORT), Rate.FP32),
+    (None, work(Family.VIEW), Rate.FP32),
+)
+
+
+@pytest.mark.parametrize(("name", "given", "rate"), CASES)
+def test_a_work_has_the_model_of_its_sizes_and_unit(name: str | None, given: Work, rate: Rate) -> None:
+    found = model_of(given, rate)
+    assert (found and found.name) == name
+
+
+@pytest.mark.parametrize("name", OP_MODELS)
+def test_every_row_has_a_work_that_it_covers(name: str) -> None:
+    assert name in {case[0] for case in CASES}
+
+
+@pytest.mark.parametrize("row", OP_MODELS.values(), ids=OP_MODELS)
+def test_the_model_of_a_row_has_its_name(row: OpModel) -> None:
+    found = load_model(row)
+    assert isinstance(found, Model)
+    assert found.name == row.name
+
+
+@pytest.mark.parametrize(("name", "given", "rate"), [case for case in CASES if case[0]])
+def test_problems_and_least_work_of_a_row_are_as_many_as_its_works(name: str, given: Work, rate: Rate) -> None:
+    row = OP_MODELS[name]
+    problems = problems_of(row, [given, given], [rate, rate])
+    joined = join_problems([problems, problems])
+    assert problem_count(joined) == 4
+    assert {column.shape for column in problem_columns(as_columns(joined)).values()} == {(4, 1)}
+    model = load_model(row)
+    assert len(group_of(model, problems)) == len(kind_of(model, problems)) == 2
+    if row.is_measured:
+        least = least_work(row, problems)
+        assert len(least.flops) == len(least.moved_bytes) == len(least.rate) == 2
+        assert (least.flops > 0).all()
+        assert (least.moved_bytes > 0).all()
+        assert all(isinstance(item, Rate) for item in least.rate)
+
+
+def test_every_family_with_a_model_has_a_row() -> None:
+    folder = Path(models.__file__).parent
+    assert {path.parent.name for path in folder.glob("*/problems.py")} - {"frame"} == {
+        row.family for row in OP_MODELS.values()
+    }
+
+
+def test_every_model_with_weights_has_a_row() -> None:
+    assert set(read_manifest()["models"]) == set(OP_MODELS)
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=lambda row: row.name)
+def test_a_measured_row_has_a_reader_and_a_table(row: OpModel) -> None:
+    assert callable(find_reader(row))
+    assert table_of(row) in TABLES
+
+
+def test_works_are_assigned_to_the_models_at_hand() -> None:
+    works = [case[1] for case in CASES]
+    rates = np.array([case[2] for case in CASES], dtype=object)
+    found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
+    assert found == {"matmul": [0], "vector": [10, 11]}
+
+
+def test_an_op_that_computes_nothing_has_no_model() -> None:
+    assert assign_models([replace(product(), flops=0.0), None], np.array([Rate.MATRIX_BF16] * 2), OP_MODELS) == []
