@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 """Quantities; their unit stands in the name."""
+Singles = npt.NDArray[np.float32]
+"""Quantities in single precision."""
 Rows = npt.NDArray[np.int64]
 """Row numbers of a table; -1: none."""
 Codes = npt.NDArray[np.int64]

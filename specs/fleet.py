@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Floats
+from ..arrays import Floats, Mask
 from .gpu import Gpu, Rate
 
 FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
@@ -51,7 +51,7 @@ class Fleet:
     tdp_w: Floats
     capability: Floats
     """CUDA compute capability as a number, e.g. 9.0; 0 for other vendors."""
-    has_hbm: npt.NDArray[np.bool_]
+    has_hbm: Mask
     """HBM rather than GDDR or LPDDR."""
     warp_size: Floats
     pcie_bytes_per_s: Floats

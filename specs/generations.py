@@ -61,7 +61,7 @@ included), 4 × 64 and 256 on gfx908; LDS in units of 512 bytes (for gfx950 no s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class ProcessNode:
     """Hold what a manufacturing process means for power."""
 
     energy_ratio: float
@@ -70,11 +70,11 @@ class Process:
     """The clock that it refers to."""
 
 
-_16_NM: Final = Process(energy_ratio=1.0, clock_hz=1.4e9)
-_12_NM: Final = Process(energy_ratio=0.85, clock_hz=1.4e9)
-_7_NM: Final = Process(energy_ratio=0.5, clock_hz=1.4e9)
-_8_NM: Final = Process(energy_ratio=0.65, clock_hz=1.7e9)
-_4_NM: Final = Process(energy_ratio=0.33, clock_hz=2.2e9)
+_16_NM: Final = ProcessNode(energy_ratio=1.0, clock_hz=1.4e9)
+_12_NM: Final = ProcessNode(energy_ratio=0.85, clock_hz=1.4e9)
+_7_NM: Final = ProcessNode(energy_ratio=0.5, clock_hz=1.4e9)
+_8_NM: Final = ProcessNode(energy_ratio=0.65, clock_hz=1.7e9)
+_4_NM: Final = ProcessNode(energy_ratio=0.33, clock_hz=2.2e9)
 """After what the foundries state for power at the same speed from one process to the next, rounded down to what boards
 reach."""
 
@@ -108,7 +108,7 @@ class Generation:
     starts_at: str
     """The lowest compute capability; of AMD's generations how the target's name begins."""
     allocation: AllocationRules
-    process: Process
+    process: ProcessNode
     sgemm_kernels: SgemmKernels = SgemmKernels.OTHER
     blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
     """What torch gives cuBLAS or hipBLAS per thread and stream."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionLibrary, AttentionProblems
-from .samples import Column, MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/attention.parquet"
 COLUMNS: Final = (
@@ -45,7 +45,7 @@ def _table(data: Path) -> MeasurementTable:
     return pick(table, ~table["suspect"].astype(bool))
 
 
-def _samples(table: dict[str, Column], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
+def _samples(table: dict[str, TableColumn], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
     problems = _problems(table)
     gpus, gpu = gpus_of(table["gpu"], catalog)
     pairs = zip(table["phase"], (LIBRARY_NAMES[code] for code in problems.library.tolist()), strict=True)
@@ -62,14 +62,14 @@ def _samples(table: dict[str, Column], model: str, catalog: Catalog | None) -> S
     )
 
 
-def _format_names(table: dict[str, Column]) -> Column:
+def _format_names(table: dict[str, TableColumn]) -> TableColumn:
     """Return the compute format, with the cache's where it differs."""
     pairs = zip(table["dtype"], table["kv_dtype"], strict=True)
     return np.array([own if own == cache else f"{own}, {cache} cache" for own, cache in pairs], dtype=object)
 
 
-def _problems(table: dict[str, Column]) -> AttentionProblems:
-    def column(name: str) -> Column:
+def _problems(table: dict[str, TableColumn]) -> AttentionProblems:
+    def column(name: str) -> TableColumn:
         return table[name].astype(np.float64)
 
     return AttentionProblems(

@@ -12,7 +12,7 @@ from ...arrays import Floats
 from ...specs.gpu import Catalog
 from ..models.frame.units import rate_codes
 from ..models.matmul.problems import COLD_COPIES, FORMATS, MatmulKernel, MatmulProblems
-from .samples import Column, Samples, gpus_of, pick, read_table, shape_share
+from .samples import Samples, TableColumn, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
 COLUMNS: Final = ("gpu", "batch", "m", "n", "k", "dtype", "latency_us", "suspect")
@@ -61,7 +61,7 @@ def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | 
     )
 
 
-def problems_of_rows(table: dict[str, Column]) -> MatmulProblems:
+def problems_of_rows(table: dict[str, TableColumn]) -> MatmulProblems:
     """Return rows of the table as problems.
 
     Integer formats come with a plugin's launches, the dynamic float formats with the activations' conversion.

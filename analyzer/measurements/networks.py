@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...arrays import none_for_nan
 from ...errors import InputError
 from .fx_graph import FxNode
-from .samples import Column, read_table
+from .samples import TableColumn, read_table
 
 NODES: Final = "models/neusight_ops.parquet"
 PEERS: Final = {"neusight": "neusight", "habitat": "habitat", "micro": "micro", "roofline": "neusight_roofline"}
@@ -22,7 +22,7 @@ KEY: Final = ("gpu", "model", "mode", "seqlen", "batch", "variant")
 NS_PER_MS: Final = 1e6
 _FIRST_LAYER = re.compile(r"(?:^|_)(?:h|layers?|blocks?)_0_")
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,19 +36,19 @@ class FxNetwork:
 
 def read_nodes(path: Path) -> dict[tuple[object, ...], FxNetwork]:
     """Return the graphs of a table of nodes, by gpu, model, mode, sequence length, batch and variant."""
-    rows: dict[tuple[object, ...], list[Row]] = {}
+    rows: dict[tuple[object, ...], list[TableRow]] = {}
     for row in rows_of(read_table(path)):
         rows.setdefault(key_of(row), []).append(row)
     return {key: _network(found, path) for key, found in rows.items()}
 
 
-def _network(rows: list[Row], path: Path) -> FxNetwork:
+def _network(rows: list[TableRow], path: Path) -> FxNetwork:
     rows.sort(key=lambda row: int(row["idx"]))
     nodes = tuple(_node(row, path) for row in rows)
     return FxNetwork(nodes=nodes, layer=layer_of(nodes))
 
 
-def _node(row: Row, path: Path) -> FxNode:
+def _node(row: TableRow, path: Path) -> FxNode:
     where = f"{path}: node {row['name']!r}"
     accumulated = [item[1] for item in _literal(row["acc_ops"], where) if item]
     return FxNode(
@@ -71,12 +71,12 @@ def _literal(text: str, where: str) -> Any:
         raise InputError(f"{where}: {text!r} is no list of shapes") from error
 
 
-def key_of(row: Row) -> tuple[object, ...]:
+def key_of(row: TableRow) -> tuple[object, ...]:
     """Return what names the network of a row."""
     return tuple(row[name] for name in KEY)
 
 
-def rows_of(table: Mapping[str, Column]) -> list[Row]:
+def rows_of(table: Mapping[str, TableColumn]) -> list[TableRow]:
     """Return the rows of a small table; null numbers are None."""
     columns = {name: [none_for_nan(value) for value in column.tolist()] for name, column in table.items()}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

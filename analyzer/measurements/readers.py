@@ -14,7 +14,7 @@ from .networks import NODES
 from .nodes import load_samples as load_nodes
 from .samples import Samples, table_row_count
 
-Reader = Callable[[Path, Catalog | None], Sequence[Samples[Any]]]
+SampleReader = Callable[[Path, Catalog | None], Sequence[Samples[Any]]]
 """(directory, catalogue or None for the built-in one) -> samples."""
 
 
@@ -23,9 +23,9 @@ def table_of(model: OpModel) -> str:
     return str(_module(model).TABLE)
 
 
-def find_reader(model: OpModel) -> Reader:
+def find_reader(model: OpModel) -> SampleReader:
     """Return what reads a model's measurements."""
-    reader: Reader = getattr(_module(model), model.reader)
+    reader: SampleReader = getattr(_module(model), model.reader)
     return reader
 
 

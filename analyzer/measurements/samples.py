@@ -22,7 +22,7 @@ from ..work.table import WorkTable
 
 __all__ = ["MeasurementTable", "Samples", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
 
-Column = npt.NDArray[Any]
+TableColumn = npt.NDArray[Any]
 MEASURED = "latency_us"
 
 
@@ -39,9 +39,9 @@ class Samples(Generic[P]):
     gpu: npt.NDArray[np.int64]
     """Index into `gpus`, [n]."""
     measured_ns: Floats
-    family: Column
+    family: TableColumn
     """What the score groups by beside dtype and GPU, e.g. `matmul`, `attention prefill (trtllm)`; object array [n]."""
-    dtype: Column
+    dtype: TableColumn
     """As the table writes it; object array [n]."""
     share: Floats
     """`shape_share` of each row's sizes: training draws its shapes by it."""
@@ -56,10 +56,10 @@ class Samples(Generic[P]):
         return take_gpus(build_fleet(self.gpus), self.gpu)
 
 
-class MeasurementTable(dict[str, Column]):
+class MeasurementTable(dict[str, TableColumn]):
     """Hold a table's columns by name; asking for one that the file lacks is an InputError that names both."""
 
-    def __init__(self, path: Path, columns: Mapping[str, Column]) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, TableColumn]) -> None:
         super().__init__(columns)
         self.path = path
 
@@ -115,19 +115,19 @@ def _open(path: Path) -> Iterator[Any]:
         raise InputError(f"{path}: no readable parquet table ({error})") from error
 
 
-def gpus_of(names: Column, catalog: Catalog | None = None) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
+def gpus_of(names: TableColumn, catalog: Catalog | None = None) -> tuple[tuple[Gpu, ...], npt.NDArray[np.int64]]:
     """Return the catalogue's GPUs (default: the built-in one's) of a column of names and each row's index."""
     distinct, index = np.unique(names.astype(str), return_inverse=True)
     catalog = catalog or load_catalog()
     return tuple(find_gpu(catalog, name) for name in distinct.tolist()), index.astype(np.int64)
 
 
-def pick(table: MeasurementTable, keep: Column) -> MeasurementTable:
+def pick(table: MeasurementTable, keep: TableColumn) -> MeasurementTable:
     """Return the rows where `keep` holds."""
     return MeasurementTable(table.path, {name: column[keep] for name, column in table.items()})
 
 
-def shape_share(*sizes: Column) -> Floats:
+def shape_share(*sizes: TableColumn) -> Floats:
     """Return a number in [0, 1) that depends on a row's sizes alone: the same shapes are drawn on every GPU."""
     mixed = np.full(len(sizes[0]), 0x9E3779B97F4A7C15, dtype=np.uint64)
     for column in sizes:

@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays import Floats
 from ...specs.gpu import Catalog
 from ..models.vector.problems import VectorKernel, VectorProblems
-from .samples import Column, Samples, gpus_of, pick, read_table, shape_share
+from .samples import Samples, TableColumn, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/vector.parquet"
 BINARY: Final = ("add", "mul", "div", "pow")
@@ -73,7 +73,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Vec
     ]
 
 
-def _problems(table: dict[str, Column], op: Column, dtype: Column) -> VectorProblems:
+def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn) -> VectorProblems:
     rows, columns = table["rows"].astype(np.float64), table["cols"].astype(np.float64)
     width = _lookup(BYTES, dtype, 4.0)
     gathered = op == "embedding_vocab_parallel"
@@ -98,12 +98,12 @@ def _problems(table: dict[str, Column], op: Column, dtype: Column) -> VectorProb
     )
 
 
-def _lookup(values: Mapping[str, Any], names: Column, default: float) -> Floats:
+def _lookup(values: Mapping[str, Any], names: TableColumn, default: float) -> Floats:
     distinct, index = np.unique(names, return_inverse=True)
     return np.array([float(values.get(name, default)) for name in distinct.tolist()])[index]
 
 
-def _family(op: Column, source: Column) -> Column:
+def _family(op: TableColumn, source: TableColumn) -> TableColumn:
     """Return the group of the score: elementwise, layernorm and softmax of PyTorch, others by op and source."""
     is_torch = (source == "neusight") | np.char.startswith(source, "wavecast/")
     short = np.where(is_torch, "", np.where(source == "vidur", " (vidur)", " (trtllm)"))
@@ -111,7 +111,7 @@ def _family(op: Column, source: Column) -> Column:
     return np.char.add(name.astype(str), short.astype(str)).astype(object)
 
 
-def _draw_evenly(share: Floats, family: Column, is_floor_bound: Column) -> Floats:
+def _draw_evenly(share: Floats, family: TableColumn, is_floor_bound: TableColumn) -> Floats:
     """Return shares that make families alike in number among the shapes that are drawn first."""
     groups = np.where(is_floor_bound, "floor", family.astype(str))
     _, index, count = np.unique(groups, return_inverse=True, return_counts=True)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analyzer.models.frame.intervals import SIZE_EDGES_NS, IntervalTable, gpu_positions, size_class
-from ...arrays import Floats
+from ...arrays import Codes, Floats
 from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
 from .variant import Pool
@@ -87,7 +87,7 @@ def fit_intervals(
     chips = np.array([chip_of(gpu) for gpu in pool.gpus])
     parts, away = [], []
     for item in inner:
-        parts.append(_part(item, shrink, limit))
+        parts.append(_residuals(item, shrink, limit))
         left = positions[chips == item.chip]
         others = positions[~np.isin(chips, list(item.excluded))]
         away.append(float(_nearest(left, others).mean()))
@@ -95,30 +95,41 @@ def fit_intervals(
     trained = np.isin(chips, [item.chip for item in seen])
     return IntervalTable(
         half_width=table,
-        seen_ratio=_seen_ratio([_part(item, shrink, limit) for item in seen], table),
+        seen_ratio=_seen_ratio([_residuals(item, shrink, limit) for item in seen], table),
         reference=float(np.median(away)),
         positions=positions[trained],
-        is_declared=~np.isin(np.arange(groups), np.concatenate([part[2] for part in parts])),
+        is_declared=~np.isin(np.arange(groups), np.concatenate([part.group for part in parts])),
     )
 
 
-Part = tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""|residual|, size class, group."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Residuals:
+    """Hold how far off n predictions of one chip are."""
+
+    absolute: Floats
+    size: Codes
+    """Class of the predicted time."""
+    group: Codes
 
 
-def _part(item: HeldOut, shrink: float, limit: float) -> Part:
-    return np.abs(item.residual(shrink, limit)), size_class(item.predicted_ns(shrink, limit)), item.group
+def _residuals(item: HeldOut, shrink: float, limit: float) -> _Residuals:
+    return _Residuals(
+        absolute=np.abs(item.residual(shrink, limit)),
+        size=size_class(item.predicted_ns(shrink, limit)),
+        group=item.group,
+    )
 
 
 def _nearest(left: Floats, others: Floats) -> Floats:
     return np.asarray(np.sqrt(((left[:, None] - others[None]) ** 2).sum(axis=-1)).min(axis=1))
 
 
-def _half_widths(parts: Sequence[Part], groups: int) -> Floats:
+def _half_widths(parts: Sequence[_Residuals], groups: int) -> Floats:
     """Return the quantile of residuals, every chip counting alike, [groups, sizes]."""
     sizes = len(SIZE_EDGES_NS) + 1
-    residual, size, group = (np.concatenate([part[column] for part in parts]) for column in range(3))
-    weight = np.concatenate([np.full(len(part[0]), 1.0 / len(part[0])) for part in parts])
+    residual = np.concatenate([part.absolute for part in parts])
+    size, group = (np.concatenate([getattr(part, name) for part in parts]) for name in ("size", "group"))
+    weight = _equal_weight([part.absolute for part in parts])
     table = np.empty((groups, sizes))
     for row in range(groups):
         mine = group == row
@@ -130,7 +141,7 @@ def _half_widths(parts: Sequence[Part], groups: int) -> Floats:
     return np.maximum(np.where(np.isnan(table), UNMEASURED_HALF_WIDTH, table), LEAST_HALF_WIDTH)
 
 
-def _spread_over_chips(parts: Sequence[Part], groups: int) -> Floats:
+def _spread_over_chips(parts: Sequence[_Residuals], groups: int) -> Floats:
     """Return by how much to widen each group's half-widths for a chip that is not among these.
 
     Each chip in turn is judged by the half-widths of the others; the factor is the least one under which the wanted
@@ -139,27 +150,26 @@ def _spread_over_chips(parts: Sequence[Part], groups: int) -> Floats:
     """
     factor = np.ones(groups)
     ratios = []
-    for row, (residual, size, group) in enumerate(parts):
-        others = [part for other, part in enumerate(parts) if other != row]
+    for row, part in enumerate(parts):
+        others = [item for other, item in enumerate(parts) if other != row]
         if others:
-            ratios.append((residual / _half_widths(others, groups)[group, size], group))
+            ratios.append((part.absolute / _half_widths(others, groups)[part.group, part.size], part.group))
     for row in range(groups):
         mine = [ratio[group == row] for ratio, group in ratios]
         mine = [ratio for ratio in mine if len(ratio)]
-        if sum(bool((group == row).any()) for _, _, group in parts) == 1:
+        if sum(bool((part.group == row).any()) for part in parts) == 1:
             factor[row] = LONE_CHIP_FACTOR
         elif mine:
-            weight = np.concatenate([np.full(len(ratio), 1.0 / len(ratio)) for ratio in mine])
-            needed = weighted_quantile(np.concatenate(mine), weight, COVERAGE) ** ((len(mine) - 1) / len(mine))
+            needed = weighted_quantile(np.concatenate(mine), _equal_weight(mine), COVERAGE)
+            needed **= (len(mine) - 1) / len(mine)
             factor[row] = np.clip(needed, *FACTOR_LIMITS)
     return factor
 
 
-def _seen_ratio(seen: Sequence[Part], table: Floats) -> float:
+def _seen_ratio(seen: Sequence[_Residuals], table: Floats) -> float:
     """Return by how much half-widths shrink on training chips for the wanted coverage there, at most 1."""
-    ratios = np.concatenate([residual / table[group, size] for residual, size, group in seen])
-    weight = np.concatenate([np.full(len(part[0]), 1.0 / len(part[0])) for part in seen])
-    return min(1.0, weighted_quantile(ratios, weight, COVERAGE))
+    ratios = [part.absolute / table[part.group, part.size] for part in seen]
+    return min(1.0, weighted_quantile(np.concatenate(ratios), _equal_weight(ratios), COVERAGE))
 
 
 def fit_anchor(inner: Sequence[HeldOut], shrink: float, limit: float, groups: int) -> tuple[Floats, Floats]:
@@ -178,8 +188,7 @@ def fit_anchor(inner: Sequence[HeldOut], shrink: float, limit: float, groups: in
         left = [np.abs(target - anchor[row] * source)[group == row] for group, source, target in pairs]
         left = [item for item in left if len(item)]
         if left:
-            weight = np.concatenate([np.full(len(item), 1.0 / len(item)) for item in left])
-            width[row] = weighted_quantile(np.concatenate(left), weight, COVERAGE)
+            width[row] = weighted_quantile(np.concatenate(left), _equal_weight(left), COVERAGE)
     return anchor, width
 
 
@@ -195,6 +204,11 @@ def _pairs(inner: Sequence[HeldOut], shrink: float, limit: float) -> list[tuple[
                 residuals = source.residual(shrink, limit)[left], target.residual(shrink, limit)[right]
                 found.append((target.group[right], *residuals))
     return found
+
+
+def _equal_weight(parts: Sequence[Floats]) -> Floats:
+    """Return weights that let every part count alike, whatever its length."""
+    return np.concatenate([np.full(len(part), 1.0 / len(part)) for part in parts])
 
 
 def weighted_quantile(values: Floats, weight: Floats, level: float) -> float:

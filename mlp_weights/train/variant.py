@@ -14,7 +14,7 @@ from ...analyzer.models.frame.model import Model
 from ...analyzer.models.frame.network import Network
 from ...analyzer.models.frame.parameters import resolve, theta_size
 from ...analyzer.models.frame.problems import Problems, join_problems, take_problems
-from ...arrays import Floats
+from ...arrays import Floats, Mask
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Gpu, chip_of
 from .fit import balanced_weight, fit_parameters
@@ -153,7 +153,7 @@ def _start(model: Model[Any], floor_us: float | None, near: Floats | None) -> tu
     return theta, replace(model, parameters=fixed)
 
 
-def _first_per_gpu(pool: Pool, wanted: npt.NDArray[np.bool_], limit: int) -> npt.NDArray[np.int64]:
+def _first_per_gpu(pool: Pool, wanted: Mask, limit: int) -> npt.NDArray[np.int64]:
     """Return at most `limit` wanted rows of each GPU, those of least share: the same shapes on every GPU."""
     chosen = []
     for gpu in range(len(pool.gpus)):

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Floats
+from ....arrays import Floats, Rows
 from ....specs.fleet import Fleet, build_fleet
 from ...measurements.samples import Samples, chip_of
 from ...models.frame.intervals import gpu_positions
@@ -26,8 +25,6 @@ ANCHORED: Final = "wavecast_anchored"
 """No baseline but wavecast itself, where it is given what the bandwidth ratio is given: the other GPU's measurement."""
 FITTED_FROM_NS: Final = 20e3
 """Shorter rows measure launches more than the efficiency that is fitted."""
-
-Rows = npt.NDArray[np.int64]
 
 
 def fitted_roofline_ns(made: PredictedSamples) -> Floats:

@@ -20,7 +20,7 @@ from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...analysis.analyze import analyze_trace
 from ...measurements.fx_graph import calls_of
-from ...measurements.networks import NODES, NS_PER_MS, PEERS, FxNetwork, Row, key_of, read_nodes, rows_of
+from ...measurements.networks import NODES, NS_PER_MS, PEERS, FxNetwork, TableRow, key_of, read_nodes, rows_of
 from ...measurements.samples import read_table
 from ...models.library import Library
 from ...prediction.method import Method
@@ -62,7 +62,7 @@ def build_trace(network: FxNetwork, layer_count: int, *, name: str, batch: int, 
     return Trace(meta=meta, strings=names, signatures=signatures, ops=ops), unknown
 
 
-def _score(row: Row, network: FxNetwork, weights: Weights) -> NetworkRow:
+def _score(row: TableRow, network: FxNetwork, weights: Weights) -> NetworkRow:
     gpu = find_gpu(load_catalog(), row["gpu"])
     name, batch, mode = str(row["model"]), int(row["batch"]), str(row["mode"])
     trace, unknown = build_trace(network, int(row["num_layer"] or 1), name=name, batch=batch, mode=mode)
@@ -96,7 +96,7 @@ def split_of(gpu: Gpu, weights: Weights, methods: Mapping[Method, float]) -> Spl
     return weights.split_of(gpu, tuple(weights.library_for(gpu).fitted))
 
 
-def _baselines(row: Row) -> Iterator[tuple[str, float]]:
+def _baselines(row: TableRow) -> Iterator[tuple[str, float]]:
     parts = [row["opsum_fw_ms"], row["opsum_bw_ms"]]
     if _is_number(parts[0]):
         yield OP_SUM, sum(part for part in parts if _is_number(part)) * NS_PER_MS

@@ -9,13 +9,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats
+from ....arrays import Floats, Mask
 from ..metrics import error_figures, mean_error
 from .report import EVERYTHING, MEAN, NetworkRow, ScoreRow, Size, Split, ThroughputRow
 from .rows import PredictedSamples, codes_of
 
-Column = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
+Labels = npt.NDArray[Any]
 LABELS: Final = ("table", "family", "dtype", "gpu")
 LEVELS: Final = (("table", "family", "dtype", "gpu"), ("table", "family", "dtype"))
 """The labels that the groups of each level share; the others are pooled."""
@@ -31,7 +30,7 @@ AVERAGED: Final = ("mape", "median_ape", "p90_ape", "bias", "coverage_90", "widt
 class Entries:
     """Hold n scored rows of one table."""
 
-    labels: Mapping[str, Column]
+    labels: Mapping[str, Labels]
     """Table, family, dtype and GPU of each row: object arrays [n]."""
     is_seen: Mask
     measured_ns: Floats
@@ -119,7 +118,7 @@ def _baseline(part: Entries, kind: str) -> Floats:
     return part.baselines_ns.get(kind, np.full(len(part.measured_ns), np.nan))
 
 
-def _objects(values: Iterable[str]) -> Column:
+def _objects(values: Iterable[str]) -> Labels:
     return np.array(list(values), dtype=object)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats
+from ....arrays import Floats, Mask
 from ....specs.fleet import build_fleet
 from ...measurements.samples import Samples, chip_of
 from ...models.frame.intervals import separations
@@ -33,7 +33,7 @@ class PredictedSamples:
     predicted_ns: Floats
     low_ns: Floats
     high_ns: Floats
-    is_seen: npt.NDArray[np.bool_]
+    is_seen: Mask
     """Whether the weights that predicted the row were trained on its chip."""
     roofline_ns: Floats
     """NaN where the least work is not known."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from ....arrays import Mask
 from ....formats.trace import Trace
 from ....specs.catalog import load_catalog
 from ....specs.gpu import Gpu, Rate, peak_flops_per_s
@@ -129,7 +129,7 @@ def _read_rows(
     return found
 
 
-def _is_scored(table: MeasurementTable, networks: Mapping[str, ListedNetwork]) -> npt.NDArray[np.bool_]:
+def _is_scored(table: MeasurementTable, networks: Mapping[str, ListedNetwork]) -> Mask:
     """Say which rows measured a recorded network as it was recorded."""
     modern = {name: torch_version(name) >= OLDEST_TORCH for name in set(table["software"].tolist())}
     keys = zip(table["model"].tolist(), table["image_size"].tolist(), table["params_m"].tolist(), strict=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
@@ -57,7 +56,7 @@ class Setting:
     """Efficiency of vector kernels over Pascal's."""
     flops_per_cycle: Floats
     """Per SM, of the unit that the products run on."""
-    is_matrix: npt.NDArray[np.bool_]
+    is_matrix: Mask
     clock_hz: Floats
     chain_cycles: Floats
     edge_loss: Floats
@@ -86,7 +85,7 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
     )
 
 
-def _unit(problems: ConvolutionProblems, fleet: Fleet) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _unit(problems: ConvolutionProblems, fleet: Fleet) -> tuple[Floats, Mask]:
     """Return the peak rate, FLOP/s, and whether it is a matrix unit's, of each pair.
 
     Narrow formats run in fp32 where nothing faster takes them (FP16 at 1/64 of the rate on consumer Pascal). TF32 is no

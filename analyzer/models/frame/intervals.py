@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia
 from ....specs.gpu import Rate
@@ -37,7 +36,7 @@ class IntervalTable:
     """Median distance of the chips left out from their nearest training GPU."""
     positions: Floats
     """Training GPUs, [t, d], as `gpu_positions` gives them."""
-    is_declared: npt.NDArray[np.bool_]
+    is_declared: Mask
     """[groups]: whether nothing measured the group. No GPU is nearer to its priors than another, and none was fitted:
     the half-width is declared and the same on every GPU."""
 

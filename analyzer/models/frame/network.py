@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Floats
-
-Floats32 = npt.NDArray[np.float32]
+from ....arrays import Floats, Singles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Network:
     """Hold layers of weights [in, out] and biases [out]; ReLU between them; one output, a natural logarithm."""
 
-    mean: Floats32
-    scale: Floats32
+    mean: Singles
+    scale: Singles
     """Features enter as (feature - mean) / scale, clipped to +-`CLIP`."""
-    weights: tuple[Floats32, ...]
-    biases: tuple[Floats32, ...]
+    weights: tuple[Singles, ...]
+    biases: tuple[Singles, ...]
     shrink: float
     """What the output is multiplied by, below 1: part of a correction does not carry over to unseen GPUs."""
     limit: float
@@ -44,7 +41,7 @@ def correct(network: Network, features: Floats) -> Floats:
     return np.asarray(bounded.reshape(features.shape[:-1]), dtype=np.float64)
 
 
-def _forward(network: Network, hidden: Floats32) -> Floats32:
+def _forward(network: Network, hidden: Singles) -> Singles:
     for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
         hidden = hidden @ weight
         hidden += bias

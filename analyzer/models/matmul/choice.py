@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Codes
+from ....arrays import Codes, Singles
 from ..frame.parameters import Values
 from .limits import (
     L1_BYTES_PER_CLOCK,
@@ -22,7 +21,6 @@ from .limits import (
 from .problems import MatmulProblems
 from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE
 
-Singles = npt.NDArray[np.float32]
 MILLISECONDS = np.float32(1e3)
 LONGEST = np.float32(1e9)
 """Milliseconds: the fourth power of more would leave single precision."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Floats
+from ....arrays import Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tensor_memory, is_async
 from ....specs.gpu import Rate
@@ -57,11 +56,11 @@ class Machine:
     """How far a last wave that is not full counts as one, 0 to 1."""
     power_w: Floats
     """What the limit leaves for switching."""
-    is_async: npt.NDArray[np.bool_]
+    is_async: Mask
     """Operands are fetched by the copy engine, and clusters of blocks share them (Hopper, Blackwell)."""
-    has_tensor_memory: npt.NDArray[np.bool_]
+    has_tensor_memory: Mask
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile (data-centre Blackwell)."""
-    is_large: npt.NDArray[np.bool_]
+    is_large: Mask
     """A second-level cache in two halves beside HBM."""
 
 

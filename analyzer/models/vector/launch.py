@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Floats
+from ....arrays import Floats, Mask
 from ....specs.fleet import Fleet
 from .problems import VectorKernel, VectorProblems
-
-Mask = npt.NDArray[np.bool_]
 
 WARP_SOFTMAX_COLUMNS: Final = 1024
 """Up to here a warp holds a row of softmax in registers."""

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_nvidia, is_since_volta
 from ..frame.event_timing import event_time_ns
@@ -24,8 +23,6 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .launch import launch_of
 from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_kind
-
-Singles = npt.NDArray[np.float32]
 
 STEADY, LOSSY, PLAIN_GDDR, OTHER_VENDOR = range(4)
 CLASS_NAMES: Final = ("HBM since Volta", "Pascal, or GDDR with ECC", "GDDR without ECC", "AMD")
