@@ -148,11 +148,12 @@ _THOR: Final = replace(
 _GB20X: Final = replace(
     _ADA, name="Blackwell of consumers", starts_at="12.0", blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
 )
+_LATER: Final = replace(_GB20X, name="later", starts_at="13.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES)
 NVIDIA: Final = (
     *(_KEPLER, _MAXWELL, _GP100, _PASCAL, _VOLTA, _TURING, _GA100, _GA10X, _ADA),
-    *(_HOPPER, _BLACKWELL, _THOR, _GB20X),
+    *(_HOPPER, _BLACKWELL, _THOR, _GB20X, _LATER),
 )
-"""By compute capability, ascending."""
+"""By compute capability, ascending; the last is what nobody has seen yet."""
 
 _CDNA: Final = Generation(
     name="CDNA",
