@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from wavecast.analyzer.accuracy.metrics import Figures
-from wavecast.analyzer.accuracy.rerun.report import FamilyRow, Iteration, LeftOut, RerunOp, RerunReport, WholePass
+from wavecast.analyzer.accuracy.rerun.report import FamilyRow, Iteration, LeftOut, RerunOp, RerunReport
 from wavecast.analyzer.accuracy.validate.report import Coverage
 from wavecast.analyzer.rendering.page.page import Page
 from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.rendering.rerun.json import draw_rerun_json
 from wavecast.analyzer.rendering.rerun.text import describe_rerun
+from wavecast.formats.rerun import WholePass
 
 CheckGolden = Callable[[str, str], None]
 
