@@ -48,8 +48,6 @@ BASELINE_TITLES: Final = {
     "habitat": "Habitat",
     "micro": "Li et\nal.",
 }
-SOME_TABLES: Final = frozenset({OP_SUM, "neusight", "habitat", "micro"})
-"""Baselines that say nothing where tables are pooled: few rows have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,7 +101,7 @@ def test_tones_have_styles(page: Page) -> None:
     assert "\x1b[2mAs is.\x1b[0m\n\x1b[33mWarning: hot�\x1b[0m" in text
 
 
-def test_facts_are_wrapped_beside_their_label(page: Page) -> None:
+def test_facts_are_wrapped_beside_their_label() -> None:
     fact = build_page(facts([("about", "one two three four five six")]))
     assert draw_terminal(fact, Screen(width=36)) == ("about           one two three four\n                five six\n")
 
