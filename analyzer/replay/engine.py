@@ -41,8 +41,8 @@ def on_gpus(timing: Timing, columns: slice | Rows) -> Timing:
     """Return the timing on some of the GPUs."""
     return replace(
         timing,
-        factor=timing.factor[:, columns],
-        latency_ns=timing.latency_ns[:, columns],
+        factor=np.ascontiguousarray(timing.factor[:, columns]),
+        latency_ns=np.ascontiguousarray(timing.latency_ns[:, columns]),
         host_ratio=timing.host_ratio[columns],
     )
 
@@ -75,6 +75,12 @@ def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows
     one before it on its lane only as far as it did in the recording.
     """
     nodes = graph.nodes
+    # Of what is not contiguous, taking rows copies the whole each time.
+    timing = replace(
+        timing,
+        factor=np.ascontiguousarray(timing.factor),
+        latency_ns=np.ascontiguousarray(timing.latency_ns),
+    )
     kept_ns = _kept_apart_ns(graph, timing.residual_ns)
     end = np.empty((len(nodes.row), timing.latency_ns.shape[1]))
     is_first, is_gpu = lane_firsts(nodes).tolist(), nodes.is_gpu.tolist()

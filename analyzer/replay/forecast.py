@@ -184,7 +184,11 @@ def _forecast_block(iterations: IterationNodes, graph: Graph, runs: Runs, timing
 
 
 def _select(spread: Spread, columns: slice | Rows) -> Spread:
-    return Spread(low=spread.low[:, columns], high=spread.high[:, columns], host=spread.host[columns])
+    return Spread(
+        low=np.ascontiguousarray(spread.low[:, columns]),
+        high=np.ascontiguousarray(spread.high[:, columns]),
+        host=spread.host[columns],
+    )
 
 
 def _at_ends(timing: Timing, spread: Spread) -> Timing:
