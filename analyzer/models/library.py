@@ -73,12 +73,12 @@ class Library:
     calibrations: Mapping[str, Mapping[str, Calibration]] = field(default_factory=dict)
     """By model and by name of GPU: what measurements there taught."""
 
-    def predict(self, name: str, problems: Problems, fleet: Fleet, setting: Prepared | None = None) -> Predicted:
+    def predict(self, name: str, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:
         """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n.
 
-        `setting`, from `prepare`, saves work where many blocks of problems meet one fleet.
+        `prepared`, from `prepare`, saves work where many blocks of problems meet one fleet.
         """
-        predicted = predict_fitted(self.fitted[name], problems, fleet, setting)
+        predicted = predict_fitted(self.fitted[name], problems, fleet, prepared)
         known = self.calibrations.get(name, {})
         columns = [column for column, gpu in enumerate(fleet.gpus) if gpu.name in known]
         if not columns:
@@ -105,9 +105,9 @@ def prepare(fitted: Fitted, fleet: Fleet) -> Prepared:
     )
 
 
-def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, setting: Prepared | None = None) -> Predicted:
+def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:
     """Predict with one model: simulator, learned correction, interval."""
-    known = prepare(fitted, fleet) if setting is None else setting
+    known = prepare(fitted, fleet) if prepared is None else prepared
     time_ns = corrected_ns(fitted, fitted.model.simulate(problems, fleet, known.values, None))
     group = group_of(fitted.model, problems)
     width = half_width(fitted.interval, group, time_ns, known.growth)

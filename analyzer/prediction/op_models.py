@@ -57,12 +57,12 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
     time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
     anchor = np.full(count, np.nan)
     for assignment in assignments:
-        setting = library.prepare(assignment.model, fleet)
+        prepared = library.prepare(assignment.model, fleet)
         for begin in range(0, len(assignment.rows), BLOCK_ROWS):
             block = slice(begin, begin + BLOCK_ROWS)
             rows = assignment.rows[block]
             problems = as_columns(take_problems(assignment.problems, block))
-            predicted = library.predict(assignment.model, problems, fleet, setting)
+            predicted = library.predict(assignment.model, problems, fleet, prepared)
             time_ns[rows], width[rows] = predicted.time_ns, predicted.half_width
             anchored[rows], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
     return ModelTimes(time_ns=time_ns, half_width=width, anchored_half_width=anchored, anchor=anchor)
