@@ -12,7 +12,7 @@ from ...formats.trace import Trace
 from ..prediction.bounds import limit_of
 from ..prediction.method import Method
 from ..prediction.predict import METHODS, Prediction
-from ..prediction.workload import Workload
+from ..prediction.workload import GpuWorkload
 from .report import OpPrediction
 
 UNRELIABLE_FACTOR: Final = 1.6
@@ -20,7 +20,7 @@ UNRELIABLE_FACTOR: Final = 1.6
 
 
 def list_ops(
-    trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, *, limit: int | None
+    trace: Trace, workload: GpuWorkload, prediction: Prediction, gpu_column: int, *, limit: int | None
 ) -> tuple[OpPrediction, ...]:
     """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name."""
     busy = prediction.busy_ns(gpu_column)
@@ -36,7 +36,7 @@ def list_ops(
     )
 
 
-def _op_groups(trace: Trace, workload: Workload) -> Rows:
+def _op_groups(trace: Trace, workload: GpuWorkload) -> Rows:
     """Return a group number per workload row: same op name and signature, or same kernel where no op is known."""
     known = workload.op >= 0
     names = trace.ops.name[workload.op[known]].astype(np.int64)
@@ -49,7 +49,7 @@ def _op_groups(trace: Trace, workload: Workload) -> Rows:
 
 
 def _describe(
-    trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows, whole_ns: float
+    trace: Trace, workload: GpuWorkload, prediction: Prediction, gpu_column: int, rows: Rows, whole_ns: float
 ) -> OpPrediction:
     busy = prediction.busy_ns(gpu_column)[rows]
     main = int(rows[np.argmax(busy)])
@@ -94,11 +94,11 @@ def _interval_ns(busy_ns: Floats, fall: Floats, half_width: Floats) -> tuple[flo
     return float((busy_ns * (1.0 - fall)).sum()), float((busy_ns * np.exp(half_width)).sum())
 
 
-def _bound_ns(workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows) -> float:
+def _bound_ns(workload: GpuWorkload, prediction: Prediction, gpu_column: int, rows: Rows) -> float:
     """Return the lower bound of all calls; the kernels of one call share its bound by their time."""
     per_kernel = prediction.bounds.lower_ns[rows, gpu_column] * workload.op_share[rows]
     return float((per_kernel * workload.count[rows]).sum())
 
 
-def _limit(workload: Workload, prediction: Prediction, gpu_column: int, row: int) -> str:
+def _limit(workload: GpuWorkload, prediction: Prediction, gpu_column: int, row: int) -> str:
     return limit_of(workload.work, prediction.fleet, row, gpu_column).name.lower()

@@ -22,7 +22,7 @@ from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.use import MemoryMethod, MemoryUse
 from ..models.library import Library
 from ..prediction.predict import Prediction, predict_measured, predict_shapes
-from ..prediction.workload import Workload, measured_workload, shape_workload
+from ..prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ..recorded.compiled import CompiledCode, CompiledOps, find_compiled
 from ..recorded.devices import gpu_of_device
 from ..recorded.untimed import without_times
@@ -63,7 +63,7 @@ class Analysis:
     recorded_trace: Trace
     recorded_graph: Graph
     """Before what-ifs; of a trace without times, on its synthetic timeline."""
-    workload: Workload
+    workload: GpuWorkload
     prediction: Prediction
     forecast: Forecast
     recorded_busy_ns: float
@@ -153,7 +153,7 @@ def _trace_changes(scenario: Scenario) -> Iterator[Callable[[Trace], Whatif]]:
         yield lambda trace: with_precision(trace, precision)
 
 
-def _with_casts(prediction: Prediction, workload: Workload, casts: Casts, library: Library) -> Prediction:
+def _with_casts(prediction: Prediction, workload: GpuWorkload, casts: Casts, library: Library) -> Prediction:
     """Add the time of the conversions that a what-if inserts to the ops that ask for them, on average per call."""
     row = workload.row_of[casts.op]
     known = row >= 0
@@ -185,7 +185,7 @@ def _recorded_busy_ns(trace: Trace, window: Window, graph: Graph) -> float:
 
 
 def _apply_graph_whatifs(
-    graph: Graph, trace: Trace, workload: Workload, scenario: Scenario
+    graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Scenario
 ) -> tuple[Graph, Floats, CompiledCode | None, tuple[str, ...]]:
     """Return the graph with fewer kernels or launches, what each node's duration is multiplied with, what of it was
     to be compiled anyway, and warnings."""
@@ -203,7 +203,7 @@ def _apply_graph_whatifs(
     return graph, ratio, code, tuple(warnings)
 
 
-def _fuse(graph: Graph, trace: Trace, workload: Workload, compiled: CompiledOps, *, everything: bool) -> Fusion:
+def _fuse(graph: Graph, trace: Trace, workload: GpuWorkload, compiled: CompiledOps, *, everything: bool) -> Fusion:
     """Merge what a compiler would: in compiled regions, or in each phase but the optimizer's as if it were one."""
     region = compiled.region
     if everything:

@@ -6,9 +6,8 @@ import numpy as np
 
 from ...arrays import Floats, Rows
 from ...formats.trace import Trace
-from ..prediction.workload import VARYING_FAMILIES
 from ..recorded.compiled import CompiledOps
-from ..work import family_of
+from ..work import VARYING_FAMILIES, family_of
 from .costs import HostCosts
 
 

@@ -12,8 +12,8 @@ from ...arrays import Floats, Rows, group_rows
 from ...errors import InputError
 from ...formats.column import MISSING, build_table, columns, row_count
 from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
-from ..prediction.workload import explained_ops
 from ..recorded.compiled import find_compiled
+from ..work.lookup import explained_ops
 from .compiled import with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches

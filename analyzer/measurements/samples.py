@@ -17,7 +17,7 @@ from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu, chip_of
 from ...specs.match import find_gpu
-from ..prediction.bounds import WorkTable
+from ..work.table import WorkTable
 
 __all__ = ["Samples", "Table", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
 

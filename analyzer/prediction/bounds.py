@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ...arrays import Floats
 from ...specs.fleet import Fleet
 from ...specs.gpu import Rate
+from ..work.table import WorkTable
 
 LAUNCH_FLOOR_NS: Final = 600.0
 """No kernel is shorter: the shortest in the public traces takes 640 ns (an MI300X kernel)."""
@@ -29,16 +30,6 @@ class Limit(IntEnum):
     COMPUTE = 0
     MEMORY = 1
     LAUNCH = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkTable:
-    """Hold the work of distinct ops as columns: n elements each."""
-
-    flops: Floats
-    moved_bytes: Floats
-    rate: npt.NDArray[np.object_]
-    """`Rate` of the unit that does the arithmetic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

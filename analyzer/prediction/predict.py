@@ -23,7 +23,7 @@ from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .ratio_widths import ratio_half_widths
 from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
-from .workload import Workload
+from .workload import GpuWorkload
 
 KERNEL_OVERHEAD_NS: Final = 1250.0
 """The part of a kernel's time that no faster memory or arithmetic shortens: the shortest kernel of the V100 traces;
@@ -80,7 +80,7 @@ class Prediction:
 
 
 def predict_measured(
-    trace: Trace, workload: Workload, source: Gpu, targets: Sequence[Gpu], library: Library, *, retimed: bool = False
+    trace: Trace, workload: GpuWorkload, source: Gpu, targets: Sequence[Gpu], library: Library, *, retimed: bool = False
 ) -> Prediction:
     """Move measured kernels from `source` to every target.
 
@@ -124,7 +124,7 @@ def predict_measured(
 
 
 def _anchored_width(
-    workload: Workload, target: ModelTimes, rows: npt.NDArray[np.bool_], fleet: Fleet, origin: Fleet
+    workload: GpuWorkload, target: ModelTimes, rows: npt.NDArray[np.bool_], fleet: Fleet, origin: Fleet
 ) -> Floats:
     """Return the half widths [rows, m] of anchored times.
 
@@ -144,7 +144,7 @@ def _anchored_width(
 
 
 def _anchored_ns(
-    workload: Workload, target: ModelTimes, source: ModelTimes, rows: npt.NDArray[np.bool_], apart: Floats
+    workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: npt.NDArray[np.bool_], apart: Floats
 ) -> Floats:
     """Return the times [rows, m] of measured kernels, moved by their op's model.
 
@@ -157,7 +157,7 @@ def _anchored_ns(
     return np.asarray(target.time_ns[rows] * carried * share)
 
 
-def predict_shapes(workload: Workload, targets: Sequence[Gpu], library: Library) -> Prediction:
+def predict_shapes(workload: GpuWorkload, targets: Sequence[Gpu], library: Library) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula."""
     fleet = build_fleet(targets)
     assignments = assign_rows(workload, library)
@@ -189,7 +189,7 @@ def _shape_reason(is_known: bool, is_covered: bool) -> str:
 
 def _scale(
     trace: Trace,
-    workload: Workload,
+    workload: GpuWorkload,
     modelled: npt.NDArray[np.bool_],
     fleet: Fleet,
     origin: Fleet,
@@ -243,7 +243,7 @@ _RULES: Final = {
 }
 
 
-def _wave_factor(trace: Trace, workload: Workload, rows: Rows, fleet: Fleet, origin: Fleet) -> Floats:
+def _wave_factor(trace: Trace, workload: GpuWorkload, rows: Rows, fleet: Fleet, origin: Fleet) -> Floats:
     """Return Habitat's factor [rows, m]; exact where the launch is known, fits on both GPUs and holds on both.
 
     Frameworks choose launches by the warp size, so between 32 and 64 wide warps the recorded one says nothing.
@@ -289,7 +289,7 @@ def _link_factor(origin: Fleet, fleet: Fleet) -> Floats:
     return np.where(known, ratio, np.nan)
 
 
-def _cases(trace: Trace, workload: Workload, modelled: npt.NDArray[np.bool_]) -> list[tuple[str, str]]:
+def _cases(trace: Trace, workload: GpuWorkload, modelled: npt.NDArray[np.bool_]) -> list[tuple[str, str]]:
     """Return each row's rule and the reason for it."""
     names = trace.kernels.name[workload.kernel].tolist()
     launch_known = (_product(trace.kernels.grid[workload.kernel]) > 0).tolist()

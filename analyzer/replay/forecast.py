@@ -15,7 +15,7 @@ from ..graph.graph import Graph
 from ..graph.latencies import generation_latencies
 from ..prediction.predict import Prediction
 from ..prediction.sum_interval import busy_interval_ns, row_changes
-from ..prediction.workload import Workload
+from ..prediction.workload import GpuWorkload
 from ..recorded.window import Window
 from .causes import CAUSES, occupation
 from .engine import Timing, replay
@@ -60,7 +60,7 @@ class Forecast:
         return np.asarray(self.span_ns[1] - self.span_ns[0])
 
 
-def kernel_rows(graph: Graph, trace: Trace, workload: Workload) -> Rows:
+def kernel_rows(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
     """Return the workload row of each GPU node; one past the last for those that none stands for, [n]."""
     nodes, missing = graph.nodes, len(workload.op)
     rows = np.full(len(nodes.row), missing, dtype=np.int64)
@@ -76,7 +76,7 @@ def kernel_rows(graph: Graph, trace: Trace, workload: Workload) -> Rows:
 def target_timing(
     graph: Graph,
     trace: Trace,
-    workload: Workload,
+    workload: GpuWorkload,
     prediction: Prediction,
     source: Gpu | None,
 ) -> Timing:
@@ -201,7 +201,7 @@ def _with_ends(timing: Timing, spread: Spread) -> Timing:
     )
 
 
-def spread_of(prediction: Prediction, workload: Workload, host_half_width: Floats) -> Spread:
+def spread_of(prediction: Prediction, workload: GpuWorkload, host_half_width: Floats) -> Spread:
     """Return how far the kernels' times, and the hosts', may be off together; see `Spread`.
 
     Rows move together, by as much of their own half width as moves their sum to the end of its interval: that sum holds

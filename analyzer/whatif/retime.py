@@ -21,12 +21,13 @@ from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu, Rate
 from ..models.assignment import assign_models
 from ..models.library import Library
-from ..prediction.bounds import WorkTable, bound_ops
+from ..prediction.bounds import bound_ops
 from ..prediction.op_models import model_times
 from ..prediction.predict import KERNEL_OVERHEAD_NS
-from ..prediction.workload import VARYING_FAMILIES, rate_of_work
-from ..work import Family, Work, work_of
+from ..work import VARYING_FAMILIES, Family, Work, work_of
 from ..work.kernel_names import family_of_kernel
+from ..work.rates import rate_of_work
+from ..work.table import tabulate
 from .calls import short_name
 from .change import Casts, Floats, Whatif
 from .timeline import shift_timeline
@@ -80,15 +81,9 @@ def _cast_work(casts: Casts, row: int) -> Work | None:
 
 def _op_times_ns(works: Sequence[Work | None], rates: Sequence[Rate], fleet: Fleet, library: Library) -> Floats:
     """Return the time of each op on each GPU, [n, m]: its op model, else its roofline."""
-    rate = np.empty(len(rates), dtype=object)
-    rate[:] = list(rates)
-    table = WorkTable(
-        flops=np.array([work.least_flops if work else 0.0 for work in works]),
-        moved_bytes=np.array([work.moved_bytes if work else 0.0 for work in works]),
-        rate=rate,
-    )
+    table = tabulate(works, rates)
     bounds = bound_ops(table, fleet)
-    modelled = model_times(assign_models(works, rate, library.fitted), len(works), fleet, library)
+    modelled = model_times(assign_models(works, table.rate, library.fitted), len(works), fleet, library)
     covered = modelled.is_covered[:, None]
     return np.asarray(np.where(covered, np.maximum(modelled.time_ns, bounds.lower_ns), bounds.roofline_ns))
 

@@ -17,7 +17,7 @@ from ...analysis.result import Analysis, check_usable
 from ...analysis.warnings import warn
 from ...prediction.method import Method
 from ...prediction.predict import METHODS
-from ...prediction.workload import Workload, measured_workload, shape_workload
+from ...prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ...recorded.devices import first_known_gpu
 from ...recorded.window import Window, select_window
 
@@ -31,7 +31,7 @@ class Worklist:
 
     trace: Trace
     window: Window
-    workload: Workload
+    workload: GpuWorkload
     leaf: Rows
     """Innermost op of each; -1 where there is none to re-run, [n]."""
     item: Rows
@@ -142,7 +142,7 @@ def _recorded_ns(trace: Trace, window: Window, items: Rows) -> Floats:
     return trace.kernels.duration_ns[items].astype(np.float64)
 
 
-def _times(result: Analysis | None, workload: Workload, row: Rows, gpu: Gpu | None) -> tuple[Floats, Floats, Floats]:
+def _times(result: Analysis | None, workload: GpuWorkload, row: Rows, gpu: Gpu | None) -> tuple[Floats, Floats, Floats]:
     """Return the predicted time of each item and the ends of its interval; what was measured is no prediction."""
     nothing = np.full(len(row), np.nan)
     if result is None or gpu is None:

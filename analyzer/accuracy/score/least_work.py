@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ....arrays import Floats
 from ....specs.gpu import Rate
 from ...measurements.samples import Samples
-from ...prediction.bounds import WorkTable
+from ...work.table import WorkTable
 
 
 def least_work(samples: Samples[Any]) -> WorkTable | None:

@@ -16,8 +16,8 @@ from ....specs.gpu import Catalog, Rate
 from ...measurements.samples import Samples, gpus_of, read_table
 from ...models.assignment import Assignment, assign_models
 from ...models.library import MODULES
-from ...prediction.bounds import WorkTable
 from ...work import Work, work_of
+from ...work.table import WorkTable
 from .end_to_end import NODES, NS_PER_MS, PEERS, Network, read_nodes
 from .fx_graph import Call, Node, calls_of
 

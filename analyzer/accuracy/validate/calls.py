@@ -14,7 +14,7 @@ from ....arrays import Rows
 from ....formats.column import row_count
 from ....formats.signature import TensorSpec
 from ....formats.trace import KernelKind, Phase, Trace
-from ...prediction.workload import Workload
+from ...prediction.workload import GpuWorkload
 from ...work import canonical_name, work_of
 from ...work.work import Family, RowDims, Work
 
@@ -58,7 +58,7 @@ class Calls:
     """The kernel, or the op, as a row of the trace's table, [p]."""
 
 
-def list_calls(trace: Trace, workload: Workload, kernel_rows: Rows, keys: KeyTable) -> Calls:
+def list_calls(trace: Trace, workload: GpuWorkload, kernel_rows: Rows, keys: KeyTable) -> Calls:
     """Return the calls of one iteration; `kernel_rows` are its kernels, none in a trace without GPU times."""
     if len(kernel_rows):
         items, owners = kernel_rows, _owners(trace, workload, kernel_rows)
@@ -90,7 +90,7 @@ def _numbers(values: object) -> Rows:
     return np.fromiter(values, dtype=np.int64)  # type: ignore[call-overload, no-any-return]
 
 
-def _owners(trace: Trace, workload: Workload, kernels: Rows) -> Rows:
+def _owners(trace: Trace, workload: GpuWorkload, kernels: Rows) -> Rows:
     """Return the op that explains each kernel: around its launch, of the name and signature that its row has."""
     names, signatures, parents = (column.tolist() for column in (trace.ops.name, trace.ops.signature, trace.ops.parent))
     found: dict[tuple[int, int], int] = {}

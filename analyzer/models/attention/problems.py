@@ -13,7 +13,7 @@ from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
-from ...prediction.bounds import WorkTable
+from ...work.table import WorkTable
 from ...work.work import AttentionDims, Direction, Work
 
 

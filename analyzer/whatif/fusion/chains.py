@@ -14,7 +14,7 @@ from ....formats.signature import Signature, flatten_tensors
 from ....formats.trace import Phase, Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.rules import lane_firsts
-from ...prediction.workload import Workload
+from ...prediction.workload import GpuWorkload
 from ...replay.forecast import kernel_rows
 from ...work import Family, Work
 from ...work.arguments import LackingArgumentError
@@ -61,7 +61,7 @@ class Pointwise:
     """The same for row ops, that compilers merge pointwise ones into."""
 
 
-def describe_nodes(graph: Graph, trace: Trace, workload: Workload) -> Pointwise:
+def describe_nodes(graph: Graph, trace: Trace, workload: GpuWorkload) -> Pointwise:
     """Return which nodes are kernels that could be merged."""
     nodes = graph.nodes
     rows = kernel_rows(graph, trace, workload)

@@ -15,7 +15,7 @@ from ....formats.column import MISSING, row_count
 from ....formats.trace import Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
-from ...prediction.workload import Workload
+from ...prediction.workload import GpuWorkload
 from ..calls import are_operands_flat
 from ..cuda_graph import keep_edges
 from .chains import describe_nodes, find_links, is_training, launches_of
@@ -41,7 +41,7 @@ class Fusion:
     chains: int
 
 
-def with_fused_elementwise(graph: Graph, trace: Trace, workload: Workload) -> Fusion:
+def with_fused_elementwise(graph: Graph, trace: Trace, workload: GpuWorkload) -> Fusion:
     """Return the graph with each chain of pointwise kernels as one kernel.
 
     A merged kernel takes the time of its parts times the share of their bytes that it still moves: inputs once, the
@@ -68,7 +68,7 @@ def with_fused_elementwise(graph: Graph, trace: Trace, workload: Workload) -> Fu
     )
 
 
-def with_compiled_regions(graph: Graph, trace: Trace, workload: Workload, region: Rows) -> Fusion:
+def with_compiled_regions(graph: Graph, trace: Trace, workload: GpuWorkload, region: Rows) -> Fusion:
     """Return the graph with the kernels that the compiler would merge within regions (per op; -1: none) as one each.
 
     They take the time that chains of pointwise kernels would. The parts of a kernel need not follow one another here:

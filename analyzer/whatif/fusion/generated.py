@@ -13,7 +13,7 @@ from ....arrays import Rows
 from ....formats.column import MISSING, row_count
 from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Trace
-from ...prediction.workload import Workload
+from ...prediction.workload import GpuWorkload
 from ...work import Family, Work, family_of
 from ..calls import operands_of
 from .chains import ROW_OPS, is_pointwise
@@ -95,7 +95,7 @@ class _Groups:
         return elements == size or (self.size[leader] == size and self.rows.get(leader) == elements)
 
 
-def group_generated(trace: Trace, workload: Workload, region: Rows) -> list[list[int]]:
+def group_generated(trace: Trace, workload: GpuWorkload, region: Rows) -> list[list[int]]:
     """Return the groups of at least two ops that one kernel would compute, each in order; `region` is per op.
 
     An op joins those whose results it reads and that have as many elements, or that reduced its rows. Other sizes,
@@ -131,7 +131,7 @@ def _members(groups: _Groups) -> Iterator[list[int]]:
     yield from members.values()
 
 
-def _parts(trace: Trace, workload: Workload) -> dict[int, Part]:
+def _parts(trace: Trace, workload: GpuWorkload) -> dict[int, Part]:
     """Return what each op with known work may be; the rest is left out."""
     rows = np.flatnonzero(workload.row_of >= 0)
     names = [trace.strings[name].partition(".")[0] for name in trace.ops.name[workload.op].tolist()]

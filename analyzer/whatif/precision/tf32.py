@@ -11,7 +11,7 @@ from ....arrays import Rows
 from ....formats.autocast import BACKWARD_LOWER, Cast
 from ....formats.trace import KernelKind, Trace
 from ....specs.gpu import Rate
-from ...prediction.workload import VARYING_FAMILIES
+from ...work import VARYING_FAMILIES
 from ...work.kernel_names import family_of_kernel, rate_of_kernel
 from ..calls import short_name
 from ..change import Whatif

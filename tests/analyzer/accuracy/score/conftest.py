@@ -14,7 +14,7 @@ from wavecast.analyzer.models.frame.intervals import IntervalTable, gpu_position
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import Parameter, Values
 from wavecast.analyzer.models.library import Fitted, Library
-from wavecast.analyzer.prediction.bounds import WorkTable
+from wavecast.analyzer.work.table import WorkTable
 from wavecast.arrays import Codes, Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
