@@ -11,7 +11,7 @@ from ...formats.signature import format_shapes
 from ...formats.trace import Trace
 from ..prediction.bounds import limit_of
 from ..prediction.method import Method
-from ..prediction.predict import METHODS, Prediction
+from ..prediction.prediction import METHODS, Prediction
 from ..prediction.workload import GpuWorkload
 from .report import OpPrediction
 

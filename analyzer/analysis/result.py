@@ -21,7 +21,8 @@ from ..host.timeline import synthesize_timeline
 from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.use import MemoryMethod, MemoryUse
 from ..models.library import Library
-from ..prediction.predict import Prediction, predict_measured, predict_shapes
+from ..prediction.predict import predict_measured, predict_shapes
+from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ..recorded.compiled import CompiledCode, CompiledOps, find_compiled
 from ..recorded.devices import gpu_of_device

@@ -13,7 +13,7 @@ from ...formats.trace import Trace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..graph.latencies import generation_latencies
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..prediction.sum_interval import busy_interval_ns, row_changes
 from ..prediction.workload import GpuWorkload
 from ..recorded.window import Window

@@ -14,7 +14,7 @@ from ...formats.perfetto import Arrows, EventFile, Slices, Track
 from ...formats.signature import format_shapes
 from ..graph.graph import EdgeKind
 from ..prediction.bounds import Limit
-from ..prediction.predict import METHODS
+from ..prediction.prediction import METHODS
 from .notes import FAMILIES
 from .slices import ArrowKind, Process, SliceKind, Timeline
 from .slices import Slices as TimelineSlices

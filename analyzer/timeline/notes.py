@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Rows
 from ..prediction.bounds import LAUNCH_FLOOR_NS, rate_matrix
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
 from ..work import Family
 
@@ -28,7 +28,7 @@ class KernelNotes:
     family: npt.NDArray[np.int8]
     """Index into `FAMILIES`."""
     method: npt.NDArray[np.int8]
-    """Index into `predict.METHODS`."""
+    """Index into `prediction.METHODS`."""
     reason: Rows
     """Index into `reasons`."""
     reasons: tuple[str, ...]

@@ -16,7 +16,7 @@ from ...analysis.analyze import run_analysis
 from ...analysis.result import Analysis, check_usable
 from ...analysis.warnings import warn
 from ...prediction.method import Method
-from ...prediction.predict import METHODS
+from ...prediction.prediction import METHODS
 from ...prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ...recorded.devices import first_known_gpu
 from ...recorded.window import Window, select_window

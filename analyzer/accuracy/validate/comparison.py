@@ -14,7 +14,7 @@ from ....formats.trace import Trace
 from ...analysis.result import Analysis
 from ...prediction.bounds import limit_of
 from ...prediction.method import Method
-from ...prediction.predict import METHODS
+from ...prediction.prediction import METHODS
 from ..metrics import error_figures
 from .alignment import Alignment, Rule
 from .calls import Calls

@@ -15,7 +15,8 @@ import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.prediction.predict import METHODS, predict_measured
+from wavecast.analyzer.prediction.predict import predict_measured
+from wavecast.analyzer.prediction.prediction import METHODS
 from wavecast.analyzer.prediction.workload import measured_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.binding import durations_ns
