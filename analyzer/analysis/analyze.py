@@ -12,13 +12,14 @@ from ...specs.gpu import Catalog, Gpu
 from ..graph.critical import CriticalPath
 from ..graph.graph import EdgeKind, NodeKind
 from ..models.library import Library, load_library
-from ..recorded.window import select_window
+from ..recorded.devices import source_gpu
+from ..recorded.window import check_usable, select_window
 from ..whatif.scenario import Scenario
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus
 from .op_rows import list_ops
 from .report import PathSummary, Report, Source, TraceSummary
-from .result import Analysis, build_result, check_usable, source_gpu
+from .result import Analysis, build_result
 from .warnings import warn
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats, Rows
+from ...errors import InputError
 from ...formats.column import MISSING, row_count
 from ...formats.trace import Trace
 
@@ -59,6 +60,12 @@ def select_window(trace: Trace) -> Window:
         device=device,
         other_device_kernel_count=len(kernel_rows) - len(kept),
     )
+
+
+def check_usable(window: Window) -> None:
+    """Raise InputError for an iteration without ops and kernels."""
+    if not len(window.kernel_rows) and not len(window.op_rows):
+        raise InputError("the trace holds no ops and no kernels: record at least one whole iteration")
 
 
 def _lower_median_row(rows: Rows, durations: Floats) -> np.int64:

@@ -13,13 +13,13 @@ from ....errors import UnknownGpuError
 from ....formats.trace import KernelKind, Trace
 from ....specs.gpu import Catalog, Gpu
 from ...analysis.analyze import run_analysis
-from ...analysis.result import Analysis, check_usable
+from ...analysis.result import Analysis
 from ...analysis.warnings import warn
 from ...prediction.method import Method
 from ...prediction.prediction import METHODS
 from ...prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ...recorded.devices import first_known_gpu
-from ...recorded.window import Window, select_window
+from ...recorded.window import Window, check_usable, select_window
 
 _HOST_COPY: Final = re.compile(r"htod|dtoh|host", re.IGNORECASE)
 """In the names of copies, `Memcpy HtoD (Pageable -> Device)` or `CopyHostToDevice`."""

@@ -31,7 +31,7 @@ def compare_iteration(
     timing = on_gpus(first.forecast.timing, slice(column, column + 1))
     predicted_ns = float(first.forecast.iteration_ns[column])
     measured_ns = second.window.duration_ns or float(second.forecast.iteration_ns[own_column])
-    stretch = second.calibration.stretch_ratio / first.calibration.stretch_ratio
+    stretch = second.slowdown.stretch_ratio / first.slowdown.stretch_ratio
     with_kernels = _with_kernels(first, timing, ratio[0] * stretch, ratio[1] * stretch)
     kernels_ns = _iteration_ns(first, with_kernels)
     hosts = _host_time_ns(first) * float(timing.host_ratio[0]), _host_time_ns(second) * _host_ratio(second, own_column)

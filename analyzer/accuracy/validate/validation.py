@@ -11,10 +11,11 @@ from ....errors import InputError, UnknownGpuError
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...analysis.analyze import run_analysis
-from ...analysis.result import Analysis, check_usable, source_gpu
+from ...analysis.result import Analysis
 from ...analysis.warnings import warn
 from ...models.library import Library, load_library
-from ...recorded.window import Window, select_window
+from ...recorded.devices import source_gpu
+from ...recorded.window import Window, check_usable, select_window
 from ...whatif.scenario import Scenario
 from .alignment import Alignment, align
 from .calls import KeyTable, list_calls

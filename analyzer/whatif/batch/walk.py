@@ -14,6 +14,7 @@ from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Phase, Trace
 from ..calls import Layout, Rewriter, Tensors, layout_of, operands_of, replace_tensors, short_name
 from ..change import Whatif
+from ..scenario import Scenario
 from .guess import build_guess
 from .parameters import parameter_storages
 from .rules import WEIGHTS, Call, Carry, result_carry
@@ -21,6 +22,13 @@ from .sizes import Ratio, scale_arguments, scale_spec
 
 FAR_RATIO: Final = 4.0
 """Beyond this factor of the recorded batch size, kernels of another kind are likely."""
+
+
+def change_batch(trace: Trace, scenario: Scenario) -> Whatif | None:
+    """Return the trace at the batch size that the scenario asks for; None where it asks for none."""
+    if scenario.batch_size is None:
+        return None
+    return with_batch(trace, scenario.batch_size, from_batch=scenario.recorded_batch_size)
 
 
 def with_batch(trace: Trace, batch_size: int, *, from_batch: int | None = None) -> Whatif:

@@ -21,7 +21,7 @@ from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.engine import Timing, measured_timing, replay
 from wavecast.analyzer.replay.forecast import kernel_rows
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.analyzer.whatif.cuda_graph import with_cuda_graph
+from wavecast.analyzer.whatif.cuda_graph.capture import with_cuda_graph
 from wavecast.analyzer.whatif.fusion.fusion import with_fused_elementwise
 from wavecast.formats.trace import Trace
 
