@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from wavecast.analyzer.analysis.report import Correction, Report
+from wavecast.analyzer.analysis.report import Report
+from wavecast.analyzer.measurements.correction import Correction
 from wavecast.analyzer.rendering.analysis.json import draw_report_json
 from wavecast.analyzer.rendering.analysis.text import describe_report
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ...analysis.report import Correction, GpuPrediction, OpPrediction, Report
+from ...analysis.report import GpuPrediction, OpPrediction, Report
+from ...measurements.correction import Correction
 from ...prediction.method import Method
 from ..page.quantity import (
     ABSENT,

@@ -82,7 +82,7 @@ class _Version:
 
     def kernel_name(self, row: int) -> str:
         """Return the name of a kernel."""
-        return self.trace.strings[self.trace.kernels.name[row]]
+        return self.trace.strings[int(self.trace.kernels.name[row])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def _factors(before: _Version, after: _Version, fleet: Fleet, library: Library) 
         factor[rule == _Rule.MODEL] = now / then
     for row, pair in enumerate(pairs):
         if pair.rule is _Rule.BYTES:
-            then, now = (work.moved_bytes if work else 0.0 for work in (pair.before, pair.after))
-            factor[row] = now / then if then > 0 else 1.0
+            moved, moves = (work.moved_bytes if work else 0.0 for work in (pair.before, pair.after))
+            factor[row] = moves / moved if moved > 0 else 1.0
     broken = ~np.isfinite(factor)
     factor[broken], rule[broken] = 1.0, _Rule.UNKNOWN
     return factor[group], rule[group]
