@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
+from ..arrays import Mask, Rows
 from .files import pack_gzip, write_atomic
 
-Rows = npt.NDArray[np.int64]
-Event = dict[str, Any]
+JsonEvent = dict[str, Any]
 
 _FIRST_THREAD_ID: Final = 100
 """Track i is thread 100 + i: a thread with its process's number would be drawn as the main thread."""
@@ -29,7 +28,7 @@ _CHUNK_EVENTS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
+class EventTrack:
     """Name a row of slices and the process that it is drawn under."""
 
     process: int
@@ -37,7 +36,7 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slices:
+class EventSlices:
     """Hold k slices as columns; those of one track must nest."""
 
     track: Rows
@@ -51,7 +50,7 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Arrows:
+class EventArrows:
     """Hold arrows from slice to slice, numbered through all the file's tables of slices."""
 
     source: Rows
@@ -64,10 +63,10 @@ class EventFile:
     """Hold what is drawn. Processes and tracks are shown in the order given."""
 
     processes: tuple[str, ...]
-    tracks: tuple[Track, ...]
+    tracks: tuple[EventTrack, ...]
     names: tuple[str, ...]
-    slices: tuple[Slices, ...]
-    arrows: tuple[Arrows, ...] = ()
+    slices: tuple[EventSlices, ...]
+    arrows: tuple[EventArrows, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     """What the file says about itself."""
 
@@ -93,7 +92,7 @@ def encode_events(file: EventFile) -> bytes:
     return b"".join([head, b',"traceEvents":[', b",\n".join(part for part in parts if part), b"]}\n"])
 
 
-def crossing_levels(track: Rows, start_ns: Rows, duration_ns: Rows, may_nest: npt.NDArray[np.bool_]) -> Rows:
+def crossing_levels(track: Rows, start_ns: Rows, duration_ns: Rows, may_nest: Mask) -> Rows:
     """Return 0 for slices that can share their track, else the number of the further track that they need, [k].
 
     `may_nest` says of each slice whether it may lie inside another one; all slices of a track agree.
@@ -148,7 +147,7 @@ class _Joined:
     order: Rows
 
 
-def _join(tables: Sequence[Slices]) -> _Joined:
+def _join(tables: Sequence[EventSlices]) -> _Joined:
     counts = [len(item.track) for item in tables]
     nothing = np.zeros(0, dtype=np.int64)
     track = np.concatenate([nothing, *(item.track for item in tables)])
@@ -173,7 +172,7 @@ def _check(joined: _Joined) -> None:
         raise ValueError(f"{int(np.count_nonzero(crossing))} slices cross another one of their track")
 
 
-def _metadata(file: EventFile) -> Iterator[Event]:
+def _metadata(file: EventFile) -> Iterator[JsonEvent]:
     for number, process in enumerate(file.processes, start=1):
         yield {"ph": "M", "pid": number, "name": "process_name", "args": {"name": process}}
         yield {"ph": "M", "pid": number, "name": "process_sort_index", "args": {"sort_index": number}}
@@ -183,14 +182,14 @@ def _metadata(file: EventFile) -> Iterator[Event]:
         yield place | {"name": "thread_sort_index", "args": {"sort_index": number}}
 
 
-def _event_chunks(file: EventFile, joined: _Joined) -> Iterator[list[Event]]:
+def _event_chunks(file: EventFile, joined: _Joined) -> Iterator[list[JsonEvent]]:
     """Yield slices in the order of writing, the ends of arrows right after the slice that they belong to."""
     ends = _arrow_ends(file)
     process = [track.process + 1 for track in file.tracks]
     for begin in range(0, len(joined.order), _CHUNK_EVENTS):
         numbers = joined.order[begin : begin + _CHUNK_EVENTS]
         args = _gather_args(file.slices, joined, numbers)
-        events: list[Event] = []
+        events: list[JsonEvent] = []
         for number, table, row, track, start, duration, values in zip(
             numbers.tolist(),
             joined.table[numbers].tolist(),
@@ -213,9 +212,9 @@ def _event_chunks(file: EventFile, joined: _Joined) -> Iterator[list[Event]]:
         yield events
 
 
-def _gather_args(tables: Sequence[Slices], joined: _Joined, numbers: Rows) -> list[Event]:
+def _gather_args(tables: Sequence[EventSlices], joined: _Joined, numbers: Rows) -> list[JsonEvent]:
     """Return the arguments of each slice, without the absent ones."""
-    gathered: list[Event] = [{} for _ in numbers]
+    gathered: list[JsonEvent] = [{} for _ in numbers]
     for index in np.unique(joined.table[numbers]).tolist():
         at = np.flatnonzero(joined.table[numbers] == index).tolist()
         rows = joined.row[numbers[at]].tolist()
@@ -227,9 +226,9 @@ def _gather_args(tables: Sequence[Slices], joined: _Joined, numbers: Rows) -> li
     return gathered
 
 
-def _arrow_ends(file: EventFile) -> dict[int, list[Event]]:
+def _arrow_ends(file: EventFile) -> dict[int, list[JsonEvent]]:
     """Return the events that start and end arrows, by slice."""
-    ends: dict[int, list[Event]] = {}
+    ends: dict[int, list[JsonEvent]] = {}
     number = 0
     for arrows in file.arrows:
         for source, target in zip(arrows.source.tolist(), arrows.target.tolist(), strict=True):
@@ -240,5 +239,5 @@ def _arrow_ends(file: EventFile) -> dict[int, list[Event]]:
     return ends
 
 
-def _text(events: list[Event]) -> bytes:
+def _text(events: list[JsonEvent]) -> bytes:
     return b",\n".join(map(orjson.dumps, events)) if events else b""

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats, Rows, group_rows
+from ...arrays import Floats, Mask, Rows, group_rows
 from ...errors import InputError
 from ...formats.column import MISSING, build_table, columns, row_count
 from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
@@ -58,7 +57,7 @@ def synthesize_timeline(trace: Trace, costs: HostCosts) -> Trace:
     return _eager_timeline(trace, costs, launches, reads)
 
 
-def _eager_timeline(trace: Trace, costs: HostCosts, launches: Rows, reads: npt.NDArray[np.bool_]) -> Trace:
+def _eager_timeline(trace: Trace, costs: HostCosts, launches: Rows, reads: Mask) -> Trace:
     ops = trace.ops
     last, root = _nesting(ops)
     lead: Floats = np.where(ops.parent < 0, _leads(trace, costs), 0.0)
@@ -80,9 +79,7 @@ def _eager_timeline(trace: Trace, costs: HostCosts, launches: Rows, reads: npt.N
     return _with_tables(trace, _timed_ops(ops, start, end, thread), calls, length)
 
 
-def _eager_calls(
-    costs: HostCosts, launches: Rows, reads: npt.NDArray[np.bool_], first_ns: Floats, between: Floats
-) -> _Calls:
+def _eager_calls(costs: HostCosts, launches: Rows, reads: Mask, first_ns: Floats, between: Floats) -> _Calls:
     """Lay out each op's launches from `first_ns`, `between` apart, then its copy to the host and the wait for it."""
     call_count = launches + 2 * reads
     op = np.repeat(np.arange(len(launches)), call_count)
@@ -102,7 +99,7 @@ def _with_tables(trace: Trace, ops: OpTable, calls: _Calls, length_ns: float) ->
     return _assemble(trace, ops, calls, kernels, length_ns)
 
 
-def _kernels(trace: Trace, op: Rows, call: Rows, start_ns: Floats, is_copy: npt.NDArray[np.bool_]) -> KernelTable:
+def _kernels(trace: Trace, op: Rows, call: Rows, start_ns: Floats, is_copy: Mask) -> KernelTable:
     """Return a kernel per launch, named after its op; copies carry the profiler's name of a copy to the host."""
     copy_name = len(trace.strings) + len(_CALL_NAMES)
     return build_table(
@@ -201,7 +198,7 @@ def places_of(ops: OpTable) -> Rows:
     return place
 
 
-def _host_reads(trace: Trace) -> npt.NDArray[np.bool_]:
+def _host_reads(trace: Trace) -> Mask:
     """Mark the innermost ops that copy a result to the host and wait for it."""
     ops = trace.ops
     is_sync = np.array([name.split(".")[0] in SYNCING_OPS for name in trace.strings], dtype=bool)

@@ -53,20 +53,21 @@ def measured_side(
 
 
 def predicted_side(
-    case: tuple[Trace, Graph, KernelNotes],
+    trace: Trace,
+    graph: Graph,
     gpu: str,
-    times: tuple[Floats, Floats],
     *,
+    notes: KernelNotes,
+    end_ns: Floats,
+    duration_ns: Floats,
     host_ratio: float = 1.0,
     path: CriticalPath | None = None,
 ) -> Side:
     """Return the times of a replay on one GPU.
 
-    `times` is the end of every node and the duration of every GPU node, [n] each. A host node starts after the host's
+    `end_ns` is that of every node, `duration_ns` that of every GPU node, [n] each. A host node starts after the host's
     own time since the node before.
     """
-    trace, graph, notes = case
-    end_ns, duration_ns = times
     nodes = graph.nodes
     before = np.where(lane_firsts(nodes), 0.0, np.append(0.0, end_ns[:-1])[: len(end_ns)])
     host_start = np.minimum(before + nodes.lag_ns * host_ratio, end_ns)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Rows
+from ....arrays import Mask, Rows
 from ....formats.column import MISSING
 from ....formats.signature import format_shapes
 from ....formats.trace import Phase, Trace
@@ -32,7 +32,6 @@ _LAG_DECIMALS: Final = 3
 """Latencies are means: digits below a picosecond say nothing."""
 
 Integers = npt.NDArray[np.signedinteger[Any]]
-Mask = npt.NDArray[np.bool_]
 Column = Sequence[Any]
 """One value per node; None where it is not known."""
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
 from ....formats.column import row_count
 from ....formats.iterations import locate_iterations
@@ -54,7 +54,7 @@ class Network:
     """All of them: bit k is set for kind k."""
     lag_ns: Floats
     """Least time between the two by the replay's rules; NaN where the edge holds nothing up."""
-    binds: npt.NDArray[np.bool_]
+    binds: Mask
     """Whether the edge is what held the target as measured."""
 
 
@@ -63,7 +63,7 @@ class _Part:
     links: Links
     kind: npt.NDArray[np.int8]
     lag_ns: Floats
-    binds: npt.NDArray[np.bool_]
+    binds: Mask
 
 
 def join_network(trace: Trace, graph: Graph, *, iteration: int | None = None) -> Network:

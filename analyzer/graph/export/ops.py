@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Rows
+from ....arrays import Mask, Rows
 from ....formats.column import MISSING, row_count
 from ....formats.trace import Trace
 from ..graph import EdgeKind, Graph, NodeKind
@@ -39,7 +39,7 @@ def call_links(trace: Trace, graph: Graph) -> Links:
     return Links(source=op[op != MISSING], target=nodes[op != MISSING])
 
 
-def is_call(graph: Graph) -> npt.NDArray[np.bool_]:
+def is_call(graph: Graph) -> Mask:
     """Say which nodes are calls; not those that are the waiting part of a copy, whose call is a launch already."""
     nodes = graph.nodes
     launches = nodes.row[nodes.kind == NodeKind.LAUNCH]
@@ -89,7 +89,7 @@ def data_links(trace: Trace) -> Links:
     )
 
 
-def _among(op: Rows, item: Rows, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _among(op: Rows, item: Rows, chosen: Mask) -> Mask:
     """Say for each pair of op and item whether it is one of the chosen pairs."""
     key = op * (int(item.max(initial=0)) + 1) + item
     return np.isin(key, key[chosen])

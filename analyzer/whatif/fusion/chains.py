@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Rows
+from ....arrays import Mask, Rows
 from ....formats.column import MISSING, row_count
 from ....formats.signature import Signature, flatten_tensors
 from ....formats.trace import Phase, Trace
@@ -42,8 +41,6 @@ ROW_OPS: Final = frozenset(
 )
 """Forward only: the backward ones are several reductions."""
 
-Flags = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pointwise:
@@ -55,9 +52,9 @@ class Pointwise:
     """The op call that explains a kernel; -1 for none."""
     launch: Rows
     """The node that launches a kernel; -1 for none."""
-    begins: Flags
+    begins: Mask
     """Whether the kernel is pointwise, its op's only one, and its work known."""
-    ends: Flags
+    ends: Mask
     """The same for row ops, that compilers merge pointwise ones into."""
 
 
@@ -196,7 +193,7 @@ def launches_of(graph: Graph) -> Rows:
     return launch
 
 
-def _waits(graph: Graph) -> Flags:
+def _waits(graph: Graph) -> Mask:
     """Say which nodes wait for something else than their launch and their lane."""
     edges = graph.edges
     waits = np.zeros(len(graph.nodes.row), dtype=bool)

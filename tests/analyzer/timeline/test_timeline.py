@@ -117,9 +117,12 @@ def both_sides(trace: Trace, timing_of: Callable[[Graph], Timing]) -> tuple[Time
     end = replay(graph, timing)[:, 0]
     measured = measured_side(trace, graph, "A", path=measured_path(trace, graph, window.index))
     predicted = predicted_side(
-        (trace, graph, no_notes(len(graph.nodes.row))),
+        trace,
+        graph,
         "B",
-        (end, durations_ns(graph, timing, 0)),
+        notes=no_notes(len(graph.nodes.row)),
+        end_ns=end,
+        duration_ns=durations_ns(graph, timing, 0),
         host_ratio=float(timing.host_ratio[0]),
         path=replayed_path(trace, graph, timing, end, (window.index, 0)),
     )
@@ -294,10 +297,10 @@ def test_predicted_kernels_say_how_their_time_came_about(
     duration = durations_ns(graph, timing, 0)
     rows = kernel_rows(graph, trace, workload)
     notes = kernel_notes(workload, prediction, 0, rows, duration)
-    times = (replay(graph, timing)[:, 0], duration)
+    end_ns = replay(graph, timing)[:, 0]
     sides = (
         measured_side(trace, graph, "Base", notes=op_notes(workload, rows)),
-        predicted_side((trace, graph, notes), "Target", times),
+        predicted_side(trace, graph, "Target", notes=notes, end_ns=end_ns, duration_ns=duration),
     )
     events = json.loads(encode_events(timeline_events(build_timeline(window, sides))))["traceEvents"]
     said = {(event["pid"], event["args"].get("op")): event for event in events if event.get("cat") == "kernel"}
