@@ -18,7 +18,6 @@ from ..prediction.prediction import METHODS
 from .notes import FAMILIES
 from .slices import ArrowKind, Process, SliceKind, Slices, Timeline
 
-Codes = npt.NDArray[np.int64] | npt.NDArray[np.int8]
 _CATEGORIES: Final = {
     SliceKind.ITERATION: "iteration",
     SliceKind.STEP: "critical_path",
@@ -131,7 +130,7 @@ class _Arguments:
         }
 
     @staticmethod
-    def _look_up(values: list[Any], rows: Codes) -> list[Any]:
+    def _look_up(values: list[Any], rows: npt.NDArray[np.signedinteger]) -> list[Any]:
         """Return the value of each row; the list's last one, None, for -1."""
         return [values[row] for row in rows.tolist()]
 

@@ -17,7 +17,7 @@ Tensors = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SignatureLayout:
     """Hold the tensors of a signature, lists flattened, each with the position of its argument or result."""
 
     inputs: tuple[TensorSpec, ...]
@@ -26,9 +26,9 @@ class Layout:
     output_positions: tuple[int, ...]
 
 
-def layout_of(signature: Signature) -> Layout:
+def layout_of(signature: Signature) -> SignatureLayout:
     """Return where the tensors of a signature stand."""
-    return Layout(
+    return SignatureLayout(
         flatten_tensors(signature.arguments),
         _positions(signature.arguments),
         flatten_tensors(signature.results),

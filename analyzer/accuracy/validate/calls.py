@@ -35,7 +35,7 @@ class KeyTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Calls:
+class OpCalls:
     """Hold n op calls in order, and the p kernels (without GPU times: the ops themselves) that they consist of."""
 
     op: Rows
@@ -58,7 +58,7 @@ class Calls:
     """The kernel, or the op, as a row of the trace's table, [p]."""
 
 
-def list_calls(trace: Trace, workload: GpuWorkload, kernel_rows: Rows, keys: KeyTable) -> Calls:
+def list_calls(trace: Trace, workload: GpuWorkload, kernel_rows: Rows, keys: KeyTable) -> OpCalls:
     """Return the calls of one iteration; `kernel_rows` are its kernels, none in a trace without GPU times."""
     if len(kernel_rows):
         items, owners = kernel_rows, _owners(trace, workload, kernel_rows)
@@ -72,7 +72,7 @@ def list_calls(trace: Trace, workload: GpuWorkload, kernel_rows: Rows, keys: Key
     namer = _Namer(trace, keys)
     around = [namer.enclosing(row) if row >= 0 else -1 for row in op.tolist()]
     pairs = list(zip(op.tolist(), kernel.tolist(), strict=True))
-    return Calls(
+    return OpCalls(
         op=op,
         kernel=kernel,
         phase=np.append(trace.ops.phase, Phase.OTHER)[op].astype(np.int8),

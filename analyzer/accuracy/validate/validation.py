@@ -106,7 +106,7 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
         source=sides[0],
         target=sides[1],
         scenario=first.result.scenario,
-        iteration=compare_iteration(first.result, first.column, second.result, second.column, ratios),
+        iteration=compare_iteration(first, second, ratios),
         total=compare_group(None, ops, whole_ns),
         families=compare_families(ops),
         ops=ops[:op_limit],

@@ -13,7 +13,7 @@ from ....formats.trace import Trace
 from ..critical import CriticalPath
 from ..graph import EdgeKind, Graph, NodeKind
 from .export import OP_KIND
-from .network import Network
+from .op_graph import OpGraph
 
 STRETCH_LIMIT: Final = 10
 """Names of which the summary says how long the path spends there."""
@@ -59,20 +59,26 @@ class GraphSummary:
 
 
 def summarize_graph(
-    trace: Trace, graph: Graph, network: Network, path: CriticalPath, iterations: tuple[int | None, int | None]
+    trace: Trace,
+    graph: Graph,
+    joined: OpGraph,
+    path: CriticalPath,
+    *,
+    iteration: int | None,
+    path_iteration: int | None,
 ) -> GraphSummary:
-    """Return the numbers of a network and of a critical path; `iterations` are those that the two cover."""
-    at = network.node[network.node >= network.op_count] - network.op_count
-    op_count = len(network.node) - len(at)
+    """Return the numbers of a graph and of a critical path, and the iteration that each covers; None: all, or none."""
+    at = joined.node[joined.node >= joined.op_count] - joined.op_count
+    op_count = len(joined.node) - len(at)
     node_counts = _counts({OP_KIND: op_count}, np.bincount(graph.nodes.kind[at], minlength=len(NodeKind)), NodeKind)
-    edge_counts = _counts({}, np.bincount(network.kind, minlength=len(EdgeKind)), EdgeKind)
+    edge_counts = _counts({}, np.bincount(joined.kind, minlength=len(EdgeKind)), EdgeKind)
     return GraphSummary(
-        iteration=iterations[0],
+        iteration=iteration,
         node_counts=node_counts,
         edge_counts=edge_counts,
         graph_quality=asdict(graph.quality),
         trace_quality=asdict(trace.quality),
-        path=_summarize_path(trace, graph, path, iterations[1]) if len(path.node) else None,
+        path=_summarize_path(trace, graph, path, path_iteration) if len(path.node) else None,
     )
 
 
