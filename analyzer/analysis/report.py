@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..graph.export.path import PathSummary
 from ..measurements.correction import Correction
 from ..memory.use import MemoryUse
 from ..prediction.method import Method
@@ -123,19 +124,6 @@ class OpPrediction:
     reason: str
     share: float
     """Of the GPU-busy time on this GPU."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathSummary:
-    """Say what the critical path of the iteration goes to on `ops_gpu`; the parts add up to its length."""
-
-    length_ns: float
-    node_ns: Mapping[str, float]
-    """By kind of node: launch, sync, kernel, memcpy, memset, collective."""
-    edge_ns: Mapping[str, float]
-    """By kind of edge: program_order (the host's own time), stream_order, launch, event, sync, queue, collective."""
-    unexplained_ns: float
-    """Beyond the rules; negative where things came earlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ SHORT_OP_COUNT: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class AnalyzeRequest:
     """Hold what the command line asked for, as parsed."""
 
     trace: Path
@@ -128,7 +128,7 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to L40S --timeline timeline.json.gz
       analyze trace.json.gz --to L40S --calibration measured/
     """
-    request = Request(**options)
+    request = AnalyzeRequest(**options)
     report = _predict(request)
     write_result(_render(report, request), request.output)
 
@@ -138,7 +138,7 @@ def main() -> None:
     analyze(prog_name="analyze")
 
 
-def _predict(request: Request) -> Report:
+def _predict(request: AnalyzeRequest) -> Report:
     from ...formats.files import load_trace
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu, find_gpus
@@ -180,7 +180,7 @@ def _sharpen(
     return calibrate_library(load_library(), path, gpus, catalog)
 
 
-def _scenario(request: Request, trace: Trace) -> Scenario:
+def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
     from ...errors import InputError
     from ..host.speed import read_cpu_speed
     from ..whatif.precision.precision import TargetPrecision
@@ -204,7 +204,7 @@ def _save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
     save_timeline(result, gpu_name, path)
 
 
-def _render(report: Report, request: Request) -> str:
+def _render(report: Report, request: AnalyzeRequest) -> str:
     from ..rendering.analysis.formats import Wish, render_report
 
     name = "standard input" if str(request.trace) == "-" else request.trace.name

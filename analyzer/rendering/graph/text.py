@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ...graph.export.summary import GraphSummary, PathSummary
+from ...graph.export.path import PathSummary
+from ...graph.export.summary import GraphSummary, Stretch
 from ..overview import NAME_WIDTH, describe_gaps
 from ..page.quantity import common_time_unit, format_count, format_share, format_time
 from ..page.sheet import Sheet, SheetColumn, clean_text, shorten_middle, tidy_kernel_name
@@ -65,7 +66,7 @@ def draw_graph(summary: GraphSummary, screen: Screen) -> str:
     if summary.path is None:
         canvas.line("No critical path: nothing was timed.", "dim")
     else:
-        for sheet in (_path_sheet(summary.path), _stretch_sheet(summary.path)):
+        for sheet in (_path_sheet(summary, summary.path), _stretch_sheet(summary.stretches)):
             canvas.sheet(sheet)
             canvas.line()
         canvas.line("Times add up to the iteration; what starts earlier than the rules say counts as negative.", "dim")
@@ -89,7 +90,7 @@ def _count_sheet(title: str, counts: Mapping[str, int], words: Mapping[str, str]
     return Sheet(title=title, columns=columns)
 
 
-def _path_sheet(path: PathSummary) -> Sheet:
+def _path_sheet(summary: GraphSummary, path: PathSummary) -> Sheet:
     lines = list(_path_lines(path))
     unit = common_time_unit(abs(time) for _, _, time in lines)
     columns = (
@@ -98,8 +99,8 @@ def _path_sheet(path: PathSummary) -> Sheet:
         SheetColumn(title="time", cells=tuple(format_time(time, unit) for _, _, time in lines)),
         SheetColumn(title="share", cells=tuple(format_share(time / path.length_ns) for _, _, time in lines), rank=1),
     )
-    which = "" if path.iteration is None else f" of iteration {path.iteration}"
-    head = f"Critical path{which}: {format_time(path.length_ns)} over {format_count(path.node_count, 'node')}"
+    which = "" if summary.path_iteration is None else f" of iteration {summary.path_iteration}"
+    head = f"Critical path{which}: {format_time(path.length_ns)} over {format_count(summary.path_node_count, 'node')}"
     return Sheet(title=head, columns=columns)
 
 
@@ -112,8 +113,7 @@ def _path_lines(path: PathSummary) -> Iterator[tuple[str, str, float]]:
     yield "rest", UNEXPLAINED, path.unexplained_ns
 
 
-def _stretch_sheet(path: PathSummary) -> Sheet:
-    shown = path.stretches
+def _stretch_sheet(shown: Sequence[Stretch]) -> Sheet:
     unit = common_time_unit(item.time_ns for item in shown)
     names = tuple(shorten_middle(tidy_kernel_name(clean_text(item.name)), NAME_WIDTH) for item in shown)
     columns = (
