@@ -19,7 +19,7 @@ from ..replay.paths import measured_path, replayed_path
 from ..timeline.build import build_timeline
 from ..timeline.events import timeline_events
 from ..timeline.notes import kernel_notes, op_notes
-from ..timeline.sides import Side, measured_side, predicted_side
+from ..timeline.sides import TimelineSide, measured_side, predicted_side
 from ..timeline.slices import Timeline
 from .result import Analysis
 
@@ -73,7 +73,7 @@ def save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
     save_events(timeline_events(lay_out(result, replay_on(result, gpu_name))), path)
 
 
-def _measured(result: Analysis, gpu_name: str) -> Side:
+def _measured(result: Analysis, gpu_name: str) -> TimelineSide:
     workload = measured_workload(result.recorded_trace, result.window)
     notes = op_notes(workload, kernel_rows(result.recorded_graph, result.recorded_trace, workload))
     path = measured_path(result.recorded_trace, result.recorded_graph, result.window.index)

@@ -18,7 +18,7 @@ from ..recorded.window import Window
 from ..work import Family
 from ..work.kernel_names import family_of_kernel
 from .notes import FAMILIES, NOTHING
-from .sides import Side, iteration_span, move_times
+from .sides import TimelineSide, iteration_span, move_times
 from .slices import STEP_NAMES, SliceKind, TrackKind
 
 _UNEXPLAINED: Final = "unexplained delay"
@@ -54,7 +54,7 @@ _DEFAULTS: Final = {
 class Span:
     """The stretch of a side that is drawn; turns its times into whole ns since 0."""
 
-    def __init__(self, window: Window, side: Side) -> None:
+    def __init__(self, window: Window, side: TimelineSide) -> None:
         self.window, self.side = window, side
         host, start, end = iteration_span(window, side)
         chosen = np.flatnonzero(side.graph.nodes.is_gpu)
@@ -76,7 +76,7 @@ class Span:
         return moved[: len(start)], moved[len(start) :]
 
 
-def _first_host_ns(window: Window, side: Side) -> float:
+def _first_host_ns(window: Window, side: TimelineSide) -> float:
     """Return when the iteration's first op or call starts; a thread that nothing ties to the others can be early."""
     ops, calls = side.trace.ops, side.trace.calls
     timed = window.op_rows[ops.duration_ns[window.op_rows] >= 0]
@@ -105,7 +105,7 @@ class Part:
     in_iteration: Mask
 
 
-def side_parts(window: Window, side: Side) -> tuple[Span, list[Part]]:
+def side_parts(window: Window, side: TimelineSide) -> tuple[Span, list[Part]]:
     """Return the stretch of a side that is drawn, and its slices."""
     span = Span(window, side)
     critical = np.zeros(len(side.graph.nodes.row), dtype=bool)
@@ -217,7 +217,7 @@ def _gpu_part(span: Span, critical: Mask) -> Part:
     )
 
 
-def _families(side: Side, nodes: Rows) -> npt.NDArray[np.int8]:
+def _families(side: TimelineSide, nodes: Rows) -> npt.NDArray[np.int8]:
     """Return the family of each GPU node: as noted, else by what it is or by its name."""
     trace, noted = side.trace, side.notes.family[nodes]
     code = {family: number for number, family in enumerate(FAMILIES)}
@@ -257,7 +257,7 @@ def _path_part(span: Span, path: CriticalPath) -> Part:
     )
 
 
-def _node_names(side: Side, nodes: Rows, otherwise: Rows) -> Rows:
+def _node_names(side: TimelineSide, nodes: Rows, otherwise: Rows) -> Rows:
     """Return the names of kernels and calls."""
     graph, row = side.graph.nodes, side.graph.nodes.row[nodes]
     names = otherwise.copy()

@@ -67,7 +67,7 @@ class AutocastWalk:
         storages = self.trace.tensors.storage.tolist()
         touched = _storages_by_role(self.trace)
         is_view = [family_of(item) is Family.VIEW for item in self.trace.strings]
-        unfinished = _unfinished_ops(self.trace, is_view, (inputs, outputs), storages)
+        unfinished = _unfinished_ops(self.trace, is_view, inputs, outputs, storages)
         guess = Predecessors(self.trace)
         outer = outermost_casts(self.trace, short)
         done: list[Done | None] = [None] * len(inputs)
@@ -273,7 +273,11 @@ def _storages_by_role(trace: Trace) -> _Touched:
 
 
 def _unfinished_ops(
-    trace: Trace, is_view: Sequence[bool], operands: tuple[list[Tensors], list[Tensors]], storages: Sequence[int]
+    trace: Trace,
+    is_view: Sequence[bool],
+    inputs: Sequence[Tensors],
+    outputs: Sequence[Tensors],
+    storages: Sequence[int],
 ) -> set[int]:
     """Return backward ops whose result another op of the same node of the autograd graph goes on with."""
     passes_on = [view or short_name(name) in _ACCUMULATIONS for view, name in zip(is_view, trace.strings, strict=True)]
@@ -283,7 +287,7 @@ def _unfinished_ops(
     for op in np.flatnonzero((trace.ops.phase == Phase.BACKWARD) & (trace.ops.forward >= 0)).tolist():
         if passes_on[names[op]]:
             continue
-        made = (maker.get(storages[item], -1) for item in operands[0][op])
+        made = (maker.get(storages[item], -1) for item in inputs[op])
         found.update(item for item in made if item >= 0 and forward[item] == forward[op])
-        maker.update((storages[item], op) for item in operands[1][op])
+        maker.update((storages[item], op) for item in outputs[op])
     return found
