@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ...formats.trace import Trace
     from ...specs.gpu import Catalog, Gpu
     from ..analysis.report import Report
-    from ..analysis.result import Analysis
     from ..measurements.calibration import CalibratedLibrary
     from ..whatif.scenario import Scenario
 
@@ -163,7 +162,9 @@ def _predict(request: AnalyzeRequest) -> Report:
     if sharpened is not None:
         report = replace(report, calibration=sharpened.corrections)
     if request.timeline is not None:
-        _save_timeline(result, report.ops_gpu, request.timeline)
+        from ..analysis.gpu_replay import save_timeline
+
+        save_timeline(result, report.ops_gpu, request.timeline)
     return report
 
 
@@ -196,12 +197,6 @@ def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
         cuda_graph=request.cuda_graph,
         fuse_elementwise=request.fuse_elementwise,
     )
-
-
-def _save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
-    from ..analysis.gpu_replay import save_timeline
-
-    save_timeline(result, gpu_name, path)
 
 
 def _render(report: Report, request: AnalyzeRequest) -> str:

@@ -112,7 +112,7 @@ def _op_attributes(trace: Trace, joined: OpGraph) -> list[dict[str, Any]]:
     timed = (start >= 0) & (duration >= 0)
     columns = {
         "kind": [OP_KIND] * len(rows),
-        "name": _strings(trace, trace.ops.name[rows]),
+        "name": [trace.strings[at] for at in trace.ops.name[rows].tolist()],
         "row": rows.tolist(),
         "thread": trace.ops.thread[rows].tolist(),
         "start_ns": _present(start, timed),
@@ -199,10 +199,6 @@ def _edge_attributes(joined: OpGraph) -> Iterable[dict[str, Any]]:
             attributes["lag_ns"] = lag
             attributes["binds"] = binds
         yield attributes
-
-
-def _strings(trace: Trace, numbers: _Integers) -> list[str]:
-    return [trace.strings[at] for at in numbers.tolist()]
 
 
 def _present(values: _Integers, is_known: Mask) -> list[Any]:

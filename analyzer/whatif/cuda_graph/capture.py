@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ....arrays import Floats, Mask, Rows
 from ....formats.column import MISSING
@@ -102,7 +100,8 @@ def _launch_times(graph: Graph, stretches: Stretches) -> tuple[Floats, Floats]:
     step[begins] = cost[launches[begins]]
     alone = np.cumsum(step)
     alone -= (alone - step)[first]
-    kernels = _kernel_counts(graph)[launches]
+    launched = graph.edges.source[graph.edges.kind == EdgeKind.LAUNCH]
+    kernels = np.bincount(launched, minlength=len(nodes.row))[launches]
     number = np.cumsum(kernels)
     number -= (number - kernels)[first]
     together = np.minimum(alone, GRAPH_LAUNCH_NS + number * GRAPH_NODE_NS)
@@ -113,12 +112,6 @@ def _launch_times(graph: Graph, stretches: Stretches) -> tuple[Floats, Floats]:
     lag[launches[~is_first]] = 0.0
     cost[launches] = together - before
     return lag, cost
-
-
-def _kernel_counts(graph: Graph) -> Rows:
-    """Return how many kernels, copies and fills each node launches, [n]."""
-    edges = graph.edges
-    return np.bincount(edges.source[edges.kind == EdgeKind.LAUNCH], minlength=len(graph.nodes.row))
 
 
 def _steady_residual(graph: Graph, captured: Mask) -> Floats:
@@ -152,14 +145,10 @@ def _uncapturable_calls(graph: Graph, trace: Trace) -> Mask:
 def _allocations_before(graph: Graph, trace: Trace) -> Rows:
     """Return for each node how many allocations its lane's threads made before it, [n]; 0 for GPU nodes."""
     counts = np.zeros(len(graph.nodes.row), dtype=np.int64)
-    rows = _allocation_calls(trace.strings, trace.calls.name)
+    allocates = [bool(_ALLOCATION.match(name)) and _ASYNC not in name for name in trace.strings]
+    rows = np.flatnonzero(np.array(allocates, dtype=bool)[trace.calls.name])
     for lane in graph.lanes:
         if lane.is_host:
             instants = np.sort(trace.calls.start_ns[rows[np.isin(trace.calls.thread[rows], lane.threads)]])
             counts[lane.begin : lane.end] = np.searchsorted(instants, graph.nodes.start_ns[lane.begin : lane.end])
     return counts
-
-
-def _allocation_calls(strings: Sequence[str], names: npt.NDArray[np.int32]) -> Rows:
-    allocates = [bool(_ALLOCATION.match(name)) and _ASYNC not in name for name in strings]
-    return np.flatnonzero(np.array(allocates, dtype=bool)[names]) if len(names) else np.zeros(0, dtype=np.int64)

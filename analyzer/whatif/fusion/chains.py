@@ -70,7 +70,8 @@ def describe_nodes(graph: Graph, trace: Trace, workload: GpuWorkload) -> Pointwi
     op = np.full(len(rows), MISSING, dtype=np.int64)
     op[usable] = _explaining_ops(trace, trace.kernels.op[nodes.row[usable]], workload.op[rows[usable]])
     launch = launches_of(graph)
-    usable &= (op != MISSING) & (launch != MISSING) & (_counts(op)[op] == 1)
+    kernel_count = np.append(np.bincount(op[op >= 0], minlength=1), 0)
+    usable &= (op != MISSING) & (launch != MISSING) & (kernel_count[op] == 1)
     return Pointwise(
         workload_row=rows, op=op, launch=launch, begins=usable & pointwise[rows], ends=usable & row_op[rows]
     )
@@ -97,9 +98,11 @@ def find_links(graph: Graph, trace: Trace, nodes: Pointwise) -> Rows:
     a synchronisation in between. The later waits for no other stream and reads what the earlier wrote: by tensor where
     the trace names them, else by shape.
     """
-    table = graph.nodes
+    table, edges = graph.nodes, graph.edges
+    waits = np.zeros(len(table.row), dtype=bool)
+    waits[edges.target[edges.kind != EdgeKind.LAUNCH]] = True
     before = np.append(False, nodes.begins)[: len(nodes.begins)]
-    later = np.flatnonzero((nodes.begins | nodes.ends) & before & ~lane_firsts(table) & ~_waits(graph))
+    later = np.flatnonzero((nodes.begins | nodes.ends) & before & ~lane_firsts(table) & ~waits)
     earlier = later - 1
     syncs = np.cumsum(table.kind == NodeKind.SYNC)
     first, second = nodes.launch[earlier], nodes.launch[later]
@@ -191,16 +194,3 @@ def launches_of(graph: Graph) -> Rows:
     launch = np.full(len(graph.nodes.row), MISSING, dtype=np.int64)
     launch[edges.target[rows]] = edges.source[rows]
     return launch
-
-
-def _waits(graph: Graph) -> Mask:
-    """Say which nodes wait for something else than their launch and their lane."""
-    edges = graph.edges
-    waits = np.zeros(len(graph.nodes.row), dtype=bool)
-    waits[edges.target[edges.kind != EdgeKind.LAUNCH]] = True
-    return waits
-
-
-def _counts(op: Rows) -> Rows:
-    """Return how many nodes each op has; the last entry, for -1, is 0."""
-    return np.append(np.bincount(op[op >= 0]), 0) if np.any(op >= 0) else np.zeros(1, dtype=np.int64)
