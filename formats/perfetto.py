@@ -20,7 +20,7 @@ from ..arrays import Mask, Rows
 from .column import Column
 from .files import pack_gzip, write_atomic
 
-Event = dict[str, Any]
+JsonEvent = dict[str, Any]
 
 _FIRST_THREAD_ID: Final = 100
 """Track i is thread 100 + i: a thread with its process's number would be drawn as the main thread."""
@@ -29,7 +29,7 @@ _CHUNK_EVENTS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
+class EventTrack:
     """Name a row of slices and the process that it is drawn under."""
 
     process: int
@@ -37,7 +37,7 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slices:
+class EventSlices:
     """Hold k slices as columns; those of one track must nest."""
 
     track: Rows
@@ -51,7 +51,7 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Arrows:
+class EventArrows:
     """Hold arrows from slice to slice, numbered through all the file's tables of slices."""
 
     source: Rows
@@ -64,10 +64,10 @@ class EventFile:
     """Hold what is drawn. Processes and tracks are shown in the order given."""
 
     processes: tuple[str, ...]
-    tracks: tuple[Track, ...]
+    tracks: tuple[EventTrack, ...]
     names: tuple[str, ...]
-    slices: tuple[Slices, ...]
-    arrows: tuple[Arrows, ...] = ()
+    slices: tuple[EventSlices, ...]
+    arrows: tuple[EventArrows, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     """What the file says about itself."""
 
@@ -148,7 +148,7 @@ class _Joined:
     order: Rows
 
 
-def _join(tables: Sequence[Slices]) -> _Joined:
+def _join(tables: Sequence[EventSlices]) -> _Joined:
     counts = [len(item.track) for item in tables]
     nothing = np.zeros(0, dtype=np.int64)
     track = np.concatenate([nothing, *(item.track for item in tables)])
@@ -173,7 +173,7 @@ def _check(joined: _Joined) -> None:
         raise ValueError(f"{int(np.count_nonzero(crossing))} slices cross another one of their track")
 
 
-def _metadata(file: EventFile) -> Iterator[Event]:
+def _metadata(file: EventFile) -> Iterator[JsonEvent]:
     for number, process in enumerate(file.processes, start=1):
         yield {"ph": "M", "pid": number, "name": "process_name", "args": {"name": process}}
         yield {"ph": "M", "pid": number, "name": "process_sort_index", "args": {"sort_index": number}}
@@ -183,14 +183,14 @@ def _metadata(file: EventFile) -> Iterator[Event]:
         yield place | {"name": "thread_sort_index", "args": {"sort_index": number}}
 
 
-def _event_chunks(file: EventFile, joined: _Joined) -> Iterator[list[Event]]:
+def _event_chunks(file: EventFile, joined: _Joined) -> Iterator[list[JsonEvent]]:
     """Yield slices in the order of writing, the ends of arrows right after the slice that they belong to."""
     ends = _arrow_ends(file)
     process = [track.process + 1 for track in file.tracks]
     for begin in range(0, len(joined.order), _CHUNK_EVENTS):
         numbers = joined.order[begin : begin + _CHUNK_EVENTS]
         args = _gather_args(file.slices, joined, numbers)
-        events: list[Event] = []
+        events: list[JsonEvent] = []
         for number, table, row, track, start, duration, values in zip(
             numbers.tolist(),
             joined.table[numbers].tolist(),
@@ -213,9 +213,9 @@ def _event_chunks(file: EventFile, joined: _Joined) -> Iterator[list[Event]]:
         yield events
 
 
-def _gather_args(tables: Sequence[Slices], joined: _Joined, numbers: Rows) -> list[Event]:
+def _gather_args(tables: Sequence[EventSlices], joined: _Joined, numbers: Rows) -> list[JsonEvent]:
     """Return the arguments of each slice, without the absent ones."""
-    gathered: list[Event] = [{} for _ in numbers]
+    gathered: list[JsonEvent] = [{} for _ in numbers]
     for index in np.unique(joined.table[numbers]).tolist():
         at = np.flatnonzero(joined.table[numbers] == index).tolist()
         rows = joined.row[numbers[at]].tolist()
@@ -227,9 +227,9 @@ def _gather_args(tables: Sequence[Slices], joined: _Joined, numbers: Rows) -> li
     return gathered
 
 
-def _arrow_ends(file: EventFile) -> dict[int, list[Event]]:
+def _arrow_ends(file: EventFile) -> dict[int, list[JsonEvent]]:
     """Return the events that start and end arrows, by slice."""
-    ends: dict[int, list[Event]] = {}
+    ends: dict[int, list[JsonEvent]] = {}
     number = 0
     for arrows in file.arrows:
         for source, target in zip(arrows.source.tolist(), arrows.target.tolist(), strict=True):
@@ -240,5 +240,5 @@ def _arrow_ends(file: EventFile) -> dict[int, list[Event]]:
     return ends
 
 
-def _text(events: list[Event]) -> bytes:
+def _text(events: list[JsonEvent]) -> bytes:
     return b",\n".join(map(orjson.dumps, events)) if events else b""

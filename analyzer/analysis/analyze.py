@@ -9,16 +9,16 @@ import numpy as np
 from ...formats.column import row_count
 from ...formats.trace import Trace
 from ...specs.gpu import Catalog, Gpu
-from ..graph.critical import CriticalPath
-from ..graph.graph import EdgeKind, NodeKind
+from ..graph.export.path import summarize_path
 from ..models.library import Library, load_library
-from ..recorded.window import select_window
+from ..recorded.devices import source_gpu
+from ..recorded.window import check_usable, select_window
 from ..whatif.scenario import Scenario
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus
 from .op_rows import list_ops
-from .report import PathSummary, Report, Source, TraceSummary
-from .result import Analysis, build_result, check_usable, source_gpu
+from .report import Report, Source, TraceSummary
+from .result import Analysis, build_result
 from .warnings import warn
 
 
@@ -57,7 +57,9 @@ def run_analysis(
     window = select_window(trace)
     check_usable(window)
     origin = (source or source_gpu(trace, catalog, window)) if len(window.kernel_rows) else None
-    gpus = _with_source(targets or [gpu for gpu in catalog.gpus if not gpu.is_package], origin)
+    gpus = list(targets or [gpu for gpu in catalog.gpus if not gpu.is_package])
+    if origin is not None and all(gpu.name != origin.name for gpu in gpus):
+        gpus.append(origin)
     return build_result(trace, origin, gpus, library or load_library(), scenario or Scenario())
 
 
@@ -67,29 +69,28 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
     described = ops_gpu or result.origin
     name = described.name if described is not None else ranked[0].gpu
     column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == name)
+    source, busy_ns = Source(), float(result.recorded_busy_ns)
+    if result.origin is not None:
+        source = Source(gpu=result.origin.name, iteration_ns=result.window.duration_ns, gpu_busy_ns=busy_ns)
     return Report(
         trace=_summary(result),
-        source=_source(result),
+        source=source,
         scenario=result.scenario,
         memory=result.memory,
         memory_unknown=result.memory_unknown,
         predictions=ranked,
         ops_gpu=name,
-        critical_path=_path_summary(replay_on(result, name).path),
+        critical_path=summarize_path(replay_on(result, name).path),
         compiled=result.compiled,
         ops=list_ops(result.trace, result.workload, result.prediction, column, limit=op_limit),
         warnings=tuple(warn(result)),
     )
 
 
-def _with_source(targets: Sequence[Gpu], origin: Gpu | None) -> list[Gpu]:
-    if origin is None or any(gpu.name == origin.name for gpu in targets):
-        return list(targets)
-    return [*targets, origin]
-
-
 def _summary(result: Analysis) -> TraceSummary:
-    meta, window = result.trace.meta, result.window
+    trace, meta, window = result.trace, result.trace.meta, result.window
+    # Those whose median is the window's duration.
+    iteration_count = int(np.sum(~trace.iterations.profiled.astype(bool))) or row_count(trace.iterations)
     return TraceSummary(
         name=meta.workload.name,
         source_format=meta.source_format,
@@ -98,33 +99,8 @@ def _summary(result: Analysis) -> TraceSummary:
         mode=meta.workload.mode,
         batch_size=meta.workload.batch_size,
         samples_per_iteration=meta.workload.samples_per_iteration,
-        iteration_count=_measured_count(result) if result.origin is not None else 0,
+        iteration_count=iteration_count if result.origin is not None else 0,
         iteration_index=window.index,
         op_count=len(window.op_rows),
         kernel_count=len(window.kernel_rows),
-    )
-
-
-def _measured_count(result: Analysis) -> int:
-    """Return the number of iterations whose median is the window's duration."""
-    unprofiled = int(np.sum(~result.trace.iterations.profiled.astype(bool)))
-    return unprofiled or row_count(result.trace.iterations)
-
-
-def _path_summary(path: CriticalPath) -> PathSummary:
-    return PathSummary(
-        length_ns=path.length_ns,
-        node_ns={kind.name.lower(): float(path.node_ns[kind]) for kind in NodeKind if path.node_ns[kind]},
-        edge_ns={kind.name.lower(): float(path.edge_ns[kind]) for kind in EdgeKind if path.edge_ns[kind]},
-        unexplained_ns=path.unexplained_ns,
-    )
-
-
-def _source(result: Analysis) -> Source:
-    if result.origin is None:
-        return Source()
-    return Source(
-        gpu=result.origin.name,
-        iteration_ns=result.window.duration_ns,
-        gpu_busy_ns=float(result.recorded_busy_ns),
     )

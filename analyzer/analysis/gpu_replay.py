@@ -19,7 +19,7 @@ from ..replay.paths import measured_path, replayed_path
 from ..timeline.build import build_timeline
 from ..timeline.events import timeline_events
 from ..timeline.notes import kernel_notes, op_notes
-from ..timeline.sides import Side, measured_side, predicted_side
+from ..timeline.sides import TimelineSide, measured_side, predicted_side
 from ..timeline.slices import Timeline
 from .result import Analysis
 
@@ -52,10 +52,20 @@ def replayed_window(result: Analysis) -> Window:
 
 def lay_out(result: Analysis, replayed: GpuReplay) -> Timeline:
     """Return the predicted timeline on one GPU, below the measured one where there is one."""
-    sides = [_predicted(result, replayed)]
-    if result.origin is not None:
-        sides.insert(0, _measured(result, result.origin.name))
-    return build_timeline(replayed_window(result), sides)
+    duration_ns = np.asarray(durations_ns(result.graph, replayed.timing))
+    notes = kernel_notes(result.workload, result.prediction, replayed.column, replayed.timing.factor_row, duration_ns)
+    predicted = predicted_side(
+        result.trace,
+        result.graph,
+        result.prediction.fleet.gpus[replayed.column].name,
+        notes=notes,
+        end_ns=replayed.end_ns,
+        duration_ns=duration_ns,
+        host_ratio=float(replayed.timing.host_ratio[0]),
+        path=replayed.path,
+    )
+    measured = [] if result.origin is None else [_measured(result, result.origin.name)]
+    return build_timeline(replayed_window(result), [*measured, predicted])
 
 
 def save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
@@ -63,21 +73,8 @@ def save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
     save_events(timeline_events(lay_out(result, replay_on(result, gpu_name))), path)
 
 
-def _measured(result: Analysis, gpu_name: str) -> Side:
+def _measured(result: Analysis, gpu_name: str) -> TimelineSide:
     workload = measured_workload(result.recorded_trace, result.window)
     notes = op_notes(workload, kernel_rows(result.recorded_graph, result.recorded_trace, workload))
     path = measured_path(result.recorded_trace, result.recorded_graph, result.window.index)
     return measured_side(result.recorded_trace, result.recorded_graph, gpu_name, notes=notes, path=path)
-
-
-def _predicted(result: Analysis, replayed: GpuReplay) -> Side:
-    duration = durations_ns(result.graph, replayed.timing)
-    notes = kernel_notes(result.workload, result.prediction, replayed.column, replayed.timing.factor_row, duration)
-    gpu = result.prediction.fleet.gpus[replayed.column].name
-    return predicted_side(
-        (result.trace, result.graph, notes),
-        gpu,
-        (replayed.end_ns, np.asarray(duration)),
-        host_ratio=float(replayed.timing.host_ratio[0]),
-        path=replayed.path,
-    )

@@ -11,7 +11,7 @@ from ...specs.gpu import Gpu
 from ...specs.prices import price_usd_per_hour
 from ..memory.fit import Fit, fit_on
 from ..prediction.method import Method
-from ..prediction.predict import METHODS, Prediction
+from ..prediction.prediction import METHODS, Prediction
 from ..replay.causes import CAUSES
 from .report import GpuPrediction
 from .result import Analysis

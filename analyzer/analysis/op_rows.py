@@ -11,8 +11,8 @@ from ...formats.signature import format_shapes
 from ...formats.trace import Trace
 from ..prediction.bounds import limit_of
 from ..prediction.method import Method
-from ..prediction.predict import METHODS, Prediction
-from ..prediction.workload import Workload
+from ..prediction.prediction import METHODS, Prediction
+from ..prediction.workload import GpuWorkload
 from .report import OpPrediction
 
 UNRELIABLE_FACTOR: Final = 1.6
@@ -20,7 +20,7 @@ UNRELIABLE_FACTOR: Final = 1.6
 
 
 def list_ops(
-    trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, *, limit: int | None
+    trace: Trace, workload: GpuWorkload, prediction: Prediction, gpu_column: int, *, limit: int | None
 ) -> tuple[OpPrediction, ...]:
     """Return the ops by predicted time on one GPU, longest first; kernels without an op stand under their name."""
     busy = prediction.busy_ns(gpu_column)
@@ -36,7 +36,7 @@ def list_ops(
     )
 
 
-def _op_groups(trace: Trace, workload: Workload) -> Rows:
+def _op_groups(trace: Trace, workload: GpuWorkload) -> Rows:
     """Return a group number per workload row: same op name and signature, or same kernel where no op is known."""
     known = workload.op >= 0
     names = trace.ops.name[workload.op[known]].astype(np.int64)
@@ -49,12 +49,14 @@ def _op_groups(trace: Trace, workload: Workload) -> Rows:
 
 
 def _describe(
-    trace: Trace, workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows, whole_ns: float
+    trace: Trace, workload: GpuWorkload, prediction: Prediction, gpu_column: int, rows: Rows, whole_ns: float
 ) -> OpPrediction:
     busy = prediction.busy_ns(gpu_column)[rows]
     main = int(rows[np.argmax(busy)])
     op = int(workload.op[main])
     worked = rows[workload.has_work[rows]]
+    # The kernels of one call share its bound by their time.
+    bound_ns = prediction.bounds.lower_ns[worked, gpu_column] * workload.op_share[worked]
     signature = int(trace.ops.signature[op]) if op >= 0 else -1
     module = int(trace.ops.module[op]) if op >= 0 else -1
     family = workload.family[main]
@@ -70,8 +72,10 @@ def _describe(
         predicted_ns=float(busy.sum()),
         predicted_low_ns=low_ns,
         predicted_high_ns=high_ns,
-        bound_ns=_bound_ns(workload, prediction, gpu_column, worked) if len(worked) else None,
-        bound_by=_limit(workload, prediction, gpu_column, int(worked[0])) if len(worked) else None,
+        bound_ns=float((bound_ns * workload.count[worked]).sum()) if len(worked) else None,
+        bound_by=limit_of(workload.work, prediction.fleet, int(worked[0]), gpu_column).name.lower()
+        if len(worked)
+        else None,
         method=method,
         reason=_reason(prediction, main, gpu_column, method),
         share=float(busy.sum()) / whole_ns,
@@ -92,13 +96,3 @@ def _interval_ns(busy_ns: Floats, fall: Floats, half_width: Floats) -> tuple[flo
     if np.isnan(half_width).any():
         return None, None
     return float((busy_ns * (1.0 - fall)).sum()), float((busy_ns * np.exp(half_width)).sum())
-
-
-def _bound_ns(workload: Workload, prediction: Prediction, gpu_column: int, rows: Rows) -> float:
-    """Return the lower bound of all calls; the kernels of one call share its bound by their time."""
-    per_kernel = prediction.bounds.lower_ns[rows, gpu_column] * workload.op_share[rows]
-    return float((per_kernel * workload.count[rows]).sum())
-
-
-def _limit(workload: Workload, prediction: Prediction, gpu_column: int, row: int) -> str:
-    return limit_of(workload.work, prediction.fleet, row, gpu_column).name.lower()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..graph.export.path import PathSummary
+from ..measurements.correction import Correction
 from ..memory.use import MemoryUse
 from ..prediction.method import Method
 from ..recorded.compiled import CompiledCode
@@ -122,40 +124,6 @@ class OpPrediction:
     reason: str
     share: float
     """Of the GPU-busy time on this GPU."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathSummary:
-    """Say what the critical path of the iteration goes to on `ops_gpu`; the parts add up to its length."""
-
-    length_ns: float
-    node_ns: Mapping[str, float]
-    """By kind of node: launch, sync, kernel, memcpy, memset, collective."""
-    edge_ns: Mapping[str, float]
-    """By kind of edge: program_order (the host's own time), stream_order, launch, event, sync, queue, collective."""
-    unexplained_ns: float
-    """Beyond the rules; negative where things came earlier."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Correction:
-    """Say what measurements of one GPU taught one op model."""
-
-    gpu: str
-    model: str
-    point_count: int
-    factor: float | None = None
-    """On the model's times, median over the measurements; None where they are too few."""
-    error_before: float | None = None
-    """Mean of |predicted / measured - 1|, as shipped."""
-    error_after: float | None = None
-    """The same, of measurements left out."""
-
-    @property
-    def is_applied(self) -> bool:
-        """Say whether left-out measurements fit better with it."""
-        before, after = self.error_before, self.error_after
-        return before is not None and after is not None and after < before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

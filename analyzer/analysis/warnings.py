@@ -58,7 +58,7 @@ def _warn_measured(result: Analysis, origin: Gpu) -> Iterator[str]:
             "formula: record with record_shapes=True for better predictions"
         )
     yield from _warn_opaque(result, origin)
-    stretch = result.calibration.stretch_ratio
+    stretch = result.slowdown.stretch_ratio
     if abs(stretch - 1) > STRETCH_SHARE:
         how = "longer" if stretch > 1 else "shorter"
         yield (

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ...formats.trace import Trace
     from ...specs.gpu import Catalog, Gpu
     from ..analysis.report import Report
-    from ..analysis.result import Analysis
     from ..measurements.calibration import CalibratedLibrary
     from ..whatif.scenario import Scenario
 
@@ -35,7 +34,7 @@ SHORT_OP_COUNT: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class AnalyzeRequest:
     """Hold what the command line asked for, as parsed."""
 
     trace: Path
@@ -128,7 +127,7 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to L40S --timeline timeline.json.gz
       analyze trace.json.gz --to L40S --calibration measured/
     """
-    request = Request(**options)
+    request = AnalyzeRequest(**options)
     report = _predict(request)
     write_result(_render(report, request), request.output)
 
@@ -138,7 +137,7 @@ def main() -> None:
     analyze(prog_name="analyze")
 
 
-def _predict(request: Request) -> Report:
+def _predict(request: AnalyzeRequest) -> Report:
     from ...formats.files import load_trace
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu, find_gpus
@@ -163,7 +162,9 @@ def _predict(request: Request) -> Report:
     if sharpened is not None:
         report = replace(report, calibration=sharpened.corrections)
     if request.timeline is not None:
-        _save_timeline(result, report.ops_gpu, request.timeline)
+        from ..analysis.gpu_replay import save_timeline
+
+        save_timeline(result, report.ops_gpu, request.timeline)
     return report
 
 
@@ -180,7 +181,7 @@ def _sharpen(
     return calibrate_library(load_library(), path, gpus, catalog)
 
 
-def _scenario(request: Request, trace: Trace) -> Scenario:
+def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
     from ...errors import InputError
     from ..host.speed import read_cpu_speed
     from ..whatif.precision.precision import TargetPrecision
@@ -198,13 +199,7 @@ def _scenario(request: Request, trace: Trace) -> Scenario:
     )
 
 
-def _save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
-    from ..analysis.gpu_replay import save_timeline
-
-    save_timeline(result, gpu_name, path)
-
-
-def _render(report: Report, request: Request) -> str:
+def _render(report: Report, request: AnalyzeRequest) -> str:
     from ..rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
     from ..rendering.analysis.json import draw_report_json
     from ..rendering.analysis.text import describe_report

@@ -85,15 +85,15 @@ def _refuse_empty(trace: Trace) -> None:
 
 
 def _draw_table(trace: Trace, iteration: int | None, output: Path | None) -> str:
-    from ..graph.export.network import join_network
+    from ..graph.export.op_graph import join_op_graph
     from ..graph.export.summary import summarize_graph
     from ..rendering.graph.text import describe_graph
     from ..rendering.page.terminal import draw_terminal
 
     built = _build(trace)
-    network = join_network(trace, built, iteration=iteration)
+    joined = join_op_graph(trace, built, iteration=iteration)
     path, of_iteration = _critical_path(trace, built, iteration)
-    summary = summarize_graph(trace, built, network, path, (iteration, of_iteration))
+    summary = summarize_graph(trace, built, joined, path, iteration=iteration, path_iteration=of_iteration)
     return draw_terminal(describe_graph(summary), screen_for(output))
 
 

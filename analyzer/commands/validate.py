@@ -22,7 +22,7 @@ STANDARD_INPUT: Final = "-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ValidateRequest:
     """Hold what the command line asked for, as parsed."""
 
     first: Path
@@ -100,11 +100,11 @@ def validate(**options: Any) -> None:
       wavecast validate shapes.json.gz l40s.json.gz --ops
       wavecast validate h100.json.gz h200.json.gz --cpu-speed 1.1 --format json -o validation.json
     """
-    request = Request(**options)
+    request = ValidateRequest(**options)
     write_result(_render(_validate(request), request), request.output)
 
 
-def _validate(request: Request) -> Validation:
+def _validate(request: ValidateRequest) -> Validation:
     from ...errors import InputError
     from ...formats.files import load_trace
     from ...specs.catalog import load_catalog
@@ -135,7 +135,7 @@ def _validate(request: Request) -> Validation:
     )
 
 
-def _render(validation: Validation, request: Request) -> str:
+def _render(validation: Validation, request: ValidateRequest) -> str:
     from ..rendering.formats import render
     from ..rendering.validate.json import draw_validation_csv, draw_validation_json
     from ..rendering.validate.text import describe_validation

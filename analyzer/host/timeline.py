@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats, Rows, group_rows
+from ...arrays import Floats, Mask, Rows, group_rows
 from ...errors import InputError
 from ...formats.column import MISSING, build_table, columns, row_count
 from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
-from ..prediction.workload import explained_ops
 from ..recorded.compiled import find_compiled
-from .compiled import with_compiled_costs
+from ..work.lookup import explained_ops
+from .compiled import OpHostTimes, with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches
 
@@ -53,36 +52,32 @@ def synthesize_timeline(trace: Trace, costs: HostCosts) -> Trace:
     if np.any(parents >= np.arange(len(parents))):
         row = int(np.flatnonzero(parents >= np.arange(len(parents)))[0])
         raise InputError(f"op {row} at $.ops.parent[{row}] comes before its parent {parents[row]}: order ops by start")
-    launches = count_launches(trace, explained_ops(trace), costs)
-    reads = _host_reads(trace)
-    return _eager_timeline(trace, costs, launches, reads)
-
-
-def _eager_timeline(trace: Trace, costs: HostCosts, launches: Rows, reads: npt.NDArray[np.bool_]) -> Trace:
-    ops = trace.ops
-    last, root = _nesting(ops)
-    lead: Floats = np.where(ops.parent < 0, _leads(trace, costs), 0.0)
-    own = _own_times(trace, costs)
-    compiled = find_compiled(trace)
-    if compiled.region_count:
-        lead, own = with_compiled_costs(trace, costs, compiled, launches, (lead, own))
-    before = np.where(launches + reads > 0, own * costs.before_launch_ratio, own)
-    between: Floats = np.divide(own - before, launches + reads, out=np.zeros_like(own), where=launches + reads > 0)
+    launches, reads = count_launches(trace, explained_ops(trace), costs), _host_reads(trace)
+    times, calls_made = _op_times(trace, costs, launches), launches + reads
+    before = np.where(calls_made > 0, times.own_ns * costs.before_launch_ratio, times.own_ns)
+    between: Floats = np.divide(times.own_ns - before, calls_made, out=np.zeros_like(before), where=calls_made > 0)
     calls_ns = launches * costs.launch_ns + reads * (costs.copy_ns + costs.sync_ns)
-    head: Floats = before + calls_ns + between * (launches + reads)
+    head: Floats = before + calls_ns + between * calls_made
     # Ops come in the order of their starts: before op i stand the leads and own times of all rows before it. An op's
     # own time, its calls included, runs before its children: nothing says how the two interleave.
-    passed: Floats = np.cumsum(lead + head)
+    passed: Floats = np.cumsum(times.lead_ns + head)
+    last, root = _nesting(trace.ops)
     start, end = passed - head, passed[last]
-    calls = _eager_calls(costs, launches, reads, start + before, between)
-    length = float(passed[-1]) if len(passed) else 0.0
-    thread = np.where(ops.phase == Phase.BACKWARD, _AUTOGRAD_THREAD, _MAIN_THREAD)[root]
-    return _with_tables(trace, _timed_ops(ops, start, end, thread), calls, length)
+    calls = _lay_out_calls(costs, launches, reads, start + before, between)
+    thread = np.where(trace.ops.phase == Phase.BACKWARD, _AUTOGRAD_THREAD, _MAIN_THREAD)[root]
+    length_ns = float(passed[-1]) if len(passed) else 0.0
+    return _assemble(trace, _timed_ops(trace.ops, start, end, thread), calls, length_ns)
 
 
-def _eager_calls(
-    costs: HostCosts, launches: Rows, reads: npt.NDArray[np.bool_], first_ns: Floats, between: Floats
-) -> _Calls:
+def _op_times(trace: Trace, costs: HostCosts, launches: Rows) -> OpHostTimes:
+    eager = OpHostTimes(
+        lead_ns=np.where(trace.ops.parent < 0, _leads(trace, costs), 0.0), own_ns=_own_times(trace, costs)
+    )
+    compiled = find_compiled(trace)
+    return with_compiled_costs(trace, costs, compiled, launches, eager) if compiled.region_count else eager
+
+
+def _lay_out_calls(costs: HostCosts, launches: Rows, reads: Mask, first_ns: Floats, between: Floats) -> _Calls:
     """Lay out each op's launches from `first_ns`, `between` apart, then its copy to the host and the wait for it."""
     call_count = launches + 2 * reads
     op = np.repeat(np.arange(len(launches)), call_count)
@@ -95,30 +90,21 @@ def _eager_calls(
     return _Calls(op=op, kind=kind, start_ns=start, end_ns=start + duration)
 
 
-def _with_tables(trace: Trace, ops: OpTable, calls: _Calls, length_ns: float) -> Trace:
+def _assemble(trace: Trace, ops: OpTable, calls: _Calls, length_ns: float) -> Trace:
+    """Return the trace with its calls, and a kernel per launch that is named after its op or, for copies, after one."""
     launched = np.flatnonzero(calls.kind != _SYNC)
-    is_copy = calls.kind[launched] == _COPY
-    kernels = _kernels(trace, calls.op[launched], launched, calls.end_ns[launched], is_copy)
-    return _assemble(trace, ops, calls, kernels, length_ns)
-
-
-def _kernels(trace: Trace, op: Rows, call: Rows, start_ns: Floats, is_copy: npt.NDArray[np.bool_]) -> KernelTable:
-    """Return a kernel per launch, named after its op; copies carry the profiler's name of a copy to the host."""
-    copy_name = len(trace.strings) + len(_CALL_NAMES)
-    return build_table(
+    is_copy, op = calls.kind[launched] == _COPY, calls.op[launched]
+    kernels = build_table(
         KernelTable,
-        len(op),
-        name=np.where(is_copy, copy_name, trace.ops.name[op]),
+        len(launched),
+        name=np.where(is_copy, len(trace.strings) + len(_CALL_NAMES), trace.ops.name[op]),
         kind=np.where(is_copy, _MEMCPY_KIND, 0),
-        stream=np.full(len(op), STREAM),
-        start_ns=np.rint(start_ns),
-        duration_ns=np.zeros(len(op)),
-        call=call,
+        stream=np.full(len(launched), STREAM),
+        start_ns=np.rint(calls.end_ns[launched]),
+        duration_ns=np.zeros(len(launched)),
+        call=launched,
         op=op,
     )
-
-
-def _assemble(trace: Trace, ops: OpTable, calls: _Calls, kernels: KernelTable, length_ns: float) -> Trace:
     start, end = np.rint(calls.start_ns), np.rint(calls.end_ns)
     call_table = build_table(
         CallTable,
@@ -201,7 +187,7 @@ def places_of(ops: OpTable) -> Rows:
     return place
 
 
-def _host_reads(trace: Trace) -> npt.NDArray[np.bool_]:
+def _host_reads(trace: Trace) -> Mask:
     """Mark the innermost ops that copy a result to the host and wait for it."""
     ops = trace.ops
     is_sync = np.array([name.split(".")[0] in SYNCING_OPS for name in trace.strings], dtype=bool)

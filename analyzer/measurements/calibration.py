@@ -13,11 +13,11 @@ from ...arrays import Codes, Floats, Rows
 from ...errors import InputError
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
-from ..analysis.report import Correction
 from ..models.frame.correction import Calibration
 from ..models.frame.model import kind_of
 from ..models.frame.problems import take_problems
 from ..models.library import Fitted, Library, corrected_ns, simulate
+from .correction import Correction
 from .gaussian_process import FEWEST_POINTS, calibrated_ns, fit_calibration
 from .readers import load_tables
 from .samples import Samples

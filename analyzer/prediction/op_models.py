@@ -13,7 +13,7 @@ from ...specs.fleet import Fleet
 from ..models.assignment import Assignment, assign_models
 from ..models.frame.problems import as_columns, take_problems
 from ..models.library import Library
-from .workload import Workload
+from .workload import GpuWorkload
 
 BLOCK_ROWS: Final = 96
 """Problems simulated at a time: with their candidates on a hundred GPUs, about what the processor's cache holds."""
@@ -38,7 +38,7 @@ class ModelTimes:
         return ~np.isnan(self.anchor)
 
 
-def assign_rows(workload: Workload, library: Library) -> list[Assignment]:
+def assign_rows(workload: GpuWorkload, library: Library) -> list[Assignment]:
     """Return which model covers which rows of a workload."""
     return assign_models(workload.works, workload.work.rate, library.fitted)
 

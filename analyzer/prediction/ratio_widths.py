@@ -16,13 +16,12 @@ measured. Where all that a kernel moves may lie in a last-level cache, the bandw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats
+from ...arrays import Floats, Mask
 from ...specs.fleet import Fleet
 from ..models.frame.intervals import separations
 from ..work import Family
@@ -41,8 +40,8 @@ BY_FAMILY: Final = {
 }
 """w. Convolutions were measured in fp32 on four older GPUs only (0.49): they take what products show on nine, and so do
 cuDNN's kernels whose name tells no unit, which in recordings are fp32 ones. Recurrent layers: declared, the widest."""
-BY_HOST_OR_NODE: Final = ("link", "pcie")
-FROM_MEMORY: Final = ("wave", "bandwidth")
+HalfWidth = Callable[[Floats, Floats, Floats, Fleet, Fleet], Floats]
+"""From w [n], measured times in ns [n], the factor that moved them [n, m], targets and source to half widths [n, m]."""
 
 
 def width_of(rule: str, family: Family | None) -> float:
@@ -64,29 +63,23 @@ def cache_gap(fleet: Fleet, origin: Fleet) -> Floats:
     return np.asarray(np.abs(np.log(dram / cache)))
 
 
-def may_be_cached(measured_ns: Floats, fleet: Fleet, origin: Fleet) -> npt.NDArray[np.bool_]:
+def may_be_cached(measured_ns: Floats, fleet: Fleet, origin: Fleet) -> Mask:
     """Say where no more was moved in these times [n] than either GPU's last-level cache holds, [n, m]."""
     most_bytes = measured_ns * 1e-9 * origin.bandwidth_bytes_per_s
     return np.asarray(most_bytes[:, None] <= np.maximum(fleet.l2_cache_bytes, origin.l2_cache_bytes))
 
 
-def ratio_half_widths(
-    rules: npt.NDArray[np.object_],
-    families: Sequence[Family | None],
-    measured_ns: Floats,
-    factor: Floats,
-    fleets: tuple[Fleet, Fleet],
-) -> Floats:
-    """Return the half widths [n, m] of times that these rules moved by `factor` [n, m]; NaN where a rule has none.
+def by_distance(width: Floats, _measured_ns: Floats, _factor: Floats, fleet: Fleet, origin: Fleet) -> Floats:
+    """Return half widths that grow with the distance of the GPUs alone."""
+    return width[:, None] * growth(separations(fleet, origin))
 
-    `fleets` holds the targets and the source.
-    """
-    fleet, origin = fleets
-    width = np.array([width_of(rule, family) for rule, family in zip(rules.tolist(), families, strict=True)])
-    half_width = width[:, None] * growth(separations(fleet, origin))
-    memory = np.flatnonzero(np.isin(rules, FROM_MEMORY))
-    gap = np.where(may_be_cached(measured_ns[memory], fleet, origin), cache_gap(fleet, origin), 0.0)
-    half_width[memory] = np.hypot(half_width[memory], gap)
-    flat = np.flatnonzero(np.isin(rules, BY_HOST_OR_NODE))
-    half_width[flat] = np.maximum(width[flat, None], np.abs(np.log(factor[flat])))
-    return half_width
+
+def by_distance_or_cache(width: Floats, measured_ns: Floats, factor: Floats, fleet: Fleet, origin: Fleet) -> Floats:
+    """Return half widths of times that the memory's bandwidth decides, or that of a cache that holds all."""
+    gap = np.where(may_be_cached(measured_ns, fleet, origin), cache_gap(fleet, origin), 0.0)
+    return np.hypot(by_distance(width, measured_ns, factor, fleet, origin), gap)
+
+
+def by_host_or_node(width: Floats, _measured_ns: Floats, factor: Floats, _fleet: Fleet, _origin: Fleet) -> Floats:
+    """Return half widths that do not depend on the chips, and reach to the time that was measured."""
+    return np.maximum(width[:, None], np.abs(np.log(factor)))

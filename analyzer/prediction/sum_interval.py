@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...arrays import Floats
 from ..work import Family
 from .method import Method
-from .predict import METHODS, Prediction
+from .prediction import METHODS, Prediction
 
 COMMON: Final = (Method.WAVE_SCALING, Method.BANDWIDTH_RATIO, Method.BOUND_RATIO)
 """Methods whose errors go together: between the same two GPUs, those of two families have a correlation of 0.7 to 0.9

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Rows
+from ...arrays import Mask, Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import Phase, Trace
 
@@ -25,9 +24,9 @@ class CompiledOps:
 
     region: Rows
     """The op row that stands for the region around each op, [n]; -1: not compiled."""
-    is_region: npt.NDArray[np.bool_]
+    is_region: Mask
     """Whether an op stands for a region, [n]."""
-    is_backward: npt.NDArray[np.bool_]
+    is_backward: Mask
     """Whether it is the backward pass of one, [n]."""
 
     @property
@@ -74,7 +73,7 @@ def count_regions(trace: Trace, op_rows: Rows) -> int:
     return int((is_region & ~inside)[op_rows].sum())
 
 
-def _around(parents: Rows, is_region: npt.NDArray[np.bool_]) -> Rows:
+def _around(parents: Rows, is_region: Mask) -> Rows:
     """Return the region around each op, however deep, [n]; -1: none."""
     found = np.full(len(parents), MISSING, dtype=np.int64)
     at = parents.copy()

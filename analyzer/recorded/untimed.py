@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...formats.column import MISSING, Column, Table, TableT, build_table, columns, row_count, take_rows
+from ...formats.column import MISSING, Column, TableT, build_table, columns, row_count, take_rows
 from ...formats.trace import CallTable, IterationTable, KernelTable, SyncTable, Trace
 from .window import Window
 
@@ -39,8 +39,5 @@ def without_times(trace: Trace, window: Window) -> Trace:
 
 def _renumber(table: TableT, number: Column) -> TableT:
     """Return the table with the rows of ops that it names renumbered; MISSING for ops that are gone."""
-    return replace(table, **{name: np.append(number, MISSING)[getattr(table, name)] for name in _op_columns(table)})
-
-
-def _op_columns(table: Table) -> list[str]:
-    return [spec.name for spec in columns(table) if spec.refers_to == "ops"]
+    names = [spec.name for spec in columns(table) if spec.refers_to == "ops"]
+    return replace(table, **{name: np.append(number, MISSING)[getattr(table, name)] for name in names})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats, Rows
+from ...arrays import Rows
+from ...errors import InputError
 from ...formats.column import MISSING, row_count
 from ...formats.trace import Trace
 
@@ -39,7 +39,8 @@ def select_window(trace: Trace) -> Window:
     profiled = np.flatnonzero(iterations.profiled)
     unprofiled = np.flatnonzero(~iterations.profiled)
     durations = (iterations.end_ns - iterations.start_ns).astype(np.float64)
-    index = int(_lower_median_row(profiled, durations)) if len(profiled) else None
+    by_length = profiled[np.argsort(durations[profiled], kind="stable")]
+    index = int(by_length[(len(profiled) - 1) // 2]) if len(profiled) else None
     if index is None:
         op_rows, kernel_rows = np.arange(row_count(trace.ops)), np.arange(row_count(trace.kernels))
     else:
@@ -61,8 +62,10 @@ def select_window(trace: Trace) -> Window:
     )
 
 
-def _lower_median_row(rows: Rows, durations: Floats) -> np.int64:
-    return np.int64(rows[np.argsort(durations[rows], kind="stable")[(len(rows) - 1) // 2]])
+def check_usable(window: Window) -> None:
+    """Raise InputError for an iteration without ops and kernels."""
+    if not len(window.kernel_rows) and not len(window.op_rows):
+        raise InputError("the trace holds no ops and no kernels: record at least one whole iteration")
 
 
 def _op_rows(trace: Trace, index: int) -> Rows:
@@ -81,15 +84,11 @@ def host_interval(trace: Trace, index: int) -> tuple[int, int]:
 def _kernel_rows(trace: Trace, index: int) -> Rows:
     iterations, kernels = trace.iterations, trace.kernels
     launched = kernels.call >= 0
-    launch_ns = np.where(launched, _take(trace.calls.start_ns, kernels.call), kernels.start_ns)
+    launch_ns = np.where(launched, np.append(trace.calls.start_ns, 0)[kernels.call], kernels.start_ns)
     host_low, host_high = host_interval(trace, index)
     low = np.where(launched, host_low, iterations.start_ns[index])
     high = np.where(launched, host_high, iterations.end_ns[index])
     return np.flatnonzero((launch_ns >= low) & (launch_ns <= high))
-
-
-def _take(values: npt.NDArray[np.int64], rows: Rows) -> npt.NDArray[np.int64]:
-    return values[rows] if len(values) else np.zeros(len(rows), dtype=np.int64)
 
 
 def _busiest_device(trace: Trace, kernel_rows: Rows) -> tuple[int | None, Rows]:

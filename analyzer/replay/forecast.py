@@ -14,9 +14,9 @@ from ...specs.gpu import Gpu
 from ..graph.graph import Graph, Runs
 from ..graph.latencies import generation_latencies
 from ..graph.schedule import runs_before
-from ..prediction.predict import Prediction
+from ..prediction.prediction import Prediction
 from ..prediction.sum_interval import busy_interval_ns, row_changes
-from ..prediction.workload import Workload
+from ..prediction.workload import GpuWorkload
 from ..recorded.window import Window
 from .causes import occupation
 from .engine import Timing, on_gpus, piece_rows_for, replay
@@ -61,7 +61,7 @@ class Forecast:
         return np.asarray(self.span_ns[1] - self.span_ns[0])
 
 
-def kernel_rows(graph: Graph, trace: Trace, workload: Workload) -> Rows:
+def kernel_rows(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
     """Return the workload row of each GPU node; one past the last for those that none stands for, [n]."""
     nodes, missing = graph.nodes, len(workload.op)
     rows = np.full(len(nodes.row), missing, dtype=np.int64)
@@ -77,7 +77,7 @@ def kernel_rows(graph: Graph, trace: Trace, workload: Workload) -> Rows:
 def target_timing(
     graph: Graph,
     trace: Trace,
-    workload: Workload,
+    workload: GpuWorkload,
     prediction: Prediction,
     source: Gpu | None,
 ) -> Timing:
@@ -204,7 +204,7 @@ def _at_ends(timing: Timing, spread: Spread) -> Timing:
     )
 
 
-def spread_of(prediction: Prediction, workload: Workload, host_half_width: Floats) -> Spread:
+def spread_of(prediction: Prediction, workload: GpuWorkload, host_half_width: Floats) -> Spread:
     """Return how far the kernels' times, and the hosts', may be off together; see `Spread`.
 
     Rows move together, by as much of their own half width as moves their sum to the end of its interval: that sum holds

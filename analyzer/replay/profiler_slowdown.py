@@ -28,16 +28,16 @@ _FINE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """Say how to re-time a recording so that its replay takes as long as it was measured to."""
+class ProfilerSlowdown:
+    """Say how a recording under the profiler differs from an iteration without, to re-time its replay by."""
 
     host_ratio: float = 1.0
     """Host time, relative to the recording."""
     stretch_ratio: float = 1.0
-    """All times, GPU and host, beside that: what no host explains."""
+    """All times, GPU and host, beside that, so that the replay takes as long as was measured: what no host explains."""
 
 
-def calibrate(graph: Graph, trace: Trace, window: Window) -> Calibration:
+def find_slowdown(graph: Graph, trace: Trace, window: Window) -> ProfilerSlowdown:
     """Return what brings the recording's replay to the window's duration.
 
     The profiler slows the host; iterations timed without it tell by how much. The host ratio is the likeliest of a
@@ -45,7 +45,7 @@ def calibrate(graph: Graph, trace: Trace, window: Window) -> Calibration:
     """
     measured_ns = window.duration_ns
     if not measured_ns:
-        return Calibration()
+        return ProfilerSlowdown()
     if np.all(trace.iterations.profiled):
         host_ratio, replayed_ns = 1.0, float(_between_ends(graph, trace, window, graph.nodes.end_ns[:, None])[0])
     else:
@@ -55,10 +55,10 @@ def calibrate(graph: Graph, trace: Trace, window: Window) -> Calibration:
         host_ratio = float(tried[np.argmin(off**2 + (np.log(tried / USUAL_HOST_RATIO) / _HOST_SPREAD) ** 2)])
         replayed_ns = float(_lengths_ns(graph, trace, window, np.array([host_ratio]))[0])
     is_same = replayed_ns <= 0 or abs(measured_ns - replayed_ns) < 1.0
-    return Calibration(host_ratio=host_ratio, stretch_ratio=1.0 if is_same else measured_ns / replayed_ns)
+    return ProfilerSlowdown(host_ratio=host_ratio, stretch_ratio=1.0 if is_same else measured_ns / replayed_ns)
 
 
-def apply_calibration(graph: Graph, timing: Timing, found: Calibration) -> tuple[Graph, Timing]:
+def without_profiler(graph: Graph, timing: Timing, found: ProfilerSlowdown) -> tuple[Graph, Timing]:
     """Return graph and timing with the host's times, and all times, as they are without the profiler.
 
     A replay of the two takes `stretch_ratio` times as long everywhere.

@@ -14,14 +14,14 @@ from ...formats.perfetto import crossing_levels
 from ..graph.graph import Graph
 from ..recorded.window import Window
 from .parts import OWN_NAMES, Part, Span, side_parts
-from .sides import Side
+from .sides import TimelineSide
 from .slices import FIRST_GPU_SLICE, ArrowKind, Arrows, Process, SliceKind, Slices, Timeline, Track, TrackKind
 
 _KIND_BITS: Final = 2
 _NUMBER_BITS: Final = 32
 
 
-def build_timeline(window: Window, sides: Sequence[Side]) -> Timeline:
+def build_timeline(window: Window, sides: Sequence[TimelineSide]) -> Timeline:
     """Lay the sides out as processes above one another, so that the window's iteration starts at one instant on all.
 
     That instant is 0 unless the host ran ahead of the GPU: then the earliest of the hosts' starts is 0. What ran beside
@@ -95,7 +95,7 @@ def _name_track(head: int, number: int, level: int, graphs: list[Graph]) -> Trac
     return Track(process=side, kind=kind, name=kind.name.lower().replace("_", " ") + more)
 
 
-def _arrows(sides: Sequence[Side], slices: Slices, side_of: Rows) -> Arrows:
+def _arrows(sides: Sequence[TimelineSide], slices: Slices, side_of: Rows) -> Arrows:
     """Return an arrow from each launch to what it launched and from each forward op to its backward op, per side."""
     parts = []
     for number, side in enumerate(sides):

@@ -10,16 +10,14 @@ import numpy.typing as npt
 
 from ...arrays import Rows, none_for_nan
 from ...formats.column import MISSING
-from ...formats.perfetto import Arrows, EventFile, Slices, Track
+from ...formats.perfetto import EventArrows, EventFile, EventSlices, EventTrack
 from ...formats.signature import format_shapes
 from ..graph.graph import EdgeKind
 from ..prediction.bounds import Limit
-from ..prediction.predict import METHODS
+from ..prediction.prediction import METHODS
 from .notes import FAMILIES
-from .slices import ArrowKind, Process, SliceKind, Timeline
-from .slices import Slices as TimelineSlices
+from .slices import ArrowKind, Process, SliceKind, Slices, Timeline
 
-Codes = npt.NDArray[np.int64] | npt.NDArray[np.int8]
 _CATEGORIES: Final = {
     SliceKind.ITERATION: "iteration",
     SliceKind.STEP: "critical_path",
@@ -44,7 +42,7 @@ def timeline_events(timeline: Timeline, *, producer: str = "wavecast") -> EventF
             if len(rows):
                 order.append(rows)
                 tables.append(
-                    Slices(
+                    EventSlices(
                         track=slices.track[rows],
                         start_ns=slices.start_ns[rows],
                         duration_ns=slices.duration_ns[rows],
@@ -57,7 +55,7 @@ def timeline_events(timeline: Timeline, *, producer: str = "wavecast") -> EventF
     position[np.concatenate(order)] = np.arange(len(position))
     return EventFile(
         processes=tuple(process.title for process in timeline.processes),
-        tracks=tuple(Track(process=track.process, name=track.name) for track in timeline.tracks),
+        tracks=tuple(EventTrack(process=track.process, name=track.name) for track in timeline.tracks),
         names=timeline.names,
         slices=tuple(tables),
         arrows=tuple(_arrows(timeline, position)),
@@ -65,17 +63,17 @@ def timeline_events(timeline: Timeline, *, producer: str = "wavecast") -> EventF
     )
 
 
-def _arrows(timeline: Timeline, position: Rows) -> Iterator[Arrows]:
+def _arrows(timeline: Timeline, position: Rows) -> Iterator[EventArrows]:
     arrows = timeline.arrows
     for kind, category in _ARROWS.items():
         mine = arrows.kind == kind
-        yield Arrows(source=position[arrows.source[mine]], target=position[arrows.target[mine]], category=category)
+        yield EventArrows(source=position[arrows.source[mine]], target=position[arrows.target[mine]], category=category)
 
 
 class _Arguments:
     """What is said about a process's slices; looks names, shapes and notes up by row."""
 
-    def __init__(self, process: Process, slices: TimelineSlices) -> None:
+    def __init__(self, process: Process, slices: Slices) -> None:
         self._trace, self._notes, self._is_measured = process.trace, process.notes, process.is_measured
         self._slices = slices
         self._shapes = [format_shapes(signature) or None for signature in process.trace.signatures] + [None]
@@ -132,7 +130,7 @@ class _Arguments:
         }
 
     @staticmethod
-    def _look_up(values: list[Any], rows: Codes) -> list[Any]:
+    def _look_up(values: list[Any], rows: npt.NDArray[np.signedinteger]) -> list[Any]:
         """Return the value of each row; the list's last one, None, for -1."""
         return [values[row] for row in rows.tolist()]
 

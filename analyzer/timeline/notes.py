@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Rows
 from ..prediction.bounds import LAUNCH_FLOOR_NS, rate_matrix
-from ..prediction.predict import Prediction
-from ..prediction.workload import Workload
+from ..prediction.prediction import Prediction
+from ..prediction.workload import GpuWorkload
 from ..work import Family
 
 FAMILIES: Final = tuple(Family)
@@ -28,7 +28,7 @@ class KernelNotes:
     family: npt.NDArray[np.int8]
     """Index into `FAMILIES`."""
     method: npt.NDArray[np.int8]
-    """Index into `predict.METHODS`."""
+    """Index into `prediction.METHODS`."""
     reason: Rows
     """Index into `reasons`."""
     reasons: tuple[str, ...]
@@ -57,7 +57,7 @@ def no_notes(count: int) -> KernelNotes:
     )
 
 
-def op_notes(workload: Workload, rows: Rows) -> KernelNotes:
+def op_notes(workload: GpuWorkload, rows: Rows) -> KernelNotes:
     """Say of each node only which op and family it belongs to, as of a recording.
 
     `rows` holds the workload row of each node, [n]: negative or past the last where none stands for it.
@@ -72,7 +72,7 @@ def op_notes(workload: Workload, rows: Rows) -> KernelNotes:
 
 
 def kernel_notes(
-    workload: Workload, prediction: Prediction, column: int, rows: Rows, duration_ns: Floats
+    workload: GpuWorkload, prediction: Prediction, column: int, rows: Rows, duration_ns: Floats
 ) -> KernelNotes:
     """Say of each node what the prediction for one GPU says of its workload row.
 
@@ -94,11 +94,11 @@ def kernel_notes(
     )
 
 
-def _known_rows(workload: Workload, rows: Rows) -> Rows:
+def _known_rows(workload: GpuWorkload, rows: Rows) -> Rows:
     return np.where((rows >= 0) & (rows < len(workload.op)), rows, NOTHING)
 
 
-def _limits(workload: Workload, prediction: Prediction, column: int) -> npt.NDArray[np.int8]:
+def _limits(workload: GpuWorkload, prediction: Prediction, column: int) -> npt.NDArray[np.int8]:
     """Return what the roofline of each row is made of; -1 without a formula."""
     work, fleet = workload.work, prediction.fleet
     compute = work.flops / rate_matrix(work.rate, fleet)[:, column] * 1e9

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Rows
+from ...arrays import Mask, Rows
 from ...formats.column import MISSING
 from ...formats.trace import KernelKind, Trace
 from ..graph.critical import CriticalPath
@@ -18,7 +18,7 @@ from ..recorded.window import Window
 from ..work import Family
 from ..work.kernel_names import family_of_kernel
 from .notes import FAMILIES, NOTHING
-from .sides import Side, iteration_span, move_times
+from .sides import TimelineSide, iteration_span, move_times
 from .slices import STEP_NAMES, SliceKind, TrackKind
 
 _UNEXPLAINED: Final = "unexplained delay"
@@ -54,7 +54,7 @@ _DEFAULTS: Final = {
 class Span:
     """The stretch of a side that is drawn; turns its times into whole ns since 0."""
 
-    def __init__(self, window: Window, side: Side) -> None:
+    def __init__(self, window: Window, side: TimelineSide) -> None:
         self.window, self.side = window, side
         host, start, end = iteration_span(window, side)
         chosen = np.flatnonzero(side.graph.nodes.is_gpu)
@@ -76,7 +76,7 @@ class Span:
         return moved[: len(start)], moved[len(start) :]
 
 
-def _first_host_ns(window: Window, side: Side) -> float:
+def _first_host_ns(window: Window, side: TimelineSide) -> float:
     """Return when the iteration's first op or call starts; a thread that nothing ties to the others can be early."""
     ops, calls = side.trace.ops, side.trace.calls
     timed = window.op_rows[ops.duration_ns[window.op_rows] >= 0]
@@ -101,11 +101,11 @@ class Part:
     name: Rows
     family: npt.NDArray[np.int8]
     edge: npt.NDArray[np.int8]
-    is_critical: npt.NDArray[np.bool_]
-    in_iteration: npt.NDArray[np.bool_]
+    is_critical: Mask
+    in_iteration: Mask
 
 
-def side_parts(window: Window, side: Side) -> tuple[Span, list[Part]]:
+def side_parts(window: Window, side: TimelineSide) -> tuple[Span, list[Part]]:
     """Return the stretch of a side that is drawn, and its slices."""
     span = Span(window, side)
     critical = np.zeros(len(side.graph.nodes.row), dtype=bool)
@@ -115,9 +115,8 @@ def side_parts(window: Window, side: Side) -> tuple[Span, list[Part]]:
     return span, parts if side.path is None else [*parts, _path_part(span, side.path)]
 
 
-def _part(track_kind: TrackKind, span: Span, times: tuple[Rows, Rows], **columns: Any) -> Part:
+def _part(track_kind: TrackKind, span: Span, start: Rows, end: Rows, **columns: Any) -> Part:
     """Return the slices that lie in the span, those outside the iteration cut off at its ends."""
-    start, end = times
     count = len(start)
     inside = np.broadcast_to(columns["in_iteration"], count)
     start = np.where(inside, start, np.clip(start, 0, span.last))
@@ -134,7 +133,8 @@ def _iteration_part(span: Span) -> Part:
     return _part(
         TrackKind.ITERATION,
         span,
-        (np.array([span.start]), np.array([span.end])),
+        np.array([span.start]),
+        np.array([span.end]),
         kind=SliceKind.ITERATION,
         row=MISSING if span.window.index is None else span.window.index,
         name=len(span.side.trace.strings),
@@ -150,7 +150,7 @@ def _op_part(span: Span) -> Part:
     return _part(
         TrackKind.HOST,
         span,
-        span.host_times(ops.thread[rows], ops.start_ns[rows], ops.duration_ns[rows]),
+        *span.host_times(ops.thread[rows], ops.start_ns[rows], ops.duration_ns[rows]),
         kind=SliceKind.OP,
         row=rows,
         name=ops.name[rows],
@@ -159,7 +159,7 @@ def _op_part(span: Span) -> Part:
     )
 
 
-def _call_part(span: Span, critical: npt.NDArray[np.bool_]) -> Part:
+def _call_part(span: Span, critical: Mask) -> Part:
     calls, nodes = span.side.trace.calls, span.side.graph.nodes
     node_of = np.full(len(calls.name), MISSING, dtype=np.int64)
     on_path = np.zeros(len(calls.name), dtype=bool)
@@ -169,7 +169,7 @@ def _call_part(span: Span, critical: npt.NDArray[np.bool_]) -> Part:
     return _part(
         TrackKind.HOST,
         span,
-        span.host_times(calls.thread, calls.start_ns, calls.duration_ns),
+        *span.host_times(calls.thread, calls.start_ns, calls.duration_ns),
         kind=SliceKind.CALL,
         row=np.arange(len(calls.name)),
         node=node_of,
@@ -180,11 +180,11 @@ def _call_part(span: Span, critical: npt.NDArray[np.bool_]) -> Part:
     )
 
 
-def _is_call(nodes: Nodes) -> npt.NDArray[np.bool_]:
+def _is_call(nodes: Nodes) -> Mask:
     return np.asarray((nodes.kind == NodeKind.LAUNCH) | (nodes.kind == NodeKind.SYNC))
 
 
-def _calls_inside(trace: Trace, index: int | None) -> npt.NDArray[np.bool_]:
+def _calls_inside(trace: Trace, index: int | None) -> Mask:
     """Say which calls the host made within the iteration."""
     start, table = trace.calls.start_ns, trace.iterations
     if index is None:
@@ -195,7 +195,7 @@ def _calls_inside(trace: Trace, index: int | None) -> npt.NDArray[np.bool_]:
     return np.asarray((start >= low) & (start <= high))
 
 
-def _gpu_part(span: Span, critical: npt.NDArray[np.bool_]) -> Part:
+def _gpu_part(span: Span, critical: Mask) -> Part:
     trace, nodes = span.side.trace, span.side.graph.nodes
     chosen = np.flatnonzero(nodes.is_gpu)
     kinds = np.array([_SLICE_OF_NODE[kind] for kind in NodeKind], dtype=np.int8)
@@ -204,7 +204,8 @@ def _gpu_part(span: Span, critical: npt.NDArray[np.bool_]) -> Part:
     return _part(
         TrackKind.STREAM,
         span,
-        (span.since(span.side.start_ns[chosen]), span.since(span.side.end_ns[chosen])),
+        span.since(span.side.start_ns[chosen]),
+        span.since(span.side.end_ns[chosen]),
         kind=kinds[nodes.kind[chosen]],
         row=nodes.row[chosen],
         node=chosen,
@@ -216,7 +217,7 @@ def _gpu_part(span: Span, critical: npt.NDArray[np.bool_]) -> Part:
     )
 
 
-def _families(side: Side, nodes: Rows) -> npt.NDArray[np.int8]:
+def _families(side: TimelineSide, nodes: Rows) -> npt.NDArray[np.int8]:
     """Return the family of each GPU node: as noted, else by what it is or by its name."""
     trace, noted = side.trace, side.notes.family[nodes]
     code = {family: number for number, family in enumerate(FAMILIES)}
@@ -244,7 +245,8 @@ def _path_part(span: Span, path: CriticalPath) -> Part:
     return _part(
         TrackKind.CRITICAL_PATH,
         span,
-        (bounds[:-1], bounds[1:]),
+        bounds[:-1],
+        bounds[1:],
         kind=SliceKind.STEP,
         row=np.repeat(path.node, 3),
         node=np.stack((nothing, nothing, path.node), axis=1).ravel(),
@@ -255,7 +257,7 @@ def _path_part(span: Span, path: CriticalPath) -> Part:
     )
 
 
-def _node_names(side: Side, nodes: Rows, otherwise: Rows) -> Rows:
+def _node_names(side: TimelineSide, nodes: Rows, otherwise: Rows) -> Rows:
     """Return the names of kernels and calls."""
     graph, row = side.graph.nodes, side.graph.nodes.row[nodes]
     names = otherwise.copy()

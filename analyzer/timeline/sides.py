@@ -17,7 +17,7 @@ from .notes import KernelNotes, no_notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Side:
+class TimelineSide:
     """Hold the times of a graph's n nodes on one GPU."""
 
     trace: Trace
@@ -35,10 +35,10 @@ class Side:
 
 def measured_side(
     trace: Trace, graph: Graph, gpu: str, *, notes: KernelNotes | None = None, path: CriticalPath | None = None
-) -> Side:
+) -> TimelineSide:
     """Return the times as recorded; of `notes`, only which op each kernel belongs to is shown."""
     nodes = graph.nodes
-    return Side(
+    return TimelineSide(
         trace=trace,
         graph=graph,
         notes=no_notes(len(nodes.row)) if notes is None else notes,
@@ -53,24 +53,25 @@ def measured_side(
 
 
 def predicted_side(
-    case: tuple[Trace, Graph, KernelNotes],
+    trace: Trace,
+    graph: Graph,
     gpu: str,
-    times: tuple[Floats, Floats],
     *,
+    notes: KernelNotes,
+    end_ns: Floats,
+    duration_ns: Floats,
     host_ratio: float = 1.0,
     path: CriticalPath | None = None,
-) -> Side:
+) -> TimelineSide:
     """Return the times of a replay on one GPU.
 
-    `times` is the end of every node and the duration of every GPU node, [n] each. A host node starts after the host's
+    `end_ns` is that of every node, `duration_ns` that of every GPU node, [n] each. A host node starts after the host's
     own time since the node before.
     """
-    trace, graph, notes = case
-    end_ns, duration_ns = times
     nodes = graph.nodes
     before = np.where(lane_firsts(nodes), 0.0, np.append(0.0, end_ns[:-1])[: len(end_ns)])
     host_start = np.minimum(before + nodes.lag_ns * host_ratio, end_ns)
-    return Side(
+    return TimelineSide(
         trace=trace,
         graph=graph,
         notes=notes,
@@ -84,7 +85,7 @@ def predicted_side(
     )
 
 
-def move_times(side: Side, thread: Rows, time_ns: Floats) -> Floats:
+def move_times(side: TimelineSide, thread: Rows, time_ns: Floats) -> Floats:
     """Return when recorded instants of host threads happen on a side, [k].
 
     Linear between the starts and ends of the thread's nodes, at the host's speed before the first and after the last,
@@ -104,7 +105,7 @@ def move_times(side: Side, thread: Rows, time_ns: Floats) -> Floats:
     return moved
 
 
-def _interpolate(side: Side, lane: Lane, time_ns: Floats) -> Floats:
+def _interpolate(side: TimelineSide, lane: Lane, time_ns: Floats) -> Floats:
     here, nodes = slice(lane.begin, lane.end), side.graph.nodes
     known = np.stack((nodes.start_ns[here], nodes.end_ns[here]), axis=1).ravel()
     moved = np.stack((side.start_ns[here], side.end_ns[here]), axis=1).ravel()
@@ -114,7 +115,7 @@ def _interpolate(side: Side, lane: Lane, time_ns: Floats) -> Floats:
     return np.asarray(np.interp(time_ns, known, moved) + outside * side.host_ratio)
 
 
-def iteration_span(window: Window, side: Side) -> tuple[float, float, float]:
+def iteration_span(window: Window, side: TimelineSide) -> tuple[float, float, float]:
     """Return when the host starts the window's iteration, and when the iteration starts and ends."""
     nodes = side.graph.nodes
     profiled = iteration_rows(side.trace)
@@ -128,7 +129,7 @@ def iteration_span(window: Window, side: Side) -> tuple[float, float, float]:
     return first, first, last
 
 
-def _whole_span(side: Side) -> tuple[float, float]:
+def _whole_span(side: TimelineSide) -> tuple[float, float]:
     """Return the first and last instant of a trace without iterations."""
     ops, calls = side.trace.ops, side.trace.calls
     timed = np.flatnonzero(ops.duration_ns >= 0)

@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Rows
+from ...arrays import Mask, Rows
 from ...formats.trace import Trace
 from ..graph.graph import EdgeKind
 from .notes import KernelNotes
@@ -115,8 +115,8 @@ class Slices:
     """Index into `notes.FAMILIES` of a GPU activity; -1 where nothing tells."""
     edge: npt.NDArray[np.int8]
     """The `EdgeKind` that held a step of the critical path; -1 for other slices."""
-    is_critical: npt.NDArray[np.bool_]
-    in_iteration: npt.NDArray[np.bool_]
+    is_critical: Mask
+    in_iteration: Mask
     """Whether it belongs to the iteration; the rest is what ran beside it, cut off at its ends."""
 
     @property
@@ -125,7 +125,7 @@ class Slices:
         return self.start_ns + self.duration_ns
 
     @property
-    def is_gpu(self) -> npt.NDArray[np.bool_]:
+    def is_gpu(self) -> Mask:
         """Say which slices are GPU activities, [s]."""
         return np.asarray(self.kind >= FIRST_GPU_SLICE)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from .batch.walk import infer_batch_size, with_batch
 from .change import Casts, Whatif
 from .precision.precision import TargetPrecision, with_precision
-from .retime import cast_times_ns, retime
+from .retiming.casts import cast_times_ns
+from .retiming.kernels import retime
 
 __all__ = [
     "Casts",

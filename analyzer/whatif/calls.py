@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import Mask
 from ...formats.column import MISSING, row_count
 from ...formats.signature import Argument, Signature, TensorSpec, flatten_tensors
 from ...formats.trace import Trace
@@ -17,7 +17,7 @@ Tensors = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SignatureLayout:
     """Hold the tensors of a signature, lists flattened, each with the position of its argument or result."""
 
     inputs: tuple[TensorSpec, ...]
@@ -26,9 +26,9 @@ class Layout:
     output_positions: tuple[int, ...]
 
 
-def layout_of(signature: Signature) -> Layout:
+def layout_of(signature: Signature) -> SignatureLayout:
     """Return where the tensors of a signature stand."""
-    return Layout(
+    return SignatureLayout(
         flatten_tensors(signature.arguments),
         _positions(signature.arguments),
         flatten_tensors(signature.results),
@@ -72,7 +72,7 @@ def are_operands_flat(trace: Trace) -> bool:
     return len(trace.operands.op) > 0 and not np.any(uses[:-1] & uses[trace.ops.parent])
 
 
-def _per_op(trace: Trace, kept: npt.NDArray[np.bool_]) -> list[Tensors]:
+def _per_op(trace: Trace, kept: Mask) -> list[Tensors]:
     ops, tensors = trace.operands.op[kept], trace.operands.tensor[kept].tolist()
     bounds = np.searchsorted(ops, np.arange(row_count(trace.ops) + 1)).tolist()
     return [tuple(tensors[begin:end]) for begin, end in pairwise(bounds)]

@@ -1,16 +1,15 @@
-"""What a what-if returns: the changed trace, what to be wary of, and conversions that no recorded op makes."""
+"""What a what-if returns: the changed trace or graph, what to be wary of, and conversions that no recorded op makes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Rows
+from ...arrays import Floats, Rows
 from ...formats.trace import Trace
-
-Floats = npt.NDArray[np.float64]
+from ..graph.graph import Graph
+from ..recorded.compiled import CompiledCode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,3 +43,15 @@ class Whatif:
     trace: Trace
     warnings: tuple[str, ...] = ()
     casts: Casts = field(default_factory=no_casts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChangedGraph:
+    """Hold a graph with fewer kernels or launches, its nodes numbered as in the original."""
+
+    graph: Graph
+    base_ratio: Floats
+    """What each node's duration is multiplied with, [n]."""
+    compiled: CompiledCode | None = None
+    """What of it was to be compiled anyway; None where nothing was."""
+    warnings: tuple[str, ...] = ()

@@ -22,9 +22,10 @@ from . import (
     view,
 )
 from .registry import canonical_name, family_of, has_formula, register, work_of
-from .work import Family, Work
+from .work import VARYING_FAMILIES, Family, Work
 
 __all__ = [
+    "VARYING_FAMILIES",
     "Family",
     "Work",
     "attention",

@@ -18,7 +18,7 @@ from .work import AttentionDims, Direction, Family, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class _Layout:
     """Say how an attention op's schema lays out its tensors and arguments; None where it has none."""
 
     query: int = 0
@@ -50,48 +50,48 @@ class _Sizes:
     value_dim: int
 
 
-_FORWARD: dict[str, Layout] = {
-    "aten::scaled_dot_product_attention": Layout(bias=3, causal=5),
-    "aten::_scaled_dot_product_attention_math": Layout(bias=3, causal=5),
-    "aten::_scaled_dot_product_flash_attention": Layout(log_sum_exp=True, causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": Layout(bias=5, log_sum_exp=True, causal=4),
-    "aten::_scaled_dot_product_efficient_attention": Layout(bias=3, log_sum_exp=4, causal=6),
-    "aten::_scaled_dot_product_cudnn_attention": Layout(bias=3, log_sum_exp=4, causal=6),
-    "aten::_scaled_dot_product_fused_attention_overrideable": Layout(bias=3, log_sum_exp=True, causal=5),
-    "aten::_cudnn_attention_forward": Layout(bias=3, log_sum_exp=8, causal=10),
-    "aten::_flash_attention_forward": Layout(
+_FORWARD: dict[str, _Layout] = {
+    "aten::scaled_dot_product_attention": _Layout(bias=3, causal=5),
+    "aten::_scaled_dot_product_attention_math": _Layout(bias=3, causal=5),
+    "aten::_scaled_dot_product_flash_attention": _Layout(log_sum_exp=True, causal=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _Layout(bias=5, log_sum_exp=True, causal=4),
+    "aten::_scaled_dot_product_efficient_attention": _Layout(bias=3, log_sum_exp=4, causal=6),
+    "aten::_scaled_dot_product_cudnn_attention": _Layout(bias=3, log_sum_exp=4, causal=6),
+    "aten::_scaled_dot_product_fused_attention_overrideable": _Layout(bias=3, log_sum_exp=True, causal=5),
+    "aten::_cudnn_attention_forward": _Layout(bias=3, log_sum_exp=8, causal=10),
+    "aten::_flash_attention_forward": _Layout(
         is_heads_first=False, log_sum_exp=True, sequence_offsets=3, causal=8, window=11
     ),
-    "aten::_efficient_attention_forward": Layout(
+    "aten::_efficient_attention_forward": _Layout(
         bias=3, is_heads_first=False, log_sum_exp=10, sequence_offsets=4, causal=9, window=13
     ),
-    "flash_attn::_flash_attn_forward": Layout(is_heads_first=False, log_sum_exp=True, causal=5, window=6),
-    "FlashAttnFunc": Layout(is_heads_first=False, log_sum_exp=True, causal=5),
+    "flash_attn::_flash_attn_forward": _Layout(is_heads_first=False, log_sum_exp=True, causal=5, window=6),
+    "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, causal=5),
 }
-_BACKWARD: dict[str, Layout] = {
-    "aten::_scaled_dot_product_flash_attention_backward": Layout(query=1, grad=0, saved=(4, 5), causal=11),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Layout(
+_BACKWARD: dict[str, _Layout] = {
+    "aten::_scaled_dot_product_flash_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), causal=11),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Layout(
         query=1, grad=0, saved=(4, 5), bias=8, causal=7
     ),
-    "aten::_scaled_dot_product_efficient_attention_backward": Layout(query=1, grad=0, bias=4, saved=(5, 6), causal=11),
-    "aten::_scaled_dot_product_cudnn_attention_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": Layout(
+    "aten::_scaled_dot_product_efficient_attention_backward": _Layout(query=1, grad=0, bias=4, saved=(5, 6), causal=11),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Layout(
         query=1, grad=0, bias=4, saved=(6, 7), causal=13
     ),
-    "aten::_cudnn_attention_backward": Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14),
-    "aten::_flash_attention_backward": Layout(
+    "aten::_cudnn_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14),
+    "aten::_flash_attention_backward": _Layout(
         query=1, grad=0, saved=(4, 5), is_heads_first=False, sequence_offsets=6, causal=11, window=15
     ),
-    "aten::_efficient_attention_backward": Layout(
+    "aten::_efficient_attention_backward": _Layout(
         query=1, grad=0, bias=4, saved=(5, 10), is_heads_first=False, sequence_offsets=6, causal=14, window=18
     ),
-    "flash_attn::_flash_attn_backward": Layout(
+    "flash_attn::_flash_attn_backward": _Layout(
         query=1, grad=0, saved=(4, 5), is_heads_first=False, causal=11, window=12
     ),
 }
 
 
-def forward_work(signature: Signature, layout: Layout) -> Work:
+def forward_work(signature: Signature, layout: _Layout) -> Work:
     """Return 2·h·q·k·(d + e) FLOPs for h heads, q queries, k keys of dim d and values of dim e."""
     query, key, value = _operands(signature, layout)
     sizes = _sizes(signature, layout, query, key, value)
@@ -110,7 +110,7 @@ def forward_work(signature: Signature, layout: Layout) -> Work:
     )
 
 
-def backward_work(signature: Signature, layout: Layout) -> Work:
+def backward_work(signature: Signature, layout: _Layout) -> Work:
     """Return 2·h·q·k·(3d + 2e) FLOPs: the scores again, then the gradients of scores, values, queries and keys."""
     query, key, value = _operands(signature, layout)
     sizes = _sizes(signature, layout, query, key, value)
@@ -131,7 +131,7 @@ def backward_work(signature: Signature, layout: Layout) -> Work:
 
 
 def _dims(
-    signature: Signature, layout: Layout, sizes: _Sizes, *, has_mask: bool, direction: Direction
+    signature: Signature, layout: _Layout, sizes: _Sizes, *, has_mask: bool, direction: Direction
 ) -> AttentionDims:
     """Return the sizes that the op models need; a mask or window that was not recorded counts as none."""
     window = None if layout.window is None else argument_at(signature, layout.window)
@@ -151,14 +151,14 @@ def _dims(
     )
 
 
-def _operands(signature: Signature, layout: Layout) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+def _operands(signature: Signature, layout: _Layout) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     query, key, value = (tensor_at(signature, layout.query + offset) for offset in range(3))
     if not len(query.shape) == len(key.shape) == len(value.shape) >= (2 if layout.is_heads_first else 3):
         raise LackingArgumentError("query, key and value of different ranks")
     return query, key, value
 
 
-def _sizes(signature: Signature, layout: Layout, query: TensorSpec, key: TensorSpec, value: TensorSpec) -> _Sizes:
+def _sizes(signature: Signature, layout: _Layout, query: TensorSpec, key: TensorSpec, value: TensorSpec) -> _Sizes:
     """Return the problem's sizes; packed sequences count as if each were the longest, as in torch."""
     if query.shape[-1] != key.shape[-1]:
         raise LackingArgumentError("query and key of different dims")
@@ -175,7 +175,7 @@ def _sizes(signature: Signature, layout: Layout, query: TensorSpec, key: TensorS
     return _Sizes(prod(query.shape[:-3]), heads, kv_heads, query.shape[-3], key.shape[-3], *dims)
 
 
-def _has_log_sum_exp(signature: Signature, layout: Layout) -> bool:
+def _has_log_sum_exp(signature: Signature, layout: _Layout) -> bool:
     where = layout.log_sum_exp
     if isinstance(where, bool):
         return where

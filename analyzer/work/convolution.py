@@ -28,7 +28,7 @@ from .work import ConvolutionDims, Direction, Family, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class _Layout:
     """Say where a forward convolution's schema has its arguments; None where it has none."""
 
     bias: int | None = None
@@ -42,28 +42,28 @@ class Layout:
     """The position of the flag, or the fixed answer."""
 
 
-_GENERIC = Layout(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
-_PLAIN = Layout(bias=2, stride=3, padding=4, dilation=5, groups=6)
-_TRANSPOSED = Layout(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, transposed=True)
-_VENDOR = Layout(bias=2, padding=3, stride=4, dilation=5, groups=6)
-_KERNEL_SIZE_FIRST = Layout(bias=3, stride=4, padding=5, dilation=6)
+_GENERIC = _Layout(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
+_PLAIN = _Layout(bias=2, stride=3, padding=4, dilation=5, groups=6)
+_TRANSPOSED = _Layout(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, transposed=True)
+_VENDOR = _Layout(bias=2, padding=3, stride=4, dilation=5, groups=6)
+_KERNEL_SIZE_FIRST = _Layout(bias=3, stride=4, padding=5, dilation=6)
 
-_LAYOUTS: dict[Layout, tuple[str, ...]] = {
+_LAYOUTS: dict[_Layout, tuple[str, ...]] = {
     _GENERIC: ("convolution", "_convolution", "convolution_overrideable"),
     _PLAIN: ("conv1d", "conv2d", "conv3d", "_convolution_mode", "cudnn_convolution_relu", "miopen_convolution_relu"),
     _TRANSPOSED: ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
     _VENDOR: ("miopen_convolution", "miopen_depthwise_convolution", "mkldnn_convolution"),
-    Layout(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True): (
+    _Layout(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True): (
         "miopen_convolution_transpose",
     ),
-    Layout(padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True): (
+    _Layout(padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True): (
         "cudnn_convolution_transpose",
     ),
-    Layout(addend=2, bias=4, stride=5, padding=6, dilation=7, groups=8): (
+    _Layout(addend=2, bias=4, stride=5, padding=6, dilation=7, groups=8): (
         "cudnn_convolution_add_relu",
         "miopen_convolution_add_relu",
     ),
-    Layout(bias=3, stride=4, padding=5): ("_slow_conv2d_forward", "thnn_conv2d", "slow_conv3d_forward", "slow_conv3d"),
+    _Layout(bias=3, stride=4, padding=5): ("_slow_conv2d_forward", "thnn_conv2d", "slow_conv3d_forward", "slow_conv3d"),
     _KERNEL_SIZE_FIRST: (
         "_conv_depthwise2d",
         "conv_depthwise3d",
@@ -71,12 +71,12 @@ _LAYOUTS: dict[Layout, tuple[str, ...]] = {
         "slow_conv_dilated2d",
         "slow_conv_dilated3d",
     ),
-    Layout(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True): (
+    _Layout(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True): (
         "slow_conv_transpose2d",
         "slow_conv_transpose3d",
     ),
 }
-_CUDNN = Layout(padding=2, stride=3, dilation=4, groups=5)
+_CUDNN = _Layout(padding=2, stride=3, dilation=4, groups=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ _DIRECTIONS: dict[tuple[bool, ...], Direction] = {
 """By what the mask asks for; the bias gradient alone is a reduction."""
 
 
-def forward_work(signature: Signature, layout: Layout) -> Work:
+def forward_work(signature: Signature, layout: _Layout) -> Work:
     """Return the work of a forward convolution whose arguments lie as `layout` says."""
     weight = tensor_at(signature, 1)
     x = _batched(tensor_at(signature, 0), len(weight.shape))
@@ -202,7 +202,7 @@ def _transposed(signature: Signature, where: int | bool) -> bool:
     return where if isinstance(where, bool) else flag_at(signature, where)
 
 
-def _groups(signature: Signature, layout: Layout) -> int:
+def _groups(signature: Signature, layout: _Layout) -> int:
     if layout.groups is None or layout.groups >= len(signature.arguments):
         return 1
     return size_at(signature, layout.groups)
@@ -226,7 +226,7 @@ def _stride(
 
 
 def _out_spatial(
-    signature: Signature, layout: Layout, x: TensorSpec, weight: TensorSpec, *, transposed: bool
+    signature: Signature, layout: _Layout, x: TensorSpec, weight: TensorSpec, *, transposed: bool
 ) -> tuple[int, ...]:
     """Return the output's spatial sizes: recorded, or from the arguments by the usual arithmetic."""
     result = result_at(signature)

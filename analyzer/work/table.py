@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats
+from ...specs.gpu import Rate
+from .work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,3 +21,14 @@ class WorkTable:
     moved_bytes: Floats
     rate: npt.NDArray[np.object_]
     """`Rate` of the unit that does the arithmetic."""
+
+
+def tabulate(works: Sequence[Work | None], rates: Sequence[Rate]) -> WorkTable:
+    """Return the work of ops as columns; zeros where it is not known."""
+    rate = np.empty(len(rates), dtype=object)
+    rate[:] = rates
+    return WorkTable(
+        flops=np.array([work.least_flops if work else 0.0 for work in works], dtype=np.float64),
+        moved_bytes=np.array([work.moved_bytes if work else 0.0 for work in works], dtype=np.float64),
+        rate=rate,
+    )

@@ -31,6 +31,10 @@ class Family(StrEnum):
     """Metadata only: launches nothing."""
 
 
+VARYING_FAMILIES: Final = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT})
+"""Families whose kernels libraries choose per GPU: Habitat's kernel-varying ops."""
+
+
 class Direction(IntEnum):
     """Name the part of training that an op belongs to."""
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from wavecast.analyzer.accuracy.validate.alignment import Rule, align
-from wavecast.analyzer.accuracy.validate.calls import Calls, KeyTable, list_calls
+from wavecast.analyzer.accuracy.validate.alignment import MatchRule, align
+from wavecast.analyzer.accuracy.validate.calls import KeyTable, OpCalls, list_calls
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.predict import predict_shapes
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
@@ -42,7 +42,7 @@ class Stream:
 
     trace: Trace
     """At the level of the dispatcher."""
-    calls: Calls
+    calls: OpCalls
     call_ns: Floats
     """0 for collectives: a recording of shapes is of one process."""
     collective_ns: float
@@ -97,7 +97,7 @@ def match_streams(first: Trace, second: Trace, gpu: Gpu) -> Match:
     has_shapes = all(trace.meta.has_shapes for trace in (first, second))
     streams = tuple(read_stream(trace, keys, gpu, has_shapes=has_shapes) for trace in (first, second))
     alignment = align(*(stream.calls for stream in streams))
-    by_name = np.flatnonzero(alignment.rule <= Rule.CALL)
+    by_name = np.flatnonzero(alignment.rule <= MatchRule.CALL)
     found = [(np.isin(pair, by_name), pair >= 0) for pair in (alignment.first, alignment.second)]
     one, other = (_side(stream, *masks) for stream, masks in zip(streams, found, strict=True))
     lone = [
@@ -227,19 +227,19 @@ def _profiled_argument(value: Argument, is_indices: bool) -> Argument:
     return tuple(TensorSpec("any", item.shape) for item in value if isinstance(item, TensorSpec))
 
 
-def _counts_steps(trace: Trace, calls: Calls) -> Mask:
+def _counts_steps(trace: Trace, calls: OpCalls) -> Mask:
     """Say which calls of an optimizer touch single numbers alone: CUDA's optimizers keep their counters on the host."""
     single = [all(item.element_count == 1 for item in signature.tensors()) for signature in trace.signatures]
     is_optimizer: Mask = calls.phase == Phase.OPTIMIZER
     return is_optimizer & _of_calls(trace, calls, single)
 
 
-def _exchanges(trace: Trace, calls: Calls) -> Mask:
+def _exchanges(trace: Trace, calls: OpCalls) -> Mask:
     collective = [name.startswith("c10d::") for name in trace.strings]
     return _look_up(collective, np.append(trace.ops.name, MISSING)[calls.op])
 
 
-def _of_calls(trace: Trace, calls: Calls, by_signature: list[bool]) -> Mask:
+def _of_calls(trace: Trace, calls: OpCalls, by_signature: list[bool]) -> Mask:
     """Return what is said of each call's signature; False for a call without one."""
     return _look_up(by_signature, np.append(trace.ops.signature, MISSING)[calls.op])
 

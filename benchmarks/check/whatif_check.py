@@ -27,6 +27,7 @@ from wavecast.formats.column import build_table
 from wavecast.formats.signature import Argument, Signature, flatten_tensors
 from wavecast.formats.trace import OperandTable, Phase, TensorTable, Trace
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration
@@ -163,7 +164,9 @@ def _print_times(cases: list[Case]) -> None:
 def _busy_ms(whatif: Whatif, gpus: list[Gpu], library: Any) -> list[float]:
     workload = shape_workload(whatif.trace, select_window(whatif.trace))
     busy_ns = predict_shapes(workload, gpus, library).total_busy_ns()
-    return [float(value) / 1e6 for value in busy_ns + cast_times_ns(whatif.casts, gpus, library).sum(axis=0)]
+    return [
+        float(value) / 1e6 for value in busy_ns + cast_times_ns(whatif.casts, build_fleet(gpus), library).sum(axis=0)
+    ]
 
 
 def _calls(trace: Trace) -> Iterator[tuple[object, ...]]:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 from wavecast import load_trace
-from wavecast.analyzer.analysis.result import source_gpu
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph
 from wavecast.analyzer.prediction.workload import measured_workload
+from wavecast.analyzer.recorded.devices import source_gpu
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.causes import occupation
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.analyzer.whatif.cuda_graph import find_stretches, with_cuda_graph
+from wavecast.analyzer.whatif.cuda_graph.capture import find_stretches, with_cuda_graph
 from wavecast.analyzer.whatif.fusion.fusion import with_fused_elementwise
 from wavecast.errors import WavecastError
 from wavecast.formats.trace import Trace

@@ -2,7 +2,7 @@
 
 Usage: python -m benchmarks.make.ratio_widths DATA_DIR [--by-pair]
 
-DATA_DIR as its README describes it. Every rule of analyzer/prediction/predict.py that moves a measured time by a
+DATA_DIR as its README describes it. Every rule of analyzer/prediction/ratios.py that moves a measured time by a
 ratio predicts the kernels of ops/*.parquet between every two GPUs that have them (`pcie`: the efficiencies of copies
 in traces/). A block is one table family between an ordered pair of GPUs, all blocks count alike. |ln(predicted /
 measured)|, divided by what the widths grow with the distance, has the 90 % quantile `pooled`; `width` is widened so
@@ -32,7 +32,8 @@ from wavecast.analyzer.measurements.samples import Samples
 from wavecast.analyzer.models.frame.intervals import separations
 from wavecast.analyzer.prediction.bounds import bound_ops, rate_matrix
 from wavecast.analyzer.prediction.predict import KERNEL_OVERHEAD_NS
-from wavecast.analyzer.prediction.ratio_widths import BY_HOST_OR_NODE, cache_gap, growth, may_be_cached, width_of
+from wavecast.analyzer.prediction.ratio_widths import by_host_or_node, cache_gap, growth, may_be_cached, width_of
+from wavecast.analyzer.prediction.ratios import RULES
 from wavecast.analyzer.prediction.wave import exact_wave_factor, large_wave_factor
 from wavecast.analyzer.work import Family
 from wavecast.specs.catalog import load_catalog
@@ -47,6 +48,7 @@ Floats = npt.NDArray[np.float64]
 COVERAGE = 0.9
 POINTS = np.linspace(0.0, 1.0, 1001)[:-1] + 0.0005
 """A block's residuals are kept as these quantiles, so that blocks of any length count alike."""
+BY_HOST_OR_NODE = {rule.name for rule in RULES if rule.half_width is by_host_or_node}
 FEWEST_ROWS = 30
 FEWEST_PAIRS = 6
 """Of GPUs, ordered."""

@@ -15,7 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.errors import OutputError
-from wavecast.formats.perfetto import Arrows, EventFile, Slices, Track, crossing_levels, encode_events, save_events
+from wavecast.formats.perfetto import (
+    EventArrows,
+    EventFile,
+    EventSlices,
+    EventTrack,
+    crossing_levels,
+    encode_events,
+    save_events,
+)
 
 Interval = tuple[int, int, int]
 """Track, start and duration."""
@@ -23,7 +31,7 @@ Interval = tuple[int, int, int]
 INTERVALS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12)), max_size=25)
 
 
-def slices(rows: list[Interval], **changes: Any) -> Slices:
+def slices(rows: list[Interval], **changes: Any) -> EventSlices:
     track, start, duration = (np.array([row[at] for row in rows], dtype=np.int64) for at in range(3))
     values: dict[str, Any] = {
         "track": track,
@@ -32,13 +40,13 @@ def slices(rows: list[Interval], **changes: Any) -> Slices:
         "name": np.arange(len(rows)) % 2,
         "category": "op",
     }
-    return Slices(**(values | changes))
+    return EventSlices(**(values | changes))
 
 
-def event_file(*tables: Slices, tracks: int = 3, **changes: Any) -> EventFile:
+def event_file(*tables: EventSlices, tracks: int = 3, **changes: Any) -> EventFile:
     values: dict[str, Any] = {
         "processes": ("measured on A", "predicted on B"),
-        "tracks": tuple(Track(process=number % 2, name=f"track {number}") for number in range(tracks)),
+        "tracks": tuple(EventTrack(process=number % 2, name=f"track {number}") for number in range(tracks)),
         "names": ("one", 'two "quoted" ü'),
         "slices": tables,
     }
@@ -92,7 +100,7 @@ def test_an_outer_slice_stands_before_an_inner_one_of_the_same_start() -> None:
 
 
 def test_arrow_ends_lie_in_their_slices_and_follow_them_at_once() -> None:
-    arrows = Arrows(source=np.array([0, 0]), target=np.array([2, 3]), category="launch")
+    arrows = EventArrows(source=np.array([0, 0]), target=np.array([2, 3]), category="launch")
     events = read(event_file(slices([(0, 5, 10), (0, 6, 1)]), slices([(1, 40, 2), (1, 50, 2)]), arrows=(arrows,)))
     timed = [event for event in events if event["ph"] != "M"]
     ends: dict[int, list[dict[str, Any]]] = defaultdict(list)

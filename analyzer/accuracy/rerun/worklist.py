@@ -13,13 +13,13 @@ from ....errors import UnknownGpuError
 from ....formats.trace import KernelKind, Trace
 from ....specs.gpu import Catalog, Gpu
 from ...analysis.analyze import run_analysis
-from ...analysis.result import Analysis, check_usable
+from ...analysis.result import Analysis
 from ...analysis.warnings import warn
 from ...prediction.method import Method
-from ...prediction.predict import METHODS
-from ...prediction.workload import Workload, measured_workload, shape_workload
+from ...prediction.prediction import METHODS
+from ...prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ...recorded.devices import first_known_gpu
-from ...recorded.window import Window, select_window
+from ...recorded.window import Window, check_usable, select_window
 
 _HOST_COPY: Final = re.compile(r"htod|dtoh|host", re.IGNORECASE)
 """In the names of copies, `Memcpy HtoD (Pageable -> Device)` or `CopyHostToDevice`."""
@@ -31,7 +31,7 @@ class Worklist:
 
     trace: Trace
     window: Window
-    workload: Workload
+    workload: GpuWorkload
     leaf: Rows
     """Innermost op of each; -1 where there is none to re-run, [n]."""
     item: Rows
@@ -150,7 +150,7 @@ def _recorded_ns(trace: Trace, window: Window, items: Rows) -> Floats:
     return trace.kernels.duration_ns[items].astype(np.float64)
 
 
-def _predicted(result: Analysis | None, workload: Workload, row: Rows, gpu: Gpu | None) -> _Predicted:
+def _predicted(result: Analysis | None, workload: GpuWorkload, row: Rows, gpu: Gpu | None) -> _Predicted:
     """Return what is predicted of each item; what was measured is no prediction."""
     nothing = np.full(len(row), np.nan)
     if result is None or gpu is None:

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from ....arrays import Rows
 from ....formats.trace import Phase
-from .calls import NO_KEY, Calls
+from .calls import NO_KEY, OpCalls
 
 
-class Rule(IntEnum):
+class MatchRule(IntEnum):
     """Name how two calls were found to be the same; the earlier rule wins."""
 
     CALL_IN_PHASE = 0
@@ -38,12 +38,12 @@ class Alignment:
     """Of each pair, [p]."""
 
 
-def align(first: Calls, second: Calls) -> Alignment:
+def align(first: OpCalls, second: OpCalls) -> Alignment:
     """Pair the calls of two recordings. Equal calls are interchangeable but for their order, so the i-th are paired."""
     sides = (first, second)
     pairs = (np.full(len(first.op), -1), np.full(len(second.op), -1))
     rules = list[int]()
-    for rule in Rule:
+    for rule in MatchRule:
         free = [np.flatnonzero(pair < 0) for pair in pairs]
         units = [_units(side, rows, rule) for side, rows in zip(sides, free, strict=True)]
         met = _meet(units[0][1], units[1][1])
@@ -55,17 +55,17 @@ def align(first: Calls, second: Calls) -> Alignment:
     return Alignment(first=pairs[0], second=pairs[1], rule=np.array(rules, dtype=np.int8))
 
 
-def _units(calls: Calls, rows: Rows, rule: Rule) -> tuple[Rows, Rows]:
+def _units(calls: OpCalls, rows: Rows, rule: MatchRule) -> tuple[Rows, Rows]:
     """Return which unit each of some calls belongs to, and each unit's code; units are in order."""
     own = np.arange(len(rows))
     match rule:
-        case Rule.CALL_IN_PHASE:
+        case MatchRule.CALL_IN_PHASE:
             return own, calls.key[rows] * len(Phase) + calls.phase[rows]
-        case Rule.CALL:
+        case MatchRule.CALL:
             return own, calls.key[rows]
-        case Rule.WORK:
+        case MatchRule.WORK:
             return own, calls.work_key[rows]
-        case Rule.ENCLOSING_OP:
+        case MatchRule.ENCLOSING_OP:
             _, first, unit = np.unique(calls.enclosing[rows], return_index=True, return_inverse=True)
             return unit, calls.enclosing_key[rows][first]
 

@@ -14,7 +14,7 @@ from ....arrays import Rows
 from ....formats.column import row_count
 from ....formats.signature import TensorSpec
 from ....formats.trace import KernelKind, Phase, Trace
-from ...prediction.workload import Workload
+from ...prediction.workload import GpuWorkload
 from ...work import canonical_name, work_of
 from ...work.work import Family, RowDims, Work
 
@@ -35,7 +35,7 @@ class KeyTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Calls:
+class OpCalls:
     """Hold n op calls in order, and the p kernels (without GPU times: the ops themselves) that they consist of."""
 
     op: Rows
@@ -58,7 +58,7 @@ class Calls:
     """The kernel, or the op, as a row of the trace's table, [p]."""
 
 
-def list_calls(trace: Trace, workload: Workload, kernel_rows: Rows, keys: KeyTable) -> Calls:
+def list_calls(trace: Trace, workload: GpuWorkload, kernel_rows: Rows, keys: KeyTable) -> OpCalls:
     """Return the calls of one iteration; `kernel_rows` are its kernels, none in a trace without GPU times."""
     if len(kernel_rows):
         items, owners = kernel_rows, _owners(trace, workload, kernel_rows)
@@ -72,7 +72,7 @@ def list_calls(trace: Trace, workload: Workload, kernel_rows: Rows, keys: KeyTab
     namer = _Namer(trace, keys)
     around = [namer.enclosing(row) if row >= 0 else -1 for row in op.tolist()]
     pairs = list(zip(op.tolist(), kernel.tolist(), strict=True))
-    return Calls(
+    return OpCalls(
         op=op,
         kernel=kernel,
         phase=np.append(trace.ops.phase, Phase.OTHER)[op].astype(np.int8),
@@ -90,7 +90,7 @@ def _numbers(values: object) -> Rows:
     return np.fromiter(values, dtype=np.int64)  # type: ignore[call-overload, no-any-return]
 
 
-def _owners(trace: Trace, workload: Workload, kernels: Rows) -> Rows:
+def _owners(trace: Trace, workload: GpuWorkload, kernels: Rows) -> Rows:
     """Return the op that explains each kernel: around its launch, of the name and signature that its row has."""
     names, signatures, parents = (column.tolist() for column in (trace.ops.name, trace.ops.signature, trace.ops.parent))
     found: dict[tuple[int, int], int] = {}

@@ -14,10 +14,10 @@ from ....formats.trace import Trace
 from ...analysis.result import Analysis
 from ...prediction.bounds import limit_of
 from ...prediction.method import Method
-from ...prediction.predict import METHODS
+from ...prediction.prediction import METHODS
 from ..metrics import error_figures
-from .alignment import Alignment, Rule
-from .calls import Calls
+from .alignment import Alignment, MatchRule
+from .calls import OpCalls
 from .report import Coverage, FamilyComparison, OpComparison, Unmatched
 
 OTHER: Final = "other"
@@ -25,7 +25,7 @@ OTHER: Final = "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Parts:
+class PartTimes:
     """Hold the times of the p parts of one recording's calls on the target."""
 
     time_ns: Floats
@@ -45,8 +45,8 @@ class Half:
     result: Analysis
     column: int
     """The target's number among the result's GPUs."""
-    calls: Calls
-    parts: Parts
+    calls: OpCalls
+    parts: PartTimes
 
     @property
     def call_ns(self) -> Floats:
@@ -55,7 +55,7 @@ class Half:
         return time.astype(np.float64)
 
 
-def predicted_half(result: Analysis, column: int, calls: Calls, alignment: Alignment) -> Half:
+def predicted_half(result: Analysis, column: int, calls: OpCalls, alignment: Alignment) -> Half:
     """Return the first recording with the predicted times: a kernel's own deviation from its row's mean is kept."""
     prediction, workload, row = result.prediction, result.workload, calls.part_row
     time = prediction.time_ns[row, column]
@@ -66,7 +66,7 @@ def predicted_half(result: Analysis, column: int, calls: Calls, alignment: Align
     is_measured = prediction.method[row, column] == METHODS.index(Method.MEASURED)
     width = np.where(is_measured, np.nan, prediction.half_width[row, column])
     bound = prediction.bounds.lower_ns[row, column] * workload.op_share[row] * workload.has_work[row]
-    parts = Parts(
+    parts = PartTimes(
         time_ns=time,
         low_ns=time * (1.0 - np.where(is_measured, np.nan, prediction.fall(row, column))),
         high_ns=time * np.exp(width),
@@ -76,17 +76,27 @@ def predicted_half(result: Analysis, column: int, calls: Calls, alignment: Align
     return Half(result=result, column=column, calls=calls, parts=parts)
 
 
-def measured_half(result: Analysis, column: int, calls: Calls, alignment: Alignment) -> Half:
+def measured_half(result: Analysis, column: int, calls: OpCalls, alignment: Alignment) -> Half:
     """Return the second recording with its measured times."""
     time = result.trace.kernels.duration_ns[calls.part_item].astype(np.float64)
     unknown = np.full(len(time), np.nan)
     pair = alignment.second[calls.part_call]
-    parts = Parts(time_ns=time, low_ns=unknown, high_ns=unknown, bound_ns=np.zeros(len(time)), pair=pair)
+    parts = PartTimes(time_ns=time, low_ns=unknown, high_ns=unknown, bound_ns=np.zeros(len(time)), pair=pair)
     return Half(result=result, column=column, calls=calls, parts=parts)
 
 
-def target_ratios(first: Half, second: Half, pair_count: int) -> tuple[Floats, Floats]:
-    """Return per kernel (op, without GPU times) and per workload row of `first` measured over predicted; else NaN."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TargetRatios:
+    """Hold what times on the target are relative to those predicted; NaN where that is not known."""
+
+    of_item: Floats
+    """Per kernel of the first recording; per op, where it has no GPU times."""
+    of_row: Floats
+    """Per row of its workload."""
+
+
+def target_ratios(first: Half, second: Half, pair_count: int) -> TargetRatios:
+    """Return measured over predicted time of the first recording's kernels."""
     predicted, measured = (_by_pair(half, half.parts.time_ns, pair_count) for half in (first, second))
     pair = first.parts.pair
     ratio = np.divide(measured, predicted, out=np.full(pair_count, np.nan), where=predicted > 0)
@@ -98,7 +108,8 @@ def target_ratios(first: Half, second: Half, pair_count: int) -> tuple[Floats, F
     count = len(first.result.workload.op)
     before = np.bincount(rows, weights=time, minlength=count)
     after = np.bincount(rows, weights=time * of_part[known], minlength=count)
-    return of_item, np.divide(after, before, out=np.full(count, np.nan), where=before > 0)
+    of_row = np.divide(after, before, out=np.full(count, np.nan), where=before > 0)
+    return TargetRatios(of_item=of_item, of_row=of_row)
 
 
 def compare_ops(first: Half, second: Half, alignment: Alignment) -> tuple[OpComparison, ...]:
@@ -106,7 +117,7 @@ def compare_ops(first: Half, second: Half, alignment: Alignment) -> tuple[OpComp
     if not len(alignment.rule):
         return ()
     one_call = _one_call(alignment.first, len(alignment.rule))
-    encloses = alignment.rule == Rule.ENCLOSING_OP
+    encloses = alignment.rule == MatchRule.ENCLOSING_OP
     key = np.where(encloses, first.calls.enclosing_key[one_call], first.calls.key[one_call])
     _, group = group_rows([key, alignment.rule.astype(np.int64)])
     sides = [_rows_by_group(group, half.parts.pair) for half in (first, second)]
@@ -114,7 +125,10 @@ def compare_ops(first: Half, second: Half, alignment: Alignment) -> tuple[OpComp
     leader = np.full(int(group.max()) + 1, -1)
     leader[group[::-1]] = np.arange(len(group))[::-1]
     found = [
-        _describe(first, second, (mine, theirs), (int(one_call[pair]), int(partner[pair])), Rule(alignment.rule[pair]))
+        _describe(
+            _Share(first, mine, int(one_call[pair]), MatchRule(alignment.rule[pair])),
+            _Share(second, theirs, int(partner[pair]), MatchRule(alignment.rule[pair])),
+        )
         for mine, theirs, pair in zip(*sides, leader.tolist(), strict=True)
     ]
     return tuple(sorted(found, key=lambda item: -abs(item.error_ns)))
@@ -209,39 +223,57 @@ def _rows_by_group(group: Rows, pair_of_part: Rows) -> list[Rows]:
     return np.split(parts[order], np.cumsum(np.bincount(of_part, minlength=count))[:-1])
 
 
-def _describe(first: Half, second: Half, rows: tuple[Rows, Rows], calls: tuple[int, int], rule: Rule) -> OpComparison:
-    result, (mine, theirs), parts = first.result, rows, first.parts
-    trace, other = result.trace, second.result.trace
-    main = int(mine[np.argmax(parts.time_ns[mine])])
-    row = int(first.calls.part_row[main])
-    ops = [
-        int((half.calls.enclosing if rule is Rule.ENCLOSING_OP else half.calls.op)[call])
-        for half, call in zip((first, second), calls, strict=True)
-    ]
-    family, method = result.workload.family[row], METHODS[result.prediction.method[row, first.column]]
-    module = int(trace.ops.module[ops[0]]) if ops[0] >= 0 else -1
-    bound = float(parts.bound_ns[mine].sum())
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Hold what one recording has of a distinct op that was paired."""
+
+    half: Half
+    parts: Rows
+    """Its kernels, or ops, as numbers of the half's parts."""
+    call: int
+    """The first of its calls."""
+    rule: MatchRule
+
+    @property
+    def op(self) -> int:
+        """Return the op that was paired; -1: none."""
+        calls = self.half.calls
+        return int((calls.enclosing if self.rule is MatchRule.ENCLOSING_OP else calls.op)[self.call])
+
+    @property
+    def name(self) -> str:
+        """Return its name, or that of its kernel."""
+        return _name(self.half.result.trace, self.op, int(self.half.calls.kernel[self.call]))
+
+
+def _describe(mine: _Share, theirs: _Share) -> OpComparison:
+    half, rows, result = mine.half, mine.parts, mine.half.result
+    trace, op, times = result.trace, mine.op, half.parts
+    row = int(half.calls.part_row[rows[np.argmax(times.time_ns[rows])]])
+    family, method = result.workload.family[row], METHODS[result.prediction.method[row, half.column]]
+    module = int(trace.ops.module[op]) if op >= 0 else -1
+    bound = float(times.bound_ns[rows].sum())
     is_timed = result.origin is not None
-    low, high = float(parts.low_ns[mine].sum()), float(parts.high_ns[mine].sum())
+    low, high = float(times.low_ns[rows].sum()), float(times.high_ns[rows].sum())
     return OpComparison(
-        op=_name(trace, ops[0], int(first.calls.kernel[calls[0]])),
-        target_op=_name(other, ops[1], int(second.calls.kernel[calls[1]])),
-        shapes=_shapes(trace, ops[0]),
+        op=mine.name,
+        target_op=theirs.name,
+        shapes=_shapes(trace, op),
         module=trace.strings[module] if module >= 0 else None,
         family=family.value if family is not None else None,
-        count=len(np.unique(first.calls.part_call[mine])),
-        kernel_count=len(mine) if is_timed else None,
-        target_kernel_count=len(theirs),
-        source_ns=float(trace.kernels.duration_ns[first.calls.part_item[mine]].sum()) if is_timed else None,
-        predicted_ns=float(parts.time_ns[mine].sum()),
+        count=len(np.unique(half.calls.part_call[rows])),
+        kernel_count=len(rows) if is_timed else None,
+        target_kernel_count=len(theirs.parts),
+        source_ns=float(trace.kernels.duration_ns[half.calls.part_item[rows]].sum()) if is_timed else None,
+        predicted_ns=float(times.time_ns[rows].sum()),
         predicted_low_ns=none_for_nan(low),
         predicted_high_ns=none_for_nan(high),
-        measured_ns=float(second.parts.time_ns[theirs].sum()),
+        measured_ns=float(theirs.half.parts.time_ns[theirs.parts].sum()),
         bound_ns=bound if bound > 0 else None,
-        bound_by=_limit(first, mine) if bound > 0 else None,
+        bound_by=_limit(half, rows) if bound > 0 else None,
         method=method,
         reason="measured on this GPU" if method is Method.MEASURED else result.prediction.reason[row],
-        matched_by=rule.name.lower(),
+        matched_by=mine.rule.name.lower(),
     )
 
 

@@ -16,24 +16,20 @@ from ...replay.binding import durations_ns
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.engine import Timing, on_gpus, replay
 from ...replay.iterations import iteration_position, iteration_spans
+from .comparison import Half, TargetRatios
 from .report import IterationComparison
 
 
-def compare_iteration(
-    first: Analysis, column: int, second: Analysis, own_column: int, ratio: tuple[Floats, Floats]
-) -> IterationComparison:
-    """Compare the iteration that `first` predicts on its GPU number `column` with the one that `second` measured.
-
-    `own_column` is the target's number in `second`. `ratio` holds, per kernel of `first` (per op, where it has no GPU
-    times) and per row of its workload, what its time on the target is relative to the prediction; NaN: not known.
-    """
+def compare_iteration(predicted: Half, measured: Half, ratios: TargetRatios) -> IterationComparison:
+    """Compare the iteration that the first recording predicts on the target with the one that the second measured."""
+    first, column, second, own_column = predicted.result, predicted.column, measured.result, measured.column
     timing = on_gpus(first.forecast.timing, slice(column, column + 1))
     predicted_ns = float(first.forecast.iteration_ns[column])
     measured_ns = second.window.duration_ns or float(second.forecast.iteration_ns[own_column])
-    stretch = second.calibration.stretch_ratio / first.calibration.stretch_ratio
-    with_kernels = _with_kernels(first, timing, ratio[0] * stretch, ratio[1] * stretch)
+    stretch = second.slowdown.stretch_ratio / first.slowdown.stretch_ratio
+    with_kernels = _with_kernels(first, timing, ratios.of_item * stretch, ratios.of_row * stretch)
     kernels_ns = _iteration_ns(first, with_kernels)
-    hosts = _host_time_ns(first) * float(timing.host_ratio[0]), _host_time_ns(second) * _host_ratio(second, own_column)
+    hosts = _host_time_ns(first, column), _host_time_ns(second, own_column)
     known = min(hosts) > 0
     change = hosts[1] / hosts[0] if known else 1.0
     host_ns = _iteration_ns(first, replace(with_kernels, host_ratio=with_kernels.host_ratio * change))
@@ -84,8 +80,8 @@ def _iteration_ns(result: Analysis, timing: Timing) -> float:
     return float((finish - start)[at, 0])
 
 
-def _host_time_ns(result: Analysis) -> float:
-    """Return the host's own time within the iteration, as recorded: without what it waited for."""
+def _host_time_ns(result: Analysis, column: int) -> float:
+    """Return the host's own time within the iteration: without the profiler, and without what it waited for."""
     nodes, index = result.graph.nodes, replayed_window(result).index
     marks = np.flatnonzero(nodes.kind == NodeKind.MARK)
     if index is None or not len(marks):
@@ -93,11 +89,7 @@ def _host_time_ns(result: Analysis) -> float:
     steps = host_steps(result.trace.iterations)
     lane: Rows = nodes.lane == nodes.lane[marks[0]]
     inside = lane & (nodes.end_ns > steps.cpu_start_ns[index]) & (nodes.end_ns <= steps.cpu_end_ns[index])
-    return float((nodes.lag_ns + nodes.cost_ns)[inside].sum())
-
-
-def _host_ratio(result: Analysis, column: int) -> float:
-    return float(result.forecast.timing.host_ratio[column])
+    return float((nodes.lag_ns + nodes.cost_ns)[inside].sum()) * float(result.forecast.timing.host_ratio[column])
 
 
 def _idle(result: Analysis, column: int) -> Mapping[IdleCause, float]:

@@ -123,7 +123,7 @@ class OpComparison:
     """Module path of the first call, in the first recording."""
     family: str | None
     count: int
-    """Calls in the first recording."""
+    """OpCalls in the first recording."""
     kernel_count: int | None
     """Kernels in the first recording; None where it has no GPU times."""
     target_kernel_count: int

@@ -11,10 +11,11 @@ from ....errors import InputError, UnknownGpuError
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...analysis.analyze import run_analysis
-from ...analysis.result import Analysis, check_usable, source_gpu
+from ...analysis.result import Analysis
 from ...analysis.warnings import warn
 from ...models.library import Library, load_library
-from ...recorded.window import Window, select_window
+from ...recorded.devices import source_gpu
+from ...recorded.window import Window, check_usable, select_window
 from ...whatif.scenario import Scenario
 from .alignment import Alignment, align
 from .calls import KeyTable, list_calls
@@ -105,7 +106,7 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
         source=sides[0],
         target=sides[1],
         scenario=first.result.scenario,
-        iteration=compare_iteration(first.result, first.column, second.result, second.column, ratios),
+        iteration=compare_iteration(first, second, ratios),
         total=compare_group(None, ops, whole_ns),
         families=compare_families(ops),
         ops=ops[:op_limit],

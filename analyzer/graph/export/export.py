@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Rows
+from ....arrays import Mask, Rows
 from ....formats.column import MISSING
 from ....formats.signature import format_shapes
 from ....formats.trace import Phase, Trace
 from ..critical import CriticalPath
 from ..graph import NEVER_NS, EdgeKind, Graph, NodeKind
-from .network import Network, join_network
+from .op_graph import OpGraph, join_op_graph
 from .ops import is_call
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ ON_PATH: Final = "on_critical_path"
 _LAG_DECIMALS: Final = 3
 """Latencies are means: digits below a picosecond say nothing."""
 
-Integers = npt.NDArray[np.signedinteger[Any]]
-Mask = npt.NDArray[np.bool_]
-Column = Sequence[Any]
+_Integers = npt.NDArray[np.signedinteger[Any]]
+_Cells = Sequence[Any]
 """One value per node; None where it is not known."""
 
 
@@ -47,13 +46,13 @@ def to_networkx(trace: Trace, graph: Graph, *, iteration: int | None = None) -> 
     """
     import networkx as nx
 
-    network = join_network(trace, graph, iteration=iteration)
+    joined = join_op_graph(trace, graph, iteration=iteration)
     ids = node_ids(trace, graph)
     result: nx.DiGraph[str] = nx.DiGraph(format=GRAPH_FORMAT, version=GRAPH_VERSION, **_describe_trace(trace))
-    attributes = [*_op_attributes(trace, network), *_node_attributes(trace, graph, network)]
-    result.add_nodes_from(zip((ids[node] for node in network.node.tolist()), attributes, strict=True))
-    source, target = (map(ids.__getitem__, ends.tolist()) for ends in (network.source, network.target))
-    result.add_edges_from(zip(source, target, _edge_attributes(network), strict=True))
+    attributes = [*_op_attributes(trace, joined), *_node_attributes(trace, graph, joined)]
+    result.add_nodes_from(zip((ids[node] for node in joined.node.tolist()), attributes, strict=True))
+    source, target = (map(ids.__getitem__, ends.tolist()) for ends in (joined.source, joined.target))
+    result.add_edges_from(zip(source, target, _edge_attributes(joined), strict=True))
     return result
 
 
@@ -106,27 +105,27 @@ def _describe_trace(trace: Trace) -> dict[str, str]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _op_attributes(trace: Trace, network: Network) -> list[dict[str, Any]]:
-    is_op = network.node < network.op_count
-    rows = network.node[is_op]
+def _op_attributes(trace: Trace, joined: OpGraph) -> list[dict[str, Any]]:
+    is_op = joined.node < joined.op_count
+    rows = joined.node[is_op]
     start, duration = trace.ops.start_ns[rows], trace.ops.duration_ns[rows]
     timed = (start >= 0) & (duration >= 0)
     columns = {
         "kind": [OP_KIND] * len(rows),
-        "name": _strings(trace, trace.ops.name[rows]),
+        "name": [trace.strings[at] for at in trace.ops.name[rows].tolist()],
         "row": rows.tolist(),
         "thread": trace.ops.thread[rows].tolist(),
         "start_ns": _present(start, timed),
         "duration_ns": _present(duration, timed),
         **_op_facts(trace, rows),
-        "iteration": _positive(network.iteration[is_op]),
+        "iteration": _positive(joined.iteration[is_op]),
     }
     return _dicts(columns)
 
 
-def _node_attributes(trace: Trace, graph: Graph, network: Network) -> list[dict[str, Any]]:
-    shift = int(np.searchsorted(network.node, network.op_count))
-    at = network.node[shift:] - network.op_count
+def _node_attributes(trace: Trace, graph: Graph, joined: OpGraph) -> list[dict[str, Any]]:
+    shift = int(np.searchsorted(joined.node, joined.op_count))
+    at = joined.node[shift:] - joined.op_count
     nodes = graph.nodes
     kind, row, lane = nodes.kind[at], nodes.row[at], nodes.lane[at]
     on_gpu = kind >= NodeKind.KERNEL
@@ -146,20 +145,20 @@ def _node_attributes(trace: Trace, graph: Graph, network: Network) -> list[dict[
         "duration_ns": np.rint(nodes.end_ns[at] - nodes.start_ns[at]).astype(np.int64).tolist(),
         "op": [f"op:{number}" if number != MISSING else None for number in op.tolist()],
         **_op_facts(trace, op),
-        "iteration": _positive(network.iteration[shift:]),
+        "iteration": _positive(joined.iteration[shift:]),
         "release_ns": _present(np.where(released == NEVER_NS, 0.0, released).astype(np.int64), released != NEVER_NS),
     }
     return _dicts(columns)
 
 
-def _pick(values: Integers, row: Rows, chosen: Mask) -> Rows:
+def _pick(values: _Integers, row: Rows, chosen: Mask) -> Rows:
     """Return the values of the chosen rows, -1 for the others."""
     result = np.full(len(row), MISSING, dtype=np.int64)
     result[chosen] = values[row[chosen]]
     return result
 
 
-def _node_names(trace: Trace, kind: Integers, row: Rows) -> list[str]:
+def _node_names(trace: Trace, kind: _Integers, row: Rows) -> list[str]:
     names, kernels, calls = trace.strings, trace.kernels.name, trace.calls.name
     marks: set[int] = set()
     result = []
@@ -172,7 +171,7 @@ def _node_names(trace: Trace, kind: Integers, row: Rows) -> list[str]:
     return result
 
 
-def _op_facts(trace: Trace, op: Rows) -> dict[str, Column]:
+def _op_facts(trace: Trace, op: Rows) -> dict[str, _Cells]:
     """Return what is known of ops, by row; -1: none."""
     shapes = [format_shapes(signature) or None for signature in trace.signatures]
     phases = [phase.name.lower() for phase in Phase]
@@ -186,14 +185,14 @@ def _op_facts(trace: Trace, op: Rows) -> dict[str, Column]:
     }
 
 
-def _edge_attributes(network: Network) -> Iterable[dict[str, Any]]:
+def _edge_attributes(joined: OpGraph) -> Iterable[dict[str, Any]]:
     names = [kind.name.lower() for kind in EdgeKind]
     texts = {
         bits: ",".join(name for kind, name in zip(EdgeKind, names, strict=True) if bits >> kind & 1)
-        for bits in np.unique(network.kinds).tolist()
+        for bits in np.unique(joined.kinds).tolist()
     }
-    lags = np.round(network.lag_ns, _LAG_DECIMALS)
-    columns = (network.kind, network.kinds, lags, network.binds)
+    lags = np.round(joined.lag_ns, _LAG_DECIMALS)
+    columns = (joined.kind, joined.kinds, lags, joined.binds)
     for kind, bits, lag, binds in zip(*(column.tolist() for column in columns), strict=True):
         attributes = {"kind": names[kind], "kinds": texts[bits]}
         if not isnan(lag):
@@ -202,19 +201,15 @@ def _edge_attributes(network: Network) -> Iterable[dict[str, Any]]:
         yield attributes
 
 
-def _strings(trace: Trace, numbers: Integers) -> list[str]:
-    return [trace.strings[at] for at in numbers.tolist()]
-
-
-def _present(values: Integers, is_known: Mask) -> list[Any]:
+def _present(values: _Integers, is_known: Mask) -> list[Any]:
     return [value if known else None for value, known in zip(values.tolist(), is_known.tolist(), strict=True)]
 
 
-def _positive(values: Integers) -> list[Any]:
+def _positive(values: _Integers) -> list[Any]:
     return _present(values, values >= 0)
 
 
-def _dicts(columns: dict[str, Column]) -> list[dict[str, Any]]:
+def _dicts(columns: dict[str, _Cells]) -> list[dict[str, Any]]:
     """Return one dict per node, without what is not known."""
     names = tuple(columns)
     return [

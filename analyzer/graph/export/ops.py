@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Rows
+from ....arrays import Mask, Rows
 from ....formats.column import MISSING, row_count
 from ....formats.trace import Trace
 from ..graph import EdgeKind, Graph, NodeKind
@@ -39,7 +39,7 @@ def call_links(trace: Trace, graph: Graph) -> Links:
     return Links(source=op[op != MISSING], target=nodes[op != MISSING])
 
 
-def is_call(graph: Graph) -> npt.NDArray[np.bool_]:
+def is_call(graph: Graph) -> Mask:
     """Say which nodes are calls; not those that are the waiting part of a copy, whose call is a launch already."""
     nodes = graph.nodes
     launches = nodes.row[nodes.kind == NodeKind.LAUNCH]
@@ -80,16 +80,16 @@ def data_links(trace: Trace) -> Links:
     is_read, is_made = ~operands.is_output, operands.is_output
     done = _firsts_after(trace)
     reader, read_tensor, read_storage = op[is_read], tensor[is_read], storage[is_read]
-    maker = _last_before((op[is_made], tensor[is_made]), done, (reader, read_tensor))
+    maker = _last_before(op[is_made], tensor[is_made], done, reader, read_tensor)
     writes = is_made & (~_among(op, storage, is_read) | _among(op, tensor, is_read))
-    writer = _last_before((op[writes], storage[writes]), done, (reader, read_storage))
+    writer = _last_before(op[writes], storage[writes], done, reader, read_storage)
     writer[writer <= maker] = MISSING
     return join_links(
         [Links(source=source[source != MISSING], target=reader[source != MISSING]) for source in (maker, writer)]
     )
 
 
-def _among(op: Rows, item: Rows, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _among(op: Rows, item: Rows, chosen: Mask) -> Mask:
     """Say for each pair of op and item whether it is one of the chosen pairs."""
     key = op * (int(item.max(initial=0)) + 1) + item
     return np.isin(key, key[chosen])
@@ -104,12 +104,11 @@ def _firsts_after(trace: Trace) -> Rows:
     return np.maximum(np.searchsorted(ops.start_ns, ops.start_ns + ops.duration_ns, side="left"), rows + 1)
 
 
-def _last_before(made: tuple[Rows, Rows], done: Rows, read: tuple[Rows, Rows]) -> Rows:
+def _last_before(op: Rows, item: Rows, done: Rows, reader: Rows, wanted: Rows) -> Rows:
     """Return for each reader the last op to end before it that has the wanted item; -1: none.
 
-    Both pairs hold ops and their items. Of ops that end together the outermost, which began first, counts as the last.
+    Each op has the item beside it. Of ops that end together the outermost, which began first, counts as the last.
     """
-    (op, item), (reader, wanted) = made, read
     count = len(done) + 1
     order = np.lexsort((-op, done[op], item))
     key = (item * count + done[op])[order]

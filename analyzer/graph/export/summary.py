@@ -7,13 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Rows, group_rows
+from ....arrays import Rows, group_rows
 from ....formats.column import MISSING
 from ....formats.trace import Trace
 from ..critical import CriticalPath
 from ..graph import EdgeKind, Graph, NodeKind
 from .export import OP_KIND
-from .network import Network
+from .op_graph import OpGraph
+from .path import PathSummary, summarize_path
 
 STRETCH_LIMIT: Final = 10
 """Names of which the summary says how long the path spends there."""
@@ -32,19 +33,6 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PathSummary:
-    """Divide a critical path's time; nodes, edges and the unexplained rest add up to its length."""
-
-    iteration: int | None
-    length_ns: float
-    node_count: int
-    node_ns: dict[str, float]
-    edge_ns: dict[str, float]
-    unexplained_ns: float
-    stretches: tuple[Stretch, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSummary:
     """Hold what `wavecast graph` prints about a graph."""
 
@@ -55,46 +43,43 @@ class GraphSummary:
     graph_quality: dict[str, int]
     trace_quality: dict[str, int]
     path: PathSummary | None
-    """None where nothing was timed."""
+    """The critical path; None where nothing was timed."""
+    path_iteration: int | None
+    path_node_count: int
+    stretches: tuple[Stretch, ...]
+    """Names at which the path spends most time."""
 
 
 def summarize_graph(
-    trace: Trace, graph: Graph, network: Network, path: CriticalPath, iterations: tuple[int | None, int | None]
+    trace: Trace,
+    graph: Graph,
+    joined: OpGraph,
+    path: CriticalPath,
+    *,
+    iteration: int | None,
+    path_iteration: int | None,
 ) -> GraphSummary:
-    """Return the numbers of a network and of a critical path; `iterations` are those that the two cover."""
-    at = network.node[network.node >= network.op_count] - network.op_count
-    op_count = len(network.node) - len(at)
+    """Return the numbers of a graph and of a critical path, and the iteration that each covers; None: all, or none."""
+    at = joined.node[joined.node >= joined.op_count] - joined.op_count
+    op_count = len(joined.node) - len(at)
     node_counts = _counts({OP_KIND: op_count}, np.bincount(graph.nodes.kind[at], minlength=len(NodeKind)), NodeKind)
-    edge_counts = _counts({}, np.bincount(network.kind, minlength=len(EdgeKind)), EdgeKind)
+    edge_counts = _counts({}, np.bincount(joined.kind, minlength=len(EdgeKind)), EdgeKind)
     return GraphSummary(
-        iteration=iterations[0],
+        iteration=iteration,
         node_counts=node_counts,
         edge_counts=edge_counts,
         graph_quality=asdict(graph.quality),
         trace_quality=asdict(trace.quality),
-        path=_summarize_path(trace, graph, path, iterations[1]) if len(path.node) else None,
+        path=summarize_path(path) if len(path.node) else None,
+        path_iteration=path_iteration,
+        path_node_count=len(path.node),
+        stretches=_stretches(trace, graph, path),
     )
 
 
 def _counts(first: dict[str, int], counts: Rows, kinds: type[NodeKind] | type[EdgeKind]) -> dict[str, int]:
     named = {kind.name.lower(): int(counts[kind]) for kind in kinds}
     return {name: count for name, count in {**first, **named}.items() if count}
-
-
-def _summarize_path(trace: Trace, graph: Graph, path: CriticalPath, iteration: int | None) -> PathSummary:
-    return PathSummary(
-        iteration=iteration,
-        length_ns=path.length_ns,
-        node_count=len(path.node),
-        node_ns=_times(path.node_ns, NodeKind),
-        edge_ns=_times(path.edge_ns, EdgeKind),
-        unexplained_ns=path.unexplained_ns,
-        stretches=_stretches(trace, graph, path),
-    )
-
-
-def _times(times_ns: Floats, kinds: type[NodeKind] | type[EdgeKind]) -> dict[str, float]:
-    return {kind.name.lower(): float(times_ns[kind]) for kind in kinds if times_ns[kind] != 0}
 
 
 def _stretches(trace: Trace, graph: Graph, path: CriticalPath) -> tuple[Stretch, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.report import Correction, GpuPrediction, OpPrediction, Report
+from ...analysis.report import GpuPrediction, OpPrediction, Report
+from ...measurements.correction import Correction
 from ...prediction.method import Method
 from ..op_columns import (
     bound_column,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from ...graph.export.summary import GraphSummary, PathSummary
+from ...graph.export.path import PathSummary
+from ...graph.export.summary import GraphSummary, Stretch
 from ..overview import describe_gaps
 from ..page.columns import count_column, name_column, share_column, text_column, time_column
 from ..page.names import LONG_NAME_WIDTH, short_name
@@ -56,7 +57,7 @@ def describe_graph(summary: GraphSummary) -> Page:
         facts(_facts(summary)),
         _count_sheet("Nodes", summary.node_counts, NODE_WORDS),
         _count_sheet("Edges", summary.edge_counts, EDGE_WORDS),
-        *_path_blocks(summary.path),
+        *_path_blocks(summary),
     )
 
 
@@ -67,12 +68,12 @@ def _facts(summary: GraphSummary) -> Iterator[tuple[str, str]]:
     yield "gaps", ", ".join(describe_gaps(_gaps(summary))) or "none known"
 
 
-def _path_blocks(path: PathSummary | None) -> Iterator[Passage | Sheet]:
-    if path is None:
+def _path_blocks(summary: GraphSummary) -> Iterator[Passage | Sheet]:
+    if summary.path is None:
         yield notes(["No critical path: nothing was timed."])
         return
-    yield _path_sheet(path)
-    yield _stretch_sheet(path)
+    yield _path_sheet(summary, summary.path)
+    yield _stretch_sheet(summary.stretches)
     yield notes(["Times add up to the iteration; what starts earlier than the rules say counts as negative."])
 
 
@@ -93,7 +94,7 @@ def _count_sheet(title: str, counts: Mapping[str, int], words: Mapping[str, str]
     return Sheet(title=title, columns=columns)
 
 
-def _path_sheet(path: PathSummary) -> Sheet:
+def _path_sheet(summary: GraphSummary, path: PathSummary) -> Sheet:
     lines = list(_path_lines(path))
     unit = common_time_unit(abs(time) for _, _, time in lines)
     columns = (
@@ -102,8 +103,8 @@ def _path_sheet(path: PathSummary) -> Sheet:
         time_column("time", (time for _, _, time in lines), unit),
         share_column("share", (time / path.length_ns for _, _, time in lines), rank=1),
     )
-    which = "" if path.iteration is None else f" of iteration {path.iteration}"
-    head = f"Critical path{which}: {format_time(path.length_ns)} over {format_count(path.node_count, 'node')}"
+    which = "" if summary.path_iteration is None else f" of iteration {summary.path_iteration}"
+    head = f"Critical path{which}: {format_time(path.length_ns)} over {format_count(summary.path_node_count, 'node')}"
     return Sheet(title=head, columns=columns)
 
 
@@ -116,8 +117,7 @@ def _path_lines(path: PathSummary) -> Iterator[tuple[str, str, float]]:
     yield "rest", UNEXPLAINED, path.unexplained_ns
 
 
-def _stretch_sheet(path: PathSummary) -> Sheet:
-    shown = path.stretches
+def _stretch_sheet(shown: Sequence[Stretch]) -> Sheet:
     unit = common_time_unit(item.time_ns for item in shown)
     columns = (
         text_column("place", (item.place for item in shown)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....formats.signature import TensorSpec
 from ....formats.trace import Phase, Trace
-from ..calls import Layout, layout_of, short_name
+from ..calls import SignatureLayout, layout_of, short_name
 from .rules import WEIGHTS, Carry
 
 _PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "linear": 0, "matmul": 0}
@@ -26,7 +26,7 @@ class Guess:
     row_counts: frozenset[int]
     _memory: dict[tuple[str, int, bool], tuple[Carry, ...]] = field(default_factory=dict)
 
-    def carries(self, name: str, number: int, layout: Layout, phase: int) -> tuple[Carry, ...]:
+    def carries(self, name: str, number: int, layout: SignatureLayout, phase: int) -> tuple[Carry, ...]:
         """Return which dims of each input hold the batch."""
         backward = phase == Phase.BACKWARD
         key = (name, number, backward)
@@ -34,7 +34,7 @@ class Guess:
             self._memory[key] = self._judge(name, layout, backward)
         return self._memory[key]
 
-    def _judge(self, name: str, layout: Layout, backward: bool) -> tuple[Carry, ...]:
+    def _judge(self, name: str, layout: SignatureLayout, backward: bool) -> tuple[Carry, ...]:
         weights = WEIGHTS.get(name, ())
         first = _PRODUCTS.get(name)
         if backward and name == "mm" and len(layout.inputs) == 2:

@@ -27,7 +27,7 @@ def parameter_storages(trace: Trace, short: Sequence[str]) -> set[int]:
     found = set(trace.tensors.storage[trace.operands.tensor[touched]].tolist())
     storages, made = trace.tensors.storage.tolist(), made_storages(trace)
     inputs, outputs = operands_of(trace)
-    makers = _makers(trace, short, storages, (inputs, outputs))
+    makers = _makers(trace, short, storages, inputs, outputs)
     for row, used in _taken_as_weights(trace, short, storages, inputs):
         given = {item for item in used if item not in made}
         if trace.ops.phase[row] == Phase.FORWARD:
@@ -52,15 +52,19 @@ def _taken_as_weights(
 
 
 def _makers(
-    trace: Trace, short: Sequence[str], storages: Sequence[int], operands: tuple[Sequence[Tensors], Sequence[Tensors]]
+    trace: Trace,
+    short: Sequence[str],
+    storages: Sequence[int],
+    inputs: Sequence[Tensors],
+    outputs: Sequence[Tensors],
 ) -> dict[int, set[int]]:
     """Return for each storage that forward ops make without mixing what they make it from."""
     made_from: defaultdict[int, set[int]] = defaultdict(set)
     names, phases = trace.ops.name.tolist(), trace.ops.phase.tolist()
-    for name, phase, inputs, outputs in zip(names, phases, *operands, strict=True):
-        if phase == Phase.FORWARD and outputs and short[name] not in _MIXES:
-            sources = {storages[item] for item in inputs}
-            for item in outputs:
+    for name, phase, read, made in zip(names, phases, inputs, outputs, strict=True):
+        if phase == Phase.FORWARD and made and short[name] not in _MIXES:
+            sources = {storages[item] for item in read}
+            for item in made:
                 made_from[storages[item]] |= sources - {storages[item]}
     return made_from
 

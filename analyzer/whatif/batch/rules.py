@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ....formats.signature import Signature, TensorSpec
-from ..calls import Layout
+from ..calls import SignatureLayout
 
 Carry = tuple[int, ...]
 """Per dimension of a tensor: 0 where it does not hold the batch, else the elements of that dimension per sample that
@@ -16,13 +16,13 @@ lie inside the batch, so that its size is a multiple of batch times this; 1 for 
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class BatchedCall:
     """Hold one call with what is known of its inputs."""
 
     name: str
     """Without namespace."""
     signature: Signature
-    layout: Layout
+    layout: SignatureLayout
     carries: tuple[Carry, ...]
     """Of the input tensors, in the layout's order."""
     batch: int
@@ -40,11 +40,11 @@ class Call:
         return arguments[position] if position < len(arguments) else None
 
 
-Rule = Callable[[Call, int, TensorSpec], Carry]
+_Rule = Callable[[BatchedCall, int, TensorSpec], Carry]
 """From the call, the position of a result, and its spec, to the result's carry."""
 
 
-def result_carry(call: Call, position: int, spec: TensorSpec) -> Carry:
+def result_carry(call: BatchedCall, position: int, spec: TensorSpec) -> Carry:
     """Return which dimensions of a result hold the batch.
 
     By the op's own rule; else as the inputs that it is computed from element by element; else, for gradients, as the
@@ -69,7 +69,7 @@ def _at(carry: Carry, dim: int) -> int:
     return carry[dim] if -len(carry) <= dim < len(carry) else 0
 
 
-def _elementwise(call: Call, spec: TensorSpec) -> Carry | None:
+def _elementwise(call: BatchedCall, spec: TensorSpec) -> Carry | None:
     """Join the carries of inputs that broadcast to the result, where one of them or all together have its shape."""
     rank, shape = len(spec.shape), spec.shape
     joined, sizes = [0] * rank, [1] * rank
@@ -84,12 +84,12 @@ def _elementwise(call: Call, spec: TensorSpec) -> Carry | None:
     return tuple(joined) if rank and tuple(sizes) == shape else None
 
 
-def _as_forward_input(call: Call, spec: TensorSpec) -> Carry | None:
+def _as_forward_input(call: BatchedCall, spec: TensorSpec) -> Carry | None:
     same = (carry for item, carry in call.forward if item.shape == spec.shape)
     return next(same, None)
 
 
-def _leading(call: Call, spec: TensorSpec) -> Carry:
+def _leading(call: BatchedCall, spec: TensorSpec) -> Carry:
     """Follow the input that has the most dims holding the batch, as far as leading sizes agree."""
     carry = [0] * len(spec.shape)
     pairs = list(zip(call.layout.inputs, call.carries, strict=True))
@@ -103,42 +103,42 @@ def _leading(call: Call, spec: TensorSpec) -> Carry:
     return tuple(carry)
 
 
-def _product(call: Call, _position: int, spec: TensorSpec, *, first: int) -> Carry:
+def _product(call: BatchedCall, _position: int, spec: TensorSpec, *, first: int) -> Carry:
     """[..., m, k] @ [..., k, n]: rows of the left operand, columns of the right one, batches of either."""
     left, right = call.at(first), call.at(first + 1)
     outer = tuple(max(_at(left, dim), _at(right, dim)) for dim in range(len(spec.shape) - 2))
     return (*outer, _at(left, -2), _at(right, -1))
 
 
-def _linear(call: Call, _position: int, _spec: TensorSpec) -> Carry:
+def _linear(call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
     return (*call.at(0)[:-1], 0)
 
 
-def _first_dim(call: Call, _position: int, _spec: TensorSpec) -> Carry:
+def _first_dim(call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
     return call.at(0)[:1]
 
 
-def _none(_call: Call, _position: int, _spec: TensorSpec) -> Carry:
+def _none(_call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
     return ()
 
 
-def _only_result(call: Call, position: int, _spec: TensorSpec, *, result: int, like: int) -> Carry:
+def _only_result(call: BatchedCall, position: int, _spec: TensorSpec, *, result: int, like: int) -> Carry:
     """One result is like an argument; the others are statistics per channel or gradients of parameters."""
     return call.at(like) if position == result else ()
 
 
-def _embedding(call: Call, _position: int, _spec: TensorSpec) -> Carry:
+def _embedding(call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
     return (*call.at(1), 0)
 
 
-def _by_leading_size(call: Call, _position: int, spec: TensorSpec) -> Carry:
+def _by_leading_size(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
     """Take the first dim for the batch where some input has its size there and holds the batch."""
     pairs = zip(call.layout.inputs, call.carries, strict=True)
     sizes = {item.shape[0]: carry[0] for item, carry in pairs if item.shape and carry and carry[0]}
     return (sizes.get(spec.shape[0], 0),) if spec.shape else ()
 
 
-def _reduction(call: Call, _position: int, spec: TensorSpec) -> Carry:
+def _reduction(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
     """Drop the reduced dims (argument 1), or keep them with size 1 (argument 2)."""
     carry, dims = call.at(0), call.argument(1)
     rank = len(carry)
@@ -149,14 +149,14 @@ def _reduction(call: Call, _position: int, spec: TensorSpec) -> Carry:
     return tuple(_at(carry, dim) for dim in range(rank) if dim not in reduced)
 
 
-def _stack(call: Call, _position: int, spec: TensorSpec) -> Carry:
+def _stack(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
     dim, rank = call.argument(1), len(spec.shape)
     place = dim % rank if isinstance(dim, int) and rank else 0
     carry = next((item for item in call.carries if any(item)), ())
     return (*carry[:place], 0, *carry[place:])
 
 
-def _created(call: Call, _position: int, spec: TensorSpec) -> Carry:
+def _created(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
     """Take the first dim of exactly the batch's size: nothing else tells what a new tensor is for."""
     known = _as_forward_input(call, spec)
     if known is not None:
@@ -165,12 +165,12 @@ def _created(call: Call, _position: int, spec: TensorSpec) -> Carry:
     return tuple(int(dim == place) for dim in range(len(spec.shape)))
 
 
-def _like(call: Call, _position: int, _spec: TensorSpec) -> Carry:
+def _like(call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
     return call.at(0)
 
 
 _CREATION: Final = "zeros ones full empty rand randn randint new_zeros new_ones new_empty new_full empty_strided"
-_RULES: Final[dict[str, Rule]] = {
+_RULES: Final[dict[str, _Rule]] = {
     "mm": partial(_product, first=0),
     "bmm": partial(_product, first=0),
     "addmm": partial(_product, first=1),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ....formats.signature import Argument, TensorSpec
-from .rules import Call, Carry
+from .rules import BatchedCall, Carry
 
 _COUNT_POSITIONS = {"native_group_norm": 3, "native_group_norm_backward": 5}
 """Where group normalisation takes the number of samples."""
@@ -50,7 +50,7 @@ def scale_spec(spec: TensorSpec, carry: Carry, ratio: Ratio) -> TensorSpec:
 
 
 def scale_arguments(
-    call: Call,
+    call: BatchedCall,
     results: Sequence[Carry],
     scaled_in: Sequence[TensorSpec],
     scaled_out: Sequence[TensorSpec],
@@ -97,7 +97,7 @@ def _whole_numbers(item: Argument) -> tuple[int, ...]:
     return numbers if len(numbers) == len(item) else ()
 
 
-def _view_sizes(item: Argument, call: Call, ratio: Ratio) -> Argument:
+def _view_sizes(item: Argument, call: BatchedCall, ratio: Ratio) -> Argument:
     """Rescale the sizes of a view whose result was not recorded, from where the batch lies in a contiguous tensor."""
     listed = _whole_numbers(item)
     if len(listed) > 1 and listed[0] == ratio.before and item is call.argument(_SIZES_POSITIONS.get(call.name, -1)):
@@ -125,7 +125,11 @@ def _complete(sizes: tuple[int, ...], element_count: int) -> tuple[int, ...]:
 
 
 def _scale_counts(
-    call: Call, arguments: list[Argument], scaled_in: Sequence[TensorSpec], ratio: Ratio, results: Sequence[Carry]
+    call: BatchedCall,
+    arguments: list[Argument],
+    scaled_in: Sequence[TensorSpec],
+    ratio: Ratio,
+    results: Sequence[Carry],
 ) -> None:
     """Rescale single numbers that count samples or elements, in place."""
     place = _COUNT_POSITIONS.get(call.name)

@@ -12,15 +12,23 @@ import numpy as np
 from ....errors import InputError
 from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Phase, Trace
-from ..calls import Layout, Rewriter, Tensors, layout_of, operands_of, replace_tensors, short_name
+from ..calls import Rewriter, SignatureLayout, Tensors, layout_of, operands_of, replace_tensors, short_name
 from ..change import Whatif
+from ..scenario import Scenario
 from .guess import build_guess
 from .parameters import parameter_storages
-from .rules import WEIGHTS, Call, Carry, result_carry
+from .rules import WEIGHTS, BatchedCall, Carry, result_carry
 from .sizes import Ratio, scale_arguments, scale_spec
 
 FAR_RATIO: Final = 4.0
 """Beyond this factor of the recorded batch size, kernels of another kind are likely."""
+
+
+def change_batch(trace: Trace, scenario: Scenario) -> Whatif | None:
+    """Return the trace at the batch size that the scenario asks for; None where it asks for none."""
+    if scenario.batch_size is None:
+        return None
+    return with_batch(trace, scenario.batch_size, from_batch=scenario.recorded_batch_size)
 
 
 def with_batch(trace: Trace, batch_size: int, *, from_batch: int | None = None) -> Whatif:
@@ -73,7 +81,7 @@ class _Walk:
     carry_of_tensor: dict[int, Carry] = field(default_factory=dict)
     suspects: Counter[str] = field(default_factory=Counter)
     unshaped_count: int = 0
-    _layouts: dict[int, Layout] = field(default_factory=dict)
+    _layouts: dict[int, SignatureLayout] = field(default_factory=dict)
     _memory: dict[tuple[object, ...], tuple[Signature, tuple[Carry, ...]]] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -84,7 +92,7 @@ class _Walk:
         storages = self.trace.tensors.storage.tolist()
         fixed, hints = parameter_storages(self.trace, short), _hints(self.trace, short, inputs)
         guess = build_guess(self.trace, self.ratio.before)
-        known: list[tuple[Layout, tuple[Carry, ...]] | None] = [None] * len(inputs)
+        known: list[tuple[SignatureLayout, tuple[Carry, ...]] | None] = [None] * len(inputs)
         rows = zip(ops.name.tolist(), ops.signature.tolist(), ops.phase.tolist(), ops.forward.tolist(), strict=True)
         for op, (name, number, phase, forward) in enumerate(rows):
             if number < 0 or phase == Phase.OPTIMIZER:
@@ -110,12 +118,12 @@ class _Walk:
     def _identified(self) -> bool:
         return len(self.trace.operands.op) > 0
 
-    def _layout(self, number: int) -> Layout:
+    def _layout(self, number: int) -> SignatureLayout:
         if number not in self._layouts:
             self._layouts[number] = layout_of(self.trace.signatures[number])
         return self._layouts[number]
 
-    def _input_carries(self, name: str, layout: Layout, state: _Operands) -> tuple[Carry, ...]:
+    def _input_carries(self, name: str, layout: SignatureLayout, state: _Operands) -> tuple[Carry, ...]:
         pairs = list(zip(state.inputs, layout.inputs, layout.input_positions, strict=True))
         found = [self._known_carry(tensor, spec, state) for tensor, spec, _ in pairs]
         for place, (tensor, spec, position) in enumerate(pairs):
@@ -135,7 +143,7 @@ class _Walk:
         stride = self.stride_of_storage.get(storage)
         return None if stride is None else carry_from_stride(spec, stride, self.ratio.before)
 
-    def _view_carries(self, name: str, layout: Layout, state: _Operands) -> tuple[Carry | None, ...]:
+    def _view_carries(self, name: str, layout: SignatureLayout, state: _Operands) -> tuple[Carry | None, ...]:
         """Return the carries of results that lie in a storage that the op reads, or that a later op asks for."""
         read = {state.storages[item] for item in state.inputs}
         return tuple(
@@ -161,14 +169,14 @@ class _Walk:
         self,
         key: tuple[int, int, tuple[Carry, ...], tuple[Carry | None, ...]],
         name: str,
-        layout: Layout,
-        linked: tuple[Layout, tuple[Carry, ...]] | None,
+        layout: SignatureLayout,
+        linked: tuple[SignatureLayout, tuple[Carry, ...]] | None,
     ) -> tuple[Signature, tuple[Carry, ...]]:
         forward = () if linked is None else tuple(zip(linked[0].inputs, linked[1], strict=True))
         memory_key = (*key, forward)
         if memory_key not in self._memory:
             signature = self.trace.signatures[key[1]]
-            call = Call(name, signature, layout, key[2], self.ratio.before, forward)
+            call = BatchedCall(name, signature, layout, key[2], self.ratio.before, forward)
             rows = zip(layout.output_positions, layout.outputs, key[3], strict=True)
             results = tuple(
                 view if view is not None else result_carry(call, position, spec) for position, spec, view in rows
@@ -177,14 +185,14 @@ class _Walk:
             self.suspects[name] += self._is_suspect(call, results)
         return self._memory[memory_key]
 
-    def _scale(self, call: Call, results: tuple[Carry, ...]) -> Signature:
+    def _scale(self, call: BatchedCall, results: tuple[Carry, ...]) -> Signature:
         layout, ratio = call.layout, self.ratio
         scaled_in = [scale_spec(spec, carry, ratio) for spec, carry in zip(layout.inputs, call.carries, strict=True)]
         scaled_out = [scale_spec(spec, carry, ratio) for spec, carry in zip(layout.outputs, results, strict=True)]
         arguments = scale_arguments(call, results, scaled_in, scaled_out, ratio)
         return Signature(replace_tensors(arguments, scaled_in), replace_tensors(call.signature.results, scaled_out))
 
-    def _is_suspect(self, call: Call, results: tuple[Carry, ...]) -> bool:
+    def _is_suspect(self, call: BatchedCall, results: tuple[Carry, ...]) -> bool:
         """Say whether an input that was left alone begins with the batch's size, and is no parameter."""
         weights = WEIGHTS.get(call.name, ())
         rows = zip(call.layout.inputs, call.carries, call.layout.input_positions, strict=True)
@@ -193,7 +201,7 @@ class _Walk:
             for spec, carry, position in rows
         )
 
-    def _note_outputs(self, layout: Layout, state: _Operands, found: tuple[Carry, ...]) -> None:
+    def _note_outputs(self, layout: SignatureLayout, state: _Operands, found: tuple[Carry, ...]) -> None:
         read = {state.storages[item] for item in state.inputs}
         for tensor, spec, carry in zip(state.outputs, layout.outputs, found, strict=True):
             storage = state.storages[tensor]

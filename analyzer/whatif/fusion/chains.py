@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Rows
+from ....arrays import Mask, Rows
 from ....formats.column import MISSING, row_count
 from ....formats.signature import Signature, flatten_tensors
 from ....formats.trace import Phase, Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.rules import lane_firsts
-from ...prediction.workload import Workload
+from ...prediction.workload import GpuWorkload
 from ...replay.forecast import kernel_rows
 from ...work import Family, Work
 from ...work.arguments import LackingArgumentError
@@ -42,8 +41,6 @@ ROW_OPS: Final = frozenset(
 )
 """Forward only: the backward ones are several reductions."""
 
-Flags = npt.NDArray[np.bool_]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pointwise:
@@ -55,13 +52,13 @@ class Pointwise:
     """The op call that explains a kernel; -1 for none."""
     launch: Rows
     """The node that launches a kernel; -1 for none."""
-    begins: Flags
+    begins: Mask
     """Whether the kernel is pointwise, its op's only one, and its work known."""
-    ends: Flags
+    ends: Mask
     """The same for row ops, that compilers merge pointwise ones into."""
 
 
-def describe_nodes(graph: Graph, trace: Trace, workload: Workload) -> Pointwise:
+def describe_nodes(graph: Graph, trace: Trace, workload: GpuWorkload) -> Pointwise:
     """Return which nodes are kernels that could be merged."""
     nodes = graph.nodes
     rows = kernel_rows(graph, trace, workload)
@@ -73,7 +70,8 @@ def describe_nodes(graph: Graph, trace: Trace, workload: Workload) -> Pointwise:
     op = np.full(len(rows), MISSING, dtype=np.int64)
     op[usable] = _explaining_ops(trace, trace.kernels.op[nodes.row[usable]], workload.op[rows[usable]])
     launch = launches_of(graph)
-    usable &= (op != MISSING) & (launch != MISSING) & (_counts(op)[op] == 1)
+    kernel_count = np.append(np.bincount(op[op >= 0], minlength=1), 0)
+    usable &= (op != MISSING) & (launch != MISSING) & (kernel_count[op] == 1)
     return Pointwise(
         workload_row=rows, op=op, launch=launch, begins=usable & pointwise[rows], ends=usable & row_op[rows]
     )
@@ -100,9 +98,11 @@ def find_links(graph: Graph, trace: Trace, nodes: Pointwise) -> Rows:
     a synchronisation in between. The later waits for no other stream and reads what the earlier wrote: by tensor where
     the trace names them, else by shape.
     """
-    table = graph.nodes
+    table, edges = graph.nodes, graph.edges
+    waits = np.zeros(len(table.row), dtype=bool)
+    waits[edges.target[edges.kind != EdgeKind.LAUNCH]] = True
     before = np.append(False, nodes.begins)[: len(nodes.begins)]
-    later = np.flatnonzero((nodes.begins | nodes.ends) & before & ~lane_firsts(table) & ~_waits(graph))
+    later = np.flatnonzero((nodes.begins | nodes.ends) & before & ~lane_firsts(table) & ~waits)
     earlier = later - 1
     syncs = np.cumsum(table.kind == NodeKind.SYNC)
     first, second = nodes.launch[earlier], nodes.launch[later]
@@ -194,16 +194,3 @@ def launches_of(graph: Graph) -> Rows:
     launch = np.full(len(graph.nodes.row), MISSING, dtype=np.int64)
     launch[edges.target[rows]] = edges.source[rows]
     return launch
-
-
-def _waits(graph: Graph) -> Flags:
-    """Say which nodes wait for something else than their launch and their lane."""
-    edges = graph.edges
-    waits = np.zeros(len(graph.nodes.row), dtype=bool)
-    waits[edges.target[edges.kind != EdgeKind.LAUNCH]] = True
-    return waits
-
-
-def _counts(op: Rows) -> Rows:
-    """Return how many nodes each op has; the last entry, for -1, is 0."""
-    return np.append(np.bincount(op[op >= 0]), 0) if np.any(op >= 0) else np.zeros(1, dtype=np.int64)

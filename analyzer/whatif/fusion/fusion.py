@@ -8,16 +8,18 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Mask, Rows
 from ....formats.column import MISSING, row_count
-from ....formats.trace import Trace
+from ....formats.trace import Phase, Trace
 from ...graph.graph import EdgeKind, Graph, NodeKind
 from ...graph.latencies import Term
-from ...prediction.workload import Workload
+from ...prediction.workload import GpuWorkload
+from ...recorded.compiled import CompiledCode, find_compiled
 from ..calls import are_operands_flat
-from ..cuda_graph import keep_edges
+from ..change import ChangedGraph
+from ..edges import keep_edges
+from ..scenario import Scenario
 from .chains import describe_nodes, find_links, is_training, launches_of
 from .generated import group_generated
 from .traffic import NamedTensors, ShapedTensors
@@ -34,14 +36,40 @@ class Fusion:
     base_ratio: Floats
     """What the duration of each GPU node is multiplied with, [n]; equal along a chain, whose nodes follow one another
     without gaps, so that each GPU's own times of the parts make up the whole."""
-    is_merged: npt.NDArray[np.bool_]
+    is_merged: Mask
     """Whether a node is part of the kernel of the node before it, [n]."""
     kernels_merged: int
     """Kernels that are no more."""
     chains: int
 
 
-def with_fused_elementwise(graph: Graph, trace: Trace, workload: Workload) -> Fusion:
+def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: Scenario) -> ChangedGraph:
+    """Return the graph with what a compiler would merge: in compiled regions, or everywhere where the scenario asks.
+
+    Everywhere: in each phase but the optimizer's as if it were one region, where the trace names its tensors.
+    """
+    compiled, everywhere = find_compiled(trace), scenario.fuse_elementwise
+    if not everywhere and not compiled.region_count:
+        return changed
+    if everywhere and (trace.meta.capture != "shapes" or not row_count(trace.operands)):
+        found = with_fused_elementwise(changed.graph, trace, workload)
+    else:
+        region, phase = compiled.region, trace.ops.phase.astype(np.int64)
+        if everywhere:
+            region = np.where((region < 0) & (phase != Phase.OPTIMIZER), len(region) + phase, region)
+        found = with_compiled_regions(changed.graph, trace, workload, region)
+    nothing = "--fuse-elementwise: no chain of pointwise kernels was found"
+    return ChangedGraph(
+        graph=found.graph,
+        base_ratio=changed.base_ratio * found.base_ratio,
+        compiled=CompiledCode(region_count=compiled.region_count, kernels_merged=found.kernels_merged)
+        if compiled.region_count
+        else None,
+        warnings=(*changed.warnings, nothing) if everywhere and not found.kernels_merged else changed.warnings,
+    )
+
+
+def with_fused_elementwise(graph: Graph, trace: Trace, workload: GpuWorkload) -> Fusion:
     """Return the graph with each chain of pointwise kernels as one kernel.
 
     A merged kernel takes the time of its parts times the share of their bytes that it still moves: inputs once, the
@@ -68,7 +96,7 @@ def with_fused_elementwise(graph: Graph, trace: Trace, workload: Workload) -> Fu
     )
 
 
-def with_compiled_regions(graph: Graph, trace: Trace, workload: Workload, region: Rows) -> Fusion:
+def with_compiled_regions(graph: Graph, trace: Trace, workload: GpuWorkload, region: Rows) -> Fusion:
     """Return the graph with the kernels that the compiler would merge within regions (per op; -1: none) as one each.
 
     They take the time that chains of pointwise kernels would. The parts of a kernel need not follow one another here:

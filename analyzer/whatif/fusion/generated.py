@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -13,7 +13,7 @@ from ....arrays import Rows
 from ....formats.column import MISSING, row_count
 from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Trace
-from ...prediction.workload import Workload
+from ...prediction.workload import GpuWorkload
 from ...work import Family, Work, family_of
 from ..calls import operands_of
 from .chains import ROW_OPS, is_pointwise
@@ -38,8 +38,8 @@ _DIMS_AT: Final = {
 """Reductions, with the position of the dimensions that they are over."""
 
 
-class Part(Enum):
-    """Say what an op may be in a kernel that the compiler generates."""
+class Fusibility(Enum):
+    """Say how an op may be part of a kernel that the compiler generates."""
 
     NONE = auto()
     """Not generated (products, convolutions, attention), or not known to be merged: what follows it has to wait."""
@@ -53,9 +53,9 @@ class Part(Enum):
     """Reduces rows, each by itself: what comes before may be merged, and what uses the results on the same rows."""
 
 
-_GO_ON: Final = frozenset({Part.ALL, Part.FIRST, Part.ROWS})
-_JOIN: Final = frozenset({Part.ALL, Part.LAST, Part.ROWS})
-_REDUCING: Final = frozenset({Part.LAST, Part.ROWS})
+_GO_ON: Final = frozenset({Fusibility.ALL, Fusibility.FIRST, Fusibility.ROWS})
+_JOIN: Final = frozenset({Fusibility.ALL, Fusibility.LAST, Fusibility.ROWS})
+_REDUCING: Final = frozenset({Fusibility.LAST, Fusibility.ROWS})
 
 
 @dataclass(slots=True)
@@ -89,65 +89,67 @@ class _Groups:
         if second in self.rows:
             self.rows.setdefault(first, self.rows[second])
 
+    def members(self) -> Collection[list[int]]:
+        """Return the ops of each group, in order."""
+        members: dict[int, list[int]] = {}
+        for op in self.leader:
+            members.setdefault(self.find(op), []).append(op)
+        return members.values()
+
     def fits(self, writer: int, elements: int, size: int) -> bool:
         """Say whether an op over `size` elements can use `elements` that another wrote in the same kernel."""
         leader = self.find(writer)
         return elements == size or (self.size[leader] == size and self.rows.get(leader) == elements)
 
 
-def group_generated(trace: Trace, workload: Workload, region: Rows) -> list[list[int]]:
+def group_generated(trace: Trace, workload: GpuWorkload, region: Rows) -> list[list[int]]:
     """Return the groups of at least two ops that one kernel would compute, each in order; `region` is per op.
 
     An op joins those whose results it reads and that have as many elements, or that reduced its rows. Other sizes,
     sibling ops that read the same tensor, and epilogues of products are left alone, though the compiler merges some of
     them. The trace has to name its tensors, as recordings of shapes do.
     """
-    parts = _parts(trace, workload)
+    kinds = _fusibilities(trace, workload)
     inputs, outputs = operands_of(trace) if row_count(trace.operands) else ([], [])
     storage, count = trace.tensors.storage.tolist(), trace.tensors.element_count.tolist()
     is_view = np.array([family_of(name) is Family.VIEW for name in trace.strings], dtype=bool)
     found: dict[int, _Groups] = {}
     for op in np.flatnonzero((region != MISSING) & ~is_view[trace.ops.name]).tolist() if inputs else ():
-        groups, part = found.setdefault(int(region[op]), _Groups()), parts.get(op, Part.NONE)
+        groups, kind = found.setdefault(int(region[op]), _Groups()), kinds.get(op, Fusibility.NONE)
         written = max((count[item] for item in outputs[op]), default=0)
-        size = max((count[item] for item in inputs[op]), default=0) if part in _REDUCING else written
+        size = max((count[item] for item in inputs[op]), default=0) if kind in _REDUCING else written
         read = [(groups.writer[storage[item]], count[item]) for item in inputs[op] if storage[item] in groups.writer]
-        before = (groups.level[writer] + (parts.get(writer) not in _GO_ON) for writer, _ in read)
-        groups.level[op] = level = max(before, default=0) + (part is Part.FIRST)
+        before = (groups.level[writer] + (kinds.get(writer) not in _GO_ON) for writer, _ in read)
+        groups.level[op] = level = max(before, default=0) + (kind is Fusibility.FIRST)
         groups.leader[op], groups.size[op] = op, size
-        if part is Part.ROWS:
+        if kind is Fusibility.ROWS:
             groups.rows[op] = written
-        for writer, elements in read if part in _JOIN else ():
-            if groups.level[writer] == level and parts.get(writer) in _GO_ON and groups.fits(writer, elements, size):
+        for writer, elements in read if kind in _JOIN else ():
+            if groups.level[writer] == level and kinds.get(writer) in _GO_ON and groups.fits(writer, elements, size):
                 groups.join(op, writer)
         groups.writer.update((storage[item], op) for item in outputs[op])
-    return [members for groups in found.values() for members in _members(groups) if len(members) > 1]
+    return [members for groups in found.values() for members in groups.members() if len(members) > 1]
 
 
-def _members(groups: _Groups) -> Iterator[list[int]]:
-    members: dict[int, list[int]] = {}
-    for op in groups.leader:
-        members.setdefault(groups.find(op), []).append(op)
-    yield from members.values()
-
-
-def _parts(trace: Trace, workload: Workload) -> dict[int, Part]:
-    """Return what each op with known work may be; the rest is left out."""
+def _fusibilities(trace: Trace, workload: GpuWorkload) -> dict[int, Fusibility]:
+    """Return how each op with known work may be fused; the rest is left out."""
     rows = np.flatnonzero(workload.row_of >= 0)
     names = [trace.strings[name].partition(".")[0] for name in trace.ops.name[workload.op].tolist()]
     called = [trace.signatures[item] if item >= 0 else None for item in trace.ops.signature[workload.op].tolist()]
-    kinds = [_part_of(*item) for item in zip(names, workload.works, called, strict=True)]
+    kinds = [_fusibility(*item) for item in zip(names, workload.works, called, strict=True)]
     return {op: kinds[row] for op, row in zip(rows.tolist(), workload.row_of[rows].tolist(), strict=True)}
 
 
-def _part_of(name: str, work: Work | None, signature: Signature | None) -> Part:
+def _fusibility(name: str, work: Work | None, signature: Signature | None) -> Fusibility:
     if work is None:
-        return Part.NONE
+        return Fusibility.NONE
     if is_pointwise(name, work) or name in _COPIES | _DROPOUTS | ROW_OPS | _BACKWARD_ROW_OPS:
-        return Part.ALL
+        return Fusibility.ALL
     if name in _DIMS_AT:
-        return Part.ROWS if signature is not None and _reduces_rows(signature, _DIMS_AT[name]) else Part.LAST
-    return Part.FIRST if work.family is Family.NORMALIZATION else Part.NONE
+        return (
+            Fusibility.ROWS if signature is not None and _reduces_rows(signature, _DIMS_AT[name]) else Fusibility.LAST
+        )
+    return Fusibility.FIRST if work.family is Family.NORMALIZATION else Fusibility.NONE
 
 
 def _reduces_rows(signature: Signature, position: int) -> bool:

@@ -17,8 +17,8 @@ from ....formats.trace import Phase, Trace
 from ...work import Family, family_of
 from ..batch.rules import WEIGHTS
 from ..calls import (
-    Layout,
     Rewriter,
+    SignatureLayout,
     Tensors,
     are_operands_flat,
     layout_of,
@@ -28,7 +28,7 @@ from ..calls import (
     short_name,
 )
 from .predecessors import Predecessors
-from .typed_calls import WIDE, CastLog, Done, Flags, TypedCall
+from .typed_calls import WIDE, CastLog, Done, Lowered, TypedCall
 
 _COPIES = {"_cudnn_rnn": 3, "_cudnn_rnn_backward": 3}
 """Arguments that hold the same numbers as others: a recurrent layer's weights in one buffer."""
@@ -50,8 +50,8 @@ class AutocastWalk:
     """Storages in the lower precision so far."""
     low_op_count: int = 0
     log: CastLog = field(init=False)
-    _layouts: dict[int, Layout] = field(default_factory=dict)
-    _signatures: dict[tuple[int, Flags, Flags], Signature] = field(default_factory=dict)
+    _layouts: dict[int, SignatureLayout] = field(default_factory=dict)
+    _signatures: dict[tuple[int, Lowered, Lowered], Signature] = field(default_factory=dict)
     _converted: set[tuple[int, bool]] = field(default_factory=set)
     """Storages of which a converted copy exists, which later ops share."""
 
@@ -67,7 +67,7 @@ class AutocastWalk:
         storages = self.trace.tensors.storage.tolist()
         touched = _storages_by_role(self.trace)
         is_view = [family_of(item) is Family.VIEW for item in self.trace.strings]
-        unfinished = _unfinished_ops(self.trace, is_view, (inputs, outputs), storages)
+        unfinished = _unfinished_ops(self.trace, is_view, inputs, outputs, storages)
         guess = Predecessors(self.trace)
         outer = outermost_casts(self.trace, short)
         done: list[Done | None] = [None] * len(inputs)
@@ -98,12 +98,12 @@ class AutocastWalk:
                 self._convert_inputs(call, came, ran, tensors)
                 self._note_results(call, results, tensors, is_last=op not in unfinished)
 
-    def _layout(self, number: int) -> Layout:
+    def _layout(self, number: int) -> SignatureLayout:
         if number not in self._layouts:
             self._layouts[number] = layout_of(self.trace.signatures[number])
         return self._layouts[number]
 
-    def _signature(self, number: int, layout: Layout, ran: Flags, results: Flags) -> Signature:
+    def _signature(self, number: int, layout: SignatureLayout, ran: Lowered, results: Lowered) -> Signature:
         key = (number, ran, results)
         if key not in self._signatures:
             signature = self.trace.signatures[number]
@@ -114,7 +114,7 @@ class AutocastWalk:
             )
         return self._signatures[key]
 
-    def _convert_inputs(self, call: TypedCall, came: Flags, ran: Flags, tensors: _Tensors) -> None:
+    def _convert_inputs(self, call: TypedCall, came: Lowered, ran: Lowered, tensors: _Tensors) -> None:
         """Note the conversions before an op. What the iteration was given (weights) is converted once.
 
         Of a float32 tensor that forward converted, backward uses the copy; gradients too are converted once.
@@ -129,7 +129,7 @@ class AutocastWalk:
                 self.log.add(call.op, spec.element_count, to_low=after)
             self._converted.add((storage, after))
 
-    def _note_results(self, call: TypedCall, results: Flags, tensors: _Tensors, *, is_last: bool) -> None:
+    def _note_results(self, call: TypedCall, results: Lowered, tensors: _Tensors, *, is_last: bool) -> None:
         # Reads of a value have a result, but no tensor.
         for storage, spec, low in zip(tensors.outputs, call.layout.outputs, results, strict=False):
             if spec.dtype != WIDE:
@@ -170,7 +170,7 @@ def retype(spec: TensorSpec, dtype: str, low: bool) -> TensorSpec:
     return TensorSpec(dtype, spec.shape, spec.strides) if low and spec.dtype == WIDE else spec
 
 
-def decide(call: TypedCall, came: Flags, *, in_place: bool) -> tuple[Flags, Flags]:
+def decide(call: TypedCall, came: Lowered, *, in_place: bool) -> tuple[Lowered, Lowered]:
     """Return which inputs and results of an op are in the lower precision, given its inputs as they came."""
     count, layout = len(layout_results := call.layout.outputs), call.layout
     if in_place and call.cast is not Cast.LOWER:
@@ -191,7 +191,7 @@ def decide(call: TypedCall, came: Flags, *, in_place: bool) -> tuple[Flags, Flag
     return ran, (low,) * max(count, 1)
 
 
-def _promoted(call: TypedCall, came: Flags) -> bool:
+def _promoted(call: TypedCall, came: Lowered) -> bool:
     """Say whether an op that follows its inputs yields the lower precision: torch's type promotion."""
     pairs = [(spec, low) for spec, low in zip(call.layout.inputs, came, strict=True) if spec.dtype == WIDE]
     if call.name in FIRST_INPUT_RULES:
@@ -200,7 +200,7 @@ def _promoted(call: TypedCall, came: Flags) -> bool:
     return bool(wide) and all(wide)
 
 
-def _decide_backward(call: TypedCall, came: Flags) -> tuple[Flags, Flags]:
+def _decide_backward(call: TypedCall, came: Lowered) -> tuple[Lowered, Lowered]:
     count, linked = max(len(call.layout.outputs), 1), call.linked
     if linked is None:
         low = call.name in BACKWARD_LOWER or _promoted(call, came)
@@ -273,7 +273,11 @@ def _storages_by_role(trace: Trace) -> _Touched:
 
 
 def _unfinished_ops(
-    trace: Trace, is_view: Sequence[bool], operands: tuple[list[Tensors], list[Tensors]], storages: Sequence[int]
+    trace: Trace,
+    is_view: Sequence[bool],
+    inputs: Sequence[Tensors],
+    outputs: Sequence[Tensors],
+    storages: Sequence[int],
 ) -> set[int]:
     """Return backward ops whose result another op of the same node of the autograd graph goes on with."""
     passes_on = [view or short_name(name) in _ACCUMULATIONS for view, name in zip(is_view, trace.strings, strict=True)]
@@ -283,7 +287,7 @@ def _unfinished_ops(
     for op in np.flatnonzero((trace.ops.phase == Phase.BACKWARD) & (trace.ops.forward >= 0)).tolist():
         if passes_on[names[op]]:
             continue
-        made = (maker.get(storages[item], -1) for item in operands[0][op])
+        made = (maker.get(storages[item], -1) for item in inputs[op])
         found.update(item for item in made if item >= 0 and forward[item] == forward[op])
-        maker.update((storages[item], op) for item in operands[1][op])
+        maker.update((storages[item], op) for item in outputs[op])
     return found

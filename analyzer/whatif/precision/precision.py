@@ -16,9 +16,10 @@ from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Phase, Trace
 from ..calls import are_operands_flat, layout_of, replace_tensors, rewrite_signatures, short_name
 from ..change import Whatif
-from ..tensors import with_result_types
+from ..scenario import Scenario
 from .fp8 import with_fp8
 from .mixed import AutocastWalk
+from .result_types import with_result_types
 from .tf32 import with_tf32
 from .typed_calls import WIDE
 
@@ -40,6 +41,11 @@ _DTYPES: Final = {
 }
 """What matrix products run in; for fp8, those that do not fit it."""
 _HALVES: Final = frozenset({"bfloat16", "float16"})
+
+
+def change_precision(trace: Trace, scenario: Scenario) -> Whatif | None:
+    """Return the trace in the precision that the scenario asks for; None where it asks for none."""
+    return None if scenario.precision is None else with_precision(trace, scenario.precision)
 
 
 def with_precision(trace: Trace, precision: TargetPrecision) -> Whatif:

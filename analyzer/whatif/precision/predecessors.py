@@ -6,7 +6,7 @@ from ....formats.autocast import BACKWARD_LOWER, CASTS, Cast
 from ....formats.trace import Trace
 from ..batch.rules import WEIGHTS
 from ..calls import short_name
-from .typed_calls import WIDE, CastLog, Done, Flags, TypedCall
+from .typed_calls import WIDE, CastLog, Done, Lowered, TypedCall
 
 _WIDE_NORMALIZATIONS = frozenset({"native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm"})
 _TABLES = frozenset({"embedding", "_embedding_bag"})
@@ -30,7 +30,7 @@ class Predecessors:
         parents = zip(names, trace.ops.parent.tolist(), strict=True)
         self._around_products = {parent for name, parent in parents if parent >= 0 and listed[name]}
 
-    def came_low(self, call: TypedCall) -> Flags:
+    def came_low(self, call: TypedCall) -> Lowered:
         """Return the inputs' types as they come."""
         positions, linked = call.layout.input_positions, call.linked
         last = self._last.get(self._threads[call.op], False)
@@ -42,7 +42,7 @@ class Predecessors:
             return (False, last, *(False,) * (len(positions) - 2))
         return tuple(last and position not in weights and call.name not in _TABLES for position in positions)
 
-    def note(self, call: TypedCall, ran: Flags, results: Flags, log: CastLog) -> None:
+    def note(self, call: TypedCall, ran: Lowered, results: Lowered, log: CastLog) -> None:
         """Remember what the op returned, and the conversions around it."""
         thread = self._threads[call.op]
         last = self._last.get(thread, False)
@@ -75,7 +75,7 @@ class Predecessors:
             self._last[self._threads[call.op]] = False
 
 
-def _log_forward(call: TypedCall, ran: Flags, last: bool, log: CastLog) -> None:
+def _log_forward(call: TypedCall, ran: Lowered, last: bool, log: CastLog) -> None:
     weights = WEIGHTS.get(call.name, ())
     for spec, position, low in zip(call.layout.inputs, call.layout.input_positions, ran, strict=True):
         is_weight = position in weights

@@ -11,7 +11,7 @@ from ....arrays import Rows
 from ....formats.autocast import BACKWARD_LOWER, Cast
 from ....formats.trace import KernelKind, Trace
 from ....specs.gpu import Rate
-from ...prediction.workload import VARYING_FAMILIES
+from ...work import VARYING_FAMILIES
 from ...work.kernel_names import family_of_kernel, rate_of_kernel
 from ..calls import short_name
 from ..change import Whatif
@@ -66,10 +66,10 @@ def _float32_products(trace: Trace) -> Rows:
         return np.zeros(0, dtype=np.int64)
     matches = known & is_product[op] & is_wide[trace.ops.signature[op]]
     names = np.unique(trace.kernels.name[matches]).tolist()
-    plain = [number for number in names if _is_float32_kernel(trace.strings[number])]
+    plain = [
+        number
+        for number in names
+        if family_of_kernel(trace.strings[number]) in (None, *VARYING_FAMILIES)
+        and rate_of_kernel(trace.strings[number]) in (None, Rate.MATRIX_FP32)
+    ]
     return np.flatnonzero(matches & np.isin(trace.kernels.name, plain))
-
-
-def _is_float32_kernel(name: str) -> bool:
-    family = family_of_kernel(name)
-    return (family is None or family in VARYING_FAMILIES) and rate_of_kernel(name) in (None, Rate.MATRIX_FP32)

@@ -9,12 +9,12 @@ import numpy as np
 
 from ....formats.autocast import Cast
 from ....formats.signature import DTYPE_BYTES
-from ..calls import Layout
+from ..calls import SignatureLayout
 from ..change import Casts
 
 WIDE: Final = "float32"
 _WIDE_BYTES = DTYPE_BYTES[WIDE]
-Flags = tuple[bool, ...]
+Lowered = tuple[bool, ...]
 """Per tensor: whether it is in the lower precision."""
 
 
@@ -23,11 +23,11 @@ class Done:
     """Remember of an op what its backward ops need."""
 
     cast: Cast
-    layout: Layout
+    layout: SignatureLayout
     name: str
-    came_low: Flags
+    came_low: Lowered
     """The inputs as they came, before autocast converted them."""
-    ran_low: Flags
+    ran_low: Lowered
     """The inputs as the op took them."""
     result_low: bool
 
@@ -60,7 +60,7 @@ class TypedCall:
 
     op: int
     name: str
-    layout: Layout
+    layout: SignatureLayout
     is_backward: bool
     cast: Cast
     linked: Done | None

@@ -16,12 +16,13 @@ from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.whatif.batch.walk import with_batch
 from wavecast.analyzer.whatif.precision.precision import TargetPrecision, with_precision
-from wavecast.analyzer.whatif.retime import cast_times_ns
+from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.formats.column import build_table
 from wavecast.formats.files import load_trace
 from wavecast.formats.trace import CallTable, IterationTable, KernelTable, MemoryTable, Meta, OpTable, Trace
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Catalog, Gpu
 from wavecast.specs.match import find_gpu
 
@@ -92,7 +93,7 @@ def busy(build: TraceBuilder) -> Trace:
 
 def test_nothing_asked_changes_nothing(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     result = ask(toy_trace(), gpu(), gpu(name="Twin"))
-    assert result.calibration.host_ratio == result.calibration.stretch_ratio == 1.0
+    assert result.slowdown.host_ratio == result.slowdown.stretch_ratio == 1.0
     assert result.trace is result.recorded_trace
     np.testing.assert_allclose(result.forecast.iteration_ns, 2_000_000)
     same = ask(toy_trace(), gpu(), gpu(name="Twin"), scenario=Scenario(cpu_speed=1.0))
@@ -122,8 +123,8 @@ def test_unprofiled_iterations_tell_how_much_the_profiler_slowed_the_host(
     trace = slow_host(toy_trace, 20_000_000)
     unprofiled_ns = round(ratio * 20_000_000 + 205_000)
     result = ask(timed_without_profiler(trace, unprofiled_ns, unprofiled_ns, unprofiled_ns), gpu(), gpu(name="Twin"))
-    assert result.calibration.host_ratio == pytest.approx(ratio, rel=0.01)
-    assert result.calibration.stretch_ratio == pytest.approx(1.0, abs=0.01)
+    assert result.slowdown.host_ratio == pytest.approx(ratio, rel=0.01)
+    assert result.slowdown.stretch_ratio == pytest.approx(1.0, abs=0.01)
     report = check_adds_up(result)
     assert row(report, "Base").iteration_ns == unprofiled_ns
     assert row(report, "Twin").iteration_ns == pytest.approx(unprofiled_ns, rel=1e-6)
@@ -137,8 +138,8 @@ def test_where_the_gpu_is_the_limit_iterations_say_nothing_about_the_host(
 ) -> None:
     unprofiled_ns = round(ratio * LENGTH_NS)
     result = ask(timed_without_profiler(busy(toy_trace), unprofiled_ns), gpu(), gpu(name="Twin"))
-    assert 0.5 < result.calibration.host_ratio < 1.2
-    assert result.calibration.stretch_ratio == pytest.approx(ratio, rel=1e-3)
+    assert 0.5 < result.slowdown.host_ratio < 1.2
+    assert result.slowdown.stretch_ratio == pytest.approx(ratio, rel=1e-3)
     report = check_adds_up(result)
     assert row(report, "Twin").iteration_ns == pytest.approx(unprofiled_ns, rel=1e-6)
     assert report.source.gpu_busy_ns == pytest.approx(row(report, "Base").gpu_busy_ns)
@@ -147,7 +148,7 @@ def test_where_the_gpu_is_the_limit_iterations_say_nothing_about_the_host(
 
 def test_iterations_that_no_host_explains_are_pointed_out(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     result = ask(timed_without_profiler(busy(toy_trace), LENGTH_NS // 2), gpu())
-    assert result.calibration.stretch_ratio == pytest.approx(0.5, rel=0.01)
+    assert result.slowdown.stretch_ratio == pytest.approx(0.5, rel=0.01)
     (warning,) = (item for item in check_adds_up(result).warnings if SCALED in item)
     assert "50% shorter" in warning
 
@@ -161,7 +162,7 @@ def test_kernels_alone_begin_where_the_first_does(gpu: GpuBuilder, toy_trace: Tr
     )
     result = ask(alone, gpu(), gpu(name="Twin"))
     check_adds_up(result)
-    assert result.calibration.stretch_ratio == 1.0
+    assert result.slowdown.stretch_ratio == 1.0
     np.testing.assert_allclose(result.forecast.iteration_ns, 1_600_000 - 1_000)
 
 
@@ -177,7 +178,7 @@ def test_kernels_alone_count_to_the_iteration_that_they_ended_in(gpu: GpuBuilder
         kernels=replace(trace.kernels, call=gone, op=gone),
     )
     result = ask(alone, gpu())
-    assert result.calibration.stretch_ratio == 1.0
+    assert result.slowdown.stretch_ratio == 1.0
     assert result.forecast.iteration_ns[0] == pytest.approx(450_000)
 
 
@@ -241,7 +242,7 @@ def test_conversions_that_a_precision_inserts_take_their_time(root_dir: Path, gp
     target = gpu()
     result = ask(trace, target, scenario=Scenario(precision=TargetPrecision.BF16))
     changed = with_precision(trace, TargetPrecision.BF16)
-    casts_ns = float(cast_times_ns(changed.casts, [target], MODELLESS).sum())
+    casts_ns = float(cast_times_ns(changed.casts, build_fleet([target]), MODELLESS).sum())
     assert casts_ns > 0
     # A trace of the same ops that needs no conversions takes less by just their time.
     without = ask(changed.trace, target)

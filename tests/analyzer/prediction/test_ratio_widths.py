@@ -17,7 +17,7 @@ from wavecast.analyzer.analysis.report import OpPrediction
 from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.method import Method
-from wavecast.analyzer.prediction.ratio_widths import ratio_half_widths
+from wavecast.analyzer.prediction.ratios import RULE_OF, ratio_half_widths
 from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
 from wavecast.analyzer.work import Family
 from wavecast.arrays import Floats
@@ -44,9 +44,9 @@ def widths(
     rule: str, *names: str, source: str, family: Family | None = None, time_ns: float = 1e7, factor: float = 0.5
 ) -> list[float]:
     """Half widths on catalogue GPUs of one row that the rule moves."""
-    fleets = build_fleet([find_gpu(CATALOG, name) for name in names]), build_fleet([find_gpu(CATALOG, source)])
+    fleet, origin = build_fleet([find_gpu(CATALOG, name) for name in names]), build_fleet([find_gpu(CATALOG, source)])
     moved_by = np.full((1, len(names)), factor)
-    found = ratio_half_widths(np.array([rule], dtype=object), [family], np.array([time_ns]), moved_by, fleets)
+    found = ratio_half_widths(RULE_OF[rule], [family], np.array([time_ns]), moved_by, fleet, origin)
     return [float(width) for width in found[0]]
 
 

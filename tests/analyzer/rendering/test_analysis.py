@@ -9,7 +9,8 @@ from dataclasses import fields, replace
 from io import StringIO
 
 import pytest
-from wavecast.analyzer.analysis.report import Correction, OpPrediction, Report
+from wavecast.analyzer.analysis.report import OpPrediction, Report
+from wavecast.analyzer.measurements.correction import Correction
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
 from wavecast.analyzer.rendering.analysis.json import draw_report_json

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from wavecast.analyzer.analysis.report import PathSummary, Report
+from wavecast.analyzer.analysis.report import Report
+from wavecast.analyzer.graph.export.path import PathSummary
 from wavecast.analyzer.rendering.analysis.headline import headline
 from wavecast.analyzer.whatif.precision.precision import TargetPrecision
 from wavecast.analyzer.whatif.scenario import Scenario

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from wavecast.analyzer import rendering
 from wavecast.analyzer.graph.build import build_graph
-from wavecast.analyzer.graph.export.network import join_network
+from wavecast.analyzer.graph.export.op_graph import join_op_graph
 from wavecast.analyzer.graph.export.summary import summarize_graph
 from wavecast.analyzer.recorded.overview import describe_trace
 from wavecast.analyzer.rendering.graph.text import describe_graph
@@ -167,6 +167,6 @@ def test_an_overview_is_drawn_whole(toy_trace: TraceBuilder, assert_drawn_whole:
 def test_a_graph_is_drawn_whole(is_timed: bool, toy_trace: TraceBuilder, assert_drawn_whole: CheckWhole) -> None:
     trace = toy_trace()
     graph = build_graph(trace)
-    network = join_network(trace, graph, iteration=None)
-    summary = summarize_graph(trace, graph, network, measured_path(trace, graph, 0), (None, 0))
+    joined, path = join_op_graph(trace, graph, iteration=None), measured_path(trace, graph, 0)
+    summary = summarize_graph(trace, graph, joined, path, iteration=None, path_iteration=0)
     assert_drawn_whole(describe_graph(summary if is_timed else replace(summary, path=None)))

@@ -34,11 +34,11 @@ def timeline_of(trace: Trace, factor: float = 0.5, gpus: tuple[str, str] = ("A",
     graph, window = build_graph(trace), select_window(trace)
     timing = replace(measured_timing(graph, graph.residual_ns), factor=np.full((1, 1), factor))
     end = replay(graph, timing)[:, 0]
-    case = (trace, graph, no_notes(len(graph.nodes.row)))
+    notes, duration_ns = no_notes(len(graph.nodes.row)), durations_ns(graph, timing)
     path = replayed_path(trace, graph, timing, end, window.index)
     sides = (
         measured_side(trace, graph, gpus[0], path=measured_path(trace, graph, window.index)),
-        predicted_side(case, gpus[1], (end, durations_ns(graph, timing)), path=path),
+        predicted_side(trace, graph, gpus[1], notes=notes, end_ns=end, duration_ns=duration_ns, path=path),
     )
     return build_timeline(window, sides)
 

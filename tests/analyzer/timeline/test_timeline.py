@@ -15,7 +15,8 @@ import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import Graph
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.prediction.predict import METHODS, predict_measured
+from wavecast.analyzer.prediction.predict import predict_measured
+from wavecast.analyzer.prediction.prediction import METHODS
 from wavecast.analyzer.prediction.workload import measured_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.binding import durations_ns
@@ -116,9 +117,12 @@ def both_sides(trace: Trace, timing_of: Callable[[Graph], Timing]) -> tuple[Time
     end = replay(graph, timing)[:, 0]
     measured = measured_side(trace, graph, "A", path=measured_path(trace, graph, window.index))
     predicted = predicted_side(
-        (trace, graph, no_notes(len(graph.nodes.row))),
+        trace,
+        graph,
         "B",
-        (end, durations_ns(graph, timing)),
+        notes=no_notes(len(graph.nodes.row)),
+        end_ns=end,
+        duration_ns=durations_ns(graph, timing),
         host_ratio=float(timing.host_ratio[0]),
         path=replayed_path(trace, graph, timing, end, window.index),
     )
@@ -293,10 +297,10 @@ def test_predicted_kernels_say_how_their_time_came_about(
     duration = durations_ns(graph, timing)
     rows = kernel_rows(graph, trace, workload)
     notes = kernel_notes(workload, prediction, 0, rows, duration)
-    times = (replay(graph, timing)[:, 0], duration)
+    end_ns = replay(graph, timing)[:, 0]
     sides = (
         measured_side(trace, graph, "Base", notes=op_notes(workload, rows)),
-        predicted_side((trace, graph, notes), "Target", times),
+        predicted_side(trace, graph, "Target", notes=notes, end_ns=end_ns, duration_ns=duration),
     )
     events = json.loads(encode_events(timeline_events(build_timeline(window, sides))))["traceEvents"]
     said = {(event["pid"], event["args"].get("op")): event for event in events if event.get("cat") == "kernel"}

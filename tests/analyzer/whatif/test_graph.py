@@ -15,7 +15,7 @@ from wavecast.analyzer.prediction.workload import measured_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.engine import measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.analyzer.whatif.cuda_graph import GRAPH_LAUNCH_NS, GRAPH_NODE_NS, find_stretches, with_cuda_graph
+from wavecast.analyzer.whatif.cuda_graph.capture import GRAPH_LAUNCH_NS, GRAPH_NODE_NS, find_stretches, with_cuda_graph
 from wavecast.analyzer.whatif.fusion.fusion import Fusion, with_fused_elementwise
 from wavecast.formats.column import build_table
 from wavecast.formats.signature import Signature, TensorSpec

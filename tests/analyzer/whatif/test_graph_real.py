@@ -16,12 +16,12 @@ from wavecast.analyzer.graph.graph import Graph
 from wavecast.analyzer.graph.latencies import generation_latencies
 from wavecast.analyzer.host.costs import load_host_costs
 from wavecast.analyzer.host.timeline import synthesize_timeline
-from wavecast.analyzer.prediction.workload import Workload, measured_workload, shape_workload
+from wavecast.analyzer.prediction.workload import GpuWorkload, measured_workload, shape_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay.engine import Timing, measured_timing, replay
 from wavecast.analyzer.replay.forecast import kernel_rows
 from wavecast.analyzer.replay.iterations import iteration_spans
-from wavecast.analyzer.whatif.cuda_graph import with_cuda_graph
+from wavecast.analyzer.whatif.cuda_graph.capture import with_cuda_graph
 from wavecast.analyzer.whatif.fusion.fusion import with_fused_elementwise
 from wavecast.formats.trace import Trace
 
@@ -41,7 +41,7 @@ class Real:
 
     trace: Trace
     graph: Graph
-    workload: Workload
+    workload: GpuWorkload
     changed: tuple[tuple[Graph, Any], ...]
 
 

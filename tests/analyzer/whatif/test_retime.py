@@ -15,7 +15,7 @@ from wavecast import load_trace
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif import TargetPrecision, Whatif, cast_times_ns, retime, with_batch, with_precision
-from wavecast.analyzer.whatif.timeline import shift_timeline
+from wavecast.analyzer.whatif.retiming.timeline import shift_timeline
 from wavecast.arrays import Rows, share_busy_time
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table
@@ -23,6 +23,7 @@ from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.formats.trace import IterationTable, KernelTable, Meta, OpTable, Trace, Workload
 from wavecast.formats.validate import validate
 from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 
@@ -148,7 +149,7 @@ def test_lower_precision_shortens_products_and_conversions_lengthen_them(a100: G
     at_product = whatif.casts.op == PRODUCT
     assert at_product.any()
     added = changed.kernels.duration_ns[PRODUCT] - without.kernels.duration_ns[PRODUCT]
-    times = cast_times_ns(whatif.casts, [a100], library)[:, 0]
+    times = cast_times_ns(whatif.casts, build_fleet([a100]), library)[:, 0]
     assert added == pytest.approx(times[at_product].sum(), abs=2)
     assert without.kernels.duration_ns[PRODUCT] < 0.4 * trace.kernels.duration_ns[PRODUCT]
 

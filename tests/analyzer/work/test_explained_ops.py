@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wavecast.analyzer.prediction.workload import explained_ops
+from wavecast.analyzer.work.lookup import explained_ops
 from wavecast.formats.column import build_table
 from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.formats.trace import OpTable, Trace

@@ -19,10 +19,11 @@ from torch import nn
 from torch._dynamo import eval_frame
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from wavecast.analyzer.prediction.workload import explained_ops, shape_workload
+from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.compiled import find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif.fusion.generated import group_generated
+from wavecast.analyzer.work.lookup import explained_ops
 from wavecast.formats.column import MISSING
 from wavecast.formats.trace import Phase, Trace
 from wavecast.tracer import trace_iteration

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from wavecast.analyzer.accuracy.validate.calls import NO_KEY, Calls
+from wavecast.analyzer.accuracy.validate.calls import NO_KEY, OpCalls
 
-MakeCalls = Callable[..., Calls]
+MakeCalls = Callable[..., OpCalls]
 
 
 def _make_calls(
@@ -18,12 +18,12 @@ def _make_calls(
     work: Sequence[int] | None = None,
     around: Sequence[int] | None = None,
     around_key: Sequence[int] | None = None,
-) -> Calls:
+) -> OpCalls:
     """One kernel per call; by default in one phase, of unknown work, inside nothing."""
     count = len(keys)
     nothing = [NO_KEY] * count
     rows = np.arange(count)
-    return Calls(
+    return OpCalls(
         op=rows,
         kernel=rows,
         phase=np.array(phases or [0] * count, dtype=np.int8),

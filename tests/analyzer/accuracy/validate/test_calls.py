@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from wavecast.analyzer.accuracy.validate.calls import Calls, KeyTable, list_calls
+from wavecast.analyzer.accuracy.validate.calls import KeyTable, OpCalls, list_calls
 from wavecast.analyzer.prediction.workload import measured_workload, shape_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.formats.column import build_table
@@ -43,7 +43,7 @@ def trace_of(*ops: tuple[str, Sequence[object]], parents: Sequence[int] | None =
     )
 
 
-def calls_of(trace: Trace, keys: KeyTable) -> Calls:
+def calls_of(trace: Trace, keys: KeyTable) -> OpCalls:
     window = select_window(trace)
     workload = measured_workload(trace, window) if len(window.kernel_rows) else shape_workload(trace, window)
     return list_calls(trace, workload, window.kernel_rows, keys)

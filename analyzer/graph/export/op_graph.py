@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ....arrays import Floats, Rows
+from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
 from ....formats.column import row_count
 from ....formats.iterations import locate_iterations
@@ -38,7 +38,7 @@ _NO_LAG: Final = -np.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Network:
+class OpGraph:
     """Hold nodes and edges. Node i is row i of the trace's ops, from `op_count` on node i - `op_count` of the graph."""
 
     op_count: int
@@ -54,7 +54,7 @@ class Network:
     """All of them: bit k is set for kind k."""
     lag_ns: Floats
     """Least time between the two by the replay's rules; NaN where the edge holds nothing up."""
-    binds: npt.NDArray[np.bool_]
+    binds: Mask
     """Whether the edge is what held the target as measured."""
 
 
@@ -63,20 +63,21 @@ class _Part:
     links: Links
     kind: npt.NDArray[np.int8]
     lag_ns: Floats
-    binds: npt.NDArray[np.bool_]
+    binds: Mask
 
 
-def join_network(trace: Trace, graph: Graph, *, iteration: int | None = None) -> Network:
-    """Return the ops of a trace and the nodes of its graph as one network, of one iteration or of all.
+def join_op_graph(trace: Trace, graph: Graph, *, iteration: int | None = None) -> OpGraph:
+    """Return the ops of a trace and the nodes of its graph as one graph, of one iteration or of all.
 
     A node belongs to the iteration whose host step holds its start or, of GPU activities, its launch. Raises
     InputError for an iteration that the trace does not hold.
     """
     check_iteration(trace, iteration)
     count = row_count(trace.ops)
-    parts = [_plain(links, kind, (0, 0)) for kind, links in op_links(trace).items()]
-    parts.append(_plain(call_links(trace, graph), EdgeKind.OP_LAUNCH, (0, count)))
-    parts.append(_plain(collective_links(trace, graph), EdgeKind.COLLECTIVE, (count, count)))
+    parts = [_plain(links, kind) for kind, links in op_links(trace).items()]
+    parts.append(_plain(call_links(trace, graph), EdgeKind.OP_LAUNCH, target_shift=count))
+    collectives = collective_links(trace, graph)
+    parts.append(_plain(collectives, EdgeKind.COLLECTIVE, source_shift=count, target_shift=count))
     parts += [_lane_part(graph, count), _edge_part(graph, count)]
     member = np.concatenate(
         (locate_iterations(host_steps(trace.iterations), trace.ops.start_ns), graph.nodes.iteration)
@@ -96,11 +97,11 @@ def check_iteration(trace: Trace, iteration: int | None) -> None:
     raise InputError(f"iteration {iteration}: expected one that was recorded with its ops: {known}")
 
 
-def _plain(links: Links, kind: EdgeKind, shift: tuple[int, int]) -> _Part:
-    """Return edges that hold nothing up; `shift` turns rows into node numbers."""
+def _plain(links: Links, kind: EdgeKind, *, source_shift: int = 0, target_shift: int = 0) -> _Part:
+    """Return edges that hold nothing up; the shifts turn rows into node numbers."""
     count = len(links.source)
     return _Part(
-        links=Links(source=links.source + shift[0], target=links.target + shift[1]),
+        links=Links(source=links.source + source_shift, target=links.target + target_shift),
         kind=np.full(count, kind, dtype=np.int8),
         lag_ns=np.full(count, _NO_LAG),
         binds=np.zeros(count, dtype=bool),
@@ -131,7 +132,7 @@ def _edge_part(graph: Graph, shift: int) -> _Part:
     )
 
 
-def _merge(parts: list[_Part], member: Rows, op_count: int) -> Network:
+def _merge(parts: list[_Part], member: Rows, op_count: int) -> OpGraph:
     """Return one edge per pair of nodes, sorted by source and target."""
     source, target, kind, lag, binds = (
         np.concatenate(columns)
@@ -151,7 +152,7 @@ def _merge(parts: list[_Part], member: Rows, op_count: int) -> Network:
         lag, binds = np.maximum.reduceat(lag[order], first), np.logical_or.reduceat(binds[order], first)
     else:
         bits = np.zeros(0, dtype=np.int64)
-    return Network(
+    return OpGraph(
         op_count=op_count,
         node=np.arange(len(member)),
         iteration=member,
@@ -164,14 +165,14 @@ def _merge(parts: list[_Part], member: Rows, op_count: int) -> Network:
     )
 
 
-def _within(network: Network, iteration: int) -> Network:
+def _within(joined: OpGraph, iteration: int) -> OpGraph:
     """Return the nodes of one iteration and the edges between them."""
-    inside = network.iteration == iteration
-    kept = inside[network.source] & inside[network.target]
+    inside = joined.iteration == iteration
+    kept = inside[joined.source] & inside[joined.target]
     columns = ("source", "target", "kind", "kinds", "lag_ns", "binds")
     return replace(
-        network,
-        node=network.node[inside],
-        iteration=network.iteration[inside],
-        **{name: getattr(network, name)[kept] for name in columns},
+        joined,
+        node=joined.node[inside],
+        iteration=joined.iteration[inside],
+        **{name: getattr(joined, name)[kept] for name in columns},
     )

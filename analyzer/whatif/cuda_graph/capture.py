@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from ...arrays import Floats, Rows
-from ...formats.column import MISSING
-from ...formats.trace import Trace
-from ..graph.graph import EdgeKind, Edges, Graph, NodeKind
-from ..graph.roles import Role, call_roles
-from ..graph.rules import LANE, first_edges
-from ..graph.streams import UNEXPLAINED_NS
+from ....arrays import Floats, Mask, Rows
+from ....formats.column import MISSING
+from ....formats.trace import Trace
+from ...graph.graph import EdgeKind, Graph, NodeKind
+from ...graph.roles import Role, call_roles
+from ...graph.streams import UNEXPLAINED_NS
+from ...prediction.workload import GpuWorkload
+from ..change import ChangedGraph
+from ..edges import keep_edges
+from ..scenario import Scenario
 
 GRAPH_LAUNCH_NS: Final = 15_000.0
 """Host time of one graph launch: the fastest tenth of the 70 cudaGraphLaunch calls of the A100 80 GB training trace
@@ -29,8 +30,6 @@ _ALLOCATION: Final = re.compile(
 )
 _ASYNC: Final = "Async"
 _PAGEABLE: Final = "Pageable"
-
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,6 +45,11 @@ class Stretches:
     def sizes(self) -> Rows:
         """Return the number of launches of each stretch."""
         return np.diff(self.begins)
+
+
+def capture(changed: ChangedGraph, trace: Trace, _workload: GpuWorkload, scenario: Scenario) -> ChangedGraph:
+    """Return the graph with launches captured where the scenario asks for it."""
+    return replace(changed, graph=with_cuda_graph(changed.graph, trace)) if scenario.cuda_graph else changed
 
 
 def with_cuda_graph(graph: Graph, trace: Trace) -> Graph:
@@ -66,20 +70,6 @@ def with_cuda_graph(graph: Graph, trace: Trace) -> Graph:
     kept = (edges.kind != EdgeKind.QUEUE) | ~captured[edges.target]
     changed = replace(graph, nodes=replace(graph.nodes, lag_ns=lag, cost_ns=cost), residual_ns=residual)
     return keep_edges(changed, kept)
-
-
-def keep_edges(graph: Graph, kept: Flags) -> Graph:
-    """Return the graph without some edges; a node that one of them held is held by its lane."""
-    edges, binding = graph.edges, graph.binding
-    number = np.where(kept, np.cumsum(kept) - 1, LANE)
-    columns = {name: getattr(edges, name)[kept] for name in ("source", "target", "kind", "term")}
-    fewer = Edges(**columns)
-    return replace(
-        graph,
-        edges=fewer,
-        first_edge=first_edges(fewer, len(graph.nodes.row)),
-        binding=np.where(binding >= 0, np.append(number, LANE)[binding], binding),
-    )
 
 
 def find_stretches(graph: Graph, trace: Trace) -> Stretches:
@@ -110,7 +100,8 @@ def _launch_times(graph: Graph, stretches: Stretches) -> tuple[Floats, Floats]:
     step[begins] = cost[launches[begins]]
     alone = np.cumsum(step)
     alone -= (alone - step)[first]
-    kernels = _kernel_counts(graph)[launches]
+    launched = graph.edges.source[graph.edges.kind == EdgeKind.LAUNCH]
+    kernels = np.bincount(launched, minlength=len(nodes.row))[launches]
     number = np.cumsum(kernels)
     number -= (number - kernels)[first]
     together = np.minimum(alone, GRAPH_LAUNCH_NS + number * GRAPH_NODE_NS)
@@ -123,13 +114,7 @@ def _launch_times(graph: Graph, stretches: Stretches) -> tuple[Floats, Floats]:
     return lag, cost
 
 
-def _kernel_counts(graph: Graph) -> Rows:
-    """Return how many kernels, copies and fills each node launches, [n]."""
-    edges = graph.edges
-    return np.bincount(edges.source[edges.kind == EdgeKind.LAUNCH], minlength=len(graph.nodes.row))
-
-
-def _steady_residual(graph: Graph, captured: Flags) -> Floats:
+def _steady_residual(graph: Graph, captured: Mask) -> Floats:
     """Return the residuals without what launches of captured kernels held them up by beyond the latency.
 
     Taken off is the mean over the kernels that were waiting for their launch: noise about it stays, as it averages out
@@ -146,7 +131,7 @@ def _steady_residual(graph: Graph, captured: Flags) -> Floats:
     return residual
 
 
-def _uncapturable_calls(graph: Graph, trace: Trace) -> Flags:
+def _uncapturable_calls(graph: Graph, trace: Trace) -> Mask:
     """Say which calls cannot be part of a graph, [calls]."""
     calls, kernels, nodes = trace.calls, trace.kernels, graph.nodes
     refused = call_roles(trace.strings, calls.name) == Role.GRAPH_LAUNCH
@@ -160,14 +145,10 @@ def _uncapturable_calls(graph: Graph, trace: Trace) -> Flags:
 def _allocations_before(graph: Graph, trace: Trace) -> Rows:
     """Return for each node how many allocations its lane's threads made before it, [n]; 0 for GPU nodes."""
     counts = np.zeros(len(graph.nodes.row), dtype=np.int64)
-    rows = _allocation_calls(trace.strings, trace.calls.name)
+    allocates = [bool(_ALLOCATION.match(name)) and _ASYNC not in name for name in trace.strings]
+    rows = np.flatnonzero(np.array(allocates, dtype=bool)[trace.calls.name])
     for lane in graph.lanes:
         if lane.is_host:
             instants = np.sort(trace.calls.start_ns[rows[np.isin(trace.calls.thread[rows], lane.threads)]])
             counts[lane.begin : lane.end] = np.searchsorted(instants, graph.nodes.start_ns[lane.begin : lane.end])
     return counts
-
-
-def _allocation_calls(strings: Sequence[str], names: npt.NDArray[np.int32]) -> Rows:
-    allocates = [bool(_ALLOCATION.match(name)) and _ASYNC not in name for name in strings]
-    return np.flatnonzero(np.array(allocates, dtype=bool)[names]) if len(names) else np.zeros(0, dtype=np.int64)

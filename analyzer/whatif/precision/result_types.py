@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...formats.trace import Trace
-from .calls import layout_of, operands_of
+from ....formats.trace import Trace
+from ..calls import layout_of, operands_of
 
 
 def with_result_types(trace: Trace) -> Trace:

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...arrays import Rows, share_busy_time
-from ...formats.column import MISSING, row_count
-from ...formats.trace import IterationTable, Trace
-from ..recorded.window import select_window
-from .change import Floats
+from ....arrays import Floats, Rows, share_busy_time
+from ....formats.column import MISSING, row_count
+from ....formats.trace import IterationTable, Trace
+from ...recorded.window import select_window
 
 
 def shift_timeline(trace: Trace, duration_ns: Rows) -> Trace:

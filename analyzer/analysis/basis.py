@@ -1,0 +1,91 @@
+"""What an iteration is predicted from: kernels that were measured, or shapes alone on the timeline of a usual host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Floats
+from ...formats.trace import Trace
+from ...specs.gpu import Gpu
+from ..graph.build import build_graph
+from ..graph.graph import Graph
+from ..host.costs import load_host_costs
+from ..host.timeline import synthesize_timeline
+from ..models.library import Library
+from ..prediction.predict import predict_measured, predict_shapes
+from ..prediction.prediction import Prediction
+from ..prediction.workload import GpuWorkload, measured_workload, shape_workload
+from ..recorded.window import Window
+from ..replay.causes import occupation
+from ..replay.engine import measured_timing
+from ..replay.iterations import iteration_position, iteration_spans
+from ..replay.profiler_slowdown import ProfilerSlowdown, find_slowdown
+from ..whatif.apply import add_casts
+from ..whatif.change import Whatif
+
+OTHER_HOST_HALF_WIDTH: Final = 0.15
+"""Natural log: how far another machine's host may be from the recorded one. The two pairs of traces of one workload on
+two machines differ by 6 and 11 % (benchmarks/check/replay_pairs.py), single processes by -10 to +16 %."""
+SYNTHETIC_HOST_HALF_WIDTH: Final = 0.94
+"""The same for a host that was not recorded: nine of ten traces lie within it when every trace of their host is left
+out (`python -m benchmarks.make.measure_host DATA --check`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Basis:
+    """Hold what an iteration is replayed from, on m GPUs."""
+
+    trace: Trace
+    """With what-ifs applied."""
+    recorded_graph: Graph
+    """Before what-ifs; of a trace without times, on its synthetic timeline."""
+    workload: GpuWorkload
+    prediction: Prediction
+    recorded_busy_ns: float
+    """GPU-busy time of the recorded iteration without the profiler; 0 where none was measured."""
+    slowdown: ProfilerSlowdown
+    host_half_width: Floats
+    """Of the host's times beside each GPU, natural log, [m]."""
+
+
+def measured_basis(
+    recorded: Trace, window: Window, changed: Whatif, origin: Gpu, gpus: Sequence[Gpu], library: Library
+) -> Basis:
+    """Return the kernels of a changed recording moved from the GPU that was measured."""
+    graph = build_graph(recorded, architecture=origin.architecture)
+    workload = measured_workload(changed.trace, window)
+    is_changed = changed.trace is not recorded
+    slowdown = find_slowdown(graph, recorded, window)
+    end_ns, at = graph.nodes.end_ns[:, None], iteration_position(recorded, window.index)
+    start, end = iteration_spans(recorded, graph, end_ns)
+    timing = measured_timing(graph, graph.residual_ns)
+    busy_ns = float(occupation(graph, timing, end_ns, start[at], end[at]).busy_ns[0])
+    return Basis(
+        trace=changed.trace,
+        recorded_graph=graph,
+        workload=workload,
+        prediction=predict_measured(changed.trace, workload, origin, gpus, library, retimed=is_changed),
+        recorded_busy_ns=busy_ns * slowdown.stretch_ratio,
+        slowdown=slowdown,
+        host_half_width=np.where([gpu.name == origin.name for gpu in gpus], 0.0, OTHER_HOST_HALF_WIDTH),
+    )
+
+
+def shapes_basis(window: Window, changed: Whatif, gpus: Sequence[Gpu], library: Library) -> Basis:
+    """Return the ops of a changed recording of shapes, on the timeline that a usual host would give them."""
+    trace = synthesize_timeline(changed.trace, load_host_costs())
+    workload = shape_workload(trace, window)
+    prediction = predict_shapes(workload, gpus, library)
+    return Basis(
+        trace=trace,
+        recorded_graph=build_graph(trace),
+        workload=workload,
+        prediction=add_casts(prediction, workload, changed.casts, library) if len(changed.casts.op) else prediction,
+        recorded_busy_ns=0.0,
+        slowdown=ProfilerSlowdown(),
+        host_half_width=np.full(len(gpus), SYNTHETIC_HOST_HALF_WIDTH),
+    )

@@ -1,0 +1,58 @@
+"""The predicted time of every distinct kernel on every GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...arrays import Floats, Rows
+from ...specs.fleet import Fleet
+from .bounds import Bounds
+from .method import Method
+
+METHODS: Final = tuple(Method)
+_ALL: Final = slice(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prediction:
+    """Hold the time of n workload rows on m GPUs."""
+
+    fleet: Fleet
+    time_ns: Floats
+    """Mean time of one kernel (or op) of the row, [n, m]."""
+    weight: Floats
+    """What a row's time counts in the GPU-busy time: its number of kernels, less where they overlap others, [n]."""
+    method: npt.NDArray[np.int8]
+    """Index into `METHODS`, [n, m]."""
+    reason: tuple[str, ...]
+    """Why the method was chosen, per row."""
+    half_width: Floats
+    """Of the 90 % interval of a row's time, natural log, [n, m]; 0 where measured, NaN where nothing tells."""
+    bounds: Bounds
+    bound_share: Floats
+    """The part of its op's bound that a row's time cannot be under, [n]; 0 where no bound holds."""
+
+    def busy_ns(self, column: int) -> Floats:
+        """Return the GPU-busy time of each row on one GPU, overlap shared out as on the source, [n]."""
+        return np.asarray(self.time_ns[:, column] * self.weight)
+
+    def total_busy_ns(self) -> Floats:
+        """Return the GPU-busy time on each GPU, [m]."""
+        return np.asarray(np.einsum("i,ij->j", self.weight, self.time_ns))
+
+    def fall(self, rows: Rows | slice = _ALL, column: int | slice = _ALL) -> Floats:
+        """Return by which part of its time a row's low end is under it, [rows, m] or [rows]; NaN where it has none.
+
+        The low end of the 90 % interval, but not under what the bound leaves.
+        """
+        time, width = self.time_ns[rows, column], self.half_width[rows, column]
+        share = self.bound_share[rows, None] if isinstance(column, slice) else self.bound_share[rows]
+        above = np.ones_like(time)
+        np.divide(self.bounds.lower_ns[rows, column] * share, time, out=above, where=time > 0)
+        np.subtract(1.0, above, out=above)
+        np.maximum(above, 0.0, out=above)
+        return np.asarray(np.minimum(-np.expm1(-width), above))

@@ -1,0 +1,297 @@
+"""How a measured time moves to other GPUs by a plain ratio: one table of rules, first to last the first that holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...arrays import Codes, Floats, Mask, Rows, group_rows
+from ...formats.column import Column
+from ...formats.trace import KernelKind, Trace
+from ...specs.fleet import Fleet
+from ...specs.occupancy import resident_blocks
+from ..work import Family
+from .bounds import Bounds, rate_matrix
+from .method import Method
+from .prediction import METHODS
+from .ratio_widths import HalfWidth, by_distance, by_distance_or_cache, by_host_or_node, width_of
+from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
+from .workload import GpuWorkload
+
+BLOCK_ROWS: Final = 512
+"""Rows computed at a time, so that intermediate arrays stay in the processor's cache
+(benchmarks/speed/predict_speed.py)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Move:
+    """Hold what factors are computed from: n measured rows, the GPU that they come from, the m that they go to."""
+
+    trace: Trace
+    workload: GpuWorkload
+    origin: Fleet
+    """The one GPU that was measured."""
+    origin_bounds: Bounds
+    fleet: Fleet
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Facts:
+    """Hold what chooses the rule of each of n rows."""
+
+    is_modelled: Mask
+    """An op model of its family covers it."""
+    is_copy: Mask
+    """A copy or a fill."""
+    crosses_host: Mask
+    """A copy from or to the host."""
+    joins_gpus: Mask
+    """A copy from GPU to GPU."""
+    is_collective: Mask
+    is_varying: Mask
+    """Libraries choose its kernel per GPU."""
+    has_work: Mask
+    rate_known: Mask
+    launch_known: Mask
+
+
+Factor = Callable[[Move, Rows], Floats]
+"""Target time over source time of some rows, to be broadcast to [rows, m]; not finite where a GPU lacks a figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Say how kernels of a kind move from one GPU to another."""
+
+    name: str
+    """Under which its width is stated."""
+    method: Method
+    reasons: Mapping[str, Callable[[Facts], Mask]]
+    """When it holds, under the reason that is given then."""
+    factor: Factor
+    half_width: HalfWidth | None
+    """None: the op model states it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ratios:
+    """Hold by what n measured times are multiplied on m GPUs, and what that may be off by."""
+
+    factor: Floats
+    """On the part that scales, [n, m]; 1 where nothing tells."""
+    method: npt.NDArray[np.int8]
+    """Index into `METHODS`, [n, m]."""
+    half_width: Floats
+    """Of the 90 % interval, natural log, [n, m]; NaN where there is none."""
+    reason: tuple[str, ...]
+    """Per row."""
+
+
+def move_by_ratios(move: Move, modelled: Mask) -> Ratios:
+    """Return the factor of every row on every GPU by the first rule that holds; 1 for those that are `modelled`."""
+    workload = move.workload
+    number, reason = choose_rules(_gather_facts(move, modelled))
+    shape = (len(number), len(move.fleet.gpus))
+    factor, method, half_width = np.empty(shape), np.empty(shape, dtype=np.int8), np.empty(shape)
+    for position, rule in enumerate(RULES):
+        everywhere = np.flatnonzero(number == position)
+        for begin in range(0, len(everywhere), BLOCK_ROWS):
+            rows = everywhere[begin : begin + BLOCK_ROWS]
+            found = np.broadcast_to(rule.factor(move, rows), (len(rows), shape[1]))
+            families = [workload.family[row] for row in rows.tolist()]
+            width = ratio_half_widths(rule, families, workload.duration_ns[rows], found, move.fleet, move.origin)
+            factor[rows], method[rows], half_width[rows] = found, METHODS.index(rule.method), width
+    unknown = ~np.isfinite(factor)
+    factor[unknown], method[unknown], half_width[unknown] = 1.0, METHODS.index(Method.UNMODELLED), np.nan
+    return Ratios(factor=factor, method=method, half_width=half_width, reason=reason)
+
+
+def choose_rules(facts: Facts) -> tuple[Codes, tuple[str, ...]]:
+    """Return which of `RULES` moves each row, [n], and why."""
+    count = len(facts.is_modelled)
+    rule, text = np.full(count, -1), np.full(count, -1)
+    reasons = list[str]()
+    for position, item in enumerate(RULES):
+        for reason, holds in item.reasons.items():
+            rows = holds(facts) & (rule < 0)
+            rule[rows], text[rows] = position, len(reasons)
+            reasons.append(reason)
+    return rule, tuple(reasons[at] for at in text.tolist())
+
+
+def ratio_half_widths(
+    rule: Rule, families: Sequence[Family | None], measured_ns: Floats, factor: Floats, fleet: Fleet, origin: Fleet
+) -> Floats:
+    """Return the half widths [n, m] of times that a rule moved by `factor` [n, m]; NaN where it has none."""
+    if rule.half_width is None:
+        return np.full(factor.shape, np.nan)
+    width = np.array([width_of(rule.name, family) for family in families])
+    return rule.half_width(width, measured_ns, factor, fleet, origin)
+
+
+def _gather_facts(move: Move, modelled: Mask) -> Facts:
+    workload, kernels = move.workload, move.trace.kernels
+    is_copy = (workload.kind == KernelKind.MEMCPY) | (workload.kind == KernelKind.MEMSET)
+    crosses_host, joins_gpus = np.zeros(len(is_copy), dtype=bool), np.zeros(len(is_copy), dtype=bool)
+    for row in np.flatnonzero(is_copy).tolist():
+        name = move.trace.strings[kernels.name[workload.kernel[row]]]
+        crosses_host[row] = any(way in name for way in _HOST_COPIES)
+        joins_gpus[row] = _PEER_COPY in name
+    return Facts(
+        is_modelled=modelled,
+        is_copy=is_copy,
+        crosses_host=crosses_host,
+        joins_gpus=joins_gpus,
+        is_collective=np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool),
+        is_varying=workload.is_varying,
+        has_work=workload.has_work,
+        rate_known=workload.rate_known,
+        launch_known=_product(kernels.grid[workload.kernel]) > 0,
+    )
+
+
+_HOST_COPIES: Final = ("HtoD", "DtoH", "HostToDevice", "DeviceToHost")
+_PEER_COPY: Final = "PtoP"
+
+
+def _modelled_factor(_move: Move, rows: Rows) -> Floats:
+    return np.ones((len(rows), 1))
+
+
+def _pcie_factor(move: Move, _rows: Rows) -> Floats:
+    return move.origin.pcie_bytes_per_s / move.fleet.pcie_bytes_per_s
+
+
+def _link_factor(move: Move, _rows: Rows) -> Floats:
+    """Return the ratio of GPU-to-GPU bandwidths; NaN where either GPU has no link of its own."""
+    here, there = move.origin.link_bytes_per_s, move.fleet.link_bytes_per_s
+    both = (here > 0) & (there > 0)
+    return np.asarray(np.divide(here, there, out=np.full(len(there), np.nan), where=both))
+
+
+def _bandwidth_factor(move: Move, _rows: Rows) -> Floats:
+    return move.origin.bandwidth_bytes_per_s / move.fleet.bandwidth_bytes_per_s
+
+
+def _roofline_factor(move: Move, rows: Rows) -> Floats:
+    return move.bounds.roofline_ns[rows] / move.origin_bounds.roofline_ns[rows]
+
+
+def _rate_factor(move: Move, rows: Rows) -> Floats:
+    rate = move.workload.work.rate[rows]
+    return rate_matrix(rate, move.origin) / rate_matrix(rate, move.fleet)
+
+
+def _wave_factor(move: Move, rows: Rows) -> Floats:
+    """Return Habitat's factor [rows, m]; exact where the launch is known, fits on both GPUs and holds on both.
+
+    Frameworks choose launches by the warp size, so between 32 and 64 wide warps the recorded one says nothing.
+    """
+    origin, fleet, work, table = move.origin, move.fleet, move.workload.work, move.trace.kernels
+    kernels = move.workload.kernel[rows]
+    flops, moved = work.flops[rows], work.moved_bytes[rows]
+    intensity = np.divide(flops, moved, out=np.zeros(len(rows)), where=moved > 0)[:, None]
+    gamma = memory_boundedness(intensity, rate_matrix(work.rate[rows], fleet) / fleet.bandwidth_bytes_per_s)
+    bandwidth, clock = origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s, origin.clock_hz / fleet.clock_hz
+    grid, block = _product(table.grid[kernels])[:, None], _product(table.block[kernels]).astype(np.int64)
+    registers, shared_memory_bytes = table.registers[kernels], table.shared_memory_bytes[kernels]
+    first, group = group_rows([registers, shared_memory_bytes, block])
+    distinct = (block[first], registers[first], shared_memory_bytes[first])
+    source_wave, target_wave = (
+        (resident_blocks(*distinct, side.gpus) * side.sm_count).astype(np.float64)[group] for side in (origin, fleet)
+    )
+    fits = (grid > 0) & (source_wave > 0) & (target_wave > 0) & (origin.warp_size == fleet.warp_size)
+    waves = (np.maximum(grid, 1.0), np.maximum(source_wave, 1.0), np.maximum(target_wave, 1.0))
+    factor = exact_wave_factor(gamma, bandwidth, clock, *waves)
+    if not fits.all():
+        factor = np.where(fits, factor, large_wave_factor(gamma, bandwidth, clock, origin.sm_count / fleet.sm_count))
+    return factor
+
+
+def _product(dimensions: Column) -> Floats:
+    return np.asarray(dimensions.astype(np.float64).prod(axis=1))
+
+
+_SAME_LAUNCH: Final = "same kernel taken: whole waves (many, to another warp size)"
+_MANY_WAVES: Final = "same kernel taken: launch not recorded, many waves taken"
+_FROM_SHAPES: Final = "intensity from shapes"
+_BY_MEMORY: Final = "intensity unknown, taken as memory-bound"
+RULES: Final = (
+    Rule(
+        name="model",
+        method=Method.ANCHORED_MODEL,
+        reasons={"op model of its family, anchored at the measured time": lambda it: it.is_modelled},
+        factor=_modelled_factor,
+        half_width=None,
+    ),
+    Rule(
+        name="pcie",
+        method=Method.LINK_RATIO,
+        reasons={"copy over PCIe: ratio of PCIe bandwidths": lambda it: it.crosses_host},
+        factor=_pcie_factor,
+        half_width=by_host_or_node,
+    ),
+    Rule(
+        name="link",
+        method=Method.LINK_RATIO,
+        reasons={
+            "copy between GPUs: ratio of link bandwidths": lambda it: it.joins_gpus,
+            "collective: ratio of link bandwidths; waiting for other ranks is inside": lambda it: it.is_collective,
+        },
+        factor=_link_factor,
+        half_width=by_host_or_node,
+    ),
+    Rule(
+        name="bandwidth",
+        method=Method.BANDWIDTH_RATIO,
+        reasons={"copy or fill on the device: ratio of memory bandwidths": lambda it: it.is_copy},
+        factor=_bandwidth_factor,
+        half_width=by_distance_or_cache,
+    ),
+    Rule(
+        name="bound",
+        method=Method.BOUND_RATIO,
+        reasons={
+            "the library chooses another kernel there: ratio of rooflines": lambda it: it.is_varying & it.has_work
+        },
+        factor=_roofline_factor,
+        half_width=by_distance,
+    ),
+    Rule(
+        name="compute",
+        method=Method.BOUND_RATIO,
+        reasons={
+            "shapes not recorded, unit known from the kernel's name: ratio of its peak rates": lambda it: (
+                it.is_varying & it.rate_known
+            )
+        },
+        factor=_rate_factor,
+        half_width=by_distance,
+    ),
+    Rule(
+        name="guess",
+        method=Method.BOUND_RATIO,
+        reasons={"neither shapes nor unit recorded: ratio of FP32 peak rates": lambda it: it.is_varying},
+        factor=_rate_factor,
+        half_width=by_distance,
+    ),
+    Rule(
+        name="wave",
+        method=Method.WAVE_SCALING,
+        reasons={
+            f"{_SAME_LAUNCH}, {_FROM_SHAPES}": lambda it: it.launch_known & it.has_work,
+            f"{_SAME_LAUNCH}, {_BY_MEMORY}": lambda it: it.launch_known,
+            f"{_MANY_WAVES}, {_FROM_SHAPES}": lambda it: it.has_work,
+            f"{_MANY_WAVES}, {_BY_MEMORY}": lambda it: ~it.has_work,
+        },
+        factor=_wave_factor,
+        half_width=by_distance_or_cache,
+    ),
+)
+"""In the order in which they are asked; the last one takes whatever the others leave."""
+RULE_OF: Final = {rule.name: rule for rule in RULES}

@@ -1,0 +1,60 @@
+"""Every what-if, and those that a scenario asks for applied one after the other: to the trace, then to its graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ...formats.trace import Trace
+from ...specs.gpu import Gpu
+from ..graph.graph import Graph
+from ..models.library import Library
+from ..prediction.prediction import Prediction
+from ..prediction.workload import GpuWorkload
+from .batch.walk import change_batch
+from .change import Casts, ChangedGraph, Whatif
+from .cuda_graph.capture import capture
+from .fusion.fusion import fuse
+from .precision.precision import change_precision
+from .retiming.casts import cast_times_ns
+from .retiming.kernels import retime
+from .scenario import Scenario
+
+TRACE_WHATIFS: Final[tuple[Callable[[Trace, Scenario], Whatif | None], ...]] = (change_batch, change_precision)
+"""What changes ops and kernels. Batch first: the conversions that a precision adds count elements."""
+GRAPH_WHATIFS: Final[tuple[Callable[[ChangedGraph, Trace, GpuWorkload, Scenario], ChangedGraph], ...]] = (fuse, capture)
+"""What leaves kernels or launches out. Fusion first: what is merged needs no launch."""
+
+
+def change_trace(trace: Trace, origin: Gpu | None, library: Library, scenario: Scenario) -> Whatif:
+    """Return the trace as the scenario asks for it, measured kernels re-timed on their own GPU, `origin`."""
+    found = Whatif(trace=trace)
+    for whatif in TRACE_WHATIFS:
+        before = found.trace
+        changed = whatif(before, scenario)
+        if changed is None:
+            continue
+        if origin is not None:
+            changed = retime(before, changed, origin, library)
+        found = replace(changed, warnings=(*found.warnings, *changed.warnings))
+    return found
+
+
+def change_graph(graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Scenario) -> ChangedGraph:
+    """Return the graph of a trace as the scenario asks for it."""
+    found = ChangedGraph(graph=graph, base_ratio=np.ones(len(graph.nodes.row)))
+    for whatif in GRAPH_WHATIFS:
+        found = whatif(found, trace, workload, scenario)
+    return found
+
+
+def add_casts(prediction: Prediction, workload: GpuWorkload, casts: Casts, library: Library) -> Prediction:
+    """Add the time of the conversions that a what-if inserts to the ops that ask for them, on average per call."""
+    row = workload.row_of[casts.op]
+    known = row >= 0
+    added = np.zeros_like(prediction.time_ns)
+    np.add.at(added, row[known], cast_times_ns(casts, prediction.fleet, library)[known])
+    return replace(prediction, time_ns=prediction.time_ns + added / np.maximum(workload.count, 1)[:, None])

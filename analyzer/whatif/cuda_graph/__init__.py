@@ -1,0 +1,1 @@
+"""What if the host launched CUDA graphs?"""

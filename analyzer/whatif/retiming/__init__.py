@@ -1,0 +1,1 @@
+"""What the kernels of a changed iteration would have taken on the GPU that was measured."""

@@ -1,0 +1,203 @@
+"""Gives the kernels of a changed trace the durations that they would have had on the GPU of the recording.
+
+t_changed = t_measured * model(changed op) / model(original op), both on the source GPU. The normal prediction then
+moves the result to other GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from ....arrays import Floats, Rows, group_rows
+from ....formats.column import row_count
+from ....formats.signature import Signature, TensorSpec
+from ....formats.trace import KernelKind, Trace
+from ....specs.fleet import Fleet, build_fleet
+from ....specs.gpu import Gpu, Rate
+from ...models.library import Library
+from ...prediction.predict import KERNEL_OVERHEAD_NS
+from ...work import VARYING_FAMILIES, Family, Work
+from ...work.kernel_names import family_of_kernel
+from ...work.lookup import WorkLookup
+from ...work.rates import rate_of_work
+from ..calls import short_name
+from ..change import Casts, Whatif
+from .casts import cast_times_ns, op_times_ns
+from .timeline import shift_timeline
+
+
+class _Rule(IntEnum):
+    """How a kernel's time follows its op's change."""
+
+    UNKNOWN = 0
+    """Nothing tells: it stays."""
+    SAME = 1
+    MODEL = 2
+    """As the op's modelled time."""
+    BYTES = 3
+    """As the bytes that the op moves: kernels that only move data, and copies."""
+    NOTHING = 4
+    """The kernel is no longer needed."""
+
+
+def retime(original: Trace, changed: Whatif, gpu: Gpu, library: Library) -> Whatif:
+    """Return the changed trace with the kernel durations that its ops would have had on `gpu`, the recording's GPU.
+
+    Kernels of matrix ops that only move data, and copies, follow the bytes of their op; kernels of ops without a
+    formula keep their time and are counted in a warning. Conversions that autocast adds lengthen a kernel of the op
+    that needs them: rows are preserved, so nothing is inserted. Starts move along, so that what overlapped still
+    does and gaps stay. Nothing changes where the signatures are the same.
+    """
+    if changed.trace is original or not original.is_measured:
+        return changed
+    before, after = _Version(original, WorkLookup(original)), _Version(changed.trace, WorkLookup(changed.trace))
+    fleet = build_fleet([gpu])
+    factor, rule = _factors(before, after, fleet, library)
+    measured = original.kernels.duration_ns.astype(np.float64)
+    fixed = np.where(rule == _Rule.BYTES, np.minimum(measured, KERNEL_OVERHEAD_NS), 0.0)
+    duration = fixed + (measured - fixed) * factor
+    added, lost = _cast_additions(original, changed.casts, fleet, library)
+    duration_ns = np.where((factor == 1.0) & (added == 0.0), measured, duration + added)
+    trace = shift_timeline(changed.trace, np.rint(duration_ns).astype(np.int64))
+    warnings = (*changed.warnings, *_warnings(original, rule, lost))
+    return replace(changed, trace=trace, warnings=warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """Hold the trace before or after the change, with the work of its ops."""
+
+    trace: Trace
+    lookup: WorkLookup
+
+    def signature(self, row: int) -> Signature | None:
+        """Return what an op was called with; None where that was not recorded."""
+        number = int(self.trace.ops.signature[row])
+        return self.trace.signatures[number] if number >= 0 else None
+
+    def kernel_name(self, row: int) -> str:
+        """Return the name of a kernel."""
+        return self.trace.strings[int(self.trace.kernels.name[row])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Hold what one kind of kernel did and would do."""
+
+    rule: _Rule
+    before: Work | None = None
+    after: Work | None = None
+    rate_before: Rate = Rate.FP32
+    rate_after: Rate = Rate.FP32
+
+
+def _factors(before: _Version, after: _Version, fleet: Fleet, library: Library) -> tuple[Floats, npt.NDArray[np.int8]]:
+    """Return the factor on each kernel's duration, and the rule that it comes from."""
+    original, changed, owners = before.trace, after.trace, _owners(before)
+    columns = (original.ops.name, original.ops.signature, changed.ops.signature)
+    keys = [np.append(column, -1)[owners] for column in columns]
+    keys += [original.kernels.name, changed.kernels.name, original.kernels.kind]
+    first, group = group_rows([np.asarray(key, dtype=np.int64) for key in keys])
+    pairs = [_pair(before, after, int(owners[row]), row) for row in first.tolist()]
+    rule = np.array([pair.rule for pair in pairs], dtype=np.int8)
+    factor = np.where(rule == _Rule.NOTHING, 0.0, 1.0)
+    modelled = [pair for pair in pairs if pair.rule is _Rule.MODEL]
+    if modelled:
+        works = [pair.before for pair in modelled] + [pair.after for pair in modelled]
+        rates = [pair.rate_before for pair in modelled] + [pair.rate_after for pair in modelled]
+        then, now = op_times_ns(works, rates, fleet, library)[:, 0].reshape(2, -1)
+        factor[rule == _Rule.MODEL] = now / then
+    for row, pair in enumerate(pairs):
+        if pair.rule is _Rule.BYTES:
+            moved, moves = (work.moved_bytes if work else 0.0 for work in (pair.before, pair.after))
+            factor[row] = moves / moved if moved > 0 else 1.0
+    broken = ~np.isfinite(factor)
+    factor[broken], rule[broken] = 1.0, _Rule.UNKNOWN
+    return factor[group], rule[group]
+
+
+def _owners(version: _Version) -> Rows:
+    """Return the innermost op with a formula around each kernel's launch; -1 where there is none."""
+    ops = version.trace.ops
+    first, group = group_rows([ops.name.astype(np.int64), ops.signature.astype(np.int64)])
+    known = np.array([version.lookup.work(row) is not None for row in first.tolist()], dtype=bool)
+    has_work = known[group] if len(group) else np.zeros(0, dtype=bool)
+    owner = version.trace.kernels.op.astype(np.int64)
+    while True:
+        climbing = owner >= 0
+        climbing[climbing] = ~has_work[owner[climbing]]
+        if not climbing.any():
+            return owner
+        owner[climbing] = ops.parent[owner[climbing]]
+
+
+def _pair(before: _Version, after: _Version, owner: int, kernel: int) -> _Pair:
+    if owner < 0:
+        return _Pair(_Rule.UNKNOWN)
+    kind, name, new_name = int(before.trace.kernels.kind[kernel]), before.kernel_name(kernel), after.kernel_name(kernel)
+    is_same = before.signature(owner) == after.signature(owner) and name == new_name
+    if kind == KernelKind.COLLECTIVE or is_same:
+        return _Pair(_Rule.SAME)
+    work, new_work = before.lookup.work(owner), after.lookup.work(owner)
+    if work is None or new_work is None:
+        return _Pair(_Rule.UNKNOWN)
+    if _is_pointless(before, owner) is False and _is_pointless(after, owner):
+        return _Pair(_Rule.NOTHING)
+    moves = kind != KernelKind.KERNEL or family_of_kernel(name) is Family.ELEMENTWISE
+    if moves and (kind != KernelKind.KERNEL or work.family in VARYING_FAMILIES):
+        return _Pair(_Rule.BYTES, work, new_work)
+    rate = rate_of_work(name, work, before.trace.meta) or Rate.FP32
+    return _Pair(_Rule.MODEL, work, new_work, rate, rate_of_work(new_name, new_work, after.trace.meta) or Rate.FP32)
+
+
+def _is_pointless(version: _Version, row: int) -> bool | None:
+    """Say whether a copy converts a tensor to the type that it has; None for other ops."""
+    signature = version.signature(row)
+    name = version.trace.strings[version.trace.ops.name[row]]
+    if signature is None or short_name(name) not in ("copy", "_to_copy"):
+        return None
+    arguments = (*signature.arguments[:2], *signature.results)
+    tensors = [item for item in arguments if isinstance(item, TensorSpec)]
+    return len(tensors) > 1 and tensors[0].dtype == tensors[1].dtype
+
+
+def _cast_additions(trace: Trace, casts: Casts, fleet: Fleet, library: Library) -> tuple[Floats, int]:
+    """Return the conversion time to add to each kernel, ns, and the number of conversions without a kernel."""
+    added = np.zeros(row_count(trace.kernels))
+    if not len(casts.op):
+        return added, 0
+    kernel = _kernel_of_op(trace)[casts.op]
+    times = cast_times_ns(casts, fleet, library)[:, 0]
+    np.add.at(added, kernel[kernel >= 0], times[kernel >= 0])
+    return added, int((kernel < 0).sum())
+
+
+def _kernel_of_op(trace: Trace) -> Rows:
+    """Return the longest kernel launched inside each op; -1 where there is none."""
+    order = np.argsort(trace.kernels.duration_ns, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    longest = np.full(row_count(trace.ops), -1, dtype=np.int64)
+    op, kernel = trace.kernels.op.astype(np.int64), np.arange(len(order))
+    while len(op):
+        op, kernel = op[op >= 0], kernel[op >= 0]
+        np.maximum.at(longest, op, rank[kernel])
+        op = trace.ops.parent[op].astype(np.int64)
+    return np.append(order, -1)[longest]
+
+
+def _warnings(trace: Trace, rule: npt.NDArray[np.int8], lost: int) -> Iterator[str]:
+    unknown = (rule == _Rule.UNKNOWN) & (trace.kernels.kind != KernelKind.COLLECTIVE)
+    if unknown.any():
+        share = trace.kernels.duration_ns[unknown].sum() / max(trace.kernels.duration_ns.sum(), 1)
+        yield (
+            f"{int(unknown.sum())} kernels ({share:.0%} of the GPU time) belong to ops without recorded shapes or "
+            "formula and keep their time"
+        )
+    if lost:
+        yield f"{lost} conversions belong to ops without a kernel and are left out"

@@ -1,0 +1,85 @@
+"""The ops of one trace: what each must compute and move, and which of nested ones stands for GPU work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...arrays import Rows
+from ...formats.column import row_count
+from ...formats.trace import Trace
+from .registry import family_of, work_of
+from .work import Family, Work
+
+
+class WorkLookup:
+    """Look up the work of a trace's ops once per name and signature, and the op that explains a kernel."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._names, self._signatures = trace.ops.name.tolist(), trace.ops.signature.tolist()
+        self._parents = trace.ops.parent.tolist()
+        self._work: dict[tuple[int, int], Work | None] = {}
+
+    def work(self, row: int) -> Work | None:
+        """Return the work of an op; None for views and where no formula fits."""
+        key = (self._names[row], self._signatures[row])
+        try:
+            return self._work[key]
+        except KeyError:
+            signature = self._trace.signatures[key[1]] if key[1] >= 0 else None
+            found = work_of(self._trace.strings[key[0]], signature)
+            self._work[key] = kept = None if found is not None and found.family is Family.VIEW else found
+            return kept
+
+    def family(self, row: int) -> Family | None:
+        """Return the family of an op by its name alone."""
+        found = family_of(self._trace.strings[self._names[row]])
+        return None if found is Family.VIEW else found
+
+    def owner(self, row: int) -> int:
+        """Return the innermost op at or around `row` whose work is known, else whose family is, else `row`."""
+        known, at = -1, row
+        while at >= 0:
+            if self.work(at) is not None:
+                return at
+            if known < 0 and self.family(at) is not None:
+                known = at
+            at = self._parents[at]
+        return known if known >= 0 else row
+
+
+def explained_ops(trace: Trace) -> Rows:
+    """Return the ops that stand for GPU work where no kernel was recorded."""
+    return choose_explained(trace, np.arange(row_count(trace.ops)), WorkLookup(trace))
+
+
+def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
+    """Return the innermost ops with a formula, and ops without one that enclose none and are inside none.
+
+    A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution).
+    """
+    rows = op_rows.tolist()
+    parents, count = trace.ops.parent.tolist(), row_count(trace.ops)
+    has_child, works_below, multiplies_below = (np.zeros(count, dtype=bool) for _ in range(3))
+    for row in reversed(rows):
+        parent, work = parents[row], lookup.work(row)
+        if parent >= 0:
+            has_child[parent] = True
+            works_below[parent] |= works_below[row] or work is not None
+            multiplies_below[parent] |= multiplies_below[row] or (work is not None and work.is_matrix)
+
+    def explains(row: int) -> bool:
+        work = lookup.work(row)
+        return work is not None and not (multiplies_below[row] if work.is_matrix else works_below[row])
+
+    inside = np.zeros(count, dtype=bool)
+    chosen = []
+    for row in rows:
+        parent = parents[row]
+        inside[row] = parent >= 0 and (inside[parent] or explains(parent))
+        if inside[row] or (works_below[row] and not explains(row)):
+            continue
+        is_view = family_of(trace.strings[trace.ops.name[row]]) is Family.VIEW
+        if lookup.work(row) is not None or (not has_child[row] and not is_view):
+            chosen.append(row)
+    return np.array(chosen, dtype=np.int64)
