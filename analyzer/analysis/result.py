@@ -45,7 +45,7 @@ OTHER_HOST_HALF_WIDTH: Final = 0.15
 two machines differ by 6 and 11 % (benchmarks/check/replay_pairs.py), single processes by -10 to +16 %."""
 SYNTHETIC_HOST_HALF_WIDTH: Final = 0.94
 """The same for a host that was not recorded: nine of ten traces lie within it when every trace of their host is left
-out (`python -m benchmarks.make.measure_host DATA --check`)."""
+out (`python -m wavecast.mlp_weights.train.host_costs DATA --check`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
