@@ -16,7 +16,7 @@ from ...specs.gpu import Catalog, Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph
 from ..graph.steps import with_iterations
-from ..host.costs import load_host_costs
+from ..host.costs import load_host_costs, unknown_host_half_width
 from ..host.timeline import synthesize_timeline
 from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.use import MemoryMethod, MemoryUse
@@ -43,9 +43,6 @@ from ..whatif.scenario import Scenario
 OTHER_HOST_HALF_WIDTH: Final = 0.15
 """Natural log: how far another machine's host may be from the recorded one. The two pairs of traces of one workload on
 two machines differ by 6 and 11 % (benchmarks/check/replay_pairs.py), single processes by -10 to +16 %."""
-SYNTHETIC_HOST_HALF_WIDTH: Final = 0.94
-"""The same for a host that was not recorded: nine of ten traces lie within it when every trace of their host is left
-out (`python -m wavecast.mlp_weights.train.host_costs DATA --check`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,7 +169,7 @@ def _host_half_width(gpus: Sequence[Gpu], origin: Gpu | None, scenario: Scenario
     if scenario.cpu_speed is not None:
         return np.zeros(len(gpus))
     if origin is None:
-        return np.full(len(gpus), SYNTHETIC_HOST_HALF_WIDTH)
+        return np.full(len(gpus), unknown_host_half_width())
     return np.where([gpu.name == origin.name for gpu in gpus], 0.0, OTHER_HOST_HALF_WIDTH)
 
 

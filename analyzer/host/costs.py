@@ -134,6 +134,14 @@ def load_host_costs(host: str | None = None) -> HostCosts:
     return replace(costs_of_table(table).at_speed(speeds[name]), host=name)
 
 
+def unknown_host_half_width() -> float:
+    """Return how far off, natural log, the costs are of a host that was not measured: what 90 % of traces lie within.
+
+    Every trace of their host was left out.
+    """
+    return float(read_constants(CONSTANTS)["unknown_host_half_width"])
+
+
 def host_names() -> Mapping[str, float]:
     """Return the hosts whose speed was measured, with it; 1 is the reference host, 2 twice as fast."""
     return {name: entry["speed_ratio"] for name, entry in read_constants(CONSTANTS)["hosts"].items()}

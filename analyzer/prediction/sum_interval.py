@@ -27,7 +27,7 @@ def gpu_half_width() -> float:
     """Return that of the 90 % interval, natural log, of the error that all times from shapes alone share on one GPU.
 
     The board, its clocks under load, the software, and what ops in a network do otherwise than alone in a loop.
-    mlp_weights/train/network_widths.py measures it on boards and networks that nothing was trained on and no score reads.
+    mlp_weights/train/network_widths.py measures it, on boards and networks that nothing is trained on or scored by.
     """
     return float(read_constants("network_widths")["gpu_half_width"])
 

@@ -8,7 +8,7 @@ Each trace in DATA/traces is reduced to the ops that a shape-only recording woul
 composite for torch's dispatcher. Per op: its lead (host time since the op before: Python, autograd, wrappers), its own
 time, and its launches. Waiting is left out: launches blocked by a full queue, syncs, memory allocation, gaps over 1 ms.
 log(cost) = op + host is fitted robustly, for leads, own times and calls each. The profiler's share is taken out as
-host_profiler.py measured it.
+profiler_ratios.py measured it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from ...analyzer.host.timeline import synthesize_timeline
 from ...analyzer.work import Family, family_of
 from ...arrays import Floats
 from .constants import Fitted, data_argument, hash_files, save_constants, write_options
-from .host_profiler import Mode, profiler_ratios
 from .host_samples import HOSTS, Sample, load_sample
+from .profiler_ratios import Mode, profiler_ratios
 
 NAME: Final = "host_costs"
 ABOUT: Final = (
     "Host time of ops in eager PyTorch, in ns on the reference host without a profiler, from the public profiler "
     "traces that `hosts` names. op_ns and lead_ns: [ns, calls measured]. speed_ratio: of each host, the reference "
-    "host's being 1. unprofiled_over_profiled: the profiler's share, as profiler_ratios.json has it. counts: ops."
+    "host's being 1. unprofiled_over_profiled: the profiler's share, as profiler_ratios.json has it. "
+    "unknown_host_half_width: what nine of ten traces lie within when every trace of their host is left out, natural "
+    "log. counts: ops."
 )
 REFERENCE: Final = "h100-node"
 PARTS: Final = ("lead", "own", "calls")
@@ -50,15 +52,16 @@ def main(data: Path, is_check: bool, write: bool, keep: str | None) -> None:
     """Print hosts, profiler and ops, or the errors."""
     paths = {name: data / "traces" / f"{name}.json.gz" for name in HOSTS}
     samples = [load_sample(paths[name], host) for name, host in HOSTS.items()]
-    if is_check:
-        check(samples)
-        return
     table = shipped_table(samples)
+    if is_check or write:
+        errors = check(samples)
+        table |= {"unknown_host_half_width": round(_ninth_tenth(errors[UNKNOWN_HOST]), 2)}
     if write:
         counts = {sample.name: len(sample.own_ns) for sample in samples}
         fitted = Fitted(values=table, counts=counts, inputs=hash_files(data, list(paths.values())))
         save_constants(NAME, ABOUT, fitted, keep=keep)
-    show(table, samples)
+    if not is_check:
+        show(table, samples)
 
 
 Cells = dict[str, tuple[float, int]]
@@ -282,8 +285,8 @@ def profiled_costs(costs: HostCosts, lead: float, own: float) -> HostCosts:
     )
 
 
-def check(samples: list[Sample]) -> None:
-    """Print the error of the host time, the trace left out of the fit.
+def check(samples: list[Sample]) -> dict[str, list[float]]:
+    """Print and return the relative errors of the host time, the trace left out of the fit, by what is known.
 
     Other hosts: fitted on traces of other hosts alone, on the median one. Same host: fitted with the other trace of the
     host, on that host. Speed known: as other hosts, scaled by what the first half of the ops took, over the second.
@@ -300,7 +303,7 @@ def check(samples: list[Sample]) -> None:
         half = len(recorded) // 2
         speed = recorded[:half].sum() / predicted[:half].sum()
         found = {
-            "other hosts": predicted.sum() / recorded.sum() - 1,
+            UNKNOWN_HOST: predicted.sum() / recorded.sum() - 1,
             "speed known": predicted[half:].sum() * speed / recorded[half:].sum() - 1,
         }
         others = [other for other in samples if other is not sample]
@@ -314,14 +317,21 @@ def check(samples: list[Sample]) -> None:
         click.echo(f"{sample.name:38} {len(recorded):>6} {recorded.sum() / 1e6:>7.2f} ms {cells}")
     for label in COLUMNS:
         values = 100 * np.abs(errors[label])
-        logs = np.abs(np.log1p(errors[label]))
+        middle_log = np.median(np.abs(np.log1p(errors[label])))
         click.echo(
             f"{label:12} {len(values):>2} traces: median {np.median(values):.1f} %, mean {values.mean():.1f} %, "
-            f"worst {values.max():.1f} %; |ln| median {np.median(logs):.2f}, 90 % under {np.percentile(logs, 90):.2f}"
+            f"worst {values.max():.1f} %; |ln| median {middle_log:.2f}, 90 % under {_ninth_tenth(errors[label]):.2f}"
         )
+    return errors
 
 
-COLUMNS: Final = ("other hosts", "same host", "speed known")
+def _ninth_tenth(errors: list[float]) -> float:
+    """Return the 90 % quantile of |ln(predicted / recorded)|."""
+    return float(np.percentile(np.abs(np.log1p(errors)), 90))
+
+
+UNKNOWN_HOST: Final = "other hosts"
+COLUMNS: Final = (UNKNOWN_HOST, "same host", "speed known")
 
 
 def show(table: dict[str, Any], samples: list[Sample]) -> None:

@@ -16,7 +16,7 @@ from ...arrays import Floats, Rows
 from ...formats.column import build_table, row_count, take_rows
 from ...formats.files import load_trace
 from ...formats.trace import CallTable, IterationTable, KernelTable, Trace
-from .host_profiler import Mode
+from .profiler_ratios import Mode
 
 HOSTS: Final = {
     "h100_bert_small_inference": "h100-node",

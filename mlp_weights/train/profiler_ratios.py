@@ -1,6 +1,6 @@
 """Measure how much of a profiled step is the profiler: small models on the CPU with and without it, two minutes.
 
-    python -m wavecast.mlp_weights.train.host_profiler [--write]
+    python -m wavecast.mlp_weights.train.profiler_ratios [--write]
 
 Runs differ by 5 %, machines by more. CUPTI's own share, in every runtime call of a GPU trace, cannot be measured
 without a GPU and is left in.
