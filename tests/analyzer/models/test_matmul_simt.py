@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, RATES, MatmulSimtProblems, problems_of, simulate
-from wavecast.analyzer.models.matmul_simt.tiles import HEIGHT, MENUS, WIDTH, choose_tile, generation_of, launch_of
+from wavecast.analyzer.models.matmul_simt.tiles import HEIGHT, WIDTH, choose_tile, generation_of, launch_of, tile_rule
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
@@ -76,7 +76,7 @@ def test_the_tile_is_on_the_architectures_menu(m: int, n: int, k: int, contiguou
     problems = column(products((1, m, n, k), contiguous=contiguous))
     tile = run(problems, EVERY).choice
     assert tile is not None
-    assert (MENUS[generation_of(EVERY), contiguous, tile[0]] == 0).all()
+    assert (tile_rule().menus[generation_of(EVERY), contiguous, tile[0]] == 0).all()
 
 
 def test_pairs_equal_the_grid() -> None:
