@@ -1,6 +1,6 @@
 """Measure whether intervals hold where all of a line of GPUs is missing, and whether families err together on a GPU.
 
-    python -m wavecast.mlp_weights.train.line_widths DATA [--model NAME]... [--first-collection] [--write]
+    python -m wavecast.mlp_weights.train.line_widths DATA [--model NAME]... [--first-collection]
 
 Every op model is trained as the weights are, without one chip and without all chips of one line: boards with GDDR,
 boards with HBM, AMD. Its intervals, chosen from further chips left out, predict the chips that are missing. `needed` is
@@ -12,8 +12,8 @@ in units of its half-width: 1 where one GPU's errors are common to its families.
 Last, the vector model without all measurements of one kind of kernel: the 90 % quantile of |log(measured / predicted)|
 of that kind's rows over 20 us, mean and largest over GPUs.
 
-No prediction reads the file that `--write` writes. It is the evidence for what models/frame/intervals.py declares: that
-a missing line asks for no wider rule than a missing chip.
+Fits nothing: the evidence for what models/frame/intervals.py declares, that a missing line asks for no wider rule than
+a missing chip. An hour of CPU time.
 """
 
 from __future__ import annotations
@@ -30,28 +30,19 @@ import numpy as np
 
 from ...analyzer.models.frame.intervals import half_width
 from ...analyzer.models.frame.model import take_problems
-from ...analyzer.models.library import Fitted as FittedModel
-from ...analyzer.models.library import fitted_of, prepare
+from ...analyzer.models.library import Fitted, fitted_of, prepare
 from ...analyzer.models.store import StoredModel, load_stored
 from ...analyzer.models.vector.model import Kind
 from ...arrays import Rows
 from ...errors import InputError
 from ...specs.fleet import build_fleet
 from .calibrate import COVERAGE, HeldOut
-from .constants import Fitted, data_argument, hash_files, save_constants, write_options
+from .constants import data_argument
 from .driver import RECIPES, SEED, assemble, find_recipe, fit_and_predict, load_pool
-from .first_collection import OPTION, first_collection_option, later_chips
+from .first_collection import first_collection_option, later_chips
 from .recipe import Recipe
 from .variant import Pool, fill_host_floor, fit_variant, simulate_rows
 
-NAME: Final = "line_widths"
-ABOUT: Final = (
-    "How far off op models are on chips that their training left out, one chip or a whole line of boards. "
-    "needed_factor: on the half-widths, for 90 % of the rows in nine of ten cells of model and chip. bias: root mean "
-    "square over cells of the mean of log(measured / predicted) of rows over 100 us. bias_correlation: of two models "
-    "on one chip. without_kind: 90 % quantile of |log(measured / predicted)| of a kind of vector kernel that the "
-    "training left out, mean and largest over GPUs. Read by no prediction."
-)
 LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "GDDR": ("GP104", "TU104", "AD102", "GB202"),
     "HBM": ("GP100", "GV100", "GA100", "GH100", "GB100"),
@@ -92,11 +83,8 @@ class Cell:
 @data_argument
 @click.option("--model", "models", multiple=True, type=click.Choice(sorted(RECIPES)))
 @first_collection_option
-@write_options
-def main(data: Path, models: tuple[str, ...], first_collection: bool, write: bool, keep: str | None) -> None:
+def main(data: Path, models: tuple[str, ...], first_collection: bool) -> None:
     """Print every cell, then the figures."""
-    if write and models:
-        raise click.UsageError("--write needs every model")
     click.echo(f"{'model':18} {'missing':9} {'chip':9} {'needed':>6} {'h':>5} {'bias':>6}")
     cells = []
     for name in models or RECIPES:
@@ -110,10 +98,6 @@ def main(data: Path, models: tuple[str, ...], first_collection: bool, write: boo
         values["without_kind"] = dict(kind_errors(data, first_collection))
     for key, value in values.items():
         click.echo(f"{key}: {value}")
-    if write:
-        tables = sorted({data / find_recipe(name).table for name in RECIPES})
-        fitted = Fitted(values=values, counts={"cells": len(cells)}, inputs=hash_files(data, tables))
-        save_constants(NAME, ABOUT, fitted, options=OPTION if first_collection else "", keep=keep)
 
 
 def cells_of(name: str, data: Path, first_collection: bool) -> Iterator[Cell]:
@@ -144,7 +128,7 @@ def _missing(
             yield item.chip, _judge(pool, fitted, item, shrink, recipe.limit)
 
 
-def _judge(pool: Pool, fitted: FittedModel, item: HeldOut, shrink: float, limit: float) -> dict[str, float]:
+def _judge(pool: Pool, fitted: Fitted, item: HeldOut, shrink: float, limit: float) -> dict[str, float]:
     growth = prepare(fitted, build_fleet(pool.gpus)).growth[pool.gpu[item.rows]]
     width = half_width(fitted.interval, item.group, item.predicted_ns(shrink, limit), growth)
     residual, is_long = item.residual(shrink, limit), pool.measured_ns[item.rows] > LONG_NS
