@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import click
 import orjson
 
-from ...errors import InputError
+from ...errors import InputError, WavecastError
 from ...formats.constants import ENTRIES, FOLDER, MANIFEST, read_constants
 from ...formats.files import write_atomic
 
@@ -37,6 +37,18 @@ class Fitted:
     """Points behind the values, by part."""
     inputs: Mapping[str, str]
     """SHA-256 of each file read, by its path in the data directory."""
+
+
+class Program(click.Command):
+    """Run a program whose own errors are one line each."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; exit with the error's code where it is one of ours."""
+        try:
+            return super().invoke(ctx)
+        except WavecastError as error:
+            click.echo(f"Error: {error}", err=True)
+            ctx.exit(error.exit_code)
 
 
 def data_argument(command: F) -> F:

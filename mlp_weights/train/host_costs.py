@@ -26,7 +26,7 @@ from ...analyzer.host.costs import LEAD_PLACES, HostCosts, costs_of_table, lead_
 from ...analyzer.host.timeline import synthesize_timeline
 from ...analyzer.work import Family, family_of
 from ...arrays import Floats
-from .constants import Fitted, data_argument, hash_files, save_constants, write_options
+from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
 from .host_samples import HOSTS, Sample, load_sample
 from .profiler_ratios import Mode, profiler_ratios
 
@@ -44,7 +44,7 @@ LEAST_CALLS: Final = 3
 """What was seen less often is left to the less specific kind."""
 
 
-@click.command(help=__doc__)
+@click.command(cls=Program, help=__doc__)
 @data_argument
 @click.option("--check", "is_check", is_flag=True, help="Leave each trace out and predict its host time.")
 @write_options

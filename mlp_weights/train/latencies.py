@@ -22,6 +22,7 @@ from ...analyzer.graph.build import build_graph
 from ...analyzer.graph.latencies import CONSTANTS, DEFAULT, Term, generation_of
 from ...analyzer.graph.rules import lane_firsts, seen_latencies
 from ...analyzer.graph.steps import with_iterations
+from ...errors import InputError
 from ...formats.column import row_count
 from ...formats.constants import read_constants
 from ...formats.files import load_trace
@@ -29,8 +30,8 @@ from ...formats.trace import Trace
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ...specs.match import match_device
-from .constants import Fitted, data_argument, hash_files, save_constants, write_options
-from .ratio_blocks import trace_paths
+from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
+from .ratio_blocks import TRACES, trace_paths
 
 ABOUT: Final = (
     "Latencies of the replay's rules in ns, by term, where a trace shows too few of its own: per generation of GPU, "
@@ -43,7 +44,7 @@ Seen = Mapping[str, Mapping[str, Sequence[float]]]
 """The latency of each trace, by generation and term."""
 
 
-@click.command(help=__doc__)
+@click.command(cls=Program, help=__doc__)
 @data_argument
 @write_options
 def main(data: Path, write: bool, keep: str | None) -> None:
@@ -57,6 +58,8 @@ def main(data: Path, write: bool, keep: str | None) -> None:
             click.echo(f"{path.name:44} {generation:10} {_text(latencies)}")
         for term, latency_ns in latencies.items() if generation is not None else ():
             found[generation or ""][term].append(latency_ns)
+    if not used:
+        raise InputError(f"{data / TRACES}: no recordings with GPU times of a GPU that the catalogue knows")
     values = latencies_of(found)
     for name, terms in values.items():
         click.echo(f"{name:44} {'':10} {_text(terms)}")

@@ -13,7 +13,7 @@ Last, the vector model without all measurements of one kind of kernel: the 90 % 
 of that kind's rows over 20 us, mean and largest over GPUs.
 
 Fits nothing: the evidence for what models/frame/intervals.py declares, that a missing line asks for no wider rule than
-a missing chip. An hour of CPU time.
+a missing chip. About ten minutes of CPU time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ...arrays import Rows
 from ...errors import InputError
 from ...specs.fleet import build_fleet
 from .calibrate import COVERAGE, HeldOut
-from .constants import data_argument
+from .constants import Program, data_argument
 from .driver import RECIPES, SEED, assemble, find_recipe, fit_and_predict, load_pool
 from .first_collection import first_collection_option, later_chips
 from .recipe import Recipe
@@ -79,7 +79,7 @@ class Cell:
     """NaN where few rows are long."""
 
 
-@click.command(help=__doc__)
+@click.command(cls=Program, help=__doc__)
 @data_argument
 @click.option("--model", "models", multiple=True, type=click.Choice(sorted(RECIPES)))
 @first_collection_option

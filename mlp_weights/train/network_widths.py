@@ -37,7 +37,7 @@ from ...specs.catalog import load_catalog
 from ...specs.gpu import chip_of
 from ...specs.match import find_gpu
 from .calibrate import COVERAGE
-from .constants import Fitted, data_argument, hash_files, save_constants, write_options
+from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
 
 NAME: Final = "network_widths"
 ABOUT: Final = (
@@ -74,7 +74,7 @@ class Row:
     op_ns: float
 
 
-@click.command(help=__doc__)
+@click.command(cls=Program, help=__doc__)
 @data_argument
 @click.option("--traces", type=click.Path(file_okay=False, path_type=Path), help="Folder that keeps them, or has them.")
 @write_options

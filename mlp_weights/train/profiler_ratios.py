@@ -20,7 +20,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ...formats.constants import read_constants
-from .constants import Fitted, save_constants, write_options
+from .constants import Fitted, Program, save_constants, write_options
 
 NAME: Final = "profiler_ratios"
 ABOUT: Final = (
@@ -115,7 +115,7 @@ def profiler_ratios() -> dict[Mode, Ratios]:
     return {mode: Ratios(**read_constants(NAME)[mode.value]) for mode in Mode}
 
 
-@click.command(help=__doc__)
+@click.command(cls=Program, help=__doc__)
 @write_options
 def main(write: bool, keep: str | None) -> None:
     """Print a line per mode."""

@@ -24,7 +24,7 @@ from ...analyzer.prediction.ratio_widths import BY_HOST_OR_NODE, width_of
 from ...analyzer.work import Family
 from ...arrays import Floats
 from .calibrate import COVERAGE
-from .constants import Fitted, data_argument, hash_files, save_constants, write_options
+from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
 from .first_collection import OPTION, first_collection_option
 from .ratio_blocks import (
     CACHED,
@@ -60,7 +60,7 @@ Groups = Mapping[tuple[str, str], Sequence[Block]]
 """Blocks by rule and family, empty where the rule is the same for all."""
 
 
-@click.command(help=__doc__)
+@click.command(cls=Program, help=__doc__)
 @data_argument
 @click.option("--by-pair", is_flag=True, help="Print every block as well.")
 @first_collection_option

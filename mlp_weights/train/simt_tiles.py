@@ -47,7 +47,7 @@ from ...analyzer.models.matmul_simt.tiles import (
 from ...arrays import Codes, Floats, Rows
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import chip_of
-from .constants import Fitted, data_argument, hash_files, save_constants, write_options
+from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
 from .first_collection import OPTION, first_collection_option, later_chips
 
 NAME: Final = "simt_tiles"
@@ -104,7 +104,7 @@ class Choices:
     """What merits, depth_area, depth_sliced and reads_weight are multiplied with, 0 off the menu."""
 
 
-@click.command(help=__doc__)
+@click.command(cls=Program, help=__doc__)
 @data_argument
 @first_collection_option
 @write_options
