@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from wavecast.analyzer.prediction.wave import exact_wave_factor, large_wave_factor, memory_boundedness
 from wavecast.arrays import Floats
-from wavecast.mlp_weights.train.launched_pairs import FAMILIES, Pairing, Row, load_rows, pair_up
+from wavecast.mlp_weights.train.launched_pairs import FAMILIES, LaunchedRow, Pairing, load_rows, pair_up
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
 from wavecast.specs.gpu import Rate
@@ -43,7 +43,7 @@ def pairings(data_dir: Path, least_us: float) -> Iterator[tuple[str, str, str, P
                 yield family, source, target, pair_up(family, shared, origin[0], origin[1])
 
 
-def key_of(row: Row) -> tuple[object, ...]:
+def key_of(row: LaunchedRow) -> tuple[object, ...]:
     return tuple(row[name] for name in ("op", "rows", "cols", "dtype", "kernel"))
 
 

@@ -29,7 +29,7 @@ PACKAGE: Final = "python -m wavecast.mlp_weights.train"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class FittedConstants:
     """Hold what a program fitted."""
 
     values: Mapping[str, Any]
@@ -71,7 +71,7 @@ def hash_files(data: Path, paths: Sequence[Path]) -> dict[str, str]:
 
 
 def save_constants(
-    name: str, about: str, fitted: Fitted, *, options: str = "", keep: str | None = None, folder: Path = FOLDER
+    name: str, about: str, fitted: FittedConstants, *, options: str = "", keep: str | None = None, folder: Path = FOLDER
 ) -> None:
     """Write a file of constants and its manifest entry, each atomically; with `keep`, the values in use stay.
 

@@ -26,7 +26,7 @@ from ...analyzer.host.costs import LEAD_PLACES, HostCosts, costs_of_table, lead_
 from ...analyzer.host.timeline import synthesize_timeline
 from ...analyzer.work import Family, family_of
 from ...arrays import Floats
-from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
+from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
 from .host_samples import HOSTS, Sample, load_sample
 from .profiler_ratios import Mode, profiler_ratios
 
@@ -58,7 +58,7 @@ def main(data: Path, is_check: bool, write: bool, keep: str | None) -> None:
         table |= {"unknown_host_half_width": round(_ninth_tenth(errors[UNKNOWN_HOST]), 2)}
     if write:
         counts = {sample.name: len(sample.own_ns) for sample in samples}
-        fitted = Fitted(values=table, counts=counts, inputs=hash_files(data, list(paths.values())))
+        fitted = FittedConstants(values=table, counts=counts, inputs=hash_files(data, list(paths.values())))
         save_constants(NAME, ABOUT, fitted, keep=keep)
     if not is_check:
         show(table, samples)

@@ -30,7 +30,7 @@ from ...formats.trace import Trace
 from ...specs.catalog import load_catalog
 from ...specs.gpu import Gpu
 from ...specs.match import match_device
-from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
+from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
 from .ratio_blocks import TRACES, trace_paths
 
 ABOUT: Final = (
@@ -65,7 +65,7 @@ def main(data: Path, write: bool, keep: str | None) -> None:
         click.echo(f"{name:44} {'':10} {_text(terms)}")
     if write:
         counts = {name: {term: len(traces) for term, traces in terms.items()} for name, terms in sorted(found.items())}
-        fitted = Fitted(values=values, counts=counts, inputs=hash_files(data, used))
+        fitted = FittedConstants(values=values, counts=counts, inputs=hash_files(data, used))
         save_constants(CONSTANTS, ABOUT, fitted, keep=keep)
 
 

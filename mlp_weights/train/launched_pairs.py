@@ -21,7 +21,7 @@ _ELEMENTWISE: Final = frozenset(
 _FLOPS_PER_ELEMENT: Final = {"layernorm": 7.0, "softmax": 5.0}
 """As analyzer/work counts them; 1 for elementwise."""
 
-Row = dict[str, Any]
+LaunchedRow = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,11 +38,11 @@ class Pairing:
     block_threads: Floats
 
 
-def load_rows(data: Path) -> dict[tuple[str, str], list[Row]]:
+def load_rows(data: Path) -> dict[tuple[str, str], list[LaunchedRow]]:
     """Return the rows with a launch by family and GPU."""
     table = read_table(data / TABLE)
     names = list(table)
-    rows: dict[tuple[str, str], list[Row]] = {}
+    rows: dict[tuple[str, str], list[LaunchedRow]] = {}
     for values in zip(*(table[name].tolist() for name in names), strict=True):
         row = dict(zip(names, values, strict=True))
         family = "elementwise" if row["op"] in _ELEMENTWISE else row["op"]
@@ -51,10 +51,10 @@ def load_rows(data: Path) -> dict[tuple[str, str], list[Row]]:
     return rows
 
 
-def pair_up(family: str, shared: Sequence[tuple[Row, Row]], source: Fleet, target: Fleet) -> Pairing:
+def pair_up(family: str, shared: Sequence[tuple[LaunchedRow, LaunchedRow]], source: Fleet, target: Fleet) -> Pairing:
     """Return the pairs (row on the source, row on the target) as columns."""
 
-    def values(get: Callable[[Row, Row], float]) -> Floats:
+    def values(get: Callable[[LaunchedRow, LaunchedRow], float]) -> Floats:
         return np.array([get(left, right) for left, right in shared], dtype=np.float64)
 
     flops_per_element = _FLOPS_PER_ELEMENT.get(family, 1.0)

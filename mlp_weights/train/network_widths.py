@@ -37,7 +37,7 @@ from ...specs.catalog import load_catalog
 from ...specs.gpu import chip_of
 from ...specs.match import find_gpu
 from .calibrate import COVERAGE
-from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
+from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
 
 NAME: Final = "network_widths"
 ABOUT: Final = (
@@ -60,7 +60,7 @@ Group = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class NetworkError:
     """Compare one measurement of a network with its prediction."""
 
     gpu: str
@@ -83,7 +83,7 @@ def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None
     table = read_table(data / TABLE)
     table = pick(table, (table["source"].astype(str) == SOURCE) & (table["n_gpus"] == 1))
     measured = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
-    groups: dict[Group, list[Row]] = defaultdict(list)
+    groups: dict[Group, list[NetworkError]] = defaultdict(list)
     with TemporaryDirectory() as scratch:
         folder = traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,18 +96,18 @@ def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None
     values = widths_of(groups)
     click.echo(f"{values}")
     if write:
-        fitted = Fitted(values=values, counts=counts_of(groups), inputs=hash_files(data, [data / TABLE]))
+        fitted = FittedConstants(values=values, counts=counts_of(groups), inputs=hash_files(data, [data / TABLE]))
         save_constants(NAME, ABOUT, fitted, keep=keep)
 
 
-def widths_of(groups: Mapping[Group, Sequence[Row]]) -> dict[str, float]:
+def widths_of(groups: Mapping[Group, Sequence[NetworkError]]) -> dict[str, float]:
     """Return the half-width that a GPU's times share, and what half-precision convolutions err by beside it."""
     shared = round(half_width_of(groups[MEASURED_GROUP]), 2)
     whole = half_width_of(groups[UNMEASURED_GROUP])
     return {"gpu_half_width": shared, "unmeasured_half_width": round(float(np.sqrt(whole**2 - shared**2)), 2)}
 
 
-def counts_of(groups: Mapping[Group, Sequence[Row]]) -> dict[str, dict[str, int]]:
+def counts_of(groups: Mapping[Group, Sequence[NetworkError]]) -> dict[str, dict[str, int]]:
     """Return the networks that count, by group and board."""
     return {
         " ".join(group): {gpu: len(found) for gpu, found in sorted(_by_board(groups[group]).items())}
@@ -115,7 +115,7 @@ def counts_of(groups: Mapping[Group, Sequence[Row]]) -> dict[str, dict[str, int]
     }
 
 
-def predict(measured: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[Row]:
+def predict(measured: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[NetworkError]:
     """Predict each network on each board once; yield its measurements, which differ by software."""
     keys: dict[tuple[str, str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in measured:
@@ -131,7 +131,7 @@ def predict(measured: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[Row
             low, high = (float(end[0]) for end in busy_interval_ns(result.prediction, result.workload.family))
             for row in rows:
                 if row["gpu"] == gpu_name:
-                    yield Row(
+                    yield NetworkError(
                         gpu=gpu_name,
                         mode=mode,
                         precision=row["precision"],
@@ -182,7 +182,7 @@ def build_step(name: str, mode: str, precision: str, batch: int) -> Callable[[],
     return train
 
 
-def print_group(title: str, rows: Sequence[Row]) -> None:
+def print_group(title: str, rows: Sequence[NetworkError]) -> None:
     """Print each board's errors and the half-width that follows."""
     for gpu, found in sorted(_by_board(rows).items()):
         ratios = np.array([row.log_ratio for row in found])
@@ -192,21 +192,21 @@ def print_group(title: str, rows: Sequence[Row]) -> None:
     click.echo(f"{title:14} root mean square {_off(rows):.2f}, half-width {half_width_of(rows):.2f}\n")
 
 
-def half_width_of(rows: Sequence[Row]) -> float:
+def half_width_of(rows: Sequence[NetworkError]) -> float:
     """Return the 90 % half-width on a board that is not among those of the rows."""
     from scipy import stats
 
     return float(stats.t.ppf((1 + COVERAGE) / 2, len(_by_board(rows)))) * _off(rows)
 
 
-def _off(rows: Sequence[Row]) -> float:
+def _off(rows: Sequence[NetworkError]) -> float:
     """Return the root mean square of log(measured / predicted), boards counting alike."""
     boards = _by_board(rows).values()
     return float(np.sqrt(np.mean([np.mean([row.log_ratio**2 for row in found]) for found in boards])))
 
 
-def _by_board(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    boards: dict[str, list[Row]] = defaultdict(list)
+def _by_board(rows: Sequence[NetworkError]) -> dict[str, list[NetworkError]]:
+    boards: dict[str, list[NetworkError]] = defaultdict(list)
     for row in rows:
         boards[row.gpu].append(row)
     return boards

@@ -20,7 +20,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from ...formats.constants import read_constants
-from .constants import Fitted, Program, save_constants, write_options
+from .constants import FittedConstants, Program, save_constants, write_options
 
 NAME: Final = "profiler_ratios"
 ABOUT: Final = (
@@ -127,7 +127,7 @@ def main(write: bool, keep: str | None) -> None:
             mode.value: {key: round(getattr(ratios, key), 2) for key in ("lead", "own", "whole")}
             for mode, ratios in found.items()
         }
-        save_constants(NAME, ABOUT, Fitted(values=values, counts={"rounds": ROUNDS}, inputs={}), keep=keep)
+        save_constants(NAME, ABOUT, FittedConstants(values=values, counts={"rounds": ROUNDS}, inputs={}), keep=keep)
 
 
 if __name__ == "__main__":

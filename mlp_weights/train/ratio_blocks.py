@@ -53,7 +53,7 @@ TRACES: Final = "traces"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class PairErrors:
     """Hold how far off a rule is for one table family between an ordered pair of GPUs."""
 
     rule: str
@@ -90,10 +90,10 @@ class Block:
 
 def block(
     rule: str, kind: str, pair: tuple[Gpu, Gpu], log_ratio: Floats, *, family: Family | None = None, least: float = 0.0
-) -> Block:
+) -> PairErrors:
     """Return the block of a pair of GPUs from ln(predicted / measured) of its kernels."""
     source, target = pair
-    return Block(
+    return PairErrors(
         least=least,
         rule=rule,
         family=family,
@@ -108,7 +108,9 @@ def block(
     )
 
 
-def memory_blocks(rule: str, kind: str, pair: tuple[Gpu, Gpu], time_ns: Floats, log_ratio: Floats) -> Iterator[Block]:
+def memory_blocks(
+    rule: str, kind: str, pair: tuple[Gpu, Gpu], time_ns: Floats, log_ratio: Floats
+) -> Iterator[PairErrors]:
     """Yield the block of what comes from memory, and that of what may lie in a cache."""
     origin, fleet = build_fleet([pair[0]]), build_fleet([pair[1]])
     cached = may_be_cached(time_ns, fleet, origin)[:, 0]
@@ -124,7 +126,7 @@ def moved(time_ns: Floats, factor: Floats | float) -> Floats:
     return np.asarray(fixed + (time_ns - fixed) * factor)
 
 
-def table_blocks(data: Path, first_collection: bool) -> Iterator[Block]:
+def table_blocks(data: Path, first_collection: bool) -> Iterator[PairErrors]:
     """Yield products, convolutions, attention and vector ops by roofline, peak rate and bandwidth."""
     for samples in load_tables(data):
         if not samples.table.startswith("ops/"):
@@ -150,7 +152,7 @@ def _least_ns(samples: Samples[Any]) -> Floats:
     return np.where(is_event, EVENT_FLOOR_NS, FLOOR_NS)
 
 
-def _pair_blocks(samples: Samples[Any], pair: tuple[Gpu, Gpu], source: Rows, target: Rows) -> Iterator[Block]:
+def _pair_blocks(samples: Samples[Any], pair: tuple[Gpu, Gpu], source: Rows, target: Rows) -> Iterator[PairErrors]:
     work = least_work(samples)
     if work is None or not len(source):
         return
@@ -198,7 +200,7 @@ def _family(model: str) -> Family:
     return named.get(model, Family.ATTENTION if "attention" in model else Family.MATMUL)
 
 
-def wave_blocks(data: Path) -> Iterator[Block]:
+def wave_blocks(data: Path) -> Iterator[PairErrors]:
     """Yield PyTorch's kernels with their launches, intensity unknown as in most recordings: gamma = 1."""
     rows, catalog = load_rows(data), load_catalog()
     for kind in FAMILIES:
@@ -235,7 +237,7 @@ def _wave_factor(source: Fleet, target: Fleet, blocks: Floats, threads: Floats) 
     return exact_wave_factor(gamma, bandwidth, clock, blocks, *waves)
 
 
-def link_blocks(data: Path) -> Iterator[Block]:
+def link_blocks(data: Path) -> Iterator[PairErrors]:
     """Yield collectives within a node, medians over library versions; ranks start together there, nobody waits."""
     times: dict[str, dict[tuple[object, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
     table = read_table(data / COLLECTIVES)
@@ -261,7 +263,7 @@ def trace_paths(data: Path) -> list[Path]:
     return sorted((data / TRACES).glob("*.json*"))
 
 
-def pcie_blocks(data: Path) -> Iterator[Block]:
+def pcie_blocks(data: Path) -> Iterator[PairErrors]:
     """Yield copies of a megabyte and more in recordings: bytes per second over the datasheet's, between recordings."""
     found: dict[str, tuple[Gpu, Floats]] = {}
     for path in trace_paths(data):

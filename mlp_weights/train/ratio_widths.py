@@ -24,13 +24,13 @@ from ...analyzer.prediction.ratio_widths import BY_HOST_OR_NODE, width_of
 from ...analyzer.work import Family
 from ...arrays import Floats
 from .calibrate import COVERAGE
-from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
+from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
 from .first_collection import OPTION, first_collection_option
 from .ratio_blocks import (
     CACHED,
     COLLECTIVES,
     POINTS,
-    Block,
+    PairErrors,
     link_blocks,
     pcie_blocks,
     table_blocks,
@@ -56,7 +56,7 @@ LIKE_MATMUL: Final = ("bound", "compute")
 """Convolutions were measured in fp32 on four older GPUs only: they take what products show on nine, by the same rule
 where their unit is known. cuDNN's kernels whose name tells none are fp32 ones in recordings, so `compute` stands in."""
 
-Groups = Mapping[tuple[str, str], Sequence[Block]]
+Groups = Mapping[tuple[str, str], Sequence[PairErrors]]
 """Blocks by rule and family, empty where the rule is the same for all."""
 
 
@@ -81,14 +81,14 @@ def main(data: Path, by_pair: bool, first_collection: bool, write: bool, keep: s
         print_shared(" and ".join(names), [item for item in every if item.rule in names])
     if write:
         paths = [*(data / "ops" / f"{name}.parquet" for name in TABLES), data / COLLECTIVES, *trace_paths(data)]
-        fitted = Fitted(values=widths_of(groups), counts=counts_of(groups), inputs=hash_files(data, paths))
+        fitted = FittedConstants(values=widths_of(groups), counts=counts_of(groups), inputs=hash_files(data, paths))
         save_constants(NAME, ABOUT, fitted, options=OPTION if first_collection else "", keep=keep)
 
 
-def read_groups(data: Path, first_collection: bool) -> dict[tuple[str, str], list[Block]]:
+def read_groups(data: Path, first_collection: bool) -> dict[tuple[str, str], list[PairErrors]]:
     """Return all blocks by rule and family."""
-    groups: dict[tuple[str, str], list[Block]] = defaultdict(list)
-    readers: tuple[Iterator[Block], ...] = (
+    groups: dict[tuple[str, str], list[PairErrors]] = defaultdict(list)
+    readers: tuple[Iterator[PairErrors], ...] = (
         table_blocks(data, first_collection), wave_blocks(data), link_blocks(data), pcie_blocks(data),
     )  # fmt: skip
     for item in chain(*readers):
@@ -122,37 +122,37 @@ def counts_of(groups: Groups) -> dict[str, Any]:
     return counts
 
 
-def fitted_blocks(rule: str, blocks: Sequence[Block]) -> list[Block]:
+def fitted_blocks(rule: str, blocks: Sequence[PairErrors]) -> list[PairErrors]:
     """Return the blocks that tell of two unlike GPUs."""
     return [item for item in blocks if rule in BY_HOST_OR_NODE or item.chips[0] != item.chips[1]]
 
 
-def residuals(blocks: Sequence[Block]) -> Floats:
+def residuals(blocks: Sequence[PairErrors]) -> Floats:
     """Return all residuals at the reference distance."""
     return np.concatenate([item.scaled for item in blocks])
 
 
-def pooled(blocks: Sequence[Block]) -> float:
+def pooled(blocks: Sequence[PairErrors]) -> float:
     """Return the 90 % quantile, blocks counting alike."""
     return float(np.quantile(residuals(blocks), COVERAGE))
 
 
-def chips_of(blocks: Sequence[Block]) -> list[str]:
+def chips_of(blocks: Sequence[PairErrors]) -> list[str]:
     """Return the chips that blocks are between, sorted."""
     return sorted({chip for item in blocks for chip in item.chips})
 
 
-def without(blocks: Sequence[Block], chip: str) -> list[Block]:
+def without(blocks: Sequence[PairErrors], chip: str) -> list[PairErrors]:
     """Return the blocks that a chip has no part in."""
     return [item for item in blocks if chip not in item.chips]
 
 
-def with_chip(blocks: Sequence[Block], chip: str) -> list[Block]:
+def with_chip(blocks: Sequence[PairErrors], chip: str) -> list[PairErrors]:
     """Return the blocks that a chip has part in."""
     return [item for item in blocks if chip in item.chips]
 
 
-def widened(blocks: Sequence[Block]) -> float:
+def widened(blocks: Sequence[PairErrors]) -> float:
     """Return the quantile, widened for a chip that is not among these.
 
     Times the least factor under which the others' quantile holds 90 % of each chip's, chips counting alike, to the
@@ -169,18 +169,18 @@ def widened(blocks: Sequence[Block]) -> float:
     return pooled(blocks) * max(needed, 1.0)
 
 
-def held(blocks: Sequence[Block], width: float) -> float:
+def held(blocks: Sequence[PairErrors], width: float) -> float:
     """Return the share of the blocks' residuals within a width."""
     return float(np.mean([np.mean(item.scaled <= width) for item in blocks]))
 
 
-def left_out(blocks: Sequence[Block]) -> list[tuple[float, str]]:
+def left_out(blocks: Sequence[PairErrors]) -> list[tuple[float, str]]:
     """Return the share held on each chip by widths that never saw it."""
     parts = [(chip, without(blocks, chip), with_chip(blocks, chip)) for chip in chips_of(blocks)]
     return [(held(mine, widened(others)), chip) for chip, others, mine in parts if others]
 
 
-def print_shared(title: str, blocks: Sequence[Block]) -> None:
+def print_shared(title: str, blocks: Sequence[PairErrors]) -> None:
     """Print how alike the errors of two table families are between the same GPUs: 1 where one follows the other."""
     by_kind: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     for item in blocks:
@@ -196,7 +196,7 @@ def print_shared(title: str, blocks: Sequence[Block]) -> None:
     )
 
 
-def print_group(rule: str, family: str, blocks: Sequence[Block]) -> None:
+def print_group(rule: str, family: str, blocks: Sequence[PairErrors]) -> None:
     """Print the widths of a rule and family, and what those in use hold."""
     fitted = fitted_blocks(rule, blocks)
     shares = [] if rule.endswith(CACHED) else left_out(fitted)

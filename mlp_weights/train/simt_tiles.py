@@ -47,7 +47,7 @@ from ...analyzer.models.matmul_simt.tiles import (
 from ...arrays import Codes, Floats, Rows
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import chip_of
-from .constants import Fitted, Program, data_argument, hash_files, save_constants, write_options
+from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
 from .first_collection import OPTION, first_collection_option, later_chips
 
 NAME: Final = "simt_tiles"
@@ -124,7 +124,7 @@ def main(data: Path, first_collection: bool, write: bool, keep: str | None) -> N
     click.echo(f"{ {key: item for key, item in values.items() if key != 'menus'} }")
     if write:
         counts = {launched.samples.gpus[gpu].name: len(launched.rows_of(gpu)) for gpu in known}
-        fitted = Fitted(values=values, counts=counts, inputs=hash_files(data, [data / TABLE]))
+        fitted = FittedConstants(values=values, counts=counts, inputs=hash_files(data, [data / TABLE]))
         save_constants(NAME, ABOUT, fitted, options=OPTION if first_collection else "", keep=keep)
 
 

@@ -13,13 +13,13 @@ import pytest
 from wavecast import load_trace
 from wavecast.errors import InputError
 from wavecast.formats.constants import ENTRIES, FOLDER, MANIFEST, read_constants
-from wavecast.mlp_weights.train.constants import Fitted, difference, hash_files, render, save_constants
+from wavecast.mlp_weights.train.constants import FittedConstants, difference, hash_files, render, save_constants
 
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json") if path.name != MANIFEST)
 
 
-def fitted(values: Mapping[str, Any], inputs: Mapping[str, str] | None = None) -> Fitted:
-    return Fitted(values=values, counts={"rows": 3}, inputs=inputs or {})
+def fitted(values: Mapping[str, Any], inputs: Mapping[str, str] | None = None) -> FittedConstants:
+    return FittedConstants(values=values, counts={"rows": 3}, inputs=inputs or {})
 
 
 @pytest.fixture
