@@ -1,1 +1,1 @@
-"""Fitted weights of the op models (safetensors and a manifest); `train` makes them."""
+"""What was fitted: weights of the op models (safetensors), constants (JSON) and a manifest; `train` makes them."""

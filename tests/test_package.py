@@ -30,9 +30,9 @@ def wheel_names(root_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> set
 
 def test_every_module_and_data_file_is_in_the_wheel(root_dir: Path, wheel_names: set[str]) -> None:
     expected = {f"wavecast/{path.name}" for path in root_dir.glob("*.py")}
-    for package in PACKAGES:
+    for package in (*PACKAGES, "mlp_weights"):
         for path in (root_dir / package).rglob("*"):
-            if path.suffix in {".py", ".toml", ".json"}:
+            if path.suffix in {".py", ".toml", ".json", ".safetensors"}:
                 expected.add(f"wavecast/{path.relative_to(root_dir).as_posix()}")
     assert expected - wheel_names == set()
 

@@ -13,7 +13,7 @@ from ...formats.trace import Trace
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph
-from ..host.costs import load_host_costs
+from ..host.costs import load_host_costs, unknown_host_half_width
 from ..host.timeline import synthesize_timeline
 from ..models.library import Library
 from ..prediction.predict import predict_measured, predict_shapes
@@ -30,9 +30,6 @@ from ..whatif.change import Whatif
 OTHER_HOST_HALF_WIDTH: Final = 0.15
 """Natural log: how far another machine's host may be from the recorded one. The two pairs of traces of one workload on
 two machines differ by 6 and 11 % (benchmarks/check/replay_pairs.py), single processes by -10 to +16 %."""
-SYNTHETIC_HOST_HALF_WIDTH: Final = 0.94
-"""The same for a host that was not recorded: nine of ten traces lie within it when every trace of their host is left
-out (`python -m benchmarks.make.measure_host DATA --check`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,5 +84,5 @@ def shapes_basis(window: Window, changed: Whatif, gpus: Sequence[Gpu], library: 
         prediction=add_casts(prediction, workload, changed.casts, library) if len(changed.casts.op) else prediction,
         recorded_busy_ns=0.0,
         slowdown=ProfilerSlowdown(),
-        host_half_width=np.full(len(gpus), SYNTHETIC_HOST_HALF_WIDTH),
+        host_half_width=np.full(len(gpus), unknown_host_half_width()),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats
+from ...formats.constants import read_constants
+from ...specs.generations import generation_of
 
 
 class Term(IntEnum):
@@ -39,31 +40,16 @@ the start of the kernel this many launches earlier, 97 % of them within 2 us; no
 ahead without blocking."""
 SYNC_COST_NS: Final = 3000.0
 """Host time of a synchronisation that need not wait."""
-
-_DEFAULT: Final = {
-    Term.NONE: 0.0,
-    Term.LAUNCH: 1800.0,
-    Term.GAP: 1300.0,
-    Term.COPY_GAP: 1300.0,
-    Term.EVENT: 3000.0,
-    Term.STREAM_RETURN: 5000.0,
-    Term.EVENT_RETURN: 8000.0,
-    Term.DEVICE_RETURN: 9000.0,
-    Term.COPY_RETURN: 9000.0,
-    Term.QUEUE: 5200.0,
-}
-_OF_GENERATION: Final[Mapping[str, Mapping[Term, float]]] = {
-    "Volta": {Term.LAUNCH: 1900.0, Term.GAP: 1150.0, Term.EVENT: 2500.0, Term.STREAM_RETURN: 4000.0},
-    "Turing": {Term.LAUNCH: 200.0, Term.STREAM_RETURN: 6500.0},
-    "Ampere": {Term.LAUNCH: 2000.0, Term.GAP: 1700.0, Term.EVENT: 4000.0, Term.STREAM_RETURN: 6000.0},
-    "Hopper": {Term.LAUNCH: 1550.0, Term.GAP: 1450.0, Term.STREAM_RETURN: 4000.0},
-    "Blackwell": {Term.LAUNCH: 2900.0, Term.GAP: 2000.0, Term.DEVICE_RETURN: 6800.0},
-    "CDNA": {Term.LAUNCH: 15500.0, Term.GAP: 800.0, Term.EVENT: 14500.0, Term.DEVICE_RETURN: 6500.0},
-}
-"""Means over the traces of each generation; `wavecast replay` prints a trace's own."""
+CONSTANTS: Final = "latencies"
+DEFAULT: Final = "default"
+"""The part of the file for generations of which no trace tells a term."""
 
 
 def generation_latencies(architecture: str | None) -> Floats:
-    """Return the latency of each term on GPUs of an architecture, [terms]; defaults where none was measured."""
-    known = next((values for name, values in _OF_GENERATION.items() if (architecture or "").startswith(name)), {})
-    return np.array([known.get(term, _DEFAULT[term]) for term in Term])
+    """Return the latency of each term on GPUs of an architecture, [terms]; defaults where none was measured.
+
+    Means over the traces of each generation, by mlp_weights/train/latencies.py; `wavecast replay` prints a trace's own.
+    """
+    table = read_constants(CONSTANTS)
+    known = table[DEFAULT] | table.get(generation_of(architecture) or "", {})
+    return np.array([0.0 if term is Term.NONE else known[term.name.lower()] for term in Term])

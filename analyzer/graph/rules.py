@@ -104,15 +104,19 @@ def fit_latencies(nodes: Nodes, edges: Edges, is_lane_first: Mask, start_ns: Flo
     """
     latency = start_ns.copy()
     for _ in range(_ROUNDS):
-        held = hold_nodes(nodes, edges, is_lane_first, latency)
-        usable = held.is_clear & (np.abs(held.residual_ns) < _NOISE_NS)
-        gap = np.where(held.binding == LANE, nodes.gap_term, np.int8(Term.NONE))
-        term = np.where(held.binding >= 0, np.append(edges.term, np.int8(Term.NONE))[np.maximum(held.binding, -1)], gap)
-        for code in Term:
-            seen = held.residual_ns[usable & (term == code)]
-            if code != Term.NONE and len(seen) >= _FEWEST:
-                latency[code] += trimmed_mean(seen)
+        for code, seen in seen_latencies(nodes, edges, is_lane_first, latency).items():
+            latency[code] += trimmed_mean(seen)
     return np.rint(latency)
+
+
+def seen_latencies(nodes: Nodes, edges: Edges, is_lane_first: Mask, latency_ns: Floats) -> dict[Term, Floats]:
+    """Return by how much each term was observed to exceed `latency_ns`, where it alone held a node and often enough."""
+    held = hold_nodes(nodes, edges, is_lane_first, latency_ns)
+    usable = held.is_clear & (np.abs(held.residual_ns) < _NOISE_NS)
+    gap = np.where(held.binding == LANE, nodes.gap_term, np.int8(Term.NONE))
+    term = np.where(held.binding >= 0, np.append(edges.term, np.int8(Term.NONE))[np.maximum(held.binding, -1)], gap)
+    seen = {code: held.residual_ns[usable & (term == code)] for code in Term if code != Term.NONE}
+    return {code: values for code, values in seen.items() if len(values) >= _FEWEST}
 
 
 def trimmed_mean(values: Floats) -> float:

@@ -1,20 +1,19 @@
-"""What ops cost on the host, per op name: measured on eager traces and shipped as host_costs.json."""
+"""What ops cost on the host, per op name: measured on eager traces by mlp_weights/train/host_costs.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
 
-import orjson
-
 from ...errors import InputError
+from ...formats.constants import read_constants
 from ...formats.trace import Phase
 from ..work import family_of
 
+CONSTANTS: Final = "host_costs"
 LEAD_PHASES: Final = {Phase.FORWARD: "forward", Phase.BACKWARD: "backward", Phase.OPTIMIZER: "optimizer"}
 """Phases whose leads differ; any other phase counts as forward."""
 LEAD_PLACES: Final = ("inside", "opens", "any")
@@ -127,7 +126,7 @@ def load_host_costs(host: str | None = None) -> HostCosts:
 
     Raises InputError for an unknown host, naming the known ones.
     """
-    table = _load_table()
+    table = read_constants(CONSTANTS)
     speeds = {name: entry["speed_ratio"] for name, entry in table["hosts"].items()}
     name = table["reference_host"] if host is None else host
     if name not in speeds:
@@ -135,13 +134,21 @@ def load_host_costs(host: str | None = None) -> HostCosts:
     return replace(costs_of_table(table).at_speed(speeds[name]), host=name)
 
 
+def unknown_host_half_width() -> float:
+    """Return how far off, natural log, the costs are of a host that was not measured: what 90 % of traces lie within.
+
+    Every trace of their host was left out.
+    """
+    return float(read_constants(CONSTANTS)["unknown_host_half_width"])
+
+
 def host_names() -> Mapping[str, float]:
     """Return the hosts whose speed was measured, with it; 1 is the reference host, 2 twice as fast."""
-    return {name: entry["speed_ratio"] for name, entry in _load_table()["hosts"].items()}
+    return {name: entry["speed_ratio"] for name, entry in read_constants(CONSTANTS)["hosts"].items()}
 
 
 def costs_of_table(table: Mapping[str, Any]) -> HostCosts:
-    """Read the costs on the reference host from the layout of host_costs.json; sample counts are left out."""
+    """Read the costs on the reference host from the layout of the file of constants; sample counts are left out."""
     op_ns, lead_ns = ({key: row[0] for key, row in table[part].items()} for part in ("op_ns", "lead_ns"))
     names = ("other_op_ns", "launch_ns", "copy_ns", "sync_ns", "before_launch_ratio")
     return HostCosts(
@@ -152,12 +159,6 @@ def costs_of_table(table: Mapping[str, Any]) -> HostCosts:
         kernel_count=MappingProxyType(table["kernel_count"]),
         **{name: table[name] for name in names},
     )
-
-
-@cache
-def _load_table() -> Mapping[str, Any]:
-    table: Mapping[str, Any] = orjson.loads(files(__package__).joinpath("host_costs.json").read_bytes())
-    return table
 
 
 def _divide(cost: Any, ratio: float) -> Any:

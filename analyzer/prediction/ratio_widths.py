@@ -1,6 +1,6 @@
 """How far off a measured time may be that was moved by a plain ratio: half widths of the rules without an op model.
 
-benchmarks/make/ratio_widths.py measures them. There the rules predict the kernels of public tables between every two
+mlp_weights/train/ratio_widths.py measures them. There the rules predict the kernels of public tables between every two
 GPUs that have them. |ln(predicted / measured)| grows with the distance of the two GPUs (`intervals.separations`) about
 like the error of a random walk:
 
@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask
+from ...formats.constants import read_constants
 from ...specs.fleet import Fleet
 from ..models.frame.intervals import separations
 from ..work import Family
@@ -30,25 +31,21 @@ REFERENCE: Final = 2.0
 """The distance at which w is stated; V100 and T4 are 1.8 apart, H100 and L40S 1.7."""
 NEAREST: Final = 0.2
 """Twins of one chip lie this far apart (B200 and GB200, A100 SXM and PCIe): nearer ones are not told apart."""
-BY_RULE: Final = {"wave": 0.68, "bandwidth": 0.40, "link": 1.15, "pcie": 1.26}
-"""w. `link`: collectives measured by themselves within a node, where ranks start together. `pcie`: the efficiencies of
-large copies in three recordings, pageable and pinned, not of predictions."""
-BY_FAMILY: Final = {
-    "bound": {Family.MATMUL: 0.85, Family.CONVOLUTION: 0.85, Family.ATTENTION: 1.79, Family.RECURRENT: 1.79},
-    "compute": {Family.MATMUL: 0.79, Family.CONVOLUTION: 0.79, Family.ATTENTION: 1.58, Family.RECURRENT: 1.58},
-    "guess": {Family.MATMUL: 2.42, Family.CONVOLUTION: 0.79, Family.ATTENTION: 2.05, Family.RECURRENT: 2.42},
-}
-"""w. Convolutions were measured in fp32 on four older GPUs only (0.49): they take what products show on nine, and so do
-cuDNN's kernels whose name tells no unit, which in recordings are fp32 ones. Recurrent layers: declared, the widest."""
+CONSTANTS: Final = "ratio_widths"
+"""The file of w by rule, or by rule and family. `link`: collectives measured by themselves within a node, where ranks
+start together. `pcie`: the efficiencies of large copies in three recordings, pageable and pinned, not of predictions.
+Convolutions take what products show, recurrent layers the widest: nothing measured them enough."""
 HalfWidth = Callable[[Floats, Floats, Floats, Fleet, Fleet], Floats]
 """From w [n], measured times in ns [n], the factor that moved them [n, m], targets and source to half widths [n, m]."""
 
 
 def width_of(rule: str, family: Family | None) -> float:
     """Return w of a rule; NaN where it has none."""
-    by_family = BY_FAMILY.get(rule)
-    found = BY_RULE.get(rule) if by_family is None or family is None else by_family.get(family)
-    return np.nan if found is None else found
+    widths = read_constants(CONSTANTS)
+    found = widths["by_rule"].get(rule)
+    if found is None and family is not None:
+        found = widths["by_family"].get(rule, {}).get(family.value)
+    return np.nan if found is None else float(found)
 
 
 def growth(apart: Floats) -> Floats:

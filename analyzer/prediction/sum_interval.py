@@ -10,20 +10,26 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats
+from ...formats.constants import read_constants
 from ..work import Family
 from .method import Method
 from .prediction import METHODS, Prediction
 
 COMMON: Final = (Method.WAVE_SCALING, Method.BANDWIDTH_RATIO, Method.BOUND_RATIO)
 """Methods whose errors go together: between the same two GPUs, those of two families have a correlation of 0.7 to 0.9
-(benchmarks/make/ratio_widths.py, medians over families), within one of these methods as across them."""
-GPU_HALF_WIDTH: Final = 0.34
-"""Of the 90 % interval, natural log, of the error that all times from shapes alone share on one GPU: the board, its
-clocks under load, the software, and what ops in a network do otherwise than alone in a loop. Measured by
-benchmarks/make/network_widths.py, on boards and networks that nothing was trained on and that are not scored."""
+(mlp_weights/train/ratio_widths.py, medians over families), within one of these methods as across them."""
 UNKNOWN_SHARE: Final = 0.05
 """Of the GPU-busy time: beyond this, time without an interval leaves the sum without one."""
 _FROM_SHAPES: Final = METHODS.index(Method.OP_MODEL)
+
+
+def gpu_half_width() -> float:
+    """Return that of the 90 % interval, natural log, of the error that all times from shapes alone share on one GPU.
+
+    The board, its clocks under load, the software, and what ops in a network do otherwise than alone in a loop.
+    mlp_weights/train/network_widths.py measures it, on boards and networks that nothing is trained on or scored by.
+    """
+    return float(read_constants("network_widths")["gpu_half_width"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +56,7 @@ def row_changes(prediction: Prediction) -> Changes:
     if not is_shared.any():
         none = np.zeros((1, 1))
         return Changes(fall=fall, rise=rise, shared_fall=none, shared_rise=none, joint_fall=fall, joint_rise=rise)
-    shared = replace(prediction, half_width=np.where(is_shared, GPU_HALF_WIDTH, 0.0))
+    shared = replace(prediction, half_width=np.where(is_shared, gpu_half_width(), 0.0))
     down, up = shared.fall(), np.expm1(shared.half_width)
     to_bound = replace(prediction, half_width=np.full(rise.shape, np.inf)).fall()
     return Changes(

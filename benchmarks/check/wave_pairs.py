@@ -10,59 +10,27 @@ prints the mean absolute percentage error: per family the mean over pairs, the w
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from pyarrow import parquet
 from wavecast.analyzer.prediction.wave import exact_wave_factor, large_wave_factor, memory_boundedness
+from wavecast.arrays import Floats
+from wavecast.mlp_weights.train.launched_pairs import FAMILIES, LaunchedRow, Pairing, load_rows, pair_up
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 from wavecast.specs.occupancy import resident_blocks
 
-Floats = npt.NDArray[np.float64]
-Row = dict[str, Any]
-ELEMENTWISE = {
-    "add", "mul", "div", "pow", "add_scalar", "mul_scalar", "div_scalar", "pow_scalar", "relu", "gelu", "tanh",
-}  # fmt: skip
-FLOPS_PER_ELEMENT = {"layernorm": 7.0, "softmax": 5.0}
-"""As analyzer/work counts them; 1 for elementwise."""
 WAVES = ("under 1 wave", "1 to 2", "2 to 4", "4 to 16", "over 16")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
-    """One ordered pair of GPUs with the kernels measured on both, n rows."""
-
-    source: Fleet
-    target: Fleet
-    source_us: Floats
-    target_us: Floats
-    intensity: Floats
-    block_count: Floats
-    block_threads: Floats
-
-
-def load_rows(data_dir: Path) -> dict[tuple[str, str], list[Row]]:
-    table = parquet.read_table(data_dir / "ops" / "vector.parquet")
-    rows: dict[tuple[str, str], list[Row]] = {}
-    for row in table.to_pylist():
-        family = "elementwise" if row["op"] in ELEMENTWISE else row["op"]
-        usable = row["kernel"] and row["grid_x"] and not row["suspect"]
-        if usable and family in ("elementwise", "layernorm", "softmax"):
-            rows.setdefault((family, row["gpu"]), []).append(row)
-    return rows
 
 
 def pairings(data_dir: Path, least_us: float) -> Iterator[tuple[str, str, str, Pairing]]:
     rows, catalog = load_rows(data_dir), load_catalog()
-    for family in ("elementwise", "layernorm", "softmax"):
+    for family in FAMILIES:
         by_gpu = {gpu: {key_of(row): row for row in found} for (kind, gpu), found in rows.items() if kind == family}
         for source, target in permutations(sorted(by_gpu), 2):
             shared = [
@@ -75,30 +43,8 @@ def pairings(data_dir: Path, least_us: float) -> Iterator[tuple[str, str, str, P
                 yield family, source, target, pair_up(family, shared, origin[0], origin[1])
 
 
-def key_of(row: Row) -> tuple[object, ...]:
+def key_of(row: LaunchedRow) -> tuple[object, ...]:
     return tuple(row[name] for name in ("op", "rows", "cols", "dtype", "kernel"))
-
-
-def pair_up(family: str, shared: list[tuple[Row, Row]], source: Fleet, target: Fleet) -> Pairing:
-    def values(get: Callable[[Row, Row], float]) -> Floats:
-        return np.array([get(left, right) for left, right in shared], dtype=np.float64)
-
-    return Pairing(
-        source=source,
-        target=target,
-        source_us=values(lambda left, _: left["latency_us"]),
-        target_us=values(lambda _, right: right["latency_us"]),
-        intensity=values(
-            lambda left, _: (
-                left["rows"]
-                * left["cols"]
-                * FLOPS_PER_ELEMENT.get(family, 1.0)
-                / (left["bytes_read"] + left["bytes_written"])
-            )
-        ),
-        block_count=values(lambda left, _: left["grid_x"] * left["grid_y"] * left["grid_z"]),
-        block_threads=values(lambda left, _: left["block_x"] * left["block_y"] * left["block_z"]),
-    )
 
 
 def predictions(pair: Pairing) -> dict[str, Floats]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ...analyzer.models.frame.intervals import SIZE_EDGES_NS, IntervalTable, gpu_positions, size_class
 from ...arrays import Codes, Floats
+from ...formats.constants import read_constants
 from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
 from .variant import Pool
@@ -23,12 +24,12 @@ COVERAGE: Final = 0.9
 SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 LEAST_HALF_WIDTH: Final = 0.02
 """Two measurements of one kernel differ by as much."""
-UNMEASURED_HALF_WIDTH: Final = 0.81
+UNMEASURED_HALF_WIDTH: Final = float(read_constants("network_widths")["unmeasured_half_width"])
 """Of groups without a measurement, whose parameters are priors.
 
 Half-precision convolutions are such a group, and the only one that anything at hand tells of: networks of them err by
-0.88 on boards that are not scored, 0.81 beside the error that a GPU's times share (benchmarks/make/network_widths.py).
-Vector kernels whose measurements are all left out err by 0.1 to 0.8 (benchmarks/make/line_widths.py)."""
+as much on boards that are not scored, beside the error that a GPU's times share (network_widths.py). Vector kernels
+whose measurements are all left out err by 0.1 to 0.8 (line_widths.py)."""
 FEWEST_ROWS: Final = 100
 """A group's size class with fewer rows takes the half-width of the whole group."""
 LONE_CHIP_FACTOR: Final = 1.5

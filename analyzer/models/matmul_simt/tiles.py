@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Codes, Floats
+from ....formats.constants import read_constants
 from ....specs.fleet import Fleet
 from ....specs.generations import SgemmKernels, sgemm_kernels
 
@@ -34,50 +37,41 @@ WIDTH, HEIGHT, SLICES, THREADS = _TILES.T
 PER_THREAD: Final = WIDTH * HEIGHT * SLICES / THREADS
 """Accumulators per thread."""
 
-_MENUS: Final = {
-    (SgemmKernels.PASCAL, 0): (1,),
-    (SgemmKernels.PASCAL, 1): (2, 3, 4),
-    (SgemmKernels.VOLTA, 0): (2, 3, 4),
-    (SgemmKernels.VOLTA, 1): (0, 1, 3, 4, 5, 6, 7),
-    (SgemmKernels.TURING, 0): (1, 2, 4),
-    (SgemmKernels.TURING, 1): (0, 1, 2, 3, 4, 5, 6, 7),
-    (SgemmKernels.AMPERE, 0): (0,),
-    (SgemmKernels.AMPERE, 1): (0, 1, 3, 4, 5, 6, 7),
-    (SgemmKernels.OTHER, 0): (0, 1, 2, 3, 4),
-    (SgemmKernels.OTHER, 1): (0, 1, 2, 3, 4),
-}
-"""Tiles that each architecture's library has been seen to launch in more than 1 % of products, by whether k is
-contiguous in both operands (linear layers) or in one (batched products). Read off kernel names, never off times."""
-
-
-def _menu_table() -> npt.NDArray[np.float64]:
-    """Return what to add to a tile's score: 0 on the menu, minus infinity off it, [kernels, contiguous, tile]."""
-    table = np.full((len(SgemmKernels), 2, len(_TILES)), -np.inf)
-    for (kernels, contiguous), tiles in _MENUS.items():
-        table[kernels, contiguous, list(tiles)] = 0.0
-    return table
-
-
-MENUS: Final = _menu_table().astype(np.float32)
-_AREA: Final = np.log(WIDTH * HEIGHT / 4096.0)
-
-TOGETHER: Final = np.array([2, 4, 2, 4, 1, 1, 1, 1], dtype=np.float32)
-"""Blocks per multiprocessor that the library's heuristics count as one round."""
-MERIT: Final = np.array([0.52, 0.87, 0.34, 0.51, -0.08, -0.78, -0.70, -0.68])
-"""Log efficiency that they seem to credit each tile with."""
-DEPTH_AREA, DEPTH_SLICED = 0.12, 0.24
-"""How much a long k favours large tiles and sliced ones."""
-READS_WEIGHT: Final = 0.4
-"""How much counts that small accumulators read more from shared memory where a multiprocessor has 128 lanes.
-
-These 19 numbers maximise the likelihood of the kernels that five GPUs launched, each GPU and layout counting alike.
-"""
-_DEPTH: Final = DEPTH_AREA * _AREA + DEPTH_SLICED * (SLICES > 1)
+AREA: Final = np.log(WIDTH * HEIGHT / 4096.0)
+TILE_NAMES: Final = tuple(
+    f"{width:.0f}x{height:.0f}" + (f"_sliced1x{slices:.0f}" if slices > 1 else "")
+    for width, height, slices, _ in _TILES.tolist()
+)
+"""As kernel names have them."""
+KERNELS: Final = tuple(kernels.name.lower() for kernels in SgemmKernels)
+LAYOUTS: Final = ("batched", "linear")
+"""Whether k is contiguous in one operand (batched products) or in both (linear layers)."""
 WAVES_WORTH_SPLITTING: Final = 8.0
 TARGET_WAVES: Final = 4.0
 LEAST_DEPTH: Final = 128.0
 """k is split until about four blocks per multiprocessor more than without, in parts of at least 128: median of the
 recorded launches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TileRule:
+    """Hold what the library's choice depends on, fitted to the kernels that GPUs launched."""
+
+    together: npt.NDArray[np.float32]
+    """Blocks per multiprocessor that the library's heuristics count as one round, [tiles]."""
+    merit: Floats
+    """Log efficiency that they seem to credit each tile with, [tiles]."""
+    depth_area: float
+    """How much a long k favours large tiles."""
+    depth_sliced: float
+    """How much it favours sliced ones."""
+    reads_weight: float
+    """How much counts that small accumulators read more from shared memory where a multiprocessor has 128 lanes."""
+    menus: npt.NDArray[np.float32]
+    """What to add to a tile's score: 0 on the menu, minus infinity off it, [kernels, layouts, tiles].
+
+    On it are the tiles that an architecture's library has been seen to launch. Read off kernel names, never off times.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,27 +90,59 @@ class SimtLaunch:
     split: Floats
 
 
-def choose_tile(batch: Floats, m: Floats, n: Floats, k: Floats, contiguous: Codes, fleet: Fleet) -> Codes:
-    """Return the index of the tile that the library would launch: the least cost on the menu.
+@cache
+def tile_rule() -> TileRule:
+    """Return the rule in use."""
+    return rule_of(read_constants("simt_tiles"))
+
+
+def rule_of(values: Mapping[str, Any]) -> TileRule:
+    """Read a rule from the layout of its file of constants."""
+    tiles = [values["tiles"][name] for name in TILE_NAMES]
+    menus = np.full((len(KERNELS), len(LAYOUTS), len(TILE_NAMES)), -np.inf, dtype=np.float32)
+    for row, kernels in enumerate(KERNELS):
+        for column, layout in enumerate(LAYOUTS):
+            menus[row, column, [TILE_NAMES.index(name) for name in values["menus"][kernels][layout]]] = 0.0
+    return TileRule(
+        together=np.array([tile["together"] for tile in tiles], dtype=np.float32),
+        merit=np.array([tile["merit"] for tile in tiles]),
+        depth_area=values["depth_area"],
+        depth_sliced=values["depth_sliced"],
+        reads_weight=values["reads_weight"],
+        menus=menus,
+    )
+
+
+def choose_tile(
+    batch: Floats, m: Floats, n: Floats, k: Floats, contiguous: Codes, fleet: Fleet, rule: TileRule | None = None
+) -> Codes:
+    """Return the index of the tile that the library would launch: the least cost on the menu, by the rule in use.
 
     cost = ceil(w / g) * g * area / (merit * (k / 512)^depth): rounds of g blocks on each multiprocessor, with w tiles
-    per multiprocessor. How often that is the tile launched: benchmarks/check/tile_choice.py, on the names it was
-    fitted to.
+    per multiprocessor. How often that is the tile launched, mlp_weights/train/simt_tiles.py prints.
     """
-    count = np.ceil(n[..., None] / WIDTH) * np.ceil(m[..., None] / HEIGHT) * batch[..., None]
-    rounds = np.ceil((count / TOGETHER).astype(np.float32) / fleet.sm_count.astype(np.float32)[..., None])
-    merit = MERIT - np.log(TOGETHER) - _AREA + np.log(k / 512.0)[..., None] * _DEPTH
-    listed = (MENUS[sgemm_kernels(fleet)] - _reads_cost(fleet)[..., None, :])[
-        np.arange(len(fleet.sm_count)), contiguous
-    ]
+    rule = rule or tile_rule()
+    depth = rule.depth_area * AREA + rule.depth_sliced * (SLICES > 1)
+    rounds = rounds_of(batch, m, n, fleet, rule.together)
+    merit = rule.merit - np.log(rule.together) - AREA + np.log(k / 512.0)[..., None] * depth
+    reads = (rule.reads_weight * reads_cost(fleet)).astype(np.float32)
+    listed = (rule.menus[sgemm_kernels(fleet)] - reads[..., None, :])[np.arange(len(fleet.sm_count)), contiguous]
     return np.asarray(np.argmax(merit.astype(np.float32) - np.log(rounds) + listed, axis=-1))
 
 
-def _reads_cost(fleet: Fleet) -> Floats:
-    """Return log cycles over FMA's own that reads from shared memory cost each tile, weighted, [GPU, tile]."""
+def rounds_of(
+    batch: Floats, m: Floats, n: Floats, fleet: Fleet, together: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return the rounds of `together` blocks on each multiprocessor that a product takes by tile, [n, tiles]."""
+    count = np.ceil(n[..., None] / WIDTH) * np.ceil(m[..., None] / HEIGHT) * batch[..., None]
+    each = (count / together).astype(np.float32) / fleet.sm_count.astype(np.float32)[..., None]
+    return np.asarray(np.ceil(each))
+
+
+def reads_cost(fleet: Fleet) -> Floats:
+    """Return log cycles over FMA's own that reads from shared memory cost each tile, [GPU, tiles]."""
     reads = fleet.fp32_lanes_per_sm[..., None] / (19.0 * np.sqrt(np.minimum(PER_THREAD, 64.0)))
-    cost: Floats = READS_WEIGHT * 0.25 * np.log1p(reads**4)
-    return cost.astype(np.float32)
+    return np.asarray(0.25 * np.log1p(reads**4))
 
 
 def launch_of(batch: Floats, m: Floats, n: Floats, k: Floats, tile: Codes, fleet: Fleet) -> SimtLaunch:

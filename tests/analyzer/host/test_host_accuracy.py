@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import pytest
 from wavecast.analyzer.host import load_host_costs, synthesize_timeline
+from wavecast.formats.constants import read_constants
 
 
 @pytest.fixture(scope="module")
-def table(root_dir: Path) -> dict[str, Any]:
-    content: dict[str, Any] = orjson.loads((root_dir / "analyzer" / "host" / "host_costs.json").read_bytes())
-    return content
+def table() -> Mapping[str, Any]:
+    return read_constants("host_costs")
 
 
-def test_every_named_trace_is_public_and_counted(table: dict[str, Any], data_dir: Path) -> None:
+def test_every_named_trace_is_public_and_counted(table: Mapping[str, Any], data_dir: Path) -> None:
     for entry in table["hosts"].values():
         assert entry["ops"] > 0
         for name in entry["traces"]:
@@ -28,13 +28,10 @@ def test_every_named_trace_is_public_and_counted(table: dict[str, Any], data_dir
 @pytest.mark.parametrize(
     "name", ["h100_bert_small_inference", "h100_vit_small_inference", "mi300x_vit_small_inference"]
 )
-def test_the_host_time_of_a_measured_step_comes_back(
-    name: str, table: dict[str, Any], root_dir: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In-sample, so a guard and no accuracy figure: `benchmarks/make/measure_host.py --check` leaves the trace out."""
+def test_the_host_time_of_a_measured_step_comes_back(name: str, table: Mapping[str, Any], data_dir: Path) -> None:
+    """In-sample, so a guard and no accuracy figure: `host_costs --check` of mlp_weights/train leaves the trace out."""
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(root_dir))
-    from benchmarks.make.host_samples import HOSTS, load_sample
+    from wavecast.mlp_weights.train.host_samples import HOSTS, load_sample
 
     sample = load_sample(data_dir / "traces" / f"{name}.json.gz", HOSTS[name])
     timed = synthesize_timeline(sample.trace, load_host_costs(sample.host))

@@ -14,7 +14,7 @@ from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.units import RATES
 from wavecast.analyzer.models.matmul_simt.model import FEATURES, MODEL, simulate
 from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems, problems_of
-from wavecast.analyzer.models.matmul_simt.tiles import HEIGHT, MENUS, WIDTH, choose_tile, launch_of
+from wavecast.analyzer.models.matmul_simt.tiles import HEIGHT, WIDTH, choose_tile, launch_of, tile_rule
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
@@ -79,7 +79,7 @@ def test_the_tile_is_on_the_architectures_menu(m: int, n: int, k: int, contiguou
     problems = column(products((1, m, n, k), contiguous=contiguous))
     tile = run(problems, EVERY).choice
     assert tile is not None
-    assert (MENUS[sgemm_kernels(EVERY), contiguous, tile[0]] == 0).all()
+    assert (tile_rule().menus[sgemm_kernels(EVERY), contiguous, tile[0]] == 0).all()
 
 
 def test_pairs_equal_the_grid() -> None:

@@ -1,60 +1,67 @@
-"""Measure what ops cost on the host, from eager traces; print, check, or write analyzer/host/host_costs.json.
+"""Measure what ops cost on the host, from eager traces.
 
-    python -m benchmarks.make.measure_host DATA_DIR             # hosts, profiler, most frequent ops
-    python -m benchmarks.make.measure_host DATA_DIR --check     # leave-one-trace-out error of the host time
-    python -m benchmarks.make.measure_host DATA_DIR --profiler  # the profiler's overhead on this machine (2 minutes)
-    python -m benchmarks.make.measure_host DATA_DIR --write     # the shipped table
+    python -m wavecast.mlp_weights.train.host_costs DATA            # hosts, profiler, most frequent ops
+    python -m wavecast.mlp_weights.train.host_costs DATA --check    # leave-one-trace-out error of the host time
+    python -m wavecast.mlp_weights.train.host_costs DATA --write    # the shipped table
 
-Each trace in DATA_DIR/traces is reduced to the ops that a shape-only recording would hold: the outermost ops that are
-not composite for torch's dispatcher. Per op: its lead (host time since the op before: Python, autograd, wrappers), its
-own time, and its launches. Waiting is left out: launches blocked by a full queue, syncs, memory allocation, gaps over
-1 ms. log(cost) = op + host is fitted robustly, for leads, own times and calls each.
+Each trace in DATA/traces is reduced to the ops that a shape-only recording would hold: the outermost ops that are not
+composite for torch's dispatcher. Per op: its lead (host time since the op before: Python, autograd, wrappers), its own
+time, and its launches. Waiting is left out: launches blocked by a full queue, syncs, memory allocation, gaps over 1 ms.
+log(cost) = op + host is fitted robustly, for leads, own times and calls each. The profiler's share is taken out as
+profiler_ratios.py measured it.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import click
 import numpy as np
-from wavecast.analyzer.host.costs import LEAD_PLACES, HostCosts, costs_of_table, lead_keys, spellings
-from wavecast.analyzer.host.timeline import synthesize_timeline
-from wavecast.analyzer.work import Family, family_of
 
-from .host_profiler import PROFILER_RATIOS, Mode, measure_profiler
-from .host_samples import HOSTS, Floats, Sample, load_sample
+from ...analyzer.host.costs import LEAD_PLACES, HostCosts, costs_of_table, lead_keys, spellings
+from ...analyzer.host.timeline import synthesize_timeline
+from ...analyzer.work import Family, family_of
+from ...arrays import Floats
+from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .host_samples import HOSTS, Sample, load_sample
+from .profiler_ratios import Mode, profiler_ratios
 
-TABLE = Path(__file__).parents[2] / "analyzer" / "host" / "host_costs.json"
-REFERENCE = "h100-node"
-PARTS = ("lead", "own", "calls")
-LEAST_CALLS = 3
+NAME: Final = "host_costs"
+ABOUT: Final = (
+    "Host time of ops in eager PyTorch, in ns on the reference host without a profiler, from the public profiler "
+    "traces that `hosts` names. op_ns and lead_ns: [ns, calls measured]. speed_ratio: of each host, the reference "
+    "host's being 1. unprofiled_over_profiled: the profiler's share, as profiler_ratios.json has it. "
+    "unknown_host_half_width: what nine of ten traces lie within when every trace of their host is left out, natural "
+    "log. counts: ops."
+)
+REFERENCE: Final = "h100-node"
+PARTS: Final = ("lead", "own", "calls")
+LEAST_CALLS: Final = 3
 """What was seen less often is left to the less specific kind."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--profiler", action="store_true")
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    if options.profiler:
-        for mode, ratios in measure_profiler().items():
-            print(f"{mode:12} lead {ratios.lead:.3f}   own {ratios.own:.3f}   whole {ratios.whole:.3f}")
-        return
-    samples = [load_sample(options.data / "traces" / f"{name}.json.gz", host) for name, host in HOSTS.items()]
-    if options.check:
-        check(samples)
-        return
+@click.command(cls=Program, help=__doc__)
+@data_argument
+@click.option("--check", "is_check", is_flag=True, help="Leave each trace out and predict its host time.")
+@write_options
+def main(data: Path, is_check: bool, write: bool, keep: str | None) -> None:
+    """Print hosts, profiler and ops, or the errors."""
+    paths = {name: data / "traces" / f"{name}.json.gz" for name in HOSTS}
+    samples = [load_sample(paths[name], host) for name, host in HOSTS.items()]
     table = shipped_table(samples)
-    if options.write:
-        TABLE.write_text(render(table), encoding="utf-8")
-    show(table, samples)
+    if is_check or write:
+        errors = check(samples)
+        table |= {"unknown_host_half_width": round(_ninth_tenth(errors[UNKNOWN_HOST]), 2)}
+    if write:
+        counts = {sample.name: len(sample.own_ns) for sample in samples}
+        fitted = FittedConstants(values=table, counts=counts, inputs=hash_files(data, list(paths.values())))
+        save_constants(NAME, ABOUT, fitted, keep=keep)
+    if not is_check:
+        show(table, samples)
 
 
 Cells = dict[str, tuple[float, int]]
@@ -115,6 +122,7 @@ def fit(cells: dict[str, Cells]) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def weighted_median(values: Floats, weights: Floats) -> float:
+    """Return the value under which lies half of the weight."""
     order = np.argsort(values, kind="stable")
     share = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][np.searchsorted(share, 0.5)])
@@ -122,7 +130,7 @@ def weighted_median(values: Floats, weights: Floats) -> float:
 
 def in_bare_time(cells: Cells, part: str, mode: Mode) -> Cells:
     """Take the profiler's share out of a sample's costs; what CUPTI adds to a runtime call is not known and stays."""
-    ratios = PROFILER_RATIOS[mode]
+    ratios = profiler_ratios()[mode]
     ratio = {"lead": ratios.lead, "own": ratios.own, "calls": 1.0}[part]
     return {key: (cost * ratio, count) for key, (cost, count) in cells.items()}
 
@@ -147,7 +155,7 @@ def fit_samples(samples: list[Sample]) -> dict[str, Fit]:
 
 
 def table_of(samples: list[Sample], factors: dict[str, float] | None = None) -> dict[str, Any]:
-    """Build the table of costs, in the layout of host_costs.json, on the mean host times `factors` by part."""
+    """Build the table of costs, in the layout that `costs_of_table` reads, on the mean host times `factors` by part."""
     fits = fit_samples(samples)
     by = factors or dict.fromkeys(PARTS, 1.0)
     own, _, own_count = fits["own"]
@@ -230,18 +238,9 @@ def shipped_table(samples: list[Sample]) -> dict[str, Any]:
             "framework": mine[0].trace.meta.framework or "torch, version not recorded",
         }
     factors = {part: effects[part][REFERENCE] for part in PARTS}
-    profiler = {
-        mode.value: {"lead": row.lead, "own": row.own, "whole": row.whole} for mode, row in PROFILER_RATIOS.items()
-    }
-    head = {"about": ABOUT, "reference_host": REFERENCE, "hosts": hosts, "unprofiled_over_profiled": profiler}
+    profiler = {mode.value: asdict(row) for mode, row in profiler_ratios().items()}
+    head = {"reference_host": REFERENCE, "hosts": hosts, "unprofiled_over_profiled": profiler}
     return head | table_of(samples, factors)
-
-
-ABOUT = (
-    "Host time of ops in eager PyTorch, in ns on the reference host without a profiler. Written by "
-    "benchmarks/make/measure_host.py --write from the public profiler traces that `hosts` names. "
-    "op_ns and lead_ns: [ns, calls measured]."
-)
 
 
 def host_effects(effects: dict[str, float]) -> dict[str, float]:
@@ -267,7 +266,7 @@ def is_plain_lead(key: str) -> bool:
 
 def predicted_ns(sample: Sample, table: dict[str, Any]) -> Floats:
     """Synthesise the sample's timeline and return each op's host time, its lead where one was recorded."""
-    ratios = PROFILER_RATIOS[sample.mode]
+    ratios = profiler_ratios()[sample.mode]
     costs = profiled_costs(costs_of_table(table | {"reference_host": "mean"}), 1 / ratios.lead, 1 / ratios.own)
     ops = synthesize_timeline(sample.trace, costs).ops
     end = ops.start_ns + ops.duration_ns
@@ -286,13 +285,13 @@ def profiled_costs(costs: HostCosts, lead: float, own: float) -> HostCosts:
     )
 
 
-def check(samples: list[Sample]) -> None:
-    """Print the error of the host time, the trace left out of the fit.
+def check(samples: list[Sample]) -> dict[str, list[float]]:
+    """Print and return the relative errors of the host time, the trace left out of the fit, by what is known.
 
     Other hosts: fitted on traces of other hosts alone, on the median one. Same host: fitted with the other trace of the
     host, on that host. Speed known: as other hosts, scaled by what the first half of the ops took, over the second.
     """
-    print(f"{'trace':38} {'ops':>6} {'recorded':>10} {'other hosts':>12} {'same host':>12} {'speed known':>12}")
+    click.echo(f"{'trace':38} {'ops':>6} {'recorded':>10} {'other hosts':>12} {'same host':>12} {'speed known':>12}")
     errors: dict[str, list[float]] = defaultdict(list)
     for sample in samples:
         recorded = sample.op_times_ns()
@@ -304,7 +303,7 @@ def check(samples: list[Sample]) -> None:
         half = len(recorded) // 2
         speed = recorded[:half].sum() / predicted[:half].sum()
         found = {
-            "other hosts": predicted.sum() / recorded.sum() - 1,
+            UNKNOWN_HOST: predicted.sum() / recorded.sum() - 1,
             "speed known": predicted[half:].sum() * speed / recorded[half:].sum() - 1,
         }
         others = [other for other in samples if other is not sample]
@@ -315,41 +314,36 @@ def check(samples: list[Sample]) -> None:
             errors[label].append(value)
         columns = [f"{100 * found[label]:+.1f} %" if label in found else "-" for label in COLUMNS]
         cells = " ".join(f"{text:>12}" for text in columns)
-        print(f"{sample.name:38} {len(recorded):>6} {recorded.sum() / 1e6:>7.2f} ms {cells}")
+        click.echo(f"{sample.name:38} {len(recorded):>6} {recorded.sum() / 1e6:>7.2f} ms {cells}")
     for label in COLUMNS:
         values = 100 * np.abs(errors[label])
-        logs = np.abs(np.log1p(errors[label]))
-        print(
+        middle_log = np.median(np.abs(np.log1p(errors[label])))
+        click.echo(
             f"{label:12} {len(values):>2} traces: median {np.median(values):.1f} %, mean {values.mean():.1f} %, "
-            f"worst {values.max():.1f} %; |ln| median {np.median(logs):.2f}, 90 % under {np.percentile(logs, 90):.2f}"
+            f"worst {values.max():.1f} %; |ln| median {middle_log:.2f}, 90 % under {_ninth_tenth(errors[label]):.2f}"
         )
+    return errors
 
 
-COLUMNS = ("other hosts", "same host", "speed known")
+def _ninth_tenth(errors: list[float]) -> float:
+    """Return the 90 % quantile of |ln(predicted / recorded)|."""
+    return float(np.percentile(np.abs(np.log1p(errors)), 90))
+
+
+UNKNOWN_HOST: Final = "other hosts"
+COLUMNS: Final = (UNKNOWN_HOST, "same host", "speed known")
 
 
 def show(table: dict[str, Any], samples: list[Sample]) -> None:
     """Print the hosts, the constants, and the ops that most time goes to."""
     for host, entry in table["hosts"].items():
-        print(f"{host:24} speed {entry['speed_ratio']:.3f}   {entry['ops']:>6} ops   {entry['profiler']}")
+        click.echo(f"{host:24} speed {entry['speed_ratio']:.3f}   {entry['ops']:>6} ops   {entry['profiler']}")
     for name in ("launch_ns", "copy_ns", "sync_ns", "other_op_ns", "before_launch_ratio"):
-        print(f"{name:24} {table[name]}")
+        click.echo(f"{name:24} {table[name]}")
     ranked = sorted(table["op_ns"].items(), key=lambda item: -item[1][0] * item[1][1])[:25]
     for name, (cost, count) in ranked:
-        print(f"{name:48} {cost:>7} ns x {count:>6}   {table['kernel_count'].get(name, 0):>5} kernels")
-    print(f"{len(table['op_ns'])} ops, {len(table['lead_ns'])} leads, from {len(samples)} traces")
-
-
-def render(table: dict[str, Any]) -> str:
-    """Write the table with one entry per line, so that changes can be read."""
-    parts = []
-    for key, value in table.items():
-        if isinstance(value, dict):
-            rows = ",\n".join(f"    {json.dumps(name)}: {json.dumps(item)}" for name, item in value.items())
-            parts.append(f"  {json.dumps(key)}: {{\n{rows}\n  }}")
-        else:
-            parts.append(f"  {json.dumps(key)}: {json.dumps(value)}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+        click.echo(f"{name:48} {cost:>7} ns x {count:>6}   {table['kernel_count'].get(name, 0):>5} kernels")
+    click.echo(f"{len(table['op_ns'])} ops, {len(table['lead_ns'])} leads, from {len(samples)} traces")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,10 @@
-"""How much of a profiled step is the profiler: times small models on the CPU with and without it."""
+"""Measure how much of a profiled step is the profiler: small models on the CPU with and without it, two minutes.
+
+    python -m wavecast.mlp_weights.train.profiler_ratios [--write]
+
+Runs differ by 5 %, machines by more. CUPTI's own share, in every runtime call of a GPU trace, cannot be measured
+without a GPU and is left in.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,22 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
+import click
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
+
+from ...formats.constants import read_constants
+from .constants import FittedConstants, Program, save_constants, write_options
+
+NAME: Final = "profiler_ratios"
+ABOUT: Final = (
+    "Unprofiled over profiled host time by what the profiler was asked to record: of leads, of ops' own time, and of a "
+    "whole step. Medians over rounds and models on one machine; host_costs is fitted with them."
+)
+ROUNDS: Final = 7
 
 
 class Mode(StrEnum):
@@ -43,10 +60,12 @@ def models() -> list[tuple[nn.Module, torch.Tensor]]:
 
 
 def step(model: nn.Module, data: torch.Tensor) -> None:
+    """Run a model forward and backward."""
     model(data).sum().backward()
 
 
 def timed(model: nn.Module, data: torch.Tensor, count: int = 5) -> float:
+    """Return the mean time of a step, ns."""
     begin = time.perf_counter_ns()
     for _ in range(count):
         step(model, data)
@@ -70,7 +89,7 @@ def profiled(model: nn.Module, data: torch.Tensor, mode: Mode) -> tuple[float, f
     return whole, own, whole - own
 
 
-def measure_profiler(rounds: int = 7) -> dict[Mode, Ratios]:
+def measure_profiler(rounds: int = ROUNDS) -> dict[Mode, Ratios]:
     """Compare profiled with unprofiled steps, alternating; medians over rounds and models.
 
     What a bare step spends inside ops and between them cannot be seen without the profiler: the plain profiler is
@@ -91,10 +110,25 @@ def measure_profiler(rounds: int = 7) -> dict[Mode, Ratios]:
     return {mode: Ratios(lead=lead, own=own, whole=whole) for mode, (lead, own, whole) in middle.items()}
 
 
-PROFILER_RATIOS = {
-    Mode.PLAIN: Ratios(lead=0.72, own=0.72, whole=0.72),
-    Mode.SHAPES: Ratios(lead=0.64, own=0.52, whole=0.58),
-    Mode.STACKS: Ratios(lead=0.56, own=0.51, whole=0.53),
-}
-"""Medians of three runs of `measure_host.py --profiler` on two cores of a virtual machine, torch 2.13; runs differ by
-5 %. CUPTI's own share, in every runtime call of a GPU trace, cannot be measured without a GPU and is left in."""
+def profiler_ratios() -> dict[Mode, Ratios]:
+    """Return the ratios in use."""
+    return {mode: Ratios(**read_constants(NAME)[mode.value]) for mode in Mode}
+
+
+@click.command(cls=Program, help=__doc__)
+@write_options
+def main(write: bool, keep: str | None) -> None:
+    """Print a line per mode."""
+    found = measure_profiler()
+    for mode, ratios in found.items():
+        click.echo(f"{mode:12} lead {ratios.lead:.3f}   own {ratios.own:.3f}   whole {ratios.whole:.3f}")
+    if write:
+        values = {
+            mode.value: {key: round(getattr(ratios, key), 2) for key in ("lead", "own", "whole")}
+            for mode, ratios in found.items()
+        }
+        save_constants(NAME, ABOUT, FittedConstants(values=values, counts={"rounds": ROUNDS}, inputs={}), keep=keep)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,24 +1,24 @@
-"""Reduces real traces to what a shape-only recording would hold, with each op's host time beside it."""
+"""Reduce real traces to what a shape-only recording would hold, with each op's host time beside it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from wavecast import load_trace
-from wavecast.analyzer.host.timeline import places_of
-from wavecast.formats.column import build_table, row_count, take_rows
-from wavecast.formats.trace import CallTable, IterationTable, KernelTable, Trace
 
-from .host_profiler import Mode
+from ...analyzer.host.timeline import places_of
+from ...arrays import Floats, Rows
+from ...formats.column import build_table, row_count, take_rows
+from ...formats.files import load_trace
+from ...formats.trace import CallTable, IterationTable, KernelTable, Trace
+from .profiler_ratios import Mode
 
-Floats = npt.NDArray[np.float64]
-HOSTS = {
+HOSTS: Final = {
     "h100_bert_small_inference": "h100-node",
     "h100_vit_small_inference": "h100-node",
     "b200_eager_inference": "b200-node",
@@ -33,7 +33,7 @@ HOSTS = {
     "v100_training_memory_events": "v100-memory-node",
 }
 """Traces of a few ops, and compiled ones, are left out."""
-LONGEST_GAP_NS = 1e6
+LONGEST_GAP_NS: Final = 1e6
 """A longer gap between ops is data loading, start-up or a wait, not the cost of an op."""
 _LAUNCH = re.compile(r"LaunchKernel|LaunchCooperative|ModuleLaunch")
 _COPY = re.compile(r"Memcpy\w*Async")
@@ -52,14 +52,14 @@ class Sample:
     host: str
     mode: Mode
     trace: Trace
-    place: npt.NDArray[np.int64]
+    place: Rows
     lead_ns: Floats
     """NaN before the first op of an iteration and where the gap is no op's cost."""
     own_ns: Floats
-    launch_count: npt.NDArray[np.int64]
+    launch_count: Rows
     calls: dict[str, Floats]
     """Durations of runtime calls by kind."""
-    iteration: npt.NDArray[np.int64]
+    iteration: Rows
     before_launch_ratio: Floats
 
     def op_times_ns(self) -> Floats:
@@ -69,6 +69,7 @@ class Sample:
 
 
 def load_sample(path: Path, host: str) -> Sample:
+    """Read a trace and reduce it."""
     trace = load_trace(path)
     rows = recorded_rows(trace)
     ops = take_rows(trace.ops, rows)
@@ -119,7 +120,7 @@ def between(instants: npt.NDArray[Any], values: Floats, low: Floats, high: Float
     return result
 
 
-def recorded_rows(trace: Trace) -> npt.NDArray[np.int64]:
+def recorded_rows(trace: Trace) -> Rows:
     """Return the outermost ops that a dispatch mode sees."""
     is_seen = np.array([is_dispatched(name) for name in trace.strings], dtype=bool)
     names, parents = trace.ops.name.tolist(), trace.ops.parent.tolist()
@@ -149,7 +150,7 @@ def is_dispatched(name: str) -> bool:
     return not overloads
 
 
-def autograd_nodes(trace: Trace, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def autograd_nodes(trace: Trace, rows: Rows) -> Rows:
     """Return per op the autograd node that runs it, as the row of the engine's range; -1 outside."""
     is_node = np.array([name.startswith("autograd::engine::evaluate_function") for name in trace.strings])
     node = [-1] * row_count(trace.ops)
@@ -175,6 +176,7 @@ def classify_calls(trace: Trace) -> tuple[npt.NDArray[np.str_], Floats]:
 
 
 def kind_of_call(name: str) -> str:
+    """Return the kind of a runtime call: graph, launch, copy, sync, memory or other."""
     patterns = (("graph", re.compile("GraphLaunch")), ("launch", _LAUNCH), ("copy", _COPY))
     for kind, pattern in patterns:
         if pattern.search(name):

@@ -1,0 +1,119 @@
+"""Measure the latencies that a replay takes where a trace shows too few: means over the traces of a generation of GPU.
+
+    python -m wavecast.mlp_weights.train.latencies DATA [--write]
+
+Each trace in DATA/traces is replayed by its own times, as `wavecast replay` does: a latency is read where it alone held
+a node, at least eight times. Traces of one generation count alike. The default of a term is the median over
+generations; where fewer than three show it, the one in use stays. Values are rounded to 50 ns, from 0 on: traces of one
+generation differ by more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from ...analyzer.graph.build import build_graph
+from ...analyzer.graph.latencies import CONSTANTS, DEFAULT, Term
+from ...analyzer.graph.rules import lane_firsts, seen_latencies
+from ...analyzer.graph.steps import with_iterations
+from ...errors import InputError
+from ...formats.column import row_count
+from ...formats.constants import read_constants
+from ...formats.files import load_trace
+from ...formats.trace import Trace
+from ...specs.catalog import load_catalog
+from ...specs.generations import generation_of
+from ...specs.gpu import Gpu
+from ...specs.match import match_device
+from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .ratio_blocks import TRACES, trace_paths
+
+ABOUT: Final = (
+    "Latencies of the replay's rules in ns, by term, where a trace shows too few of its own: per generation of GPU, "
+    "and by default where no trace of the generation shows them. Terms: analyzer/graph/latencies.py. counts: traces."
+)
+STEP_NS: Final = 50.0
+FEWEST_GENERATIONS: Final = 3
+
+Seen = Mapping[str, Mapping[str, Sequence[float]]]
+"""The latency of each trace, by generation and term."""
+
+
+@click.command(cls=Program, help=__doc__)
+@data_argument
+@write_options
+def main(data: Path, write: bool, keep: str | None) -> None:
+    """Print a line per trace, then generation, then the values."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    used = []
+    for path in trace_paths(data):
+        generation, latencies = measure(load_trace(path))
+        if generation is not None and latencies:
+            used.append(path)
+            click.echo(f"{path.name:44} {generation:10} {_text(latencies)}")
+        for term, latency_ns in latencies.items() if generation is not None else ():
+            found[generation or ""][term].append(latency_ns)
+    if not used:
+        raise InputError(f"{data / TRACES}: no recordings with GPU times of a GPU that the catalogue knows")
+    values = latencies_of(found)
+    for name, terms in values.items():
+        click.echo(f"{name:44} {'':10} {_text(terms)}")
+    if write:
+        counts = {name: {term: len(traces) for term, traces in terms.items()} for name, terms in sorted(found.items())}
+        fitted = FittedConstants(values=values, counts=counts, inputs=hash_files(data, used))
+        save_constants(CONSTANTS, ABOUT, fitted, keep=keep)
+
+
+def measure(trace: Trace) -> tuple[str | None, dict[str, float]]:
+    """Return the generation of a trace's GPU and the latencies that the trace shows, ns by term."""
+    gpu = _gpu_of(trace)
+    if gpu is None or not trace.is_measured or not row_count(trace.kernels):
+        return None, {}
+    graph = build_graph(with_iterations(trace), architecture=gpu.architecture)
+    seen = seen_latencies(graph.nodes, graph.edges, lane_firsts(graph.nodes), graph.latency_ns)
+    return generation_of(gpu.architecture), {_key(term): float(graph.latency_ns[term]) for term in seen}
+
+
+def latencies_of(seen: Seen) -> dict[str, dict[str, float]]:
+    """Return the values that the analyzer reads: per generation, and the default."""
+    by_generation = {
+        name: {_key(term): _rounded(np.mean(terms[_key(term)])) for term in Term if _key(term) in terms}
+        for name, terms in seen.items()
+    }
+    default = dict(read_constants(CONSTANTS)[DEFAULT])
+    for term in default:
+        known = [terms[term] for terms in by_generation.values() if term in terms]
+        if len(known) >= FEWEST_GENERATIONS:
+            default[term] = _rounded(np.median(known))
+    return {DEFAULT: default, **dict(sorted(by_generation.items()))}
+
+
+def _gpu_of(trace: Trace) -> Gpu | None:
+    catalog = load_catalog()
+    found = (
+        match_device(catalog, item.name, sm_count=item.sm_count, memory_bytes=item.memory_bytes)
+        for item in trace.devices
+    )
+    return next((gpu for gpu in found if gpu is not None), None)
+
+
+def _rounded(latency_ns: Any) -> float:
+    return max(float(np.round(latency_ns / STEP_NS) * STEP_NS), 0.0)
+
+
+def _key(term: Term) -> str:
+    return term.name.lower()
+
+
+def _text(latencies: Mapping[str, float]) -> str:
+    return "  ".join(f"{term} {latency_ns:.0f}" for term, latency_ns in latencies.items())
+
+
+if __name__ == "__main__":
+    main()
