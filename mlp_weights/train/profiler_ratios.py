@@ -39,7 +39,7 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ratios:
+class ProfilerRatios:
     """Hold unprofiled over profiled host time: of leads, of ops' own time, and of a whole step."""
 
     lead: float
@@ -89,7 +89,7 @@ def profiled(model: nn.Module, data: torch.Tensor, mode: Mode) -> tuple[float, f
     return whole, own, whole - own
 
 
-def measure_profiler(rounds: int = ROUNDS) -> dict[Mode, Ratios]:
+def measure_profiler(rounds: int = ROUNDS) -> dict[Mode, ProfilerRatios]:
     """Compare profiled with unprofiled steps, alternating; medians over rounds and models.
 
     What a bare step spends inside ops and between them cannot be seen without the profiler: the plain profiler is
@@ -107,12 +107,12 @@ def measure_profiler(rounds: int = ROUNDS) -> dict[Mode, Ratios]:
                 slowed = bare / plain[0]
                 ratios[mode].append((slowed * plain[2] / lead, slowed * plain[1] / own, bare / whole))
     middle = {mode: [median(column) for column in zip(*rows, strict=True)] for mode, rows in ratios.items()}
-    return {mode: Ratios(lead=lead, own=own, whole=whole) for mode, (lead, own, whole) in middle.items()}
+    return {mode: ProfilerRatios(lead=lead, own=own, whole=whole) for mode, (lead, own, whole) in middle.items()}
 
 
-def profiler_ratios() -> dict[Mode, Ratios]:
+def profiler_ratios() -> dict[Mode, ProfilerRatios]:
     """Return the ratios in use."""
-    return {mode: Ratios(**read_constants(NAME)[mode.value]) for mode in Mode}
+    return {mode: ProfilerRatios(**read_constants(NAME)[mode.value]) for mode in Mode}
 
 
 @click.command(cls=Program, help=__doc__)

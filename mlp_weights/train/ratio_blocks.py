@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,13 @@ COLLECTIVES: Final = "ops/collective.parquet"
 TRACES: Final = "traces"
 
 
+class GpuPair(NamedTuple):
+    """Name the GPU that kernels were measured on and the one that they are moved to."""
+
+    source: Gpu
+    target: Gpu
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairErrors:
     """Hold how far off a rule is for one table family between an ordered pair of GPUs."""
@@ -92,7 +99,7 @@ class PairErrors:
 
 
 def block(
-    rule: str, kind: str, pair: tuple[Gpu, Gpu], log_ratio: Floats, *, family: Family | None = None, least: float = 0.0
+    rule: str, kind: str, pair: GpuPair, log_ratio: Floats, *, family: Family | None = None, least: float = 0.0
 ) -> PairErrors:
     """Return the block of a pair of GPUs from ln(predicted / measured) of its kernels."""
     source, target = pair
@@ -111,11 +118,9 @@ def block(
     )
 
 
-def memory_blocks(
-    rule: str, kind: str, pair: tuple[Gpu, Gpu], time_ns: Floats, log_ratio: Floats
-) -> Iterator[PairErrors]:
+def memory_blocks(rule: str, kind: str, pair: GpuPair, time_ns: Floats, log_ratio: Floats) -> Iterator[PairErrors]:
     """Yield the block of what comes from memory, and that of what may lie in a cache."""
-    origin, fleet = build_fleet([pair[0]]), build_fleet([pair[1]])
+    origin, fleet = build_fleet([pair.source]), build_fleet([pair.target])
     cached = may_be_cached(time_ns, fleet, origin)[:, 0]
     if np.count_nonzero(~cached) >= FEWEST_ROWS:
         yield block(rule, kind, pair, log_ratio[~cached])
@@ -139,7 +144,7 @@ def table_blocks(data: Path, first_collection: bool) -> Iterator[PairErrors]:
         by_gpu = [np.flatnonzero((samples.gpu == column) & is_used) for column in range(len(samples.gpus))]
         for here, there in permutations(range(len(samples.gpus)), 2):
             _, left, right = np.intersect1d(keys[by_gpu[here]], keys[by_gpu[there]], return_indices=True)
-            pair = (samples.gpus[here], samples.gpus[there])
+            pair = GpuPair(samples.gpus[here], samples.gpus[there])
             yield from _pair_blocks(samples, pair, by_gpu[here][left], by_gpu[there][right])
 
 
@@ -155,11 +160,11 @@ def _least_ns(samples: Samples[Any]) -> Floats:
     return np.where(is_event, EVENT_FLOOR_NS, FLOOR_NS)
 
 
-def _pair_blocks(samples: Samples[Any], pair: tuple[Gpu, Gpu], source: Rows, target: Rows) -> Iterator[PairErrors]:
+def _pair_blocks(samples: Samples[Any], pair: GpuPair, source: Rows, target: Rows) -> Iterator[PairErrors]:
     work = least_work(samples)
     if work is None or not len(source):
         return
-    origin, fleet = build_fleet([pair[0]]), build_fleet([pair[1]])
+    origin, fleet = build_fleet([pair.source]), build_fleet([pair.target])
     shared = take_work(work, source)
     bounds, here = bound_ops(shared, fleet), bound_ops(shared, origin)
     time_ns, measured_ns = samples.measured_ns[source], samples.measured_ns[target]
@@ -218,8 +223,8 @@ def wave_blocks(data: Path) -> Iterator[PairErrors]:
             shared = [pair for pair in shared if min(pair[0]["latency_us"], pair[1]["latency_us"]) > floor_us]
             if len(shared) < FEWEST_ROWS:
                 continue
-            pair = (find_gpu(catalog, here), find_gpu(catalog, there))
-            found = pair_up(kind, shared, build_fleet([pair[0]]), build_fleet([pair[1]]))
+            pair = GpuPair(find_gpu(catalog, here), find_gpu(catalog, there))
+            found = pair_up(kind, shared, build_fleet([pair.source]), build_fleet([pair.target]))
             factor = _wave_factor(found.source, found.target, found.block_count, found.block_threads)
             log_ratio = np.log(moved(found.source_us * 1e3, factor) / (found.target_us * 1e3))
             yield from memory_blocks("wave", kind, pair, found.source_us * 1e3, log_ratio)
@@ -250,13 +255,13 @@ def link_blocks(data: Path) -> Iterator[PairErrors]:
         times[gpu][key].append(time_us * 1e3)
     catalog = load_catalog()
     for here, there in permutations(sorted(times), 2):
-        pair = (find_gpu(catalog, here), find_gpu(catalog, there))
+        pair = GpuPair(find_gpu(catalog, here), find_gpu(catalog, there))
         both = sorted(times[here].keys() & times[there].keys(), key=str)
         for collective in sorted({str(key[0]) for key in both}):
             shared = [key for key in both if key[0] == collective]
             if min(gpu.link_bandwidth_bytes_per_s for gpu in pair) and len(shared) >= FEWEST_ROWS // 2:
                 source, target = (np.array([np.median(times[gpu][key]) for key in shared]) for gpu in (here, there))
-                factor = pair[0].link_bandwidth_bytes_per_s / pair[1].link_bandwidth_bytes_per_s
+                factor = pair.source.link_bandwidth_bytes_per_s / pair.target.link_bandwidth_bytes_per_s
                 log_ratio = np.log(moved(source, factor) / target)
                 yield block("link", collective, pair, log_ratio, least=abs(float(np.log(factor))))
 
@@ -283,4 +288,4 @@ def pcie_blocks(data: Path) -> Iterator[PairErrors]:
             found[path.name.split(".")[0]] = (gpu, speed / gpu.pcie_bandwidth_bytes_per_s)
     for here, there in permutations(found, 2):
         log_ratio = np.log(found[here][1][:, None] / found[there][1][None, :]).ravel()
-        yield replace(block("pcie", "copies", (found[here][0], found[there][0]), log_ratio), chips=(here, there))
+        yield replace(block("pcie", "copies", GpuPair(found[here][0], found[there][0]), log_ratio), chips=(here, there))
