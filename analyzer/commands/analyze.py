@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ... import __version__
+from ..rendering.formats import REPORT_FORMATS
 from .command import (
     WavecastCommand,
     complete_gpu_names,
@@ -108,7 +109,7 @@ class AnalyzeRequest:
     metavar="FILE",
     help="Write the predicted timeline of the first --to GPU (default: the source) for ui.perfetto.dev.",
 )
-@output_options("table", "json", "csv", "markdown")
+@output_options(*REPORT_FORMATS)
 @recover_option
 @click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
 def analyze(**options: Any) -> None:

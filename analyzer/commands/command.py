@@ -11,11 +11,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from ...errors import InputError, WavecastError
+from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 FAILED_EXIT_CODE: Final = 1
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+_ENDINGS: Final = ", ".join(suffix for form, suffix in SUFFIXES.items() if form != DEFAULT_FORMAT)
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -48,7 +51,7 @@ def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
             "--format",
             "form",
             type=click.Choice(formats),
-            help="How to write the result. Default: what the ending of -o says (.json, .csv, .md), else table.",
+            help=f"How to write the result. Default: what the ending of -o says ({_ENDINGS}), else {DEFAULT_FORMAT}.",
         )
         save = click.option(
             "-o",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..rendering.formats import REPORT_FORMATS
 from .command import FunctionT, WavecastCommand, complete_gpu_names, gpu_file_option, output_options, recover_option
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
@@ -84,7 +85,7 @@ def _trace_argument(name: str, metavar: str) -> Callable[[FunctionT], FunctionT]
     metavar="RATIO",
     help="Predict for a host this much faster than that of PREDICTED_FROM (1.2: 20 %), or for a named host.",
 )
-@output_options("table", "json", "csv", "markdown")
+@output_options(*REPORT_FORMATS)
 @recover_option
 def validate(**options: Any) -> None:
     """Predict the GPU of one trace from another and compare.
