@@ -185,8 +185,7 @@ def _sharpen(
 def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
     from ...errors import InputError
     from ..host.speed import read_cpu_speed
-    from ..whatif.precision.precision import TargetPrecision
-    from ..whatif.scenario import Scenario
+    from ..whatif.scenario import Scenario, TargetPrecision
 
     if request.from_batch is not None and request.batch_size is None:
         raise InputError("--from-batch says what --batch rescales: add --batch N")

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
 
-if TYPE_CHECKING:
-    from .precision.precision import TargetPrecision
+
+class TargetPrecision(StrEnum):
+    """Name a precision that an iteration can be moved to."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    TF32 = "tf32"
+    FP8 = "fp8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
