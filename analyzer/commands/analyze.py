@@ -17,6 +17,7 @@ from .command import (
     gpu_file_option,
     output_options,
     recover_option,
+    source_option,
     trace_argument,
 )
 from .output import choose_format, screen_for, write_result
@@ -67,13 +68,7 @@ class AnalyzeRequest:
     shell_complete=complete_gpu_names,
     help="Predict for this GPU only ('h100': all its variants); repeat for several. Default: every catalogued GPU.",
 )
-@click.option(
-    "--from",
-    "source",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The GPU that was measured, where the trace does not say it or says it wrongly.",
-)
+@source_option()
 @gpu_file_option
 @click.option("--ops", "with_ops", is_flag=True, help="List every op with its physical bound, method and reason.")
 @click.option(
