@@ -32,6 +32,22 @@ class Scenario:
     """Whether pointwise ops run in merged kernels, as a compiler generates them."""
 
     @property
+    def changes(self) -> tuple[str, ...]:
+        """Return what is changed, but for the host, as a report names it."""
+        named = (
+            f"a batch of {self.batch_size:,}" if self.batch_size is not None else None,
+            f"{self.precision.value} arithmetic" if self.precision is not None else None,
+            "launches by CUDA graphs" if self.cuda_graph else None,
+            "pointwise ops merged" if self.fuse_elementwise else None,
+        )
+        return tuple(name for name in named if name is not None)
+
+    @property
+    def changes_sizes(self) -> bool:
+        """Say whether tensors may be of another size than recorded, which recorded allocations do not tell."""
+        return self.batch_size is not None or self.precision is not None
+
+    @property
     def changes_work(self) -> bool:
         """Say whether the kernels differ from the recorded ones."""
         return self.precision is not None or self.batch_size is not None or self.fuse_elementwise
