@@ -18,7 +18,14 @@ SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|])")
 
 
 def draw_markdown(page: Page, _screen: Screen | None = None) -> str:
-    """Write a page: facts and warnings as lists, other lines as paragraphs, sheets as tables; of any width."""
+    """Write a page: facts and warnings as lists, other lines as paragraphs, sheets as tables; of any width.
+
+    >>> from wavecast.analyzer.rendering.page.page import build_page, facts
+    >>> page = build_page(facts([("batch", "4"), ("mode", "inference")]))
+    >>> print(draw_markdown(page), end="")
+    - **batch**: 4
+    - **mode**: inference
+    """
     return "\n\n".join(part for block in page.blocks for part in _parts(block)) + "\n"
 
 

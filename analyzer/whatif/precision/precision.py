@@ -44,6 +44,9 @@ def with_precision(trace: Trace, precision: TargetPrecision) -> Whatif:
     multiply, fp8 is bf16 with linear layers in fp8. A half-precision trace changes its half type. The precision that
     the trace has is the identity.
     Raises InputError for a trace without shapes or matrix products, and for what would raise its precision.
+
+    >>> product_dtype(with_precision(trace, TargetPrecision.FP16).trace)
+    'float16'
     """
     recorded = product_dtype(trace)
     target = _DTYPES[precision]
