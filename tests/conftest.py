@@ -25,6 +25,10 @@ from wavecast.formats.trace import (
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-golden", action="store_true", help="Write what is found now to the golden files.")
+
+
 @pytest.fixture(scope="session")
 def root_dir() -> Path:
     """The checkout root."""

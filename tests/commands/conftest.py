@@ -33,15 +33,9 @@ GOLDEN = Path(__file__).with_name("golden")
 MILLISECOND_NS = 1e6
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--rewrite-golden", action="store_true", help="Write what the commands print now to tests/cli/golden."
-    )
-
-
 @pytest.fixture
 def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compare text with a golden file; `pytest tests/cli --rewrite-golden` accepts what is printed now."""
+    """Compare text with a golden file; `pytest tests/commands --rewrite-golden` accepts what is printed now."""
 
     def check(name: str, text: str) -> None:
         path = GOLDEN / name

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.convolution.model import MODEL, simulate
 from wavecast.analyzer.models.convolution.problems import ConvolutionProblems, problems_of_dims
+from wavecast.analyzer.models.convolution.tiles import best_fused, setting_of
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.work.work import ConvolutionDims, Direction
@@ -164,3 +165,22 @@ def test_an_event_timed_call_includes_the_host() -> None:
     dims = convolution(batch=1, size=4)
     timed = run(as_rows(problems_of_dims([dims], [Rate.MATRIX_FP32], is_event_timed=True)), V100)
     assert timed.time_ns[0, 0] > times(dims, V100)[0] + 50e3
+
+
+def test_fused_winograd_runs_whole_blocks_of_32_channels() -> None:
+    """On one SM whose memory never waits, blocks run one after the other: the time is a staircase of the channels."""
+    endless = np.full(1, np.inf)
+    alone = replace(V100, sm_count=np.ones(1), bandwidth_bytes_per_s=endless, l2_cache_bytes=endless)
+    theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
+    priors = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(alone))
+    values = priors | {"l2_bytes_per_cycle_per_sm": endless, "throttle_ratio": np.zeros(1)}
+
+    def fused_ns(channels: int) -> float:
+        problems = as_rows(problems_of_dims([convolution(c_out=channels)], [Rate.MATRIX_FP32]))
+        return float(best_fused(setting_of(problems, alone, values))[0, 0])
+
+    one, two, three = (fused_ns(channels) for channels in (32, 64, 96))
+    assert fused_ns(1) == one
+    assert fused_ns(33) == two
+    assert two - one == pytest.approx(three - two)
+    assert two > 1.9 * one

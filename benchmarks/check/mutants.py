@@ -1,0 +1,529 @@
+"""What the tests notice: small errors put into the models, replay, graph and importer, one at a time.
+
+Run: python -m benchmarks.check.mutants                              # 200 errors, 50 a room; lists those that survive
+     … --count 80 --seed 1 --room replay --module engine             # others; of one room; of some modules
+     … --out FILE.jsonl                                              # keep results; a run that was stopped goes on
+     … --again FILE.jsonl                                            # the survivors of an earlier run once more
+
+Each error is written into a private copy of the checkout, whose tests then run in a process of their own: the tests of
+the room that reach the changed statement, quickest first, until one fails. Tests that read the public data are left
+out, hypothesis draws the same examples each time. What reads better than it compiles to is not touched: annotations,
+decorators, messages of errors, f-strings. An error that changes nothing that can be seen counts as surviving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = {
+    "models": ("analyzer/models", ("tests/analyzer/models", "tests/analyzer/measurements", "tests/mlp_weights")),
+    "replay": ("analyzer/replay", ("tests/analyzer/replay", "tests/analyzer/analysis", "tests/analyzer/accuracy")),
+    "graph": ("analyzer/graph", ("tests/analyzer/graph", "tests/analyzer/replay")),
+    "kineto": ("formats/kineto", ("tests/formats",)),
+}
+"""The source of each room, and the tests that are to notice what is wrong with it."""
+LEFT_OUT = (".git", ".hypothesis", ".pytest_cache", ".ruff_cache", ".mypy_cache", "__pycache__", "build", "shared")
+IMPORTED_ONCE = ("scipy.optimize", "scipy.special", "orjson", "msgspec", "click", "rich", "networkx", "torch")
+MORE_TIME, LEAST_CPU_S = 8.0, 8.0
+"""A run may take this many times the tests' own CPU time and this much beside it."""
+MEMORY_BYTES = 8 << 30
+
+COMPARISONS = {
+    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
+    **{ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is},
+}
+OPERATIONS = {
+    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
+    **{ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd},
+    **{ast.LShift: ast.RShift, ast.RShift: ast.LShift},
+}
+TWINS = (
+    *(("min", "max"), ("argmin", "argmax"), ("minimum", "maximum"), ("any", "all"), ("floor", "ceil")),
+    *(("zeros", "ones"), ("cumsum", "cumprod"), ("sum", "max"), ("start_ns", "end_ns"), ("left", "right")),
+    *(("nanmin", "nanmax"), ("fmin", "fmax")),
+)
+NAMES = {name: other for pair in TWINS for name, other in (pair, pair[::-1])} | {"max": "min"}
+PLAIN_KEYWORDS = {"strict", "slots", "kw_only", "repr", "stacklevel", "maxsize", "encoding", "dtype", "copy"}
+"""Arguments that no output depends on, or that a type error follows at once."""
+UNSEEN_CALLS = {"cast", "TypeVar", "warn", "isfinite_or_raise"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """Name one changed expression of a module: bytes `start` to `end`, within the statement of these lines."""
+
+    room: str
+    path: str
+    line: int
+    start: int
+    end: int
+    before: str
+    after: str
+    first_line: int
+    last_line: int
+
+    @property
+    def key(self) -> str:
+        """Return what tells it from all others of this tree."""
+        return f"{self.path}:{self.line}:{self.start}: {self.before} → {self.after}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Reach:
+    """Hold what a room's tests touch when all is well: CPU time and statements of each, what any import runs."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    lines: dict[str, dict[str, set[int]]] = field(default_factory=lambda: defaultdict(dict))
+    """Of each test, per path."""
+    imported: dict[str, set[int]] = field(default_factory=dict)
+
+
+def main() -> None:
+    """Draw the errors, try each, print the survivors and the shares."""
+    options = _options()
+    found = _drawn(options)
+    known = _read_results(options.out)
+    results = [known[mutant.key] for mutant in found if mutant.key in known]
+    waiting = [mutant for mutant in found if mutant.key not in known]
+    for name in IMPORTED_ONCE:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    _settle_hypothesis()
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = _private_copy(Path(folder))
+        reaches = {room: _reach(tree, room) for room in ROOMS if any(mutant.room == room for mutant in waiting)}
+        for number, mutant in enumerate(waiting, 1):
+            result = _tried(tree, mutant, reaches[mutant.room], options.thorough)
+            results.append(result)
+            if options.out:
+                with options.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(result) + "\n")
+            print(f"\r{number}/{len(waiting)} ", end="", file=sys.stderr)
+    _print_results(results)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--room", choices=ROOMS, action="append", help="of these rooms only")
+    parser.add_argument("--module", default="", help="of the modules whose path holds this only")
+    parser.add_argument("--line", type=int, help="every error of this line instead of some by chance")
+    parser.add_argument("--out", type=Path, help="file of results, one JSON object a line")
+    parser.add_argument("--again", type=Path, help="results whose survivors are tried, by what they change")
+    parser.add_argument("--thorough", action="store_true", help="run every test of the room, not those that reach it")
+    return parser.parse_args()
+
+
+def _read_results(path: Path | None) -> dict[str, dict[str, Any]]:
+    if path is None or not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {row["key"]: row for row in rows}
+
+
+def _drawn(options: argparse.Namespace) -> list[Mutant]:
+    """Return as many errors of each room, one per expression, by the seed."""
+    drawn = []
+    rooms = options.room or list(ROOMS)
+    again = {
+        (row["path"], row["before"], row["after"]) for row in _read_results(options.again).values() if row["alive"]
+    }
+    for room in rooms:
+        paths = [path for path in sorted((ROOT / ROOMS[room][0]).rglob("*.py")) if options.module in str(path)]
+        sites = [site for path in paths for site in _sites(path, room)]
+        if options.again:
+            drawn += [item for site in sites for item in site if (item.path, item.before, item.after) in again]
+        elif options.line:
+            drawn += [item for site in sites for item in site if item.line == options.line]
+        else:
+            chance = random.Random(f"{options.seed} {room}")  # noqa: S311 (a sample, no secret)
+            chosen = chance.sample(sites, min(len(sites), options.count // len(rooms)))
+            drawn += [chance.choice(site) for site in chosen]
+    return drawn
+
+
+def _sites(path: Path, room: str) -> list[list[Mutant]]:
+    """Return what can be changed in a module: the variants of each expression."""
+    source = path.read_bytes()
+    starts = np.cumsum([0, *(len(line) for line in source.splitlines(keepends=True))]).tolist()
+    sites = []
+    for node, statement in _expressions(ast.parse(source)):
+        start = starts[node.lineno - 1] + node.col_offset
+        end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        variants = []
+        for other in _variants(node):
+            text = ast.unparse(other)
+            if text != ast.unparse(node):
+                last = statement.body[0].lineno - 1 if hasattr(statement, "body") else statement.end_lineno or 0
+                change = Mutant(
+                    room=room,
+                    path=str(path.relative_to(ROOT)),
+                    line=node.lineno,
+                    start=start,
+                    end=end,
+                    before=ast.unparse(node),
+                    after=text,
+                    first_line=statement.lineno,
+                    last_line=max(last, statement.lineno),
+                )
+                variants.append(change)
+        if variants:
+            sites.append(variants)
+    return sites
+
+
+def _expressions(tree: ast.Module) -> Iterator[tuple[Any, Any]]:
+    """Yield the nodes that may be changed, each with the statement that it belongs to."""
+
+    def walk(node: ast.AST, statement: Any) -> Iterator[tuple[Any, Any]]:
+        if _is_plain(node):
+            return
+        if isinstance(node, ast.stmt):
+            statement = node
+        if isinstance(node, (ast.expr, ast.stmt)):
+            yield node, statement
+        for name, value in ast.iter_fields(node):
+            if name in {"annotation", "returns", "decorator_list", "bases", "type_params"}:
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from walk(child, statement)
+
+    return walk(tree, None)
+
+
+def _is_plain(node: ast.AST) -> bool:
+    """Say whether nothing below a node decides what is computed."""
+    match node:
+        case ast.JoinedStr() | ast.Raise() | ast.Import() | ast.ImportFrom() | ast.Assert():
+            return True
+        case ast.keyword(arg=name):
+            return name in PLAIN_KEYWORDS
+        case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in UNSEEN_CALLS
+        case ast.Expr(value=ast.Constant()):
+            return True
+    return False
+
+
+def _variants(node: Any) -> Iterator[ast.AST]:  # noqa: C901, PLR0912 (one case per kind of error)
+    """Yield what an expression or statement could wrongly be."""
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
+            yield _changed(node, ops=[COMPARISONS[type(op)]()])
+        case ast.BinOp(op=op) if type(op) in OPERATIONS and not _is_text(node):
+            yield _changed(node, op=OPERATIONS[type(op)]())
+        case ast.AugAssign(op=op) if type(op) in OPERATIONS:
+            yield _changed(node, op=OPERATIONS[type(op)]())
+        case ast.BoolOp(op=ast.And()):
+            yield _changed(node, op=ast.Or())
+        case ast.BoolOp(op=ast.Or()):
+            yield _changed(node, op=ast.And())
+        case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert(), operand=operand):
+            yield operand
+        case ast.Constant(value=bool() as value):
+            yield ast.Constant(not value)
+        case ast.Constant(value=int() as value):
+            yield from (ast.Constant(value + 1), ast.Constant(value - 1))
+        case ast.Constant(value=float() as value):
+            yield from (ast.Constant(2.0 * value), ast.Constant(0.0 if value else 1.0))
+        case ast.Constant(value="left" | "right" as value):
+            yield ast.Constant(NAMES[value])
+        case ast.Attribute(attr=name) if name in NAMES and isinstance(node.ctx, ast.Load):
+            yield _changed(node, attr=NAMES[name])
+        case ast.Call(func=ast.Name(id="min" | "max" | "any" | "all" as name)):
+            yield _changed(node, func=ast.Name(NAMES[name]))
+        case ast.Call(func=ast.Name(id="abs") | ast.Attribute(attr="abs" | "sqrt"), args=[value]):
+            yield value
+        case ast.Call(func=ast.Attribute(attr="where"), args=[test, yes, no]):
+            yield _changed(node, args=[test, no, yes])
+        case ast.IfExp(body=yes, orelse=no):
+            yield from (yes, no)
+        case ast.Slice(lower=lower, upper=upper) if lower is not None or upper is not None:
+            yield from (
+                _changed(node, **{side: None}) for side in ("lower", "upper") if getattr(node, side) is not None
+            )
+        case ast.If(body=[ast.Return() | ast.Continue() | ast.Break()], orelse=[]):
+            yield _changed(node, test=ast.Constant(False))
+        case ast.If(test=test):
+            yield _changed(node, test=ast.UnaryOp(ast.Not(), test))
+        case ast.Continue():
+            yield ast.Break()
+        case ast.Break():
+            yield ast.Continue()
+        case ast.Expr(value=ast.Call()):
+            yield ast.Pass()
+
+
+def _changed(node: Any, **fields: Any) -> Any:
+    other = copy.copy(node)
+    for name, value in fields.items():
+        setattr(other, name, value)
+    return ast.fix_missing_locations(other)
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    """Say whether an operation joins texts or lists, or types, where another operator is an error at once."""
+    kinds = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)
+    sides = (node.left, node.right)
+    return any(
+        isinstance(side, kinds) or (isinstance(side, ast.Constant) and isinstance(side.value, (str, bytes, type(None))))
+        for side in sides
+    )
+
+
+def _written(mutant: Mutant) -> bytes:
+    """Return the module with the error in it."""
+    source = (ROOT / mutant.path).read_bytes()
+    text = mutant.after.encode()
+    column = mutant.start - (source.rfind(b"\n", 0, mutant.start) + 1)
+    with suppress(SyntaxError):  # of slices and statements
+        ast.parse(mutant.after, mode="eval")
+        text = b"(" + text + b")"
+    text = text.replace(b"\n", b"\n" + b" " * column)
+    return source[: mutant.start] + text + source[mutant.end :]
+
+
+def _private_copy(folder: Path) -> Path:
+    tree = folder / "wavecast"
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    (tree / ".mypy").mkdir(exist_ok=True)
+    if not (tree / ".mypy" / "wavecast").exists():
+        (tree / ".mypy" / "wavecast").symlink_to("..")
+    return tree
+
+
+def _settle_hypothesis() -> None:
+    """Let every run draw the same examples, without looking for the smallest that fails."""
+    phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    checks = list(hypothesis.HealthCheck)
+    hypothesis.settings.register_profile(
+        "mutants", deadline=None, derandomize=True, database=None, phases=phases, suppress_health_check=checks
+    )
+    hypothesis.settings.load_profile("mutants")
+
+
+def _reach(tree: Path, room: str) -> Reach:
+    """Run a room's tests as they are, noting the statements of the room that each of them runs."""
+    path = tree.parent / f"{room}.json"
+    watcher = _Watcher(f"{tree / ROOMS[room][0]}/", len(f"{tree}/"))
+
+    def run() -> int:
+        sys.settrace(watcher.trace)
+        status = pytest.main([*_ARGUMENTS, *ROOMS[room][1]], plugins=[watcher])
+        sys.settrace(None)
+        path.write_text(json.dumps([watcher.seconds, watcher.lines_of_tests()]), encoding="utf-8")
+        return int(status)
+
+    status, cpu_s = _in_child(tree, run, 3600.0)
+    if status:
+        said = (tree.parent / "said").read_text(encoding="utf-8")
+        sys.exit(f"{said}\nthe tests of {room} fail as they stand: {' '.join(ROOMS[room][1])}")
+    seconds, lines = json.loads(path.read_text(encoding="utf-8"))
+    print(f"{room}: {len(seconds)} tests, {cpu_s:.0f} s of CPU time to see what they reach", file=sys.stderr)
+    reach = Reach(seconds=seconds)
+    for name, per_path in lines.items():
+        for file, numbers in per_path.items():
+            if name:
+                reach.lines[name][file] = set(numbers)
+            else:
+                reach.imported[file] = set(numbers)
+    return reach
+
+
+_ARGUMENTS = (
+    "-x",
+    "-q",
+    "-m",
+    "not data and not gpu",
+    "-p",
+    "no:cacheprovider",
+    "--no-header",
+    "-W",
+    "ignore::pytest.PytestAssertRewriteWarning",
+)
+
+
+class _Watcher:
+    """Note which statements of a folder run, while modules are imported ("") and in each test."""
+
+    def __init__(self, folder: str, prefix: int) -> None:
+        self.folder, self.prefix = folder, prefix
+        self.paths: dict[str, str] = {}
+        self.seconds: dict[str, float] = {}
+        self.touched: dict[str, dict[str, set[int]]] = {}
+        self.now: dict[str, set[int]] = self._context("")
+
+    def trace(self, frame: FrameType, _event: str, _value: object) -> Any:
+        name = frame.f_code.co_filename
+        path = self.paths.get(name)
+        if path is None:
+            path = self.paths[name] = os.path.realpath(name)
+        if not path.startswith(self.folder):
+            return None
+        lines = self.now[path[self.prefix :]]
+
+        def local(frame: FrameType, event: str, _value: object) -> Any:
+            if event == "line":
+                lines.add(frame.f_lineno)
+            return local
+
+        lines.add(frame.f_lineno)
+        return local
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.now, before = self._context(item.nodeid), time.process_time()
+        sys.settrace(self.trace)
+        yield
+        self.seconds[item.nodeid] = time.process_time() - before
+        self.now = self._context("")
+
+    def _context(self, name: str) -> dict[str, set[int]]:
+        return self.touched.setdefault(name, defaultdict(set))
+
+    def lines_of_tests(self) -> dict[str, dict[str, list[int]]]:
+        return {name: {path: sorted(lines) for path, lines in found.items()} for name, found in self.touched.items()}
+
+
+class _Order:
+    """Keep the given tests, in their order, and the name of the first that fails."""
+
+    def __init__(self, names: list[str], note: Path) -> None:
+        self.rank, self.note = {name: number for number, name in enumerate(names)}, note
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((item for item in items if item.nodeid in self.rank), key=lambda item: self.rank[item.nodeid])
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.note.write_text(report.nodeid, encoding="utf-8")
+
+
+def _tried(tree: Path, mutant: Mutant, reach: Reach, thorough: bool) -> dict[str, Any]:
+    """Return what became of one error."""
+    names = _tests_for(mutant, reach, thorough)
+    note, module = tree.parent / "killer", tree / mutant.path
+    note.unlink(missing_ok=True)
+    status, cpu_s = 0, 0.0
+    if names:
+        original, stamp = module.read_bytes(), module.stat()
+        module.write_bytes(_written(mutant))
+        os.utime(module, ns=(stamp.st_atime_ns, time.time_ns() + 10**10))  # never what a compiled module remembers
+        files = list(dict.fromkeys(name.split("::")[0] for name in names))
+        limit = LEAST_CPU_S + MORE_TIME * sum(reach.seconds[name] for name in names)
+        status, cpu_s = _in_child(
+            tree, lambda: int(pytest.main([*_ARGUMENTS, *files], plugins=[_Order(names, note)])), limit
+        )
+        module.write_bytes(original)
+        os.utime(module, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    killer = note.read_text(encoding="utf-8") if note.exists() else f"status {status}" if status else ""
+    found = {"tests": len(names), "by": killer, "alive": not status, "cpu_s": round(cpu_s, 2)}
+    return asdict(mutant) | {"key": mutant.key} | found
+
+
+def _tests_for(mutant: Mutant, reach: Reach, thorough: bool) -> list[str]:
+    """Return the tests that run the statement, by file; for what runs on import those that run the module's folder."""
+    lines = set(range(mutant.first_line, mutant.last_line + 1))
+    names = [name for name, paths in reach.lines.items() if lines & paths.get(mutant.path, set())]
+    if thorough or lines & reach.imported.get(mutant.path, set()):
+        folder = str(Path(mutant.path).parent)
+        near = [name for name, paths in reach.lines.items() if any(path.startswith(folder) for path in paths)]
+        names += [name for name in (reach.seconds if thorough else near) if name not in set(names)]
+    cost: dict[str, float] = defaultdict(float)
+    for name in names:
+        cost[name.split("::")[0]] += reach.seconds[name]
+    return sorted(names, key=lambda name: (cost[name.split("::")[0]], name.split("::")[0], reach.seconds[name]))
+
+
+def _in_child(tree: Path, run: Callable[[], int], limit_s: float) -> tuple[int, float]:
+    """Run something in a fork that sits in the copy, without output; return its status and CPU seconds."""
+    sys.stdout.flush()
+    process = os.fork()
+    if not process:
+        _enter(tree, limit_s)
+        status = 70
+        try:
+            status = run()
+        except BaseException:  # noqa: BLE001 (whatever it is, the error was noticed)
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(status)
+    end = time.monotonic() + 10.0 * limit_s
+    while True:
+        done, status, used = os.wait4(process, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+        if time.monotonic() > end:
+            os.killpg(process, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _enter(tree: Path, limit_s: float) -> None:
+    os.setpgid(0, 0)
+    os.chdir(tree)
+    sys.path[:] = [
+        str(tree / ".mypy"),
+        *(path for path in sys.path if Path(path or ".").resolve() != ROOT and ".mypy" not in path),
+    ]
+    os.environ["PYTHONPATH"] = str(tree / ".mypy")
+    if limit_s < 3600.0:
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s) + 1, int(limit_s) + 2))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    said = os.open(tree.parent / "said", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    for stream in (0, 1, 2):
+        os.dup2(said, stream)
+
+
+def _print_results(results: Iterable[dict[str, Any]]) -> None:
+    rows = sorted(results, key=lambda row: (list(ROOMS).index(row["room"]), row["path"], row["line"]))
+    print()
+    for row in rows:
+        if row["alive"]:
+            before, after = _short(row["before"]), _short(row["after"])
+            print(f"{row['path']}:{row['line']}: {before}  →  {after}  ({row['tests']} tests)")
+    print()
+    for room in (*ROOMS, "all"):
+        own = [row for row in rows if room in (row["room"], "all")]
+        if own:
+            killed, spent = sum(not row["alive"] for row in own), sum(row["cpu_s"] for row in own)
+            print(f"{room}: {killed} of {len(own)} noticed, {killed / len(own):.1%} ({spent:.0f} s of CPU time)")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) < 90 else f"{line[:60]} … {line[-25:]}"
+
+
+if __name__ == "__main__":
+    main()
