@@ -40,13 +40,22 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
+_ABOVE = ("tests/analyzer/analysis", "tests/analyzer/accuracy", "tests/commands/test_replay_command.py")
 ROOMS = {
-    "models": ("analyzer/models", ("tests/analyzer/models", "tests/analyzer/measurements", "tests/mlp_weights")),
-    "replay": ("analyzer/replay", ("tests/analyzer/replay", "tests/analyzer/analysis", "tests/analyzer/accuracy")),
-    "graph": ("analyzer/graph", ("tests/analyzer/graph", "tests/analyzer/replay")),
+    "models": (
+        "analyzer/models",
+        ("tests/analyzer/models", "tests/analyzer/measurements", "tests/analyzer/prediction", "tests/mlp_weights"),
+    ),
+    "replay": ("analyzer/replay", ("tests/analyzer/replay", *_ABOVE)),
+    "graph": (
+        "analyzer/graph",
+        ("tests/analyzer/graph", "tests/analyzer/replay", "tests/commands/test_graph_command.py"),
+    ),
     "kineto": ("formats/kineto", ("tests/formats",)),
 }
 """The source of each room, and the tests that are to notice what is wrong with it."""
+WHERE = ("path", "statement", "before", "after")
+"""What tells an error apart from one version of a module to the next."""
 LEFT_OUT = (".git", ".hypothesis", ".pytest_cache", ".ruff_cache", ".mypy_cache", "__pycache__", "build", "shared")
 IMPORTED_ONCE = ("scipy.optimize", "scipy.special", "orjson", "msgspec", "click", "rich", "networkx", "torch")
 MORE_TIME, LEAST_CPU_S = 8.0, 8.0
@@ -84,6 +93,7 @@ class Mutant:
     end: int
     before: str
     after: str
+    statement: str
     first_line: int
     last_line: int
 
@@ -151,14 +161,14 @@ def _drawn(options: argparse.Namespace) -> list[Mutant]:
     """Return as many errors of each room, one per expression, by the seed."""
     drawn = []
     rooms = options.room or list(ROOMS)
-    again = {
-        (row["path"], row["before"], row["after"]) for row in _read_results(options.again).values() if row["alive"]
-    }
+    survivors = [row for row in _read_results(options.again).values() if row["alive"]]
+    again = {tuple(row[name] for name in WHERE) for row in survivors}
     for room in rooms:
         paths = [path for path in sorted((ROOT / ROOMS[room][0]).rglob("*.py")) if options.module in str(path)]
         sites = [site for path in paths for site in _sites(path, room)]
         if options.again:
-            drawn += [item for site in sites for item in site if (item.path, item.before, item.after) in again]
+            found = {tuple(getattr(item, name) for name in WHERE): item for site in sites for item in site}
+            drawn += [item for place, item in found.items() if place in again]
         elif options.line:
             drawn += [item for site in sites for item in site if item.line == options.line]
         else:
@@ -189,6 +199,7 @@ def _sites(path: Path, room: str) -> list[list[Mutant]]:
                     end=end,
                     before=ast.unparse(node),
                     after=text,
+                    statement=ast.unparse(statement).split("\n", 1)[0],
                     first_line=statement.lineno,
                     last_line=max(last, statement.lineno),
                 )
