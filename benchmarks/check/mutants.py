@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import hashlib
 import importlib
 import json
 import os
@@ -61,6 +62,8 @@ IMPORTED_ONCE = ("scipy.optimize", "scipy.special", "orjson", "msgspec", "click"
 MORE_TIME, LEAST_CPU_S = 8.0, 8.0
 """A run may take this many times the tests' own CPU time and this much beside it."""
 MEMORY_BYTES = 8 << 30
+EXAMPLES = 40
+"""Of each property, where its test says nothing: fewer than usual, since a survivor costs them all."""
 
 COMPARISONS = {
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
@@ -120,13 +123,15 @@ def main() -> None:
     known = _read_results(options.out)
     results = [known[mutant.key] for mutant in found if mutant.key in known]
     waiting = [mutant for mutant in found if mutant.key not in known]
+    random.Random(options.seed).shuffle(waiting)  # noqa: S311 (so that a part of a run tells of all rooms)
     for name in IMPORTED_ONCE:
         with suppress(ImportError):
             importlib.import_module(name)
     _settle_hypothesis()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = _private_copy(Path(folder))
-        reaches = {room: _reach(tree, room) for room in ROOMS if any(mutant.room == room for mutant in waiting)}
+        rooms = sorted({mutant.room for mutant in waiting})
+        reaches = {room: _reach(tree, room, options.out) for room in rooms}
         for number, mutant in enumerate(waiting, 1):
             result = _tried(tree, mutant, reaches[mutant.room], options.thorough)
             results.append(result)
@@ -337,14 +342,43 @@ def _settle_hypothesis() -> None:
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     checks = list(hypothesis.HealthCheck)
     hypothesis.settings.register_profile(
-        "mutants", deadline=None, derandomize=True, database=None, phases=phases, suppress_health_check=checks
+        "mutants",
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=phases,
+        suppress_health_check=checks,
     )
     hypothesis.settings.load_profile("mutants")
 
 
-def _reach(tree: Path, room: str) -> Reach:
-    """Run a room's tests as they are, noting the statements of the room that each of them runs."""
-    path = tree.parent / f"{room}.json"
+def _reach(tree: Path, room: str, out: Path | None) -> Reach:
+    """Run a room's tests as they are, noting the statements of the room that each of them runs.
+
+    Kept beside the results, for the same sources and tests.
+    """
+    path = (out.parent if out else tree.parent).resolve() / f"reach-{room}-{_digest(tree, room)}.json"
+    if not path.exists():
+        _find_reach(tree, room, path)
+    seconds, lines = json.loads(path.read_text(encoding="utf-8"))
+    reach = Reach(seconds=seconds)
+    for name, per_path in lines.items():
+        for file, numbers in per_path.items():
+            if name:
+                reach.lines[name][file] = set(numbers)
+            else:
+                reach.imported[file] = set(numbers)
+    return reach
+
+
+def _digest(tree: Path, room: str) -> str:
+    names = (ROOMS[room][0], *ROOMS[room][1])
+    paths = sorted(path for name in names for path in (tree / name, *(tree / name).rglob("*.py")) if path.is_file())
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:12]
+
+
+def _find_reach(tree: Path, room: str, path: Path) -> None:
     watcher = _Watcher(f"{tree / ROOMS[room][0]}/", len(f"{tree}/"))
 
     def run() -> int:
@@ -358,16 +392,7 @@ def _reach(tree: Path, room: str) -> Reach:
     if status:
         said = (tree.parent / "said").read_text(encoding="utf-8")
         sys.exit(f"{said}\nthe tests of {room} fail as they stand: {' '.join(ROOMS[room][1])}")
-    seconds, lines = json.loads(path.read_text(encoding="utf-8"))
-    print(f"{room}: {len(seconds)} tests, {cpu_s:.0f} s of CPU time to see what they reach", file=sys.stderr)
-    reach = Reach(seconds=seconds)
-    for name, per_path in lines.items():
-        for file, numbers in per_path.items():
-            if name:
-                reach.lines[name][file] = set(numbers)
-            else:
-                reach.imported[file] = set(numbers)
-    return reach
+    print(f"{room}: {cpu_s:.0f} s of CPU time to see what its tests reach", file=sys.stderr)
 
 
 _ARGUMENTS = (
