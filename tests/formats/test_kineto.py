@@ -573,22 +573,22 @@ def test_no_secret_survives() -> None:
     assert "triton<<path>:12>" in trace.strings
 
 
-BOTH, SENT, GOT = ("TensorList", "TensorList"), ("", "TensorList"), ("TensorList", "")
+LISTS, SENT, GOT = ("TensorList", "TensorList"), ("", "TensorList"), ("TensorList", "")
 
 
 @pytest.mark.parametrize(
     ("names", "types", "dims", "sides"),
     [
         ("allreduce_ allreduce_coalesced_ broadcast_ reduce_", GOT, [[[6], [4]], []], (10, 10)),
-        ("allreduce_ broadcast_", BOTH, [[[6]], [[5]]], (6, 6)),
+        ("allreduce_ broadcast_", LISTS, [[[6]], [[5]]], (6, 6)),
         ("allgather_", SENT, [[], [[10]]], (10, 30)),
         ("reduce_scatter_", GOT, [[[10]], []], (30, 10)),
         ("_allgather_base_ _reduce_scatter_base_ alltoall_base_", ("float", "float"), [[20], [10]], (10, 20)),
-        ("allgather_coalesced_ allgather_into_tensor_coalesced_", BOTH, [[[9], [3]], [[4]]], (4, 12)),
-        ("reduce_scatter_tensor_coalesced_ alltoall_ gather_ scatter_", BOTH, [[[9], [3]], [[4]]], (4, 12)),
+        ("allgather_coalesced_ allgather_into_tensor_coalesced_", LISTS, [[[9], [3]], [[4]]], (4, 12)),
+        ("reduce_scatter_tensor_coalesced_ alltoall_ gather_ scatter_", LISTS, [[[9], [3]], [[4]]], (4, 12)),
         ("send", GOT, [[[7]], []], (7, 0)),
         ("recv_ recv_any_source_", GOT, [[[7]], []], (0, 7)),
-        ("barrier", BOTH, [[[7]], [[3]]], (0, 0)),
+        ("barrier", LISTS, [[[7]], [[3]]], (0, 0)),
         ("send", ("", ""), [[], []], (-1, 0)),
     ],
 )
