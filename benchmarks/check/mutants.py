@@ -5,8 +5,8 @@ Run: python -m benchmarks.check.mutants                              # 200 error
      … --out FILE.jsonl                                              # keep results; a run that was stopped goes on
      … --again FILE.jsonl                                            # the survivors of an earlier run once more
 
-Each error is written into a private copy of the checkout, whose tests then run in a process of their own: the tests of
-the room that reach the changed statement, quickest first, until one fails. Tests that read the public data are left
+Each error is put into a private copy of the checkout, whose tests then run in a process of their own: those of the room
+that reach the changed statement, the quickest up to a budget, until one fails. Tests that read the public data are left
 out, hypothesis draws the same examples each time. What reads better than it compiles to is not touched: annotations,
 decorators, messages of errors, f-strings. An error that changes nothing that can be seen counts as surviving.
 """
@@ -18,6 +18,7 @@ import ast
 import copy
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import random
@@ -32,8 +33,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import hypothesis
@@ -61,6 +63,10 @@ LEFT_OUT = (".git", ".hypothesis", ".pytest_cache", ".ruff_cache", ".mypy_cache"
 IMPORTED_ONCE = ("scipy.optimize", "scipy.special", "orjson", "msgspec", "click", "rich", "networkx", "torch")
 MORE_TIME, LEAST_CPU_S = 8.0, 8.0
 """A run may take this many times the tests' own CPU time and this much beside it."""
+BUDGET_S = 5.0
+FOREVER_S = 1e5
+UNPATCHED = 99
+"""Status of a fork that could not put an error into an imported function."""
 MEMORY_BYTES = 8 << 30
 EXAMPLES = 40
 """Of each property, where its test says nothing: fewer than usual, since a survivor costs them all."""
@@ -97,6 +103,8 @@ class Mutant:
     before: str
     after: str
     statement: str
+    function: str
+    """The module's function or method that the statement is in, as `Class.method`; empty for what import runs."""
     first_line: int
     last_line: int
 
@@ -104,6 +112,17 @@ class Mutant:
     def key(self) -> str:
         """Return what tells it from all others of this tree."""
         return f"{self.path}:{self.line}:{self.start}: {self.before} → {self.after}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Hold what trying an error needs."""
+
+    tree: Path
+    reach: Reach
+    out: Path
+    budget_s: float
+    """CPU time of the tests that an error is put to."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,16 +148,19 @@ def main() -> None:
             importlib.import_module(name)
     _settle_hypothesis()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        tree = _private_copy(Path(folder))
-        rooms = sorted({mutant.room for mutant in waiting})
-        reaches = {room: _reach(tree, room, options.out) for room in rooms}
-        for number, mutant in enumerate(waiting, 1):
-            result = _tried(tree, mutant, reaches[mutant.room], options.thorough)
-            results.append(result)
-            if options.out:
-                with options.out.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(result) + "\n")
-            print(f"\r{number}/{len(waiting)} ", end="", file=sys.stderr)
+        tree, out = _private_copy(Path(folder)), (options.out or Path(folder) / "results.jsonl").resolve()
+        for room in sorted({mutant.room for mutant in waiting}):
+            reach = _reach(tree, room, out)
+            chosen = [mutant for mutant in waiting if mutant.room == room]
+            trial = Trial(tree=tree, reach=reach, out=out, budget_s=options.budget)
+            inside = [mutant for mutant in chosen if mutant.function]
+            _in_child(tree, partial(_collected, room, _Rounds(trial, inside)), FOREVER_S)
+            tried = _read_results(out)
+            for mutant in chosen:
+                if mutant.key not in tried:
+                    _keep(trial, mutant, *_imported(trial, mutant))
+        tried = _read_results(out)
+        results += [tried[mutant.key] for mutant in waiting]
     _print_results(results)
 
 
@@ -151,7 +173,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--line", type=int, help="every error of this line instead of some by chance")
     parser.add_argument("--out", type=Path, help="file of results, one JSON object a line")
     parser.add_argument("--again", type=Path, help="results whose survivors are tried, by what they change")
-    parser.add_argument("--thorough", action="store_true", help="run every test of the room, not those that reach it")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="CPU time of tests per error, s; the quickest")
     return parser.parse_args()
 
 
@@ -188,7 +210,7 @@ def _sites(path: Path, room: str) -> list[list[Mutant]]:
     source = path.read_bytes()
     starts = np.cumsum([0, *(len(line) for line in source.splitlines(keepends=True))]).tolist()
     sites = []
-    for node, statement in _expressions(ast.parse(source)):
+    for node, statement, function in _expressions(ast.parse(source)):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         variants = []
@@ -205,6 +227,7 @@ def _sites(path: Path, room: str) -> list[list[Mutant]]:
                     before=ast.unparse(node),
                     after=text,
                     statement=ast.unparse(statement).split("\n", 1)[0],
+                    function=function,
                     first_line=statement.lineno,
                     last_line=max(last, statement.lineno),
                 )
@@ -214,24 +237,28 @@ def _sites(path: Path, room: str) -> list[list[Mutant]]:
     return sites
 
 
-def _expressions(tree: ast.Module) -> Iterator[tuple[Any, Any]]:
-    """Yield the nodes that may be changed, each with the statement that it belongs to."""
+def _expressions(tree: ast.Module) -> Iterator[tuple[Any, Any, str]]:
+    """Yield the nodes that may be changed, each with the statement and the function that it belongs to."""
 
-    def walk(node: ast.AST, statement: Any) -> Iterator[tuple[Any, Any]]:
+    def walk(node: ast.AST, statement: Any, scope: str, function: str) -> Iterator[tuple[Any, Any, str]]:
         if _is_plain(node):
             return
         if isinstance(node, ast.stmt):
             statement = node
         if isinstance(node, (ast.expr, ast.stmt)):
-            yield node, statement
+            yield node, statement, function
         for name, value in ast.iter_fields(node):
             if name in {"annotation", "returns", "decorator_list", "bases", "type_params"}:
                 continue
+            inner, inside = scope, function
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and name == "body" and not function:
+                inner = f"{scope}.{node.name}".lstrip(".")
+                inside = inner if isinstance(node, ast.FunctionDef) else ""
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
-                    yield from walk(child, statement)
+                    yield from walk(child, statement, inner, inside)
 
-    return walk(tree, None)
+    return walk(tree, None, "", "")
 
 
 def _is_plain(node: ast.AST) -> bool:
@@ -388,7 +415,7 @@ def _find_reach(tree: Path, room: str, path: Path) -> None:
         path.write_text(json.dumps([watcher.seconds, watcher.lines_of_tests()]), encoding="utf-8")
         return int(status)
 
-    status, cpu_s = _in_child(tree, run, 3600.0)
+    status, cpu_s = _in_child(tree, run, FOREVER_S)
     if status:
         said = (tree.parent / "said").read_text(encoding="utf-8")
         sys.exit(f"{said}\nthe tests of {room} fail as they stand: {' '.join(ROOMS[room][1])}")
@@ -464,40 +491,110 @@ class _Order:
             self.note.write_text(report.nodeid, encoding="utf-8")
 
 
-def _tried(tree: Path, mutant: Mutant, reach: Reach, thorough: bool) -> dict[str, Any]:
-    """Return what became of one error."""
-    names = _tests_for(mutant, reach, thorough)
-    note, module = tree.parent / "killer", tree / mutant.path
+class _Rounds:
+    """Try the errors that are inside functions one by one in forks of a process that has collected the room's tests."""
+
+    def __init__(self, trial: Trial, mutants: list[Mutant]) -> None:
+        self.trial, self.mutants = trial, mutants
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        for mutant in self.mutants:
+            names = _tests_for(mutant, self.trial)
+            chosen = [items[name] for name in names if name in items]
+            status, cpu_s = self._round(session, mutant, chosen) if chosen else (0, 0.0)
+            if status != UNPATCHED:
+                _keep(self.trial, mutant, status, cpu_s)
+        return True
+
+    def _round(self, session: pytest.Session, mutant: Mutant, items: list[pytest.Item]) -> tuple[int, float]:
+        note = _note(self.trial)
+        session.config.pluginmanager.register(_Order([item.nodeid for item in items], note), "order")
+
+        def run() -> int:
+            try:
+                _patch(mutant)
+            except (LookupError, AttributeError, ValueError):
+                return UNPATCHED
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                if session.testsfailed:
+                    return 1
+            return 0
+
+        found = _in_child(self.trial.tree, run, _limit_s(self.trial, [item.nodeid for item in items]))
+        session.config.pluginmanager.unregister(name="order")
+        return found
+
+
+def _patch(mutant: Mutant) -> None:
+    """Give the imported function the code with the error in it, wherever it was imported to."""
+    module = sys.modules[".".join(("wavecast", *Path(mutant.path).with_suffix("").parts)).removesuffix(".__init__")]
+    code, owner = compile(_written(mutant), str(module.__file__), "exec"), vars(module)
+    for name in mutant.function.split("."):
+        code = next(item for item in code.co_consts if isinstance(item, CodeType) and item.co_name == name)
+        found = owner[name]
+        owner = vars(found) if isinstance(found, type) else {}
+    found = getattr(found, "fget", None) or getattr(found, "__func__", found)
+    inspect.unwrap(found).__code__ = code
+
+
+def _collected(room: str, rounds: _Rounds) -> int:
+    return int(pytest.main([*_ARGUMENTS, *ROOMS[room][1]], plugins=[rounds]))
+
+
+def _imported(trial: Trial, mutant: Mutant) -> tuple[int, float]:
+    """Try an error in a process that imports the module with it; return its status and CPU time."""
+    names, module = _tests_for(mutant, trial), trial.tree / mutant.path
+    if not names:
+        return 0, 0.0
+    order, files = _Order(names, _note(trial)), list(dict.fromkeys(name.split("::")[0] for name in names))
+    original, stamp = module.read_bytes(), module.stat()
+    module.write_bytes(_written(mutant))
+    os.utime(module, ns=(stamp.st_atime_ns, time.time_ns() + 10**10))  # never what a compiled module remembers
+    found = _in_child(
+        trial.tree, lambda: int(pytest.main([*_ARGUMENTS, *files], plugins=[order])), _limit_s(trial, names)
+    )
+    module.write_bytes(original)
+    os.utime(module, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    return found
+
+
+def _note(trial: Trial) -> Path:
+    """Return the file for the name of the test that fails, empty."""
+    note = trial.tree.parent / "killer"
     note.unlink(missing_ok=True)
-    status, cpu_s = 0, 0.0
-    if names:
-        original, stamp = module.read_bytes(), module.stat()
-        module.write_bytes(_written(mutant))
-        os.utime(module, ns=(stamp.st_atime_ns, time.time_ns() + 10**10))  # never what a compiled module remembers
-        files = list(dict.fromkeys(name.split("::")[0] for name in names))
-        limit = LEAST_CPU_S + MORE_TIME * sum(reach.seconds[name] for name in names)
-        status, cpu_s = _in_child(
-            tree, lambda: int(pytest.main([*_ARGUMENTS, *files], plugins=[_Order(names, note)])), limit
-        )
-        module.write_bytes(original)
-        os.utime(module, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    killer = note.read_text(encoding="utf-8") if note.exists() else f"status {status}" if status else ""
-    found = {"tests": len(names), "by": killer, "alive": not status, "cpu_s": round(cpu_s, 2)}
-    return asdict(mutant) | {"key": mutant.key} | found
+    return note
 
 
-def _tests_for(mutant: Mutant, reach: Reach, thorough: bool) -> list[str]:
-    """Return the tests that run the statement, by file; for what runs on import those that run the module's folder."""
-    lines = set(range(mutant.first_line, mutant.last_line + 1))
-    names = [name for name, paths in reach.lines.items() if lines & paths.get(mutant.path, set())]
-    if thorough or lines & reach.imported.get(mutant.path, set()):
+def _limit_s(trial: Trial, names: Iterable[str]) -> float:
+    return LEAST_CPU_S + MORE_TIME * sum(trial.reach.seconds[name] for name in names)
+
+
+def _keep(trial: Trial, mutant: Mutant, status: int, cpu_s: float) -> None:
+    """Add what became of an error to the results."""
+    note = trial.tree.parent / "killer"
+    killer = note.read_text(encoding="utf-8") if note.exists() else f"status {status}"
+    found = {"by": killer if status else "", "alive": not status, "cpu_s": round(cpu_s, 2)}
+    found["tests"] = len(_tests_for(mutant, trial))
+    with trial.out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(mutant) | {"key": mutant.key} | found) + "\n")
+
+
+def _tests_for(mutant: Mutant, trial: Trial) -> list[str]:
+    """Return the quickest tests that run the statement, by file; for what import runs those of the module's folder."""
+    reach, lines = trial.reach, set(range(mutant.first_line, mutant.last_line + 1))
+    names = {name for name, paths in reach.lines.items() if lines & paths.get(mutant.path, set())}
+    if lines & reach.imported.get(mutant.path, set()):
         folder = str(Path(mutant.path).parent)
-        near = [name for name, paths in reach.lines.items() if any(path.startswith(folder) for path in paths)]
-        names += [name for name in (reach.seconds if thorough else near) if name not in set(names)]
+        names |= {name for name, paths in reach.lines.items() if any(path.startswith(folder) for path in paths)}
+    quickest = sorted(names, key=lambda name: (reach.seconds[name], name))
+    spent_s = np.cumsum([reach.seconds[name] for name in quickest])
+    kept = [name for name, spent in zip(quickest, spent_s.tolist(), strict=True) if spent <= trial.budget_s]
     cost: dict[str, float] = defaultdict(float)
-    for name in names:
+    for name in kept:
         cost[name.split("::")[0]] += reach.seconds[name]
-    return sorted(names, key=lambda name: (cost[name.split("::")[0]], name.split("::")[0], reach.seconds[name]))
+    return sorted(kept, key=lambda name: (cost[name.split("::")[0]], name.split("::")[0], reach.seconds[name]))
 
 
 def _in_child(tree: Path, run: Callable[[], int], limit_s: float) -> tuple[int, float]:
@@ -531,7 +628,7 @@ def _enter(tree: Path, limit_s: float) -> None:
         *(path for path in sys.path if Path(path or ".").resolve() != ROOT and ".mypy" not in path),
     ]
     os.environ["PYTHONPATH"] = str(tree / ".mypy")
-    if limit_s < 3600.0:
+    if limit_s < FOREVER_S:
         sys.dont_write_bytecode = True
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
         resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s) + 1, int(limit_s) + 2))
