@@ -530,11 +530,11 @@ class _Rounds:
 def _patch(mutant: Mutant) -> None:
     """Give the imported function the code with the error in it, wherever it was imported to."""
     module = sys.modules[".".join(("wavecast", *Path(mutant.path).with_suffix("").parts)).removesuffix(".__init__")]
-    code, owner = compile(_written(mutant), str(module.__file__), "exec"), vars(module)
+    code, owner = compile(_written(mutant), str(module.__file__), "exec"), dict(vars(module))
     for name in mutant.function.split("."):
         code = next(item for item in code.co_consts if isinstance(item, CodeType) and item.co_name == name)
         found = owner[name]
-        owner = vars(found) if isinstance(found, type) else {}
+        owner = dict(vars(found)) if isinstance(found, type) else {}
     found = getattr(found, "fget", None) or getattr(found, "__func__", found)
     inspect.unwrap(found).__code__ = code
 

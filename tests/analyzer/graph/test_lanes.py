@@ -122,3 +122,15 @@ def test_calls_that_neither_launch_nor_wait_are_part_of_the_hosts_time(recording
     graph = build_graph(recording.trace())
     assert graph.nodes.kind.tolist() == [NodeKind.LAUNCH] * 2 + [NodeKind.KERNEL] * 2
     assert graph.nodes.lag_ns[node_of(graph, "launch 3")] == 5_000
+
+
+def test_a_step_without_forward_ops_is_marked_where_most_ops_run_else_most_calls(recording: Recording) -> None:
+    for at in range(3):
+        recording.call("cudaDeviceSynchronize", 10_000 * at, 9_000, thread=1)
+    recording.iteration(0, 60_000, 0, 55_000)
+    of_calls = build_graph(recording.trace())
+    recording.op(0, 50_000, thread=0, phase=Phase.BACKWARD)
+    of_ops = build_graph(recording.trace())
+    for graph, thread in ((of_calls, 1), (of_ops, 0)):
+        for node in np.flatnonzero(graph.nodes.kind == NodeKind.MARK).tolist():
+            assert [lane.threads for lane in graph.lanes if lane.begin <= node < lane.end] == [(thread,)]

@@ -51,8 +51,8 @@ def test_each_node_is_held_by_what_arrives_last(graph: Graph) -> None:
 
 
 def test_the_mean_leaves_out_the_outer_tenths() -> None:
-    values = np.array([1_000.0, *range(18), -5_000.0])
-    assert trimmed_mean(values) == np.mean(range(1, 17))
+    values = np.array([1_000.0, *(at**2 for at in range(18)), -5_000.0])
+    assert trimmed_mean(values) == np.mean([at**2 for at in range(1, 17)])
     assert trimmed_mean(np.array([1.0, 2.0, 6.0])) == 3.0
 
 

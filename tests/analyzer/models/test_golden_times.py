@@ -51,7 +51,7 @@ def made_up(name: str, capability: str, memory: str, size: float, **rates: float
         base_clock_hz=(1.0 + 0.05 * size) * 1e9,
         matrix_clock_hz=(1.25 + 0.1 * size) * 1e9,
         memory_bandwidth_bytes_per_s=(0.35 + 0.6 * size) * (1e12 if memory.startswith("HBM") else 4e11),
-        l2_cache_bytes=(3.0 + 17.0 * size) * 1e6,
+        l2_cache_bytes=(3.0 + 17.0 * size) * (0.2 if memory in ("GDDR5X", "HBM2", "GDDR6") else 1.0) * 1e6,
         max_threads_per_sm=1536 if capability == "8.6" else 2048,
         warp_size=64 if capability.startswith("gfx") else 32,
         tdp_w=150.0 + 170.0 * size,
@@ -66,7 +66,7 @@ FLEET = build_fleet(
         made_up("Volta", "7.0", "HBM2", 1.4, fp16=28, matrix_fp16=110),
         made_up("Turing", "7.5", "GDDR6", 0.8, fp16=16, matrix_fp16=64, matrix_int8=128),
         made_up("Ampere", "8.0", "HBM2e", 1.7, matrix_tf32=150, matrix_fp16=300, matrix_bf16=310, matrix_int8=600),
-        made_up("Small RTX", "8.6", "GDDR6", 0.6, matrix_tf32=26, matrix_fp16=52, matrix_bf16=53, matrix_int8=104),
+        made_up("Small RTX", "8.6", "GDDR6", 0.6, matrix_tf32=6, matrix_fp16=52, matrix_bf16=53, matrix_int8=104),
         made_up("Ada", "8.9", "GDDR6", 2.1, matrix_tf32=180, matrix_fp16=360, matrix_bf16=362, matrix_fp8=720),
         made_up("Hopper", "9.0", "HBM3", 2.2, matrix_tf32=450, matrix_fp16=950, matrix_bf16=960, matrix_fp8=1900),
         made_up(
@@ -76,7 +76,7 @@ FLEET = build_fleet(
         made_up("Instinct", "gfx942", "HBM3", 3.0, matrix_fp32=160, matrix_fp16=1300, matrix_bf16=1300),
     ]
 )
-COUNT = 24
+COUNT = 48
 
 
 def sweep(low: float, high: float, step: float) -> Floats:
@@ -195,7 +195,9 @@ def layers() -> RecurrentProblems:
         input_size=sweep(8, 2000, 0.732),
         hidden_size=sweep(32, 2500, 0.545),
         element_bytes=turns(4.0, 4.0, 2.0, 8.0),
-        rate=np.array([RATES.index(rate) for rate in (Rate.FP32, Rate.MATRIX_TF32, Rate.MATRIX_FP16, Rate.FP64)] * 6),
+        rate=np.array(
+            [RATES.index(rate) for rate in (Rate.FP32, Rate.MATRIX_TF32, Rate.MATRIX_FP16, Rate.FP64)] * (COUNT // 4)
+        ),
         large_products=turns(0.0, 1.0, of=4),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.models.assignment import assign_models
 from wavecast.analyzer.models.frame.correction import Calibration
-from wavecast.analyzer.models.frame.intervals import distances, separations
+from wavecast.analyzer.models.frame.intervals import distances, gpu_positions, separations
 from wavecast.analyzer.models.library import Library, carried_factor, load_library
 from wavecast.analyzer.work.work import (
     AttentionDims,
@@ -58,6 +58,8 @@ def test_gpus_are_as_far_apart_as_their_figures() -> None:
     gddr = replace(base, memory_type="GDDR6")
     fleet, origin = build_fleet([base, fast, both, gddr]), build_fleet([base])
     assert separations(fleet, origin) == pytest.approx([0.0, 1.0, np.sqrt(2.0), 1.0])
+    assert distances(fleet, gpu_positions(origin)) == pytest.approx([0.0, 1.0, np.sqrt(2.0), 1.0])
+    assert distances(fleet, gpu_positions(build_fleet([base, both]))) == pytest.approx([0.0, 1.0, 0.0, 1.0])
     amd = build_fleet([replace(base, vendor="AMD", compute_capability="gfx942")])
     assert separations(amd, origin)[0] == pytest.approx(np.sqrt(2.0**2 + 8.0))  # kind, and the root of 8.0
 
