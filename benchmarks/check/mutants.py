@@ -88,7 +88,7 @@ TWINS = (
 NAMES = {name: other for pair in TWINS for name, other in (pair, pair[::-1])} | {"max": "min"}
 PLAIN_KEYWORDS = {"strict", "slots", "kw_only", "repr", "stacklevel", "maxsize", "encoding", "dtype", "copy"}
 """Arguments that no output depends on, or that a type error follows at once."""
-UNSEEN_CALLS = {"cast", "TypeVar", "warn", "isfinite_or_raise"}
+UNSEEN_CALLS = {"cast", "TypeVar", "warn"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +269,8 @@ def _is_plain(node: ast.AST) -> bool:
         case ast.keyword(arg=name):
             return name in PLAIN_KEYWORDS
         case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.Call(func=ast.Attribute(attr="zeros" | "ones"), args=[ast.Constant(value=0), *_]):
             return True
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
             return name in UNSEEN_CALLS

@@ -16,10 +16,10 @@ from ...conftest import Recording
 
 
 def late(recording: Recording) -> Trace:
-    """A kernel as the rules have it (launch + 1.8 us), and others 0.9, 1.9, 4.9 and 100 us past them; Volta's gaps are
+    """A kernel as the rules have it (launch + 1.8 us), and others 1, 2, 5 and 100 us past them; Volta's gaps are
     1,150 ns."""
     at = 0
-    for delay in (0, 900, 1_900, 4_900, 100_000):
+    for delay in (0, 1_000, 2_000, 5_000, 100_000):
         recording.launch(at, 5_000, at + 6_900 + delay, 10_000)
         at += 30_000
     recording.iteration(0, 236_900, 0, 236_000)

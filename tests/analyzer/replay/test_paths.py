@@ -55,6 +55,15 @@ def test_an_iterations_path_goes_from_its_start_to_its_end(recording: Recording)
     assert faster.length_ns == 1_150 + 25_000
 
 
+def test_of_no_iteration_in_particular_the_path_goes_from_the_first_event_to_the_last(recording: Recording) -> None:
+    recording.launch(5_000, 1_000, 7_900, 40_000)
+    recording.iteration(0, 47_900, 0, 10_000)
+    recording.launch(50_000, 1_000, 52_900, 40_000)
+    trace = recording.trace()
+    path = measured_path(trace, build_graph(trace, architecture="Volta"), None)
+    assert (path.since_ns, path.until_ns) == (0, 92_900)
+
+
 @settings(deadline=None, max_examples=40)
 @given(recordings(), st.integers(0, 2**32 - 1))
 def test_retimed_nodes_take_what_they_take_on_that_gpu(trace: Trace, seed: int) -> None:
