@@ -261,7 +261,7 @@ def _expressions(tree: ast.Module) -> Iterator[tuple[Any, Any, str]]:
     return walk(tree, None, "", "")
 
 
-def _is_plain(node: ast.AST) -> bool:
+def _is_plain(node: ast.AST) -> bool:  # noqa: PLR0911 (one case per kind of node)
     """Say whether nothing below a node decides what is computed."""
     match node:
         case ast.JoinedStr() | ast.Raise() | ast.Import() | ast.ImportFrom() | ast.Assert():
