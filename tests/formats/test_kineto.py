@@ -571,3 +571,71 @@ def test_no_secret_survives() -> None:
     assert secret not in repr(trace)
     assert secret not in " ".join(trace.strings)
     assert "triton<<path>:12>" in trace.strings
+
+
+LISTS, SENT, GOT = ("TensorList", "TensorList"), ("", "TensorList"), ("TensorList", "")
+
+
+@pytest.mark.parametrize(
+    ("names", "types", "dims", "sides"),
+    [
+        ("allreduce_ allreduce_coalesced_ broadcast_ reduce_", GOT, [[[6], [4]], []], (10, 10)),
+        ("allreduce_ broadcast_", LISTS, [[[6]], [[5]]], (6, 6)),
+        ("allgather_", SENT, [[], [[10]]], (10, 30)),
+        ("reduce_scatter_", GOT, [[[10]], []], (30, 10)),
+        ("_allgather_base_ _reduce_scatter_base_ alltoall_base_", ("float", "float"), [[20], [10]], (10, 20)),
+        ("allgather_coalesced_ allgather_into_tensor_coalesced_", LISTS, [[[9], [3]], [[4]]], (4, 12)),
+        ("reduce_scatter_tensor_coalesced_ alltoall_ gather_ scatter_", LISTS, [[[9], [3]], [[4]]], (4, 12)),
+        ("send", GOT, [[[7]], []], (7, 0)),
+        ("recv_ recv_any_source_", GOT, [[[7]], []], (0, 7)),
+        ("barrier", LISTS, [[[7]], [[3]]], (0, 0)),
+        ("send", ("", ""), [[], []], (-1, 0)),
+    ],
+)
+def test_each_collective_of_three_ranks_sends_and_receives_what_its_schema_says(
+    names: str, types: tuple[str, str], dims: list[Any], sides: tuple[int, int]
+) -> None:
+    ops = [shaped(f"c10d::{name}", 10 * at, 5, list(types), dims) for at, name in enumerate(names.split())]
+    found = load(*ops, distributedInfo={"rank": 0, "world_size": 3, "pg_count": 1}).collectives
+    assert found.in_element_count.tolist() == [sides[0]] * len(ops)
+    assert found.out_element_count.tolist() == [sides[1]] * len(ops)
+    assert found.group_size.tolist() == [3] * len(ops)
+
+
+def test_what_is_not_linked_is_counted() -> None:
+    trace = load(
+        op("a", 0, 5),
+        call(1, 1, 1),
+        call(20, 1, 2),
+        call(22, 1, 3),
+        call(24, 1, 4),
+        *(kernel(30 + at, 1, correlation) for at, correlation in enumerate((1, 2, 3, 4, 8, 9))),
+    )
+    assert trace.kernels.call.tolist() == [0, 1, 2, 3, -1, -1]
+    assert trace.kernels.op.tolist() == [0, -1, -1, -1, -1, -1]
+    assert trace.quality.kernels_without_call == 2
+    assert trace.quality.kernels_without_op == 3
+    assert trace.quality.ops_without_shapes == 1
+
+
+def test_callbacks_of_the_engine_are_backward_on_its_own_threads_alone() -> None:
+    """DDP's last all-reduce has no engine call around it; the main thread, which was differentiated, is no such one."""
+    linked = {"Sequence number": 3, "Fwd thread id": 1}
+    engine = "autograd::engine::evaluate_function: Backward"
+    trace = load(
+        op("forward", 0, 5, **{"Sequence number": 3}),
+        op(engine, 10, 5, tid=2, **linked),
+        op("callback", 20, 5, tid=2),
+        op("later", 20, 5),
+        op("elsewhere", 20, 5, tid=3),
+    )
+    phases = dict(zip(op_names(trace), (Phase(phase) for phase in trace.ops.phase.tolist()), strict=True))
+    assert phases == {
+        "forward": Phase.FORWARD,
+        engine: Phase.BACKWARD,
+        "callback": Phase.BACKWARD,
+        "later": Phase.FORWARD,
+        "elsewhere": Phase.FORWARD,
+    }
+    alone = load(op(engine, 10, 5), op("callback", 20, 5))  # nothing says which threads were differentiated
+    assert alone.ops.phase.tolist() == [Phase.BACKWARD, Phase.FORWARD]

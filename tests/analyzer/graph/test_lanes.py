@@ -112,3 +112,25 @@ def test_a_kernel_belongs_to_the_step_that_launched_it(recording: Recording) -> 
     recording.iteration(52_000, 62_000, 40_000, 80_000)
     graph = build_graph(recording.trace())
     assert graph.nodes.iteration[graph.nodes.is_gpu].tolist() == [0, 1, -1]
+
+
+def test_calls_that_neither_launch_nor_wait_are_part_of_the_hosts_time(recording: Recording, node_of: NodeOf) -> None:
+    recording.launch(0, 4_000, 10_000, 2_000)
+    recording.call("cudaMalloc", 5_000, 3_000)
+    recording.call("cudaEventRecord", 8_500, 300)
+    recording.launch(9_000, 4_000, 20_000, 2_000)
+    graph = build_graph(recording.trace())
+    assert graph.nodes.kind.tolist() == [NodeKind.LAUNCH] * 2 + [NodeKind.KERNEL] * 2
+    assert graph.nodes.lag_ns[node_of(graph, "launch 3")] == 5_000
+
+
+def test_a_step_without_forward_ops_is_marked_where_most_ops_run_else_most_calls(recording: Recording) -> None:
+    for at in range(3):
+        recording.call("cudaDeviceSynchronize", 10_000 * at, 9_000, thread=1)
+    recording.iteration(0, 60_000, 0, 55_000)
+    of_calls = build_graph(recording.trace())
+    recording.op(0, 50_000, thread=0, phase=Phase.BACKWARD)
+    of_ops = build_graph(recording.trace())
+    for graph, thread in ((of_calls, 1), (of_ops, 0)):
+        for node in np.flatnonzero(graph.nodes.kind == NodeKind.MARK).tolist():
+            assert [lane.threads for lane in graph.lanes if lane.begin <= node < lane.end] == [(thread,)]

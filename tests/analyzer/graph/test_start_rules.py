@@ -91,7 +91,7 @@ def test_released_kernels_do_not_enter_the_gap(recording: Recording) -> None:
     assert graph.latency_ns[Term.GAP] == GAP
 
 
-@pytest.mark.parametrize(("early", "counted"), [(900, 0), (1_100, 1)])
+@pytest.mark.parametrize(("early", "counted"), [(900, 0), (1_000, 0), (1_100, 1)])
 def test_kernels_before_their_launch_are_counted(recording: Recording, early: int, counted: int) -> None:
     recording.launch(50_000, 4_000, 50_000 - early, 2_000)
     assert build_graph(recording.trace()).quality.kernels_before_launch == counted

@@ -68,6 +68,41 @@ def test_a_stream_that_waits_for_itself_waits_for_nothing(recording: Recording, 
     assert edges_of(graph, EdgeKind.EVENT) == set()
 
 
+def test_a_stream_that_waits_for_itself_hides_no_other_wait(recording: Recording, edges_of: EdgesOf) -> None:
+    record, wait = two_streams(recording)
+    own = recording.call("cudaStreamWaitEvent", 2_700, 100)
+    recording.sync(WAIT, own, stream=7, waited=7, record=record)
+    recording.sync(WAIT, wait, stream=9, waited=7, record=record)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1")}
+
+
+def test_a_later_kernel_need_not_wait_for_an_earlier_event(recording: Recording, edges_of: EdgesOf) -> None:
+    recording.launch(0, 500, 3_000, 20_000, stream=7)
+    earlier = recording.call("cudaEventRecord", 600, 100)
+    recording.launch(1_000, 500, 24_150, 20_000, stream=7)
+    later = recording.call("cudaEventRecord", 1_600, 100)
+    for start, record in ((1_800, later), (2_600, earlier)):
+        wait = recording.call("cudaStreamWaitEvent", start, 100)
+        recording.sync(WAIT, wait, stream=9, waited=7, record=record)
+        recording.launch(start + 200, 500, 44_150 + EVENT + 10 * (start - 1_800), 5_000, stream=9)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 1", "kernel 2")}
+
+
+def test_each_recorded_wait_joins_its_own_two_streams(recording: Recording, edges_of: EdgesOf) -> None:
+    """9 waits for 7 and 11 for 9, each for what was launched before its own event."""
+    recording.launch(0, 500, 3_000, 20_000, stream=7)
+    for stream, waited, start, at in ((9, 7, 1_000, 23_000), (11, 9, 3_000, 50_000)):
+        record = recording.call("cudaEventRecord", start, 100)
+        wait = recording.call("cudaStreamWaitEvent", start + 200, 100)
+        recording.sync(WAIT, wait, stream=stream, waited=waited, record=record)
+        recording.launch(start + 400, 500, at + EVENT, 20_000, stream=stream)
+    recording.launch(4_500, 500, 90_000, 5_000, stream=9)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1"), ("kernel 1", "kernel 2")}
+
+
 @pytest.mark.parametrize(("stream", "waited"), [(9, 99), (99, 7)])
 def test_a_recorded_wait_on_a_stream_without_work_is_none(
     recording: Recording, edges_of: EdgesOf, stream: int, waited: int

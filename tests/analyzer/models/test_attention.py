@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavecast.analyzer.models.attention.decode import DECODE
+from wavecast.analyzer.models.attention.decode import DECODE, SPLITS
 from wavecast.analyzer.models.attention.prefill import PREFILL
 from wavecast.analyzer.models.attention.problems import (
     ArithmeticFormat,
@@ -192,3 +192,21 @@ def test_problems_come_from_works() -> None:
     assert made.kv_bytes.tolist() == [2, 4]
     assert (made.heads / made.kv_heads).tolist() == [4, 4]
     assert made.is_causal.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("library", "group", "name", "may_split"),
+    [
+        (AttentionLibrary.FLASH_PAGED, 1.0, "A100 SXM4 80GB", False),
+        (AttentionLibrary.FLASH_PAGED, 4.0, "A100 SXM4 80GB", True),
+        (AttentionLibrary.FLASH_PAGED, 1.0, "H100 SXM5 80GB", True),
+        (AttentionLibrary.FLASH, 1.0, "A100 SXM4 80GB", True),
+    ],
+)
+def test_only_ungrouped_decodes_on_a_paged_cache_before_hopper_keep_their_keys_in_one_part(
+    library: Library, group: float, name: str, may_split: bool
+) -> None:
+    columns: dict[str, Any] = {"batch": 1.0, "queries": 1.0, "keys": 65536.0, "kv_heads": 2.0, "heads": 2.0 * group}
+    choice = run(DECODE, problems(library=int(library), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
+    assert choice is not None
+    assert (SPLITS[choice] > 1).all() == may_split
