@@ -30,10 +30,6 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite-golden", action="store_true", help="Write what is found now to the golden files.")
-
-
 @pytest.fixture(scope="session")
 def root_dir() -> Path:
     """The checkout root."""

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
-from wavecast.analyzer.graph.export.network import PRECEDENCE, Network, join_network
+from wavecast.analyzer.graph.export.op_graph import PRECEDENCE, OpGraph, join_op_graph
 from wavecast.analyzer.graph.export.ops import call_links, collective_links, op_links
 from wavecast.analyzer.graph.export.summary import GraphSummary, Stretch, summarize_graph
 from wavecast.analyzer.graph.graph import EdgeKind
@@ -26,7 +26,8 @@ from ..replay.conftest import recordings
 def summary_of(trace: Trace, iteration: int | None = None) -> GraphSummary:
     graph = build_graph(trace, architecture="Volta")
     path = measured_path(trace, graph, iteration)
-    return summarize_graph(trace, graph, join_network(trace, graph, iteration=iteration), path, (iteration, iteration))
+    joined = join_op_graph(trace, graph, iteration=iteration)
+    return summarize_graph(trace, graph, joined, path, iteration=iteration, path_iteration=iteration)
 
 
 def two_ops(recording: Recording) -> Trace:
@@ -48,12 +49,12 @@ def test_counts_and_path_of_a_known_recording(recording: Recording) -> None:
     assert found.graph_quality["kernels_without_launch"] == 0
     path = found.path
     assert path is not None
-    assert (path.iteration, path.length_ns, path.node_count) == (0, 125_200, 4)
+    assert (found.path_iteration, path.length_ns, found.path_node_count) == (0, 125_200, 4)
     # the host for 1 us, the launch of 8, the launch latency, then kernels with a gap of 1,150 ns and one of 3,150
     assert path.node_ns == {"launch": 8_000, "kernel": 110_000}
     assert path.edge_ns == {"program_order": 1_000, "launch": 1_900, "stream_order": 2 * 1_150}
     assert path.unexplained_ns == 2_000
-    assert path.stretches == (
+    assert found.stretches == (
         Stretch(name="kernel", place="kernel", count=3, time_ns=116_200.0, share=116_200 / 125_200),
         Stretch(name="aten::first", place="host", count=1, time_ns=9_000.0, share=9_000 / 125_200),
     )
@@ -66,15 +67,14 @@ def test_a_call_without_an_op_stands_under_its_own_name_and_the_host_may_end_the
     recording.call("cudaDeviceSynchronize", 8_000, 11_000)  # until 9 us after the kernel: Volta's return
     recording.op(0, 50_000)
     recording.iteration(0, 50_000, 0, 50_000)
-    path = summary_of(recording.trace(), 0).path
-    assert path is not None
-    assert {item.name: (item.place, item.time_ns) for item in path.stretches} == {
+    found = summary_of(recording.trace(), 0)
+    assert {item.name: (item.place, item.time_ns) for item in found.stretches} == {
         "cudaLaunchKernel": ("host", 6_000.0),
         "kernel": ("kernel", 3_900.0),
         "cudaDeviceSynchronize": ("host", 9_100.0),
         "end of the iteration": ("host", 31_000.0),
     }
-    assert sum(item.share for item in path.stretches) == 1.0
+    assert sum(item.share for item in found.stretches) == 1.0
 
 
 def test_only_the_ten_longest_names_are_listed(recording: Recording) -> None:
@@ -85,9 +85,8 @@ def test_only_the_ten_longest_names_are_listed(recording: Recording) -> None:
         now += 10_000 + at * 1_000
         recording.kernel(now + 1_000, 100, call=call)
     recording.iteration(0, now + 1_100, 0, now)
-    path = summary_of(recording.trace(), 0).path
-    assert path is not None
-    lengths = [item.time_ns for item in path.stretches]
+    found = summary_of(recording.trace(), 0)
+    lengths = [item.time_ns for item in found.stretches]
     assert len(lengths) == 10
     assert lengths == sorted(lengths, reverse=True)
 
@@ -99,10 +98,10 @@ def test_nothing_timed_has_no_path(recording: Recording) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(recordings(), st.booleans())
-def test_the_network_holds_one_edge_per_pair_with_all_that_joins_it(trace: Trace, of_one: bool) -> None:
+def test_the_graph_holds_one_edge_per_pair_with_all_that_joins_it(trace: Trace, of_one: bool) -> None:
     graph = build_graph(trace)
     iteration = int(trace.iterations.profiled.sum()) - 1 if of_one and len(trace.iterations.profiled) else None
-    found = join_network(trace, graph, iteration=iteration)
+    found = join_op_graph(trace, graph, iteration=iteration)
     expected = slow_edges(trace, found, iteration)
     pairs = list(zip(found.source.tolist(), found.target.tolist(), strict=True))
     assert pairs == sorted(expected)
@@ -118,14 +117,14 @@ def test_the_network_holds_one_edge_per_pair_with_all_that_joins_it(trace: Trace
 
 
 def slow_edges(
-    trace: Trace, network: Network, iteration: int | None
+    trace: Trace, joined: OpGraph, iteration: int | None
 ) -> dict[tuple[int, int], list[tuple[EdgeKind, float | None, bool]]]:
     """Every reason of every pair of nodes, from the parts."""
     graph, shift = build_graph(trace), len(trace.ops.name)
     result: dict[tuple[int, int], list[tuple[EdgeKind, float | None, bool]]] = {}
 
     def add(source: int, target: int, kind: EdgeKind, lag: float | None = None, binds: bool = False) -> None:
-        if iteration is None or {source, target} <= set(network.node.tolist()):
+        if iteration is None or {source, target} <= set(joined.node.tolist()):
             result.setdefault((source, target), []).append((kind, lag, binds))
 
     for kind, links in op_links(trace).items():

@@ -204,7 +204,7 @@ def test_problems_come_from_works() -> None:
     ],
 )
 def test_only_ungrouped_decodes_on_a_paged_cache_before_hopper_keep_their_keys_in_one_part(
-    library: Library, group: float, name: str, may_split: bool
+    library: AttentionLibrary, group: float, name: str, may_split: bool
 ) -> None:
     columns: dict[str, Any] = {"batch": 1.0, "queries": 1.0, "keys": 65536.0, "kv_heads": 2.0, "heads": 2.0 * group}
     choice = run(DECODE, problems(library=int(library), **columns), build_fleet([find_gpu(CATALOG, name)])).choice

@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from wavecast.analyzer.models.attention.model import AttentionProblems
+from wavecast.analyzer.models.attention.problems import AttentionProblems
 from wavecast.analyzer.models.convolution.problems import problems_of_dims
-from wavecast.analyzer.models.frame.model import Estimate, Model, take_problems
+from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import prior_scale, resolve, theta_size
-from wavecast.analyzer.models.library import find_model
-from wavecast.analyzer.models.matmul.problems import FORMATS, RATES, MatmulProblems
-from wavecast.analyzer.models.matmul_simt.model import MatmulSimtProblems
-from wavecast.analyzer.models.recurrent.model import RecurrentProblems
-from wavecast.analyzer.models.vector.model import Kind, VectorProblems
+from wavecast.analyzer.models.frame.problems import as_columns
+from wavecast.analyzer.models.frame.units import RATES
+from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems
+from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems
+from wavecast.analyzer.models.recurrent.problems import RecurrentProblems
+from wavecast.analyzer.models.registry import OP_MODELS, load_model
+from wavecast.analyzer.models.vector.problems import VectorKernel, VectorProblems
 from wavecast.analyzer.work.work import ConvolutionDims, Direction
 from wavecast.arrays import Floats
 from wavecast.specs.fleet import Fleet, build_fleet
@@ -146,7 +148,7 @@ def moves() -> VectorProblems:
     rows, columns = sweep(1, 60_000, 0.618), sweep(16, 40_000, 0.414)
     read = rows * columns * turns(2.0, 4.0, 8.0, of=2)
     return VectorProblems(
-        kind=np.arange(COUNT) % len(Kind),
+        kind=np.arange(COUNT) % len(VectorKernel),
         read_bytes=read,
         written_bytes=read * turns(1.0, 0.5, of=5),
         elements=rows * columns,
@@ -219,12 +221,12 @@ def simulated(model: Model[Any], problems: Any, fleet: Fleet) -> Estimate:
     classes = len(model.class_names)
     away = 0.3 * np.sin(1.0 + np.arange(theta_size(model.parameters, classes)))
     values = resolve(model.parameters, prior_scale(model.parameters, classes) * away, classes, model.gpu_class(fleet))
-    return model.simulate(take_problems(problems, (slice(None), None)), fleet, values, None)  # type: ignore[arg-type]
+    return model.simulate(as_columns(problems), fleet, values, None)
 
 
 def found(name: str) -> dict[str, Any]:
     """Return times [problems, GPUs], and features of each problem on one GPU, a different one for each."""
-    model = find_model(name)
+    model = load_model(OP_MODELS[name])
     estimate = simulated(model, PROBLEMS[name](), FLEET)
     rows = np.arange(COUNT)
     return {"time_ns": estimate.time_ns, "features": estimate.features[rows, rows * 3 % len(FLEET.gpus)]}

@@ -230,12 +230,12 @@ def test_rows_of_the_table_become_samples(tmp_path: Path) -> None:
 
 def test_kinds_that_err_alike_are_a_group() -> None:
     assert MODEL.group is not None
-    names = [GROUP_NAMES[code] for code in MODEL.group(stacked(*(problem(kind) for kind in Kind)))]
-    assert dict(zip(Kind, names, strict=True)) == dict.fromkeys(Kind, "serving") | {
-        Kind.ELEMENTWISE: "elementwise",
-        Kind.ROW_NORM: "row norm",
-        Kind.REDUCTION: "row norm",
-        Kind.SOFTMAX: "softmax",
-        Kind.GATHER: "gather",
-        Kind.GATHER_SHARD: "gather",
+    names = [GROUP_NAMES[code] for code in MODEL.group(stacked(*(problem(kind) for kind in VectorKernel)))]
+    assert dict(zip(VectorKernel, names, strict=True)) == dict.fromkeys(VectorKernel, "serving") | {
+        VectorKernel.ELEMENTWISE: "elementwise",
+        VectorKernel.ROW_NORM: "row norm",
+        VectorKernel.REDUCTION: "row norm",
+        VectorKernel.SOFTMAX: "softmax",
+        VectorKernel.GATHER: "gather",
+        VectorKernel.GATHER_SHARD: "gather",
     }

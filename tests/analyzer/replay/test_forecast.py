@@ -22,8 +22,8 @@ from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.replay import forecast as forecast_module
 from wavecast.analyzer.replay.binding import durations_ns
 from wavecast.analyzer.replay.causes import occupation
-from wavecast.analyzer.replay.engine import Timing, replay
-from wavecast.analyzer.replay.forecast import Spread, forecast, on_gpus, spread_of
+from wavecast.analyzer.replay.engine import Timing, on_gpus, replay
+from wavecast.analyzer.replay.forecast import Spread, forecast, spread_of
 from wavecast.analyzer.replay.iterations import iteration_position, iteration_spans
 from wavecast.formats.files import load_trace
 from wavecast.formats.trace import Trace
@@ -39,6 +39,10 @@ GPU_COUNT = 3
 
 def ask(trace: Trace, *gpus: Gpu) -> Analysis:
     return run_analysis(trace, Catalog(gpus=gpus), library=MODELLESS)
+
+
+def on_gpu(timing: Timing, column: int) -> Timing:
+    return on_gpus(timing, slice(column, column + 1))
 
 
 @settings(deadline=None, max_examples=40)
@@ -76,12 +80,11 @@ def test_a_forecast_is_five_replays(recorded: Trace, seed: int, gpus_apart: bool
     np.testing.assert_allclose(found.low_ns, middle - np.sqrt((middle - fast) ** 2 + (middle - early) ** 2), atol=1e-3)
     np.testing.assert_allclose(found.high_ns, middle + np.sqrt((slow - middle) ** 2 + (late - middle) ** 2), atol=1e-3)
     end = replay(graph, timing)
+    share = occupation(graph, timing, end, *found.span_ns)
+    for name in ("busy_ns", "communication_ns", "idle_ns"):
+        assert getattr(found, name).tolist() == getattr(share, name).tolist()
     for column in range(GPU_COUNT):
-        share = occupation(graph, timing, end[:, column], tuple(found.span_ns[:, column].tolist()), column)
-        assert found.busy_ns[column] == share.busy_ns
-        assert found.communication_ns[column] == share.communication_ns
-        assert found.idle_ns[column].tolist() == share.idle_ns.tolist()
-        (alone,) = replay(graph, on_gpus(timing, slice(column, column + 1))).T
+        (alone,) = replay(graph, on_gpu(timing, column)).T
         assert alone.tolist() == end[:, column].tolist()
 
 
@@ -103,7 +106,7 @@ def test_every_kernel_takes_its_own_time_by_what_its_row_is_predicted(gpu: GpuBu
     result = ask(twice, gpu(), gpu(name="Half", memory_bandwidth_bytes_per_s=5e11))
     assert result.workload.row_of[0] == result.workload.row_of[3]  # 120 and 300 us of one row
     for column in (0, 1):
-        lasting = durations_ns(result.graph, result.forecast.timing, column)
+        lasting = durations_ns(result.graph, on_gpu(result.forecast.timing, column))
         of_kernel = {int(row): float(ns) for row, ns in zip(result.graph.nodes.row, lasting, strict=True) if ns}
         predicted = result.prediction.time_ns[result.workload.row_of, column]
         assert [of_kernel[kernel] for kernel in (1, 2)] == pytest.approx(predicted[[1, 2]].tolist())
@@ -117,7 +120,9 @@ def test_kernels_of_another_device_take_what_they_took(gpu: GpuBuilder, toy_trac
     result = ask(apart, gpu(), gpu(name="Half", memory_bandwidth_bytes_per_s=5e11))
     assert result.workload.row_of[3] == -1
     (node,) = np.flatnonzero(result.graph.nodes.is_gpu & (result.graph.nodes.row == 3))
-    assert [durations_ns(result.graph, result.forecast.timing, column)[node] for column in (0, 1)] == [200_000.0] * 2
+    assert [durations_ns(result.graph, on_gpu(result.forecast.timing, column))[node] for column in (0, 1)] == [
+        200_000.0
+    ] * 2
 
 
 def test_latencies_move_by_what_the_generations_differ(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
@@ -134,7 +139,7 @@ def test_a_trace_without_times_has_its_ops_predicted_times_and_no_delays(root_di
     trace = load_trace(root_dir / "samples" / "dlrm-training-fp32-b2048-shapes.json.gz")
     result = ask(trace, gpu(architecture="Hopper"))
     timing, nodes = result.forecast.timing, result.graph.nodes
-    lasting = durations_ns(result.graph, timing, 0)[nodes.is_gpu]
+    lasting = durations_ns(result.graph, on_gpu(timing, 0))[nodes.is_gpu]
     op = result.trace.kernels.op[nodes.row[nodes.is_gpu]]
     per_op = np.bincount(op, weights=lasting, minlength=len(result.workload.row_of))
     stood_for = (result.workload.row_of >= 0) & (np.bincount(op, minlength=len(per_op)) > 0)

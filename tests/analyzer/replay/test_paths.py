@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import EdgeKind, NodeKind
 from wavecast.analyzer.replay.binding import durations_ns
-from wavecast.analyzer.replay.engine import measured_timing, replay
+from wavecast.analyzer.replay.engine import measured_timing, on_gpus, replay
 from wavecast.analyzer.replay.iterations import iteration_rows, iteration_spans
 from wavecast.analyzer.replay.paths import measured_path, replayed_path, retime_nodes
 from wavecast.formats.trace import Trace
@@ -50,7 +50,7 @@ def test_an_iterations_path_goes_from_its_start_to_its_end(recording: Recording)
     assert (first.since_ns, first.until_ns) == (0, 106_900)
     assert (second.since_ns, second.until_ns) == (106_900, 158_050)
     timing = replace(measured_timing(graph, graph.residual_ns), factor=np.full((1, 1), 0.5))
-    faster = replayed_path(trace, graph, timing, replay(graph, timing)[:, 0], (1, 0))
+    faster = replayed_path(trace, graph, timing, replay(graph, timing)[:, 0], 1)
     assert faster.since_ns == 56_900
     assert faster.length_ns == 1_150 + 25_000
 
@@ -71,9 +71,10 @@ def test_retimed_nodes_take_what_they_take_on_that_gpu(trace: Trace, seed: int) 
     timing = any_timing(graph, seed)
     end = replay(graph, timing)
     for column in range(3):
-        nodes = retime_nodes(graph, timing, end[:, column], column)
+        alone = on_gpus(timing, slice(column, column + 1))
+        nodes = retime_nodes(graph, alone, end[:, column])
         host = ~nodes.is_gpu
-        lasting = durations_ns(graph, timing, column)
+        lasting = durations_ns(graph, alone)
         assert nodes.end_ns.tolist() == end[:, column].tolist()
         np.testing.assert_allclose((nodes.end_ns - nodes.start_ns)[~host], lasting[~host], atol=1e-3)
         assert not lasting[host].any()
@@ -83,7 +84,7 @@ def test_retimed_nodes_take_what_they_take_on_that_gpu(trace: Trace, seed: int) 
             expected = getattr(graph.nodes, name)[host] * timing.host_ratio[column]
             np.testing.assert_allclose(getattr(nodes, name)[host], expected)
         for row in iteration_rows(trace).tolist():
-            path = replayed_path(trace, graph, timing, end[:, column], (row, column))
+            path = replayed_path(trace, graph, alone, end[:, column], row)
             start, finish = (ends[:, column] for ends in iteration_spans(trace, graph, end))
             at = iteration_rows(trace).tolist().index(row)
             assert path.since_ns == pytest.approx(start[at], abs=1e-3)

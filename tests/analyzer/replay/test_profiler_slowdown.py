@@ -16,9 +16,9 @@ from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.analyzer.replay.profiler_slowdown import (
     HOST_RATIOS,
     USUAL_HOST_RATIO,
-    Calibration,
-    apply_calibration,
-    calibrate,
+    ProfilerSlowdown,
+    find_slowdown,
+    without_profiler,
 )
 from wavecast.formats.trace import Trace
 
@@ -36,7 +36,7 @@ def test_a_stretched_replay_takes_so_much_longer_everywhere(
     graph: Graph, seed: int, host: float, stretch: float
 ) -> None:
     timing = any_timing(graph, seed)
-    longer = replay(*apply_calibration(graph, timing, Calibration(host_ratio=host, stretch_ratio=stretch)))
+    longer = replay(*without_profiler(graph, timing, ProfilerSlowdown(host_ratio=host, stretch_ratio=stretch)))
     expected = stretch * replay(graph, replace(timing, host_ratio=timing.host_ratio * host))
     np.testing.assert_allclose(longer, expected, rtol=1e-9, atol=1e-3)
 
@@ -64,7 +64,7 @@ def test_the_host_is_the_likeliest_of_prior_and_length(recording: Recording, mea
     """The prior's 90 % lies within a factor of exp(0.3) either way; lengths differ by 2 % for other reasons."""
     trace = iterated(recording, measured_ns)
     graph = build_graph(trace, architecture="Volta")
-    found = calibrate(graph, trace, select_window(trace))
+    found = find_slowdown(graph, trace, select_window(trace))
 
     def unlikely(ratio: float) -> float:
         off = np.log(length_ns(trace, graph, ratio) / measured_ns) / 0.02
@@ -78,7 +78,7 @@ def test_the_host_is_the_likeliest_of_prior_and_length(recording: Recording, mea
 
 def test_a_length_that_the_host_explains_stretches_next_to_nothing(recording: Recording) -> None:
     trace = iterated(recording, 80_000 + 1_900 + LAST_NS)
-    found = calibrate(build_graph(trace, architecture="Volta"), trace, select_window(trace))
+    found = find_slowdown(build_graph(trace, architecture="Volta"), trace, select_window(trace))
     assert found.host_ratio == pytest.approx(0.8, abs=0.01)
     assert found.stretch_ratio == pytest.approx(1.0, abs=0.005)
 
@@ -86,15 +86,15 @@ def test_a_length_that_the_host_explains_stretches_next_to_nothing(recording: Re
 def test_without_unprofiled_iterations_the_host_is_as_recorded(recording: Recording) -> None:
     trace = iterated(recording)
     graph, window = build_graph(trace, architecture="Volta"), select_window(trace)
-    assert calibrate(graph, trace, window) == Calibration()
+    assert find_slowdown(graph, trace, window) == ProfilerSlowdown()
     longer = replace(window, duration_ns=1.5 * (HOST_NS + 1_900 + LAST_NS))
-    assert calibrate(graph, trace, longer) == Calibration(stretch_ratio=1.5)
-    assert calibrate(graph, trace, replace(window, duration_ns=None)) == Calibration()
+    assert find_slowdown(graph, trace, longer) == ProfilerSlowdown(stretch_ratio=1.5)
+    assert find_slowdown(graph, trace, replace(window, duration_ns=None)) == ProfilerSlowdown()
 
 
 def test_a_difference_under_a_nanosecond_is_none(recording: Recording) -> None:
     trace = iterated(recording)
     graph, window = build_graph(trace, architecture="Volta"), select_window(trace)
     assert window.duration_ns is not None
-    assert calibrate(graph, trace, replace(window, duration_ns=window.duration_ns + 0.9)).stretch_ratio == 1.0
-    assert calibrate(graph, trace, replace(window, duration_ns=window.duration_ns + 1.5)).stretch_ratio > 1.0
+    assert find_slowdown(graph, trace, replace(window, duration_ns=window.duration_ns + 0.9)).stretch_ratio == 1.0
+    assert find_slowdown(graph, trace, replace(window, duration_ns=window.duration_ns + 1.5)).stretch_ratio > 1.0
