@@ -639,3 +639,47 @@ def test_callbacks_of_the_engine_are_backward_on_its_own_threads_alone() -> None
     }
     alone = load(op(engine, 10, 5), op("callback", 20, 5))  # nothing says which threads were differentiated
     assert alone.ops.phase.tolist() == [Phase.BACKWARD, Phase.FORWARD]
+
+
+def test_a_call_between_those_that_launch_is_no_kernels_launch() -> None:
+    trace = load(op("a", 0, 50), call(1, 1, 2), call(3, 1, 9), kernel(10, 1, 9), kernel(20, 1, 5), kernel(30, 1, 2))
+    assert trace.kernels.call.tolist() == [1, -1, 0]
+
+
+def test_a_device_has_a_capability_if_both_its_numbers_are_told() -> None:
+    properties = [
+        {"id": 0, "name": "One", "computeMajor": 8, "computeMinor": 6},
+        {"id": 1, "name": "Two", "computeMajor": 9},
+        {"id": 2, "name": "Three", "computeMinor": 0},
+    ]
+    events = [call(1, 1, 1), *(kernel(2 + at, 1, 1, device=at) for at in range(3))]
+    found = load(op("a", 0, 9), *events, deviceProperties=properties).devices
+    assert [device.compute_capability for device in found] == ["8.6", None, None]
+
+
+def test_one_op_with_shapes_and_one_backward_op_say_what_was_recorded() -> None:
+    engine = "autograd::engine::evaluate_function: Backward"
+    plain = op("aten::t", 10, 4)
+    assert not load(plain).meta.has_shapes
+    assert load(plain).meta.workload.mode is None
+    trace = load(shaped("aten::mm", 1, 4, ["float"], [[2, 3]]), plain, op(engine, 20, 5, tid=2))
+    assert trace.meta.has_shapes
+    assert trace.meta.workload.mode == "training"
+
+
+def test_addresses_of_a_device_are_blocks_of_their_own_however_large() -> None:
+    def allocation(ts: int, address: int) -> Event:
+        args = {"Addr": address, "Bytes": 256, "Device Type": 1, "Device Id": 0}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
+
+    addresses = (2**63 - 1, 2**62, 2**63, 2**64 - 16, 2**62)
+    trace = load(
+        op("a", 0, 50, **{"External id": 2**63}), *(allocation(10 + at, to) for at, to in enumerate(addresses))
+    )
+    assert trace.memory.block.tolist() == [0, 1, 2, 2, 1]  # what no signed integer holds is one unknown block
+
+
+def test_scalars_are_kept_as_far_as_integers_of_64_bits_go() -> None:
+    texts = ["1000", "-1000", str(2**63 - 1), str(-(2**63)), str(2**63), str(-(2**63) - 1)]
+    found = signature_of(["Scalar"] * 6, [[]] * 6, texts).arguments
+    assert found == (1000, -1000, 2**63 - 1, -(2**63), UNKNOWN, UNKNOWN)

@@ -87,6 +87,13 @@ def test_control_characters_and_broken_text_are_mended_and_counted() -> None:
     assert trace.quality.characters_repaired == 5 + 1
 
 
+def test_each_control_character_is_mended_and_counted() -> None:
+    data = document(ops(1, name="NAME")).replace(b"NAME", bytes(range(32)) + b"\x7f")
+    trace = import_kineto(data)
+    assert trace.strings == (" " * 32 + "\x7f",)
+    assert trace.quality.characters_repaired == 32
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_control_characters_before_the_events_are_mended_too() -> None:
     data = document(ops(30), note="NOTE").replace(b"NOTE", b"raw\nline")

@@ -134,3 +134,16 @@ def test_a_step_without_forward_ops_is_marked_where_most_ops_run_else_most_calls
     for graph, thread in ((of_calls, 1), (of_ops, 0)):
         for node in np.flatnonzero(graph.nodes.kind == NodeKind.MARK).tolist():
             assert [lane.threads for lane in graph.lanes if lane.begin <= node < lane.end] == [(thread,)]
+
+
+@pytest.mark.parametrize(("overlap", "threads"), [(900, [(0, 1)]), (1_100, [(0,), (1,)])])
+def test_threads_take_turns_by_the_whole_of_what_they_run(
+    recording: Recording, overlap: int, threads: list[tuple[int, ...]]
+) -> None:
+    """The first thread's 100 us are ten ops; one percent of them may overlap with the other's."""
+    for at in range(10):
+        recording.op(20_000 * at, 10_000)
+    recording.launch(1_000, 4_000, 10_000, 2_000)
+    recording.op(190_000 - overlap, 100_000, thread=1, phase=Phase.BACKWARD)
+    recording.launch(200_000, 4_000, 210_000, 2_000, thread=1)
+    assert host_threads(build_graph(recording.trace())) == threads

@@ -11,13 +11,13 @@ from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.export.op_graph import PRECEDENCE, OpGraph, join_op_graph
 from wavecast.analyzer.graph.export.ops import call_links, collective_links, op_links
 from wavecast.analyzer.graph.export.summary import GraphSummary, Stretch, summarize_graph
-from wavecast.analyzer.graph.graph import EdgeKind
+from wavecast.analyzer.graph.graph import EdgeKind, NodeKind
 from wavecast.analyzer.graph.latencies import Term
 from wavecast.analyzer.graph.place import Links
 from wavecast.analyzer.graph.rules import lane_firsts
 from wavecast.analyzer.graph.steps import with_iterations
 from wavecast.analyzer.replay.paths import measured_path
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace import KernelKind, Trace
 
 from ...conftest import Recording
 from ..replay.conftest import recordings
@@ -149,6 +149,22 @@ def slow_edges(
 
 def pairs_of(links: Links) -> list[tuple[int, int]]:
     return list(zip(links.source.tolist(), links.target.tolist(), strict=True))
+
+
+def test_an_op_makes_its_launches_and_synchronisations_and_each_copy_once(recording: Recording) -> None:
+    op = recording.op(0, 200_000)
+    calls = [
+        recording.call(name, start, 40_000, op=op)
+        for name, start in (("cudaMemcpyAsync", 0), ("cudaLaunchKernel", 50_000), ("cudaDeviceSynchronize", 100_000))
+    ]
+    recording.kernel(10_000, 20_000, call=calls[0], kind=KernelKind.MEMCPY)
+    recording.kernel(95_000, 20_000, call=calls[1])
+    trace = recording.trace()
+    graph = build_graph(trace)
+    links = call_links(trace, graph)
+    made = [(NodeKind(int(graph.nodes.kind[node])), int(graph.nodes.row[node])) for node in links.target]
+    assert sorted(made) == [(NodeKind.LAUNCH, 0), (NodeKind.LAUNCH, 1), (NodeKind.SYNC, 2)]
+    assert links.source.tolist() == [op] * 3
 
 
 def test_a_trace_without_iterations_is_one_from_its_first_event_to_its_last(recording: Recording) -> None:

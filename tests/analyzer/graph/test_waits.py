@@ -57,6 +57,16 @@ def test_a_recorded_wait_without_its_event_counts_what_was_launched_before_it(
     assert counts(graph) == (1, 0, 0)
 
 
+def test_a_recorded_wait_that_names_one_stream_is_inferred_as_if_it_named_none(
+    recording: Recording, edges_of: EdgesOf
+) -> None:
+    _, wait = two_streams(recording)
+    recording.sync(WAIT, wait, waited=7)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1")}
+    assert counts(graph) == (0, 1, 0)
+
+
 def test_a_stream_that_waits_for_itself_waits_for_nothing(recording: Recording, edges_of: EdgesOf) -> None:
     recording.launch(0, 1_000, 4_000, 80_000, stream=7)
     recording.launch(500, 100, 4_000, 1_000, stream=9)
@@ -184,6 +194,16 @@ def test_a_missed_wait_is_found_by_lateness(
     graph = build_graph(recording.trace(), architecture="Volta")
     assert edges_of(graph, EdgeKind.EVENT) == ({("kernel 0", "kernel 1")} if found else set())
     assert counts(graph) == (0, int(found), 0)
+
+
+def test_a_missed_wait_is_for_what_ended_last_not_for_what_began_last(recording: Recording, edges_of: EdgesOf) -> None:
+    recording.launch(0, 500, 4_000, 80_000, stream=7)
+    recording.launch(1_000, 500, 30_000, 20_000, stream=11)
+    recording.launch(2_000, 500, 40_000, 43_000, stream=13)
+    recording.launch(5_000, 1_000, 95_000, 10_000, stream=9)
+    recording.call("cudaStreamWaitEvent", 3_000, 500, thread=1)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 3")}
 
 
 @pytest.mark.parametrize("collective", [0, 1])

@@ -232,3 +232,16 @@ def test_products_are_seen_from_the_side_that_is_made(
 def test_winograds_tiles_cover_all_pixels(batch: int, size: int, first: int, least: int, large: int) -> None:
     problems = problems_of_dims([convolution(batch=batch, size=size)], [Rate.FP32])
     assert (problems.fused_blocks[0], problems.least_fused_blocks[0], problems.tiles[0]) == (first, least, large)
+
+
+def test_what_rests_on_priors_is_a_group_of_its_own() -> None:
+    measured = convolution(batch=2, c_in=8, c_out=8)
+    cases = (
+        (measured, Rate.MATRIX_FP32, 0),
+        (replace(measured, groups=8), Rate.MATRIX_FP32, 1),
+        (replace(measured, direction=Direction.WEIGHT_GRADIENT), Rate.MATRIX_FP32, 1),
+        (measured, Rate.MATRIX_FP16, 1),
+    )
+    problems = problems_of_dims([dims for dims, _, _ in cases], [rate for _, rate, _ in cases])
+    assert MODEL.group is not None
+    assert MODEL.group(problems).tolist() == [group for _, _, group in cases]

@@ -79,6 +79,8 @@ FLEET = build_fleet(
     ]
 )
 COUNT = 48
+OTHER_DIMS = (40.0, 72.0, 96.0, 112.0, 256.0)
+"""Of heads, which no or few kernels are made for."""
 
 
 def sweep(low: float, high: float, step: float) -> Floats:
@@ -124,7 +126,7 @@ def simt_products() -> MatmulSimtProblems:
     )
 
 
-def attentions(*, is_decode: bool) -> AttentionProblems:
+def attentions(*, is_decode: bool, dims: tuple[float, ...] = (64.0, 128.0, 192.0)) -> AttentionProblems:
     queries = np.ones(COUNT) if is_decode else sweep(2, 9000, 0.618)
     kv_heads = turns(1.0, 8.0, 4.0)
     return AttentionProblems(
@@ -133,8 +135,8 @@ def attentions(*, is_decode: bool) -> AttentionProblems:
         kv_heads=kv_heads,
         queries=queries,
         keys=np.maximum(sweep(20, 30_000, 0.732), queries),
-        query_dim=turns(64.0, 128.0, 192.0, of=3),
-        value_dim=turns(64.0, 128.0, 128.0, of=3),
+        query_dim=turns(*dims, of=3),
+        value_dim=np.minimum(turns(*dims, of=3), 128.0),
         window=turns(0.0, 0.0, 0.0, 700.0),
         is_causal=turns(1, 0, 1),
         library=turns(0, 1, 2, 2),
@@ -210,10 +212,13 @@ PROBLEMS: Mapping[str, Callable[[], Any]] = {
     "matmul_simt": simt_products,
     "attention_prefill": lambda: attentions(is_decode=False),
     "attention_decode": lambda: attentions(is_decode=True),
+    "attention_prefill of other dims": lambda: attentions(is_decode=False, dims=OTHER_DIMS),
+    "attention_decode of other dims": lambda: attentions(is_decode=True, dims=OTHER_DIMS),
     "vector": moves,
     "convolution": convolutions,
     "recurrent": layers,
 }
+"""By name of the model, and what else tells them apart."""
 
 
 def simulated(model: Model[Any], problems: Any, fleet: Fleet) -> Estimate:
@@ -226,7 +231,7 @@ def simulated(model: Model[Any], problems: Any, fleet: Fleet) -> Estimate:
 
 def found(name: str) -> dict[str, Any]:
     """Return times [problems, GPUs], and features of each problem on one GPU, a different one for each."""
-    model = load_model(OP_MODELS[name])
+    model = load_model(OP_MODELS[name.split(maxsplit=1)[0]])
     estimate = simulated(model, PROBLEMS[name](), FLEET)
     rows = np.arange(COUNT)
     return {"time_ns": estimate.time_ns, "features": estimate.features[rows, rows * 3 % len(FLEET.gpus)]}
@@ -239,7 +244,7 @@ def rounded(values: Floats) -> str:
 
 @pytest.mark.parametrize("name", list(PROBLEMS))
 def test_times_and_features_are_what_they_were(name: str, request: pytest.FixtureRequest) -> None:
-    now, path = found(name), GOLDEN / f"{name}.json"
+    now, path = found(name), GOLDEN / f"{name.replace(' ', '_')}.json"
     if request.config.getoption("--rewrite-golden", default=False):
         path.parent.mkdir(exist_ok=True)
         parts = ",\n".join(f' "{part}": {rounded(values)}' for part, values in now.items())

@@ -59,6 +59,24 @@ def test_time_in_a_synchronisation_is_told_from_the_hosts_own(recording: Recordi
     assert idle == {IdleCause.HOST: 2_900 + 11_000, IdleCause.SYNC: 9_000}
 
 
+def test_a_synchronisation_counts_on_whatever_thread_the_launch_is(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 40_000)  # until 42,900
+    recording.call("cudaDeviceSynchronize", 2_000, 49_900, thread=1)  # until 51,900
+    recording.launch(60_000, 1_000, 62_900, 10_000, thread=1)
+    recording.iteration(0, 0, 0, 61_000)
+    idle = divide(recording.trace())[1]
+    assert idle == {IdleCause.HOST: 2_900 + 11_000, IdleCause.SYNC: 9_000}
+
+
+def test_what_starts_as_the_iteration_ends_says_nothing_of_the_gap_before_it(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 10_000)
+    recording.kernel(50_000, 10_000)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    timing = measured_timing(graph, graph.residual_ns)
+    found = occupation(graph, timing, replay(graph, timing), np.zeros(1), np.full(1, 50_000.0))
+    assert dict(zip(CAUSES, found.idle_ns[0].tolist(), strict=True))[IdleCause.HOST] == 40_000
+
+
 def test_a_short_synchronisation_of_an_idle_gpu_is_not_blamed_for_the_whole_gap(recording: Recording) -> None:
     recording.launch(0, 1_000, 2_900, 10_000)  # until 12,900
     recording.call("cudaDeviceSynchronize", 90_000, 3_000)

@@ -61,6 +61,16 @@ def test_small_delays_are_no_fact_of_the_recording(recording: Recording, gpu: Ca
     assert two.replayed_ns - two.rules_only_ns == 40_000
 
 
+def test_a_start_20_us_late_is_far_from_its_rule_yet_not_without_one(
+    recording: Recording, gpu: Callable[..., Gpu]
+) -> None:
+    recording.launch(0, 5_000, 6_900, 10_000)
+    recording.launch(100_000, 5_000, 106_900 + 20_000, 10_000)
+    found = check_fidelity(recording.trace(), gpu(architecture="Volta"))
+    assert found.opaque_start_count == 0
+    assert set(found.starts_within_ratio.values()) == {0.5}
+
+
 def test_where_nothing_explains_no_start_the_ratio_is_whole(recording: Recording) -> None:
     recording.launch(0, 5_000, 90_000, 10_000)
     found = check_fidelity(recording.trace(), None)

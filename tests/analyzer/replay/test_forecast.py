@@ -23,7 +23,7 @@ from wavecast.analyzer.replay import forecast as forecast_module
 from wavecast.analyzer.replay.binding import durations_ns
 from wavecast.analyzer.replay.causes import occupation
 from wavecast.analyzer.replay.engine import Timing, on_gpus, replay
-from wavecast.analyzer.replay.forecast import Spread, forecast, spread_of
+from wavecast.analyzer.replay.forecast import Spread, forecast, spread_of, target_timing
 from wavecast.analyzer.replay.iterations import iteration_position, iteration_spans
 from wavecast.formats.files import load_trace
 from wavecast.formats.trace import Trace
@@ -150,6 +150,16 @@ def test_a_trace_without_times_has_its_ops_predicted_times_and_no_delays(root_di
     assert not per_op[~stood_for].any()
     assert not timing.residual_ns.any()
     assert timing.latency_ns[:, 0].tolist() == generation_latencies("Hopper").tolist()
+
+
+def test_without_times_the_kernels_of_an_op_share_its_time_alike(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
+    trace = toy_trace()
+    trace = replace(trace, kernels=replace(trace.kernels, op=np.array([0, 0, 1, -1])))
+    result = ask(trace, gpu())
+    timing = target_timing(result.graph, trace, result.workload, result.prediction, None)
+    nodes = result.graph.nodes
+    shares = {int(row): float(timing.base_ns[node]) for node, row in enumerate(nodes.row) if nodes.is_gpu[node]}
+    assert [shares[kernel] for kernel in range(3)] == [0.5, 0.5, 1.0]
 
 
 def test_the_ends_of_all_rows_give_the_ends_of_the_sum(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
