@@ -60,7 +60,7 @@ def test_a_recorded_wait_without_its_event_counts_what_was_launched_before_it(
 def test_a_recorded_wait_that_names_one_stream_is_inferred_as_if_it_named_none(
     recording: Recording, edges_of: EdgesOf
 ) -> None:
-    _, wait = two_streams(recording)
+    _, wait = two_streams(recording, later=120_000)  # too late to show by its time
     recording.sync(WAIT, wait, waited=7)
     graph = build_graph(recording.trace(), architecture="Volta")
     assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1")}
