@@ -683,3 +683,36 @@ def test_scalars_are_kept_as_far_as_integers_of_64_bits_go() -> None:
     texts = ["1000", "-1000", str(2**63 - 1), str(-(2**63)), str(2**63), str(-(2**63) - 1)]
     found = signature_of(["Scalar"] * 6, [[]] * 6, texts).arguments
     assert found == (1000, -1000, 2**63 - 1, -(2**63), UNKNOWN, UNKNOWN)
+
+
+def test_occupancies_are_whole_percents_from_zero_up() -> None:
+    told = (0, 37.6, -1, 2**15 - 1, 2**15, "much", None)
+    events = [kernel(10 + at, 1, 1, **{"est. achieved occupancy %": value}) for at, value in enumerate(told)]
+    trace = load(op("a", 0, 9), call(1, 1, 1), *events)
+    assert trace.kernels.recorded_occupancy_percent.tolist() == [0, 38, -1, 2**15 - 1, -1, -1, -1]
+
+
+def test_without_stacks_and_memory_events_a_trace_holds_none() -> None:
+    meta = load(op("a", 0, 9)).meta
+    assert (meta.has_stacks, meta.has_memory) == (False, False)
+
+
+@pytest.mark.parametrize("device", [-5, 2**15])
+def test_a_device_out_of_range_is_an_error_beside_others_in_it(device: int) -> None:
+    with pytest.raises(TraceError, match=rf"device.*found {device}, expected 0 to 32767"):
+        load(op("a", 0, 9), kernel(10, 1, 1, device=0), kernel(12, 1, 1, device=device))
+
+
+def test_ops_computed_again_in_backward_answer_only_where_no_forward_op_does() -> None:
+    """Of one number: the last forward op to start, though one of backward itself starts later."""
+    asks = {"Sequence number": 3, "Fwd thread id": 1}
+    trace = load(
+        op("forward", 10, 5, **{"Sequence number": 3}),
+        op(f"{ENGINE}Checkpoint", 30, 9, tid=2, **{"Sequence number": 2, "Fwd thread id": 1}),
+        op("again", 32, 2, tid=2, **{"Sequence number": 3}),
+        op("alone", 35, 2, tid=2, **{"Sequence number": 4}),
+        op(f"{ENGINE}X", 50, 9, tid=2, **asks),
+        op(f"{ENGINE}Y", 60, 9, tid=2, **{"Sequence number": 4, "Fwd thread id": 2}),
+    )
+    forward = {op_name(trace, row): op_name(trace, to) for row, to in enumerate(trace.ops.forward) if to != -1}
+    assert forward == {f"{ENGINE}X": "forward", f"{ENGINE}Y": "alone"}

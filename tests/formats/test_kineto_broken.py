@@ -94,6 +94,13 @@ def test_each_control_character_is_mended_and_counted() -> None:
     assert trace.quality.characters_repaired == 32
 
 
+@pytest.mark.parametrize("lone", ["\\ud800", "\\uD800", "\\udc00", "\\uDFFF"])
+def test_half_a_surrogate_pair_is_mended_however_it_is_written(lone: str) -> None:
+    trace = import_kineto(document(ops(1, name="NAME")).replace(b"NAME", f"a{lone}b".encode()))
+    assert trace.strings == ("a\ufffdb",)
+    assert trace.quality.characters_repaired == 1
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_control_characters_before_the_events_are_mended_too() -> None:
     data = document(ops(30), note="NOTE").replace(b"NOTE", b"raw\nline")

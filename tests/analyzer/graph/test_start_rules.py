@@ -78,10 +78,13 @@ def test_a_kernel_without_a_launch_is_held_by_its_time_unless_its_stream_was_bus
     recording.kernel(5_000, 50_000)
     recording.kernel(57_000, 10_000)
     recording.kernel(167_000, 10_000)
+    recording.kernel(197_000, 10_000)  # after 20 us
+    recording.kernel(227_001, 10_000)
     graph = build_graph(recording.trace(), architecture="Volta")
-    assert [graph.binding[node_of(graph, f"kernel {at}")] for at in range(3)] == [RELEASE, LANE, RELEASE]
-    assert graph.nodes.release_ns[[0, 2]].tolist() == [5_000, 167_000]
-    assert graph.quality.kernels_without_launch == 3
+    bindings = [graph.binding[node_of(graph, f"kernel {at}")] for at in range(5)]
+    assert bindings == [RELEASE, LANE, RELEASE, LANE, RELEASE]
+    assert graph.nodes.release_ns[[0, 2, 4]].tolist() == [5_000, 167_000, 227_001]
+    assert graph.quality.kernels_without_launch == 5
 
 
 def test_released_kernels_do_not_enter_the_gap(recording: Recording) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import EdgeKind, NodeKind
-from wavecast.analyzer.graph.hosts import COPY_COST_NS
 from wavecast.analyzer.graph.latencies import QUEUE_DEPTH, SYNC_COST_NS, Term, generation_latencies
 from wavecast.formats.trace import KernelKind, SyncKind
 
@@ -123,9 +122,7 @@ def copy(recording: Recording, start: int, duration: int, at: int, lasting: int)
     recording.kernel(at, lasting, call=call, kind=KernelKind.MEMCPY)
 
 
-@pytest.mark.parametrize(
-    ("busy_stream", "alone"), [(7, COPY_COST_NS), (9, COPY_COST_NS), (None, 49_000 - LATENCY[Term.LAUNCH])]
-)
+@pytest.mark.parametrize(("busy_stream", "alone"), [(7, 8_000.0), (9, 8_000.0), (None, 49_000 - LATENCY[Term.LAUNCH])])
 def test_a_copy_to_the_host_that_blocks_is_a_launch_and_a_wait(
     recording: Recording, edges_of: EdgesOf, node_of: NodeOf, busy_stream: int | None, alone: float
 ) -> None:

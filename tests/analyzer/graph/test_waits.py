@@ -113,6 +113,19 @@ def test_each_recorded_wait_joins_its_own_two_streams(recording: Recording, edge
     assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1"), ("kernel 1", "kernel 2")}
 
 
+def test_two_streams_that_wait_for_one_wait_each_for_its_own_event(recording: Recording, edges_of: EdgesOf) -> None:
+    recording.launch(0, 500, 3_000, 20_000, stream=7)
+    for stream, start, at in ((9, 1_000, 23_000), (11, 5_000, 50_000)):
+        record = recording.call("cudaEventRecord", start, 100)
+        wait = recording.call("cudaStreamWaitEvent", start + 200, 100)
+        recording.sync(WAIT, wait, stream=stream, waited=7, record=record)
+        recording.launch(start + 400, 500, at + EVENT, 10_000, stream=stream)
+        recording.launch(start + 1_500, 500, at + 5_000, 20_000, stream=7)
+    recording.launch(9_000, 500, 150_000, 5_000, stream=9)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1"), ("kernel 2", "kernel 3")}
+
+
 @pytest.mark.parametrize(("stream", "waited"), [(9, 99), (99, 7)])
 def test_a_recorded_wait_on_a_stream_without_work_is_none(
     recording: Recording, edges_of: EdgesOf, stream: int, waited: int
@@ -204,6 +217,13 @@ def test_a_missed_wait_is_for_what_ended_last_not_for_what_began_last(recording:
     recording.call("cudaStreamWaitEvent", 3_000, 500, thread=1)
     graph = build_graph(recording.trace(), architecture="Volta")
     assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 3")}
+
+
+def test_a_late_kernel_that_nothing_explains_hides_no_missed_wait(recording: Recording, edges_of: EdgesOf) -> None:
+    recording.launch(0, 500, 60_000, 5_000, stream=5)
+    late_kernel(recording, wait_ns=3_000, later=88_000)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 1", "kernel 2")}
 
 
 @pytest.mark.parametrize("collective", [0, 1])
