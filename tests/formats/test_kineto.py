@@ -716,3 +716,44 @@ def test_ops_computed_again_in_backward_answer_only_where_no_forward_op_does() -
     )
     forward = {op_name(trace, row): op_name(trace, to) for row, to in enumerate(trace.ops.forward) if to != -1}
     assert forward == {f"{ENGINE}X": "forward", f"{ENGINE}Y": "alone"}
+
+
+def test_spans_of_modules_are_no_ops_but_say_where_ops_are() -> None:
+    trace = load(
+        op("wavecast.module: Net_0", 0, 50),
+        op("aten::mm", 10, 5),
+        op("aten::t", 60, 5),
+        {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 70, "dur": 1},
+    )
+    assert op_names(trace) == ["aten::mm", "aten::t", ""]
+    assert [None if path == -1 else trace.strings[path] for path in trace.ops.module] == ["Net_0", None, None]
+
+
+def test_an_op_that_outlasts_the_clearing_of_gradients_is_no_part_of_it() -> None:
+    trace = load(mark("Optimizer.zero_grad#SGD.zero_grad", 10, 10), op("aten::zero_", 12, 5), op("other", 18, 5))
+    assert trace.ops.phase.tolist() == [Phase.OTHER, Phase.FORWARD]
+
+
+def test_backward_ops_look_for_forward_ops_that_began_before_them_by_any_number() -> None:
+    asks = {"Sequence number": 0, "Fwd thread id": 1}
+    inside = op("inside", 52, 2, tid=2, **{"Sequence number": 0})
+    alone = load(op(f"{ENGINE}X", 50, 9, tid=2, **asks), inside)
+    assert alone.ops.forward.tolist() == [-1, -1]
+    trace = load(op("forward", 0, 5, **{"Sequence number": 0}), op(f"{ENGINE}X", 50, 9, tid=2, **asks), inside)
+    assert trace.ops.forward.tolist() == [-1, 0, -1]
+
+
+def test_a_collective_without_its_usual_arguments_has_no_known_sides() -> None:
+    ops = [shaped(f"c10d::{name}", 10 * at, 5, [], []) for at, name in enumerate(("broadcast_", "send", "recv_"))]
+    found = load(*ops, distributedInfo={"rank": 0, "world_size": 3, "pg_count": 1}).collectives
+    assert found.in_element_count.tolist() == [-1, -1, 0]
+    assert found.out_element_count.tolist() == [-1, 0, -1]
+
+
+def test_tensors_of_a_list_have_dtypes_of_their_own_where_told() -> None:
+    ints = TensorSpec("int64", (3,))
+    assert signature_of([["float", "long int"]], [[[2], [3]]]).arguments == ((TensorSpec("float32", (2,)), ints),)
+    assert signature_of([["long int"], "float"], [[[2], [3]], [5]]).arguments == (
+        (TensorSpec("float32", (2,)), TensorSpec("float32", (3,))),
+        TensorSpec("float32", (5,)),
+    )

@@ -210,3 +210,12 @@ def test_only_ungrouped_decodes_on_a_paged_cache_before_hopper_keep_their_keys_i
     choice = run(DECODE, problems(library=int(library), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
     assert choice is not None
     assert (SPLITS[choice] > 1).all() == may_split
+
+
+def test_the_least_work_multiplies_an_fp8_cache_as_it_is() -> None:
+    sizes: dict[str, Any] = {"batch": 2.0, "heads": 8.0, "kv_heads": 2.0, "queries": 1.0, "keys": 1000.0}
+    kinds = [(1.0, ArithmeticFormat.BF16), (2.0, ArithmeticFormat.BF16), (2.0, ArithmeticFormat.FP16)]
+    found = [least_work(problems(kv_bytes=width, arithmetic=int(kind), **sizes)) for width, kind in kinds]
+    assert [item.rate.tolist() for item in found] == [[Rate.MATRIX_FP8], [Rate.MATRIX_BF16], [Rate.MATRIX_FP16]]
+    assert found[0].flops == found[1].flops
+    assert found[1].moved_bytes - found[0].moved_bytes == 2 * 2 * 1000 * 2 * 128

@@ -68,6 +68,15 @@ def test_a_synchronisation_counts_on_whatever_thread_the_launch_is(recording: Re
     assert idle == {IdleCause.HOST: 2_900 + 11_000, IdleCause.SYNC: 9_000}
 
 
+def test_a_synchronisation_that_a_thread_begins_with_counts_from_its_start(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 40_000)  # until 42,900
+    recording.call("cudaDeviceSynchronize", 45_000, 6_900, thread=1)  # until 51,900
+    recording.launch(60_000, 1_000, 62_900, 10_000, thread=1)
+    recording.iteration(0, 0, 0, 61_000)
+    idle = divide(recording.trace())[1]
+    assert idle == {IdleCause.HOST: 2_900 + 2_100 + 11_000, IdleCause.SYNC: 6_900}
+
+
 def test_what_starts_as_the_iteration_ends_says_nothing_of_the_gap_before_it(recording: Recording) -> None:
     recording.launch(0, 1_000, 2_900, 10_000)
     recording.kernel(50_000, 10_000)

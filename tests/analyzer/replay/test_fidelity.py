@@ -61,6 +61,17 @@ def test_small_delays_are_no_fact_of_the_recording(recording: Recording, gpu: Ca
     assert two.replayed_ns - two.rules_only_ns == 40_000
 
 
+def test_an_iteration_lasts_from_its_own_start(recording: Recording, gpu: Callable[..., Gpu]) -> None:
+    for at in (0, 100_000):
+        recording.launch(at, 5_000, at + 6_900, 10_000)
+    recording.iteration(0, 16_900, 0, 50_000)
+    recording.iteration(16_900, 116_900, 100_000, 110_000)
+    first, second = check_fidelity(recording.trace(), gpu(architecture="Volta")).iterations
+    assert (first.measured_ns, second.measured_ns) == (16_900, 100_000)
+    for found in (first, second):
+        assert found.exact_ns == found.replayed_ns == found.rules_only_ns == found.measured_ns
+
+
 def test_a_start_20_us_late_is_far_from_its_rule_yet_not_without_one(
     recording: Recording, gpu: Callable[..., Gpu]
 ) -> None:

@@ -26,9 +26,10 @@ from wavecast.analyzer.replay.engine import Timing, on_gpus, replay
 from wavecast.analyzer.replay.forecast import Spread, forecast, spread_of, target_timing
 from wavecast.analyzer.replay.iterations import iteration_position, iteration_spans
 from wavecast.formats.files import load_trace
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace import Device, Trace
 from wavecast.specs.gpu import Catalog, Gpu
 
+from ...conftest import Recording
 from .conftest import any_timing, recordings
 
 GpuBuilder = Callable[..., Gpu]
@@ -112,6 +113,14 @@ def test_every_kernel_takes_its_own_time_by_what_its_row_is_predicted(gpu: GpuBu
         assert [of_kernel[kernel] for kernel in (1, 2)] == pytest.approx(predicted[[1, 2]].tolist())
         assert of_kernel[0] + of_kernel[3] == pytest.approx(2 * predicted[0])
         assert of_kernel[3] == pytest.approx(2.5 * of_kernel[0])
+
+
+def test_a_trace_of_one_kernel_is_predicted(gpu: GpuBuilder, recording: Recording) -> None:
+    recording.launch(1_000, 5_000, 7_900, 40_000)
+    recording.iteration(0, 47_900, 0, 10_000)
+    found = ask(recording.trace(devices=(Device(name="Base"),)), gpu()).forecast
+    assert found.iteration_ns.tolist() == [47_900.0]
+    assert found.busy_ns.tolist() == [40_000.0]
 
 
 def test_kernels_of_another_device_take_what_they_took(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
