@@ -211,3 +211,11 @@ def test_parts_of_a_split_product_are_written_and_read_in_fp32_and_the_sum_writt
     added_s = values["reduction"] * moved_bytes / (REDUCTION_BYTES_PER_CLOCK * fleet.sm_count * fleet.clock_hz)
     expected_s = values["split_us"] * 1e-6 + added_s if parts > 1 else np.zeros(1)
     np.testing.assert_allclose(found.split_s, expected_s[None])
+
+
+def test_as_many_tiles_share_a_multiprocessor_as_fill_it() -> None:
+    ones = np.ones(len(TILES))
+    found = launch_of(np.arange(len(TILES)), ones, *(4096 * ones,) * 3, np.full(1, 108.0))
+    expected = [min(max(32768 // int(height * width), 1), 4) for height, width in TILES]
+    assert found.resident.tolist() == expected
+    assert (found.height * found.width).tolist() == [height * width for height, width in TILES]

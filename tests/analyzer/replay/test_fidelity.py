@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from wavecast.analyzer.graph.latencies import Term
 from wavecast.analyzer.replay.causes import IdleCause
-from wavecast.analyzer.replay.fidelity import NEAR_NS, check_fidelity
+from wavecast.analyzer.replay.fidelity import NEAR_NS, ReplayedIteration, check_fidelity
 from wavecast.errors import InputError
 from wavecast.formats.trace import Trace
 from wavecast.specs.gpu import Gpu
@@ -101,3 +101,9 @@ def test_a_trace_without_kernels_cannot_be_compared(recording: Recording) -> Non
     recording.op(0, 5_000)
     with pytest.raises(InputError, match="no kernels"):
         check_fidelity(recording.trace(), None)
+
+
+def test_the_share_of_an_iteration_of_a_nanosecond_is_a_share() -> None:
+    idle = dict.fromkeys(IdleCause, 0.0) | {IdleCause.UNEXPLAINED: 0.5}
+    lengths = dict.fromkeys(("measured_ns", "rules_only_ns", "replayed_ns", "exact_ns"), 1.0)
+    assert ReplayedIteration(**lengths, gpu_busy_ns=0.5, idle_ns=idle).opaque_ratio == 0.5
