@@ -571,3 +571,189 @@ def test_no_secret_survives() -> None:
     assert secret not in repr(trace)
     assert secret not in " ".join(trace.strings)
     assert "triton<<path>:12>" in trace.strings
+
+
+LISTS, SENT, GOT = ("TensorList", "TensorList"), ("", "TensorList"), ("TensorList", "")
+
+
+@pytest.mark.parametrize(
+    ("names", "types", "dims", "sides"),
+    [
+        ("allreduce_ allreduce_coalesced_ broadcast_ reduce_", GOT, [[[6], [4]], []], (10, 10)),
+        ("allreduce_ broadcast_", LISTS, [[[6]], [[5]]], (6, 6)),
+        ("allgather_", SENT, [[], [[10]]], (10, 30)),
+        ("reduce_scatter_", GOT, [[[10]], []], (30, 10)),
+        ("_allgather_base_ _reduce_scatter_base_ alltoall_base_", ("float", "float"), [[20], [10]], (10, 20)),
+        ("allgather_coalesced_ allgather_into_tensor_coalesced_", LISTS, [[[9], [3]], [[4]]], (4, 12)),
+        ("reduce_scatter_tensor_coalesced_ alltoall_ gather_ scatter_", LISTS, [[[9], [3]], [[4]]], (4, 12)),
+        ("send", GOT, [[[7]], []], (7, 0)),
+        ("recv_ recv_any_source_", GOT, [[[7]], []], (0, 7)),
+        ("barrier", LISTS, [[[7]], [[3]]], (0, 0)),
+        ("send", ("", ""), [[], []], (-1, 0)),
+    ],
+)
+def test_each_collective_of_three_ranks_sends_and_receives_what_its_schema_says(
+    names: str, types: tuple[str, str], dims: list[Any], sides: tuple[int, int]
+) -> None:
+    ops = [shaped(f"c10d::{name}", 10 * at, 5, list(types), dims) for at, name in enumerate(names.split())]
+    found = load(*ops, distributedInfo={"rank": 0, "world_size": 3, "pg_count": 1}).collectives
+    assert found.in_element_count.tolist() == [sides[0]] * len(ops)
+    assert found.out_element_count.tolist() == [sides[1]] * len(ops)
+    assert found.group_size.tolist() == [3] * len(ops)
+
+
+def test_what_is_not_linked_is_counted() -> None:
+    trace = load(
+        op("a", 0, 5),
+        call(1, 1, 1),
+        call(20, 1, 2),
+        call(22, 1, 3),
+        call(24, 1, 4),
+        *(kernel(30 + at, 1, correlation) for at, correlation in enumerate((1, 2, 3, 4, 8, 9))),
+    )
+    assert trace.kernels.call.tolist() == [0, 1, 2, 3, -1, -1]
+    assert trace.kernels.op.tolist() == [0, -1, -1, -1, -1, -1]
+    assert trace.quality.kernels_without_call == 2
+    assert trace.quality.kernels_without_op == 3
+    assert trace.quality.ops_without_shapes == 1
+
+
+def test_callbacks_of_the_engine_are_backward_on_its_own_threads_alone() -> None:
+    """DDP's last all-reduce has no engine call around it; the main thread, which was differentiated, is no such one."""
+    linked = {"Sequence number": 3, "Fwd thread id": 1}
+    engine = "autograd::engine::evaluate_function: Backward"
+    trace = load(
+        op("forward", 0, 5, **{"Sequence number": 3}),
+        op(engine, 10, 5, tid=2, **linked),
+        op("callback", 20, 5, tid=2),
+        op("later", 20, 5),
+        op("elsewhere", 20, 5, tid=3),
+    )
+    phases = dict(zip(op_names(trace), (Phase(phase) for phase in trace.ops.phase.tolist()), strict=True))
+    assert phases == {
+        "forward": Phase.FORWARD,
+        engine: Phase.BACKWARD,
+        "callback": Phase.BACKWARD,
+        "later": Phase.FORWARD,
+        "elsewhere": Phase.FORWARD,
+    }
+    alone = load(op(engine, 10, 5), op("callback", 20, 5))  # nothing says which threads were differentiated
+    assert alone.ops.phase.tolist() == [Phase.BACKWARD, Phase.FORWARD]
+
+
+def test_a_call_between_those_that_launch_is_no_kernels_launch() -> None:
+    trace = load(op("a", 0, 50), call(1, 1, 2), call(3, 1, 9), kernel(10, 1, 9), kernel(20, 1, 5), kernel(30, 1, 2))
+    assert trace.kernels.call.tolist() == [1, -1, 0]
+
+
+def test_a_device_has_a_capability_if_both_its_numbers_are_told() -> None:
+    properties = [
+        {"id": 0, "name": "One", "computeMajor": 8, "computeMinor": 6},
+        {"id": 1, "name": "Two", "computeMajor": 9},
+        {"id": 2, "name": "Three", "computeMinor": 0},
+    ]
+    events = [call(1, 1, 1), *(kernel(2 + at, 1, 1, device=at) for at in range(3))]
+    found = load(op("a", 0, 9), *events, deviceProperties=properties).devices
+    assert [device.compute_capability for device in found] == ["8.6", None, None]
+
+
+def test_one_op_with_shapes_and_one_backward_op_say_what_was_recorded() -> None:
+    engine = "autograd::engine::evaluate_function: Backward"
+    plain = op("aten::t", 10, 4)
+    assert not load(plain).meta.has_shapes
+    assert load(plain).meta.workload.mode is None
+    trace = load(shaped("aten::mm", 1, 4, ["float"], [[2, 3]]), plain, op(engine, 20, 5, tid=2))
+    assert trace.meta.has_shapes
+    assert trace.meta.workload.mode == "training"
+
+
+def test_addresses_of_a_device_are_blocks_of_their_own_however_large() -> None:
+    def allocation(ts: int, address: int) -> Event:
+        args = {"Addr": address, "Bytes": 256, "Device Type": 1, "Device Id": 0}
+        return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
+
+    addresses = (2**63 - 1, 2**62, 2**63, 2**64 - 16, 2**62)
+    trace = load(
+        op("a", 0, 50, **{"External id": 2**63}), *(allocation(10 + at, to) for at, to in enumerate(addresses))
+    )
+    assert trace.memory.block.tolist() == [0, 1, 2, 2, 1]  # what no signed integer holds is one unknown block
+
+
+def test_scalars_are_kept_as_far_as_integers_of_64_bits_go() -> None:
+    texts = ["1000", "-1000", str(2**63 - 1), str(-(2**63)), str(2**63), str(-(2**63) - 1)]
+    found = signature_of(["Scalar"] * 6, [[]] * 6, texts).arguments
+    assert found == (1000, -1000, 2**63 - 1, -(2**63), UNKNOWN, UNKNOWN)
+
+
+def test_occupancies_are_whole_percents_from_zero_up() -> None:
+    told = (0, 37.6, -1, 2**15 - 1, 2**15, "much", None)
+    events = [kernel(10 + at, 1, 1, **{"est. achieved occupancy %": value}) for at, value in enumerate(told)]
+    trace = load(op("a", 0, 9), call(1, 1, 1), *events)
+    assert trace.kernels.recorded_occupancy_percent.tolist() == [0, 38, -1, 2**15 - 1, -1, -1, -1]
+
+
+def test_without_stacks_and_memory_events_a_trace_holds_none() -> None:
+    meta = load(op("a", 0, 9)).meta
+    assert (meta.has_stacks, meta.has_memory) == (False, False)
+
+
+@pytest.mark.parametrize("device", [-5, 2**15])
+def test_a_device_out_of_range_is_an_error_beside_others_in_it(device: int) -> None:
+    with pytest.raises(TraceError, match=rf"device.*found {device}, expected 0 to 32767"):
+        load(op("a", 0, 9), kernel(10, 1, 1, device=0), kernel(12, 1, 1, device=device))
+
+
+def test_ops_computed_again_in_backward_answer_only_where_no_forward_op_does() -> None:
+    """Of one number: the last forward op to start, though one of backward itself starts later."""
+    asks = {"Sequence number": 3, "Fwd thread id": 1}
+    trace = load(
+        op("forward", 10, 5, **{"Sequence number": 3}),
+        op(f"{ENGINE}Checkpoint", 30, 9, tid=2, **{"Sequence number": 2, "Fwd thread id": 1}),
+        op("again", 32, 2, tid=2, **{"Sequence number": 3}),
+        op("alone", 35, 2, tid=2, **{"Sequence number": 4}),
+        op(f"{ENGINE}X", 50, 9, tid=2, **asks),
+        op(f"{ENGINE}Y", 60, 9, tid=2, **{"Sequence number": 4, "Fwd thread id": 2}),
+    )
+    forward = {op_name(trace, row): op_name(trace, to) for row, to in enumerate(trace.ops.forward) if to != -1}
+    assert forward == {f"{ENGINE}X": "forward", f"{ENGINE}Y": "alone"}
+
+
+def test_spans_of_modules_are_no_ops_but_say_where_ops_are() -> None:
+    trace = load(
+        op("wavecast.module: Net_0", 0, 50),
+        op("aten::mm", 10, 5),
+        op("aten::t", 60, 5),
+        {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 70, "dur": 1},
+    )
+    assert op_names(trace) == ["aten::mm", "aten::t", ""]
+    assert [None if path == -1 else trace.strings[path] for path in trace.ops.module] == ["Net_0", None, None]
+
+
+def test_an_op_that_outlasts_the_clearing_of_gradients_is_no_part_of_it() -> None:
+    trace = load(mark("Optimizer.zero_grad#SGD.zero_grad", 10, 10), op("aten::zero_", 12, 5), op("other", 18, 5))
+    assert trace.ops.phase.tolist() == [Phase.OTHER, Phase.FORWARD]
+
+
+def test_backward_ops_look_for_forward_ops_that_began_before_them_by_any_number() -> None:
+    asks = {"Sequence number": 0, "Fwd thread id": 1}
+    inside = op("inside", 52, 2, tid=2, **{"Sequence number": 0})
+    alone = load(op(f"{ENGINE}X", 50, 9, tid=2, **asks), inside)
+    assert alone.ops.forward.tolist() == [-1, -1]
+    trace = load(op("forward", 0, 5, **{"Sequence number": 0}), op(f"{ENGINE}X", 50, 9, tid=2, **asks), inside)
+    assert trace.ops.forward.tolist() == [-1, 0, -1]
+
+
+def test_a_collective_without_its_usual_arguments_has_no_known_sides() -> None:
+    ops = [shaped(f"c10d::{name}", 10 * at, 5, [], []) for at, name in enumerate(("broadcast_", "send", "recv_"))]
+    found = load(*ops, distributedInfo={"rank": 0, "world_size": 3, "pg_count": 1}).collectives
+    assert found.in_element_count.tolist() == [-1, -1, 0]
+    assert found.out_element_count.tolist() == [-1, 0, -1]
+
+
+def test_tensors_of_a_list_have_dtypes_of_their_own_where_told() -> None:
+    ints = TensorSpec("int64", (3,))
+    assert signature_of([["float", "long int"]], [[[2], [3]]]).arguments == ((TensorSpec("float32", (2,)), ints),)
+    assert signature_of([["long int"], "float"], [[[2], [3]], [5]]).arguments == (
+        (TensorSpec("float32", (2,)), TensorSpec("float32", (3,))),
+        TensorSpec("float32", (5,)),
+    )

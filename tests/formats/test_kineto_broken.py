@@ -87,6 +87,20 @@ def test_control_characters_and_broken_text_are_mended_and_counted() -> None:
     assert trace.quality.characters_repaired == 5 + 1
 
 
+def test_each_control_character_is_mended_and_counted() -> None:
+    data = document(ops(1, name="NAME")).replace(b"NAME", bytes(range(32)) + b"\x7f")
+    trace = import_kineto(data)
+    assert trace.strings == (" " * 32 + "\x7f",)
+    assert trace.quality.characters_repaired == 32
+
+
+@pytest.mark.parametrize("lone", ["\\ud800", "\\uD800", "\\udc00", "\\uDFFF"])
+def test_half_a_surrogate_pair_is_mended_however_it_is_written(lone: str) -> None:
+    trace = import_kineto(document(ops(1, name="NAME")).replace(b"NAME", f"a{lone}b".encode()))
+    assert trace.strings == ("a\ufffdb",)
+    assert trace.quality.characters_repaired == 1
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_control_characters_before_the_events_are_mended_too() -> None:
     data = document(ops(30), note="NOTE").replace(b"NOTE", b"raw\nline")
@@ -305,3 +319,23 @@ def test_any_value_anywhere_gives_a_trace_or_a_trace_error(place: Any, value: An
     target[place[-1]] = value
     found = outcome(json.dumps(tree).encode())
     assert isinstance(found, Trace) or str(found).isprintable()
+
+
+@pytest.mark.parametrize("length", [3_000, 300_000])
+def test_a_string_full_of_event_ends_does_not_keep_the_reader_from_cutting(
+    length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts within a string are tried further and further on, so that memory stays that of a chunk and the string."""
+    monkeypatch.setattr(kineto_read, "CHUNK_BYTES", 2_000)
+    events = [*ops(40), *ops(1, note="},{" * (length // 3)), *ops(2_000, args={})]
+    chunks: list[int] = []
+    read = kineto_read.read_document(
+        json.dumps(events).encode(),
+        lambda found, _path, _first: chunks.append(len(found)),
+        recover=False,
+        progress=None,
+    )
+    assert sum(chunks) == read.event_count == len(events)
+    # An event takes about 80 bytes: no chunk is large but the one with the string, which the widest step ends.
+    assert len(chunks) > 30
+    assert sorted(chunks)[-2] < 60

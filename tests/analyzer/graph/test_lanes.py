@@ -26,10 +26,20 @@ def two_threads(recording: Recording, *, overlap: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overlap", "threads"), [(-5_000, [(0, 1)]), (0, [(0, 1)]), (900, [(0, 1)]), (1_100, [(0,), (1,)])]
+    ("overlap", "threads"), [(-5_000, [(0, 1)]), (0, [(0, 1)]), (1_000, [(0, 1)]), (1_001, [(0,), (1,)])]
 )
 def test_threads_that_take_turns_are_one(recording: Recording, overlap: int, threads: list[tuple[int, ...]]) -> None:
     two_threads(recording, overlap=overlap)
+    assert host_threads(build_graph(recording.trace())) == threads
+
+
+@pytest.mark.parametrize(("overlap", "threads"), [(1_000, [(0, 1)]), (1_001, [(0,), (1,)])])
+def test_either_thread_may_have_the_first_turn(
+    recording: Recording, overlap: int, threads: list[tuple[int, ...]]
+) -> None:
+    for thread, start in ((1, 0), (0, 100_000 - overlap)):
+        recording.op(start, 100_000, thread=thread)
+        recording.launch(start + 1_000, 4_000, start + 10_000, 2_000, thread=thread)
     assert host_threads(build_graph(recording.trace())) == threads
 
 
@@ -64,15 +74,14 @@ def test_the_host_time_between_calls_is_kept(recording: Recording, node_of: Node
 
 
 def test_a_step_is_marked_on_the_thread_with_most_forward_ops(recording: Recording) -> None:
-    recording.op(0, 10_000, thread=1)
+    recording.op(0, 60_000, thread=1)
     for at in range(3):
         recording.op(20_000 + 10_000 * at, 9_000, thread=0, phase=Phase.BACKWARD)
     recording.op(0, 50_000, thread=2, phase=Phase.OTHER)
     recording.iteration(0, 60_000, 0, 55_000)
     graph = build_graph(recording.trace())
     marks = np.flatnonzero(graph.nodes.kind == NodeKind.MARK)
-    (lane,) = {int(number) for number in graph.nodes.lane[marks]}
-    assert 1 in graph.lanes[lane].threads
+    assert {lane.threads for lane in graph.lanes for node in marks if lane.begin <= node < lane.end} == {(1,)}
     assert graph.nodes.end_ns[marks].tolist() == [0, 55_000]
 
 
@@ -112,3 +121,38 @@ def test_a_kernel_belongs_to_the_step_that_launched_it(recording: Recording) -> 
     recording.iteration(52_000, 62_000, 40_000, 80_000)
     graph = build_graph(recording.trace())
     assert graph.nodes.iteration[graph.nodes.is_gpu].tolist() == [0, 1, -1]
+
+
+def test_calls_that_neither_launch_nor_wait_are_part_of_the_hosts_time(recording: Recording, node_of: NodeOf) -> None:
+    recording.launch(0, 4_000, 10_000, 2_000)
+    recording.call("cudaMalloc", 5_000, 3_000)
+    recording.call("cudaEventRecord", 8_500, 300)
+    recording.launch(9_000, 4_000, 20_000, 2_000)
+    graph = build_graph(recording.trace())
+    assert graph.nodes.kind.tolist() == [NodeKind.LAUNCH] * 2 + [NodeKind.KERNEL] * 2
+    assert graph.nodes.lag_ns[node_of(graph, "launch 3")] == 5_000
+
+
+def test_a_step_without_forward_ops_is_marked_where_most_ops_run_else_most_calls(recording: Recording) -> None:
+    for at in range(3):
+        recording.call("cudaDeviceSynchronize", 10_000 * at, 9_000, thread=1)
+    recording.iteration(0, 60_000, 0, 55_000)
+    of_calls = build_graph(recording.trace())
+    recording.op(0, 50_000, thread=0, phase=Phase.BACKWARD)
+    of_ops = build_graph(recording.trace())
+    for graph, thread in ((of_calls, 1), (of_ops, 0)):
+        for node in np.flatnonzero(graph.nodes.kind == NodeKind.MARK).tolist():
+            assert [lane.threads for lane in graph.lanes if lane.begin <= node < lane.end] == [(thread,)]
+
+
+@pytest.mark.parametrize(("overlap", "threads"), [(900, [(0, 1)]), (1_100, [(0,), (1,)])])
+def test_threads_take_turns_by_the_whole_of_what_they_run(
+    recording: Recording, overlap: int, threads: list[tuple[int, ...]]
+) -> None:
+    """The first thread's 100 us are ten ops; one percent of them may overlap with the other's."""
+    for at in range(10):
+        recording.op(20_000 * at, 10_000)
+    recording.launch(1_000, 4_000, 10_000, 2_000)
+    recording.op(190_000 - overlap, 100_000, thread=1, phase=Phase.BACKWARD)
+    recording.launch(200_000, 4_000, 210_000, 2_000, thread=1)
+    assert host_threads(build_graph(recording.trace())) == threads

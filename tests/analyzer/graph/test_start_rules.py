@@ -78,10 +78,13 @@ def test_a_kernel_without_a_launch_is_held_by_its_time_unless_its_stream_was_bus
     recording.kernel(5_000, 50_000)
     recording.kernel(57_000, 10_000)
     recording.kernel(167_000, 10_000)
+    recording.kernel(197_000, 10_000)  # after 20 us
+    recording.kernel(227_001, 10_000)
     graph = build_graph(recording.trace(), architecture="Volta")
-    assert [graph.binding[node_of(graph, f"kernel {at}")] for at in range(3)] == [RELEASE, LANE, RELEASE]
-    assert graph.nodes.release_ns[[0, 2]].tolist() == [5_000, 167_000]
-    assert graph.quality.kernels_without_launch == 3
+    bindings = [graph.binding[node_of(graph, f"kernel {at}")] for at in range(5)]
+    assert bindings == [RELEASE, LANE, RELEASE, LANE, RELEASE]
+    assert graph.nodes.release_ns[[0, 2, 4]].tolist() == [5_000, 167_000, 227_001]
+    assert graph.quality.kernels_without_launch == 5
 
 
 def test_released_kernels_do_not_enter_the_gap(recording: Recording) -> None:
@@ -91,7 +94,7 @@ def test_released_kernels_do_not_enter_the_gap(recording: Recording) -> None:
     assert graph.latency_ns[Term.GAP] == GAP
 
 
-@pytest.mark.parametrize(("early", "counted"), [(900, 0), (1_100, 1)])
+@pytest.mark.parametrize(("early", "counted"), [(900, 0), (1_000, 0), (1_100, 1)])
 def test_kernels_before_their_launch_are_counted(recording: Recording, early: int, counted: int) -> None:
     recording.launch(50_000, 4_000, 50_000 - early, 2_000)
     assert build_graph(recording.trace()).quality.kernels_before_launch == counted

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.graph import EdgeKind, NodeKind
-from wavecast.analyzer.graph.hosts import COPY_COST_NS
 from wavecast.analyzer.graph.latencies import QUEUE_DEPTH, SYNC_COST_NS, Term, generation_latencies
 from wavecast.formats.trace import KernelKind, SyncKind
 
@@ -34,6 +33,26 @@ def test_a_device_synchronisation_leaves_other_devices_alone(recording: Recordin
     recording.launch(1_500, 1_000, 5_000, 20_000, device=1)
     recording.call("cudaDeviceSynchronize", 3_000, 31_000)
     assert edges_of(build_graph(recording.trace()), EdgeKind.SYNC) == {("kernel 1", "sync 2")}
+
+
+def test_a_device_synchronisation_waits_for_nothing_that_is_launched_meanwhile(
+    recording: Recording, edges_of: EdgesOf
+) -> None:
+    recording.launch(0, 1_000, 4_000, 10_000)
+    recording.call("cudaDeviceSynchronize", 3_000, 60_000)
+    recording.launch(20_000, 1_000, 24_000, 10_000, thread=1)
+    assert edges_of(build_graph(recording.trace()), EdgeKind.SYNC) == {("kernel 0", "sync 1")}
+
+
+def test_what_follows_a_later_launch_on_its_stream_was_not_launched_before(
+    recording: Recording, edges_of: EdgesOf
+) -> None:
+    """A stream runs in order: what thread 1 calls at 2 us, it launches after what thread 0 launches at 5 us."""
+    recording.launch(1_000, 500, 8_000, 10_000)
+    recording.launch(5_000, 500, 20_000, 10_000)
+    recording.launch(2_000, 4_000, 32_000, 10_000, thread=1)
+    recording.call("cudaDeviceSynchronize", 3_000, 60_000, thread=2)
+    assert edges_of(build_graph(recording.trace()), EdgeKind.SYNC) == {("kernel 0", "sync 3")}
 
 
 def test_a_synchronisation_without_a_launch_before_waits_for_what_was_running(
@@ -103,9 +122,7 @@ def copy(recording: Recording, start: int, duration: int, at: int, lasting: int)
     recording.kernel(at, lasting, call=call, kind=KernelKind.MEMCPY)
 
 
-@pytest.mark.parametrize(
-    ("busy_stream", "alone"), [(7, COPY_COST_NS), (9, COPY_COST_NS), (None, 49_000 - LATENCY[Term.LAUNCH])]
-)
+@pytest.mark.parametrize(("busy_stream", "alone"), [(7, 8_000.0), (9, 8_000.0), (None, 49_000 - LATENCY[Term.LAUNCH])])
 def test_a_copy_to_the_host_that_blocks_is_a_launch_and_a_wait(
     recording: Recording, edges_of: EdgesOf, node_of: NodeOf, busy_stream: int | None, alone: float
 ) -> None:
@@ -164,6 +181,20 @@ def test_a_full_queue_holds_launches_up(recording: Recording, edges_of: EdgesOf,
     assert set(graph.nodes.cost_ns[held]) == {2_000}  # the usual cost, not the measured one
     assert graph.nodes.end_ns[held[0]] - graph.nodes.start_ns[held[0]] > 50_000
     assert abs(graph.residual_ns[held]).max() == 0
+
+
+@pytest.mark.parametrize(("lasting", "kept_ns"), [(3_800, 3_800), (4_200, 2_000)])
+def test_a_launch_that_returns_with_the_queue_is_held_up_if_it_took_twice_the_usual_time(
+    recording: Recording, node_of: NodeOf, lasting: int, kept_ns: int
+) -> None:
+    for at in range(QUEUE_DEPTH + 1):
+        held = at == QUEUE_DEPTH
+        returned = 10_000_000 + int(LATENCY[Term.QUEUE])
+        start = returned - lasting if held else 3_000 * at
+        call = recording.call("cudaLaunchKernel", start, lasting if held else 2_000)
+        recording.kernel(10_000_000 + 100_000 * at, 90_000, call=call)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert graph.nodes.cost_ns[node_of(graph, f"launch {QUEUE_DEPTH}")] == kept_ns
 
 
 def test_hip_has_no_queue(recording: Recording, edges_of: EdgesOf) -> None:

@@ -57,6 +57,16 @@ def test_a_recorded_wait_without_its_event_counts_what_was_launched_before_it(
     assert counts(graph) == (1, 0, 0)
 
 
+def test_a_recorded_wait_that_names_one_stream_is_inferred_as_if_it_named_none(
+    recording: Recording, edges_of: EdgesOf
+) -> None:
+    _, wait = two_streams(recording, later=120_000)  # too late to show by its time
+    recording.sync(WAIT, wait, waited=7)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1")}
+    assert counts(graph) == (0, 1, 0)
+
+
 def test_a_stream_that_waits_for_itself_waits_for_nothing(recording: Recording, edges_of: EdgesOf) -> None:
     recording.launch(0, 1_000, 4_000, 80_000, stream=7)
     recording.launch(500, 100, 4_000, 1_000, stream=9)
@@ -66,6 +76,54 @@ def test_a_stream_that_waits_for_itself_waits_for_nothing(recording: Recording, 
     recording.sync(WAIT, wait, stream=7, waited=7, record=record)
     graph = build_graph(recording.trace(), architecture="Volta")
     assert edges_of(graph, EdgeKind.EVENT) == set()
+
+
+def test_a_stream_that_waits_for_itself_hides_no_other_wait(recording: Recording, edges_of: EdgesOf) -> None:
+    record, wait = two_streams(recording)
+    own = recording.call("cudaStreamWaitEvent", 2_700, 100)
+    recording.sync(WAIT, own, stream=7, waited=7, record=record)
+    recording.sync(WAIT, wait, stream=9, waited=7, record=record)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1")}
+
+
+def test_a_later_kernel_need_not_wait_for_an_earlier_event(recording: Recording, edges_of: EdgesOf) -> None:
+    recording.launch(0, 500, 3_000, 20_000, stream=7)
+    earlier = recording.call("cudaEventRecord", 600, 100)
+    recording.launch(1_000, 500, 24_150, 20_000, stream=7)
+    later = recording.call("cudaEventRecord", 1_600, 100)
+    for start, record in ((1_800, later), (2_600, earlier)):
+        wait = recording.call("cudaStreamWaitEvent", start, 100)
+        recording.sync(WAIT, wait, stream=9, waited=7, record=record)
+        recording.launch(start + 200, 500, 44_150 + EVENT + 10 * (start - 1_800), 5_000, stream=9)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 1", "kernel 2")}
+
+
+def test_each_recorded_wait_joins_its_own_two_streams(recording: Recording, edges_of: EdgesOf) -> None:
+    """9 waits for 7 and 11 for 9, each for what was launched before its own event."""
+    recording.launch(0, 500, 3_000, 20_000, stream=7)
+    for stream, waited, start, at in ((9, 7, 1_000, 23_000), (11, 9, 3_000, 50_000)):
+        record = recording.call("cudaEventRecord", start, 100)
+        wait = recording.call("cudaStreamWaitEvent", start + 200, 100)
+        recording.sync(WAIT, wait, stream=stream, waited=waited, record=record)
+        recording.launch(start + 400, 500, at + EVENT, 20_000, stream=stream)
+    recording.launch(4_500, 500, 90_000, 5_000, stream=9)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1"), ("kernel 1", "kernel 2")}
+
+
+def test_two_streams_that_wait_for_one_wait_each_for_its_own_event(recording: Recording, edges_of: EdgesOf) -> None:
+    recording.launch(0, 500, 3_000, 20_000, stream=7)
+    for stream, start, at in ((9, 1_000, 23_000), (11, 5_000, 50_000)):
+        record = recording.call("cudaEventRecord", start, 100)
+        wait = recording.call("cudaStreamWaitEvent", start + 200, 100)
+        recording.sync(WAIT, wait, stream=stream, waited=7, record=record)
+        recording.launch(start + 400, 500, at + EVENT, 10_000, stream=stream)
+        recording.launch(start + 1_500, 500, at + 5_000, 20_000, stream=7)
+    recording.launch(9_000, 500, 150_000, 5_000, stream=9)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 1"), ("kernel 2", "kernel 3")}
 
 
 @pytest.mark.parametrize(("stream", "waited"), [(9, 99), (99, 7)])
@@ -149,6 +207,23 @@ def test_a_missed_wait_is_found_by_lateness(
     graph = build_graph(recording.trace(), architecture="Volta")
     assert edges_of(graph, EdgeKind.EVENT) == ({("kernel 0", "kernel 1")} if found else set())
     assert counts(graph) == (0, int(found), 0)
+
+
+def test_a_missed_wait_is_for_what_ended_last_not_for_what_began_last(recording: Recording, edges_of: EdgesOf) -> None:
+    recording.launch(0, 500, 4_000, 80_000, stream=7)
+    recording.launch(1_000, 500, 30_000, 20_000, stream=11)
+    recording.launch(2_000, 500, 40_000, 43_000, stream=13)
+    recording.launch(5_000, 1_000, 95_000, 10_000, stream=9)
+    recording.call("cudaStreamWaitEvent", 3_000, 500, thread=1)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 3")}
+
+
+def test_a_late_kernel_that_nothing_explains_hides_no_missed_wait(recording: Recording, edges_of: EdgesOf) -> None:
+    recording.launch(0, 500, 60_000, 5_000, stream=5)
+    late_kernel(recording, wait_ns=3_000, later=88_000)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 1", "kernel 2")}
 
 
 @pytest.mark.parametrize("collective", [0, 1])

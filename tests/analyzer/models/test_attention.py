@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wavecast.analyzer.models.attention.decode import DECODE
+from wavecast.analyzer.models.attention.decode import DECODE, SPLITS
 from wavecast.analyzer.models.attention.prefill import PREFILL
 from wavecast.analyzer.models.attention.problems import (
     ArithmeticFormat,
@@ -192,3 +192,30 @@ def test_problems_come_from_works() -> None:
     assert made.kv_bytes.tolist() == [2, 4]
     assert (made.heads / made.kv_heads).tolist() == [4, 4]
     assert made.is_causal.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("library", "group", "name", "may_split"),
+    [
+        (AttentionLibrary.FLASH_PAGED, 1.0, "A100 SXM4 80GB", False),
+        (AttentionLibrary.FLASH_PAGED, 4.0, "A100 SXM4 80GB", True),
+        (AttentionLibrary.FLASH_PAGED, 1.0, "H100 SXM5 80GB", True),
+        (AttentionLibrary.FLASH, 1.0, "A100 SXM4 80GB", True),
+    ],
+)
+def test_only_ungrouped_decodes_on_a_paged_cache_before_hopper_keep_their_keys_in_one_part(
+    library: AttentionLibrary, group: float, name: str, may_split: bool
+) -> None:
+    columns: dict[str, Any] = {"batch": 1.0, "queries": 1.0, "keys": 65536.0, "kv_heads": 2.0, "heads": 2.0 * group}
+    choice = run(DECODE, problems(library=int(library), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
+    assert choice is not None
+    assert (SPLITS[choice] > 1).all() == may_split
+
+
+def test_the_least_work_multiplies_an_fp8_cache_as_it_is() -> None:
+    sizes: dict[str, Any] = {"batch": 2.0, "heads": 8.0, "kv_heads": 2.0, "queries": 1.0, "keys": 1000.0}
+    kinds = [(1.0, ArithmeticFormat.BF16), (2.0, ArithmeticFormat.BF16), (2.0, ArithmeticFormat.FP16)]
+    found = [least_work(problems(kv_bytes=width, arithmetic=int(kind), **sizes)) for width, kind in kinds]
+    assert [item.rate.tolist() for item in found] == [[Rate.MATRIX_FP8], [Rate.MATRIX_BF16], [Rate.MATRIX_FP16]]
+    assert found[0].flops == found[1].flops
+    assert found[1].moved_bytes - found[0].moved_bytes == 2 * 2 * 1000 * 2 * 128

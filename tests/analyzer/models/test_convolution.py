@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.convolution.model import MODEL, simulate
 from wavecast.analyzer.models.convolution.problems import ConvolutionProblems, problems_of_dims
+from wavecast.analyzer.models.convolution.tiles import best_fused, setting_of
 from wavecast.analyzer.models.frame.model import Estimate
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.work.work import ConvolutionDims, Direction
@@ -164,3 +165,83 @@ def test_an_event_timed_call_includes_the_host() -> None:
     dims = convolution(batch=1, size=4)
     timed = run(as_rows(problems_of_dims([dims], [Rate.MATRIX_FP32], is_event_timed=True)), V100)
     assert timed.time_ns[0, 0] > times(dims, V100)[0] + 50e3
+
+
+def test_fused_winograd_runs_whole_blocks_of_32_channels() -> None:
+    """On one SM whose memory never waits, blocks run one after the other: the time is a staircase of the channels."""
+    endless = np.full(1, np.inf)
+    alone = replace(V100, sm_count=np.ones(1), bandwidth_bytes_per_s=endless, l2_cache_bytes=endless)
+    theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
+    priors = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(alone))
+    values = priors | {"l2_bytes_per_cycle_per_sm": endless, "throttle_ratio": np.zeros(1)}
+
+    def fused_ns(channels: int) -> float:
+        problems = as_rows(problems_of_dims([convolution(c_out=channels)], [Rate.MATRIX_FP32]))
+        return float(best_fused(setting_of(problems, alone, values))[0, 0])
+
+    one, two, three = (fused_ns(channels) for channels in (32, 64, 96))
+    assert fused_ns(1) == one
+    assert fused_ns(33) == two
+    assert two - one == pytest.approx(three - two)
+    assert two > 1.9 * one
+
+
+@pytest.mark.parametrize(
+    ("rate", "width"),
+    [
+        *((rate, 8.0) for rate in (Rate.FP64, Rate.MATRIX_FP64)),
+        *((rate, 4.0) for rate in (Rate.FP32, Rate.MATRIX_FP32, Rate.MATRIX_TF32)),
+        *((rate, 2.0) for rate in (Rate.FP16, Rate.MATRIX_FP16, Rate.MATRIX_FP16_ACCUMULATE_FP16, Rate.MATRIX_BF16)),
+        *((rate, 1.0) for rate in (Rate.MATRIX_FP8, Rate.MATRIX_INT8)),
+    ],
+)
+def test_elements_are_as_wide_as_the_unit_takes_them(rate: Rate, width: float) -> None:
+    problems = problems_of_dims([convolution(batch=2, c_in=3, c_out=5, size=8)], [rate])
+    assert problems.element_bytes.tolist() == [width]
+    assert problems.moved_bytes.tolist() == [width * (2 * 8 * 8 * (3 + 5) + 9 * 3 * 5)]
+
+
+@pytest.mark.parametrize(
+    ("direction", "m", "n", "k", "passes", "share"),
+    [
+        (Direction.FORWARD, 2 * 4 * 4, 6 / 2, 9 * 8 / 2, 1.0, 0.0),
+        (Direction.INPUT_GRADIENT, 2 * 8 * 8, 8 / 2, 9 * 6 / 2 / 4, 1.0, 0.0),
+        (Direction.WEIGHT_GRADIENT, 2 * 4 * 4, 6 / 2, 9 * 8 / 2, 1.0, 1.0),
+        (Direction.BOTH_GRADIENTS, 2 * 8 * 8, 8 / 2, 9 * 6 / 2 / 4, 2.0, 0.5),
+    ],
+)
+def test_products_are_seen_from_the_side_that_is_made(
+    direction: Direction, m: float, n: float, k: float, passes: float, share: float
+) -> None:
+    dims = convolution(batch=2, c_in=8, c_out=6, size=8, stride=2, groups=2, direction=direction)
+    problems = problems_of_dims([dims], [Rate.FP32])
+    found = [getattr(problems, name).tolist() for name in ("m", "n", "k", "groups", "passes", "weight_share")]
+    assert found == [[m], [n], [k], [2.0], [passes], [share]]
+    assert problems.tiles.tolist() == problems.fused_blocks.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "first", "least", "large"),
+    [
+        (1, 8, 1, 1, 4),  # 4x8 tiles of 2x2 pixels cover 8x16 of them
+        (1, 9, 2, 2, 9),
+        (4, 2, 4, 1, 4),  # four images of 2x16 pixels in a block
+        (4, 28, 4 * 4 * 2, 14 * 2, 4 * 49),  # four images of 2x16 pixels waste less than one of 8x16
+    ],
+)
+def test_winograds_tiles_cover_all_pixels(batch: int, size: int, first: int, least: int, large: int) -> None:
+    problems = problems_of_dims([convolution(batch=batch, size=size)], [Rate.FP32])
+    assert (problems.fused_blocks[0], problems.least_fused_blocks[0], problems.tiles[0]) == (first, least, large)
+
+
+def test_what_rests_on_priors_is_a_group_of_its_own() -> None:
+    measured = convolution(batch=2, c_in=8, c_out=8)
+    cases = (
+        (measured, Rate.MATRIX_FP32, 0),
+        (replace(measured, groups=8), Rate.MATRIX_FP32, 1),
+        (replace(measured, direction=Direction.WEIGHT_GRADIENT), Rate.MATRIX_FP32, 1),
+        (measured, Rate.MATRIX_FP16, 1),
+    )
+    problems = problems_of_dims([dims for dims, _, _ in cases], [rate for _, rate, _ in cases])
+    assert MODEL.group is not None
+    assert MODEL.group(problems).tolist() == [group for _, _, group in cases]

@@ -108,4 +108,12 @@ def test_convolutions_of_other_kernels_are_of_other_kinds_whatever_their_size() 
         convolution_kind(direction=Direction.WEIGHT_GRADIENT),
         convolution_kind(direction=Direction.BOTH_GRADIENTS),
     ]
+    kinds += [
+        convolution_kind(rate, kernel=kernel, groups=groups, direction=direction)
+        for rate in (Rate.FP64, Rate.MATRIX_TF32)
+        for kernel in (1, 5)
+        for groups in (1, 8)
+        for direction in (Direction.FORWARD, Direction.WEIGHT_GRADIENT, Direction.BOTH_GRADIENTS)
+    ]
     assert len(set(kinds)) == len(kinds)
+    assert min(kinds) >= 0  # below are kinds that speak for no other

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.units import RATES
+from wavecast.analyzer.models.matmul.limits import REDUCTION_BYTES_PER_CLOCK, limits_of, machine_of
 from wavecast.analyzer.models.matmul.model import MODEL, QUANTIZED
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, problems_of
 from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
@@ -194,3 +195,27 @@ def test_features_have_names() -> None:
     for model, dtype in ((MODEL, "bf16"), (QUANTIZED, "fp8")):
         found = run(column(products((1, 64, 64, 64), dtype=dtype)), EVERY, model=model)
         assert found.features.shape[-1] == len(model.feature_names)
+
+
+@pytest.mark.parametrize("parts", [1.0, 2.0, 7.0])
+def test_parts_of_a_split_product_are_written_and_read_in_fp32_and_the_sum_written_once(parts: float) -> None:
+    fleet, problems = fleet_of("A100 SXM4 80GB"), column(products((3, 64, 96, 4096)))
+    classes = len(MODEL.class_names)
+    theta = np.zeros(theta_size(MODEL.parameters, classes))
+    values = resolve(MODEL.parameters, theta, classes, MODEL.gpu_class(fleet))
+    launch = launch_of(np.zeros((1, 1), dtype=np.int64), *(np.ones((1, 1)),) * 4, fleet.sm_count)
+    found = limits_of(
+        problems, replace(launch, split=np.full((1, 1), parts)), machine_of(problems, fleet, values), values
+    )
+    moved_bytes = 4 * 3 * 64 * 96 * (parts + 1)
+    added_s = values["reduction"] * moved_bytes / (REDUCTION_BYTES_PER_CLOCK * fleet.sm_count * fleet.clock_hz)
+    expected_s = values["split_us"] * 1e-6 + added_s if parts > 1 else np.zeros(1)
+    np.testing.assert_allclose(found.split_s, expected_s[None])
+
+
+def test_as_many_tiles_share_a_multiprocessor_as_fill_it() -> None:
+    ones = np.ones(len(TILES))
+    found = launch_of(np.arange(len(TILES)), ones, *(4096 * ones,) * 3, np.full(1, 108.0))
+    expected = [min(max(32768 // int(height * width), 1), 4) for height, width in TILES]
+    assert found.resident.tolist() == expected
+    assert (found.height * found.width).tolist() == [height * width for height, width in TILES]

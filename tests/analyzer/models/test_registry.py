@@ -126,3 +126,23 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:
     assert assign_models([replace(product(), flops=0.0), None], np.array([Rate.MATRIX_BF16] * 2), OP_MODELS) == []
+
+
+BATCHED = replace(work(Family.MATMUL, MatmulDims(batch=3, m=5, n=7, k=11), is_matrix=True), written_bytes=210.0)
+SINGLE = replace(BATCHED, dims=MatmulDims(m=5, n=7, k=11), written_bytes=70.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "rate", "flops", "moved_bytes"),
+    [
+        ("matmul", BATCHED, Rate.MATRIX_BF16, 2 * 3 * 5 * 7 * 11, 3 * (5 * 11 + 11 * 7 + 5 * 7) * 2),
+        ("matmul", SINGLE, Rate.MATRIX_BF16, 2 * 5 * 7 * 11, (5 * 11 + 11 * 7 + 5 * 7) * 2),
+        ("matmul_simt", BATCHED, Rate.FP32, 2 * 3 * 5 * 7 * 11, 3 * (5 * 11 + 11 * 7 + 5 * 7) * 2),
+        ("convolution", CASES[8][1], Rate.MATRIX_BF16, 2 * 8 * 8 * 8 * 8 * 9, 2 * (2 * 8 * 8 * 8 + 8 * 8 * 9)),
+    ],
+)
+def test_the_least_work_is_each_operation_and_each_byte_once(
+    name: str, given: Work, rate: Rate, flops: float, moved_bytes: float
+) -> None:
+    found = least_work(OP_MODELS[name], problems_of(OP_MODELS[name], [given], [rate]))
+    assert (found.flops.tolist(), found.moved_bytes.tolist()) == ([flops], [moved_bytes])

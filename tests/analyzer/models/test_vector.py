@@ -226,3 +226,16 @@ def test_rows_of_the_table_become_samples(tmp_path: Path) -> None:
     assert found.read_bytes.tolist() == [1048576.0, 131072.0, 32 * (512 * 2 + 8), 8192.0]
     assert samples.family.tolist()[0] == "softmax"
     assert samples.measured_ns.tolist() == [90e3, 4e3, 5e3, 9e3]
+
+
+def test_kinds_that_err_alike_are_a_group() -> None:
+    assert MODEL.group is not None
+    names = [GROUP_NAMES[code] for code in MODEL.group(stacked(*(problem(kind) for kind in VectorKernel)))]
+    assert dict(zip(VectorKernel, names, strict=True)) == dict.fromkeys(VectorKernel, "serving") | {
+        VectorKernel.ELEMENTWISE: "elementwise",
+        VectorKernel.ROW_NORM: "row norm",
+        VectorKernel.REDUCTION: "row norm",
+        VectorKernel.SOFTMAX: "softmax",
+        VectorKernel.GATHER: "gather",
+        VectorKernel.GATHER_SHARD: "gather",
+    }

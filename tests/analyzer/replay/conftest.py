@@ -86,15 +86,19 @@ def _any_edges(generator: np.random.Generator, nodes: Nodes, wanted: int, *, may
 
 
 @st.composite
-def recordings(draw: st.DrawFn) -> Trace:
-    """Any recording of calls, kernels, synchronisations and iterations, sensible or not."""
+def recordings(draw: st.DrawFn, *, calls_overlap: bool = True) -> Trace:
+    """Any recording of calls, kernels, synchronisations and iterations, sensible or not.
+
+    Calls of a thread overlap in none that is sensible.
+    """
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     recording = Recording(hip_version=draw(st.sampled_from([None, "6.0"])))
     now, call_count = 0, draw(st.integers(0, 40))
     for _ in range(call_count):
         now += int(generator.integers(0, 9_000))
         name = str(generator.choice(CALLS))
-        call = recording.call(name, now, int(generator.integers(0, 20_000)), thread=int(generator.integers(0, 2)))
+        lasting = int(generator.integers(0, 20_000))
+        call = recording.call(name, now, lasting, thread=int(generator.integers(0, 2)))
         streams = generator.integers(6, 9, 3).tolist()
         if name in ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaGraphLaunch"):
             for at in range(draw(st.integers(1, 3)) if name == "cudaGraphLaunch" else 1):
@@ -104,6 +108,7 @@ def recordings(draw: st.DrawFn) -> Trace:
             recording.sync(
                 kind, call, stream=streams[0], waited=streams[1], record=int(generator.integers(-1, call + 1))
             )
+        now += 0 if calls_overlap else lasting
     for at in range(draw(st.integers(0, 3))):
         recording.op(20_000 * at, 15_000, thread=at % 2)
         recording.iteration(20_000 * at, 20_000 * at + 30_000, 20_000 * at, 20_000 * at + 19_000)

@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.graph.build import build_graph
+from wavecast.analyzer.graph.graph import EdgeKind, Graph, NodeKind
+from wavecast.analyzer.graph.rules import lane_firsts
 from wavecast.analyzer.replay.causes import CAUSES, IdleCause, Occupation, occupation
-from wavecast.analyzer.replay.engine import measured_timing, on_gpus, replay
+from wavecast.analyzer.replay.engine import Timing, measured_timing, on_gpus, replay
 from wavecast.analyzer.replay.iterations import iteration_spans
 from wavecast.formats.trace import KernelKind, SyncKind, Trace
 
 from ...conftest import Recording
-from .conftest import any_timing, recordings
+from .conftest import Floats, any_timing, recordings
 
 
 def divide(trace: Trace) -> tuple[Occupation, dict[IdleCause, float]]:
@@ -55,6 +57,33 @@ def test_time_in_a_synchronisation_is_told_from_the_hosts_own(recording: Recordi
     recording.iteration(0, 0, 0, 61_000)
     idle = divide(recording.trace())[1]
     assert idle == {IdleCause.HOST: 2_900 + 11_000, IdleCause.SYNC: 9_000}
+
+
+def test_a_synchronisation_counts_on_whatever_thread_the_launch_is(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 40_000)  # until 42,900
+    recording.call("cudaDeviceSynchronize", 2_000, 49_900, thread=1)  # until 51,900
+    recording.launch(60_000, 1_000, 62_900, 10_000, thread=1)
+    recording.iteration(0, 0, 0, 61_000)
+    idle = divide(recording.trace())[1]
+    assert idle == {IdleCause.HOST: 2_900 + 11_000, IdleCause.SYNC: 9_000}
+
+
+def test_a_synchronisation_that_a_thread_begins_with_counts_from_its_start(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 40_000)  # until 42,900
+    recording.call("cudaDeviceSynchronize", 45_000, 6_900, thread=1)  # until 51,900
+    recording.launch(60_000, 1_000, 62_900, 10_000, thread=1)
+    recording.iteration(0, 0, 0, 61_000)
+    idle = divide(recording.trace())[1]
+    assert idle == {IdleCause.HOST: 2_900 + 2_100 + 11_000, IdleCause.SYNC: 6_900}
+
+
+def test_what_starts_as_the_iteration_ends_says_nothing_of_the_gap_before_it(recording: Recording) -> None:
+    recording.launch(0, 1_000, 2_900, 10_000)
+    recording.kernel(50_000, 10_000)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    timing = measured_timing(graph, graph.residual_ns)
+    found = occupation(graph, timing, replay(graph, timing), np.zeros(1), np.full(1, 50_000.0))
+    assert dict(zip(CAUSES, found.idle_ns[0].tolist(), strict=True))[IdleCause.HOST] == 40_000
 
 
 def test_a_short_synchronisation_of_an_idle_gpu_is_not_blamed_for_the_whole_gap(recording: Recording) -> None:
@@ -128,3 +157,94 @@ def test_busy_and_idle_add_up_to_the_iteration(trace: Trace, seed: int) -> None:
             assert np.array_equal(alone.busy_ns, found.busy_ns[one])
             assert np.array_equal(alone.communication_ns, found.communication_ns[one])
             assert np.array_equal(alone.idle_ns, found.idle_ns[one])
+
+
+UNEXPLAINED_NS = 20_000.0
+
+
+def slow_occupation(graph: Graph, timing: Timing, end: Floats, span: tuple[float, float], column: int) -> Occupation:
+    """One gap after the other, each by what the node after it was waiting for."""
+    nodes, idle = graph.nodes, dict.fromkeys(CAUSES, 0.0)
+    lasting = timing.base_ns * timing.factor[timing.factor_row, column]
+    inside = [
+        node
+        for node in np.flatnonzero(nodes.is_gpu).tolist()
+        if end[node] > span[0] and end[node] - lasting[node] < span[1]
+    ]
+    inside.sort(key=lambda node: end[node] - lasting[node])
+    since, busy_until_ns, alone_ns = span[0], span[0], 0.0
+    for node in inside:
+        start = end[node] - lasting[node]
+        if start > since:
+            for cause, length in slow_causes(graph, timing, end, node, (since, start), column).items():
+                idle[cause] += length
+        since = max(since, end[node])
+        if nodes.kind[node] != NodeKind.COLLECTIVE:
+            alone_ns += max(0.0, min(start, span[1]) - busy_until_ns)
+            busy_until_ns = max(busy_until_ns, end[node])
+    idle[IdleCause.HOST] += max(0.0, span[1] - since)
+    alone_ns += max(0.0, span[1] - busy_until_ns)
+    all_idle = sum(idle.values())
+    return Occupation(
+        busy_ns=np.array([span[1] - span[0] - all_idle]),
+        communication_ns=np.array([alone_ns - all_idle]),
+        idle_ns=np.array([[idle[cause] for cause in CAUSES]]),
+    )
+
+
+def slow_causes(
+    graph: Graph, timing: Timing, end: Floats, node: int, gap: tuple[float, float], column: int
+) -> dict[IdleCause, float]:
+    nodes, edges = graph.nodes, graph.edges
+    delay, length = float(timing.residual_ns[node]), gap[1] - gap[0]
+    unexplained = min(delay, length) if delay > UNEXPLAINED_NS else 0.0
+    rest = length - unexplained
+    latency = timing.latency_ns[:, column]
+    lane = -np.inf if lane_firsts(nodes)[node] else end[node - 1] + latency[nodes.gap_term[node]]
+    reasons = [(lane, "lane", -1), (float(nodes.release_ns[node]), "release", -1)]
+    for edge in np.flatnonzero(edges.target == node).tolist():
+        source = int(edges.source[edge])
+        lasting = timing.base_ns[source] * timing.factor[timing.factor_row[source], column]
+        begun = lasting if edges.kind[edge] == EdgeKind.QUEUE else 0.0
+        is_launch = edges.kind[edge] == EdgeKind.LAUNCH
+        reasons.append((end[source] - begun + latency[edges.term[edge]], "launch" if is_launch else "other", source))
+    latest = max(instant for instant, _, _ in reasons)
+    _, reason, source = next(item for item in reasons if item[0] == latest)
+    if reason == "release":
+        return {IdleCause.UNEXPLAINED: unexplained + rest}
+    if reason == "launch":
+        held = min(slow_sync_ns(graph, timing, end, source, gap[0], column), rest)
+        return {IdleCause.UNEXPLAINED: unexplained, IdleCause.SYNC: held, IdleCause.HOST: rest - held}
+    is_collective = reason == "other" and nodes.kind[source] == NodeKind.COLLECTIVE
+    cause = IdleCause.COMMUNICATION if is_collective else IdleCause.DEPENDENCY
+    return {IdleCause.UNEXPLAINED: unexplained, cause: rest}
+
+
+def slow_sync_ns(graph: Graph, timing: Timing, end: Floats, launch: int, since: float, column: int) -> float:
+    """How long the launch's thread was in synchronisations since an instant, up to the launch."""
+    nodes = graph.nodes
+    (lane,) = (item for item in graph.lanes if item.begin <= launch < item.end)
+    held = 0.0
+    for node in range(lane.begin, launch):
+        if nodes.kind[node] == NodeKind.SYNC:
+            before = end[node - 1] if node > lane.begin else 0.0
+            begun = min(before + nodes.lag_ns[node] * timing.host_ratio[column], end[node])
+            held += max(0.0, end[node] - max(begun, since))
+    return held
+
+
+@settings(deadline=None, max_examples=60)
+@given(recordings(calls_overlap=False), st.integers(0, 2**32 - 1))
+def test_every_gap_has_the_cause_that_it_has_by_itself(trace: Trace, seed: int) -> None:
+    graph = build_graph(trace)
+    timing = any_timing(graph, seed)
+    end = replay(graph, timing)
+    start, finish = iteration_spans(trace, graph, end)
+    for since, until in zip(start, finish, strict=True):
+        found = occupation(graph, timing, end, since, until)
+        for column in range(3):
+            span = (float(since[column]), float(until[column]))
+            expected = slow_occupation(graph, timing, end[:, column], span, column)
+            assert found.busy_ns[column] == pytest.approx(expected.busy_ns[0], abs=1e-3)
+            assert found.communication_ns[column] == pytest.approx(expected.communication_ns[0], abs=1e-3)
+            np.testing.assert_allclose(found.idle_ns[column], expected.idle_ns[0], atol=1e-3)

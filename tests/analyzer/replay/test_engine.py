@@ -187,3 +187,16 @@ def test_a_step_that_launches_nothing_ends_with_its_host(recording: Recording) -
     graph = build_graph(trace)
     start, finish = iteration_spans(trace, graph, replay(graph, measured_timing(graph, graph.residual_ns)))
     assert (start[:, 0].tolist(), finish[:, 0].tolist()) == ([0, 6_000], [6_000, 70_000])
+
+
+@pytest.mark.parametrize(("ends", "length"), [(60_000, 60_000), (60_001, 50_000)])
+def test_a_kernel_without_a_launch_counts_to_the_iteration_that_it_ended_in_if_any(
+    recording: Recording, ends: int, length: int
+) -> None:
+    recording.kernel(ends - 10_000, 10_000)
+    recording.op(0, 50_000)
+    recording.iteration(0, 60_000, 0, 50_000)
+    trace = recording.trace()
+    graph = build_graph(trace)
+    start, finish = iteration_spans(trace, graph, replay(graph, measured_timing(graph, graph.residual_ns)))
+    assert (finish - start).tolist() == [[length]]
