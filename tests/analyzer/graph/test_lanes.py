@@ -93,6 +93,13 @@ def test_the_host_ends_a_recording_without_steps_with_its_last_event(recording: 
     assert graph.nodes.end_ns[graph.nodes.kind == NodeKind.MARK].tolist() == [0, 50_000]
 
 
+def test_without_a_host_event_the_host_ends_as_it_starts(recording: Recording) -> None:
+    recording.kernel(10_000, 80_000)
+    recording.iteration(0, 90_000, 0, 90_000)
+    graph = build_graph(recording.trace())
+    assert graph.nodes.end_ns[graph.nodes.kind == NodeKind.MARK].tolist() == [0, 0]
+
+
 def test_only_profiled_steps_are_marked(recording: Recording) -> None:
     recording.op(0, 90_000)
     recording.iteration(-500, -400, profiled=False)
