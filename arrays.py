@@ -36,6 +36,9 @@ def share_busy_time(start_ns: npt.NDArray[np.int64], duration_ns: npt.NDArray[np
     """Divide the union of the intervals among them: each instant goes in equal parts to those that cover it.
 
     Returns ns per interval; the sum is the length of the union.
+
+    >>> share_busy_time(np.array([0, 50]), np.array([100, 50]))
+    array([75., 25.])
     """
     if not len(start_ns):
         return np.zeros(0)
@@ -53,7 +56,11 @@ def share_busy_time(start_ns: npt.NDArray[np.int64], duration_ns: npt.NDArray[np
 
 
 def group_rows(keys: list[npt.NDArray[np.int64]]) -> tuple[Rows, Rows]:
-    """Group equal rows of several integer columns: return the first row of each group, and each row's group."""
+    """Group equal rows of several integer columns: return the first row of each group, and each row's group.
+
+    >>> group_rows([np.array([7, 7, 8]), np.array([1, 1, 1])])
+    (array([0, 2]), array([0, 0, 1]))
+    """
     group = np.zeros(len(keys[0]), dtype=np.int64)
     first: Rows = np.zeros(min(1, len(keys[0])), dtype=np.int64)
     for key in keys:

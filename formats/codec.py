@@ -35,6 +35,9 @@ def encode(trace: Trace) -> bytes:
     """Write a trace as JSON: one line per column, string and signature; defaults left out; always the same bytes.
 
     Raises TraceError for a trace that `validate` refuses.
+
+    >>> encode(trace).splitlines()[1]
+    b'"format":"wavecast.trace",'
     """
     validate(trace)
     parts = [f'"format":"{FORMAT_NAME}"'.encode(), f'"version":"{FORMAT_VERSION}"'.encode()]
@@ -51,6 +54,9 @@ def decode(data: bytes) -> Trace:
     """Read a trace from JSON; unknown fields are ignored.
 
     Raises TraceError that names the place, what was expected and what was found.
+
+    >>> decode(encode(trace)).meta.workload.name
+    'gpt2_small'
     """
     try:
         document = _parse(data.removeprefix(BYTE_ORDER_MARK))

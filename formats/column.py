@@ -75,13 +75,21 @@ def column(
 
 
 def columns(table: type[Table] | Table) -> Iterator[ColumnSpec]:
-    """Yield the column declarations of a table record in file order."""
+    """Yield the column declarations of a table record in file order.
+
+    >>> [column.name for column in columns(trace.iterations)]
+    ['start_ns', 'end_ns', 'profiled', 'cpu_start_ns', 'cpu_end_ns']
+    """
     record: Any = table if isinstance(table, type) else type(table)
     return iter(_declarations(record))
 
 
 def row_count(table: Table) -> int:
-    """Return the number of rows, which is the length of any column."""
+    """Return the number of rows, which is the length of any column.
+
+    >>> row_count(trace.ops)
+    381
+    """
     return len(getattr(table, fields(table)[0].name))
 
 
@@ -89,6 +97,10 @@ def build_table(table: type[TableT], rows: int, **values: npt.ArrayLike) -> Tabl
     """Build a table of `rows` rows; columns not given take their default, given ones are cast and frozen.
 
     Raises TypeError for a missing column without a default and ValueError for a wrong length.
+
+    >>> from wavecast.formats.trace import IterationTable
+    >>> build_table(IterationTable, 2, start_ns=[0, 70], end_ns=[70, 130]).cpu_start_ns
+    array([-1, -1])
     """
     unknown = values.keys() - {item.name for item in fields(table)}
     if unknown:
@@ -114,7 +126,11 @@ def _build_column(spec: ColumnSpec, rows: int, values: npt.ArrayLike | None) -> 
 
 
 def take_rows(table: TableT, index: npt.NDArray[Any]) -> TableT:
-    """Return the rows at `index` (integers or a boolean mask), in that order."""
+    """Return the rows at `index` (integers or a boolean mask), in that order.
+
+    >>> row_count(take_rows(trace.ops, trace.ops.parent == MISSING))
+    381
+    """
     return type(table)(**{spec.name: getattr(table, spec.name)[index] for spec in columns(table)})
 
 

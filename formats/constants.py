@@ -24,9 +24,12 @@ ENTRIES: Final = "constants"
 
 @cache
 def read_constants(name: str, folder: Path = FOLDER) -> Mapping[str, Any]:
-    """Return the values of a file of constants: `read_constants("network_widths")["gpu_half_width"]`.
+    """Return the values of a file of constants.
 
     Raises InputError where it is missing, broken or not the file that the manifest describes.
+
+    >>> round(read_constants("network_widths")["gpu_half_width"], 1)
+    0.3
     """
     path = folder / f"{name}.json"
     try:

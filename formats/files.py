@@ -32,6 +32,9 @@ def load_trace(path: str | Path, *, recover: bool = False, progress: Progress | 
 
     `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`.
     Raises InputError where nothing can be read and TraceError where it is no trace.
+
+    >>> load_trace("samples/gpt2_small-inference-bf16-b4-shapes.json.gz").meta.workload
+    Workload(name='gpt2_small', mode='inference', batch_size=4, samples_per_iteration=4)
     """
     data = read_bytes(path, recover=recover)
     try:
@@ -44,6 +47,10 @@ def save_trace(trace: Trace, path: str | Path) -> None:
     """Write a trace in our format, gzipped where the name ends in `.gz`; `-` writes to standard output.
 
     The same trace gives the same bytes. Raises OutputError where the file cannot be written; then nothing is changed.
+
+    >>> save_trace(trace, folder / "gpt2.json.gz")
+    >>> load_trace(folder / "gpt2.json.gz").meta == trace.meta
+    True
     """
     from .codec import encode
 
@@ -80,6 +87,10 @@ def write_atomic(path: str | Path, data: bytes) -> None:
     """Write a file whole or not at all; `-` writes to standard output.
 
     Links are followed and permissions kept. Raises OutputError with the reason.
+
+    >>> write_atomic(folder / "page.md", b"done")
+    >>> (folder / "page.md").read_text()
+    'done'
     """
     try:
         if str(path) == STANDARD_STREAM:

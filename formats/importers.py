@@ -60,6 +60,9 @@ def find_importer(data: bytes) -> Importer | None:
     """Return the format that a file's bytes are of; None where no row knows them.
 
     The first few thousand bytes usually suffice, a whole file never misleads.
+
+    >>> find_importer(profile).name
+    'a PyTorch profiler trace'
     """
     head = strip_mark(data[:HEAD_BYTES])
     is_json = starts_as_json(head)

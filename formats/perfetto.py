@@ -76,6 +76,11 @@ def save_events(file: EventFile, path: str | Path) -> None:
     """Write a timeline, gzipped where the name ends in `.gz`; `-` writes to standard output.
 
     The same timeline gives the same bytes. Raises OutputError where it cannot be written; then nothing is changed.
+
+    >>> empty = EventFile(processes=("H100",), tracks=(), names=(), slices=())
+    >>> save_events(empty, folder / "timeline.json.gz")
+    >>> (folder / "timeline.json.gz").exists()
+    True
     """
     data = encode_events(file)
     write_atomic(path, pack_gzip(data) if str(path).endswith(".gz") else data)

@@ -76,7 +76,11 @@ def flatten_tensors(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
 
 
 def format_shapes(signature: Signature) -> str:
-    """Write the tensors of a signature as `float16[8,128] float16[128,64]`; of long lists the first three."""
+    """Write the tensors of a signature as `float16[8,128] float16[128,64]`; of long lists the first three.
+
+    >>> format_shapes(Signature((TensorSpec("float16", (8, 128)), TensorSpec("float16", (128, 64)))))
+    'float16[8,128] float16[128,64]'
+    """
     tensors = signature.tensors()
     shown = " ".join(f"{item.dtype}[{','.join(map(str, item.shape))}]" for item in tensors[:3])
     return f"{shown} (+{len(tensors) - 3} more)" if len(tensors) > 3 else shown

@@ -34,6 +34,8 @@ def validate(trace: Trace) -> None:
     """Raise TraceError at the first value that a trace file may not hold.
 
     What passes can be written, and is read back equal.
+
+    >>> validate(trace)  # nothing to say
     """
     check_signatures(trace.signatures)
     validate_decoded(trace)

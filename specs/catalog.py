@@ -26,6 +26,9 @@ def load_catalog(extra: Path | None = None) -> Catalog:
 
     The built-in file is read once per process. Raises InputError, naming file, entry and key, for a file that
     cannot be used.
+
+    >>> "H100 SXM5 80GB" in {gpu.name for gpu in load_catalog().gpus}
+    True
     """
     return _builtin_catalog() if extra is None else _extended_catalog(extra)
 

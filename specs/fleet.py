@@ -60,7 +60,11 @@ class Fleet:
 
 
 def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
-    """Turn catalogue entries into columns."""
+    """Turn catalogue entries into columns.
+
+    >>> build_fleet([h100, a100]).bandwidth_bytes_per_s / 1e9
+    array([3352.3, 2039. ])
+    """
 
     def values(name: str) -> Floats:
         return np.array([getattr(gpu, name) for gpu in gpus], dtype=np.float64)
@@ -88,7 +92,11 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
 
 
 def take_gpus(fleet: Fleet, columns: npt.NDArray[np.int64]) -> Fleet:
-    """Return the fleet with its GPUs picked (and repeated) by index: one GPU per row pairs a fleet with n problems."""
+    """Return the fleet with its GPUs picked (and repeated) by index: one GPU per row pairs a fleet with n problems.
+
+    >>> [gpu.name for gpu in take_gpus(build_fleet([h100, a100]), np.array([1, 1, 0])).gpus]
+    ['A100 SXM4 80GB', 'A100 SXM4 80GB', 'H100 SXM5 80GB']
+    """
     chosen: dict[str, Any] = {}
     for item in fields(fleet):
         value = getattr(fleet, item.name)

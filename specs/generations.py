@@ -184,7 +184,11 @@ ARCHITECTURES: Final = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", 
 
 
 def generation_at(compute_capability: str) -> Generation:
-    """Return the generation of a compute capability such as `9.0`, or of an AMD target such as `gfx942`."""
+    """Return the generation of a compute capability such as `9.0`, or of an AMD target such as `gfx942`.
+
+    >>> generation_at("9.0").name
+    'Hopper'
+    """
     for row in AMD:
         if compute_capability.startswith(row.starts_at):
             return row
@@ -193,7 +197,11 @@ def generation_at(compute_capability: str) -> Generation:
 
 
 def generation_of(architecture: str | None) -> str | None:
-    """Return the one of `ARCHITECTURES` that a catalogue's architecture is of: `CDNA3` is of `CDNA`; None: of none."""
+    """Return the one of `ARCHITECTURES` that a catalogue's architecture is of: `CDNA3` is of `CDNA`; None: of none.
+
+    >>> generation_of("CDNA3")
+    'CDNA'
+    """
     return next((name for name in ARCHITECTURES if (architecture or "").startswith(name)), None)
 
 
@@ -259,7 +267,11 @@ def has_tf32(fleet: Fleet) -> Mask:
 
 
 def sgemm_kernels(fleet: Fleet) -> Codes:
-    """Return the `SgemmKernels` of each GPU."""
+    """Return the `SgemmKernels` of each GPU.
+
+    >>> [SgemmKernels(code).name for code in sgemm_kernels(fleet)]
+    ['AMPERE', 'AMPERE']
+    """
     return _SGEMM_KERNELS[_row(fleet)]
 
 

@@ -108,12 +108,19 @@ def chip_of(gpu: Gpu) -> str:
     """Return the die that a GPU is made of, its own name where that is not known.
 
     GPUs of one die behave so alike that accuracy on one says nothing about models that were trained on the other.
+
+    >>> chip_of(h100)
+    'GH100'
     """
     return gpu.chip or gpu.name
 
 
 def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:
-    """Return the peak rate of a unit, or None where the GPU lacks it (or no source states it)."""
+    """Return the peak rate of a unit, or None where the GPU lacks it (or no source states it).
+
+    >>> peak_flops_per_s(h100, Rate.MATRIX_BF16) / 1e12
+    989.4
+    """
     return gpu.peak_flops_per_s.get(rate)
 
 

@@ -19,6 +19,9 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
     """Return the GPU that `name` means; case, spaces, punctuation and vendor words do not matter.
 
     Raises UnknownGpuError where `find_gpus` finds several, or none.
+
+    >>> find_gpu(catalog, "h100 pcie").name
+    'H100 PCIe 80GB'
     """
     found = find_gpus(catalog, name)
     if len(found) > 1:
@@ -33,6 +36,9 @@ def find_gpus(catalog: Catalog, name: str) -> list[Gpu]:
 
     In this order: the whole name, an alias, either without brand words (`4090`), all words of `name` among the
     entry's (`h100 pcie`); the first that matches at all decides. Raises UnknownGpuError where none does.
+
+    >>> [gpu.name for gpu in find_gpus(catalog, "a100")]
+    ['A100 SXM4 40GB', 'A100 SXM4 80GB', 'A100 PCIe 40GB', 'A100 PCIe 80GB']
     """
     for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_words):
         found = _distinct(matches(catalog, name))
@@ -46,6 +52,10 @@ def match_device(catalog: Catalog, name: str, *, sm_count: int | None, memory_by
 
     The name must be an entry's name or alias; SM count and memory, where known, must agree with the entry: so a
     slice of a GPU (MIG) or a laptop part that shares a name is not taken for the whole.
+
+    >>> match_device(catalog, "NVIDIA A100-SXM4-80GB", sm_count=108, memory_bytes=None).name
+    'A100 SXM4 80GB'
+    >>> match_device(catalog, "NVIDIA A100-SXM4-80GB", sm_count=42, memory_bytes=None)  # a slice of one: None
     """
     named = _distinct([*_by_name(catalog, name), *_by_alias(catalog, name)])
     fitting = [gpu for gpu in named if _agrees(gpu, sm_count, memory_bytes)]

@@ -107,6 +107,10 @@ def resident_blocks(
     """Return `blocks_per_sm` on several GPUs, kernels × GPUs, for callers that hold records and not limits.
 
     Computes once for all GPUs of the same limits: the catalogue's 110 have 15 different ones.
+
+    >>> resident_blocks([128, 1024], [32, 64], [0, 65536], [h100, a100])
+    array([[16, 16],
+           [ 1,  1]])
     """
     kinds: dict[tuple[str | int, ...], int] = {}
     columns = [kinds.setdefault(_limits_key(gpu), len(kinds)) for gpu in gpus]

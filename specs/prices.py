@@ -52,6 +52,10 @@ def price_usd_per_hour(gpu_name: str) -> Price | None:
     """Return the price of a GPU by its catalogue name, or None where no cloud lists it.
 
     Dated listings go before undated ones: these count only where no dated one exists.
+
+    >>> price_usd_per_hour("Tesla T4").usd_per_hour < 2
+    True
+    >>> price_usd_per_hour("TITAN V")  # no cloud lists it: None
     """
     listings = [listing for listing in load_prices() if gpu_name in listing.gpus]
     dated = [listing for listing in listings if listing.listed_on is not None]

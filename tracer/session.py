@@ -31,6 +31,12 @@ def trace_iteration(
     `name`, `mode`, `batch_size` and `samples_per_iteration` describe the workload; a `mode` that is not
     given is read off the recorded ops. Exceptions of `step` pass through unchanged.
     Raises InputError for bad arguments and CaptureError when no recording can be made.
+
+    >>> import torch
+    >>> layer, x = torch.nn.Linear(64, 32, device="meta"), torch.ones(8, 64, device="meta")
+    >>> recorded = trace_iteration(lambda: layer(x), device="meta")
+    >>> [recorded.strings[name] for name in recorded.ops.name]
+    ['aten::t', 'aten::addmm']
     """
     _check(step, warmup, repeats)
     workload = Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=samples_per_iteration)

@@ -39,6 +39,10 @@ def analyze_trace(
     (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
     `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU.
     Raises UnknownGpuError when the trace's GPU is not in the catalogue and InputError for a trace without ops.
+
+    >>> report = analyze_trace(trace, catalog, targets=[h100, a100])
+    >>> [(row.gpu, round(row.iteration_ns / 1e6)) for row in report.predictions]
+    [('H100 SXM5 80GB', 5), ('A100 SXM4 80GB', 8)]
     """
     result = run_analysis(trace, catalog, targets=targets, source=source, library=library, scenario=scenario)
     return report_on(result, ops_gpu=ops_gpu or (targets[0] if targets else None), op_limit=op_limit)
@@ -53,7 +57,11 @@ def run_analysis(
     library: Library | None = None,
     scenario: Scenario | None = None,
 ) -> Analysis:
-    """Predict and replay a trace; see `analyze_trace`."""
+    """Predict and replay a trace; see `analyze_trace`.
+
+    >>> run_analysis(trace, catalog, targets=[h100, a100]).prediction.time_ns.shape
+    (13, 2)
+    """
     window = select_window(trace)
     check_usable(window)
     origin = (source or source_gpu(trace, catalog, window)) if len(window.kernel_rows) else None
@@ -64,7 +72,11 @@ def run_analysis(
 
 
 def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> Report:
-    """Return what is shown of a result; `ops_gpu` defaults to the source, else the fastest."""
+    """Return what is shown of a result; `ops_gpu` defaults to the source, else the fastest.
+
+    >>> [(op.op, op.count) for op in report_on(result, ops_gpu=a100, op_limit=2).ops]
+    [('aten::mm', 1), ('aten::addmm', 12)]
+    """
     ranked = rank_gpus(result)
     described = ops_gpu or result.origin
     name = described.name if described is not None else ranked[0].gpu

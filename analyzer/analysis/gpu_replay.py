@@ -69,7 +69,12 @@ def lay_out(result: Analysis, replayed: GpuReplay) -> Timeline:
 
 
 def save_timeline(result: Analysis, gpu_name: str, path: Path) -> None:
-    """Write the timeline for ui.perfetto.dev and chrome://tracing; gzipped where the name ends in `.gz`."""
+    """Write the timeline for ui.perfetto.dev and chrome://tracing; gzipped where the name ends in `.gz`.
+
+    >>> save_timeline(result, a100.name, folder / "a100.json.gz")
+    >>> (folder / "a100.json.gz").exists()
+    True
+    """
     save_events(timeline_events(lay_out(result, replay_on(result, gpu_name))), path)
 
 

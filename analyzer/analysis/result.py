@@ -102,7 +102,6 @@ def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[
     use = describe_memory(trace, window)
     if use is None:
         return None, explain_missing_memory(trace, window)
-    asks_for_other_sizes = scenario.batch_size is not None or scenario.precision is not None
-    if asks_for_other_sizes and use.method is MemoryMethod.ALLOCATION_EVENTS:
+    if scenario.changes_sizes and use.method is MemoryMethod.ALLOCATION_EVENTS:
         return None, "the recorded allocations are those of the batch and the precision that ran"
     return use, None

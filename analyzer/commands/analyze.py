@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ... import __version__
+from ..rendering.formats import REPORT_FORMATS
 from .command import (
     WavecastCommand,
     complete_gpu_names,
     gpu_file_option,
     output_options,
     recover_option,
+    source_option,
     trace_argument,
 )
 from .output import choose_format, screen_for, write_result
@@ -66,13 +68,7 @@ class AnalyzeRequest:
     shell_complete=complete_gpu_names,
     help="Predict for this GPU only ('h100': all its variants); repeat for several. Default: every catalogued GPU.",
 )
-@click.option(
-    "--from",
-    "source",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The GPU that was measured, where the trace does not say it or says it wrongly.",
-)
+@source_option()
 @gpu_file_option
 @click.option("--ops", "with_ops", is_flag=True, help="List every op with its physical bound, method and reason.")
 @click.option(
@@ -108,7 +104,7 @@ class AnalyzeRequest:
     metavar="FILE",
     help="Write the predicted timeline of the first --to GPU (default: the source) for ui.perfetto.dev.",
 )
-@output_options("table", "json", "csv", "markdown")
+@output_options(*REPORT_FORMATS)
 @recover_option
 @click.version_option(__version__, prog_name="wavecast", message="%(prog)s %(version)s")
 def analyze(**options: Any) -> None:
@@ -184,8 +180,7 @@ def _sharpen(
 def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
     from ...errors import InputError
     from ..host.speed import read_cpu_speed
-    from ..whatif.precision.precision import TargetPrecision
-    from ..whatif.scenario import Scenario
+    from ..whatif.scenario import Scenario, TargetPrecision
 
     if request.from_batch is not None and request.batch_size is None:
         raise InputError("--from-batch says what --batch rescales: add --batch N")

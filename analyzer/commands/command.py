@@ -11,11 +11,15 @@ from typing import Any, Final, TypeVar
 import click
 
 from ...errors import InputError, WavecastError
+from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 FAILED_EXIT_CODE: Final = 1
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+_SOURCE_HELP: Final = "The GPU that was measured, where the trace does not say it or says it wrongly."
+_ENDINGS: Final = ", ".join(suffix for form, suffix in SUFFIXES.items() if form != DEFAULT_FORMAT)
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -48,7 +52,7 @@ def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
             "--format",
             "form",
             type=click.Choice(formats),
-            help="How to write the result. Default: what the ending of -o says (.json, .csv, .md), else table.",
+            help=f"How to write the result. Default: what the ending of -o says ({_ENDINGS}), else {DEFAULT_FORMAT}.",
         )
         save = click.option(
             "-o",
@@ -70,6 +74,18 @@ def gpu_file_option(function: FunctionT) -> FunctionT:
         metavar="FILE",
         help="Read more GPUs (yours, unreleased, imagined) from this TOML file; see 'wavecast gpus --help'.",
     )(function)
+
+
+def source_option(explanation: str = _SOURCE_HELP) -> Callable[[FunctionT], FunctionT]:
+    """Add `--from`, a GPU's name."""
+    return click.option("--from", "source", metavar="GPU", shell_complete=complete_gpu_names, help=explanation)
+
+
+def max_error_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
+    """Add `--max-error`, a percentage that `check_max_error` looks at."""
+    return click.option(
+        "--max-error", "max_error_percent", type=click.FloatRange(min=0), metavar="PERCENT", help=explanation
+    )
 
 
 def recover_option(function: FunctionT) -> FunctionT:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
+
 if TYPE_CHECKING:
     from ..rendering.page.terminal import Screen
 
-FORMAT_OF_SUFFIX: Final = {".json": "json", ".csv": "csv", ".md": "markdown", ".txt": "table"}
+FORMAT_OF_SUFFIX: Final = {suffix: form for form, suffix in SUFFIXES.items()}
 NARROWEST: Final = 40
 """Terminals report 0 columns where they do not know."""
 PLAIN_CHARACTERS: Final = str.maketrans(
@@ -26,7 +28,7 @@ def choose_format(form: str | None, output: Path | None) -> str:
     """Return the format asked for, or the one that the output's ending names, or table."""
     if form is not None:
         return form
-    return FORMAT_OF_SUFFIX.get(output.suffix.lower(), "table") if output is not None else "table"
+    return FORMAT_OF_SUFFIX.get(output.suffix.lower(), DEFAULT_FORMAT) if output is not None else DEFAULT_FORMAT
 
 
 def screen_for(output: Path | None) -> Screen:

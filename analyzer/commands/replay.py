@@ -16,9 +16,11 @@ from .command import (
     check_max_error,
     complete_gpu_names,
     gpu_file_option,
+    max_error_option,
     name_of_trace,
     output_options,
     recover_option,
+    source_option,
     trace_argument,
 )
 from .output import choose_format, screen_for, write_result
@@ -73,21 +75,9 @@ class ReplayRequest:
 
 @click.command("replay", cls=WavecastCommand, short_help="Replay a recording and compare.")
 @trace_argument
-@click.option(
-    "--from",
-    "source",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The GPU that was measured, where the trace does not say it or says it wrongly.",
-)
+@source_option()
 @gpu_file_option
-@click.option(
-    "--max-error",
-    "max_error_percent",
-    type=click.FloatRange(min=0),
-    metavar="PERCENT",
-    help="Exit with status 1 if the replay of an iteration is further off than this.",
-)
+@max_error_option("Exit with status 1 if the replay of an iteration is further off than this.")
 @click.option(
     "--figure",
     type=click.Path(path_type=Path),

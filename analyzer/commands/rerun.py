@@ -17,9 +17,11 @@ from .command import (
     check_max_error,
     complete_gpu_names,
     gpu_file_option,
+    max_error_option,
     name_of_trace,
     output_options,
     recover_option,
+    source_option,
     trace_argument,
 )
 from .output import choose_format, screen_for, write_result
@@ -112,21 +114,9 @@ class RerunRequest:
     shell_complete=complete_gpu_names,
     help="The catalogue's name of the local GPU, where it is not found by what the GPU calls itself.",
 )
-@click.option(
-    "--from",
-    "source",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The GPU that was measured, where the trace does not say it or says it wrongly.",
-)
+@source_option()
 @gpu_file_option
-@click.option(
-    "--max-error",
-    "max_error_percent",
-    type=click.FloatRange(min=0),
-    metavar="PERCENT",
-    help="Exit with status 1 if the predicted time of the ops that were run is further off than this.",
-)
+@max_error_option("Exit with status 1 if the predicted time of the ops that were run is further off than this.")
 @output_options("table", "json")
 @recover_option
 @click.pass_context

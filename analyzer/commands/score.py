@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..rendering.formats import REPORT_FORMATS
 from .command import WavecastCommand, complete_gpu_names, output_options
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     shell_complete=complete_gpu_names,
     help="Predict all with weights that were trained without the chip of this GPU (its twins left out too).",
 )
-@output_options("table", "json", "csv", "markdown")
+@output_options(*REPORT_FORMATS)
 def score(
     directory: Path, leave_one_out: bool, excluded: tuple[str, ...], form: str | None, output: Path | None
 ) -> None:

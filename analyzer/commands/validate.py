@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .command import FunctionT, WavecastCommand, complete_gpu_names, gpu_file_option, output_options, recover_option
+from ..rendering.formats import REPORT_FORMATS
+from .command import (
+    FunctionT,
+    WavecastCommand,
+    complete_gpu_names,
+    gpu_file_option,
+    output_options,
+    recover_option,
+    source_option,
+)
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
@@ -57,13 +66,7 @@ def _trace_argument(name: str, metavar: str) -> Callable[[FunctionT], FunctionT]
 @click.command("validate", cls=WavecastCommand, short_help="Compare a prediction with a measurement, op by op.")
 @_trace_argument("first", "PREDICTED_FROM")
 @_trace_argument("second", "MEASURED_ON_TARGET")
-@click.option(
-    "--from",
-    "source",
-    metavar="GPU",
-    shell_complete=complete_gpu_names,
-    help="The GPU of PREDICTED_FROM, where that does not say it or says it wrongly.",
-)
+@source_option("The GPU of PREDICTED_FROM, where that does not say it or says it wrongly.")
 @click.option(
     "--to",
     "target",
@@ -84,7 +87,7 @@ def _trace_argument(name: str, metavar: str) -> Callable[[FunctionT], FunctionT]
     metavar="RATIO",
     help="Predict for a host this much faster than that of PREDICTED_FROM (1.2: 20 %), or for a named host.",
 )
-@output_options("table", "json", "csv", "markdown")
+@output_options(*REPORT_FORMATS)
 @recover_option
 def validate(**options: Any) -> None:
     """Predict the GPU of one trace from another and compare.

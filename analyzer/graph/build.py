@@ -42,6 +42,10 @@ def build_graph(trace: Trace, *, architecture: str | None = None) -> Graph:
 
     `architecture` is that of the GPU that was measured; it chooses the latencies where the trace holds too few
     observations of its own.
+
+    >>> graph = build_graph(measured)
+    >>> len(graph.nodes.row), len(graph.edges.source), len(graph.lanes)
+    (6, 2, 2)
     """
     latency = generation_latencies(architecture)
     host = host_nodes(trace, float(latency[Term.LAUNCH]))

@@ -78,6 +78,10 @@ def critical_path(graph: Graph, nodes: Nodes, latency_ns: Floats, *, last: int, 
     `nodes` are the graph's own, or the same with the times of another GPU (`retime_nodes`): which edge holds a node
     changes with the times. Each node is held by what the replay's rules let arrive last; a node that nothing recorded
     holds (launched before the capture) ends the path, and the time before it counts as RELEASE.
+
+    >>> last = len(graph.nodes.row) - 1
+    >>> critical_path(graph, graph.nodes, graph.latency_ns, last=last, since_ns=0.0).length_ns
+    578000.0
     """
     steps = _take_steps(graph, nodes, latency_ns)
     until_ns = max(float(nodes.end_ns[last]), since_ns)

@@ -130,7 +130,12 @@ def _marks(trace: Trace, lane_of: Rows) -> tuple[Rows, Floats, Rows]:
 
 
 def host_steps(table: IterationTable) -> IterationTable:
-    """Return the iterations with a host-side step each: the iteration itself where none was recorded."""
+    """Return the iterations with a host-side step each: the iteration itself where none was recorded.
+
+    >>> from wavecast.formats.column import build_table
+    >>> host_steps(build_table(IterationTable, 1, start_ns=[5], end_ns=[90])).cpu_start_ns
+    array([5])
+    """
     unknown = table.cpu_end_ns == MISSING
     return replace(
         table,

@@ -40,7 +40,11 @@ class Held:
 
 
 def lane_firsts(nodes: Nodes) -> Mask:
-    """Say which nodes are the first of their lane, [n]."""
+    """Say which nodes are the first of their lane, [n].
+
+    >>> lane_firsts(graph.nodes)
+    array([ True, False, False, False,  True, False])
+    """
     return np.append(True, nodes.lane[1:] != nodes.lane[:-1])[: len(nodes.lane)]
 
 

@@ -14,6 +14,9 @@ def with_iterations(trace: Trace) -> Trace:
     """Return the trace with a profiled iteration: its own, else one from the first event to the last.
 
     An iteration whose host interval was not recorded is taken to have one that is as long as itself.
+
+    >>> with_iterations(measured).iterations.end_ns
+    array([578000])
     """
     table = trace.iterations
     if not np.any(table.profiled):

@@ -17,6 +17,9 @@ def read_cpu_speed(text: str, trace: Trace) -> float:
     A number is that ratio. The name of a host whose speed was measured stands for its speed relative to the reference
     host, on which traces without times are replayed; a measured trace does not say whose host it was recorded on.
     Raises InputError for anything else.
+
+    >>> read_cpu_speed("1.5", trace)
+    1.5
     """
     names = host_names()
     if text in names:

@@ -45,6 +45,10 @@ def synthesize_timeline(trace: Trace, costs: HostCosts) -> Trace:
     Ops keep their rows and signatures; the backward ones move to the autograd thread, which runs while the main
     thread waits. Kernels follow `explained_ops`: rows of one op share its GPU time. Raises InputError for a trace that
     holds kernels already, and for ops that come before the op around them.
+
+    >>> from wavecast.analyzer.host.costs import load_host_costs
+    >>> len(trace.kernels.name), len(synthesize_timeline(trace, load_host_costs()).kernels.name)
+    (0, 126)
     """
     if trace.is_measured:
         raise InputError("the trace holds measured kernels: a synthetic host is for recordings of shapes alone")

@@ -47,6 +47,9 @@ def calibrate_library(
     `gpus` limits it to these (default: all); `catalog` None: the built-in one. A correction that does not make left-out
     measurements fit better, of a kind of kernel or of all, is not applied to them. Raises InputError where there is no
     such table, or where it measures none of `gpus`.
+
+    >>> [(found.gpu, found.model, found.is_applied) for found in calibrate_library(library, tables).corrections]
+    [('L4', 'matmul', True)]
     """
     directory, table = _locate(path)
     wanted = {gpu.name for gpu in gpus}

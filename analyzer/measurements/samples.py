@@ -71,6 +71,9 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> MeasurementT
     """Read a parquet table as numpy columns; text columns come as object arrays.
 
     Raises InputError where pyarrow is not installed, and where the file is no such table or lacks a column.
+
+    >>> read_table(tables / "ops" / "matmul.parquet", ["gpu", "m"])["m"][:3]
+    array([256, 512, 768])
     """
     with _open(path) as file:
         names = file.schema_arrow.names
@@ -123,7 +126,12 @@ def gpus_of(names: TableColumn, catalog: Catalog | None = None) -> tuple[tuple[G
 
 
 def pick(table: MeasurementTable, keep: TableColumn) -> MeasurementTable:
-    """Return the rows where `keep` holds."""
+    """Return the rows where `keep` holds.
+
+    >>> table = read_table(tables / "ops" / "matmul.parquet")
+    >>> pick(table, table["m"] > 10_000)["m"]
+    array([10240])
+    """
     return MeasurementTable(table.path, {name: column[keep] for name, column in table.items()})
 
 

@@ -29,6 +29,9 @@ def describe_memory(trace: Trace, window: Window) -> MemoryUse | None:
     """Return the peak memory of the window and what holds it; None where the trace does not tell.
 
     `explain_missing_memory` then says why. Allocator events win over shapes and lifetimes.
+
+    >>> round(describe_memory(trace, window).peak_bytes / 2**20)
+    642
     """
     found = _describe(trace, window)
     return None if isinstance(found, str) else found

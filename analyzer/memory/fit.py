@@ -76,6 +76,9 @@ def fit_on(use: MemoryUse | None, gpus: Sequence[Gpu]) -> tuple[Fit, ...]:
 
     needed = peak * (1 + fragmentation) + workspaces + context. The answer is tight where the needed range, which
     starts at the peak without fragmentation and ends at `highest_bytes` with the worst, and the usable range overlap.
+
+    >>> [fit.fits for fit in fit_on(result.memory, [h100, a100])]
+    [True, True]
     """
     return tuple(_fit(use, gpu) for gpu in gpus)
 

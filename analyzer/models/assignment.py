@@ -25,7 +25,12 @@ class Assignment:
 def assign_models(
     works: Sequence[Work | None], rates: npt.NDArray[np.object_], available: Container[str]
 ) -> list[Assignment]:
-    """Group works by the model that covers them; works without a model, or whose model is not at hand, are left out."""
+    """Group works by the model that covers them; works without a model, or whose model is not at hand, are left out.
+
+    >>> assigned = assign_models(workload.works, workload.work.rate, library.fitted)
+    >>> [(found.model, len(found.rows)) for found in assigned]
+    [('vector', 7), ('matmul', 5), ('attention_prefill', 1)]
+    """
     rows_of: dict[str, list[int]] = {}
     for row, (work, rate) in enumerate(zip(works, rates.tolist(), strict=True)):
         model = None if work is None or _is_empty(work) else model_of(work, rate)

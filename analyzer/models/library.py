@@ -77,6 +77,10 @@ class Library:
         """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n.
 
         `prepared`, from `prepare`, saves work where many blocks of problems meet one fleet.
+
+        >>> from wavecast.analyzer.models.frame.problems import as_columns
+        >>> library.predict("matmul", as_columns(problems), fleet).time_ns.shape
+        (5, 2)
         """
         predicted = predict_fitted(self.fitted[name], problems, fleet, prepared)
         known = self.calibrations.get(name, {})
@@ -152,6 +156,10 @@ def carried_factor(
     log factor = share * d + e: the source's deviation from the model, log(measured / model), is parted into d within
     the model's interval, and e beyond it, which tells of this very kernel (strides, a fused epilogue) and carries
     over whole. Between unlike GPUs the share is lambda, learned per family; it grows to 1 for like ones.
+
+    >>> measured_ns, model_ns, anchor, half_width = np.array([[130.0], [100.0], [0.5], [0.2]])
+    >>> carried_factor(measured_ns, model_ns, anchor, half_width, separation=np.array([0.0, 9.0])).round(2)
+    array([1.3 , 1.18])
     """
     deviation = np.log(measured_ns / model_ns)
     usual = np.clip(deviation, -half_width, half_width)
@@ -176,6 +184,9 @@ def load_library(exclude_chips: frozenset[str] = frozenset()) -> Library:
     """Load every model in the variant that never saw `exclude_chips`.
 
     Raises InputError where a model saw several of them and has no variant without all.
+
+    >>> "matmul" in load_library().fitted
+    True
     """
     names = [name for name in OP_MODELS if has_model(name)]
     return Library(fitted={name: fitted_of(load_stored(name, exclude_chips)) for name in names})

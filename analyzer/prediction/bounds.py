@@ -47,6 +47,9 @@ def bound_ops(works: WorkTable, fleet: Fleet) -> Bounds:
 
     Working sets that fit the last-level cache can beat the DRAM roofline (measured on 10 % of an L40S's matrix
     products), so the lower bound charges DRAM only for bytes beyond L2, and all bytes against L2 bandwidth.
+
+    >>> (bound_ops(workload.work, fleet).roofline_ns[1] / 1e3).round(2)  # µs on each GPU
+    array([3.76, 6.19])
     """
     dram_ns_per_byte = 1e9 / fleet.bandwidth_bytes_per_s
     l2_ns_per_byte = 1e9 / (L2_BYTES_PER_CLOCK_PER_SM * fleet.sm_count * fleet.clock_hz)
@@ -62,14 +65,23 @@ def bound_ops(works: WorkTable, fleet: Fleet) -> Bounds:
 
 
 def limit_of(works: WorkTable, fleet: Fleet, row: int, column: int) -> Limit:
-    """Return what the roofline of one op on one GPU is."""
+    """Return what the roofline of one op on one GPU is.
+
+    >>> limit_of(workload.work, fleet, row=0, column=0)
+    <Limit.LAUNCH: 2>
+    """
     compute_ns = works.flops[row] / fleet.flops_per_s[works.rate[row]][column] * 1e9
     memory_ns = works.moved_bytes[row] / fleet.bandwidth_bytes_per_s[column] * 1e9
     return Limit(int(np.argmax([compute_ns, memory_ns, LAUNCH_FLOOR_NS])))
 
 
 def rate_matrix(rates: npt.NDArray[np.object_] | Sequence[Rate], fleet: Fleet) -> Floats:
-    """Return the peak rate of each op's unit on each GPU: array [ops, GPUs], FLOP/s."""
+    """Return the peak rate of each op's unit on each GPU: array [ops, GPUs], FLOP/s.
+
+    >>> rate_matrix([Rate.FP32, Rate.MATRIX_BF16], fleet) / 1e12
+    array([[ 66.91,  19.49],
+           [989.4 , 312.  ]])
+    """
     distinct = list(Rate)
     table = np.stack([fleet.flops_per_s[rate] for rate in distinct])
     position = {rate: row for row, rate in enumerate(distinct)}

@@ -33,6 +33,10 @@ def predict_measured(
     t_target = overhead + (t_source - overhead) * factor, with the factor of the row's rule; never under the physical
     bound where the source kept to it as well. On the source itself the measured time stands, unless the times are
     `retimed`: a what-if's, predicted there as well.
+
+    >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
+    array([[500., 150.],
+           [ 30.,  10.]])
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
@@ -110,7 +114,12 @@ _SHAPE_METHODS: Final = (
 
 
 def predict_shapes(workload: GpuWorkload, targets: Sequence[Gpu], library: Library) -> Prediction:
-    """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula."""
+    """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
+
+    >>> prediction = predict_shapes(workload, [h100, a100], library)
+    >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
+    array([3., 8.])
+    """
     fleet = build_fleet(targets)
     assignments = assign_rows(workload, library)
     bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)

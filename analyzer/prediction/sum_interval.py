@@ -79,6 +79,10 @@ def busy_interval_ns(
     errors are independent: spread^2 = sum over groups of (sum over ops of spread)^2. Times from shapes alone have an
     error more, one for the whole GPU. Time without an interval enters with none. `changes` saves computing
     `row_changes` again.
+
+    >>> low_ns, high_ns = busy_interval_ns(result.prediction, result.workload.family)
+    >>> (low_ns / 1e6).round(), (high_ns / 1e6).round()  # ms on each GPU
+    (array([2., 6.]), array([ 4., 11.]))
     """
     time = prediction.time_ns * prediction.weight[:, None]
     total = time.sum(axis=0)

@@ -18,6 +18,9 @@ def memory_boundedness(flops_per_byte: Floats, ridge_flops_per_byte: Floats) -> 
 
     gamma = 1 - x / (2 R) for x < R, else R / (2 x), with x the kernel's arithmetic intensity and R the target's
     ridge point (peak FLOP/s over bandwidth). Both arguments broadcast; 0.5 at the ridge from both sides.
+
+    >>> memory_boundedness(np.array([0.0, 10.0, 40.0]), np.array([10.0]))
+    array([1.   , 0.5  , 0.125])
     """
     ratio = flops_per_byte / ridge_flops_per_byte
     return np.where(ratio < 1.0, 1.0 - 0.5 * ratio, 0.5 / np.maximum(ratio, 1.0))
@@ -27,6 +30,9 @@ def large_wave_factor(gamma: Floats, bandwidth_ratio: Floats, clock_ratio: Float
     """Return target time over source time for many waves (equation 2).
 
     (D_o / D_d)^gamma · (W_o / W_d · C_o / C_d)^(1 - gamma); the ratios are source over target.
+
+    >>> large_wave_factor(np.array([1.0, 0.0]), np.array([0.5]), np.array([1.2]), np.array([0.8]))
+    array([0.5 , 0.96])
     """
     return _mix(gamma, bandwidth_ratio, wave_ratio * clock_ratio)
 
@@ -45,6 +51,10 @@ def exact_wave_factor(
     The memory term carries W_d / W_o because a block gets 1 / W of the bandwidth, also when fewer blocks than a wave
     exist: one SM cannot use the bandwidth of all. (Capping W at B there is worse on measured kernels:
     benchmarks/check/wave_pairs.py prints both.)
+
+    >>> one = np.ones(1)  # of 300 blocks in waves of 100 and of 200: three waves become two
+    >>> exact_wave_factor(0 * one, one, one, 300 * one, 100 * one, 200 * one).round(2)
+    array([0.67])
     """
     waves_ratio = np.ceil(block_count / target_wave_blocks) / np.ceil(block_count / source_wave_blocks)
     share_ratio = bandwidth_ratio * target_wave_blocks / source_wave_blocks

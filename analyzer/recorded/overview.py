@@ -80,7 +80,11 @@ class Overview:
 
 
 def describe_trace(trace: Trace, *, limit: int | None = 10) -> Overview:
-    """Sum up a trace; `limit` is the length of the lists of ops and kernels (None: all)."""
+    """Sum up a trace; `limit` is the length of the lists of ops and kernels (None: all).
+
+    >>> [(line.name, line.gpu_ns) for line in describe_trace(measured).kernels]
+    [('ampere_sgemm_128x128_tn', 500000.0), ('vectorized_elementwise_kernel', 26000.0)]
+    """
     window = select_window(trace)
     rows = window.kernel_rows
     busy = share_busy_time(trace.kernels.start_ns[rows], trace.kernels.duration_ns[rows])

@@ -1,23 +1,50 @@
-"""A report in the format that was asked for: its page drawn, or its records encoded."""
+"""The formats that a report is written in: its page drawn, or its records encoded. Importing this loads no drawer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-from .page.markdown import draw_markdown
-from .page.page import Page
-from .page.terminal import Screen, draw_terminal
+if TYPE_CHECKING:
+    from .page.page import Page
+    from .page.terminal import Screen
 
-DRAWERS: Final[Mapping[str, Callable[[Page, Screen], str]]] = {
-    "table": draw_terminal,
-    "markdown": lambda page, _: draw_markdown(page),
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFormat:
+    """Describe one way to draw a page: `module` (relative to this package) has `function(page, screen) -> text`."""
+
+    name: str
+    suffix: str
+    """Files that end so are written in it."""
+    module: str
+    function: str
+
+    def draw(self, page: Page, screen: Screen) -> str:
+        """Draw a page; `screen` says how wide and colourful, where the format can be either."""
+        text: str = getattr(import_module(self.module, __package__), self.function)(page, screen)
+        return text
+
+
+PAGE_FORMATS: Final = (
+    PageFormat(name="table", suffix=".txt", module=".page.terminal", function="draw_terminal"),
+    PageFormat(name="markdown", suffix=".md", module=".page.markdown", function="draw_markdown"),
+)
+"""The first is the one that nobody has to ask for. A new one is a module and a row here."""
+DEFAULT_FORMAT: Final = PAGE_FORMATS[0].name
+RECORD_SUFFIXES: Final[Mapping[str, str]] = {"json": ".json", "csv": ".csv"}
+REPORT_FORMATS: Final = (DEFAULT_FORMAT, *RECORD_SUFFIXES, *(item.name for item in PAGE_FORMATS[1:]))
+"""What commands offer whose report has every format."""
+SUFFIXES: Final[Mapping[str, str]] = {**RECORD_SUFFIXES, **{item.name: item.suffix for item in PAGE_FORMATS}}
 
 
 def render(
     form: str, screen: Screen, *, page: Callable[[], Page], json: Callable[[], str], csv: Callable[[], str]
 ) -> str:
-    """Write a report in the format `form`: `json`, `csv`, or one of `DRAWERS`."""
+    """Write a report in the format `form`, one of `REPORT_FORMATS`."""
     encoders = {"json": json, "csv": csv}
-    return encoders[form]() if form in encoders else DRAWERS[form](page(), screen)
+    if form in encoders:
+        return encoders[form]()
+    return next(item for item in PAGE_FORMATS if item.name == form).draw(page(), screen)

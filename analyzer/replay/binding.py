@@ -11,7 +11,12 @@ from .engine import Timing
 
 
 def durations_ns(graph: Graph, timing: Timing) -> Floats:
-    """Return the duration of every GPU node on the one GPU of a timing, [n]; 0 for host nodes."""
+    """Return the duration of every GPU node on the one GPU of a timing, [n]; 0 for host nodes.
+
+    >>> from wavecast.analyzer.replay.engine import measured_timing
+    >>> durations_ns(graph, measured_timing(graph, graph.residual_ns))
+    array([     0.,      0.,      0.,      0., 500000.,  26000.])
+    """
     scaled = timing.base_ns * timing.factor[timing.factor_row, 0]
     return np.where(graph.nodes.is_gpu, scaled, 0.0)
 

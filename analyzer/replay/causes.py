@@ -34,7 +34,7 @@ class IdleCause(StrEnum):
 
 
 CAUSES = tuple(IdleCause)
-_BATCH_VALUES: Final = 1 << 19
+_BATCH_VALUES: Final = 1 << 18
 """Nodes times GPUs divided in one step, so that what a step needs stays in the cache."""
 
 

@@ -67,7 +67,11 @@ class Fidelity:
 
 
 def check_fidelity(trace: Trace, gpu: Gpu | None) -> Fidelity:
-    """Replay a recording on its own GPU. Raises InputError where it holds no GPU times."""
+    """Replay a recording on its own GPU. Raises InputError where it holds no GPU times.
+
+    >>> [(found.measured_ns, found.exact_ns) for found in check_fidelity(measured, a100).iterations]
+    [(578000.0, 578000.0)]
+    """
     if not row_count(trace.kernels):
         raise InputError(
             "the trace holds no kernels, so there is nothing to compare a replay with: "

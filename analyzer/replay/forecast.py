@@ -62,7 +62,11 @@ class Forecast:
 
 
 def kernel_rows(graph: Graph, trace: Trace, workload: GpuWorkload) -> Rows:
-    """Return the workload row of each GPU node; one past the last for those that none stands for, [n]."""
+    """Return the workload row of each GPU node; one past the last for those that none stands for, [n].
+
+    >>> kernel_rows(graph, measured, kernels)
+    array([2, 2, 2, 2, 0, 1])
+    """
     nodes, missing = graph.nodes, len(workload.op)
     rows = np.full(len(nodes.row), missing, dtype=np.int64)
     gpu = np.flatnonzero(nodes.is_gpu)
@@ -135,6 +139,11 @@ def forecast(
 
     The errors of the kernels' times and of the host's are independent: the ends of the iteration's interval lie
     sqrt(gpu^2 + host^2) from it, each term the replay with that part at its end.
+
+    >>> spread = spread_of(result.prediction, result.workload, np.zeros(2))
+    >>> found = forecast(result.trace, result.window, result.graph, result.forecast.timing, spread)
+    >>> (found.iteration_ns / 1e6).round()  # ms on each GPU
+    array([5., 8.])
     """
     count = timing.latency_ns.shape[1]
     block = max(1, _BLOCK_BYTES // (8 * (1 + _ENDS) * max(1, len(graph.nodes.row))))

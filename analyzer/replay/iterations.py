@@ -22,7 +22,11 @@ def iteration_rows(trace: Trace) -> Rows:
 
 
 def iteration_position(trace: Trace, row: int | None) -> int:
-    """Return where an iteration stands among the profiled ones; 0 where the trace has none."""
+    """Return where an iteration stands among the profiled ones; 0 where the trace has none.
+
+    >>> iteration_position(measured, None)
+    0
+    """
     return int(np.flatnonzero(iteration_rows(trace) == row)[0]) if row is not None else 0
 
 
@@ -86,7 +90,12 @@ def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
 
 
 def iteration_spans(trace: Trace, graph: Graph, end_ns: Floats) -> tuple[Floats, Floats]:
-    """Return start and end of each profiled iteration, [i, m], from the ends of nodes [n, m]."""
+    """Return start and end of each profiled iteration, [i, m], from the ends of nodes [n, m].
+
+    >>> start_ns, end_ns = iteration_spans(measured, graph, graph.nodes.end_ns[:, None])
+    >>> end_ns - start_ns
+    array([[578000.]])
+    """
     return iteration_nodes(trace, graph).spans(end_ns)
 
 

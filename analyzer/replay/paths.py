@@ -20,6 +20,9 @@ def measured_path(trace: Trace, graph: Graph, iteration: int | None) -> Critical
 
     A trace without iterations is one, from its first event on; one without anything that holds anything up has an
     empty path.
+
+    >>> measured_path(measured, graph, None).length_ns
+    578000.0
     """
     return _iteration_path(trace, graph, graph.nodes, graph.latency_ns, iteration)
 

@@ -32,7 +32,12 @@ _ARROWS: Final = {ArrowKind.LAUNCH: "launch", ArrowKind.BACKWARD: "backward"}
 
 
 def timeline_events(timeline: Timeline, *, producer: str = "wavecast") -> EventFile:
-    """Return the file that shows a timeline in ui.perfetto.dev or chrome://tracing."""
+    """Return the file that shows a timeline in ui.perfetto.dev or chrome://tracing.
+
+    >>> from wavecast.analyzer.analysis.gpu_replay import lay_out, replay_on
+    >>> timeline_events(lay_out(result, replay_on(result, a100.name))).processes
+    ('predicted on A100 SXM4 80GB',)
+    """
     slices, tables, order = timeline.slices, [], []
     process_of = np.array([track.process for track in timeline.tracks], dtype=np.int64)[slices.track]
     for number, process in enumerate(timeline.processes):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from .batch.walk import infer_batch_size, with_batch
 from .change import Casts, Whatif
-from .precision.precision import TargetPrecision, with_precision
+from .precision.precision import with_precision
 from .retiming.casts import cast_times_ns
 from .retiming.kernels import retime
+from .scenario import TargetPrecision
 
 __all__ = [
     "Casts",

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
 
-if TYPE_CHECKING:
-    from .precision.precision import TargetPrecision
+
+class TargetPrecision(StrEnum):
+    """Name a precision that an iteration can be moved to."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    TF32 = "tf32"
+    FP8 = "fp8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +30,22 @@ class Scenario:
     """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
     fuse_elementwise: bool = False
     """Whether pointwise ops run in merged kernels, as a compiler generates them."""
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Return what is changed, but for the host, as a report names it."""
+        named = (
+            f"a batch of {self.batch_size:,}" if self.batch_size is not None else None,
+            f"{self.precision.value} arithmetic" if self.precision is not None else None,
+            "launches by CUDA graphs" if self.cuda_graph else None,
+            "pointwise ops merged" if self.fuse_elementwise else None,
+        )
+        return tuple(name for name in named if name is not None)
+
+    @property
+    def changes_sizes(self) -> bool:
+        """Say whether tensors may be of another size than recorded, which recorded allocations do not tell."""
+        return self.batch_size is not None or self.precision is not None
 
     @property
     def changes_work(self) -> bool:

@@ -40,7 +40,11 @@ RATE_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Rate]]] = tuple(
 
 @lru_cache(maxsize=65536)
 def family_of_kernel(name: str) -> Family | None:
-    """Return the family that the kernel's name gives away, or None."""
+    """Return the family that the kernel's name gives away, or None.
+
+    >>> family_of_kernel("ampere_sgemm_128x64_tn")
+    <Family.MATMUL: 'matmul'>
+    """
     return next((family for pattern, family in FAMILY_PATTERNS if pattern.search(name)), None)
 
 

@@ -21,7 +21,11 @@ _MATRIX_RATES: Final = {
 
 
 def rate_of_work(name: str, work: Work | None, meta: Meta) -> Rate | None:
-    """Return the unit that a kernel of this name (or an op, without a name) runs on; None where nothing tells."""
+    """Return the unit that a kernel of this name (or an op, without a name) runs on; None where nothing tells.
+
+    >>> rate_of_work("", workload.works[1], trace.meta)
+    <Rate.FP32: 'fp32'>
+    """
     by_name = rate_of_kernel(name) if name else None
     if work is None:
         return by_name

@@ -40,7 +40,13 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def work_of(name: str, signature: Signature | None) -> Work | None:
-    """Return the work of one call; None where no formula exists or the signature lacks what it needs."""
+    """Return the work of one call; None where no formula exists or the signature lacks what it needs.
+
+    >>> from wavecast.formats.signature import TensorSpec
+    >>> half = TensorSpec("float16", (1000, 1000))
+    >>> work_of("aten::mm", Signature((half, half))).flops / 1e9
+    2.0
+    """
     resolved, is_in_place = _resolve(name)
     if resolved is None:
         return None
@@ -59,13 +65,21 @@ def has_formula(name: str) -> bool:
 
 
 def family_of(name: str) -> Family | None:
-    """Return the family of an op, known without shapes; None where no formula exists."""
+    """Return the family of an op, known without shapes; None where no formula exists.
+
+    >>> family_of("aten::mm.out")
+    <Family.MATMUL: 'matmul'>
+    """
     resolved = _resolve(name)[0]
     return None if resolved is None else _FORMULAS[resolved][0]
 
 
 def canonical_name(name: str) -> str:
-    """Return the name that the op's formula is registered under; the name without its overload where there is none."""
+    """Return the name that the op's formula is registered under; the name without its overload where there is none.
+
+    >>> canonical_name("aten::add_.Tensor")
+    'aten::add'
+    """
     return _resolve(name)[0] or _without_overload(name)
 
 

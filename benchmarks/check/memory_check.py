@@ -1,6 +1,6 @@
 """Checks predicted memory against torch's own trackers, and the allocator's rules against recorded totals.
 
-    python -m benchmarks.check.memory_check                                   # the models of benchmarks/models
+    python -m benchmarks.check.memory_check                                   # the models of benchmarks/make/models
     python -m benchmarks.check.memory_check --models resnet50 --precisions fp32
     python -m benchmarks.check.memory_check --inferred                        # without the recorded ends of storages
     python -m benchmarks.check.memory_check --traces FOLDER                   # recordings with allocation events

@@ -17,7 +17,9 @@ STARTS = {
     "python": "pass",
     "python with numpy": "import numpy",
     "import wavecast": "import wavecast",
-    "analyze --help": "import sys; sys.argv = ['analyze', '--help']; from wavecast.analyzer.cli import main; main()",
+    "analyze --help": (
+        "import sys; sys.argv = ['analyze', '--help']; from wavecast.analyzer.commands.analyze import main; main()"
+    ),
     "wavecast --help": "import sys; sys.argv = ['wavecast', '--help']; from wavecast.__main__ import main; main()",
 }
 BASELINE = "python with numpy"

@@ -44,6 +44,9 @@ def import_kineto(data: bytes, *, recover: bool = False, progress: Callable[[int
 
     `progress` is called with bytes done and bytes in all. Raises TraceError where the file is no such trace or ends
     early; with `recover` a file that ends early is read as far as it goes, and the loss counted in `quality`.
+
+    >>> import_kineto(profile).kernels.duration_ns
+    array([500000,  26000])
     """
     with collection_paused():
         collector = Collector()

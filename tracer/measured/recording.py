@@ -35,6 +35,13 @@ def record(
     With several ranks each writes its own file, its rank before the ending of the name.
     Raises InputError or OutputError before the loop starts. What fails later is a RuntimeWarning, and `error` of the
     recorder; the loop goes on.
+
+    >>> import torch, wavecast
+    >>> layer = torch.nn.Linear(64, 32)
+    >>> with record(folder / "steps.json.gz", iterations=(2, 4), mode="inference"):
+    ...     outputs = [layer(torch.ones(8, 64)) for _ in range(5)]
+    >>> wavecast.load_trace(folder / "steps.json.gz").iterations.profiled.sum().item()
+    2
     """
     if len(iterations) != 2:
         raise InputError(f"iterations: expected the first one and the one after the last, got {iterations!r}")
@@ -58,6 +65,13 @@ def trace_handler(
 
     The profiler needs `record_shapes=True`. torch exports a recording once: this handler takes the place of another.
     Raises InputError or OutputError; what fails when the recording is ready is a RuntimeWarning.
+
+    >>> import torch, wavecast
+    >>> handler = trace_handler(folder / "step.json.gz", name="linear")
+    >>> with torch.profiler.profile(record_shapes=True, on_trace_ready=handler):
+    ...     outputs = torch.nn.Linear(64, 32)(torch.ones(8, 64))
+    >>> wavecast.load_trace(folder / "step.json.gz").meta.workload.name
+    'linear'
     """
     target = check_output(path)
     workload = Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=samples_per_iteration)

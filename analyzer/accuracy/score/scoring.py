@@ -45,6 +45,10 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     """Predict every measurement in a directory laid out as the measurement tables are, and say how wrong that was.
 
     Raises InputError where the directory holds nothing that can be scored, or a table lacks what its layout asks for.
+
+    >>> from wavecast.analyzer.accuracy.score.weights import choose_weights
+    >>> score_directory(tables, choose_weights()).rows[0].gpu
+    'L4'
     """
     check_directory(data)
     made, notes = _forecasts(data, weights, progress)

@@ -43,6 +43,9 @@ def to_networkx(trace: Trace, graph: Graph, *, iteration: int | None = None) -> 
     the copy call 7 that waits. Attributes that are not known are left out. Where several reasons join two nodes there
     is one edge: `kind` is the most telling one, `kinds` lists all, with commas. Raises InputError for an iteration that
     the trace does not hold.
+
+    >>> to_networkx(measured, graph)["call:0"]["kernel:0"]["kind"]
+    'launch'
     """
     import networkx as nx
 

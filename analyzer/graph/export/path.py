@@ -22,7 +22,12 @@ class PathSummary:
 
 
 def summarize_path(path: CriticalPath) -> PathSummary:
-    """Return what a critical path goes to; kinds that take no time are left out."""
+    """Return what a critical path goes to; kinds that take no time are left out.
+
+    >>> from wavecast.analyzer.replay.paths import measured_path
+    >>> summarize_path(measured_path(measured, graph, None)).node_ns
+    {'launch': 5000.0, 'kernel': 526000.0}
+    """
     return PathSummary(
         length_ns=path.length_ns,
         node_ns={kind.name.lower(): float(path.node_ns[kind]) for kind in NodeKind if path.node_ns[kind]},

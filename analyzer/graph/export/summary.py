@@ -59,7 +59,14 @@ def summarize_graph(
     iteration: int | None,
     path_iteration: int | None,
 ) -> GraphSummary:
-    """Return the numbers of a graph and of a critical path, and the iteration that each covers; None: all, or none."""
+    """Return the numbers of a graph and of a critical path, and the iteration that each covers; None: all, or none.
+
+    >>> from wavecast.analyzer.graph.export.op_graph import join_op_graph
+    >>> from wavecast.analyzer.replay.paths import measured_path
+    >>> found = join_op_graph(measured, graph), measured_path(measured, graph, None)
+    >>> summarize_graph(measured, graph, *found, iteration=None, path_iteration=None).node_counts
+    {'op': 2, 'launch': 2, 'mark': 2, 'kernel': 2}
+    """
     at = joined.node[joined.node >= joined.op_count] - joined.op_count
     op_count = len(joined.node) - len(at)
     node_counts = _counts({OP_KIND: op_count}, np.bincount(graph.nodes.kind[at], minlength=len(NodeKind)), NodeKind)

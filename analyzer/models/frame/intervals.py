@@ -48,7 +48,11 @@ NEAR: Final = 0.25
 
 
 def gpu_positions(fleet: Fleet) -> Floats:
-    """Return each GPU's place among GPUs, [m, d]: datasheet figures in units of a factor of four, kinds as 0 or 1."""
+    """Return each GPU's place among GPUs, [m, d]: datasheet figures in units of a factor of four, kinds as 0 or 1.
+
+    >>> gpu_positions(fleet).shape
+    (2, 10)
+    """
     figures = [
         fleet.bandwidth_bytes_per_s,
         fleet.flops_per_s[Rate.FP32],
@@ -71,7 +75,12 @@ def distances(fleet: Fleet, positions: Floats) -> Floats:
 
 
 def separations(fleet: Fleet, other: Fleet) -> Floats:
-    """Return the distance of each GPU from the GPU at the same place of the other fleet (or from its only one)."""
+    """Return the distance of each GPU from the GPU at the same place of the other fleet (or from its only one).
+
+    >>> from wavecast.specs.fleet import build_fleet
+    >>> separations(fleet, build_fleet([h100])).round(1)
+    array([0. , 1.4])
+    """
     return np.asarray(np.sqrt(((gpu_positions(fleet) - gpu_positions(other)) ** 2).sum(axis=-1)))
 
 

@@ -20,7 +20,11 @@ P = TypeVar("P", bound=Problems)
 
 
 def problem_columns(problems: Problems) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays by name."""
+    """Return the arrays by name.
+
+    >>> list(problem_columns(problems))[:4]
+    ['batch', 'm', 'n', 'k']
+    """
     return {item.name: getattr(problems, item.name) for item in fields(problems)}
 
 
@@ -35,12 +39,20 @@ def problem_shape(problems: Problems) -> tuple[int, ...]:
 
 
 def take_problems(problems: P, rows: npt.NDArray[Any] | slice) -> P:
-    """Return the problems of these rows: every column indexed by `rows` (an index, a mask or a slice)."""
+    """Return the problems of these rows: every column indexed by `rows` (an index, a mask or a slice).
+
+    >>> problem_count(problems), problem_count(take_problems(problems, slice(2)))
+    (5, 2)
+    """
     return type(problems)(**{name: column[rows] for name, column in problem_columns(problems).items()})
 
 
 def as_columns(problems: P) -> P:
-    """Return the problems with columns [n, 1], to be broadcast against a fleet."""
+    """Return the problems with columns [n, 1], to be broadcast against a fleet.
+
+    >>> problem_shape(problems), problem_shape(as_columns(problems))
+    ((5,), (5, 1))
+    """
     return type(problems)(**{name: column[:, None] for name, column in problem_columns(problems).items()})
 
 

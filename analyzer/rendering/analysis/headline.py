@@ -104,15 +104,9 @@ def _compiled_line(report: Report) -> Iterator[str]:
 
 def _whatif_line(report: Report) -> Iterator[str]:
     """Say which changes all predictions include."""
-    asked = report.scenario
-    changes = [
-        f"a batch of {asked.batch_size:,}" if asked.batch_size is not None else None,
-        f"{asked.precision.value} arithmetic" if asked.precision is not None else None,
-        "launches by CUDA graphs" if asked.cuda_graph else None,
-        "pointwise ops merged" if asked.fuse_elementwise else None,
-    ]
-    if any(changes):
-        yield f"What if, on every GPU below: {', '.join(change for change in changes if change)}."
+    changes = report.scenario.changes
+    if changes:
+        yield f"What if, on every GPU below: {', '.join(changes)}."
 
 
 def _memory_line(report: Report) -> Iterator[str]:

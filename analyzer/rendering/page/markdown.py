@@ -5,17 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .page import Line, Page, Passage, Tone
 from .sheet import Sheet, flat_title
+
+if TYPE_CHECKING:
+    from .terminal import Screen
 
 SPECIAL: Final = re.compile(r"([\\`*_\[\]<>|])")
 """What Markdown would read as markup inside a cell or a sentence."""
 
 
-def draw_markdown(page: Page) -> str:
-    """Write a page: facts and warnings as lists, other lines as paragraphs, sheets as tables."""
+def draw_markdown(page: Page, _screen: Screen | None = None) -> str:
+    """Write a page: facts and warnings as lists, other lines as paragraphs, sheets as tables; of any width.
+
+    >>> from wavecast.analyzer.rendering.page.page import build_page, facts
+    >>> page = build_page(facts([("batch", "4"), ("mode", "inference")]))
+    >>> print(draw_markdown(page), end="")
+    - **batch**: 4
+    - **mode**: inference
+    """
     return "\n\n".join(part for block in page.blocks for part in _parts(block)) + "\n"
 
 

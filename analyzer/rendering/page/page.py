@@ -1,7 +1,7 @@
 """A report before it has a look: lines and sheets in order of reading.
 
 Each report is described once, as a `Page`; `terminal` and `markdown` draw any page. Another drawer is a file beside
-these and a row of `formats.DRAWERS`: it draws every line by its tone and label, and every sheet with its title.
+these and a row of `formats.PAGE_FORMATS`: it draws every line by its tone and label, and every sheet with its title.
 """
 
 from __future__ import annotations

@@ -51,7 +51,11 @@ def common_time_unit(values_ns: Iterable[float | None]) -> TimeUnit:
 
 
 def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
-    """Write a time in its own unit, or in `unit` where the value has a sensible size in it."""
+    """Write a time in its own unit, or in `unit` where the value has a sensible size in it.
+
+    >>> format_time(12_345.6)
+    '12.35 µs'
+    """
     if value_ns is None or not isfinite(value_ns):
         return ABSENT
     if value_ns == 0:
@@ -102,7 +106,11 @@ def format_money(value_usd: float | None) -> str:
 
 
 def format_bytes(value_bytes: float | None) -> str:
-    """Write a memory size in binary units, without decimals where it is a whole number of them."""
+    """Write a memory size in binary units, without decimals where it is a whole number of them.
+
+    >>> format_bytes(80 * 2**30)
+    '80 GiB'
+    """
     if value_bytes is None or not isfinite(value_bytes):
         return ABSENT
     for name, scale in BINARY_UNITS:
@@ -123,7 +131,11 @@ def format_rate(value_per_s: float | None, unit: str) -> str:
 
 
 def format_count(count: int, singular: str, plural: str | None = None) -> str:
-    """Write a count with its noun: 1 op, 1,234 ops."""
+    """Write a count with its noun: 1 op, 1,234 ops.
+
+    >>> format_count(1, "op"), format_count(1_234, "op")
+    ('1 op', '1,234 ops')
+    """
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 

@@ -36,7 +36,14 @@ class Screen:
 
 
 def draw_terminal(page: Page, screen: Screen) -> str:
-    """Draw a page, an empty line between its blocks, without blanks at the ends of lines."""
+    """Draw a page, an empty line between its blocks, without blanks at the ends of lines.
+
+    >>> from wavecast.analyzer.rendering.page.page import build_page, facts
+    >>> page = build_page(facts([("batch", "4"), ("mode", "inference")]))
+    >>> print(draw_terminal(page, Screen()), end="")
+    batch           4
+    mode            inference
+    """
     buffer = StringIO()
     console = _console(screen, buffer)
     for index, block in enumerate(page.blocks):

@@ -36,6 +36,9 @@ def with_batch(trace: Trace, batch_size: int, *, from_batch: int | None = None) 
 
     Only signatures, tensor sizes and the workload record change. `from_batch` is the recorded batch size, for traces
     that do not say it. Raises InputError where it is neither given nor to be inferred, or is 1.
+
+    >>> with_batch(trace, 16).trace.meta.workload.batch_size
+    16
     """
     if batch_size < 1:
         raise InputError(f"batch size: expected 1 or more, got {batch_size}")

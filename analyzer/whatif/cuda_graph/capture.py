@@ -58,6 +58,10 @@ def with_cuda_graph(graph: Graph, trace: Trace) -> Graph:
     The host keeps its time before a stretch's first launch and between stretches. Within one, kernel i is launched
     `GRAPH_LAUNCH_NS` + i `GRAPH_NODE_NS` after that, at the latest when it was by itself: so nothing starts later.
     Kernels keep the gaps between them; what launching one by one delayed them by on average goes.
+
+    >>> captured = with_cuda_graph(result.graph, result.trace)
+    >>> [round(found.nodes.lag_ns.sum() / 1e6) for found in (result.graph, captured)]  # ms of the host's own
+    [3, 0]
     """
     stretches = find_stretches(graph, trace)
     if not len(stretches.launches):
@@ -77,6 +81,9 @@ def find_stretches(graph: Graph, trace: Trace) -> Stretches:
 
     A synchronisation, an allocation or a graph launch ends a stretch; so does a copy that blocks, or one from or to
     memory that is not pinned.
+
+    >>> find_stretches(result.graph, result.trace).sizes
+    array([126])
     """
     nodes = graph.nodes
     usable = (nodes.kind == NodeKind.LAUNCH) & (nodes.iteration != MISSING)

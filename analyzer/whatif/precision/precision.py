@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -16,22 +15,12 @@ from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Phase, Trace
 from ..calls import are_operands_flat, layout_of, replace_tensors, rewrite_signatures, short_name
 from ..change import Whatif
-from ..scenario import Scenario
+from ..scenario import Scenario, TargetPrecision
 from .fp8 import with_fp8
 from .mixed import AutocastWalk
 from .result_types import with_result_types
 from .tf32 import with_tf32
 from .typed_calls import WIDE
-
-
-class TargetPrecision(StrEnum):
-    """Name a precision that an iteration can be moved to."""
-
-    BF16 = "bf16"
-    FP16 = "fp16"
-    TF32 = "tf32"
-    FP8 = "fp8"
-
 
 _DTYPES: Final = {
     TargetPrecision.BF16: "bfloat16",
@@ -55,6 +44,9 @@ def with_precision(trace: Trace, precision: TargetPrecision) -> Whatif:
     multiply, fp8 is bf16 with linear layers in fp8. A half-precision trace changes its half type. The precision that
     the trace has is the identity.
     Raises InputError for a trace without shapes or matrix products, and for what would raise its precision.
+
+    >>> product_dtype(with_precision(trace, TargetPrecision.FP16).trace)
+    'float16'
     """
     recorded = product_dtype(trace)
     target = _DTYPES[precision]

@@ -15,9 +15,9 @@ from wavecast.analyzer.analysis.report import Report
 from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.whatif.batch.walk import with_batch
-from wavecast.analyzer.whatif.precision.precision import TargetPrecision, with_precision
+from wavecast.analyzer.whatif.precision.precision import with_precision
 from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
-from wavecast.analyzer.whatif.scenario import Scenario
+from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.formats.column import build_table
 from wavecast.formats.files import load_trace
 from wavecast.formats.trace import CallTable, IterationTable, KernelTable, MemoryTable, Meta, OpTable, Trace

@@ -36,13 +36,14 @@ def assert_drawn_whole() -> Callable[[Page], None]:
     """Hold every drawer to a page: all that it says must be drawn, in its order; what a new drawer has to keep."""
 
     def check(page: Page) -> None:
-        titles = [item.title for block in page.blocks if not isinstance(block, Passage) for item in block.columns]
-        for name, draw in formats.DRAWERS.items():
-            text, at = unescape(draw(page, Screen())), 0
+        sheets = [block for block in page.blocks if not isinstance(block, Passage)]
+        titles = [column.title for sheet in sheets for column in sheet.columns]
+        for item in formats.PAGE_FORMATS:
+            text, at = unescape(item.draw(page, Screen())), 0
             for word in filter(None, (unescape(word).strip() for word in words_of(page))):
                 at = text.find(word, at)
-                assert at >= 0, (name, word)
-            assert all(part in text for title in titles for part in title.split("\n")), name
+                assert at >= 0, (item.name, word)
+            assert all(part in text for title in titles for part in title.split("\n")), item.name
 
     return check
 

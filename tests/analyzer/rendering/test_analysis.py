@@ -15,7 +15,7 @@ from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
 from wavecast.analyzer.rendering.analysis.json import draw_report_json
 from wavecast.analyzer.rendering.analysis.text import describe_report
-from wavecast.analyzer.rendering.formats import DRAWERS
+from wavecast.analyzer.rendering.formats import PAGE_FORMATS, PageFormat
 from wavecast.analyzer.rendering.page.markdown import draw_markdown
 from wavecast.analyzer.rendering.page.page import Page, Passage
 from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
@@ -100,14 +100,14 @@ def test_csv_columns_do_not_depend_on_the_data(measured_report: Report, shapes_r
     assert float(tables[0][0]["iteration_ns"]) == measured_report.predictions[0].iteration_ns
 
 
-@pytest.mark.parametrize("form", DRAWERS)
-def test_names_cannot_steer_the_terminal(form: str, measured_report: Report) -> None:
+@pytest.mark.parametrize("form", PAGE_FORMATS, ids=lambda form: form.name)
+def test_names_cannot_steer_the_terminal(form: PageFormat, measured_report: Report) -> None:
     hostile = "\x1b]0;owned\x07[bold]a\nb|c"
     op = replace(measured_report.ops[0], op=hostile, module=hostile, reason=hostile, shapes=hostile)
     trace = replace(measured_report.trace, name=hostile)
     gpu = replace(measured_report.predictions[0], gpu=hostile)
     report = replace(measured_report, trace=trace, ops=(op,), predictions=(gpu,), warnings=(hostile,), ops_gpu=hostile)
-    text = DRAWERS[form](describe_report(report, name=NAME, detailed_ops=True), Screen())
+    text = form.draw(describe_report(report, name=NAME, detailed_ops=True), Screen())
     assert not {"\x1b", "\x07"} & set(text)
     assert "[bold]a" in text.replace("\\", "")
 

@@ -8,8 +8,7 @@ import pytest
 from wavecast.analyzer.analysis.report import Report
 from wavecast.analyzer.graph.export.path import PathSummary
 from wavecast.analyzer.rendering.analysis.headline import headline
-from wavecast.analyzer.whatif.precision.precision import TargetPrecision
-from wavecast.analyzer.whatif.scenario import Scenario
+from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 
 
 def line_of(report: Report, start: str) -> str | None:

@@ -128,7 +128,7 @@ def test_a_drawing_that_leaves_something_out_is_found(
 ) -> None:
     without_gaps = Page(blocks=(page.blocks[0], *page.blocks[2:]))
     monkeypatch.setattr(
-        "wavecast.analyzer.rendering.formats.DRAWERS", {"other": lambda _, screen: draw_terminal(without_gaps, screen)}
+        "wavecast.analyzer.rendering.page.terminal.draw_terminal", lambda _, screen: draw_terminal(without_gaps, screen)
     )
     with pytest.raises(AssertionError, match="trace"):
         assert_drawn_whole(page)

@@ -20,7 +20,7 @@ from wavecast.analyzer.accuracy.score.report import (
     TraceRow,
     WorstRow,
 )
-from wavecast.analyzer.rendering.formats import DRAWERS
+from wavecast.analyzer.rendering.formats import PAGE_FORMATS
 from wavecast.analyzer.rendering.page.markdown import draw_markdown
 from wavecast.analyzer.rendering.page.page import Page
 from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
@@ -200,6 +200,6 @@ def test_csv_columns_do_not_depend_on_the_data(score: Score) -> None:
 
 def test_an_empty_score_can_be_written() -> None:
     score = Score(weights="nothing", rows=())
-    assert all(draw(describe_score(score), Screen()) for draw in DRAWERS.values())
+    assert all(form.draw(describe_score(score), Screen()) for form in PAGE_FORMATS)
     assert draw_score_json(score)
     assert draw_score_csv(score)

@@ -20,8 +20,7 @@ from wavecast.analyzer.recorded.compiled import CompiledCode, find_compiled
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.rendering.analysis.headline import headline
 from wavecast.analyzer.whatif.fusion.generated import group_generated
-from wavecast.analyzer.whatif.precision.precision import TargetPrecision
-from wavecast.analyzer.whatif.scenario import Scenario
+from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.formats.column import MISSING, Table, build_table, columns, row_count
 from wavecast.formats.signature import Signature, TensorSpec, flatten_tensors
 from wavecast.formats.trace import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
