@@ -45,7 +45,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree, out = private_copy(Path(folder)), (options.out or Path(folder) / "results.jsonl").resolve()
         for room in sorted({mutant.room for mutant in waiting}):
-            trial = Trial(tree=tree, room=room, reach=reach_of(tree, room, out), out=out, budget_s=options.budget)
+            trial = Trial(
+                tree=tree, room=room, reach=reach_of(tree, room, out.parent), out=out, budget_s=options.budget
+            )
             try_errors(trial, [mutant for mutant in waiting if mutant.room == room])
         tried = read_results(out)
         results += [tried[mutant.key] for mutant in waiting]

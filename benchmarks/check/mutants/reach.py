@@ -36,12 +36,12 @@ class Reach:
     imported: dict[str, set[int]] = field(default_factory=dict)
 
 
-def reach_of(tree: Path, room: str, out: Path | None) -> Reach:
+def reach_of(tree: Path, room: str, folder: Path) -> Reach:
     """Run a room's tests as they are, noting the statements of the room that each of them runs.
 
-    Kept beside the results, for the same sources and tests.
+    Kept in a folder, for the same sources and tests.
     """
-    path = (out.parent if out else tree.parent).resolve() / f"reach-{room}-{_digest(tree, room)}.json"
+    path = folder / f"reach-{room}-{_digest(tree, room)}.json"
     if not path.exists():
         _find_reach(tree, room, path)
     seconds, lines = json.loads(path.read_text(encoding="utf-8"))

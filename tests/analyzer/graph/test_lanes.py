@@ -73,6 +73,16 @@ def test_the_host_time_between_calls_is_kept(recording: Recording, node_of: Node
     assert graph.nodes.cost_ns[[node_of(graph, "launch 0"), node_of(graph, "launch 1")]].tolist() == [4_000, 3_000]
 
 
+def test_every_thread_and_every_stream_of_a_device_is_one_lane(recording: Recording, node_of: NodeOf) -> None:
+    for at in range(3):
+        for number in (0, 1):
+            start = 100_000 * at + 20_000 * number
+            recording.launch(start, 4_000, start + 10_000, 2_000, thread=number, device=number)
+    graph = build_graph(recording.trace())
+    assert [lane.end - lane.begin for lane in graph.lanes] == [3, 3, 3, 3]
+    assert graph.nodes.lag_ns[node_of(graph, "launch 5")] == 96_000
+
+
 def test_a_step_is_marked_on_the_thread_with_most_forward_ops(recording: Recording) -> None:
     recording.op(0, 60_000, thread=1)
     for at in range(3):
@@ -91,6 +101,13 @@ def test_the_host_ends_a_recording_without_steps_with_its_last_event(recording: 
     recording.iteration(0, 90_000, 0, 90_000)  # from the first event to the kernel's end
     graph = build_graph(recording.trace())
     assert graph.nodes.end_ns[graph.nodes.kind == NodeKind.MARK].tolist() == [0, 50_000]
+
+
+def test_without_a_host_event_the_host_ends_as_it_starts(recording: Recording) -> None:
+    recording.kernel(10_000, 80_000)
+    recording.iteration(0, 90_000, 0, 90_000)
+    graph = build_graph(recording.trace())
+    assert graph.nodes.end_ns[graph.nodes.kind == NodeKind.MARK].tolist() == [0, 0]
 
 
 def test_only_profiled_steps_are_marked(recording: Recording) -> None:

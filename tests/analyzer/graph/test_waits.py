@@ -172,6 +172,17 @@ def test_a_wait_that_the_times_contradict_is_rejected(recording: Recording, edge
     assert counts(graph) == (0, 0, 1)
 
 
+def test_a_wait_is_contradicted_by_its_start_and_hides_no_later_one(recording: Recording, edges_of: EdgesOf) -> None:
+    two_streams(recording, later=8_000)
+    recording.call("cudaStreamWaitEvent", 7_000, 500)
+    recording.launch(8_000, 1_000, 80_000, 20_000, stream=9)  # ends after kernel 0 does
+    recording.call("cudaStreamWaitEvent", 9_500, 500)
+    recording.launch(10_000, 1_000, 101_150, 10_000, stream=9)
+    graph = build_graph(recording.trace(), architecture="Volta")
+    assert edges_of(graph, EdgeKind.EVENT) == {("kernel 0", "kernel 3")}
+    assert counts(graph) == (0, 1, 2)
+
+
 def test_a_wait_that_an_earlier_one_implies_is_left_out(recording: Recording, edges_of: EdgesOf) -> None:
     two_streams(recording)
     recording.call("cudaStreamWaitEvent", 7_000, 500)

@@ -69,6 +69,7 @@ def test_a_synchronisation_counts_on_whatever_thread_the_launch_is(recording: Re
 
 
 def test_a_synchronisation_that_a_thread_begins_with_counts_from_its_start(recording: Recording) -> None:
+    recording.op(0, 61_000)  # the iteration is marked on this thread
     recording.launch(0, 1_000, 2_900, 40_000)  # until 42,900
     recording.call("cudaDeviceSynchronize", 45_000, 6_900, thread=1)  # until 51,900
     recording.launch(60_000, 1_000, 62_900, 10_000, thread=1)

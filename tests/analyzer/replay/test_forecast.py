@@ -123,6 +123,15 @@ def test_a_trace_of_one_kernel_is_predicted(gpu: GpuBuilder, recording: Recordin
     assert found.busy_ns.tolist() == [40_000.0]
 
 
+def test_a_kernel_that_took_no_time_takes_none_elsewhere(gpu: GpuBuilder, recording: Recording) -> None:
+    recording.launch(1_000, 5_000, 7_900, 0)
+    recording.launch(8_000, 5_000, 14_900, 40_000)
+    recording.iteration(0, 54_900, 0, 15_000)
+    found = ask(recording.trace(devices=(Device(name="Base"),)), gpu(), gpu(name="Other")).forecast
+    assert np.isfinite(found.timing.factor).all()
+    assert found.busy_ns[0] == 40_000.0
+
+
 def test_kernels_of_another_device_take_what_they_took(gpu: GpuBuilder, toy_trace: TraceBuilder) -> None:
     trace = toy_trace()
     apart = replace(trace, kernels=replace(trace.kernels, device=np.array([0, 0, 0, 1], dtype=np.int16)))
