@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -469,11 +470,11 @@ def test_the_peak_is_the_one_that_torch_tracks(load_model: Callable[[str], Any])
 
 
 _BILLION = """
-import resource, torch
+import re, torch
+from pathlib import Path
 from torch import nn
 from wavecast.tracer import trace_iteration
 
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 with torch.device("meta"):
     layers = [nn.TransformerEncoderLayer(2048, 16, 8192, batch_first=True, dropout=0.1) for _ in range(20)]
     model, data = nn.Sequential(*layers), torch.randn(8, 2048, 2048)
@@ -486,10 +487,13 @@ def step():
 
 trace = trace_iteration(step, device="meta")
 count = sum(item.numel() for item in model.parameters())
-print(count, len(trace.ops.name), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# The kernel's own count: getrusage also counts what the process that started this one held.
+peak_kib = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]
+print(count, len(trace.ops.name), peak_kib)
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory off Linux")
 def test_a_billion_parameters_need_no_memory() -> None:
     result = subprocess.run([sys.executable, "-c", _BILLION], capture_output=True, text=True, check=True)
     parameter_count, op_count, peak_kib = map(int, result.stdout.split())
