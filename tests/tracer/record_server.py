@@ -8,6 +8,7 @@ line: {"code", "stdout", "stderr", "appeared_s"}.
 import atexit
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -19,6 +20,8 @@ import torch.profiler
 import torch.utils.data  # noqa: F401
 from wavecast.tracer.commands import script  # noqa: F401
 from wavecast.tracer.commands.record import record
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C, and so would we
 
 
 def run_forked(request: dict[str, Any], out: int, err: int) -> int:
