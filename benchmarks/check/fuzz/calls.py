@@ -1,0 +1,144 @@
+"""The command lines that a changed file is put to: every command that reads a file of its kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from .seeds import ROOT, Kind, Seed, write_profile
+
+SAMPLE = ROOT / "samples" / "dcgan-inference-fp32-b64-shapes.json.gz"
+TARGETS = ("H100 SXM5 80GB", "L40S", "MI300X", "T4")
+FORMATS = ("table", "json", "csv", "markdown")
+NUMBERS = ("1", "2", "7", "64", "1000000", "1000000000", "9223372036854775807")
+NAMES = (
+    "h100",
+    "a100 80gb",
+    "x",
+    "",
+    "4090",
+    "p4d.24xlarge",
+    "rtx",
+    "MI",
+    "\x1b[0m",
+    "h100" * 400,
+    "Mine",
+    "Wide",
+    "Own",
+)
+SCENARIOS: tuple[list[str], ...] = (
+    *([], [], ["--cuda-graph"], ["--fuse-elementwise"], ["--precision", "bf16"], ["--precision", "fp8"]),
+    *(["--cpu-speed", "1.5"], ["--from-batch", "16", "--batch", "{number}"], ["--batch", "{number}"]),
+    ["--batch", "{number}", "--from-batch", "64", "--cuda-graph", "--fuse-elementwise", "--precision", "fp16"],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Hold the words of a command line, the file it reads, and the files it may write."""
+
+    words: tuple[str, ...]
+    source: Path
+    outputs: tuple[Path, ...]
+
+    @property
+    def command(self) -> str:
+        """Return what is called, with the options that make it another answer."""
+        return self.words[0]
+
+
+def draw_call(seed: Seed, folder: Path, rng: Random, *, compressed: bool) -> Call:
+    """Return a command line that reads the seed's file in `folder`."""
+    source = folder / (seed.name + ".gz" if compressed else seed.name)
+    draw = {
+        Kind.PROFILE: _on_trace,
+        Kind.TRACE: _on_trace,
+        Kind.GPUS: _on_gpus,
+        Kind.TABLE: _on_table,
+        Kind.CONFIG: _on_config,
+    }[seed.kind]
+    words, names = draw(source, folder, rng)
+    filled = tuple(word.replace("{number}", rng.choice(NUMBERS)) for word in words)
+    return Call(words=filled, source=source, outputs=tuple(folder / name for name in names))
+
+
+def _on_trace(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[str]]:
+    trace = str(source)
+    how = rng.choice(_TRACE_COMMANDS)
+    recover = ["--recover"] * (rng.random() < 0.25)
+    to = [word for name in rng.sample(TARGETS, rng.choice((1, 2))) for word in ("--to", name)]
+    form = ["--format", rng.choice(FORMATS)]
+    scenario = rng.choice(SCENARIOS)
+    table_or_json = ["--format", rng.choice(("table", "json"))]
+    if how in _WRITTEN:
+        name = rng.choice(_WRITTEN[how])
+        written = str(folder / name)
+        ending = {
+            "timeline": ["analyze", trace, *to, *scenario, "--timeline", written],
+            "figure": ["replay", trace, "--to", "L40S", "--figure", written],
+            "graph": ["graph", trace, "-o", written],
+            "convert": ["convert", trace, written],
+        }
+        return [*ending[how], *recover], [name]
+    if how == "analyze":
+        source_gpu = ["--from", rng.choice(("A100 SXM4 80GB", "MI300X"))]
+        source_gpu *= rng.random() < (1.0 if source.name.startswith("list") else 0.2)
+        detail = rng.choice(([], ["--ops"], ["--top", "0"]))
+        return ["analyze", trace, *to, *source_gpu, *scenario, *detail, *form, *recover], []
+    if how == "validate":
+        pair = [trace, _write_other(folder)]
+        rng.shuffle(pair)
+        return ["validate", *pair, *table_or_json], []
+    seconds = ["--device", "cpu", "--seconds", "0.2"] if how == "rerun" else []
+    return [how, trace, *seconds, *table_or_json, *recover], []
+
+
+_WRITTEN = {
+    "timeline": ("timeline.json",),
+    "figure": ("figure.svg",),
+    "graph": ("graph.graphml", "graph.json", "graph.dot"),
+    "convert": ("converted.json", "converted.json.gz"),
+}
+
+
+def _write_other(folder: Path) -> str:
+    """Write the same run on another GPU, to compare with."""
+    path = folder / "other.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(write_profile("NVIDIA H100 80GB HBM3"))
+    return str(path)
+
+
+_TRACE_COMMANDS = (
+    *(("analyze",) * 18 + ("timeline", "figure") * 3),
+    *(("show", "replay", "graph", "convert", "validate") * 3 + ("rerun",)),
+)
+
+
+def _on_gpus(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[str]]:
+    file, form = ["--gpu-file", str(source)], ["--format", rng.choice(("table", "json", "csv"))]
+    how = rng.randrange(4)
+    if how == 0:
+        return ["gpus", *file, *form], []
+    if how == 1:
+        return ["gpus", rng.choice(NAMES), *file], []
+    if how == 2:
+        return ["analyze", str(SAMPLE), *file, "--to", rng.choice(NAMES), *form], []
+    return ["gpus", *file, "-o", str(folder / "gpus.csv")], ["gpus.csv"]
+
+
+def _on_table(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[str]]:
+    form = ["--format", rng.choice(("table", "json", "csv"))]
+    how = rng.randrange(3)
+    if how == 0:
+        return ["score", str(folder), *form], []
+    if how == 1:
+        return ["score", str(folder), "--leave-one-out", *form], []
+    return ["analyze", str(SAMPLE), "--calibration", rng.choice((str(folder), str(source))), "--to", "L4", *form], []
+
+
+def _on_config(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[str]]:
+    mode = rng.choice(("inference", "training"))
+    words = ["record", "--shapes-only", "--hf-config", str(source), "--mode", mode, "--batch-size", "2"]
+    return [*words, "--sequence-length", "8", "-o", str(folder / "recorded.json")], ["recorded.json"]
