@@ -20,7 +20,7 @@ from .command import (
     source_option,
     trace_argument,
 )
-from .output import choose_format, screen_for, write_result
+from .output import OutputPath, choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class AnalyzeRequest:
 @click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
 @click.option(
     "--timeline",
-    type=click.Path(path_type=Path),
+    type=OutputPath(path_type=Path),
     metavar="FILE",
     help="Write the predicted timeline of the first --to GPU (default: the source) for ui.perfetto.dev.",
 )

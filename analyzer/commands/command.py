@@ -12,6 +12,7 @@ import click
 
 from ...errors import InputError, WavecastError
 from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
+from .output import OutputPath, check_paths
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
@@ -32,8 +33,9 @@ class WavecastCommand(click.Command):
         super().__init__(*args, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command, unless it would write over what it reads."""
         try:
+            check_paths(ctx)
             return super().invoke(ctx)
         except KeyboardInterrupt:
             return ctx.exit(INTERRUPTED_EXIT_CODE)
@@ -57,7 +59,7 @@ def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
         save = click.option(
             "-o",
             "--output",
-            type=click.Path(path_type=Path, allow_dash=True),
+            type=OutputPath(path_type=Path, allow_dash=True),
             metavar="FILE",
             help="Write to FILE instead of standard output: whole or not at all.",
         )

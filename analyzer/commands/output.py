@@ -24,6 +24,30 @@ PLAIN_CHARACTERS: Final = str.maketrans(
 """For terminals whose encoding lacks what tables use."""
 
 
+class OutputPath(click.Path):
+    """Mark a parameter that names a file to write; all other paths of a command are read."""
+
+
+def check_paths(context: click.Context) -> None:
+    """Raise OutputError where a command would write over what it reads, or twice to one place. See `destinations`."""
+    from ...formats.destinations import check_destinations
+
+    outputs, inputs = dict[str, Path](), dict[str, Path]()
+    for parameter in context.command.params:
+        path = context.params.get(parameter.name or "")
+        if isinstance(parameter.type, OutputPath):
+            if path is not None or parameter.name == "output":
+                outputs[_label(parameter)] = path or Path("-")
+        elif isinstance(parameter.type, click.Path) and path is not None:
+            inputs[_label(parameter)] = path
+    check_destinations(outputs, inputs)
+
+
+def _label(parameter: click.Parameter) -> str:
+    """Return what the help calls it: `-o`, `TRACE`."""
+    return parameter.human_readable_name if isinstance(parameter, click.Argument) else parameter.opts[0]
+
+
 def choose_format(form: str | None, output: Path | None) -> str:
     """Return the format asked for, or the one that the output's ending names, or table."""
     if form is not None:

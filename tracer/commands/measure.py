@@ -150,10 +150,11 @@ def _measure(request: MeasureRequest) -> None:
     if not isfinite(request.seconds):
         raise InputError(f"--seconds {request.seconds:g}: expected a time above zero")
     from ...specs.catalog import load_catalog
-    from ..op_sweep.folder import open_folder, save
+    from ..op_sweep.folder import check_inputs, open_folder, save
     from ..op_sweep.local_gpu import name_gpu
     from ..op_sweep.sweep import Sweep, describe
 
+    check_inputs(request.output, {"TRACE": request.trace, "--gpu-file": request.gpu_file})
     catalog = load_catalog(request.gpu_file)
     gpu = name_gpu(catalog, request.device, request.gpu)
     plan = _plan(request)

@@ -148,6 +148,7 @@ def record(  # noqa: PLR0913 - one parameter per option
     """
     context = click.get_current_context()
     _check_options(context, shapes_only=shapes_only)
+    _check_destination(output, {"SCRIPT": None if is_module else script, "--hf-config": model_options["hf_config"]})
     if shapes_only and script is None:
         sizes = {"mode": mode, "batch_size": batch_size}
         _record_shapes(output, name, sizes | model_options)
@@ -210,6 +211,16 @@ def _check_options(context: click.Context, *, shapes_only: bool) -> None:
     extra = [context.params[item] if item == "script" else options[item] for item in given if item in _SCRIPT_OPTIONS]
     if extra:
         raise click.UsageError(f"{extra[0]}: {models[0]} takes no script and none of its options")
+
+
+def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | None]) -> None:
+    """Refuse to write the trace over what is run."""
+    from ...formats.destinations import check_destinations
+
+    try:
+        check_destinations({"-o": output}, {label: str(path) for label, path in inputs.items() if path is not None})
+    except WavecastError as error:
+        _exit_with(error)
 
 
 def _record_script_shapes(output: Path, script: Script, workload: Workload) -> None:
