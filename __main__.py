@@ -61,7 +61,9 @@ def wavecast() -> None:
 
 def main() -> None:
     """Run the command line."""
-    wavecast(prog_name="wavecast")
+    from .analyzer.commands.command import run_program
+
+    run_program(wavecast, "wavecast")
 
 
 if __name__ == "__main__":

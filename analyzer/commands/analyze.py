@@ -17,6 +17,7 @@ from .command import (
     gpu_file_option,
     output_options,
     recover_option,
+    run_program,
     source_option,
     trace_argument,
 )
@@ -130,7 +131,7 @@ def analyze(**options: Any) -> None:
 
 def main() -> None:
     """Run `analyze` as a console command."""
-    analyze(prog_name="analyze")
+    run_program(analyze, "analyze")
 
 
 def _predict(request: AnalyzeRequest) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 
 from ...errors import InputError, WavecastError
 from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
-from .output import OutputPath, check_paths
+from .output import OutputPath, check_paths, explain_full_stdout
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
@@ -44,6 +45,17 @@ class WavecastCommand(click.Command):
                 raise
             click.echo(f"Error: {_one_line(_describe(error))}", err=True)
             return ctx.exit(error.exit_code if isinstance(error, WavecastError) else FAILED_EXIT_CODE)
+
+
+def run_program(command: click.Command, name: str) -> None:
+    """Run a command as a program of its own: standard output without room for its help is a failure, too."""
+    try:
+        command(prog_name=name)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        click.echo(f"Error: {_one_line(str(explain_full_stdout(error)))}", err=True)
+        sys.exit(FAILED_EXIT_CODE)
 
 
 def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
