@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -33,6 +34,11 @@ class WavecastCommand(click.Command):
         options["context_settings"] = {**CONTEXT_SETTINGS, **(options.get("context_settings") or {})}
         super().__init__(*args, **options)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the command line."""
+        with usage_errors_cleaned():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, unless it would write over what it reads."""
         try:
@@ -45,6 +51,18 @@ class WavecastCommand(click.Command):
                 raise
             click.echo(f"Error: {_one_line(_describe(error))}", err=True)
             return ctx.exit(error.exit_code if isinstance(error, WavecastError) else FAILED_EXIT_CODE)
+
+
+@contextmanager
+def usage_errors_cleaned() -> Iterator[None]:
+    """Keep what was typed from steering the terminal when click says what is wrong with it."""
+    try:
+        yield
+    except click.UsageError as error:
+        message = error.format_message()
+        if message.isprintable():
+            raise
+        raise click.UsageError(_one_line(message), error.ctx) from None
 
 
 def run_program(command: click.Command, name: str) -> None:
@@ -145,6 +163,6 @@ def _describe(error: WavecastError | MemoryError | OSError) -> str:
 
 def _one_line(message: str) -> str:
     """Return the message on one line, without anything a terminal could act upon."""
-    from ..rendering.page.names import clean_text
+    from ...formats.printable import clean_text
 
     return clean_text(" ".join(message.split()))

@@ -40,8 +40,8 @@ def convert(source: Path, target: Path, recover: bool) -> None:
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:
     from ...formats.column import row_count
+    from ...formats.printable import clean_text
     from ..rendering.overview import describe_gaps
-    from ..rendering.page.names import clean_text
     from ..rendering.page.quantity import format_count
 
     rows = ((trace.iterations, "iteration"), (trace.ops, "op"), (trace.kernels, "kernel"))
