@@ -27,7 +27,7 @@ _ROOTS: Final = (
 """Folders that paths begin with."""
 _CODE: Final = re.compile(
     r"[^/]*operator/"  # the division of C++
-    rf"|(?!(?:{_ROOTS})\b)\w*[^\W_][/\\](?!(?:{_ROOTS})\b)\w+:?"  # two names, as in `0/1`
+    rf"|(?!(?:{_ROOTS})\b)[\w-]*[^\W_][/\\](?!(?:{_ROOTS})\b)(?:[\w-]|\.(?=[0-9]))+:?"  # two names, as in `0/1`
     r"|[A-Z]{0,3}[0-9][0-9A-Z]*(?:/[A-Z]{0,3}[0-9][0-9A-Z]*)+"  # several models of a GPU
     r"|[\w.:]+@(?:plt|[0-9]+|@?[A-Z]+_[0-9][\w.]*)"  # a symbol of a library, and its version
     r"|@[\w.]+"  # a symbol of LLVM
