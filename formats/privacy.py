@@ -71,7 +71,8 @@ def _hide(text: str) -> Iterator[str]:
     for piece in _PIECE.finditer(text):
         word = piece[0]
         if begin is not None:  # within a path, which the partner of the bracket around it ends
-            if not inside and around and word == _closing(around[-1]):
+            is_apostrophe = word == "'" and text[piece.end() : piece.end() + 1].isalnum()
+            if not inside and around and word == _closing(around[-1]) and not is_apostrophe:
                 yield _mark_path(text, begin, piece.start())
                 begin, done = None, piece.start()
                 around.pop()

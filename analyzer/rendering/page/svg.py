@@ -19,7 +19,12 @@ def element(tag: str, content: str | None = None, **attributes: str | float) -> 
 
 def text(words: str, x: float, y: float, kind: str, **attributes: str | float) -> str:
     """Return a line of text of a CSS class."""
-    return element("text", escape(clean_text(words)), x=x, y=y, class_=kind, **attributes)
+    return element("text", plain(words), x=x, y=y, class_=kind, **attributes)
+
+
+def plain(words: str) -> str:
+    """Return words as the content of an element."""
+    return escape(clean_text(words))
 
 
 def text_width(words: str, size_px: float) -> float:
