@@ -186,6 +186,29 @@ def test_gpus_of_a_file_are_shown_clean(tmp_path: Path, run: Run) -> None:
             check_cells(found.stdout)
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_score_of_hostile_tables_is_clean(form: str, tmp_path: Path, run: Run, trace_file: Path) -> None:
+    write_table = pytest.importorskip("wavecast.tracer.op_sweep.tables").write_table
+    shape = {"op": f"mm{NAME}", "batch": 1, "m": 512, "n": 512, "dtype": "bf16", "timing": NAME, "source": NAME}
+    shape |= {"latency_us": 9.0, "kernel": NAME, "split": NAME, "suspect": False}
+    for gpus, code in (((GPU, "L4"), 0), ((GPU, NAME), 2)):
+        write_table(tmp_path, "matmul", [shape | {"gpu": gpu, "k": 64 * k} for gpu in gpus for k in range(1, 9)])
+        for words in (("score", tmp_path), ("analyze", trace_file, "--calibration", tmp_path)):
+            found = run(*words, "--format", form)
+            assert found.exit_code == code, found.output
+            check_clean(found.output, words)
+            if form == "csv":
+                check_cells(found.stdout)
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_rerun_is_clean(form: str, path: Path, run: Run) -> None:
+    pytest.importorskip("torch")
+    found = run("rerun", path, "--from", GPU, "--device", "cpu", "--seconds", "0.1", "--format", form)
+    assert found.exit_code == 0, found.output
+    check_clean(found.output, form)
+
+
 WORD = HOSTILE.replace("\x00", "")
 
 
