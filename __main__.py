@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -42,6 +42,20 @@ class LazyGroup(click.Group):
         command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
         return command if isinstance(command, click.Command) else None
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the command line up to the command."""
+        from .analyzer.commands.command import usage_errors_cleaned
+
+        with usage_errors_cleaned():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        from .analyzer.commands.command import usage_errors_cleaned
+
+        with usage_errors_cleaned():
+            return super().invoke(ctx)
+
 
 def load_runner() -> Runner:
     """Return the part of the tracer that runs ops. Raises ImportError without torch."""
@@ -61,7 +75,9 @@ def wavecast() -> None:
 
 def main() -> None:
     """Run the command line."""
-    wavecast(prog_name="wavecast")
+    from .analyzer.commands.command import run_program
+
+    run_program(wavecast, "wavecast")
 
 
 if __name__ == "__main__":

@@ -33,5 +33,9 @@ class OutputError(InputError):
     """Report a destination that cannot be written."""
 
 
+class WriteError(WavecastError):
+    """Report a result that could not be written although its destination is a good one: a full disk, a quota."""
+
+
 class CaptureError(WavecastError):
     """Report a recording that could not be made on this machine."""

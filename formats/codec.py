@@ -15,6 +15,7 @@ from .column import Column, ColumnSpec, Table, columns, row_count
 from .detect import BYTE_ORDER_MARK
 from .fields import decode_record, encode_record
 from .misfit import describe, misfit
+from .printable import escape_json
 from .signature_json import decode_signatures, encode_signature
 from .trace import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality, Trace
 from .validate import column_range, describe_bound, in_range, validate, validate_decoded
@@ -41,7 +42,7 @@ def encode(trace: Trace) -> bytes:
     """
     validate(trace)
     parts = [f'"format":"{FORMAT_NAME}"'.encode(), f'"version":"{FORMAT_VERSION}"'.encode()]
-    parts += [_encode_member(name, text) for name, text in _encode_parts(trace) if text]
+    parts += [_encode_member(name, escape_json(text)) for name, text in _encode_parts(trace) if text]
     return b"{\n" + b",\n".join(parts) + b"\n}\n"
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import errno
 import os
-import secrets
+import re
 import stat
 import sys
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from ..errors import InputError, OutputError, TraceError
+from ..errors import InputError, OutputError, TraceError, WavecastError, WriteError
 from .detect import BYTE_ORDER_MARK, FileKind, describe_content, detect
 from .importers import IMPORTERS, Progress, find_importer
+from .replacing import replace_file, write_all
 from .unpack import LIMIT_VARIABLE, too_large, unpack_gzip
 
 if TYPE_CHECKING:
@@ -24,6 +25,14 @@ DEFAULT_MAX_BYTES: Final = 2 << 30
 """Reading takes several times the text's size in memory: 2 GiB is what a machine of 24 GiB reads with room to spare."""
 STANDARD_STREAM: Final = "-"
 _STEP_BYTES: Final = 1 << 24
+_DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(\d+)|stdout|(stderr))|/proc/self/fd/(\d+)")
+_BAD_PLACE: Final = frozenset(
+    {
+        errno.EACCES, errno.EBADF, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
+        errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.EPERM, errno.EROFS, errno.ETXTBSY,
+    }
+)  # fmt: skip
+"""What another destination helps against; all else (a full disk, a quota, a broken device) is no fault of the user."""
 _GZIP_LEVEL: Final = 6
 
 
@@ -86,7 +95,8 @@ def pack_gzip(data: bytes) -> bytes:
 def write_atomic(path: str | Path, data: bytes) -> None:
     """Write a file whole or not at all; `-` writes to standard output.
 
-    Links are followed and permissions kept. Raises OutputError with the reason.
+    Symbolic links are followed, permissions kept; pipes and devices are written to. Raises OutputError where nothing
+    can be written there, WriteError where writing failed: then the old file, or none, is still there.
 
     >>> write_atomic(folder / "page.md", b"done")
     >>> (folder / "page.md").read_text()
@@ -99,7 +109,17 @@ def write_atomic(path: str | Path, data: bytes) -> None:
         else:
             _write_file(Path(path), data)
     except OSError as error:
-        raise OutputError(f"{_name(path, 'standard output')}: cannot be written: {_reason(error)}") from None
+        raise explain_unwritable(_name(path, "standard output"), error) from None
+
+
+def explain_unwritable(name: str, error: OSError) -> WavecastError:
+    """Return the error for a destination: OutputError where another one helps, WriteError where writing failed.
+
+    >>> explain_unwritable("report.md", OSError(errno.ENOSPC, "No space left on device"))
+    WriteError('report.md: cannot be written: No space left on device')
+    """
+    kind = OutputError if error.errno in _BAD_PLACE else WriteError
+    return kind(f"{name}: cannot be written: {_reason(error)}")
 
 
 def _decode(data: bytes, *, recover: bool, progress: Progress | None) -> Trace:
@@ -143,6 +163,12 @@ def _read_stream(stream: BinaryIO, limit: int) -> bytes:
 
 
 def _write_file(path: Path, data: bytes) -> None:
+    stream = _DESCRIPTOR.fullmatch(os.path.abspath(path))  # noqa: PTH100 (links stay: these lead to what is open)
+    if stream is not None:
+        number = stream[1] or stream[3] or ("2" if stream[2] else "1")
+        sys.stdout.flush()
+        write_all(int(number), data)
+        return
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a directory")
@@ -151,20 +177,7 @@ def _write_file(path: Path, data: bytes) -> None:
         return
     if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, "the file is read-only")
-    _replace_file(target, data)
-
-
-def _replace_file(target: Path, data: bytes) -> None:
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            stream.write(data)
-        if target.exists():
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace_file(target, data)
 
 
 def _name(path: str | Path, stream: str = "standard input") -> str:

@@ -19,6 +19,7 @@ import orjson
 from ..arrays import Mask, Rows
 from .column import Column
 from .files import pack_gzip, write_atomic
+from .printable import escape_json
 
 JsonEvent = dict[str, Any]
 
@@ -93,7 +94,7 @@ def encode_events(file: EventFile) -> bytes:
     """
     joined = _join(file.slices)
     _check(joined)
-    head = orjson.dumps({"displayTimeUnit": "ns", "otherData": dict(file.about)})[:-1]
+    head = escape_json(orjson.dumps({"displayTimeUnit": "ns", "otherData": dict(file.about)}))[:-1]
     parts = [_text(list(_metadata(file)))] + [_text(events) for events in _event_chunks(file, joined)]
     return b"".join([head, b',"traceEvents":[', b",\n".join(part for part in parts if part), b"]}\n"])
 
@@ -246,4 +247,4 @@ def _arrow_ends(file: EventFile) -> dict[int, list[JsonEvent]]:
 
 
 def _text(events: list[JsonEvent]) -> bytes:
-    return b",\n".join(map(orjson.dumps, events)) if events else b""
+    return escape_json(b",\n".join(map(orjson.dumps, events))) if events else b""

@@ -17,10 +17,11 @@ from .command import (
     gpu_file_option,
     output_options,
     recover_option,
+    run_program,
     source_option,
     trace_argument,
 )
-from .output import choose_format, screen_for, write_result
+from .output import OutputPath, choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class AnalyzeRequest:
 @click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
 @click.option(
     "--timeline",
-    type=click.Path(path_type=Path),
+    type=OutputPath(path_type=Path),
     metavar="FILE",
     help="Write the predicted timeline of the first --to GPU (default: the source) for ui.perfetto.dev.",
 )
@@ -130,7 +131,7 @@ def analyze(**options: Any) -> None:
 
 def main() -> None:
     """Run `analyze` as a console command."""
-    analyze(prog_name="analyze")
+    run_program(analyze, "analyze")
 
 
 def _predict(request: AnalyzeRequest) -> Report:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,6 +14,7 @@ import click
 
 from ...errors import InputError, WavecastError
 from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
+from .output import OutputPath, check_paths, explain_full_stdout
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
@@ -31,9 +34,15 @@ class WavecastCommand(click.Command):
         options["context_settings"] = {**CONTEXT_SETTINGS, **(options.get("context_settings") or {})}
         super().__init__(*args, **options)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the command line."""
+        with usage_errors_cleaned():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
+        """Run the command, unless it would write over what it reads."""
         try:
+            check_paths(ctx)
             return super().invoke(ctx)
         except KeyboardInterrupt:
             return ctx.exit(INTERRUPTED_EXIT_CODE)
@@ -42,6 +51,29 @@ class WavecastCommand(click.Command):
                 raise
             click.echo(f"Error: {_one_line(_describe(error))}", err=True)
             return ctx.exit(error.exit_code if isinstance(error, WavecastError) else FAILED_EXIT_CODE)
+
+
+@contextmanager
+def usage_errors_cleaned() -> Iterator[None]:
+    """Keep what was typed from steering the terminal when click says what is wrong with it."""
+    try:
+        yield
+    except click.UsageError as error:
+        message = error.format_message()
+        if message.isprintable():
+            raise
+        raise click.UsageError(_one_line(message), error.ctx) from None
+
+
+def run_program(command: click.Command, name: str) -> None:
+    """Run a command as a program of its own: standard output without room for its help is a failure, too."""
+    try:
+        command(prog_name=name)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        click.echo(f"Error: {_one_line(str(explain_full_stdout(error)))}", err=True)
+        sys.exit(FAILED_EXIT_CODE)
 
 
 def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
@@ -57,7 +89,7 @@ def output_options(*formats: str) -> Callable[[FunctionT], FunctionT]:
         save = click.option(
             "-o",
             "--output",
-            type=click.Path(path_type=Path, allow_dash=True),
+            type=OutputPath(path_type=Path, allow_dash=True),
             metavar="FILE",
             help="Write to FILE instead of standard output: whole or not at all.",
         )
@@ -131,6 +163,6 @@ def _describe(error: WavecastError | MemoryError | OSError) -> str:
 
 def _one_line(message: str) -> str:
     """Return the message on one line, without anything a terminal could act upon."""
-    from ..rendering.page.names import clean_text
+    from ...formats.printable import clean_text
 
     return clean_text(" ".join(message.split()))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .command import WavecastCommand, recover_option
-from .output import write_result
+from .output import OutputPath, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("convert", cls=WavecastCommand, short_help="Convert a profiler file to a wavecast trace.")
 @click.argument("source", type=click.Path(path_type=Path, allow_dash=True), metavar="IN")
-@click.argument("target", type=click.Path(path_type=Path), metavar="OUT")
+@click.argument("target", type=OutputPath(path_type=Path), metavar="OUT")
 @recover_option
 def convert(source: Path, target: Path, recover: bool) -> None:
     """Convert the trace IN to wavecast's format and write it to OUT, whole or not at all.
@@ -40,8 +40,8 @@ def convert(source: Path, target: Path, recover: bool) -> None:
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:
     from ...formats.column import row_count
+    from ...formats.printable import clean_text
     from ..rendering.overview import describe_gaps
-    from ..rendering.page.names import clean_text
     from ..rendering.page.quantity import format_count
 
     rows = ((trace.iterations, "iteration"), (trace.ops, "op"), (trace.kernels, "kernel"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from .command import WavecastCommand, recover_option, trace_argument
-from .output import screen_for, write_result
+from .output import OutputPath, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FORMAT_OF_SUFFIX: Final = {".json": "json", ".graphml": "graphml", ".dot": "dot"
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, allow_dash=True),
+    type=OutputPath(path_type=Path, allow_dash=True),
     metavar="FILE",
     help="Write to FILE instead of standard output: whole or not at all.",
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +15,7 @@ import click
 from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
 
 if TYPE_CHECKING:
+    from ...errors import WavecastError
     from ..rendering.page.terminal import Screen
 
 FORMAT_OF_SUFFIX: Final = {suffix: form for form, suffix in SUFFIXES.items()}
@@ -22,6 +25,30 @@ PLAIN_CHARACTERS: Final = str.maketrans(
     {"─": "-", "…": "~", "–": "-", "◀": "<", "×": "x", "µ": "u", "≥": ">", "≤": "<", "�": "?", "·": "-"}
 )
 """For terminals whose encoding lacks what tables use."""
+
+
+class OutputPath(click.Path):
+    """Mark a parameter that names a file to write; all other paths of a command are read."""
+
+
+def check_paths(context: click.Context) -> None:
+    """Raise OutputError where a command would write over what it reads, or twice to one place. See `destinations`."""
+    from ...formats.destinations import check_destinations
+
+    outputs, inputs = dict[str, Path](), dict[str, Path]()
+    for parameter in context.command.params:
+        path = context.params.get(parameter.name or "")
+        if isinstance(parameter.type, OutputPath):
+            if path is not None or parameter.name == "output":
+                outputs[_label(parameter)] = path or Path("-")
+        elif isinstance(parameter.type, click.Path) and path is not None:
+            inputs[_label(parameter)] = path
+    check_destinations(outputs, inputs)
+
+
+def _label(parameter: click.Parameter) -> str:
+    """Return what the help calls it: `-o`, `TRACE`."""
+    return parameter.human_readable_name if isinstance(parameter, click.Argument) else parameter.opts[0]
 
 
 def choose_format(form: str | None, output: Path | None) -> str:
@@ -59,7 +86,23 @@ def write_result(text: str, output: Path | None) -> None:
         text.encode(encoding)
     except UnicodeEncodeError:
         text = text.translate(PLAIN_CHARACTERS).encode(encoding, "replace").decode(encoding)
-    click.echo(text, nl=False, color=True)
+    try:
+        click.echo(text, nl=False, color=True)
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # who reads has seen enough
+        raise explain_full_stdout(error) from None
+
+
+def explain_full_stdout(error: OSError) -> WavecastError:
+    """Return the error for standard output that cannot be written; what Python still holds for it goes nowhere."""
+    from ...formats.files import explain_unwritable
+
+    with suppress(OSError, ValueError):  # ValueError: it has no file, as in tests
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    return explain_unwritable("standard output", error)
 
 
 def _is_file(output: Path | None) -> bool:

@@ -23,7 +23,7 @@ from .command import (
     source_option,
     trace_argument,
 )
-from .output import choose_format, screen_for, write_result
+from .output import OutputPath, choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ReplayRequest:
 @max_error_option("Exit with status 1 if the replay of an iteration is further off than this.")
 @click.option(
     "--figure",
-    type=click.Path(path_type=Path),
+    type=OutputPath(path_type=Path),
     metavar="FILE",
     help="Draw the recorded iteration above its replay, as SVG.",
 )

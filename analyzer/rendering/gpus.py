@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Final
 
+from ...formats.printable import clean_text
 from ...specs.gpu import Gpu, Rate
 from .page.columns import count_column, number_column, text_column
 from .page.encoding import encode_csv, encode_json
-from .page.names import clean_text
 from .page.page import Line, Page, Passage, build_page, facts, join_passages, opening
 from .page.quantity import ABSENT, format_bytes, format_number, format_rate
 from .page.sheet import Sheet, SheetColumn, drop_empty_columns

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ...formats.printable import clean_text
 from ..prediction.method import Method
 from .page.columns import number_column, text_column, time_column
-from .page.names import clean_text, short_name
+from .page.names import short_name
 from .page.quantity import ABSENT, TimeUnit, format_time_range
 from .page.sheet import SheetColumn
 

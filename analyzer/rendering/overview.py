@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Final
 
+from ...formats.printable import clean_text
 from ...formats.trace import Device, Meta, Precision
 from ..recorded.overview import IterationLine, NameLine, Overview
 from .page.columns import count_column, name_column, number_column, share_column, text_column, time_column
 from .page.encoding import encode_json
-from .page.names import LONG_NAME_WIDTH, clean_text, short_name
+from .page.names import LONG_NAME_WIDTH, short_name
 from .page.page import Page, build_page, facts
 from .page.quantity import common_time_unit, format_bytes, format_count, format_rate, format_share, format_time
 from .page.sheet import Sheet, drop_empty_columns

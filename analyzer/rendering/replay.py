@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
+from ...formats.printable import clean_text
 from ..graph.latencies import Term
 from ..replay.causes import CAUSES, IdleCause
 from ..replay.fidelity import Fidelity, ReplayedIteration
 from .page.columns import number_column, share_column, time_column
 from .page.encoding import encode_json
-from .page.names import clean_text
 from .page.page import Page, build_page, facts, notes
 from .page.quantity import common_time_unit, format_change, format_count, format_share, format_time
 from .page.sheet import Sheet, drop_empty_columns

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from ..privacy import hide_private
 from ..trace import Device
 from .events import DeviceProperties, Header
 
@@ -30,7 +31,7 @@ def _device(item: DeviceProperties, index: int) -> Device:
         capability = f"{item.compute_major}.{item.compute_minor}"
     return Device(
         index=index,
-        name=item.name,
+        name=hide_private(item.name),
         compute_capability=capability,
         sm_count=item.sm_count,
         memory_bytes=item.memory_bytes,

@@ -15,17 +15,17 @@ from ...errors import TraceError
 from ..column import MISSING
 from ..interner import Interner
 from ..limits import MAX_INTEGER
+from ..privacy import hide_private
 
 Integers = npt.NDArray[np.int64]
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,40}")
 _TRIPLE: Final = msgspec.json.Decoder(tuple[int, int, int], strict=False)
-_PATH: Final = re.compile(r"(?<![\w/])~?(?:/[\w.+@~-]+){2,}|(?<!\w)[A-Za-z]:\\[\w.+@~\\ -]+")
 _MAX_INT32: Final = 2**31 - 1
 
 
 class Names(Interner[str]):
-    """Number names; `texts` holds them without the file paths that some compilers put into kernel names."""
+    """Number names; `texts` holds them without what tells of a person or a machine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Names(Interner[str]):
         self._known: dict[str, int] = {}
 
     def __missing__(self, key: str) -> int:
-        text = _PATH.sub("<path>", key)
+        text = hide_private(key)
         self[key] = number = self._known.setdefault(text, len(self.texts))
         if number == len(self.texts):
             self.texts.append(text)

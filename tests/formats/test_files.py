@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from wavecast import load_trace, save_trace
-from wavecast.errors import InputError, OutputError, TraceError
+from wavecast.errors import InputError, OutputError, TraceError, WriteError
 from wavecast.formats import unpack
 from wavecast.formats.codec import encode
 from wavecast.formats.files import pack_gzip, read_bytes, write_atomic
@@ -191,7 +191,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OutputError, match="cannot be written: No space left on device"):
+    with pytest.raises(WriteError, match="cannot be written: No space left on device"):
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert names_in(tmp_path) == ["t"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...errors import CaptureError, InputError, WavecastError
+from .messages import say, say_error
 
 if TYPE_CHECKING:
     from ...specs.gpu import Catalog
@@ -150,10 +151,11 @@ def _measure(request: MeasureRequest) -> None:
     if not isfinite(request.seconds):
         raise InputError(f"--seconds {request.seconds:g}: expected a time above zero")
     from ...specs.catalog import load_catalog
-    from ..op_sweep.folder import open_folder, save
+    from ..op_sweep.folder import check_inputs, open_folder, save
     from ..op_sweep.local_gpu import name_gpu
     from ..op_sweep.sweep import Sweep, describe
 
+    check_inputs(request.output, {"TRACE": request.trace, "--gpu-file": request.gpu_file})
     catalog = load_catalog(request.gpu_file)
     gpu = name_gpu(catalog, request.device, request.gpu)
     plan = _plan(request)
@@ -166,7 +168,7 @@ def _measure(request: MeasureRequest) -> None:
         _run(family, stages, sweep, now + max(0.0, end - now) / (len(plan) - done))
         if sweep.rows or sweep.left_out:
             save(request.output, family, sweep)
-        click.echo(f"wavecast: {family}: {describe(sweep)}", err=True)
+        say(f"wavecast: {family}: {describe(sweep)}")
         row_count += sum(map(len, sweep.rows.values()))
         if sweep.is_broken:
             raise CaptureError("the GPU failed: what was measured until then is written; start again for the rest")
@@ -223,19 +225,18 @@ def _say_what_next(request: MeasureRequest, gpu: str, catalog: Catalog) -> None:
     from ..op_sweep.local_gpu import is_catalogued
 
     if request.device == "cpu":
-        click.echo(f"wavecast: these are times of this CPU under the name of {gpu}: use them for nothing", err=True)
+        say(f"wavecast: these are times of this CPU under the name of {gpu}: use them for nothing")
     if not is_catalogued(catalog, gpu):
-        click.echo(
+        say(
             f"wavecast: {gpu!r} is not in the catalogue: describe a GPU of that name in a file, and pass it with "
-            "--gpu-file (see 'wavecast gpus -h')",
-            err=True,
+            "--gpu-file (see 'wavecast gpus -h')"
         )
     command = ["analyze", str(request.trace or "TRACE"), "--to", gpu, "--calibration", str(request.output)]
     if request.gpu_file is not None:
         command += ["--gpu-file", str(request.gpu_file)]
-    click.echo(f"wavecast: {request.output}: measured {gpu}; next: {shlex.join(command)}", err=True)
+    say(f"wavecast: {request.output}: measured {gpu}; next: {shlex.join(command)}")
 
 
 def _exit_with(error: WavecastError) -> None:
-    click.echo(f"Error: {' '.join(str(error).split())}", err=True)
+    say_error(error)
     sys.exit(error.exit_code)

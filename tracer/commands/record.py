@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...errors import CaptureError, InputError, WavecastError
+from .messages import say, say_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -148,6 +149,7 @@ def record(  # noqa: PLR0913 - one parameter per option
     """
     context = click.get_current_context()
     _check_options(context, shapes_only=shapes_only)
+    _check_destination(output, {"SCRIPT": None if is_module else script, "--hf-config": model_options["hf_config"]})
     if shapes_only and script is None:
         sizes = {"mode": mode, "batch_size": batch_size}
         _record_shapes(output, name, sizes | model_options)
@@ -212,6 +214,16 @@ def _check_options(context: click.Context, *, shapes_only: bool) -> None:
         raise click.UsageError(f"{extra[0]}: {models[0]} takes no script and none of its options")
 
 
+def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | None]) -> None:
+    """Refuse to write the trace over what is run."""
+    from ...formats.destinations import check_destinations
+
+    try:
+        check_destinations({"-o": output}, {label: str(path) for label, path in inputs.items() if path is not None})
+    except WavecastError as error:
+        _exit_with(error)
+
+
 def _record_script_shapes(output: Path, script: Script, workload: Workload) -> None:
     """Run a script on shapes until one iteration is recorded, and say on stderr what was."""
     try:
@@ -226,7 +238,7 @@ def _record_script_shapes(output: Path, script: Script, workload: Workload) -> N
             raised = run_script(script.target, script.arguments, is_module=script.is_module)
         if session.trace is None:
             if isinstance(raised, KeyboardInterrupt):
-                click.echo(f"Error: {session.explain_nothing(raised)}", err=True)
+                say_error(session.explain_nothing(raised))
                 sys.exit(_INTERRUPTED_EXIT_CODE)
             if isinstance(raised, Exception) and not isinstance(raised, WavecastError):
                 show_error(raised)
@@ -238,7 +250,7 @@ def _record_script_shapes(output: Path, script: Script, workload: Workload) -> N
         _exit_with(_NO_TORCH)
     except WavecastError as error:
         _exit_with(error)
-    click.echo(f"wavecast: {path}: {session.summarise()}", err=True)
+    say(f"wavecast: {path}: {session.summarise()}")
 
 
 def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | int | bool | None]) -> None:
@@ -261,7 +273,7 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
         _exit_with(error)
     workload = trace.meta.workload
     text = f"one {workload.mode} iteration of {workload.name}, batch size {workload.batch_size}, from shapes alone"
-    click.echo(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops", err=True)
+    say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops")
 
 
 def _make_plan(iterations: str, workload: Workload) -> Plan:
@@ -286,11 +298,11 @@ def _report(recorder: Recorder) -> None:
     if recorder.is_elsewhere:
         return
     if recorder.trace is not None:
-        click.echo(f"wavecast: {recorder.path}: {summarise(recorder.trace)}", err=True)
+        say(f"wavecast: {recorder.path}: {summarise(recorder.trace)}")
     if recorder.error is not None:
-        click.echo(f"Error: {' '.join(str(recorder.error).split())}", err=True)
+        say_error(recorder.error)
 
 
 def _exit_with(error: WavecastError) -> None:
-    click.echo(f"Error: {' '.join(str(error).split())}", err=True)
+    say_error(error)
     sys.exit(error.exit_code)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ...formats.privacy import hide_private
 from ...formats.trace import Device, Meta, Precision
 
 _HOST = -1
@@ -48,7 +49,7 @@ def describe_device(index: int) -> Device:
     clocks = _read_clocks(found)
     return Device(
         index=index,
-        name=found.name,
+        name=hide_private(found.name),
         compute_capability=gfx_name if is_amd and gfx_name else f"{found.major}.{found.minor}",
         sm_count=found.multi_processor_count,
         memory_bytes=found.total_memory,

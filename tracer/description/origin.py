@@ -8,6 +8,7 @@ import numpy as np
 
 from ... import __version__
 from ...errors import InputError
+from ...formats.privacy import hide_private
 from ...formats.trace import Phase, Trace, Workload
 from .device import describe_framework, describe_precision, describe_versions
 
@@ -40,7 +41,7 @@ def describe_trace(trace: Trace, device_type: str, workload: Workload) -> Trace:
         capture=capture,
         framework=describe_framework(),
         has_shapes=trace.meta.has_shapes or device_type == "meta",
-        workload=workload,
+        workload=replace(workload, name=None if workload.name is None else hide_private(workload.name)),
     )
     if device_type == "cuda":
         meta = describe_versions(meta)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import IO, Any, Final
+from typing import Final
 
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks: there only the folder itself is removed
-    fcntl = None
+from ...formats.locks import Lock, fcntl, take_lock
 
 _PREFIX: Final = "wavecast-"
 _LOCK: Final = "lock"
+_PRIVATE: Final = 0o700
+"""The permissions that Python gives temporary folders; others were made by somebody else."""
 _YOUNG_S: Final = 60
-"""Folders younger than this are left alone: their owner may be about to lock them."""
+"""A folder without a lock that is younger than this is left alone: its owner may be about to put it there."""
 
 
 @contextmanager
@@ -34,8 +32,11 @@ def scratch_folder() -> Iterator[Path]:
     _remove_left(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
         folder = Path(name)
-        with (folder / _LOCK).open("w") as lock:
-            _lock(lock)
+        new = folder / f"{_LOCK}.new"
+        with new.open("w") as lock:
+            take_lock(lock.fileno())
+            if fcntl is not None:
+                new.rename(folder / _LOCK)  # from its first moment on, what is called so is locked
             yield folder
 
 
@@ -53,18 +54,10 @@ def _remove_left(parent: Path) -> None:
 def _is_left(folder: Path) -> bool:
     """Say whether a folder is ours, and the process that made it has ended."""
     status = folder.lstat()
-    if status.st_uid != os.getuid() or time.time() - status.st_mtime < _YOUNG_S or not (folder / _LOCK).is_file():
+    if status.st_uid != os.getuid() or status.st_mode != stat.S_IFDIR | _PRIVATE:
         return False
-    with (folder / _LOCK).open() as lock:
-        return _lock(lock)
-
-
-def _lock(lock: IO[Any]) -> bool:
-    """Lock a file, and say whether that was possible; where there are no locks, it is not."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    if not (folder / _LOCK).is_file():
+        has_begun = {path.name for path in folder.iterdir()} <= {f"{_LOCK}.new"}
+        return has_begun and time.time() - status.st_mtime > _YOUNG_S
+    with (folder / _LOCK).open("r+") as lock:
+        return take_lock(lock.fileno()) is Lock.TAKEN

@@ -10,6 +10,7 @@ import torch
 
 from ...formats.column import MISSING, build_table
 from ...formats.interner import Interner
+from ...formats.privacy import hide_private
 from ...formats.signature import Signature
 from ...formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTable
 from ..description.device import device_number
@@ -109,8 +110,8 @@ class OpLog:
     def add(self, row: OpRow, inputs: Iterable[torch.Tensor], outputs: Iterable[torch.Tensor]) -> int:
         """Append an op with the tensors it reads and returns; return its row number."""
         op = len(self.rows)
-        name, signature = self.strings[row.name], self.signatures[row.signature]
-        module = MISSING if row.module is None else self.strings[row.module]
+        name, signature = self.strings[hide_private(row.name)], self.signatures[row.signature]
+        module = MISSING if row.module is None else self.strings[hide_private(row.module)]
         self.rows.append((name, signature, row.thread, row.phase, row.sequence, row.forward, module, row.parent))
         self.modules.append(row.module)
         self.parents.append(row.parent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MESSAGE_LENGTH: Final = 200
+_OFFLINE: Final = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def import_library(library: str) -> Any:
@@ -28,6 +31,27 @@ def import_library(library: str) -> Any:
         raise InputError(f"{library} needs {error.name}, which is not installed: pip install {error.name}") from error
     except Exception as error:
         raise InputError(f"{library} cannot be imported beside torch {torch.__version__}: {one_line(error)}") from error
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Keep libraries from the network, by the switch that they have for it: models are built from what is here."""
+    before = {name: os.environ.get(name) for name in _OFFLINE}
+    os.environ |= dict.fromkeys(_OFFLINE, "1")
+    constants = getattr(sys.modules.get("huggingface_hub"), "constants", None)
+    was_offline = getattr(constants, "HF_HUB_OFFLINE", None)
+    if constants is not None:  # it was imported before, and read the environment then
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        if constants is not None:
+            constants.HF_HUB_OFFLINE = was_offline
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def unknown_model(where: str, name: str, known: list[str]) -> InputError:

@@ -11,7 +11,7 @@ from ...formats.trace import Trace
 from ..meta.host_values import HostReads, HostValues
 from ..session import trace_iteration
 from .images import build_timm, build_torchvision
-from .libraries import failures_in_one_line
+from .libraries import failures_in_one_line, offline
 from .steps import build_step
 from .subject import Settings, Subject
 from .transformer import build_transformer
@@ -26,12 +26,13 @@ LIBRARIES: Final[dict[str, Callable[[str, Settings, HostValues], Subject]]] = {
 def record_model(library: str, model: str, settings: Settings, *, name: str | None = None) -> Trace:
     """Return one iteration's shapes of a model: `library` is a key of LIBRARIES, `model` what it calls the model.
 
-    A training iteration is forward, loss, backward and the optimizer, its state being there already.
+    Nothing is downloaded, and no code runs but that of the library. A training iteration is forward, loss, backward
+    and the optimizer, its state being there already.
     Raises InputError for what the library does not know, CaptureError where the model needs a tensor's values.
     """
     build, values = LIBRARIES[library], HostValues()
     unbuilt = failures_in_one_line(model, "cannot be built on the meta device")
-    with unbuilt, values, torch.device("meta"), HostReads(values):
+    with offline(), unbuilt, values, torch.device("meta"), HostReads(values):
         subject = build(model, settings, values)
     step = build_step(subject, settings)
 
@@ -39,7 +40,7 @@ def record_model(library: str, model: str, settings: Settings, *, name: str | No
         with HostReads(values):
             return step()
 
-    with failures_in_one_line(subject.name, "cannot run on the meta device"), values:
+    with offline(), failures_in_one_line(subject.name, "cannot run on the meta device"), values:
         return trace_iteration(
             run,
             warmup=1 if settings.mode == "training" else 0,  # a first run makes the optimizer's state

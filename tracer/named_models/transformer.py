@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...errors import InputError
 from ..meta.host_values import HostValues
+from .configuration import read_configuration
 from .decoding import build_decoding
 from .inputs import make_decoder_inputs, make_inputs
 from .labels import make_labels
-from .libraries import import_library, one_line
 from .reading import Reading
 from .subject import Settings, Subject
 
 
 def build_transformer(path: str, settings: Settings, values: HostValues) -> Subject:
     """Return the model that a config.json describes."""
-    config, name = _read_config(path)
-    transformers = import_library("transformers")
-    architecture = getattr(transformers, name, None)
-    if architecture is None:
-        raise InputError(f"{path}: architectures: transformers {transformers.__version__} has no {name}")
+    config, architecture = read_configuration(path)
+    name = architecture.__name__
     model = _build(architecture, config, settings)
     reading = _read_forward(model, name, settings, values)
     inputs = make_inputs(reading)
@@ -93,18 +89,3 @@ def _read_forward(model: Any, name: str, settings: Settings, values: HostValues)
 def _find_loss(outputs: Any) -> torch.Tensor | None:
     loss = getattr(outputs, "loss", None)
     return loss if isinstance(loss, torch.Tensor) else None
-
-
-def _read_config(path: str) -> tuple[Any, str]:
-    """Return the configuration in a file, and the name of the model's class."""
-    transformers = import_library("transformers")
-    if not Path(path).is_file():
-        raise InputError(f"{path}: no such file: expected the config.json of a transformers model")
-    try:
-        with torch.device("cpu"):
-            config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:
-        raise InputError(f"{path}: not a configuration that transformers can read: {one_line(error)}") from error
-    if not config.architectures:
-        raise InputError(f'{path}: architectures: expected the model\'s class, for example ["LlamaForCausalLM"]')
-    return config, config.architectures[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -11,13 +12,23 @@ import torch
 
 from ... import __version__
 from ...errors import InputError, OutputError
+from ...formats.destinations import check_destinations
 from ...formats.files import write_atomic
 from .local_gpu import read_gpu_state
-from .sweep import Sweep
-from .tables import write_table
+from .sweep import SOURCE, Sweep
+from .tables import read_origins, write_table
+from .timing import HOST
 
 META: Final = "meta.json"
 FORMAT: Final = "wavecast.measurements"
+
+
+def check_inputs(folder: Path, inputs: Mapping[str, Path | None]) -> None:
+    """Raise OutputError where a file of the folder that is to be written is read as well."""
+    given = {label: path for label, path in inputs.items() if path is not None}
+    for path in (folder / META, *_tables(folder)):
+        if path.is_file():
+            check_destinations({"-o": path}, given)
 
 
 def open_folder(folder: Path, gpu: str, device: str) -> None:
@@ -31,8 +42,8 @@ def open_folder(folder: Path, gpu: str, device: str) -> None:
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written: {error.strerror or error}") from None
     families = _read_families(folder)
-    if not families and (folder / "ops").exists():
-        raise OutputError(f"{folder}: holds tables that were not measured here; name another folder with -o")
+    if not families:
+        _check_unfinished(folder, gpu, device)
     for found in families.values():
         if found["gpu"] != gpu:
             raise OutputError(f"{folder}: holds measurements of {found['gpu']}; name another folder for {gpu} with -o")
@@ -47,6 +58,21 @@ def save(folder: Path, family: str, sweep: Sweep) -> None:
     families = _read_families(folder) | {family: _describe_run(sweep)}
     text = json.dumps({"format": FORMAT, "families": families}, indent=1)
     write_atomic(folder / META, f"{text}\n".encode())
+
+
+def _check_unfinished(folder: Path, gpu: str, device: str) -> None:
+    """Accept tables that nothing describes where they are our own: what a run left that ended before meta.json."""
+    for path in _tables(folder):
+        origins = read_origins(path)
+        if origins is None or not all(
+            source.startswith(SOURCE) and name == gpu and (timing == HOST) == (device == "cpu")
+            for name, source, timing in origins
+        ):
+            raise OutputError(f"{folder}: holds tables that were not measured here; name another folder with -o")
+
+
+def _tables(folder: Path) -> list[Path]:
+    return sorted((folder / "ops").glob("*.parquet"))
 
 
 def _read_families(folder: Path) -> dict[str, dict[str, Any]]:

@@ -69,6 +69,16 @@ def write_table(folder: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> N
     write_atomic(path, buffer.getvalue())
 
 
+def read_origins(path: Path) -> set[tuple[str, str, str]] | None:
+    """Return GPU, source and timing method of a table's rows, each combination once; None where it is no such table."""
+    names = ["gpu", "source", "timing"]
+    try:
+        columns = parquet.ParquetFile(path).read(columns=names)
+        return set(zip(*(map(str, columns[name].to_pylist()) for name in names), strict=True))
+    except (OSError, KeyError, pyarrow.ArrowException):
+        return None
+
+
 def _type(kind: Any, name: str, rows: Iterable[Mapping[str, Any]]) -> Any:
     """Return plain text for a column of nulls: pyarrow cannot turn an empty dictionary into numpy's objects."""
     return pyarrow.string() if kind == TEXT and all(row.get(name) is None for row in rows) else kind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ....formats.printable import clean_text
 from ...analysis.report import GpuPrediction, Report
-from ..page.names import clean_text
 from ..page.quantity import format_bytes, format_count, format_number, format_share, format_time
 
 LAUNCH_BOUND_RATIO: Final = 0.1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....formats.printable import clean_text
 from ...analysis.report import GpuPrediction, OpPrediction, Report
 from ...measurements.correction import Correction
 from ...prediction.method import Method
@@ -18,7 +19,7 @@ from ..op_columns import (
     shapes_column,
 )
 from ..page.columns import count_column, name_column, number_column, share_column, text_column, time_column
-from ..page.names import clean_text, short_name
+from ..page.names import short_name
 from ..page.page import Page, build_page, notes, opening, warnings
 from ..page.quantity import (
     TimeUnit,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from xml.sax.saxutils import escape, quoteattr
 
+from ....formats.printable import clean_text, escape_json
 from ...graph.export.export import ON_PATH
-from ..page.names import clean_text, short_name
+from ..page.names import short_name
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -29,8 +29,6 @@ COLOURS: Final[Mapping[str, str]] = {
 """Fill of DOT's nodes by kind."""
 PATH_COLOUR: Final = "#c00000"
 _XML_TYPES: Final = {bool: "boolean", int: "long", float: "double", str: "string"}
-_XML_FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that no XML document may hold."""
 
 
 def draw_graph_json(network: nx.DiGraph[str]) -> str:
@@ -101,7 +99,7 @@ GRAPH_WRITERS: Final[Mapping[str, Callable[[nx.DiGraph[str]], str]]] = {
 def _json(value: Any) -> str:
     import orjson
 
-    return orjson.dumps(value).decode()
+    return escape_json(orjson.dumps(value)).decode()
 
 
 def _with_commas(items: Iterable[str]) -> Iterator[str]:
@@ -138,7 +136,7 @@ def _xml_data(facts: Mapping[str, Any], keys: Mapping[str, tuple[str, str]]) -> 
 def _xml_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return escape(_XML_FORBIDDEN.sub("�", value)) if isinstance(value, str) else str(value)
+    return escape(clean_text(value)) if isinstance(value, str) else str(value)
 
 
 @cache

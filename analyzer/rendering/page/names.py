@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from unicodedata import category
+
+from ....formats.printable import clean_text
 
 NAME_WIDTH: Final = 56
 """Longest op, kernel or shape text in a table; JSON and CSV hold them whole."""
@@ -15,20 +16,11 @@ KERNEL_NOISE: Final = re.compile(
     r"|, (std::array|at::detail::Array)<char ?\*, \w+>(?= ?>$)"
 )
 """What PyTorch's kernel names share."""
-CONTROL_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Unicode categories that a terminal may act upon instead of showing them."""
 
 
 def short_name(text: str, width: int = NAME_WIDTH) -> str:
     """Return the name of an op, kernel or module as tables show it."""
     return shorten_middle(tidy_kernel_name(clean_text(text)), width)
-
-
-def clean_text(text: str) -> str:
-    """Replace control characters and line breaks, so that names out of a file cannot steer a terminal."""
-    if text.isprintable():
-        return text
-    return "".join("�" if category(character) in CONTROL_CATEGORIES else character for character in text)
 
 
 def shorten_middle(text: str, width: int) -> str:

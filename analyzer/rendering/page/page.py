@@ -7,10 +7,10 @@ these and a row of `formats.PAGE_FORMATS`: it draws every line by its tone and l
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from .names import clean_text
+from ....formats.printable import clean_lines, clean_text
 from .sheet import Sheet
 
 
@@ -74,6 +74,30 @@ def notes(sentences: Iterable[str]) -> Passage:
 def warnings(sentences: Iterable[str]) -> Passage:
     """Return warnings, which may name what files hold, as a passage."""
     return Passage(lines=tuple(Line(text=clean_text(text), tone=Tone.WARNING) for text in sentences))
+
+
+def clean_page(page: Page) -> Page:
+    """Return the page without control characters, whatever its texts were made of; drawers draw this one."""
+    return Page(blocks=tuple(map(_clean_block, page.blocks)))
+
+
+def _clean_block(block: Passage | Sheet) -> Passage | Sheet:
+    if isinstance(block, Sheet):
+        columns = (
+            replace(item, title=clean_lines(item.title), cells=tuple(map(clean_text, item.cells)))
+            for item in block.columns
+        )
+        return replace(block, title=clean_text(block.title), columns=tuple(columns))
+    return Passage(
+        lines=tuple(
+            replace(
+                line,
+                label=clean_text(line.label),
+                text=(clean_lines if line.tone is Tone.MARKDOWN else clean_text)(line.text),
+            )
+            for line in block.lines
+        )
+    )
 
 
 def join_passages(*passages: Passage) -> Passage:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
+from ....formats.printable import clean_text
+
 _MEAN_CHARACTER_EM: Final = 0.61
 """Width of a character in font sizes: over the mean of op names in DejaVu Sans (0.56), the widest of usual fonts."""
 
@@ -17,7 +19,12 @@ def element(tag: str, content: str | None = None, **attributes: str | float) -> 
 
 def text(words: str, x: float, y: float, kind: str, **attributes: str | float) -> str:
     """Return a line of text of a CSS class."""
-    return element("text", escape(words), x=x, y=y, class_=kind, **attributes)
+    return element("text", plain(words), x=x, y=y, class_=kind, **attributes)
+
+
+def plain(words: str) -> str:
+    """Return words as the content of an element."""
+    return escape(clean_text(words))
 
 
 def text_width(words: str, size_px: float) -> float:
@@ -38,4 +45,4 @@ def _key(key: str) -> str:
 
 
 def _value(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+    return clean_text(value) if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
-from .page import Line, Page, Tone
+from .page import Line, Page, Tone, clean_page
 from .sheet import COLUMN_GAP, Sheet, fit_to_width, share_width
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def draw_terminal(page: Page, screen: Screen) -> str:
     """
     buffer = StringIO()
     console = _console(screen, buffer)
-    for index, block in enumerate(page.blocks):
+    for index, block in enumerate(clean_page(page).blocks):
         if index:
             console.print()
         if isinstance(block, Sheet):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ....formats.printable import clean_text
 from ...accuracy.rerun.report import FamilyRow, LeftOut, RerunOp, RerunReport
 from ..op_columns import covered_column, reason_column, shapes_column
 from ..page.columns import (
@@ -16,7 +17,7 @@ from ..page.columns import (
     text_column,
     time_column,
 )
-from ..page.names import clean_text, short_name
+from ..page.names import short_name
 from ..page.page import Page, build_page, facts, join_passages, notes, warnings
 from ..page.quantity import (
     TimeUnit,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from ....formats.printable import clean_text
 from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, PEAK_RATIO, ROOFLINE, ROOFLINE_RATIO
 from ...accuracy.score.decisions import CHEAPER
 from ...accuracy.score.end_to_end import OP_SUM
@@ -23,7 +24,6 @@ from ...accuracy.score.report import (
     WorstRow,
 )
 from ..page.columns import number_column, text_column, time_column
-from ..page.names import clean_text
 from ..page.page import Page, build_page, notes, opening
 from ..page.quantity import (
     ABSENT,

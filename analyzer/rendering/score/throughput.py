@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
+from ....formats.printable import clean_text
 from ...accuracy.score.baselines import ANCHORED
 from ...accuracy.score.ledger import throughput_family
 from ...accuracy.score.report import Split, ThroughputRow
 from ..page.columns import number_column, text_column, time_column
-from ..page.names import clean_text
 from ..page.quantity import ABSENT, MILLISECONDS, percent
 from ..page.sheet import Sheet
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, floor, log10
 from typing import Final
-from xml.sax.saxutils import escape
 
 from ...timeline.slices import Timeline
 from ..page.quantity import format_factor, format_time
-from ..page.svg import element, text, text_width
+from ..page.svg import element, plain, text, text_width
 from .bars import Excerpt, choose_rows
 from .block import LEFT_PX, PLOT_PX, Block, Scale, draw_arrows, draw_bars, draw_beds, draw_end, draw_path, place_block
 
@@ -55,7 +54,7 @@ def draw_timeline(timeline: Timeline, *, excerpt: Excerpt | None = None) -> str:
     legend, height = _legend(shown, hidden, bottom + 30)
     title = _title(timeline)
     parts = [
-        element("title", escape(title)),
+        element("title", plain(title)),
         element("style", _STYLE),
         _tip(),
         element("rect", width=_WIDTH_PX, height=height, rx=6, class_="paper"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from ....formats.printable import clean_text
 from ...accuracy.validate.report import (
     Coverage,
     FamilyComparison,
@@ -35,7 +36,7 @@ from ..page.columns import (
     text_column,
     time_column,
 )
-from ..page.names import NAME_WIDTH, clean_text, short_name, shorten_middle
+from ..page.names import NAME_WIDTH, short_name, shorten_middle
 from ..page.page import Page, build_page, facts, notes, warnings
 from ..page.quantity import (
     TimeUnit,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.analyzer.rendering.page.names import clean_text, shorten_middle, tidy_kernel_name
+from wavecast.analyzer.rendering.page.names import shorten_middle, tidy_kernel_name
+from wavecast.formats.printable import clean_text
 
 
 @pytest.mark.parametrize(

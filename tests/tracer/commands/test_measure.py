@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner, Result
 from wavecast.__main__ import wavecast
 from wavecast.analyzer.measurements.samples import read_table
-from wavecast.errors import InputError
+from wavecast.errors import InputError, OutputError
 from wavecast.formats.column import build_table
 from wavecast.formats.files import save_trace
 from wavecast.formats.signature import Signature, TensorSpec
@@ -25,6 +25,7 @@ from wavecast.tracer.commands import measure as measure_command
 from wavecast.tracer.op_sweep import folder, local_gpu, plan, sweep
 from wavecast.tracer.op_sweep.cases import Case
 from wavecast.tracer.op_sweep.local_gpu import default_dtypes, has_tf32, name_gpu
+from wavecast.tracer.op_sweep.tables import write_table
 
 GPU = "H100 SXM5 80GB"
 ON_CPU = ("--device", "cpu", "--gpu", "h100 sxm5")
@@ -162,6 +163,43 @@ def test_nothing_else_is_mixed_or_written_over(meta: object, words: str, measure
     assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
     assert words in found.stderr
     assert (out / "ops" / "matmul.parquet").read_bytes() == b"mine"
+
+
+def test_a_run_goes_on_where_another_was_killed_before_meta(measure: Measure, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert measure(*ON_CPU, "--families", "matmul").exit_code == 0
+    (out / folder.META).unlink()
+    (out / "ops" / ".wavecast-0123456789abcdef.tmp").write_bytes(b"half")
+    found = measure("--device", "cpu", "--gpu", "l40s", "--families", "vector")
+    assert (found.exit_code, found.stderr.count("\n")) == (2, 1)
+    assert "holds tables that were not measured here" in found.stderr
+    assert measure(*ON_CPU, "--families", "vector").exit_code == 0
+    assert list(json.loads((out / folder.META).read_text())["families"]) == ["vector"]
+    assert ops_of(out) == {"matmul": COUNT, "vector": COUNT}
+
+
+def test_tables_of_a_gpu_are_no_unfinished_ones_of_a_cpu(tmp_path: Path) -> None:
+    row = {"gpu": GPU, "dtype": "fp32", "latency_us": 1.0, "timing": "graph_mean", "source": "wavecast/0.1.0"}
+    write_table(tmp_path, "matmul", [row])
+    folder.open_folder(tmp_path, GPU, "cuda")
+    with pytest.raises(OutputError, match="holds tables that were not measured here"):
+        folder.open_folder(tmp_path, GPU, "cpu")
+    write_table(tmp_path, "matmul", [row | {"source": "somebody"}])
+    with pytest.raises(OutputError, match="holds tables that were not measured here"):
+        folder.open_folder(tmp_path, GPU, "cuda")
+
+
+def test_the_folder_s_own_files_are_not_read(measure: Measure, tmp_path: Path, trace_file: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / folder.META).hardlink_to(trace_file)
+    before = trace_file.read_bytes()
+    found = measure(trace_file, *ON_CPU)
+    assert (found.exit_code, found.stderr) == (
+        2,
+        f"Error: {out / folder.META}: TRACE is read from there; name another file for -o\n",
+    )
+    assert trace_file.read_bytes() == before
 
 
 def test_a_folder_that_cannot_be_made_is_refused(measure: Measure, tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""Reads a config.json of transformers as sizes and plain words: nothing in it makes a library fetch or run something.
+
+A configuration may name code (`auto_map`), repositories, kernels (`attn_implementation`) and quantizers, and a library
+acts on some of these names when it builds the model. So what is kept is told by what it is, not by a list of bad keys:
+numbers and switches; words, and lists and records of them, only of fields that the configuration's class declares.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from ...errors import InputError
+from .libraries import import_library, one_line
+
+_WORD: Final = re.compile(r"\w[\w +-]{0,63}")
+"""No dots, slashes and colons: these stand in the names of modules, repositories and files."""
+_LOADS: Final = re.compile(
+    r"attn_impl|experts_impl|auto_map|quantization_config|pretrained|name_or_path|trust_remote|remote_code|use_kernels|"
+    r"kernel_(?:config|map|repo)|custom_|tokenizer|processor|revision|checkpoint_(?:path|name)|index_(?:name|path)|"
+    r"passages|dataset|_hub|hub_|url|generation_config|adapter"
+)
+"""Words in the names of fields that are declared, and whose words and switches make the library load something."""
+_READ_ANYWAY: Final = frozenset(
+    {"rope_scaling", "rope_parameters", "per_layer_config", "layer_types", "out_features", "stage_names"}
+)
+"""Words and records that the library reads although not every class that has them declares them."""
+_FORCED: Final = {"use_pretrained_backbone": False, "disable_custom_kernels": True}
+"""Switches that would download something, or compile it, as they stand in the file or by default."""
+_IMPLIED: Final = frozenset({"model_type", "architectures", "dtype", "torch_dtype", "id2label", "label2id"})
+"""Fields that are read here, or that the command line decides."""
+
+
+def read_configuration(path: str) -> tuple[Any, Any]:
+    """Return the configuration in a file, and its model's class. Raises InputError."""
+    transformers = import_library("transformers")
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file: expected the config.json of a transformers model")
+    try:
+        with torch.device("cpu"):
+            document = json.loads(Path(path).read_bytes())
+            config = _build(document, transformers)
+    except Exception as error:
+        raise InputError(f"{path}: not a configuration that transformers can read: {one_line(error)}") from error
+    names = document.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        raise InputError(f'{path}: architectures: expected the model\'s class, for example ["LlamaForCausalLM"]')
+    architecture = getattr(transformers, names[0], None) if names[0].isidentifier() else None
+    if not (isinstance(architecture, type) and issubclass(architecture, transformers.PreTrainedModel)):
+        raise InputError(f"{path}: architectures: transformers {transformers.__version__} has no {names[0]}")
+    return config, architecture
+
+
+def keep_plain(document: dict[str, Any], kind: Any, known: Any) -> dict[str, Any]:
+    """Return what a class of configurations may be given of a record: see above. `known` has the classes by type."""
+    declared = _declared(kind)
+    kept: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in _IMPLIED or not isinstance(key, str):
+            continue
+        may_name = (key in declared or key in _READ_ANYWAY) and not _LOADS.search(key)
+        if isinstance(value, dict) and may_name:
+            kept[key] = _keep_record(value, _part(kind, key, value, known), known)
+        elif isinstance(value, bool) and _LOADS.search(key):
+            continue
+        elif _is_plain(value, may_name=may_name) and (key in declared or not key.startswith("_")):
+            kept[key] = value
+    if isinstance(document.get("id2label"), dict):
+        labels = [f"LABEL_{number}" for number in range(len(document["id2label"]))]
+        kept["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        kept["label2id"] = {label: number for number, label in enumerate(labels)}
+    return kept | {key: value for key, value in _FORCED.items() if key in declared}
+
+
+def _build(document: Any, transformers: Any) -> Any:
+    if not isinstance(document, dict):
+        raise ValueError("expected a JSON object")
+    known = transformers.models.auto.configuration_auto.CONFIG_MAPPING
+    name = document.get("model_type")
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(f"model_type: transformers {transformers.__version__} knows none that is called {name!r}")
+    return known[name].from_dict(keep_plain(document, known[name], known))
+
+
+def _declared(kind: Any) -> frozenset[str]:
+    """Return the names that a class gives meaning to: of its fields, and older ones of the same fields."""
+    if kind is None:
+        return frozenset()
+    own = [item.name for item in fields(kind)] if is_dataclass(kind) else [*inspect.signature(kind.__init__).parameters]
+    return frozenset(own) | frozenset(getattr(kind, "attribute_map", {}))
+
+
+def _part(kind: Any, key: str, value: dict[str, Any], known: Any) -> Any:
+    """Return the class of a configuration inside another one; None for other records."""
+    name = value.get("model_type")
+    if isinstance(name, str) and name in known:
+        return known[name]
+    part = getattr(kind, "sub_configs", {}).get(key)
+    return part if isinstance(part, type) and hasattr(part, "from_dict") and is_dataclass(part) else None
+
+
+def _keep_record(value: dict[str, Any], kind: Any, known: Any) -> dict[str, Any]:
+    if kind is None:  # a record of its own kind, such as that of rotary embeddings
+        return {key: item for key, item in value.items() if not _LOADS.search(key) and _is_plain(item, may_name=True)}
+    kept = keep_plain(value, kind, known)
+    return kept | {"model_type": kind.model_type} if "model_type" in value else kept
+
+
+def _is_plain(value: Any, *, may_name: bool) -> bool:
+    """Say whether a value is a number, a switch or nothing, or a list of such; with `may_name` a word, too."""
+    if value is None or isinstance(value, bool | int | float):
+        return True
+    if isinstance(value, str):
+        return may_name and _WORD.fullmatch(value) is not None
+    if isinstance(value, dict):
+        return may_name and all(_is_plain(item, may_name=not _LOADS.search(key)) for key, item in value.items())
+    return isinstance(value, list) and all(_is_plain(item, may_name=may_name) for item in value)
