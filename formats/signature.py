@@ -67,7 +67,12 @@ class Signature:
 
 
 def flatten_tensors(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
-    """Return the tensors among `arguments` in order, lists flattened."""
+    """Return the tensors among `arguments` in order, lists flattened.
+
+    >>> one, two = TensorSpec("float32", (8,)), TensorSpec("int64", (2,))
+    >>> [tensor.dtype for tensor in flatten_tensors((one, 1.0, (two, two)))]
+    ['float32', 'int64', 'int64']
+    """
     found: list[TensorSpec] = []
     for argument in arguments:
         if isinstance(argument, TensorSpec):

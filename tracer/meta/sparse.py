@@ -32,14 +32,10 @@ def is_stolen(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> bool:
 
     Where none does, torch keeps as the parameter's gradient the one that it is given, unless its rows have gaps.
     """
+    if func is not _aten.clone.default or not _is_sparse(args[0]) or not args[0]._values().is_contiguous():
+        return False
     node: Any = torch._C._current_autograd_node()
-    return (
-        func is _aten.clone.default
-        and _is_sparse(args[0])
-        and node is not None
-        and "AccumulateGrad" in str(node.name())
-        and args[0]._values().is_contiguous()
-    )
+    return node is not None and "AccumulateGrad" in str(node.name())
 
 
 @contextmanager
