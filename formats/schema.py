@@ -128,9 +128,13 @@ def _signature_schemas() -> dict[str, Schema]:
             ]
         },
         "tensor": {
-            "description": "The torch dtype's name; sizes; strides in elements where recorded, as many as sizes.",
+            "description": "The torch dtype's name; sizes; strides in elements where recorded, as many as sizes; "
+            "of a sparse tensor the sizes of the values that it stores.",
             "type": "object",
-            "properties": {"dtype": {"type": "string"}, "shape": INTEGER_LIST, "strides": INTEGER_LIST},
+            "properties": {
+                "dtype": {"type": "string"},
+                **dict.fromkeys(("shape", "strides", "stored"), INTEGER_LIST),
+            },
             "required": ["dtype", "shape"],
         },
         "unknown": _marker("unknown", {"const": True}, "A value that the recording did not keep."),

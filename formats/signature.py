@@ -34,10 +34,12 @@ class TensorSpec:
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None = None
+    stored: tuple[int, ...] | None = None
+    """Of a sparse tensor the shape of the values that it stores: their count, then its dense dims. None: dense."""
 
     @property
     def element_count(self) -> int:
-        """Return the number of elements; 1 for a zero-dimensional tensor."""
+        """Return the number of elements, a sparse tensor's zeros included; 1 for a zero-dimensional tensor."""
         return prod(self.shape)
 
     @property
@@ -65,7 +67,12 @@ class Signature:
 
 
 def flatten_tensors(arguments: tuple[Argument, ...]) -> tuple[TensorSpec, ...]:
-    """Return the tensors among `arguments` in order, lists flattened."""
+    """Return the tensors among `arguments` in order, lists flattened.
+
+    >>> one, two = TensorSpec("float32", (8,)), TensorSpec("int64", (2,))
+    >>> [tensor.dtype for tensor in flatten_tensors((one, 1.0, (two, two)))]
+    ['float32', 'int64', 'int64']
+    """
     found: list[TensorSpec] = []
     for argument in arguments:
         if isinstance(argument, TensorSpec):
@@ -82,5 +89,10 @@ def format_shapes(signature: Signature) -> str:
     'float16[8,128] float16[128,64]'
     """
     tensors = signature.tensors()
-    shown = " ".join(f"{item.dtype}[{','.join(map(str, item.shape))}]" for item in tensors[:3])
+    shown = " ".join(map(_format_tensor, tensors[:3]))
     return f"{shown} (+{len(tensors) - 3} more)" if len(tensors) > 3 else shown
+
+
+def _format_tensor(tensor: TensorSpec) -> str:
+    text = f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+    return text if tensor.stored is None else f"{text} sparse[{','.join(map(str, tensor.stored))}]"

@@ -27,6 +27,7 @@ class _Object(msgspec.Struct):
     dtype: str | None = None
     shape: tuple[_Size, ...] | None = None
     strides: tuple[_Size, ...] | None = None
+    stored: tuple[_Size, ...] | None = None
     unknown: Literal[True] | None = None
     float: Literal["inf", "-inf", "nan"] | None = None
 
@@ -78,7 +79,11 @@ def check_signatures(signatures: object) -> None:
 def _encode_argument(argument: Argument) -> Any:
     if isinstance(argument, TensorSpec):
         result: dict[str, Any] = {"dtype": argument.dtype, "shape": argument.shape}
-        return result if argument.strides is None else result | {"strides": argument.strides}
+        if argument.strides is not None:
+            result["strides"] = argument.strides
+        if argument.stored is not None:
+            result["stored"] = argument.stored
+        return result
     if isinstance(argument, tuple):
         return [_encode_argument(item) for item in argument]
     if argument is UNKNOWN:
@@ -131,9 +136,11 @@ def _build_list(values: list[Any], misfits: list[_Object]) -> tuple[Any, ...]:
 
 def _build_object(value: _Object, misfits: list[_Object]) -> Any:
     """Return what an object stands for; one that stands for nothing stays and is added to `misfits`."""
-    shape, strides = value.shape, value.strides
+    shape, strides, stored = value.shape, value.strides, value.stored
     if value.dtype is not None and shape is not None and (strides is None or len(strides) == len(shape)):
-        return TensorSpec(value.dtype, shape, strides)
+        if stored is not None and not _fits(stored, shape):
+            misfits.append(value)
+        return TensorSpec(value.dtype, shape, strides, stored)
     if value.unknown:
         return UNKNOWN
     if value.float is not None:
@@ -174,6 +181,16 @@ def _check_tensor(tensor: TensorSpec, path: str) -> None:
         _check_sizes(tensor.strides, f"{path}.strides")
         if len(tensor.strides) != len(tensor.shape):
             raise misfit(f"{path}.strides", f"{len(tensor.shape)} strides", str(len(tensor.strides)))
+    if tensor.stored is not None:
+        _check_sizes(tensor.stored, f"{path}.stored")
+        if not _fits(tensor.stored, tensor.shape):
+            found, most = len(tensor.stored), max(len(tensor.shape), 1)
+            raise misfit(f"{path}.stored", f"1 to {most} sizes", str(found))
+
+
+def _fits(stored: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Say whether a sparse tensor's values have a count, and dense dims that are fewer than all of its dims."""
+    return 1 <= len(stored) <= max(len(shape), 1)
 
 
 def _check_sizes(sizes: object, path: str) -> None:

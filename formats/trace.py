@@ -9,7 +9,7 @@ from .column import MISSING, Column, Table, build_table, column, row_count, tabl
 from .signature import Signature
 
 FORMAT_NAME = "wavecast.trace"
-FORMAT_VERSION = "1.1"
+FORMAT_VERSION = "1.2"
 
 
 class Phase(IntEnum):

@@ -18,6 +18,8 @@ from .report import OpPrediction
 UNRELIABLE_FACTOR: Final = 1.6
 """From here on a prediction orders GPUs at best; formats, ops and GPUs far from any measurement get there."""
 
+BROKEN_BOUND: Final = "measured under its bound on the source, so that no bound is kept to"
+
 
 def list_ops(
     trace: Trace, workload: GpuWorkload, prediction: Prediction, gpu_column: int, *, limit: int | None
@@ -55,8 +57,8 @@ def _describe(
     main = int(rows[np.argmax(busy)])
     op = int(workload.op[main])
     worked = rows[workload.has_work[rows]]
-    # The kernels of one call share its bound by their time.
-    bound_ns = prediction.bounds.lower_ns[worked, gpu_column] * workload.op_share[worked]
+    # The kernels of one call share its bound by their time, and with what overlaps them as they share the time.
+    bound_ns = prediction.bounds.lower_ns[worked, gpu_column] * workload.op_share[worked] * prediction.weight[worked]
     signature = int(trace.ops.signature[op]) if op >= 0 else -1
     module = int(trace.ops.module[op]) if op >= 0 else -1
     family = workload.family[main]
@@ -72,12 +74,12 @@ def _describe(
         predicted_ns=float(busy.sum()),
         predicted_low_ns=low_ns,
         predicted_high_ns=high_ns,
-        bound_ns=float((bound_ns * workload.count[worked]).sum()) if len(worked) else None,
+        bound_ns=float(bound_ns.sum()) if len(worked) else None,
         bound_by=limit_of(workload.work, prediction.fleet, int(worked[0]), gpu_column).name.lower()
         if len(worked)
         else None,
         method=method,
-        reason=_reason(prediction, main, gpu_column, method),
+        reason=_reason(prediction, main, gpu_column, method) + _broken_bound(workload, prediction, worked),
         share=float(busy.sum()) / whole_ns,
     )
 
@@ -89,6 +91,12 @@ def _reason(prediction: Prediction, row: int, gpu_column: int, method: Method) -
     factor = float(np.exp(prediction.half_width[row, gpu_column]))
     doubt = f"; unreliable: 90 % interval a factor of {factor:.1f} either way" if factor > UNRELIABLE_FACTOR else ""
     return prediction.reason[row] + doubt
+
+
+def _broken_bound(workload: GpuWorkload, prediction: Prediction, rows: Rows) -> str:
+    """Say where a time may be under its bound: the shapes of an op that was measured under it do not tell its work."""
+    is_broken = (prediction.bound_share[rows] == 0) & (workload.op_share[rows] > 0)
+    return f"; {BROKEN_BOUND}" if is_broken.any() else ""
 
 
 def _interval_ns(busy_ns: Floats, fall: Floats, half_width: Floats) -> tuple[float | None, float | None]:

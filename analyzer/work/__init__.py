@@ -19,6 +19,7 @@ from . import (
     recurrent,
     reduction,
     serving,
+    sparse,
     view,
 )
 from .registry import canonical_name, family_of, has_formula, register, work_of
@@ -48,6 +49,7 @@ __all__ = [
     "reduction",
     "register",
     "serving",
+    "sparse",
     "view",
     "work_of",
 ]

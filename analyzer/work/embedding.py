@@ -8,7 +8,7 @@ from math import prod
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
 from .registry import register
-from .traffic import bytes_of, tensor_bytes, total_bytes
+from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work
 
 
@@ -21,7 +21,7 @@ def embedding(signature: Signature) -> Work:
     return replace(work, dims=RowDims(rows=indices.element_count, columns=table.shape[1]))
 
 
-@register("aten::embedding_dense_backward", "aten::embedding_backward", family=Family.EMBEDDING)
+@register("aten::embedding_dense_backward", family=Family.EMBEDDING)
 def embedding_dense_backward(signature: Signature) -> Work:
     """Add each gradient row into a dense table gradient, all of which is written."""
     grad, indices, rows = tensor_at(signature, 0), tensor_at(signature, 1), size_at(signature, 2)
@@ -29,12 +29,12 @@ def embedding_dense_backward(signature: Signature) -> Work:
     return _work(grad.element_count, total_bytes((grad, indices)), written, grad.dtype)
 
 
-@register("aten::embedding_sparse_backward", family=Family.EMBEDDING)
-def embedding_sparse_backward(signature: Signature) -> Work:
-    """Keep the gradient rows beside their indices."""
-    grad, indices = tensor_at(signature, 0), tensor_at(signature, 1)
-    size = total_bytes((grad, indices))
-    return _work(0, size, size, grad.dtype)
+@register("aten::embedding_backward", family=Family.EMBEDDING)
+def embedding_backward(signature: Signature) -> Work:
+    """The same; a sparse gradient (flag at 5) holds the rows as they come, and what moves them is an op inside."""
+    if argument_at(signature, 5) is True:
+        raise LackingArgumentError("a dense gradient")
+    return embedding_dense_backward(signature)
 
 
 @register("aten::embedding_renorm", family=Family.EMBEDDING)
@@ -64,8 +64,16 @@ def embedding_bag_dense_backward(signature: Signature) -> Work:
 
 @register("aten::_embedding_bag_backward", family=Family.EMBEDDING)
 def embedding_bag_backward(signature: Signature) -> Work:
-    """The same with the offsets third, rows at 6 and weights at 10."""
+    """The same with the offsets third, rows at 6 and weights at 10; the flag at 9 asks for a sparse gradient."""
+    if argument_at(signature, 9) is True:
+        return _sparse_bag_backward(signature, weights=10)
     return _bag_backward(signature, saved=(2, 3, 4, 5), rows=6, weights=10)
+
+
+@register("aten::_embedding_bag_sparse_backward", family=Family.EMBEDDING)
+def embedding_bag_sparse_backward(signature: Signature) -> Work:
+    """Copy each bag's gradient once per index: the rows of a sparse gradient; weights at 8."""
+    return _sparse_bag_backward(signature, weights=8)
 
 
 @register("aten::_embedding_bag_per_sample_weights_backward", family=Family.EMBEDDING)
@@ -82,6 +90,16 @@ def _bag_backward(signature: Signature, *, saved: tuple[int, ...], rows: int, we
     read = total_bytes((grad, indices, *tensors_at(signature, *saved, weights)))
     written = bytes_of(size_at(signature, rows) * _last(grad), grad.dtype)
     return _work(indices.element_count * _last(grad), read, written, grad.dtype)
+
+
+def _sparse_bag_backward(signature: Signature, *, weights: int) -> Work:
+    """Return the work of a gather: whichever table the rows belong to, as many are written as there are indices."""
+    grad, indices = tensor_at(signature, 0), tensor_at(signature, 1)
+    count = indices.element_count * _last(grad)
+    read = tensor_bytes(grad) + bytes_of(indices.element_count, INDEX_DTYPE)
+    given = tensors_at(signature, weights)
+    written = bytes_of(count, grad.dtype)
+    return _work(len(given) * count, read + total_bytes(given) + len(given) * written, written, grad.dtype)
 
 
 def _bag_count(signature: Signature, indices: TensorSpec, offsets: TensorSpec) -> int:

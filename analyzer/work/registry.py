@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.signature import Argument, Signature, TensorSpec, flatten_tensors
 from .arguments import LackingArgumentError
 from .work import Family, Work
 
@@ -14,6 +14,7 @@ Formula = Callable[[Signature], Work]
 """A pure function from a call's signature to its work; raises LackingArgumentError where it would have to guess."""
 
 _FORMULAS: dict[str, tuple[Family, Formula]] = {}
+_SPARSE_FORMULAS: dict[str, Formula] = {}
 _NO_ARGUMENTS = Signature(())
 _OVERLOAD = re.compile(r"^(\w+::\w+)\.\w+$")
 
@@ -29,6 +30,19 @@ def register(*names: str, family: Family) -> Callable[[Formula], Formula]:
             if name in _FORMULAS:
                 raise ValueError(f"op {name} has a formula already; each name is registered once")
             _FORMULAS[name] = (family, formula)
+        return formula
+
+    return add
+
+
+def register_sparse(*names: str) -> Callable[[Formula], Formula]:
+    """Register a formula for calls with sparse arguments, under names with a formula of dense ones.
+
+    An in-place op `x_` falls back to `x`. What has none costs what it would on the stored values alone.
+    """
+
+    def add(formula: Formula) -> Formula:
+        _SPARSE_FORMULAS.update(dict.fromkeys(names, formula))
         return formula
 
     return add
@@ -53,8 +67,12 @@ def work_of(name: str, signature: Signature | None) -> Work | None:
     call = _NO_ARGUMENTS if signature is None else signature
     if is_in_place and not call.results and call.arguments:
         call = _with_first_argument_as_result(call)
+    formula = _FORMULAS[resolved][1]
     try:
-        return _FORMULAS[resolved][1](call)
+        if all(tensor.stored is None for tensor in call.tensors()):
+            return formula(call)
+        sparse = _SPARSE_FORMULAS.get(_without_overload(name)) or _SPARSE_FORMULAS.get(resolved)
+        return formula(_values_of(call)) if sparse is None else sparse(call)
     except LackingArgumentError:
         return None
 
@@ -103,6 +121,29 @@ def _resolve(name: str) -> tuple[str | None, bool]:
 def _without_overload(name: str) -> str:
     match = _OVERLOAD.match(name)
     return name if match is None else match[1]
+
+
+def _values_of(call: Signature) -> Signature:
+    """Return the call on the values that its sparse tensors store; refuse one that mixes them with dense tensors.
+
+    Of a result that is said to be dense only one part was seen, the indices or the values.
+    """
+    if _holds_dense(call.arguments):
+        raise LackingArgumentError("a formula for sparse and dense tensors together")
+    results = () if _holds_dense(call.results) else call.results
+    return Signature(tuple(map(_stored_in, call.arguments)), tuple(map(_stored_in, results)))
+
+
+def _holds_dense(arguments: tuple[Argument, ...]) -> bool:
+    return any(tensor.stored is None and tensor.shape for tensor in flatten_tensors(arguments))
+
+
+def _stored_in(argument: Argument) -> Argument:
+    if isinstance(argument, TensorSpec):
+        return argument if argument.stored is None else TensorSpec(argument.dtype, argument.stored)
+    if isinstance(argument, tuple):
+        return tuple(_stored_in(item) if isinstance(item, TensorSpec) else item for item in argument)  # type: ignore[return-value]
+    return argument
 
 
 def _with_first_argument_as_result(call: Signature) -> Signature:

@@ -18,7 +18,8 @@ _VIEWS: Final = names(
     "split_with_sizes unsafe_split unsafe_split_with_sizes tensor_split chunk unsafe_chunk hsplit vsplit dsplit unbind "
     "diagonal unfold flatten unflatten unflatten_dense_tensors ravel detach alias lift lift_fresh reshape_as "
     "_fw_primal _make_dual atleast_1d atleast_2d atleast_3d meshgrid values "
-    "indices _values _indices crow_indices col_indices"
+    "indices _values _indices crow_indices col_indices _coalesced embedding_sparse_backward "
+    "_sparse_coo_tensor_unsafe _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors"
 )
 _ALLOCATIONS: Final = names(
     "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize resize_as set set_data "
@@ -29,11 +30,13 @@ _QUERIES: Final = names(
     "is_inference is_conj is_neg is_set_to storage_offset element_size result_type can_cast promote_types "
     "_has_compatible_shallow_copy_type _has_same_storage_numel _debug_has_internal_overlap _is_zerotensor "
     "requires_grad retain_grad output_nr _version record_stream _fused_sdp_choice cudnn_is_acceptable "
-    "_nested_tensor_size _nested_tensor_strides sym_size sym_stride sym_numel sym_storage_offset data "
+    "_nested_tensor_size _nested_tensor_strides is_coalesced sparse_dim dense_dim _nnz "
+    "_dimI _dimV sym_size sym_stride sym_numel sym_storage_offset data "
     "_assert_tensor_metadata _shape_as_tensor get_device device"
 )
 _WRAPPERS: Final = names(
-    "to contiguous cuda cpu type_as pin_memory _pin_memory dropout feature_dropout alpha_dropout feature_alpha_dropout"
+    "to contiguous cuda cpu type_as pin_memory _pin_memory dropout feature_dropout alpha_dropout feature_alpha_dropout "
+    "coalesce to_dense"
 )
 
 

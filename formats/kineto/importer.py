@@ -34,6 +34,7 @@ from .read import Document, read_document
 from .recording import Recording, finish
 from .rows import MARK_STEP, MarkRows, take_rows
 from .signatures import read_signatures
+from .sparse import fill_stored
 from .values import Integers
 
 _WHOLE_MICROSECONDS_NS = 1000
@@ -87,6 +88,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     uses = np.bincount(recording.ops.signature, minlength=len(collector.inputs))
     signatures, signature_of = read_signatures(tuple(collector.inputs), uses.tolist())
     ops = build_ops(recording, signature_of)
+    signatures = fill_stored(ops.table, signatures, recording.names.texts)
     calls = build_calls(recording, ops)
     kernels = build_kernels(recording, calls)
     memory = build_memory(recording, ops)

@@ -286,6 +286,38 @@ def test_a_list_of_tensors_without_dtype_takes_the_usual_one() -> None:
     assert trace.signatures[trace.ops.signature[3]].arguments == ((TensorSpec("float16", (1,)),),)
 
 
+MAKER = "aten::_sparse_coo_tensor_with_dims_and_tensors"
+
+
+def made(at: int, count: int, sizes: str = "[9, 4]") -> Event:
+    """The op that makes a sparse tensor of values [count, 4]."""
+    types = ["Scalar", "Scalar", "ScalarList", "long int", "float"]
+    strides = [[], [], [], [count, 1], [4, 1]]
+    return shaped(MAKER, at, 1, types, [[], [], [], [1, count], [count, 4]], ["1", "1", sizes, "", ""], strides)
+
+
+@pytest.mark.parametrize(
+    ("makers", "strides", "stored"),
+    [
+        ([made(1, 3)], [[4, 1], []], [None, (3, 4)]),
+        ([made(1, 3), made(3, 6)], [[4, 1], []], [None, (4, 4)]),  # which of the two is not known: their mean
+        ([made(1, 3), made(3, 6, "[7, 4]")], [[4, 1], []], [None, (3, 4)]),
+        ([made(1, 3)], [[4, 1], [4, 1]], [None, None]),
+        ([], [[4, 1], []], [None, None]),
+    ],
+)
+def test_tensors_without_strides_are_sparse_where_some_op_made_one(makers: Any, strides: Any, stored: Any) -> None:
+    trace = load(*makers, shaped("aten::add_", 9, 1, ["float"] * 2, [[9, 4]] * 2, strides=strides))
+    assert [item.stored for item in trace.signatures[trace.ops.signature[-1]].tensors()] == stored
+
+
+def test_tensors_of_a_file_without_strides_are_not_called_sparse() -> None:
+    maker = made(1, 3)
+    del maker["args"]["Input Strides"]
+    trace = load(maker, shaped("aten::add_", 9, 1, ["float"] * 2, [[9, 4]] * 2))
+    assert [item.stored for item in trace.signatures[trace.ops.signature[-1]].tensors()] == [None, None]
+
+
 FLOATS, HALVES, BOTH = ["float"] * 2, ["c10::BFloat16"] * 2, ["c10::BFloat16", "float"]
 
 

@@ -115,6 +115,8 @@ def document(small_trace: Trace) -> dict[str, Any]:
         ("signatures.0.arguments.0.shape.0", "x", '$.signatures[0].arguments[0].shape[0]: expected `int`, found the'),
         ("signatures.0.arguments.0.shape.0", -1, "$.signatures[0].arguments[0].shape[0]: expected `int` >= 0, foun"),
         ("signatures.0.arguments.0.shape", ..., "$.signatures[0].arguments[0]: expected null, a scalar, a list of"),
+        ("signatures.0.arguments.1.stored", [1, 2, 3], "$.signatures[0].arguments[1].stored: expected 1 to 2 sizes"),
+        ("signatures.0.arguments.1.stored", [-1], "$.signatures[0].arguments[1].stored[0]: expected `int` >= 0"),
         ("signatures.0.arguments.1.strides", [1], "$.signatures[0].arguments[1]: expected null, a scalar, a list of"),
         ("signatures.0.arguments.2", [1, {"dtype": "x", "shape": []}], "$.signatures[0].arguments[2][0]: expected o"),
         ("signatures.0.arguments.2", [{"unknown": True}], "$.signatures[0].arguments[2][0]: expected only numbers or"),
@@ -188,6 +190,8 @@ def test_text_that_is_not_utf8_is_refused(document: dict[str, Any]) -> None:
         ({"signatures": (Signature((2**63,)),)}, r"arguments\[0\]: expected an integer from"),
         ({"signatures": (Signature((TensorSpec("x", (-1,)),)),)}, r"arguments\[0\]\.shape\[0\]: expected an integer"),
         ({"signatures": (Signature((TensorSpec("x", (1,), ()),)),)}, r"arguments\[0\]\.strides: expected 1 strides"),
+        ({"signatures": (Signature((TensorSpec("x", (9, 4), None, ()),)),)}, r"\.stored: expected 1 to 2 sizes"),
+        ({"signatures": (Signature((TensorSpec("x", (9,), None, (2, 4)),)),)}, r"\.stored: expected 1 to 1 sizes"),
         ({"signatures": (Signature(((1, None),)),)}, r"arguments\[0\]\[1\]: expected only numbers"),  # type: ignore[arg-type]
         ({"devices": (Device(name="x", sm_clock_hz=float("nan")),)}, r"sm_clock_hz: expected a number ≥ 0, found nan"),
         ({"devices": (Device(name="x", sm_count=np.int64(3)),)}, r"sm_count: expected an integer or null"),  # type: ignore[arg-type]

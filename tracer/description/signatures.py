@@ -35,9 +35,10 @@ def describe_value(value: Any, *, keep_text: bool) -> Argument:
 
 
 def describe_tensor(tensor: torch.Tensor) -> TensorSpec:
-    """Return dtype, shape and strides of a tensor; no strides where its layout has none (sparse)."""
+    """Return dtype, shape and strides of a tensor; of a sparse one, which has no strides, what it stores."""
     strides = tuple(tensor.stride()) if tensor.layout is torch.strided else None
-    return TensorSpec(str(tensor.dtype).removeprefix(_TORCH_PREFIX), tuple(tensor.shape), strides)
+    dtype, shape = str(tensor.dtype).removeprefix(_TORCH_PREFIX), tuple(tensor.shape)
+    return TensorSpec(dtype, shape, strides, _stored_shape(tensor))
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:
@@ -49,6 +50,16 @@ def tensors_in(values: Any) -> list[torch.Tensor]:
         elif isinstance(value, list | tuple):
             found.extend(item for item in value if isinstance(item, torch.Tensor))
     return found
+
+
+def _stored_shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """Return the shape of a sparse tensor's values (of a compressed one their number); None of any other tensor."""
+    if tensor.layout is torch.sparse_coo:
+        return tuple(tensor._values().shape)
+    return (tensor.values().numel(),) if tensor.layout in _COMPRESSED else None
+
+
+_COMPRESSED = frozenset({torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 
 
 def _describe_name(value: Any, keep_text: bool) -> Argument:

@@ -27,6 +27,7 @@ from .compiled import RegionRows, compiled_functions_eager
 from .grad_scaler import ScalerReads, grad_scaler_on_meta
 from .oplog import OpLog, OpRow
 from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
+from .sparse import is_stolen, sparse_on_meta, sparse_rule
 
 _META = torch.device("meta")
 _NO_SEQUENCE = 2**63
@@ -62,6 +63,7 @@ def cuda_behaviour() -> Iterator[tuple[MetaAutocast, ScalerReads]]:
     with (
         cuda_ops_on_meta(),
         foreach_on_meta(),
+        sparse_on_meta(),
         autocast_on_meta() as autocast,
         grad_scaler_on_meta() as reads,
         compiled_functions_eager(),
@@ -153,6 +155,8 @@ class ShapeRecorder(MetaOps):
         keep_text = func.namespace == "aten"
         arguments = tuple(describe_value(item, keep_text=keep_text) for item in ordered)
         result = _call(func, args, kwargs, self._modules.current)
+        if is_stolen(func, args):
+            return result
         self._note(func, arguments, tensors_in(ordered), result)
         return result
 
@@ -219,7 +223,8 @@ class _MetaByDefault(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in self._constructors and kwargs.get("device") is None:
+        follows = func is torch.sparse_coo_tensor and bool(tensors_in(args))  # makes it where its values are
+        if func in self._constructors and kwargs.get("device") is None and not follows:
             kwargs["device"] = torch.device("cpu") if self._optimizers.is_running else _META
         elif func in _HOST_READERS and args[0].device == _META:
             raise CaptureError(_values_message(f"Tensor.{func.__name__}()", None))
@@ -250,6 +255,9 @@ def _runs_in_node(name: str) -> bool:
 
 
 def _call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], module: str | None) -> Any:
+    rule = sparse_rule(func, args, kwargs)
+    if rule is not None:
+        return rule(*args, **kwargs)
     try:
         return func(*args, **kwargs)
     except (NotImplementedError, RuntimeError) as error:

@@ -188,6 +188,8 @@ class _Binder:
         return self._tensor(spec, NOISE if spec.dtype == "bool" else Fill(Content.INDEX, max(size, 1)))
 
     def _tensor(self, spec: TensorSpec, fill: Fill) -> torch.Tensor:
+        if spec.stored is not None:
+            raise UnfitError("it takes a sparse tensor, and which rows that stores was not recorded")
         key = (spec, fill)
         self._seen[key] += 1
         return self._take(spec, fill, self._seen[key])

@@ -94,10 +94,15 @@ def _read_op(event: Any, row: int, parent: int) -> OpEvent:
 def _tensors(value: Any) -> tuple[TensorKey, ...]:
     kind = type(value)
     if kind is list:
-        return tuple([_key(item) for item in value if item.allocation_id is not None])
-    if kind.__name__ != _TENSOR or value.allocation_id is None:
+        return tuple([_key(item) for item in value if _has_storage(item)])
+    if kind.__name__ != _TENSOR or not _has_storage(value):
         return ()
     return (_key(value),)
+
+
+def _has_storage(item: Any) -> bool:
+    """Say whether a tensor has a storage of its own: a sparse one, which has no strides, is two others."""
+    return item.allocation_id is not None and len(item.strides) == len(item.sizes)
 
 
 def _key(item: Any) -> TensorKey:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ....formats.signature import Argument, TensorSpec
@@ -42,11 +42,11 @@ def scale_spec(spec: TensorSpec, carry: Carry, ratio: Ratio) -> TensorSpec:
         return spec
     shape = tuple(ratio.scale(size) if inner else size for size, inner in zip(spec.shape, carry, strict=True))
     if spec.strides is None:
-        return TensorSpec(spec.dtype, shape)
+        return replace(spec, shape=shape)
     steps = [stride * inner for stride, inner in zip(spec.strides, carry, strict=True) if inner and stride]
     spans = min(steps) * ratio.before if steps else 0
     strides = tuple(ratio.scale(item) if spans and item >= spans else item for item in spec.strides)
-    return TensorSpec(spec.dtype, shape, strides)
+    return replace(spec, shape=shape, strides=strides)
 
 
 def scale_arguments(

@@ -64,7 +64,7 @@ def _in_fp8(name: str, signature: Signature, dtype: str) -> Signature | None:
         return None
     arguments: list[Argument] = list(signature.arguments)
     for position, spec in zip(_OPERANDS[name], (first, second), strict=True):
-        arguments[position] = TensorSpec(FP8, spec.shape, spec.strides)
+        arguments[position] = replace(spec, dtype=FP8)
     return Signature(tuple(arguments), signature.results or (TensorSpec(dtype, (*first.shape[:-1], n)),))
 
 

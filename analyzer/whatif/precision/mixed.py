@@ -7,7 +7,7 @@ whenever its type is not that of the tensor it belongs to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -167,7 +167,7 @@ class _Tensors:
 
 def retype(spec: TensorSpec, dtype: str, low: bool) -> TensorSpec:
     """Return the spec in the lower precision where asked for; only float32 changes."""
-    return TensorSpec(dtype, spec.shape, spec.strides) if low and spec.dtype == WIDE else spec
+    return replace(spec, dtype=dtype) if low and spec.dtype == WIDE else spec
 
 
 def decide(call: TypedCall, came: Lowered, *, in_place: bool) -> tuple[Lowered, Lowered]:

@@ -103,7 +103,7 @@ def _swap_halves(trace: Trace, recorded: str, dtype: str) -> Whatif:
         return Whatif(trace=trace)
 
     def swap(spec: TensorSpec) -> TensorSpec:
-        return TensorSpec(dtype, spec.shape, spec.strides) if spec.dtype == recorded else spec
+        return replace(spec, dtype=dtype) if spec.dtype == recorded else spec
 
     def change(signature: Signature) -> Signature:
         found = layout_of(signature)

@@ -145,6 +145,12 @@ def test_what_is_never_run_has_a_reason(name: str, arguments: tuple[Argument, ..
         bind(name, arguments, device_type="cpu")
 
 
+def test_a_sparse_operand_is_not_made_up() -> None:
+    table = TensorSpec("float32", (1000, 4), None, (20, 4))
+    with pytest.raises(UnfitError, match="sparse"):
+        run_alone("aten::add_", floats(1000, 4), table, 1)
+
+
 TRICKY = [
     ("aten::embedding", (floats(1, 8), integers(64), -1, False, False)),
     ("aten::embedding_dense_backward", (floats(64, 8), integers(64), 3, -1, False)),
