@@ -9,7 +9,7 @@ from .column import MISSING, Column, Table, build_table, column, row_count, tabl
 from .signature import Signature
 
 FORMAT_NAME = "wavecast.trace"
-FORMAT_VERSION = "1.1"
+FORMAT_VERSION = "1.2"
 
 
 class Phase(IntEnum):
@@ -100,6 +100,16 @@ class CallTable(Table):
     start_ns: Column = column("int64", "start, ns")
     duration_ns: Column = column("int64", "host duration, ns", minimum=0)
     op: Column = column("int32", "innermost enclosing op on the same thread", default=MISSING, refers_to="ops")
+    kernel: Column = column(
+        "int32",
+        "name of what it launches, where the call says so and no kernel of it ran, as in a graph capture; since 1.2",
+        default=MISSING,
+        refers_to="strings",
+    )
+    grid: Column = column("int32", "blocks of that kernel in x, y, z; 0 where not recorded", default=0, minimum=0, width=3)
+    block: Column = column(
+        "int32", "threads of that kernel in x, y, z; 0 where not recorded", default=0, minimum=0, width=3
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
