@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,21 @@ def whole_iteration(start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Iteration
     """Return the one iteration of a capture without steps, from the first start to the last end; none without any."""
     first, last = np.sort(np.asarray(start_ns, dtype=np.int64))[:1], np.sort(np.asarray(end_ns, dtype=np.int64))[-1:]
     return build_table(IterationTable, len(first), start_ns=first, end_ns=last, cpu_start_ns=first, cpu_end_ns=last)
+
+
+def host_steps(table: IterationTable) -> IterationTable:
+    """Return the iterations with a host-side step each: the iteration itself where none was recorded.
+
+    >>> from wavecast.formats.column import build_table
+    >>> host_steps(build_table(IterationTable, 1, start_ns=[5], end_ns=[90])).cpu_start_ns
+    array([5])
+    """
+    unknown = table.cpu_end_ns == MISSING
+    return replace(
+        table,
+        cpu_start_ns=np.where(unknown, table.start_ns, table.cpu_start_ns),
+        cpu_end_ns=np.where(unknown, table.end_ns, table.cpu_end_ns),
+    )
 
 
 def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> Rows:

@@ -106,7 +106,9 @@ class CallTable(Table):
         default=MISSING,
         refers_to="strings",
     )
-    grid: Column = column("int32", "blocks of that kernel in x, y, z; 0 where not recorded", default=0, minimum=0, width=3)
+    grid: Column = column(
+        "int32", "blocks of that kernel in x, y, z; 0 where not recorded", default=0, minimum=0, width=3
+    )
     block: Column = column(
         "int32", "threads of that kernel in x, y, z; 0 where not recorded", default=0, minimum=0, width=3
     )
