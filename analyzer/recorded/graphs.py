@@ -76,32 +76,24 @@ def unrun_launches(trace: Trace) -> Rows:
     """
     ran = np.zeros(row_count(trace.calls) + 1, dtype=bool)
     ran[trace.kernels.call] = True
-    rows = np.flatnonzero(_launches(trace) & ~ran[:-1])
-    latest: dict[int, int] = {}
-    kept = []
-    threads, (start_ns, lasting) = trace.calls.thread, (trace.calls.start_ns, trace.calls.duration_ns)
-    for row in rows.tolist():
-        thread, start = int(threads[row]), int(start_ns[row])
-        if start >= latest.get(thread, start):
-            latest[thread] = start + int(lasting[row])
-            kept.append(row)
-    return np.array(kept, dtype=np.int64)
+    return _outer(trace, np.flatnonzero(_launches(trace) & ~ran[:-1]))
 
 
 def graph_launches(trace: Trace) -> Rows:
-    """Return the calls that launch a graph, in order.
+    """Return the calls that launch a graph, in order; of nested ones the outer.
 
     >>> graph_launches(measured)
     array([], dtype=int64)
     """
-    return _calls_named(trace, _GRAPH_LAUNCH)
+    return _outer(trace, _calls_named(trace, _GRAPH_LAUNCH))
 
 
 def graph_kernels(trace: Trace) -> Mask:
     """Say which GPU activities ran from a graph, [kernels]."""
     is_graph = np.zeros(row_count(trace.calls) + 1, dtype=bool)
     is_graph[graph_launches(trace)] = True
-    return np.asarray(is_graph[trace.kernels.call], dtype=bool)
+    from_graph: Mask = is_graph[trace.kernels.call]
+    return from_graph
 
 
 def unexplained_graph_kernels(trace: Trace) -> Mask:
@@ -111,7 +103,8 @@ def unexplained_graph_kernels(trace: Trace) -> Mask:
     np.False_
     """
     of_call = np.append(trace.calls.op, MISSING)[trace.kernels.call]
-    return np.logical_and(graph_kernels(trace), trace.kernels.op == of_call)
+    unexplained: Mask = np.logical_and(graph_kernels(trace), trace.kernels.op == of_call)
+    return unexplained
 
 
 def describe_graphs(trace: Trace, window: Window) -> GraphUse:
@@ -157,6 +150,19 @@ def _within(trace: Trace, window: Window, calls: Rows) -> Rows:
     low, high = host_interval(trace, window.index)
     start = trace.calls.start_ns[calls]
     return calls[(start >= low) & (start <= high)]
+
+
+def _outer(trace: Trace, rows: Rows) -> Rows:
+    """Return the calls, given in order, that lie inside no other of them on their thread."""
+    latest: dict[int, int] = {}
+    kept = []
+    threads, start_ns, lasting = trace.calls.thread, trace.calls.start_ns, trace.calls.duration_ns
+    for row in rows.tolist():
+        thread, start = int(threads[row]), int(start_ns[row])
+        if start >= latest.get(thread, start):
+            latest[thread] = start + int(lasting[row])
+            kept.append(row)
+    return np.array(kept, dtype=np.int64)
 
 
 def _launches(trace: Trace) -> Mask:
