@@ -139,8 +139,8 @@ def renumber(table: TableT, referred: str, number: Column) -> TableT:
 
     `number` gives the new row of each old one, MISSING for rows that are gone.
 
-    >>> renumber(trace.memory, "ops", np.arange(381) + 1).op[0] - trace.memory.op[0]
-    1
+    >>> renumber(trace.operands, "ops", np.arange(381) + 1).op[:2].tolist()
+    [1, 2]
     """
     names = [spec.name for spec in columns(table) if spec.refers_to == referred]
     renumbered = {name: np.append(number, MISSING)[getattr(table, name)] for name in names}

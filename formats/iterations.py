@@ -62,7 +62,11 @@ def host_steps(table: IterationTable) -> IterationTable:
 
 
 def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> Rows:
-    """Return for each instant the row of the profiled iteration whose host interval holds it, else -1."""
+    """Return for each instant the row of the profiled iteration whose host interval holds it, else -1.
+
+    >>> locate_iterations(measured.iterations, [10, 10**9])
+    array([ 0, -1])
+    """
     rows = np.flatnonzero(iterations.profiled)
     rows = rows[np.argsort(iterations.cpu_start_ns[rows], kind="stable")]
     at = _step_of(iterations.cpu_start_ns[rows], iterations.cpu_end_ns[rows], np.asarray(launch_ns, dtype=np.int64))

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, share_busy_time
-from ..recorded.choice import list_numbers
+from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
 from ..recorded.graphs import describe_graphs, unexplained_graph_kernels
 from ..recorded.standstill import Reason, Standstill
 from .result import Analysis
@@ -24,7 +24,7 @@ def warn_recorded(result: Analysis) -> Iterator[str]:
         if found:
             yield describe(result, found)
     idle = result.choice.idle
-    if idle and result.choice.rule != "all":
+    if idle and result.choice.rule in (MEDIAN, LONGEST):
         noun, verb = ("iterations", "do") if len(idle) > 1 else ("iteration", "does")
         yield f"{noun} {list_numbers(idle)} of {result.choice.count} {verb} next to nothing and {verb} not count"
     if result.origin is not None:
@@ -47,7 +47,7 @@ def _other_iteration(result: Analysis) -> str:
     """Say how to get an iteration that is no cold start."""
     choice, index = result.choice, result.window.index
     others = [row for row in choice.recorded if row not in choice.idle and row != index]
-    if choice.rule == "all" and others:
+    if choice.rule == ALL and others:
         return f"--iteration {others[-1]} predicts one without it"
     if others and index is not None:
         return f"--iteration {next((row for row in others if row > index), others[-1])} predicts another one"

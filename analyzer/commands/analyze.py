@@ -147,7 +147,7 @@ def _predict(request: AnalyzeRequest) -> Report:
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu, find_gpus
     from ..analysis.analyze import report_on, run_analysis
-    from ..work.capture_join import join_captures
+    from ..prediction.capture_join import join_captures
 
     catalog = load_catalog(request.gpu_file)
     targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())

@@ -158,13 +158,13 @@ def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any
 def replay_recording(request: ReplayRequest) -> int:
     """Replay a recording with its own times, write what comes of it, and return the exit status."""
     from ...formats.files import load_trace
+    from ..prediction.capture_join import join_captures
     from ..recorded.choice import choose_iteration
     from ..recorded.graphs import refuse_capture
     from ..recorded.window import select_window
     from ..rendering.page.terminal import draw_terminal
     from ..rendering.replay import describe_replay, draw_replay_json
     from ..replay.fidelity import check_fidelity
-    from ..work.capture_join import join_captures
 
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)

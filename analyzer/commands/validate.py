@@ -126,8 +126,8 @@ def _validate(request: ValidateRequest) -> Validation:
     from ...specs.match import find_gpu
     from ..accuracy.validate.validation import validate_traces
     from ..host.speed import read_cpu_speed
+    from ..prediction.capture_join import join_either
     from ..whatif.scenario import Scenario
-    from ..work.capture_join import join_either
 
     if str(request.first) == str(request.second) == STANDARD_INPUT:
         raise InputError("standard input holds one trace: give a file for the other")

@@ -21,13 +21,6 @@ _LAUNCH: Final = re.compile(r"launch(?!hostfunc)|memcpy|memset", re.IGNORECASE)
 """Calls that put one node into a graph that is captured; a host function is no GPU work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Capture:
-    """Hold the launches that went into one graph, rows of the trace's calls in order."""
-
-    calls: Rows
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphUse:
     """Count what an iteration has to do with CUDA or HIP graphs."""
@@ -51,21 +44,21 @@ def is_graph_launch(name: str) -> bool:
     return _GRAPH_LAUNCH.match(name) is not None
 
 
-def find_captures(trace: Trace, *, assume: bool = False) -> list[Capture]:
-    """Return the graph captures of a recording: launches between the begin and the end of one that ran nothing.
+def find_captures(trace: Trace, *, assume: bool = False) -> list[Rows]:
+    """Return the launches, rows of calls in order, of each graph capture: between its begin and end, and ran nothing.
 
     Of a call inside another (a driver's inside the runtime's) the outer one counts. Where the recording shows neither
     begin nor end, `assume` takes all launches that ran nothing as one capture.
     """
-    unrun, calls = unrun_launches(trace), trace.calls
     spans = _spans(trace, _calls_named(trace, _BEGIN), _calls_named(trace, _END))
-    if spans:
-        start = calls.start_ns[unrun]
-        parts = [unrun[(start >= low) & (start < high)] for low, high in spans]
-    else:
-        launches = int(_launches(trace).sum())
-        parts = [unrun] if assume and len(unrun) > launches / 2 else []
-    return [Capture(calls=part) for part in parts if len(part)]
+    if not spans and not assume:
+        return []
+    unrun = unrun_launches(trace)
+    start = trace.calls.start_ns[unrun]
+    parts = [unrun[(start >= low) & (start < high)] for low, high in spans]
+    if not spans and len(unrun) > int(_launches(trace).sum()) / 2:
+        parts = [unrun]
+    return [part for part in parts if len(part)]
 
 
 def unrun_launches(trace: Trace) -> Rows:
@@ -114,7 +107,7 @@ def describe_graphs(trace: Trace, window: Window) -> GraphUse:
     >>> describe_graphs(measured, select_window(measured)).kernel_count
     0
     """
-    captured = np.concatenate([np.zeros(0, dtype=np.int64), *(item.calls for item in find_captures(trace))])
+    captured = np.concatenate([np.zeros(0, dtype=np.int64), *find_captures(trace)])
     launches = graph_launches(trace)
     ran, unknown = (
         int(mask[window.kernel_rows].sum()) for mask in (graph_kernels(trace), unexplained_graph_kernels(trace))
@@ -133,7 +126,11 @@ def is_capture(use: GraphUse, window: Window) -> bool:
 
 
 def refuse_capture(trace: Trace, window: Window) -> None:
-    """Raise InputError where the iteration is nothing but the capture of a graph."""
+    """Raise InputError where the iteration is nothing but the capture of a graph.
+
+    >>> from wavecast.analyzer.recorded.window import select_window
+    >>> refuse_capture(measured, select_window(measured))  # two kernels, no graph: nothing to say
+    """
     use = describe_graphs(trace, window)
     if is_capture(use, window) and trace.is_measured:
         ran_us = trace.kernels.duration_ns[window.kernel_rows].sum() / 1000

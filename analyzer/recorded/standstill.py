@@ -81,11 +81,12 @@ def find_standstills(trace: Trace) -> list[Standstill]:
     the same gap of the GPU. Earlier work: a wait as long although all that was launched since the recording began has
     run; not a large copy, which the host may prepare that long, nor after a graph's launch, whose kernels may be lost.
     """
-    if not row_count(trace.kernels):
+    long = np.flatnonzero(trace.calls.duration_ns >= LONG_CALL_NS)
+    if not row_count(trace.kernels) or not len(long):
         return []
     found: list[Standstill] = []
     gaps = _gaps(trace)
-    for row in np.flatnonzero(trace.calls.duration_ns >= LONG_CALL_NS).tolist():
+    for row in long.tolist():
         start, end = _span(trace, row)
         idle = gaps[np.minimum(gaps[:, 1], end) - np.maximum(gaps[:, 0], start) >= LONG_CALL_NS]
         if not len(idle):

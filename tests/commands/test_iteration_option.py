@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from wavecast.analyzer.commands.command import ITERATION_RULES
+from wavecast.analyzer.recorded.choice import RULES
 from wavecast.formats.codec import encode
 
 Run = Callable[..., Result]
@@ -99,6 +101,10 @@ def test_what_is_said_of_a_cold_start(run: Run, steps_file: Path) -> None:
     whole = run("analyze", steps_file, *ON_A100, "--iteration", "all").output
     assert "(all 3 recorded as one)" in whole
     assert "--iteration 1 predicts one without it" in whole
+
+
+def test_the_command_line_knows_the_rules() -> None:
+    assert ITERATION_RULES == RULES
 
 
 def test_replay_compares_the_one_that_is_asked_for(run: Run, steps_file: Path, tmp_path: Path) -> None:

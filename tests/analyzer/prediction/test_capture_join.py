@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wavecast.analyzer.prediction.capture_join import join_captures, join_either
 from wavecast.analyzer.recorded.graphs import describe_graphs, find_captures, graph_kernels, refuse_capture
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.work.capture_join import join_captures, join_either
 from wavecast.errors import InputError
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.column import row_count
@@ -80,7 +80,7 @@ def test_the_captured_grid_stands_in_where_none_was_recorded(graph_files: Files)
 def test_the_captured_graph_is_chosen_by_kernels_then_by_the_shapes_beside_the_launch(graph_files: Files) -> None:
     files = graph_files()
     captured = import_kineto(files.capture(files.work(8, 1), files.work(16), files.work(32), files.work(64)))
-    assert [len(item.calls) for item in find_captures(captured)] == [3, 6, 6, 6]
+    assert [len(item) for item in find_captures(captured)] == [3, 6, 6, 6]
     joined = join_captures(execution_of(graph_files, 32), {"capture": captured})
     assert {shape for _, _, shape in explained(joined)} == {(32, 64)}
 

@@ -14,9 +14,9 @@ from ...formats.column import MISSING
 from ...formats.signature import Signature, TensorSpec
 from ...formats.trace import KernelKind, Trace
 from ..recorded.graphs import find_captures
-from .kernel_names import family_of_kernel
-from .lookup import WorkLookup
-from .work import VARYING_FAMILIES
+from ..work.kernel_names import family_of_kernel
+from ..work.lookup import WorkLookup
+from ..work.work import VARYING_FAMILIES
 
 LEAST_MATCHED_RATIO: Final = 0.9
 """Of a graph's kernels and of the captured launches: below this, they are not the same graph. The public pair of a
@@ -81,7 +81,7 @@ def captured_graphs(file: str, trace: Trace) -> list[CapturedGraph]:
     """Return the graphs whose capture a trace records; `file` names it in errors."""
     lookup = WorkLookup(trace)
     found = find_captures(trace, assume=True)
-    return [CapturedGraph(file=file, trace=trace, lookup=lookup, calls=item.calls) for item in found]
+    return [CapturedGraph(file=file, trace=trace, lookup=lookup, calls=item) for item in found]
 
 
 def match_graph(graph: CapturedGraph, trace: Trace, kernels: Rows) -> GraphMatch:
