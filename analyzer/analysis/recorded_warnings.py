@@ -79,10 +79,11 @@ def _warn_graphs(result: Analysis) -> Iterator[str]:
     use, total_ns = describe_graphs(result.trace, result.window), float(result.workload.busy_ns.sum())
     unknown_ns = float(unexplained_graph_ns(result).sum())
     if unknown_ns > UNEXPLAINED_GRAPH_SHARE * total_ns:
-        launches = "a CUDA graph" if use.launch_count == 1 else f"{use.launch_count:,} launches of CUDA graphs"
-        part = f"{use.kernel_count - use.explained_count:,} of {use.kernel_count:,}"
+        is_one = use.launch_count == 1
+        launches = "a CUDA graph" if is_one else f"{use.launch_count:,} CUDA graphs"
+        part = f"{use.kernel_count - use.explained_count:,} of the {use.kernel_count:,}"
         yield (
-            f"this records the execution of {launches}: the ops of {part} kernels that ran from it, "
+            f"this records the execution of {launches}: the ops of {part} kernels in {'it' if is_one else 'them'}, "
             f"{unknown_ns / total_ns:.0%} of the GPU time, are not known; --capture FILE explains them with a "
             "recording of the graph's capture"
         )

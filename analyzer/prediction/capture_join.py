@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError
 from ...formats.column import MISSING, Column, build_table, renumber, row_count, take_rows
+from ...formats.signature import Signature
 from ...formats.trace import TABLES, OpTable, Trace
 from ..recorded.graphs import find_captures, graph_kernels
 from .graph_capture import CapturedGraph, GraphMatch, captured_graphs, choose_match, match_graph
@@ -22,13 +22,26 @@ class _Joined:
 
     strings: list[str]
     string_numbers: dict[str, int]
-    signatures: list[Any]
+    signatures: list[Signature]
     tables: list[OpTable]
     count: int
     op: Rows
     """Of every kernel of the trace, [kernels]: rows from the trace's number of ops on are added ones."""
     grid: Column
     block: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Explanation:
+    """Hold what explains the n kernels of a graph at each launch of it."""
+
+    ops: OpTable
+    """Numbered from 0, named and signed as in the joined trace."""
+    op: Rows
+    """Of each kernel, [n]; -1: not known."""
+    grid: Column
+    block: Column
+    """As captured, [n, 3]; zeros where not told."""
 
 
 def join_captures(trace: Trace, captures: Mapping[str, Trace]) -> Trace:
@@ -57,15 +70,16 @@ def join_captures(trace: Trace, captures: Mapping[str, Trace]) -> Trace:
         grid=trace.kernels.grid.copy(),
         block=trace.kernels.block.copy(),
     )
-    known: dict[bytes, GraphMatch | None] = {}
+    known: dict[bytes, _Explanation | None] = {}
     ratios: list[float] = []
-    for call in np.unique(trace.kernels.call[from_graph]).tolist():
-        kernels = from_graph[trace.kernels.call[from_graph] == call]
+    order = from_graph[np.argsort(trace.kernels.call[from_graph], kind="stable")]
+    for kernels in np.split(order, np.flatnonzero(np.diff(trace.kernels.call[order])) + 1):
         key = np.stack((trace.kernels.name[kernels], trace.kernels.kind[kernels])).tobytes()
         if key not in known:
-            known[key] = _find_match(graphs, trace, kernels, ratios)
-        if (match := known[key]) is not None:
-            _explain(joined, trace, call, kernels, match)
+            match = _find_match(graphs, trace, kernels, ratios)
+            known[key] = None if match is None else _explain(joined, match)
+        if (explanation := known[key]) is not None:
+            _add(joined, trace, kernels, explanation)
     if not joined.tables:
         raise InputError(_explain_no_match(trace, graphs, from_graph, max(ratios, default=0.0)))
     return _assemble(trace, joined)
@@ -129,37 +143,50 @@ def _find_match(graphs: list[CapturedGraph], trace: Trace, kernels: Rows, ratios
     return best[0] if best else None
 
 
-def _explain(joined: _Joined, trace: Trace, call: int, kernels: Rows, match: GraphMatch) -> None:
-    """Add the ops of a captured graph at one launch of it, and give its kernels to them."""
+def _explain(joined: _Joined, match: GraphMatch) -> _Explanation:
+    """Return the captured ops that put the kernels of a graph there, with all around them."""
     captured, matched = match.graph.trace, match.launch >= 0
     calls = match.graph.calls[match.launch[matched]]
     rows = _with_parents(captured, captured.calls.op[calls])
     number = np.full(row_count(captured.ops) + 1, MISSING, dtype=np.int64)
-    number[rows] = joined.count + np.arange(len(rows))
+    number[rows] = np.arange(len(rows))
     ops = take_rows(captured.ops, rows)
-    parent = number[ops.parent]
-    joined.tables.append(
-        build_table(
-            OpTable,
-            len(rows),
-            name=[_string(joined, captured, name) for name in ops.name.tolist()],
-            signature=_signatures(joined, captured, ops.signature),
-            thread=np.full(len(rows), trace.calls.thread[call]),
-            start_ns=np.full(len(rows), trace.calls.start_ns[call]),
-            duration_ns=np.zeros(len(rows)),
-            parent=np.where(parent == MISSING, trace.calls.op[call], parent),
-            phase=ops.phase,
-            forward=number[ops.forward],
-            module=[_string(joined, captured, name) for name in ops.module.tolist()],
-        )
+    op = np.full(len(matched), MISSING, dtype=np.int64)
+    op[matched] = number[captured.calls.op[calls]]
+    grid, block = (np.zeros((len(matched), 3), dtype=np.int32) for _ in range(2))
+    grid[matched], block[matched] = captured.calls.grid[calls], captured.calls.block[calls]
+    table = build_table(
+        OpTable,
+        len(rows),
+        name=[_string(joined, captured, name) for name in ops.name.tolist()],
+        signature=_signatures(joined, captured, ops.signature),
+        start_ns=np.zeros(len(rows)),
+        duration_ns=np.zeros(len(rows)),
+        parent=number[ops.parent],
+        phase=ops.phase,
+        forward=number[ops.forward],
+        module=[_string(joined, captured, name) for name in ops.module.tolist()],
     )
-    joined.count += len(rows)
-    explained = kernels[matched]
-    found = number[captured.calls.op[calls]]
-    joined.op[explained] = np.where(found == MISSING, joined.op[explained], found)
-    for column, told in ((joined.grid, captured.calls.grid[calls]), (joined.block, captured.calls.block[calls])):
-        unknown = ~column[explained].any(axis=1)
-        column[explained[unknown]] = told[unknown]
+    return _Explanation(ops=table, op=op, grid=grid, block=block)
+
+
+def _add(joined: _Joined, trace: Trace, kernels: Rows, explanation: _Explanation) -> None:
+    """Add the ops that explain the kernels of one launch of a graph, at that launch."""
+    call, first, ops = int(trace.kernels.call[kernels[0]]), joined.count, explanation.ops
+    count = row_count(ops)
+    moved = replace(
+        ops,
+        thread=np.full(count, trace.calls.thread[call], dtype=ops.thread.dtype),
+        start_ns=np.full(count, trace.calls.start_ns[call], dtype=ops.start_ns.dtype),
+        parent=np.where(ops.parent == MISSING, trace.calls.op[call], ops.parent + first),
+        forward=np.where(ops.forward == MISSING, MISSING, ops.forward + first),
+    )
+    joined.tables.append(moved)
+    joined.count += count
+    joined.op[kernels] = np.where(explanation.op == MISSING, joined.op[kernels], explanation.op + first)
+    for column, told in ((joined.grid, explanation.grid), (joined.block, explanation.block)):
+        unknown = ~column[kernels].any(axis=1)
+        column[kernels[unknown]] = told[unknown]
 
 
 def _with_parents(trace: Trace, ops: Rows) -> Rows:

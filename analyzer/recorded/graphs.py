@@ -54,8 +54,8 @@ def find_captures(trace: Trace, *, assume: bool = False) -> list[Rows]:
     if not spans and not assume:
         return []
     unrun = unrun_launches(trace)
-    start = trace.calls.start_ns[unrun]
-    parts = [unrun[(start >= low) & (start < high)] for low, high in spans]
+    edges = np.searchsorted(trace.calls.start_ns[unrun], np.array(spans, dtype=np.int64).reshape(-1, 2))
+    parts = [unrun[low:high] for low, high in edges.tolist()]
     if not spans and len(unrun) > int(_launches(trace).sum()) / 2:
         parts = [unrun]
     return [part for part in parts if len(part)]

@@ -154,7 +154,7 @@ def pair(graph_files: Files, tmp_path: Path) -> tuple[Path, Path]:
 def test_a_capture_explains_an_execution(pair: tuple[Path, Path], run: Run, tmp_path: Path) -> None:
     execution, capture = pair
     alone = told(run, "analyze", execution, "--to", "L40S", "--ops")
-    assert any("6 of 6 kernels that ran from it" in text and "--capture FILE" in text for text in alone["warnings"])
+    assert any("6 of the 6 kernels in it" in text and "--capture FILE" in text for text in alone["warnings"])
     assert alone["trace"]["graph_kernels_explained"] == 0
     joined = told(run, "analyze", execution, "--to", "L40S", "--ops", "--capture", capture)
     counts = ("graph_launch_count", "graph_kernel_count", "graph_kernels_explained")
@@ -220,14 +220,14 @@ def test_the_public_files(data_dir: Path, run: Run) -> None:
     assert (two["trace"]["iteration_index"], two["trace"]["kernel_count"]) == (0, 16)
     assert "iteration 1 of 2 does next to nothing" in words
     alone, words = warned("sglang_decode_execution")
-    assert "544 of 544 kernels that ran from it, 99% of the GPU time, are not known" in words
+    assert "544 of the 544 kernels in it, 99% of the GPU time, are not known" in words
     joined, words = warned("sglang_decode_execution", "--capture", folder / "sglang_decode_capture.json.gz")
     assert joined["trace"]["graph_kernels_explained"] == 544
     moved = [next(row for row in item["predictions"] if not row["is_source"])["methods"] for item in (alone, joined)]
     assert moved[0].get("anchored_model", 0.0) < 0.01
     assert moved[1]["anchored_model"] > 0.5
     _, words = warned("mi300x_vllm_graph_execution", "--from", "MI300X")
-    assert "421 of 421 kernels that ran from it, 97% of the GPU time, are not known" in words
+    assert "421 of the 421 kernels in it, 97% of the GPU time, are not known" in words
     capture = run("analyze", folder / "sglang_decode_capture.json.gz")
     assert (capture.exit_code, capture.stdout) == (2, "")
     assert "544 launches went into the graph and ran nothing" in capture.stderr

@@ -100,6 +100,12 @@ def test_a_capture_without_begin_and_end_is_taken_for_one_where_it_is_given_as_o
     assert len(explained(join_captures(execution_of(graph_files, 32), {"capture": captured}))) == 6
 
 
+def test_a_converted_capture_explains_as_much(graph_files: Files) -> None:
+    captured, launched = capture_of(graph_files, 32), execution_of(graph_files, 32)
+    plain, converted = (join_captures(launched, {"a": item}) for item in (captured, decode(encode(captured))))
+    assert explained(plain) == explained(converted)
+
+
 def test_captures_in_several_files(graph_files: Files) -> None:
     captures = {f"{layers}": capture_of(graph_files, 32, layers=layers) for layers in (1, 2)}
     assert len(explained(join_captures(execution_of(graph_files, 32), captures))) == 6
