@@ -94,25 +94,19 @@ def source_option(explanation: str = _SOURCE_HELP) -> Callable[[FunctionT], Func
     return click.option("--from", "source", metavar="GPU", shell_complete=complete_gpu_names, help=explanation)
 
 
-class IterationNumber(click.ParamType[int | str]):
-    """Read the number of an iteration, or the rule that chooses one."""
-
-    name = "iteration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Return the number, or the rule's name."""
-        text = str(value)
-        if text in ITERATION_RULES:
-            return text
-        if not (text.isascii() and text.isdigit()):
-            rules = f"{', '.join(ITERATION_RULES[:-1])} or {ITERATION_RULES[-1]}"
-            self.fail(f"{text!r}: expected a number, {rules}", param, ctx)
-        return int(text[:_MOST_DIGITS])
-
-
 def iteration_option(explanation: str = _ITERATION_HELP) -> Callable[[FunctionT], FunctionT]:
     """Add `--iteration`, a number or a rule."""
-    return click.option("--iteration", type=IterationNumber(), metavar="N|RULE", help=explanation)
+    return click.option("--iteration", metavar="N|RULE", callback=_read_iteration, help=explanation)
+
+
+def _read_iteration(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | str | None:
+    """Return the number, or the name of the rule."""
+    if text is None or text in ITERATION_RULES:
+        return text
+    if not (text.isascii() and text.isdigit()):
+        rules = f"{', '.join(ITERATION_RULES[:-1])} or {ITERATION_RULES[-1]}"
+        raise click.BadParameter(f"{text!r}: expected a number, {rules}")
+    return int(text[:_MOST_DIGITS])
 
 
 def capture_option(explanation: str = _CAPTURE_HELP) -> Callable[[FunctionT], FunctionT]:

@@ -13,7 +13,7 @@ from ...arrays import Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import CallTable, KernelKind, KernelTable, OpTable, SyncTable, Trace
 from .graphs import graph_launches, unrun_launches
-from .window import host_interval, select_window
+from .window import host_interval, median_iteration, select_window
 
 LONG_CALL_NS: Final = 100_000_000
 """No runtime call takes this long with an idle GPU once a process runs: launches take 2 to 20 us, allocations 0.1 to
@@ -23,6 +23,8 @@ LEAST_RATIO: Final = 0.1
 """Of the iteration: below this, what is set up in it is left where it is."""
 SMALL_COPY_BYTES: Final = 1 << 24
 """A host that prepares a copy of pageable memory does so at over 1 GB/s: up to this size within 16 ms."""
+MOST_CALLS: Final = 1000
+"""Long calls that are looked at, the longest ones: a process sets itself up in a few dozen."""
 _WAITS: Final = re.compile(r"synchronize|memcpy|memset|query|waitevent", re.IGNORECASE)
 """Calls that wait for the GPU, or may."""
 NEVER_NS: Final = 1 << 62
@@ -66,7 +68,7 @@ def leave_out_standstills(trace: Trace, index: int | None) -> tuple[Trace, tuple
     >>> leave_out_standstills(measured, 0)[1]
     ()
     """
-    first, last = _interval(trace, index)
+    first, last = _interval(trace, median_iteration(trace) if index is None else index)
     found = [item for item in find_standstills(trace) if first <= item.start_ns < last]
     whole = select_window(trace, index).duration_ns if found else None
     if whole is None or sum(item.length_ns for item in found) < LEAST_RATIO * whole:
@@ -79,21 +81,21 @@ def find_standstills(trace: Trace) -> list[Standstill]:
 
     Set-up: a call of over 100 ms with the GPU idle that waits for nothing, with what the outermost op around it does in
     the same gap of the GPU. Earlier work: a wait as long although all that was launched since the recording began has
-    run; not a large copy, which the host may prepare that long, nor after a graph's launch, whose kernels may be lost.
+    run; not a large copy, which the host may prepare that long. Neither after what may still run unseen: a graph whose
+    kernels were not recorded, for waits any graph and any launch without its kernel.
     """
     long = np.flatnonzero(trace.calls.duration_ns >= LONG_CALL_NS)
     if not row_count(trace.kernels) or not len(long):
         return []
     found: list[Standstill] = []
-    gaps = _gaps(trace)
-    for row in long.tolist():
+    gaps, until_ns = _gaps(trace), _first_loss_ns(trace)
+    for row in long[np.argsort(-trace.calls.duration_ns[long], kind="stable")][:MOST_CALLS].tolist():
         start, end = _span(trace, row)
         idle = gaps[np.minimum(gaps[:, 1], end) - np.maximum(gaps[:, 0], start) >= LONG_CALL_NS]
-        if not len(idle):
-            continue
-        if _WAITS.search(_name(trace, row)) is None:
+        is_set_up = _WAITS.search(_name(trace, row)) is None
+        if is_set_up and start < until_ns[Reason.SETUP]:
             found += _set_up(trace, row, idle)
-        elif _is_for_earlier_work(trace, row):
+        elif not is_set_up and start < until_ns[Reason.EARLIER_WORK] and _is_small(trace, row):
             found += [_standstill(trace, row, Reason.EARLIER_WORK, (start, end), gap) for gap in idle.tolist()]
     return _joined(found)
 
@@ -119,12 +121,21 @@ def _standstill(trace: Trace, row: int, reason: Reason, span: tuple[int, int], g
     )
 
 
-def _is_for_earlier_work(trace: Trace, row: int) -> bool:
-    """Say whether a wait can only be for what was launched before the recording: all else was seen to run."""
-    before = np.append(graph_launches(trace), unrun_launches(trace))
-    own_copy = trace.kernels.size_bytes[(trace.kernels.call == row) & (trace.kernels.kind == KernelKind.MEMCPY)]
-    is_small = bool(np.all((own_copy >= 0) & (own_copy <= SMALL_COPY_BYTES)))
-    return is_small and not np.any(trace.calls.start_ns[before] <= trace.calls.start_ns[row])
+def _is_small(trace: Trace, row: int) -> bool:
+    """Say whether what a call copies, if anything, cannot have taken the host long to prepare."""
+    copied = trace.kernels.size_bytes[(trace.kernels.call == row) & (trace.kernels.kind == KernelKind.MEMCPY)]
+    return bool(np.all((copied >= 0) & (copied <= SMALL_COPY_BYTES)))
+
+
+def _first_loss_ns(trace: Trace) -> dict[Reason, int]:
+    """Return from when on a call may wait, for either reason, for work of the recording that was not recorded."""
+    graphs, start_ns = graph_launches(trace), trace.calls.start_ns
+    lost = graphs[~np.isin(graphs, trace.kernels.call)]
+    unseen = np.append(graphs, unrun_launches(trace))
+    return {
+        Reason.SETUP: int(start_ns[lost].min(initial=NEVER_NS)),
+        Reason.EARLIER_WORK: int(start_ns[unseen].min(initial=NEVER_NS)),
+    }
 
 
 def _joined(found: list[Standstill]) -> list[Standstill]:

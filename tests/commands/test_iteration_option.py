@@ -138,7 +138,7 @@ def test_validate_compares_the_one_that_is_asked_for(run: Run, steps_file: Path,
     assert told(run, "validate", single, steps_file, *options, "--iteration", 1)["source"]["iteration_index"] == 0
     refused = run("validate", single, steps_file, *options, "--iteration", "all")
     assert refused.exit_code == 2
-    assert "the first trace holds 1 iterations, the second 3: all of them as one do not compare" in refused.stderr
+    assert "all iterations as one do not compare: 1 in the first trace, 3 in the second" in refused.stderr
 
 
 @pytest.fixture

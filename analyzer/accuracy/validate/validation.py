@@ -100,8 +100,10 @@ def _ask_both(first: Trace, second: Trace, iteration: int | str | None) -> tuple
         except InputError as error:
             raise InputError(f"the {which} trace: {error}") from None
     if iteration == ALL and choices[0].count != choices[1].count:
-        counts = f"{choices[0].count} iterations, the second {choices[1].count}"
-        raise InputError(f"the first trace holds {counts}: all of them as one do not compare; give a number")
+        raise InputError(
+            f"all iterations as one do not compare: {choices[0].count} in the first trace, {choices[1].count} in the "
+            "second; ask for one of them"
+        )
     return asked[0], asked[1]
 
 

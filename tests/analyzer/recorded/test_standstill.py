@@ -103,6 +103,15 @@ def test_a_wait_for_earlier_work(launched: str | None, copy_bytes: int | None, c
     assert [item.reason for item in found] == [Reason.EARLIER_WORK] * count
 
 
+@pytest.mark.parametrize(("call", "count"), [("cudaGraphLaunch", 0), ("cudaLaunchKernel", 1)])
+def test_set_up_after_a_graph_that_was_not_recorded_may_be_a_wait_for_it(call: str, count: int, recording: Any) -> None:
+    recording.iteration(0, 600 * MS, 0, 600 * MS)
+    recording.call(call, 0, MS)
+    recording.call("cudaFree", 50 * MS, 300 * MS)
+    recording.launch(450 * MS, MS, 452 * MS, 50 * MS)
+    assert len(find_standstills(recording.trace())) == count
+
+
 def test_a_recording_without_marks_is_cut_as_well(recording: Any) -> None:
     recording.call("cudaMalloc", 50 * MS, 500 * MS)
     recording.launch(700 * MS, MS, 702 * MS, 50 * MS)
