@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
@@ -132,6 +132,19 @@ def take_rows(table: TableT, index: npt.NDArray[Any]) -> TableT:
     381
     """
     return type(table)(**{spec.name: getattr(table, spec.name)[index] for spec in columns(table)})
+
+
+def renumber(table: TableT, referred: str, number: Column) -> TableT:
+    """Return the table with the rows of another, such as `ops`, that it refers to renumbered; MISSING stays.
+
+    `number` gives the new row of each old one, MISSING for rows that are gone.
+
+    >>> renumber(trace.operands, "ops", np.arange(381) + 1).op[:2].tolist()
+    [1, 2]
+    """
+    names = [spec.name for spec in columns(table) if spec.refers_to == referred]
+    renumbered = {name: np.append(number, MISSING)[getattr(table, name)] for name in names}
+    return replace(table, **{name: values.astype(getattr(table, name).dtype) for name, values in renumbered.items()})
 
 
 def tables_equal(left: Table, right: Table) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -45,8 +46,27 @@ def whole_iteration(start_ns: npt.ArrayLike, end_ns: npt.ArrayLike) -> Iteration
     return build_table(IterationTable, len(first), start_ns=first, end_ns=last, cpu_start_ns=first, cpu_end_ns=last)
 
 
+def host_steps(table: IterationTable) -> IterationTable:
+    """Return the iterations with a host-side step each: the iteration itself where none was recorded.
+
+    >>> from wavecast.formats.column import build_table
+    >>> host_steps(build_table(IterationTable, 1, start_ns=[5], end_ns=[90])).cpu_start_ns
+    array([5])
+    """
+    unknown = table.cpu_end_ns == MISSING
+    return replace(
+        table,
+        cpu_start_ns=np.where(unknown, table.start_ns, table.cpu_start_ns),
+        cpu_end_ns=np.where(unknown, table.end_ns, table.cpu_end_ns),
+    )
+
+
 def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> Rows:
-    """Return for each instant the row of the profiled iteration whose host interval holds it, else -1."""
+    """Return for each instant the row of the profiled iteration whose host interval holds it, else -1.
+
+    >>> locate_iterations(measured.iterations, [10, 10**9])
+    array([ 0, -1])
+    """
     rows = np.flatnonzero(iterations.profiled)
     rows = rows[np.argsort(iterations.cpu_start_ns[rows], kind="stable")]
     at = _step_of(iterations.cpu_start_ns[rows], iterations.cpu_end_ns[rows], np.asarray(launch_ns, dtype=np.int64))

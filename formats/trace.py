@@ -100,6 +100,18 @@ class CallTable(Table):
     start_ns: Column = column("int64", "start, ns")
     duration_ns: Column = column("int64", "host duration, ns", minimum=0)
     op: Column = column("int32", "innermost enclosing op on the same thread", default=MISSING, refers_to="ops")
+    kernel: Column = column(
+        "int32",
+        "name of what it launches, where the call says so and no kernel of it ran, as in a graph capture; since 1.2",
+        default=MISSING,
+        refers_to="strings",
+    )
+    grid: Column = column(
+        "int32", "blocks of that kernel in x, y, z; 0 where not recorded", default=0, minimum=0, width=3
+    )
+    block: Column = column(
+        "int32", "threads of that kernel in x, y, z; 0 where not recorded", default=0, minimum=0, width=3
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

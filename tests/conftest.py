@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -135,3 +136,94 @@ class Recording:
 def recording() -> Recording:
     """An empty recording to add calls and kernels to."""
     return Recording()
+
+
+GraphWork = tuple[str, list[list[int]], str]
+"""An op, the shapes of its inputs, and the kernel that it launches (`copy`: a copy)."""
+
+
+@dataclass
+class GraphFiles:
+    """Profiler files of a small model in a graph, as ROCm writes them (`rocm`) or as CUDA does."""
+
+    rocm: bool = True
+    events: list[dict[str, Any]] = field(default_factory=list)
+    time_us: int = 1_000
+
+    def work(self, batch: int, layers: int = 2) -> list[GraphWork]:
+        """Return what the model does: per layer a product, an activation and a copy."""
+        layer: list[GraphWork] = [
+            ("aten::mm", [[batch, 64], [64, 64]], "Cijk_gemm" if self.rocm else "ampere_sgemm_64x64_nn"),
+            ("aten::relu", [[batch, 64]], "void at::native::relu_kernel"),
+            ("aten::copy_", [[batch, 64], [batch, 64]], "copy"),
+        ]
+        return layer * layers
+
+    def capture(self, *models: list[GraphWork], marked: bool = True) -> bytes:
+        """Return the file of the capture of each model, with one op before it that runs."""
+        self._op("aten::fill_", [[8]], lambda: self._run("void at::native::fill_kernel"))
+        for model in models:
+            self._mark("StreamBeginCapture", marked)
+            for op, shapes, kernel in model:
+                self._op(op, shapes, lambda kernel=kernel: self._launch(kernel))
+            self._mark("StreamEndCapture", marked)
+        return self._file()
+
+    def execution(self, *models: list[GraphWork], inputs: list[int] | None = None, **launch: int) -> bytes:
+        """Return the file of one step that copies its inputs and launches a graph per model."""
+        self._op("aten::copy_", [inputs or [2], inputs or [2]], lambda: self._run("copy"))
+        for model in models:
+            number = self._call("GraphLaunch", **launch)
+            for _, _, kernel in model:
+                self._gpu(kernel, number)
+        return self._file()
+
+    def _op(self, name: str, shapes: list[list[int]], inside: Any) -> None:
+        start = self.time_us
+        self.time_us += 5
+        inside()
+        inputs = {"Input Dims": shapes, "Input type": ["float"] * len(shapes), "Concrete Inputs": [""] * len(shapes)}
+        self._add("cpu_op", name, start, self.time_us - start + 2, **inputs)
+        self.time_us += 5
+
+    def _mark(self, name: str, shown: bool) -> None:
+        if shown:
+            self._call(name)
+
+    def _launch(self, kernel: str) -> int:
+        told = {"kernel": kernel, "grid": [9, 1, 1], "block": [256, 1, 1]} if self.rocm and kernel != "copy" else {}
+        return self._call("MemcpyAsync" if kernel == "copy" else "LaunchKernel", **told)
+
+    def _run(self, kernel: str) -> None:
+        self._gpu(kernel, self._launch(kernel))
+
+    def _call(self, name: str, **told: Any) -> int:
+        self.time_us += 3
+        number = len(self.events) + 1
+        api = "hip" if self.rocm else "cuda"
+        self._add("cuda_runtime", api + name, self.time_us, told.pop("lasting", 2), correlation=number, **told)
+        self.time_us += 3
+        return number
+
+    def _gpu(self, kernel: str, number: int) -> None:
+        kind, name = ("gpu_memcpy", "Memcpy DtoD") if kernel == "copy" else ("kernel", kernel)
+        grid = {} if self.rocm or kernel == "copy" else {"grid": [4, 1, 1], "block": [128, 1, 1]}
+        self._add(kind, name, self.time_us + 20, 10, correlation=number, device=0, stream=7, **grid)
+        self.time_us += 12
+
+    def _add(self, cat: str, name: str, start: int, lasting: int, **args: Any) -> None:
+        event = {"ph": "X", "cat": cat, "name": name, "ts": start, "dur": lasting, "pid": 1, "tid": 1, "args": args}
+        self.events.append(event)
+
+    def _file(self) -> bytes:
+        gpu = {"name": "AMD Instinct MI300X", "numSms": 304, "totalGlobalMem": 206_141_652_992}
+        if not self.rocm:
+            gpu = {"name": "NVIDIA A100-SXM4-80GB", "numSms": 108, "totalGlobalMem": 85_000_000_000}
+        document = {"schemaVersion": 1, "deviceProperties": [{"id": 0, **gpu}], "traceEvents": self.events}
+        return json.dumps(document).encode()
+
+
+@pytest.fixture(params=[True, False], ids=["ROCm", "CUDA"])
+def graph_files(request: pytest.FixtureRequest) -> Callable[[], GraphFiles]:
+    """A builder of profiler files of graphs, of either vendor."""
+    return lambda: GraphFiles(rocm=request.param)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from ...formats.column import row_count
 from ...formats.trace import Trace
 from ...specs.gpu import Catalog, Gpu
 from ..graph.export.path import summarize_path
 from ..models.library import Library, load_library
+from ..recorded.choice import choose_iteration
 from ..recorded.devices import source_gpu
+from ..recorded.graphs import describe_graphs, refuse_capture
+from ..recorded.standstill import Reason, leave_out_standstills
 from ..recorded.window import check_usable, select_window
 from ..whatif.scenario import Scenario
 from .gpu_replay import replay_on
@@ -22,7 +25,7 @@ from .result import Analysis, build_result
 from .warnings import warn
 
 
-def analyze_trace(
+def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
     trace: Trace,
     catalog: Catalog,
     *,
@@ -32,19 +35,23 @@ def analyze_trace(
     op_limit: int | None = 10,
     library: Library | None = None,
     scenario: Scenario | None = None,
+    iteration: int | str | None = None,
 ) -> Report:
     """Predict the trace's iteration on `targets` (default: every single-device GPU of the catalogue).
 
     `source` overrides what the trace's device record says. `ops_gpu` is the GPU that the op list is about
     (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
-    `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU.
+    `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU,
+    `iteration` which one is meant: its number, `longest`, `all` of them as one (default: `median`).
     Raises UnknownGpuError when the trace's GPU is not in the catalogue and InputError for a trace without ops.
 
     >>> report = analyze_trace(trace, catalog, targets=[h100, a100])
     >>> [(row.gpu, round(row.iteration_ns / 1e6)) for row in report.predictions]
     [('H100 SXM5 80GB', 5), ('A100 SXM4 80GB', 8)]
     """
-    result = run_analysis(trace, catalog, targets=targets, source=source, library=library, scenario=scenario)
+    result = run_analysis(
+        trace, catalog, targets=targets, source=source, library=library, scenario=scenario, iteration=iteration
+    )
     return report_on(result, ops_gpu=ops_gpu or (targets[0] if targets else None), op_limit=op_limit)
 
 
@@ -56,19 +63,28 @@ def run_analysis(
     source: Gpu | None = None,
     library: Library | None = None,
     scenario: Scenario | None = None,
+    iteration: int | str | None = None,
 ) -> Analysis:
     """Predict and replay a trace; see `analyze_trace`.
+
+    What an iteration holds of the process's start, while the GPU stands still, is left out where it is long.
 
     >>> run_analysis(trace, catalog, targets=[h100, a100]).prediction.time_ns.shape
     (13, 2)
     """
-    window = select_window(trace)
+    trace, choice = choose_iteration(trace, iteration)
+    refuse_capture(trace, select_window(trace, choice.index))
+    trace, standstills = leave_out_standstills(trace, choice.index)
+    window = select_window(trace, choice.index)
     check_usable(window)
     origin = (source or source_gpu(trace, catalog, window)) if len(window.kernel_rows) else None
     gpus = list(targets or [gpu for gpu in catalog.gpus if not gpu.is_package])
     if origin is not None and all(gpu.name != origin.name for gpu in gpus):
         gpus.append(origin)
-    return build_result(trace, origin, gpus, library or load_library(), scenario or Scenario())
+    result = build_result(
+        trace, origin, gpus, library or load_library(), scenario or Scenario(), iteration=window.index
+    )
+    return replace(result, choice=choice, standstills=standstills)
 
 
 def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> Report:
@@ -102,7 +118,8 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
 def _summary(result: Analysis) -> TraceSummary:
     trace, meta, window = result.trace, result.trace.meta, result.window
     # Those whose median is the window's duration.
-    iteration_count = int(np.sum(~trace.iterations.profiled.astype(bool))) or row_count(trace.iterations)
+    unprofiled_count = int(np.sum(~trace.iterations.profiled.astype(bool)))
+    choice, graphs = result.choice, describe_graphs(result.recorded_trace, window)
     return TraceSummary(
         name=meta.workload.name,
         source_format=meta.source_format,
@@ -111,8 +128,18 @@ def _summary(result: Analysis) -> TraceSummary:
         mode=meta.workload.mode,
         batch_size=meta.workload.batch_size,
         samples_per_iteration=meta.workload.samples_per_iteration,
-        iteration_count=iteration_count if result.origin is not None else 0,
-        iteration_index=window.index,
+        iteration_count=unprofiled_count or choice.count - len(choice.idle) if result.origin is not None else 0,
+        iteration_index=result.iteration_index,
+        iteration_choice=choice.rule,
+        recorded_iteration_count=choice.count,
+        left_out_ns={
+            reason.value: sum(item.length_ns for item in result.standstills if item.reason is reason)
+            for reason in Reason
+            if any(item.reason is reason for item in result.standstills)
+        },
+        graph_launch_count=graphs.launch_count,
+        graph_kernel_count=graphs.kernel_count,
+        graph_kernels_explained=graphs.explained_count,
         op_count=len(window.op_rows),
         kernel_count=len(window.kernel_rows),
     )

@@ -32,10 +32,22 @@ class TraceSummary:
     iteration_count: int
     """Measured iterations whose median is the source's: those timed without the profiler, where the file has any."""
     iteration_index: int | None
-    """The one that is predicted: the median one; None where nothing was measured."""
+    """The one that is predicted, numbered as in `wavecast show`; None: no iteration was marked, or all are as one."""
     op_count: int
     kernel_count: int
     """Ops and kernels within that iteration."""
+    iteration_choice: str = "median"
+    """The rule that chose it: `median`, `longest`, `all`, or `number`."""
+    recorded_iteration_count: int = 1
+    """Iterations that there were to choose from."""
+    left_out_ns: Mapping[str, int] = field(default_factory=dict)
+    """By reason: time of the iteration in which the GPU stood still as the process started; it is not predicted."""
+    graph_launch_count: int = 0
+    """Launches of CUDA or HIP graphs in the iteration."""
+    graph_kernel_count: int = 0
+    """Kernels that ran from them."""
+    graph_kernels_explained: int = 0
+    """Those whose op the recording of the graph's capture tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +16,9 @@ from ..memory.use import MemoryMethod, MemoryUse
 from ..models.library import Library
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
+from ..recorded.choice import ALL, IterationChoice
 from ..recorded.compiled import CompiledCode
+from ..recorded.standstill import Standstill
 from ..recorded.untimed import without_times
 from ..recorded.window import Window, select_window
 from ..replay.forecast import Forecast, forecast, spread_of, target_timing
@@ -55,14 +57,37 @@ class Analysis:
     """What was recorded eagerly and is predicted as compiled; None where nothing is."""
     warnings: tuple[str, ...] = ()
     """Of the what-ifs."""
+    choice: IterationChoice = field(default_factory=IterationChoice)
+    standstills: tuple[Standstill, ...] = ()
+    """What was left out of the recorded iteration."""
+
+    @property
+    def iteration_index(self) -> int | None:
+        """Return the row of the iteration; None where no iteration was marked, or all are taken as one."""
+        if self.choice.rule == ALL or self.choice.index is not None:
+            return self.choice.index
+        return self.window.index
 
 
 def build_result(
-    trace: Trace, origin: Gpu | None, gpus: Sequence[Gpu], library: Library, scenario: Scenario
+    trace: Trace,
+    origin: Gpu | None,
+    gpus: Sequence[Gpu],
+    library: Library,
+    scenario: Scenario,
+    *,
+    iteration: int | None = None,
 ) -> Analysis:
-    """Predict a trace on `gpus` under a scenario. `origin` is the GPU that was measured, None where none was."""
-    recorded = with_iterations(trace) if origin is not None else without_times(trace, select_window(trace))
-    window = select_window(recorded)
+    """Predict an iteration of a trace, by default the median one, on `gpus` under a scenario.
+
+    `origin` is the GPU that was measured, None where none was.
+    """
+    if origin is not None:
+        recorded = with_iterations(trace)
+        window = select_window(recorded, iteration)
+    else:
+        recorded = without_times(trace, select_window(trace, iteration))
+        window = select_window(recorded)
     changed = change_trace(recorded, origin, library, scenario)
     if origin is not None:
         basis = measured_basis(recorded, window, changed, origin, gpus, library)

@@ -9,6 +9,7 @@ import numpy as np
 from ...specs.gpu import Gpu
 from ..replay.causes import CAUSES, IdleCause
 from ..work import Family
+from .recorded_warnings import unexplained_graph_ns, warn_recorded
 from .result import Analysis
 
 OPAQUE_SHARE = 0.1
@@ -21,6 +22,7 @@ STRETCH_SHARE = 0.05
 def warn(result: Analysis) -> Iterator[str]:
     """Yield one sentence per doubt."""
     yield from result.warnings
+    yield from warn_recorded(result)
     if result.origin is not None:
         yield from _warn_measured(result, result.origin)
     else:
@@ -51,7 +53,8 @@ def _warn_measured(result: Analysis, origin: Gpu) -> Iterator[str]:
     collective_ns = float(workload.busy_ns[is_collective].sum())
     if collective_ns > 0.05 * busy_ns:
         yield f"{collective_ns / busy_ns:.0%} of the GPU time is communication, which includes waiting for other ranks"
-    unshaped_ns = float(workload.busy_ns[~workload.has_work & ~is_collective & (workload.kind == 0)].sum())
+    is_unshaped = ~workload.has_work & ~is_collective & (workload.kind == 0)
+    unshaped_ns = float((workload.busy_ns - unexplained_graph_ns(result))[is_unshaped].sum())
     if unshaped_ns > 0.05 * busy_ns:
         yield (
             f"{unshaped_ns / busy_ns:.0%} of the GPU time is in kernels whose op has no recorded shapes or no "

@@ -13,8 +13,11 @@ from ... import __version__
 from ..rendering.formats import REPORT_FORMATS
 from .command import (
     WavecastCommand,
+    capture_option,
     complete_gpu_names,
     gpu_file_option,
+    iteration_option,
+    load_captures,
     output_options,
     recover_option,
     run_program,
@@ -49,6 +52,8 @@ class AnalyzeRequest:
     form: str | None
     output: Path | None
     recover: bool
+    iteration: int | str | None
+    captures: tuple[Path, ...]
     cpu_speed: str | None
     precision: str | None
     batch_size: int | None
@@ -71,6 +76,8 @@ class AnalyzeRequest:
 )
 @source_option()
 @gpu_file_option
+@iteration_option()
+@capture_option()
 @click.option("--ops", "with_ops", is_flag=True, help="List every op with its physical bound, method and reason.")
 @click.option(
     "--top",
@@ -123,6 +130,8 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to H100 --batch 64 --precision bf16 --cuda-graph
       analyze trace.json.gz --to L40S --timeline timeline.json.gz
       analyze trace.json.gz --to L40S --calibration measured/
+      analyze trace.json.gz --iteration longest
+      analyze execution.json.gz --capture capture.json.gz
     """
     request = AnalyzeRequest(**options)
     report = _predict(request)
@@ -139,12 +148,14 @@ def _predict(request: AnalyzeRequest) -> Report:
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu, find_gpus
     from ..analysis.analyze import report_on, run_analysis
+    from ..prediction.capture_join import join_captures
 
     catalog = load_catalog(request.gpu_file)
     targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
     source = find_gpu(catalog, request.source) if request.source is not None else None
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
+        trace = join_captures(trace, load_captures(request.captures, progress))
     limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
     sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
     result = run_analysis(
@@ -154,6 +165,7 @@ def _predict(request: AnalyzeRequest) -> Report:
         source=source,
         library=sharpened.library if sharpened is not None else None,
         scenario=_scenario(request, trace),
+        iteration=request.iteration,
     )
     report = report_on(result, ops_gpu=targets[0] if targets else None, op_limit=limit)
     if sharpened is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -16,12 +16,25 @@ from ...errors import InputError, WavecastError
 from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
 from .output import OutputPath, check_paths, explain_full_stdout
 
+if TYPE_CHECKING:
+    from ...formats.importers import Progress
+    from ...formats.trace import Trace
+
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
 FAILED_EXIT_CODE: Final = 1
 CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 _SOURCE_HELP: Final = "The GPU that was measured, where the trace does not say it or says it wrongly."
+ITERATION_RULES: Final = ("median", "longest", "all")
+_ITERATION_HELP: Final = (
+    "Which iteration of the recording: its number as in 'wavecast show', median (default), longest, or all as one."
+)
+_CAPTURE_HELP: Final = (
+    "A recording of the capture of a CUDA graph that TRACE launches: its ops explain the kernels. Repeat for several."
+)
+_MOST_DIGITS: Final = 18
+"""More are no row of any file; the first ones are as wrong as all."""
 _ENDINGS: Final = ", ".join(suffix for form, suffix in SUFFIXES.items() if form != DEFAULT_FORMAT)
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -111,6 +124,35 @@ def gpu_file_option(function: FunctionT) -> FunctionT:
 def source_option(explanation: str = _SOURCE_HELP) -> Callable[[FunctionT], FunctionT]:
     """Add `--from`, a GPU's name."""
     return click.option("--from", "source", metavar="GPU", shell_complete=complete_gpu_names, help=explanation)
+
+
+def iteration_option(explanation: str = _ITERATION_HELP) -> Callable[[FunctionT], FunctionT]:
+    """Add `--iteration`, a number or a rule."""
+    return click.option("--iteration", metavar="N|RULE", callback=_read_iteration, help=explanation)
+
+
+def _read_iteration(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | str | None:
+    """Return the number, or the name of the rule."""
+    if text is None or text in ITERATION_RULES:
+        return text
+    if not (text.isascii() and text.isdigit()):
+        rules = f"{', '.join(ITERATION_RULES[:-1])} or {ITERATION_RULES[-1]}"
+        raise click.BadParameter(f"{text!r}: expected a number, {rules}")
+    return int(text[:_MOST_DIGITS])
+
+
+def capture_option(explanation: str = _CAPTURE_HELP) -> Callable[[FunctionT], FunctionT]:
+    """Add `--capture`, files that may be given several times."""
+    return click.option(
+        "--capture", "captures", type=click.Path(path_type=Path), metavar="FILE", multiple=True, help=explanation
+    )
+
+
+def load_captures(paths: Sequence[Path], progress: Progress | None = None) -> dict[str, Trace]:
+    """Read the recordings of graph captures, by the names that errors call them."""
+    from ...formats.files import load_trace
+
+    return {str(path): load_trace(path, progress=progress) for path in paths}
 
 
 def max_error_option(explanation: str) -> Callable[[FunctionT], FunctionT]:

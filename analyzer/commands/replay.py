@@ -13,9 +13,12 @@ from ...errors import InputError
 from .command import (
     FAILED_EXIT_CODE,
     WavecastCommand,
+    capture_option,
     check_max_error,
     complete_gpu_names,
     gpu_file_option,
+    iteration_option,
+    load_captures,
     max_error_option,
     name_of_trace,
     output_options,
@@ -50,6 +53,8 @@ class ReplayRequest:
     form: str | None
     output: Path | None
     recover: bool
+    iteration: int | str | None
+    captures: tuple[Path, ...]
 
     def __post_init__(self) -> None:
         check_max_error(self.max_error_percent)
@@ -77,6 +82,8 @@ class ReplayRequest:
 @trace_argument
 @source_option()
 @gpu_file_option
+@iteration_option("Compare this iteration alone: its number, median, longest, or all as one. Default: each one.")
+@capture_option()
 @max_error_option("Exit with status 1 if the replay of an iteration is further off than this.")
 @click.option(
     "--figure",
@@ -121,6 +128,7 @@ def replay(context: click.Context, /, **options: Any) -> None:
     Examples:
       wavecast replay trace.json.gz
       wavecast replay trace.json.gz --format json --max-error 2
+      wavecast replay trace.json.gz --iteration longest
       wavecast replay trace.json.gz --to L40S --figure timeline.svg --stretch 1 3
     """
     is_run = options.pop("is_run")
@@ -138,6 +146,10 @@ def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any
 
     if options.pop("figure") is not None or options.pop("stretch") is not None:
         raise InputError("--figure and --stretch draw a replay, and --run replays nothing: leave out one or the other")
+    if options.pop("iteration") is not None or options.pop("captures"):
+        raise InputError(
+            "--iteration and --capture are for a replay, and --run replays nothing: leave out one or the other"
+        )
     click.echo(_RENAMED, err=True)
     defaults = {"device": None, "seconds": SECONDS, "top": SHORT_OP_COUNT}
     return rerun_trace(RerunRequest(**options, **(defaults | asked)), context.obj)
@@ -146,18 +158,26 @@ def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any
 def replay_recording(request: ReplayRequest) -> int:
     """Replay a recording with its own times, write what comes of it, and return the exit status."""
     from ...formats.files import load_trace
+    from ..prediction.capture_join import join_captures
+    from ..recorded.choice import choose_iteration
+    from ..recorded.graphs import refuse_capture
+    from ..recorded.window import select_window
     from ..rendering.page.terminal import draw_terminal
     from ..rendering.replay import describe_replay, draw_replay_json
     from ..replay.fidelity import check_fidelity
 
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
+        trace = join_captures(trace, load_captures(request.captures, progress))
     measured = _measured_gpu(trace, request.source, request.gpu_file)
-    fidelity = check_fidelity(trace, measured)
+    chosen, choice = choose_iteration(trace, request.iteration)
+    refuse_capture(chosen, select_window(chosen, choice.index))
+    asked = None if request.iteration is None else choice
+    fidelity = check_fidelity(chosen, measured, iteration=None if asked is None else asked.index)
     if request.figure is not None:
         _draw_figure(trace, measured, request)
     if choose_format(request.form, request.output) == "json":
-        write_result(draw_replay_json(fidelity), request.output)
+        write_result(draw_replay_json(fidelity, asked), request.output)
     else:
         page = describe_replay(fidelity, name=name_of_trace(request.trace))
         write_result(draw_terminal(page, screen_for(request.output)), request.output)
@@ -179,7 +199,8 @@ def _draw_figure(trace: Trace, measured: Gpu | None, request: ReplayRequest) -> 
 
     catalog = load_catalog(request.gpu_file)
     target = measured if request.target is None else find_gpu(catalog, request.target)
-    result = run_analysis(trace, catalog, targets=[] if target is None else [target], source=measured)
+    targets = [] if target is None else [target]
+    result = run_analysis(trace, catalog, targets=targets, source=measured, iteration=request.iteration)
     timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name))
     length_ns = max(process.iteration_ns for process in timeline.processes)
     excerpt = request.excerpt

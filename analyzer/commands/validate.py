@@ -13,8 +13,11 @@ from ..rendering.formats import REPORT_FORMATS
 from .command import (
     FunctionT,
     WavecastCommand,
+    capture_option,
     complete_gpu_names,
     gpu_file_option,
+    iteration_option,
+    load_captures,
     output_options,
     recover_option,
     source_option,
@@ -45,6 +48,8 @@ class ValidateRequest:
     form: str | None
     output: Path | None
     recover: bool
+    iteration: int | str | None
+    captures: tuple[Path, ...]
 
     @property
     def form_chosen(self) -> str:
@@ -75,6 +80,12 @@ def _trace_argument(name: str, metavar: str) -> Callable[[FunctionT], FunctionT]
     help="The GPU of MEASURED_ON_TARGET, where that does not say it or says it wrongly.",
 )
 @gpu_file_option
+@iteration_option(
+    "Which iteration of either trace: its number as in 'wavecast show', median (default), longest, or all as one."
+)
+@capture_option(
+    "A recording of the capture of a CUDA graph that one of the traces launches, or both do. Repeat for several."
+)
 @click.option("--ops", "with_ops", is_flag=True, help="List every op with its interval, bound and reason.")
 @click.option(
     "--top",
@@ -102,6 +113,7 @@ def validate(**options: Any) -> None:
       wavecast validate h100.json.gz mi300x.json.gz
       wavecast validate shapes.json.gz l40s.json.gz --ops
       wavecast validate h100.json.gz h200.json.gz --cpu-speed 1.1 --format json -o validation.json
+      wavecast validate h100.json.gz h200.json.gz --iteration longest
     """
     request = ValidateRequest(**options)
     write_result(_render(_validate(request), request), request.output)
@@ -114,6 +126,7 @@ def _validate(request: ValidateRequest) -> Validation:
     from ...specs.match import find_gpu
     from ..accuracy.validate.validation import validate_traces
     from ..host.speed import read_cpu_speed
+    from ..prediction.capture_join import join_either
     from ..whatif.scenario import Scenario
 
     if str(request.first) == str(request.second) == STANDARD_INPUT:
@@ -126,6 +139,7 @@ def _validate(request: ValidateRequest) -> Validation:
         first, second = (
             load_trace(path, recover=request.recover, progress=progress) for path in (request.first, request.second)
         )
+        first, second = join_either((first, second), load_captures(request.captures, progress))
     speed = None if request.cpu_speed is None else read_cpu_speed(request.cpu_speed, first)
     return validate_traces(
         first,
@@ -135,6 +149,7 @@ def _validate(request: ValidateRequest) -> Validation:
         target=target,
         op_limit=request.op_limit,
         scenario=Scenario(cpu_speed=speed),
+        iteration=request.iteration,
     )
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from ...arrays import Floats
 from ...formats.column import MISSING
 from ...formats.iterations import NEVER_NS as NEVER_LAUNCHED_NS
-from ...formats.iterations import locate_iterations
+from ...formats.iterations import host_steps, locate_iterations
 from ...formats.trace import Trace
 from .graph import NEVER_NS, EdgeKind, Edges, Graph, GraphQuality, Lane, NodeKind, Nodes
-from .hosts import HostNodes, host_nodes, host_steps
+from .hosts import HostNodes, host_nodes
 from .latencies import SYNC_COST_NS, Term, generation_latencies
 from .launches import launch_links, queue_blocked, queue_links
 from .place import Links, Places, place_nodes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows
 from ...formats.column import MISSING, row_count
-from ...formats.trace import IterationTable, KernelKind, Trace
+from ...formats.iterations import host_steps
+from ...formats.trace import KernelKind, Trace
 from .graph import NodeKind
 from .roles import Role, call_roles
 
@@ -127,21 +128,6 @@ def _marks(trace: Trace, lane_of: Rows) -> tuple[Rows, Floats, Rows]:
     instants = np.concatenate((table.cpu_start_ns[rows], ends)).astype(np.float64)
     lane = lane_of[_main_thread(trace)] if len(lane_of) else 0
     return np.tile(rows, 2), instants, np.full(2 * len(rows), lane, dtype=np.int64)
-
-
-def host_steps(table: IterationTable) -> IterationTable:
-    """Return the iterations with a host-side step each: the iteration itself where none was recorded.
-
-    >>> from wavecast.formats.column import build_table
-    >>> host_steps(build_table(IterationTable, 1, start_ns=[5], end_ns=[90])).cpu_start_ns
-    array([5])
-    """
-    unknown = table.cpu_end_ns == MISSING
-    return replace(
-        table,
-        cpu_start_ns=np.where(unknown, table.start_ns, table.cpu_start_ns),
-        cpu_end_ns=np.where(unknown, table.end_ns, table.cpu_end_ns),
-    )
 
 
 def _host_end_ns(trace: Trace, step_end_ns: Rows) -> Rows:

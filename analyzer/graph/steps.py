@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...formats.column import MISSING, build_table, row_count
+from ...formats.iterations import host_steps
 from ...formats.trace import IterationTable, Trace
 
 
@@ -21,17 +22,9 @@ def with_iterations(trace: Trace) -> Trace:
     table = trace.iterations
     if not np.any(table.profiled):
         return replace(trace, iterations=_add_whole(trace))
-    unknown = table.cpu_end_ns == MISSING
-    if not np.any(unknown & table.profiled.astype(bool)):
+    if not np.any((table.cpu_end_ns == MISSING) & table.profiled.astype(bool)):
         return trace
-    return replace(
-        trace,
-        iterations=replace(
-            table,
-            cpu_start_ns=np.where(unknown, table.start_ns, table.cpu_start_ns),
-            cpu_end_ns=np.where(unknown, table.end_ns, table.cpu_end_ns),
-        ),
-    )
+    return replace(trace, iterations=host_steps(table))
 
 
 def _add_whole(trace: Trace) -> IterationTable:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
 
 import numpy as np
 
@@ -12,9 +11,8 @@ from ...arrays import Rows, share_busy_time
 from ...formats.column import Column, row_count
 from ...formats.trace import TABLES, Device, KernelKind, Meta, Phase, Trace
 from .compiled import count_regions
-from .window import Window, host_interval, select_window
-
-_GRAPH_LAUNCHES: Final = ("cudaGraphLaunch", "hipGraphLaunch")
+from .graphs import describe_graphs
+from .window import Window, select_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +72,10 @@ class Overview:
     """How often the iteration enters code that torch.compile made."""
     graph_launch_count: int
     """How often it launches a CUDA or HIP graph."""
+    graph_kernel_count: int
+    """Kernels that ran from one."""
+    captured_launch_count: int
+    """Launches that went into a graph and ran nothing: the iteration, or a part of it, is a graph's capture."""
     phases: tuple[PhaseLine, ...]
     ops: tuple[NameLine, ...]
     kernels: tuple[NameLine, ...]
@@ -89,6 +91,7 @@ def describe_trace(trace: Trace, *, limit: int | None = 10) -> Overview:
     rows = window.kernel_rows
     busy = share_busy_time(trace.kernels.start_ns[rows], trace.kernels.duration_ns[rows])
     busy_ns = float(busy.sum())
+    graphs = describe_graphs(trace, window)
     kinds = np.bincount(trace.kernels.kind[rows], minlength=len(KernelKind)).tolist()
     return Overview(
         meta=trace.meta,
@@ -101,23 +104,14 @@ def describe_trace(trace: Trace, *, limit: int | None = 10) -> Overview:
         kernel_count=len(rows),
         gpu_busy_ns=busy_ns if len(rows) else None,
         compiled_region_count=count_regions(trace, window.op_rows),
-        graph_launch_count=_graph_launches(trace, window),
+        graph_launch_count=graphs.launch_count,
+        graph_kernel_count=graphs.kernel_count,
+        captured_launch_count=graphs.captured_count,
         kind_counts={kind.name.lower(): kinds[kind] for kind in KernelKind if kinds[kind]},
         phases=_phases(trace, window, busy),
         ops=_ops(trace, window, busy)[:limit],
         kernels=_kernels(trace, rows, busy)[:limit],
     )
-
-
-def _graph_launches(trace: Trace, window: Window) -> int:
-    """Count the runtime's launches of graphs; driver calls lie inside those."""
-    names = np.array([name.startswith(_GRAPH_LAUNCHES) for name in trace.strings], dtype=bool)
-    launches = np.flatnonzero(names[trace.calls.name]) if names.any() else np.zeros(0, dtype=np.int64)
-    if window.index is None or not len(launches):
-        return len(launches)
-    low, high = host_interval(trace, window.index)
-    start_ns = trace.calls.start_ns[launches]
-    return int(((start_ns >= low) & (start_ns <= high)).sum())
 
 
 def _iterations(trace: Trace, window: Window) -> tuple[IterationLine, ...]:

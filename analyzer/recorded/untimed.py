@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...formats.column import MISSING, Column, TableT, build_table, columns, row_count, take_rows
+from ...formats.column import MISSING, Column, build_table, renumber, row_count, take_rows
 from ...formats.trace import CallTable, IterationTable, KernelTable, SyncTable, Trace
 from .window import Window
 
@@ -21,23 +21,17 @@ def without_times(trace: Trace, window: Window) -> Trace:
         return trace
     number = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
     number[window.op_rows] = np.arange(len(window.op_rows))
-    ops = _renumber(take_rows(trace.ops, window.op_rows), number)
+    ops = renumber(take_rows(trace.ops, window.op_rows), "ops", number)
     operands = take_rows(trace.operands, number[trace.operands.op] >= 0)
     untimed: Column = np.full(row_count(ops), MISSING, dtype=np.int64)
     return replace(
         trace,
         iterations=build_table(IterationTable, 0),
         ops=replace(ops, start_ns=untimed, duration_ns=untimed),
-        operands=_renumber(operands, number),
+        operands=renumber(operands, "ops", number),
         calls=build_table(CallTable, 0),
         kernels=build_table(KernelTable, 0),
         syncs=build_table(SyncTable, 0),
-        collectives=_renumber(trace.collectives, number),
-        memory=_renumber(trace.memory, number),
+        collectives=renumber(trace.collectives, "ops", number),
+        memory=renumber(trace.memory, "ops", number),
     )
-
-
-def _renumber(table: TableT, number: Column) -> TableT:
-    """Return the table with the rows of ops that it names renumbered; MISSING for ops that are gone."""
-    names = [spec.name for spec in columns(table) if spec.refers_to == "ops"]
-    return replace(table, **{name: np.append(number, MISSING)[getattr(table, name)] for name in names})

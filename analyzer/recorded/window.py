@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Floats, Rows
 from ...errors import InputError
 from ...formats.column import MISSING, row_count
+from ...formats.iterations import host_steps, locate_iterations
 from ...formats.trace import Trace
+
+IDLE_RATIO: Final = 0.05
+"""Of the work of the iteration that does most: what does less is no iteration to predict. A step that accumulates
+gradients does most of the work of one that ends with the optimizer; the idle ones of public files do none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,8 +35,8 @@ class Window:
     other_device_kernel_count: int
 
 
-def select_window(trace: Trace) -> Window:
-    """Select the captured iteration of median length (the shorter middle one of an even number).
+def select_window(trace: Trace, index: int | None = None) -> Window:
+    """Select a captured iteration by its row: by default that of median length among those that do work.
 
     A kernel belongs to the iteration whose host interval holds its launch; one without a recorded launch to the
     iteration that holds its start. A trace without iterations is one iteration from first to last event.
@@ -38,30 +44,50 @@ def select_window(trace: Trace) -> Window:
     >>> len(select_window(trace).op_rows), len(select_window(measured).kernel_rows)
     (381, 2)
     """
-    iterations = trace.iterations
-    profiled = np.flatnonzero(iterations.profiled)
-    unprofiled = np.flatnonzero(~iterations.profiled)
-    durations = (iterations.end_ns - iterations.start_ns).astype(np.float64)
-    by_length = profiled[np.argsort(durations[profiled], kind="stable")]
-    index = int(by_length[(len(profiled) - 1) // 2]) if len(profiled) else None
+    if index is None:
+        index = median_iteration(trace)
     if index is None:
         op_rows, kernel_rows = np.arange(row_count(trace.ops)), np.arange(row_count(trace.kernels))
     else:
         op_rows, kernel_rows = _op_rows(trace, index), _kernel_rows(trace, index)
     device, kept = _busiest_device(trace, kernel_rows)
-    if len(unprofiled):
-        duration: float | None = float(np.median(durations[unprofiled]))
-    elif index is not None:
-        duration = float(durations[index])
-    else:
-        duration = _span_ns(trace)
     return Window(
         index=index,
-        duration_ns=duration,
+        duration_ns=_duration_ns(trace, index),
         op_rows=op_rows,
         kernel_rows=kept,
         device=device,
         other_device_kernel_count=len(kernel_rows) - len(kept),
+    )
+
+
+def median_iteration(trace: Trace) -> int | None:
+    """Return the row of the iteration of median length among those that do work; None: the trace has no iterations.
+
+    Of an even number the shorter middle one.
+    """
+    by_length = _by_length(trace, working_iterations(trace))
+    return int(by_length[(len(by_length) - 1) // 2]) if len(by_length) else None
+
+
+def longest_iteration(trace: Trace) -> int | None:
+    """Return the row of the longest iteration that does work; None: the trace has no iterations."""
+    by_length = _by_length(trace, working_iterations(trace))
+    return int(by_length[-1]) if len(by_length) else None
+
+
+def working_iterations(trace: Trace) -> Rows:
+    """Return the rows of the captured iterations that do work, in order.
+
+    Left out is what does less than a twentieth of the most that one does, in GPU time, else in number of ops: the
+    empty step at the end of many recordings, a step that only records a graph.
+
+    >>> working_iterations(measured).tolist()
+    [0]
+    """
+    work = _work_done(trace)
+    return np.flatnonzero(
+        np.asarray(trace.iterations.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0))
     )
 
 
@@ -72,6 +98,44 @@ def check_usable(window: Window) -> None:
     """
     if not len(window.kernel_rows) and not len(window.op_rows):
         raise InputError("the trace holds no ops and no kernels: record at least one whole iteration")
+
+
+def _by_length(trace: Trace, rows: Rows) -> Rows:
+    durations = (trace.iterations.end_ns - trace.iterations.start_ns)[rows]
+    return rows[np.argsort(durations, kind="stable")]
+
+
+def _work_done(trace: Trace) -> Floats:
+    """Return the GPU time that each captured iteration launches; the number of its ops, where nothing ran on a GPU."""
+    table, kernels, ops = trace.iterations, trace.kernels, trace.ops
+    if row_count(kernels):
+        launched = kernels.call >= 0
+        at = np.where(
+            launched,
+            locate_iterations(host_steps(table), np.append(trace.calls.start_ns, 0)[kernels.call]),
+            locate_iterations(replace(table, cpu_start_ns=table.start_ns, cpu_end_ns=table.end_ns), kernels.start_ns),
+        )
+        weights = kernels.duration_ns.astype(np.float64)
+    else:
+        at = locate_iterations(host_steps(table), ops.start_ns)
+        weights = np.ones(row_count(ops))
+    return np.bincount(at[at >= 0], weights=weights[at >= 0], minlength=row_count(table)).astype(np.float64)
+
+
+def _duration_ns(trace: Trace, index: int | None) -> float | None:
+    """Return how long an iteration takes: without the profiler, as far as others that were timed without it tell.
+
+    Beside the median iteration another one is as much longer as it was under the profiler.
+    """
+    iterations = trace.iterations
+    unprofiled = np.flatnonzero(~np.asarray(iterations.profiled, dtype=bool))
+    durations = (iterations.end_ns - iterations.start_ns).astype(np.float64)
+    if index is None:
+        return float(np.median(durations[unprofiled])) if len(unprofiled) else _span_ns(trace)
+    if not len(unprofiled):
+        return float(durations[index])
+    usual = durations[index if (median := median_iteration(trace)) is None else median]
+    return float(np.median(durations[unprofiled]) * (durations[index] / usual if usual > 0 else 1.0))
 
 
 def _op_rows(trace: Trace, index: int) -> Rows:

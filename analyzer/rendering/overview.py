@@ -84,6 +84,12 @@ def _iteration_facts(overview: Overview) -> Iterator[tuple[str, str]]:
             "compiled regions, forward or backward",
         ),
         (overview.graph_launch_count, "launch of a CUDA graph", "launches of CUDA graphs"),
+        (overview.graph_kernel_count, "kernel from a graph", "kernels from graphs"),
+        (
+            overview.captured_launch_count,
+            "launch into a graph that is captured: it ran nothing",
+            "launches into a graph that is captured: they ran nothing",
+        ),
     )
     compiled = [format_count(count, one, several) for count, one, several in counts if count]
     if compiled:

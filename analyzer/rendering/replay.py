@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ...formats.printable import clean_text
 from ..graph.latencies import Term
+from ..recorded.choice import IterationChoice
 from ..replay.causes import CAUSES, IdleCause
 from ..replay.fidelity import Fidelity, ReplayedIteration
 from .page.columns import number_column, share_column, time_column
@@ -40,13 +41,15 @@ _QUALITY_NOUNS: Final = {
 }
 
 
-def draw_replay_json(fidelity: Fidelity) -> str:
-    """Write it as JSON: times in ns, shares as ratios."""
+def draw_replay_json(fidelity: Fidelity, choice: IterationChoice | None = None) -> str:
+    """Write it as JSON: times in ns, shares as ratios. `choice` says which iteration was asked for; None: each one."""
     return encode_json(
         {
             "format": REPLAY_FORMAT,
             "version": REPLAY_VERSION,
             "gpu": fidelity.gpu,
+            "iteration_choice": None if choice is None else choice.rule,
+            "recorded_iteration_count": len(fidelity.iterations) if choice is None else choice.count,
             "iterations": [_iteration(item) for item in fidelity.iterations],
             "node_count": fidelity.node_count,
             "edge_count": fidelity.edge_count,
@@ -61,6 +64,7 @@ def draw_replay_json(fidelity: Fidelity) -> str:
 
 def _iteration(item: ReplayedIteration) -> dict[str, Any]:
     return {
+        "index": item.index,
         "measured_ns": item.measured_ns,
         "replayed_ns": item.replayed_ns,
         "rules_only_ns": item.rules_only_ns,
@@ -108,7 +112,7 @@ def _sheet(fidelity: Fidelity) -> Sheet:
     rows = fidelity.iterations
     unit = common_time_unit(item.measured_ns for item in rows)
     columns = (
-        number_column("#", (str(number) for number, _ in enumerate(rows))),
+        number_column("#", (str(item.index) for item in rows)),
         time_column("measured", (item.measured_ns for item in rows), unit),
         time_column("replayed", (item.replayed_ns for item in rows), unit),
         number_column("error", (_error(item.replayed_ns, item) for item in rows)),

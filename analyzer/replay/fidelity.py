@@ -30,6 +30,8 @@ NEAR_NS: Final = (1_000.0, 2_000.0, 5_000.0)
 class ReplayedIteration:
     """Compare one iteration with its replays; ns."""
 
+    index: int
+    """Its row in the trace."""
     measured_ns: float
     rules_only_ns: float
     """By the rules alone: measured durations and host times, no delay carried over."""
@@ -66,8 +68,10 @@ class Fidelity:
     quality: GraphQuality
 
 
-def check_fidelity(trace: Trace, gpu: Gpu | None) -> Fidelity:
-    """Replay a recording on its own GPU. Raises InputError where it holds no GPU times.
+def check_fidelity(trace: Trace, gpu: Gpu | None, *, iteration: int | None = None) -> Fidelity:
+    """Replay a recording on its own GPU; of its iterations compare one alone, or all (None).
+
+    Raises InputError where it holds no GPU times.
 
     >>> [(found.measured_ns, found.exact_ns) for found in check_fidelity(measured, a100).iterations]
     [(578000.0, 578000.0)]
@@ -87,7 +91,11 @@ def check_fidelity(trace: Trace, gpu: Gpu | None) -> Fidelity:
     explained = np.abs(starts[starts <= UNEXPLAINED_NS])
     return Fidelity(
         gpu=gpu.name if gpu is not None else None,
-        iterations=_compare(trace, graph, *((end - start)[:, 0] for start, end in spans)),
+        iterations=tuple(
+            item
+            for item in _compare(trace, graph, *((end - start)[:, 0] for start, end in spans))
+            if iteration is None or item.index == iteration
+        ),
         node_count=len(graph.nodes.row),
         edge_count=len(graph.edges.source),
         start_count=len(starts),
@@ -109,6 +117,7 @@ def _compare(
         share = occupation(graph, timing, end_ns, since, until)
         compared.append(
             ReplayedIteration(
+                index=int(row),
                 measured_ns=float(until[0] - since[0]),
                 rules_only_ns=float(rules_only[at]),
                 replayed_ns=float(replayed[at]),

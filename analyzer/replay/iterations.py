@@ -8,9 +8,9 @@ from typing import Final, Literal
 import numpy as np
 
 from ...arrays import Floats, Rows
+from ...formats.iterations import host_steps
 from ...formats.trace import Trace
 from ..graph.graph import Graph, NodeKind
-from ..graph.hosts import host_steps
 
 _SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")
 

@@ -86,6 +86,7 @@ class Collector:
         self.threads = Interner[Any]()
         self.inputs = Interner[bytes]()
         self.collective_texts = Interner[str]()
+        self.launched = Interner[str]()
         self.groups = Interner[str]()
         self.flows = Interner[Any]()
         self.events_dropped = 0
@@ -209,11 +210,20 @@ def _read_calls(collector: Collector, events: Sequence[Event]) -> None:
             name=collector.names.number([event.name or "" for event in events]),
             **collector.host(events, start, duration),
             correlation=read_integers([item.correlation for item in arguments], "correlation"),
+            kernel=_kernel_names(collector, arguments),
             grid=read_triples([item.grid for item in arguments]),
             block=read_triples([item.block for item in arguments]),
             shared_memory_bytes=read_integers([item.shared_memory for item in arguments], "shared memory"),
         )
     )
+
+
+def _kernel_names(collector: Collector, arguments: Sequence[Arguments]) -> Integers:
+    """Number the names of the kernels that calls launch, which ROCm's calls tell; -1 where one does not."""
+    found = np.full(len(arguments), MISSING, dtype=np.int64)
+    rows = [row for row, item in enumerate(arguments) if isinstance(item.kernel, str) and item.kernel]
+    found[rows] = collector.launched.number([str(arguments[row].kernel) for row in rows])
+    return found
 
 
 def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:

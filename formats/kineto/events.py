@@ -34,6 +34,7 @@ class Arguments(Struct, gc=False):
     block: Raw = ABSENT
     occupancy: object = field(default=None, name="est. achieved occupancy %")
     size: object = field(default=None, name="bytes")
+    kernel: object = None
 
     sync_kind: object = field(default=None, name="cuda_sync_kind")
     waited_stream: object = field(default=None, name="wait_on_stream")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -68,6 +69,22 @@ def build_kernels(recording: Recording, calls: CallTable) -> KernelTable:
         shared_memory_bytes=_or_of_call(rows.shared_memory_bytes, shared, call, MISSING),
         size_bytes=np.maximum(rows.size_bytes, MISSING),
         recorded_occupancy_percent=rows.occupancy,
+    )
+
+
+def keep_unrun_kernels(calls: CallTable, recording: Recording, kernels: KernelTable) -> CallTable:
+    """Return the calls with what they say of a kernel that did not run: where one did, its own row tells."""
+    rows = recording.calls
+    is_run = np.zeros(len(rows.name) + 1, dtype=bool)
+    is_run[kernels.call] = True
+    unrun = (rows.kernel != MISSING) & ~is_run[:-1]
+    name = calls.kernel.copy()
+    name[unrun] = [recording.names[recording.launched_names[text]] for text in rows.kernel[unrun].tolist()]
+    return replace(
+        calls,
+        kernel=name,
+        grid=np.where(unrun[:, None], rows.grid, 0).astype(calls.grid.dtype),
+        block=np.where(unrun[:, None], rows.block, 0).astype(calls.block.dtype),
     )
 
 

@@ -26,7 +26,7 @@ from ..trace import (
 )
 from .autocast import find_autocast_dtype
 from .collect import Collector
-from .gpu import build_calls, build_collectives, build_kernels, build_memory, build_syncs
+from .gpu import build_calls, build_collectives, build_kernels, build_memory, build_syncs, keep_unrun_kernels
 from .header import cuda_version, hip_version, plain_version, read_devices
 from .ops import build_ops
 from .process_groups import build_group_collectives
@@ -91,6 +91,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     signatures = fill_stored(ops.table, signatures, recording.names.texts)
     calls = build_calls(recording, ops)
     kernels = build_kernels(recording, calls)
+    calls = keep_unrun_kernels(calls, recording, kernels)
     memory = build_memory(recording, ops)
     collectives = build_collectives(recording, kernels)
     if not row_count(collectives):

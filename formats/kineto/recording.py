@@ -57,6 +57,8 @@ class Recording:
     """Strings that go into the trace, numbered by the columns of names."""
     module_names: tuple[str, ...]
     collective_texts: tuple[str, ...]
+    launched_names: tuple[str, ...]
+    """Of kernels, as calls tell them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ def finish(collector: Collector) -> Recording:
         names=collector.names,
         module_names=tuple(collector.modules),
         collective_texts=tuple(collector.collective_texts),
+        launched_names=tuple(collector.launched),
     )
 
 

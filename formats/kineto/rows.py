@@ -55,9 +55,10 @@ class OpRows(SpanRows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRows(SpanRows):
-    """Hold runtime and driver calls; on ROCm they carry the launch configuration."""
+    """Hold runtime and driver calls; on ROCm they carry the kernel's name (-1: none) and the launch configuration."""
 
     correlation: Column
+    kernel: Column
     grid: Column
     block: Column
     shared_memory_bytes: Column

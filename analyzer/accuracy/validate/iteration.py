@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from ....arrays import Floats, Rows, none_for_nan
+from ....formats.iterations import host_steps
 from ...analysis.gpu_replay import replayed_window
 from ...analysis.result import Analysis
 from ...graph.graph import NodeKind
-from ...graph.hosts import host_steps
 from ...replay.binding import durations_ns
 from ...replay.causes import CAUSES, IdleCause
 from ...replay.engine import Timing, on_gpus, replay

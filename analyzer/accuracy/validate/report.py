@@ -27,6 +27,12 @@ class Side:
     kernel_time_ns: float
     """Of the first recording as predicted on the target, of the second as measured; overlap counts twice."""
     matched_ns: float
+    iteration_index: int | None = None
+    """The one that is compared, numbered as in `wavecast show`; None: no iteration was marked, or all are as one."""
+    iteration_choice: str = "median"
+    """The rule that chose it: `median`, `longest`, `all`, or `number`."""
+    recorded_iteration_count: int = 1
+    """Iterations that there were to choose from."""
 
     @property
     def matched_ratio(self) -> float:

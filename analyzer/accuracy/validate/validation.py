@@ -11,9 +11,11 @@ from ....errors import InputError, UnknownGpuError
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
 from ...analysis.analyze import run_analysis
+from ...analysis.recorded_warnings import warn_recorded
 from ...analysis.result import Analysis
 from ...analysis.warnings import warn
 from ...models.library import Library, load_library
+from ...recorded.choice import ALL, choose_iteration
 from ...recorded.devices import source_gpu
 from ...recorded.window import Window, check_usable, select_window
 from ...whatif.scenario import Scenario
@@ -38,7 +40,7 @@ LEAST_MATCHED_RATIO: Final = 0.5
 workload on GPUs of two vendors match by 100 %; BERT and ViT, both transformers, by 0 %."""
 
 
-def validate_traces(
+def validate_traces(  # noqa: PLR0913 (all that one may ask, by name)
     first: Trace,
     second: Trace,
     catalog: Catalog,
@@ -48,17 +50,21 @@ def validate_traces(
     op_limit: int | None = 10,
     library: Library | None = None,
     scenario: Scenario | None = None,
+    iteration: int | str | None = None,
 ) -> Validation:
     """Predict `first` on the GPU of `second` and compare, op by op.
 
     `source` and `target` override what the recordings say of their GPUs; `op_limit` is the number of ops listed (None:
-    all). Raises InputError where `second` has no GPU times, or where the two are not the same workload.
+    all). `iteration` says which one of either trace is meant, as for `analyze_trace`; a number means nothing to a trace
+    of a single one. Raises InputError where `second` has no GPU times, or where the two are not the same workload.
 
     >>> validation = validate_traces(measured, measured, catalog)
     >>> validation.total.call_count, round(validation.total.figures.mape, 2)
     (2, 0.0)
     """
-    window = select_window(second)
+    asked_of = _ask_both(first, second, iteration)
+    chosen, choice = choose_iteration(second, asked_of[1])
+    window = select_window(chosen, choice.index)
     check_usable(window)
     if not len(window.kernel_rows):
         raise InputError(
@@ -67,10 +73,38 @@ def validate_traces(
     measured_on = target or _target_gpu(second, catalog, window)
     models = library or load_library()
     asked = scenario or Scenario()
-    predicted = run_analysis(first, catalog, targets=[measured_on], source=source, library=models, scenario=asked)
-    measured = run_analysis(second, catalog, targets=[measured_on], source=measured_on, library=models)
+    predicted = run_analysis(
+        first,
+        catalog,
+        targets=[measured_on],
+        source=source,
+        library=models,
+        scenario=asked,
+        iteration=asked_of[0],
+    )
+    measured = run_analysis(
+        second, catalog, targets=[measured_on], source=measured_on, library=models, iteration=asked_of[1]
+    )
     halves, alignment = _pair(predicted, measured, measured_on)
     return _compare(*halves, alignment, op_limit)
+
+
+def _ask_both(first: Trace, second: Trace, iteration: int | str | None) -> tuple[int | str | None, int | str | None]:
+    """Return what to ask of each trace. Raises InputError where one of them has no such iteration."""
+    choices, asked = [], []
+    for trace, which in ((first, "first"), (second, "second")):
+        single = int(np.sum(trace.iterations.profiled)) < 2
+        asked.append(None if isinstance(iteration, int) and single else iteration)
+        try:
+            choices.append(choose_iteration(trace, asked[-1])[1])
+        except InputError as error:
+            raise InputError(f"the {which} trace: {error}") from None
+    if iteration == ALL and choices[0].count != choices[1].count:
+        raise InputError(
+            f"all iterations as one do not compare: {choices[0].count} in the first trace, {choices[1].count} in the "
+            "second; ask for one of them"
+        )
+    return asked[0], asked[1]
 
 
 def _target_gpu(second: Trace, catalog: Catalog, window: Window) -> Gpu:
@@ -117,7 +151,10 @@ def _compare(first: Half, second: Half, alignment: Alignment, op_limit: int | No
         op_count=len(ops),
         intervals=count_covered(ops),
         unmatched=tuple(sorted(unmatched, key=lambda item: -item.time_ns)),
-        warnings=tuple(warn(first.result)),
+        warnings=(
+            *warn(first.result),
+            *(f"the trace of the target: {text}" for text in warn_recorded(second.result)),
+        ),
     )
 
 
@@ -130,7 +167,11 @@ def _advice(first: Half, second: Half) -> str:
 
 def _side(half: Half) -> Side:
     matched = half.parts.pair >= 0
+    choice = half.result.choice
     return Side(
+        iteration_index=half.result.iteration_index,
+        iteration_choice=choice.rule,
+        recorded_iteration_count=choice.count,
         gpu=half.result.origin.name if half.result.origin is not None else None,
         framework=half.result.trace.meta.framework,
         call_count=len(half.calls.op),

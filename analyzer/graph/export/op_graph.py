@@ -11,10 +11,9 @@ import numpy.typing as npt
 from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
 from ....formats.column import row_count
-from ....formats.iterations import locate_iterations
+from ....formats.iterations import host_steps, locate_iterations
 from ....formats.trace import Trace
 from ..graph import EdgeKind, Graph
-from ..hosts import host_steps
 from ..latencies import Term
 from ..place import Links
 from ..rules import LANE, lane_firsts

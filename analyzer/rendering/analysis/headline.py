@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....formats.printable import clean_text
-from ...analysis.report import GpuPrediction, Report
+from ...analysis.report import GpuPrediction, Report, TraceSummary
 from ..page.quantity import format_bytes, format_count, format_number, format_share, format_time
 
 LAUNCH_BOUND_RATIO: Final = 0.1
@@ -45,9 +45,20 @@ def headline(report: Report, name: str) -> Iterator[str]:
         f"{trace.source_format} trace",
         format_count(trace.op_count, "op"),
         format_count(trace.kernel_count, "kernel") if trace.kernel_count else None,
+        _graph_fact(trace),
     ]
     yield f"{clean_text(trace.name or name)}: {', '.join(clean_text(fact) for fact in facts if fact)}"
     yield from _source_lines(report)
+
+
+def _graph_fact(trace: TraceSummary) -> str | None:
+    """Say how many kernels ran from CUDA graphs, and of how many the ops are known."""
+    if not trace.graph_kernel_count:
+        return None
+    launches = format_count(trace.graph_launch_count, "launch of a CUDA graph", "launches of CUDA graphs")
+    known = trace.graph_kernels_explained
+    explained = f" ({known:,} explained by its capture)" if known else ""
+    return f"{trace.graph_kernel_count:,} of them from {launches}{explained}"
 
 
 def _source_lines(report: Report) -> Iterator[str]:
@@ -59,8 +70,7 @@ def _source_lines(report: Report) -> Iterator[str]:
             f"host {_host_words(report)}."
         )
     else:
-        count = report.trace.iteration_count
-        which = f" (the median of {count:,})" if count > 1 else ""
+        which = _which(report.trace)
         busy = source.gpu_busy_ns or 0.0
         share = busy / source.iteration_ns if source.iteration_ns else 0.0
         yield (
@@ -76,6 +86,18 @@ def _source_lines(report: Report) -> Iterator[str]:
     yield from _memory_line(report)
     yield from _path_line(report)
     yield from _verdict(report)
+
+
+def _which(trace: TraceSummary) -> str:
+    """Say in brackets which iteration is meant, where there are several."""
+    several, index = trace.recorded_iteration_count, trace.iteration_index
+    if trace.iteration_choice == "all" and several > 1:
+        return f" (all {several:,} recorded as one)"
+    if trace.iteration_choice == "longest" and several > 1:
+        return f" (number {index}, the longest of {several:,})"
+    if trace.iteration_choice == "number":
+        return f" (number {index} of {several:,} recorded)" if several > 1 else ""
+    return f" (the median of {trace.iteration_count:,})" if trace.iteration_count > 1 else ""
 
 
 def fits_all(rows: tuple[GpuPrediction, ...]) -> bool:

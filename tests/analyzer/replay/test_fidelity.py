@@ -106,4 +106,4 @@ def test_a_trace_without_kernels_cannot_be_compared(recording: Recording) -> Non
 def test_the_share_of_an_iteration_of_a_nanosecond_is_a_share() -> None:
     idle = dict.fromkeys(IdleCause, 0.0) | {IdleCause.UNEXPLAINED: 0.5}
     lengths = dict.fromkeys(("measured_ns", "rules_only_ns", "replayed_ns", "exact_ns"), 1.0)
-    assert ReplayedIteration(**lengths, gpu_busy_ns=0.5, idle_ns=idle).opaque_ratio == 0.5
+    assert ReplayedIteration(index=0, **lengths, gpu_busy_ns=0.5, idle_ns=idle).opaque_ratio == 0.5

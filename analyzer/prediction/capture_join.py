@@ -1,0 +1,248 @@
+"""Joins the recording of a graph's launch with that of its capture: the captured ops explain the kernels that ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from ...arrays import Rows
+from ...errors import InputError
+from ...formats.column import MISSING, Column, build_table, renumber, row_count, take_rows
+from ...formats.signature import Signature
+from ...formats.trace import TABLES, OpTable, Trace
+from ..recorded.graphs import find_captures, graph_kernels
+from .graph_capture import CapturedGraph, GraphMatch, captured_graphs, choose_match, match_graph
+
+
+@dataclass(slots=True, kw_only=True)
+class _Joined:
+    """Collect the ops that are added, launch by launch."""
+
+    strings: list[str]
+    string_numbers: dict[str, int]
+    signatures: list[Signature]
+    tables: list[OpTable]
+    count: int
+    op: Rows
+    """Of every kernel of the trace, [kernels]: rows from the trace's number of ops on are added ones."""
+    grid: Column
+    block: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Explanation:
+    """Hold what explains the n kernels of a graph at each launch of it."""
+
+    ops: OpTable
+    """Numbered from 0, named and signed as in the joined trace."""
+    op: Rows
+    """Of each kernel, [n]; -1: not known."""
+    grid: Column
+    block: Column
+    """As captured, [n, 3]; zeros where not told."""
+
+
+def join_captures(trace: Trace, captures: Mapping[str, Trace]) -> Trace:
+    """Return the trace with the ops of captured graphs, which its graph launches run; `captures` maps files to traces.
+
+    Each launch of a graph gets the ops that launched its kernels when it was captured, with their shapes, modules and
+    phases: they take no time on the host, at the instant of the launch. Raises InputError where the trace launches no
+    graph, where none of its graphs was captured in the files, or where several of them fit equally well.
+
+    >>> join_captures(measured, {}) is measured
+    True
+    """
+    if not captures:
+        return trace
+    from_graph = np.flatnonzero(graph_kernels(trace))
+    if not len(from_graph):
+        raise InputError(_explain_no_launch(trace))
+    graphs = [graph for file, captured in captures.items() for graph in _graphs_of(file, captured)]
+    joined = _Joined(
+        strings=list(trace.strings),
+        string_numbers={text: number for number, text in reversed(list(enumerate(trace.strings)))},
+        signatures=list(trace.signatures),
+        tables=[],
+        count=row_count(trace.ops),
+        op=trace.kernels.op.astype(np.int64),
+        grid=trace.kernels.grid.copy(),
+        block=trace.kernels.block.copy(),
+    )
+    known: dict[bytes, _Explanation | None] = {}
+    ratios: list[float] = []
+    order = from_graph[np.argsort(trace.kernels.call[from_graph], kind="stable")]
+    for kernels in np.split(order, np.flatnonzero(np.diff(trace.kernels.call[order])) + 1):
+        key = np.stack((trace.kernels.name[kernels], trace.kernels.kind[kernels])).tobytes()
+        if key not in known:
+            match = _find_match(graphs, trace, kernels, ratios)
+            known[key] = None if match is None else _explain(joined, match)
+        if (explanation := known[key]) is not None:
+            _add(joined, trace, kernels, explanation)
+    if not joined.tables:
+        raise InputError(_explain_no_match(trace, graphs, from_graph, max(ratios, default=0.0)))
+    return _assemble(trace, joined)
+
+
+def join_either(traces: tuple[Trace, Trace], captures: Mapping[str, Trace]) -> tuple[Trace, Trace]:
+    """Join two traces with captures that may belong to either. Raises InputError where they belong to none.
+
+    >>> join_either((measured, measured), {}) == (measured, measured)
+    True
+    """
+    joined: list[Trace] = []
+    errors: list[tuple[bool, InputError]] = []
+    for trace in traces:
+        try:
+            joined.append(join_captures(trace, captures))
+        except InputError as error:
+            joined.append(trace)
+            errors.append((bool(graph_kernels(trace).any()), error))
+    if len(errors) == len(traces):
+        raise next((error for launches_graphs, error in errors if launches_graphs), errors[0][1])
+    return joined[0], joined[1]
+
+
+def _graphs_of(file: str, captured: Trace) -> list[CapturedGraph]:
+    graphs = captured_graphs(file, captured)
+    if not graphs:
+        raise InputError(
+            f"{file} holds no capture of a CUDA graph: every launch in it ran a kernel of its own; record the first "
+            "call, which captures the graph, with torch.profiler"
+        )
+    return graphs
+
+
+def _explain_no_launch(trace: Trace) -> str:
+    if find_captures(trace):
+        return "the trace is itself the capture of a CUDA graph: give the one that launches the graph first"
+    return "the trace launches no CUDA graph whose kernels were recorded, so a capture explains nothing in it"
+
+
+def _explain_no_match(trace: Trace, graphs: list[CapturedGraph], from_graph: Rows, ratio: float) -> str:
+    counts = np.unique(trace.kernels.call[from_graph], return_counts=True)[1]
+    captured = ", ".join(f"{len(graph.calls):,}" for graph in graphs[:5]) + (" …" if len(graphs) > 5 else "")
+    return (
+        f"the capture is not that of the graph that the trace launches: {captured} captured launches beside "
+        f"{counts.max():,} kernels, {ratio:.0%} of them alike; give the capture of the same model and batch"
+    )
+
+
+def _find_match(graphs: list[CapturedGraph], trace: Trace, kernels: Rows, ratios: list[float]) -> GraphMatch | None:
+    """Return the graph that a launch ran, None where none fits; notes how well each does."""
+    matches = [match_graph(graph, trace, kernels) for graph in graphs]
+    ratios.extend(match.ratio for match in matches)
+    best = choose_match(matches, trace, kernels)
+    if len(best) > 1:
+        files = ", ".join(dict.fromkeys(match.graph.file for match in best))
+        raise InputError(
+            f"{len(best)} captured graphs in {files} launch the same {len(kernels):,} kernels on other shapes, and "
+            "nothing tells which of them ran: give the capture of that one alone"
+        )
+    return best[0] if best else None
+
+
+def _explain(joined: _Joined, match: GraphMatch) -> _Explanation:
+    """Return the captured ops that put the kernels of a graph there, with all around them."""
+    captured, matched = match.graph.trace, match.launch >= 0
+    calls = match.graph.calls[match.launch[matched]]
+    rows = _with_parents(captured, captured.calls.op[calls])
+    number = np.full(row_count(captured.ops) + 1, MISSING, dtype=np.int64)
+    number[rows] = np.arange(len(rows))
+    ops = take_rows(captured.ops, rows)
+    op = np.full(len(matched), MISSING, dtype=np.int64)
+    op[matched] = number[captured.calls.op[calls]]
+    grid, block = (np.zeros((len(matched), 3), dtype=np.int32) for _ in range(2))
+    grid[matched], block[matched] = captured.calls.grid[calls], captured.calls.block[calls]
+    table = build_table(
+        OpTable,
+        len(rows),
+        name=[_string(joined, captured, name) for name in ops.name.tolist()],
+        signature=_signatures(joined, captured, ops.signature),
+        start_ns=np.zeros(len(rows)),
+        duration_ns=np.zeros(len(rows)),
+        parent=number[ops.parent],
+        phase=ops.phase,
+        forward=number[ops.forward],
+        module=[_string(joined, captured, name) for name in ops.module.tolist()],
+    )
+    return _Explanation(ops=table, op=op, grid=grid, block=block)
+
+
+def _add(joined: _Joined, trace: Trace, kernels: Rows, explanation: _Explanation) -> None:
+    """Add the ops that explain the kernels of one launch of a graph, at that launch."""
+    call, first, ops = int(trace.kernels.call[kernels[0]]), joined.count, explanation.ops
+    count = row_count(ops)
+    moved = replace(
+        ops,
+        thread=np.full(count, trace.calls.thread[call], dtype=ops.thread.dtype),
+        start_ns=np.full(count, trace.calls.start_ns[call], dtype=ops.start_ns.dtype),
+        parent=np.where(ops.parent == MISSING, trace.calls.op[call], ops.parent + first),
+        forward=np.where(ops.forward == MISSING, MISSING, ops.forward + first),
+    )
+    joined.tables.append(moved)
+    joined.count += count
+    joined.op[kernels] = np.where(explanation.op == MISSING, joined.op[kernels], explanation.op + first)
+    for column, told in ((joined.grid, explanation.grid), (joined.block, explanation.block)):
+        unknown = ~column[kernels].any(axis=1)
+        column[kernels[unknown]] = told[unknown]
+
+
+def _with_parents(trace: Trace, ops: Rows) -> Rows:
+    """Return ops and all around them, in order."""
+    found = np.zeros(row_count(trace.ops) + 1, dtype=bool)
+    at = np.unique(ops)
+    while len(at := at[at != MISSING]):
+        found[at] = True
+        at = np.unique(trace.ops.parent[at])
+        at = at[~found[at]]
+    return np.flatnonzero(found[:-1])
+
+
+def _string(joined: _Joined, captured: Trace, number: int) -> int:
+    """Return the number of a capture's string in the joined trace, which it is added to."""
+    if number == MISSING:
+        return MISSING
+    text = captured.strings[number]
+    if text not in joined.string_numbers:
+        joined.string_numbers[text] = len(joined.strings)
+        joined.strings.append(text)
+    return joined.string_numbers[text]
+
+
+def _signatures(joined: _Joined, captured: Trace, numbers: Column) -> Rows:
+    """Return the numbers of a capture's signatures in the joined trace, which they are added to."""
+    used, position = np.unique(numbers, return_inverse=True)
+    new = np.full(len(used), MISSING, dtype=np.int64)
+    for place, number in enumerate(used.tolist()):
+        if number != MISSING:
+            new[place] = len(joined.signatures)
+            joined.signatures.append(captured.signatures[number])
+    return new[position]
+
+
+def _assemble(trace: Trace, joined: _Joined) -> Trace:
+    """Return the trace with the added ops in order of start, and everything that refers to ops renumbered."""
+    tables = [trace.ops, *joined.tables]
+    columns = {item.name: np.concatenate([getattr(table, item.name) for table in tables]) for item in fields(OpTable)}
+    ops = build_table(OpTable, joined.count, **columns)
+    order = np.argsort(ops.start_ns, kind="stable")
+    number = np.empty(joined.count, dtype=np.int64)
+    number[order] = np.arange(joined.count)
+    kernels = replace(trace.kernels, op=joined.op.astype(trace.kernels.op.dtype), grid=joined.grid, block=joined.block)
+    whole = replace(trace, ops=take_rows(ops, order), kernels=kernels)
+    moved = replace(whole, **{name: renumber(getattr(whole, name), "ops", number) for name in TABLES})
+    quality = trace.quality
+    without_op = (moved.kernels.call != MISSING) & (moved.kernels.op == MISSING)
+    return replace(
+        moved,
+        strings=tuple(joined.strings),
+        signatures=tuple(joined.signatures),
+        meta=replace(trace.meta, has_shapes=bool((moved.ops.signature != MISSING).any())),
+        quality=replace(
+            quality,
+            kernels_without_op=int(without_op.sum()),
+            ops_without_shapes=int((moved.ops.signature == MISSING).sum()),
+        ),
+    )
