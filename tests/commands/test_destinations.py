@@ -23,6 +23,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "analyze --timeline": ("analyze", "same", "--timeline", "{}"),
     "analyze --calibration": ("analyze", "other", "--calibration", "same", "-o", "{}"),
     "analyze --gpu-file": ("analyze", "other", "--gpu-file", "same", "-o", "{}"),
+    "analyze --capture": ("analyze", "other", "--capture", "other", "--capture", "same", "-o", "{}"),
     "show": ("show", "same", "-o", "{}"),
     "replay": ("replay", "same", "-o", "{}"),
     "replay --figure": ("replay", "same", "--figure", "{}"),
