@@ -19,7 +19,8 @@ _LOCK: Final = "lock"
 _PRIVATE: Final = 0o700
 """The permissions that Python gives temporary folders; others were made by somebody else."""
 _YOUNG_S: Final = 60
-"""A folder without a lock that is younger than this is left alone: its owner may be about to put it there."""
+"""A folder younger than this is left alone where its owner may be about to lock it: there is no lock yet, or an empty
+one, as earlier versions made it."""
 
 
 @contextmanager
@@ -34,9 +35,11 @@ def scratch_folder() -> Iterator[Path]:
         folder = Path(name)
         new = folder / f"{_LOCK}.new"
         with new.open("w") as lock:
+            lock.write("locked before it was called so\n")
+            lock.flush()
             take_lock(lock.fileno())
             if fcntl is not None:
-                new.rename(folder / _LOCK)  # from its first moment on, what is called so is locked
+                new.rename(folder / _LOCK)
             yield folder
 
 
@@ -53,11 +56,13 @@ def _remove_left(parent: Path) -> None:
 
 def _is_left(folder: Path) -> bool:
     """Say whether a folder is ours, and the process that made it has ended."""
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or status.st_mode != stat.S_IFDIR | _PRIVATE:
+    status, lock = folder.lstat(), folder / _LOCK
+    is_young = time.time() - status.st_mtime < _YOUNG_S
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
         return False
-    if not (folder / _LOCK).is_file():
+    if not lock.is_file():
         has_begun = {path.name for path in folder.iterdir()} <= {f"{_LOCK}.new"}
-        return has_begun and time.time() - status.st_mtime > _YOUNG_S
-    with (folder / _LOCK).open("r+") as lock:
-        return take_lock(lock.fileno()) is Lock.TAKEN
+        return has_begun and stat.S_IMODE(status.st_mode) == _PRIVATE and not is_young
+    with lock.open("r+") as stream:
+        was_locked_first = bool(stream.read(1))
+        return take_lock(stream.fileno()) is Lock.TAKEN and (was_locked_first or not is_young)
