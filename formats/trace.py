@@ -223,7 +223,11 @@ class Meta:
     source_format: str = "wavecast"
     """`wavecast` (our tracer) or what was imported, e.g. `kineto`."""
     capture: str = "measured"
-    """`measured` (GPU), `cpu` (ops timed on a CPU) or `shapes` (nothing timed)."""
+    """`measured` (GPU), `cpu` (ops timed on a CPU), `shapes` (nothing timed) or, since 1.2, `host`: ops timed on the
+    host of an accelerator whose kernels are missing."""
+    accelerator: str | None = None
+    """Platform of the accelerator that an imported file names: `cuda`, `hip`, `gpu` (one of these two), `mtia`, `xpu`
+    and so on, or `unknown`; since 1.2."""
     framework: str | None = None
     """e.g. `torch 2.13.0`."""
     cuda_version: str | None = None
@@ -270,6 +274,10 @@ class Quality:
 
     kernels_without_call: int = 0
     kernels_without_op: int = 0
+    launches_without_kernel: int = 0
+    """Calls that launch kernels of which none was recorded; since 1.2."""
+    device_events_unread: int = 0
+    """Events of devices in a form that the importer does not read (MTIA's, counters of CUPTI); since 1.2."""
     ops_without_shapes: int = 0
     ops_with_crossed_nesting: int = 0
     """Ops that overlap another on their thread without lying inside it."""
@@ -279,6 +287,8 @@ class Quality:
     """Raw control characters inside strings that were replaced to read the file."""
     bytes_lost: int = 0
     """Bytes after the last readable event of a truncated file that was read with recovery."""
+    bytes_read: int = 0
+    """Bytes before them, where some are lost; since 1.2."""
     values_assumed: int = 0
     """Values that a script read from the GPU it was recorded without: numbers taken as 1, truths as False."""
 

@@ -6,6 +6,7 @@ changes is its row. A capability beyond the last row counts as that row's genera
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -19,6 +20,8 @@ from .fleet import Fleet
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 UNLIMITED: Final = 2**31
+_GFX_NAME: Final = re.compile(r"gfx(\d+)([0-9a-f])[0-9a-f]")
+"""AMD's names of architectures: major, minor, stepping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +197,17 @@ def generation_at(compute_capability: str) -> Generation:
             return row
     is_number = compute_capability.replace(".", "", 1).isdecimal()
     return _ROWS[np.searchsorted(_EDGES, float(compute_capability) if is_number else 0.0, side="right")]
+
+
+def is_reported_as(compute_capability: str, reported: str) -> bool:
+    """Say whether frameworks may report a compute capability so: of AMD's `gfx942` they say `9.4`, or features, too.
+
+    >>> is_reported_as("gfx942", "9.4"), is_reported_as("gfx90a", "gfx90a:xnack-"), is_reported_as("8.0", "8.6")
+    (True, True, False)
+    """
+    name = reported.partition(":")[0]
+    known = _GFX_NAME.fullmatch(compute_capability)
+    return name == compute_capability or (known is not None and name == f"{known[1]}.{int(known[2], 16)}")
 
 
 def generation_of(architecture: str | None) -> str | None:

@@ -11,6 +11,13 @@ from .gpu import Catalog, Gpu
 
 _VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "geforce", "tesla", "graphics"})
 _BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "instinct", "generation"}
+_GENERIC_NAMES: Final = frozenset({
+    "", "unknown", "unknowndevice", "unknowngpu", "device", "gpu", "cudadevice", "hipdevice", "radeon", "radeontm",
+    "instinct",
+})  # fmt: skip
+"""Plain names that tell no product, e.g. of `NVIDIA Graphics Device` and `AMD Radeon Graphics`."""
+_GFX_NAME: Final = re.compile(r"gfx\d+[0-9a-f]{2}(?::\S*)?")
+"""AMD's names of architectures, which some drivers report as the device's."""
 _MEMORY_RATIO_RANGE: Final = (0.85, 1.10)
 """Reported over nominal memory: ECC on GDDR6 takes 6.25 % and drivers reserve up to about 3 % more."""
 
@@ -47,11 +54,19 @@ def find_gpus(catalog: Catalog, name: str) -> list[Gpu]:
     raise UnknownGpuError(_unknown_message(catalog, name))
 
 
-def match_device(catalog: Catalog, name: str, *, sm_count: int | None, memory_bytes: int | None) -> Gpu | None:
+def match_device(
+    catalog: Catalog,
+    name: str,
+    *,
+    sm_count: int | None,
+    memory_bytes: int | None,
+    compute_capability: str | None = None,
+) -> Gpu | None:
     """Return the GPU of a device as a framework reports it, or None where none, or more than one, fits.
 
     The name must be an entry's name or alias; SM count and memory, where known, must agree with the entry: so a
-    slice of a GPU (MIG) or a laptop part that shares a name is not taken for the whole.
+    slice of a GPU (MIG) or a laptop part that shares a name is not taken for the whole. A name that says nothing
+    (`is_generic_name`), unless an entry has it, leaves the one that SM count, memory and compute capability fit.
 
     >>> match_device(catalog, "NVIDIA A100-SXM4-80GB", sm_count=108, memory_bytes=None).name
     'A100 SXM4 80GB'
@@ -59,7 +74,41 @@ def match_device(catalog: Catalog, name: str, *, sm_count: int | None, memory_by
     """
     named = _distinct([*_by_name(catalog, name), *_by_alias(catalog, name)])
     fitting = [gpu for gpu in named if _agrees(gpu, sm_count, memory_bytes)]
+    if not named and is_generic_name(name):
+        fitting = find_fitting(
+            catalog, sm_count=sm_count, memory_bytes=memory_bytes, compute_capability=compute_capability
+        )
     return fitting[0] if len(fitting) == 1 else None
+
+
+def is_generic_name(name: str) -> bool:
+    """Say whether a reported name tells no product: drivers report such for parts that they do not know.
+
+    >>> is_generic_name("AMD Radeon Graphics"), is_generic_name("AMD Radeon Pro W7900")
+    (True, False)
+    """
+    return plain_name(name) in _GENERIC_NAMES or _GFX_NAME.fullmatch(name.strip()) is not None
+
+
+def find_fitting(
+    catalog: Catalog, *, sm_count: int | None, memory_bytes: int | None, compute_capability: str | None
+) -> list[Gpu]:
+    """Return the GPUs that a device of unknown name may be: none where SM count or memory is not known.
+
+    >>> [gpu.name for gpu in find_fitting(catalog, sm_count=304, memory_bytes=192 * 2**30, compute_capability="9.4")]
+    ['Instinct MI300X']
+    """
+    from .generations import is_reported_as
+
+    if sm_count is None or memory_bytes is None:
+        return []
+    return [
+        gpu
+        for gpu in catalog.gpus
+        if not gpu.is_package
+        and _agrees(gpu, sm_count, memory_bytes)
+        and (compute_capability is None or is_reported_as(gpu.compute_capability, compute_capability))
+    ]
 
 
 def _agrees(gpu: Gpu, sm_count: int | None, memory_bytes: int | None) -> bool:

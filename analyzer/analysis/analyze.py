@@ -12,11 +12,13 @@ from ...specs.gpu import Catalog, Gpu
 from ..graph.export.path import summarize_path
 from ..models.library import Library, load_library
 from ..recorded.choice import choose_iteration
-from ..recorded.devices import source_gpu
+from ..recorded.devices import explain_identity, source_gpu
+from ..recorded.gaps import check_answerable, check_rescalable
 from ..recorded.graphs import describe_graphs, refuse_capture
 from ..recorded.standstill import Reason, leave_out_standstills
 from ..recorded.window import check_usable, select_window
 from ..whatif.scenario import Scenario
+from .cut import check_cut
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus
 from .op_rows import list_ops
@@ -43,7 +45,8 @@ def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
     (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
     `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU,
     `iteration` which one is meant: its number, `longest`, `all` of them as one (default: `median`).
-    Raises UnknownGpuError when the trace's GPU is not in the catalogue and InputError for a trace without ops.
+    Raises UnknownGpuError when the trace's GPU is not in the catalogue, and InputError where the trace holds nothing
+    that tells any GPU time.
 
     >>> report = analyze_trace(trace, catalog, targets=[h100, a100])
     >>> [(row.gpu, round(row.iteration_ns / 1e6)) for row in report.predictions]
@@ -76,7 +79,11 @@ def run_analysis(
     refuse_capture(trace, select_window(trace, choice.index))
     trace, standstills = leave_out_standstills(trace, choice.index)
     window = select_window(trace, choice.index)
+    check_answerable(trace, window)
     check_usable(window)
+    check_cut(trace, window)
+    if scenario is not None and scenario.batch_size is not None:
+        check_rescalable(trace, window)
     origin = (source or source_gpu(trace, catalog, window)) if len(window.kernel_rows) else None
     gpus = list(targets or [gpu for gpu in catalog.gpus if not gpu.is_package])
     if origin is not None and all(gpu.name != origin.name for gpu in gpus):
@@ -84,7 +91,9 @@ def run_analysis(
     result = build_result(
         trace, origin, gpus, library or load_library(), scenario or Scenario(), iteration=window.index
     )
-    return replace(result, choice=choice, standstills=standstills)
+    identity = None if source is not None else explain_identity(trace, catalog, window)
+    noted = () if identity is None else (identity,)
+    return replace(result, choice=choice, standstills=standstills, warnings=(*noted, *result.warnings))
 
 
 def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> Report:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats
+from ...errors import InputError
 from ...formats.trace import Trace
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
@@ -19,6 +20,7 @@ from ..models.library import Library
 from ..prediction.predict import predict_measured, predict_shapes
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload, measured_workload, shape_workload
+from ..recorded.gaps import explain_nothing
 from ..recorded.window import Window
 from ..replay.causes import occupation
 from ..replay.engine import measured_timing
@@ -73,10 +75,15 @@ def measured_basis(
 
 
 def shapes_basis(window: Window, changed: Whatif, gpus: Sequence[Gpu], library: Library) -> Basis:
-    """Return the ops of a changed recording of shapes, on the timeline that a usual host would give them."""
+    """Return the ops of a changed recording of shapes, on the timeline that a usual host would give them.
+
+    Raises InputError where none of them has any GPU time: all GPUs would be alike.
+    """
     trace = synthesize_timeline(changed.trace, load_host_costs())
     workload = shape_workload(trace, window)
     prediction = predict_shapes(workload, gpus, library)
+    if not np.any(prediction.time_ns > 0):
+        raise InputError(explain_nothing(changed.trace, window))
     return Basis(
         trace=trace,
         recorded_graph=build_graph(trace),

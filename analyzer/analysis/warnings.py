@@ -6,11 +6,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...arrays import Floats, Mask
+from ...formats.column import MISSING
 from ...specs.gpu import Gpu
+from ..prediction.method import Method
+from ..prediction.prediction import METHODS
+from ..recorded.gaps import describe_gaps
 from ..replay.causes import CAUSES, IdleCause
 from ..work import Family
+from .cut import describe_cut
 from .recorded_warnings import unexplained_graph_ns, warn_recorded
 from .result import Analysis
+
+UNEXPLAINED_SHARE = 0.05
+"""Of the GPU time: beyond this, kernels that no formula explains are named."""
+LEAST_SHARE = 0.01
+"""Of the GPU time: what takes less is not named."""
+SHOWN_COUNT = 3
+SHOWN_NAME_WIDTH = 60
 
 OPAQUE_SHARE = 0.1
 """Of the iteration: beyond this, GPU time without any recorded reason is pointed out."""
@@ -23,6 +36,8 @@ def warn(result: Analysis) -> Iterator[str]:
     """Yield one sentence per doubt."""
     yield from result.warnings
     yield from warn_recorded(result)
+    yield from describe_cut(result.recorded_trace, result.window)
+    yield from describe_gaps(result.recorded_trace, result.window)
     if result.origin is not None:
         yield from _warn_measured(result, result.origin)
     else:
@@ -47,19 +62,15 @@ def _warn_unmodelled(result: Analysis) -> Iterator[str]:
 
 
 def _warn_measured(result: Analysis, origin: Gpu) -> Iterator[str]:
-    workload, window, quality = result.workload, result.window, result.trace.quality
+    workload, window = result.workload, result.window
     busy_ns = float(workload.busy_ns.sum())
     is_collective = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
     collective_ns = float(workload.busy_ns[is_collective].sum())
     if collective_ns > 0.05 * busy_ns:
         yield f"{collective_ns / busy_ns:.0%} of the GPU time is communication, which includes waiting for other ranks"
-    is_unshaped = ~workload.has_work & ~is_collective & (workload.kind == 0)
-    unshaped_ns = float((workload.busy_ns - unexplained_graph_ns(result))[is_unshaped].sum())
-    if unshaped_ns > 0.05 * busy_ns:
-        yield (
-            f"{unshaped_ns / busy_ns:.0%} of the GPU time is in kernels whose op has no recorded shapes or no "
-            "formula: record with record_shapes=True for better predictions"
-        )
+    is_unexplained = ~workload.has_work & ~is_collective & (workload.kind == 0)
+    yield from _warn_unexplained(result, is_unexplained, workload.busy_ns - unexplained_graph_ns(result))
+    yield from _warn_unmoved(result)
     yield from _warn_opaque(result, origin)
     stretch = result.slowdown.stretch_ratio
     if abs(stretch - 1) > STRETCH_SHARE:
@@ -70,10 +81,66 @@ def _warn_measured(result: Analysis, origin: Gpu) -> Iterator[str]:
         )
     if window.other_device_kernel_count:
         yield f"{window.other_device_kernel_count} kernels on other devices of the file are left out"
-    if quality.events_dropped or quality.bytes_lost:
-        yield (
-            f"the recording lost {quality.events_dropped} events and {quality.bytes_lost} bytes: times may be too short"
-        )
+
+
+def _warn_unexplained(result: Analysis, rows: Mask, busy_ns: Floats) -> Iterator[str]:
+    """Name the kernels that no formula explains, by what of them is missing; `busy_ns` is what each row counts."""
+    trace, workload = result.trace, result.workload
+    whole_ns = float(workload.busy_ns.sum())
+    if not len(result.window.op_rows) or float(busy_ns[rows].sum()) <= UNEXPLAINED_SHARE * whole_ns:
+        return
+    has_op = workload.op >= 0
+    has_shapes = has_op & (np.append(trace.ops.signature, MISSING)[workload.op] != MISSING)
+    groups = (
+        ("that no recorded op launched", rows & ~has_op),
+        ("whose op has no recorded shapes", rows & has_op & ~has_shapes),
+        ("whose op has no formula, or lacks arguments that it needs", rows & has_shapes),
+    )
+    parts = []
+    for words, group in groups:
+        share = float(busy_ns[group].sum()) / whole_ns
+        if share > LEAST_SHARE:
+            parts.append(f"{share:.0%} of the GPU time is in kernels {words} ({_name_rows(result, group, busy_ns)})")
+    is_unshaped = bool((rows & has_op & ~has_shapes).any())
+    advice = "; record with record_shapes=True for better predictions" if is_unshaped else ""
+    yield f"{', '.join(parts)}: moved by ratios of the GPUs alone{advice}"
+
+
+def _warn_unmoved(result: Analysis) -> Iterator[str]:
+    """Name the kernels that no rule moves to some of the GPUs, as collectives to one without links."""
+    prediction = result.prediction
+    unmoved = prediction.method == METHODS.index(Method.UNMODELLED)
+    unmoved_ns = np.einsum("i,ij,ij->j", prediction.weight, prediction.time_ns, unmoved)
+    share = unmoved_ns / np.maximum(prediction.total_busy_ns(), 1.0)
+    columns = np.flatnonzero(share > LEAST_SHARE)
+    if not len(columns):
+        return
+    gpus = [gpu.name for gpu in prediction.fleet.gpus]
+    worst = columns[np.argsort(-share[columns], kind="stable")]
+    shown = ", ".join(f"{share[at]:.0%} of the GPU time on {gpus[at]}" for at in worst[:SHOWN_COUNT].tolist())
+    more = f" and so on for {len(columns)} of {len(gpus)} GPUs" if len(columns) > SHOWN_COUNT else ""
+    names = _name_rows(result, unmoved[:, columns].any(axis=1), result.workload.busy_ns)
+    yield f"kernels that nothing moves to a GPU keep their measured time there, {shown}{more}: {names}"
+
+
+def _name_rows(result: Analysis, rows: Mask, busy_ns: Floats) -> str:
+    """Name what takes most of the GPU time among rows of the workload: ops, or kernels without one."""
+    trace, workload = result.trace, result.workload
+    spent: dict[str, float] = {}
+    for row in np.flatnonzero(rows & (busy_ns > 0)).tolist():
+        op, kernel = int(workload.op[row]), int(workload.kernel[row])
+        is_named = op >= 0 and workload.family[row] is not Family.COLLECTIVE
+        name = trace.strings[trace.ops.name[op] if is_named else trace.kernels.name[kernel]]
+        text = name if is_named else _short_kernel(name)
+        spent[text] = spent.get(text, 0.0) + float(busy_ns[row])
+    ranked = sorted(spent, key=lambda text: -spent[text])
+    return ", ".join(ranked[:SHOWN_COUNT]) + (" …" if len(ranked) > SHOWN_COUNT else "")
+
+
+def _short_kernel(name: str) -> str:
+    """Return a kernel's name without its arguments."""
+    short = name.removeprefix("void ").partition("(")[0].partition("<")[0]
+    return short[:SHOWN_NAME_WIDTH]
 
 
 def _warn_opaque(result: Analysis, origin: Gpu) -> Iterator[str]:
@@ -84,5 +151,29 @@ def _warn_opaque(result: Analysis, origin: Gpu) -> Iterator[str]:
     if share > OPAQUE_SHARE:
         yield (
             f"{share:.0%} of the iteration the GPU waits, or works, without anything recorded (kernels inside CUDA "
-            "graphs often are not): that time is kept as it is on every GPU"
+            f"graphs often are not): that time is kept as it is on every GPU{_longest_stretch(result)}"
         )
+
+
+def _longest_stretch(result: Analysis) -> str:
+    """Say how long the recorded GPU ran nothing at one time, and where the host was then; nothing if that is short."""
+    trace, window = result.recorded_trace, result.window
+    if window.index is None:
+        return ""
+    begin, end = int(trace.iterations.start_ns[window.index]), int(trace.iterations.end_ns[window.index])
+    start_ns = trace.kernels.start_ns[window.kernel_rows]
+    end_ns = start_ns + trace.kernels.duration_ns[window.kernel_rows]
+    order = np.argsort(start_ns, kind="stable")
+    since = np.maximum(np.append(begin, np.maximum.accumulate(end_ns[order])), begin)
+    gap = np.minimum(np.append(start_ns[order], end), end) - since
+    at = int(gap.argmax())
+    if gap[at] <= OPAQUE_SHARE * (end - begin):
+        return ""
+    calls = trace.calls
+    inside = np.minimum(calls.start_ns + calls.duration_ns, since[at] + gap[at]) - np.maximum(calls.start_ns, since[at])
+    where = ""
+    if len(inside) and inside.max() > 0.5 * gap[at]:
+        call = int(inside.argmax())
+        op = f" of {trace.strings[trace.ops.name[calls.op[call]]]}" if calls.op[call] >= 0 else ""
+        where = f", while the host is in {trace.strings[calls.name[call]]}{op}"
+    return f"; the longest stretch lasts {gap[at] / 1e6:.3g} ms{where}"

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ...errors import UnknownGpuError
 from ...formats.trace import Device, Trace
 from ...specs.gpu import Catalog, Gpu
-from ...specs.match import match_device
+from ...specs.match import find_fitting, is_generic_name, match_device, plain_name
 from .window import Window
+
+_GIB: Final = 1 << 30
 
 
 def gpu_of_device(catalog: Catalog, device: Device) -> Gpu | None:
     """Return the entry of a device; None where none, or more than one, fits.
 
+    One whose name tells nothing is known by its SM count, memory and compute capability.
+
     >>> gpu_of_device(catalog, measured.devices[0]).name
     'A100 SXM4 80GB'
     """
-    return match_device(catalog, device.name, sm_count=device.sm_count, memory_bytes=device.memory_bytes)
+    return match_device(
+        catalog,
+        device.name,
+        sm_count=device.sm_count,
+        memory_bytes=device.memory_bytes,
+        compute_capability=device.compute_capability,
+    )
 
 
 def first_known_gpu(catalog: Catalog, trace: Trace) -> Gpu | None:
@@ -35,13 +47,66 @@ def source_gpu(trace: Trace, catalog: Catalog, window: Window) -> Gpu:
     >>> source_gpu(measured, catalog, select_window(measured)).name
     'A100 SXM4 80GB'
     """
-    device = next((item for item in trace.devices if item.index == window.device), None)
+    device = _device_of(trace, window)
     if device is None:
-        raise UnknownGpuError("the trace does not say which GPU it was recorded on: name it with --from")
+        lost = ", which may be lost with the file's end" if trace.quality.bytes_lost else ""
+        raise UnknownGpuError(f"the trace does not say which GPU it was recorded on{lost}: name it with --from")
     gpu = gpu_of_device(catalog, device)
     if gpu is None:
-        raise UnknownGpuError(
+        raise UnknownGpuError(_explain_unknown(catalog, device))
+    return gpu
+
+
+def explain_identity(trace: Trace, catalog: Catalog, window: Window) -> str | None:
+    """Say by what the GPU that was measured is known where its name tells nothing; None where it tells.
+
+    >>> from wavecast.analyzer.recorded.window import select_window
+    >>> explain_identity(measured, catalog, select_window(measured)) is None
+    True
+    """
+    device = _device_of(trace, window)
+    if device is None or not is_generic_name(device.name):
+        return None
+    gpu = gpu_of_device(catalog, device)
+    if gpu is None or plain_name(device.name) in map(plain_name, (gpu.name, *gpu.aliases)):
+        return None
+    return (
+        f"the recording does not name its GPU ({device.name!r}): it is taken for {gpu.name}, the only one of the "
+        f"catalogue with {_describe(device)} (another: --from)"
+    )
+
+
+def _device_of(trace: Trace, window: Window) -> Device | None:
+    return next((item for item in trace.devices if item.index == window.device), None)
+
+
+def _explain_unknown(catalog: Catalog, device: Device) -> str:
+    """Say why no entry is the device's, and what to name instead."""
+    if not is_generic_name(device.name):
+        return (
             f"the trace was recorded on {device.name!r}, which the catalogue does not hold: "
             "name the closest entry with --from, or describe it in a file with --gpu-file"
         )
-    return gpu
+    fitting = find_fitting(
+        catalog,
+        sm_count=device.sm_count,
+        memory_bytes=device.memory_bytes,
+        compute_capability=device.compute_capability,
+    )
+    found = f"the trace does not name its GPU ({device.name!r}: {_describe(device) or 'nothing else is known of it'})"
+    if fitting:
+        return f"{found}, which may be {' or '.join(gpu.name for gpu in fitting)}: name the one with --from"
+    return (
+        f"{found}, which no entry of the catalogue fits: name the closest with --from, or describe it in a file "
+        "with --gpu-file"
+    )
+
+
+def _describe(device: Device) -> str:
+    """Say what a device is known by beside its name."""
+    parts = [
+        f"{device.sm_count:,} SMs" if device.sm_count else None,
+        f"{device.memory_bytes / _GIB:.0f} GiB" if device.memory_bytes else None,
+        f"capability {device.compute_capability}" if device.compute_capability else None,
+    ]
+    return ", ".join(part for part in parts if part)

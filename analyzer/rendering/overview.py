@@ -28,6 +28,7 @@ KIND_NOUNS: Final = {
 CAPTURE_WORDS: Final = {
     "measured": "recorded on a GPU",
     "cpu": "timed on a CPU, no GPU",
+    "host": "timed on the host of an accelerator, whose kernels are missing",
     "shapes": "shapes only, nothing timed",
 }
 
@@ -50,13 +51,14 @@ def describe_overview(overview: Overview) -> Page:
 
 def describe_gaps(quality: Mapping[str, int]) -> list[str]:
     """Say what the recording lacks, e.g. `12 kernels without op`, `3 events dropped`."""
-    return [f"{count:,} {name.replace('_', ' ')}" for name, count in quality.items() if count]
+    return [f"{count:,} {name.replace('_', ' ')}" for name, count in quality.items() if count and name != "bytes_read"]
 
 
 def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     meta = overview.meta
     yield "workload", _workload(meta)
-    yield "recording", f"{CAPTURE_WORDS.get(meta.capture, clean_text(meta.capture))}; {_software(meta)}"
+    platform = f" ({clean_text(meta.accelerator)})" if meta.capture == "host" and meta.accelerator else ""
+    yield "recording", f"{CAPTURE_WORDS.get(meta.capture, clean_text(meta.capture))}{platform}; {_software(meta)}"
     if precision := _precision(meta.precision):
         yield "arithmetic", precision
     for device in overview.devices:

@@ -15,6 +15,8 @@ from ..interner import Interner
 from ..trace import KernelKind, SyncKind
 from .clock import read_microseconds
 from .events import Arguments, Event
+from .evidence import Evidence
+from .old_names import MEMORY_NAME, group_events
 from .rows import (
     MARK_OPTIMIZER,
     MARK_STEP,
@@ -93,14 +95,16 @@ class Collector:
         self.is_whole_microseconds = True
         self.has_stacks = False
         self.has_memory = False
+        self.has_old_names = False
+        self.evidence = Evidence()
         self._parts: defaultdict[type[EventRows], list[EventRows]] = defaultdict(list)
         self._lengths: defaultdict[type[EventRows], int] = defaultdict(int)
 
     def consume(self, events: Sequence[Event], path: str, first: int) -> None:
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
-        groups: defaultdict[str | None, list[Event]] = defaultdict(list)
-        for event in events:
-            groups[event.cat].append(event)
+        groups, has_old_names = group_events(events)
+        self.has_old_names |= has_old_names
+        self.evidence.note_categories(groups, _READERS)
         for category, read in _READERS.items():
             if category not in groups:
                 continue
@@ -312,6 +316,7 @@ def _read_syncs(collector: Collector, events: Sequence[Event]) -> None:
 
 
 def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
+    collector.evidence.note_annotations(events)
     marks = [event for event in events if (event.name or "").startswith(tuple(_MARKS))]
     marks, start, duration = collector.timed(marks)
     prefixes = [(event.name or "").partition("#")[0] + "#" for event in marks]
@@ -334,10 +339,11 @@ def _add_modules(collector: Collector, modules: Sequence[Event], prefix: str) ->
 
 
 def _read_memory(collector: Collector, events: Sequence[Event]) -> None:
-    events, time = collector.instants([event for event in events if event.name == "[memory]"])
+    events, time = collector.instants([event for event in events if event.name == MEMORY_NAME])
     collector.has_memory |= bool(events)
     arguments = _arguments(events)
     kind = read_integers([item.device_type for item in arguments], "Device Type")
+    collector.evidence.note_device_types(kind)
     device = read_integers([item.memory_device for item in arguments], "Device Id")
     device = np.where(kind == _HOST_DEVICE_TYPE, MISSING, device)
     collector.add(

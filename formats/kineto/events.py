@@ -21,6 +21,8 @@ class Arguments(Struct, gc=False):
     input_types: Raw = field(default=ABSENT, name="Input type")
     input_strides: Raw = field(default=ABSENT, name="Input Strides")
     input_dims: Raw = field(default=ABSENT, name="Input Dims")
+    first_input_dims: Raw = field(default=ABSENT, name="Input dims")
+    """As PyTorch 1.8 spelled it."""
     sequence: object = field(default=None, name="Sequence number")
     forward_thread: object = field(default=None, name="Fwd thread id")
     external_id: object = field(default=None, name="External id")
@@ -91,8 +93,9 @@ class DeviceProperties(Struct):
 
 
 class DistributedInfo(Struct):
-    """Hold what is kept of `distributedInfo`: no group lists, no backend."""
+    """Hold what is read of `distributedInfo`: no group lists. The backend only tells whether a GPU was used."""
 
+    backend: object = None
     rank: int | None = None
     world_size: int | None = None
     nccl_version: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +18,8 @@ from .recording import Recording
 from .rows import CallRows, CollectiveRows, take_rows
 from .values import Names
 
+_LAUNCH: Final = re.compile(r"Launch(?!HostFunc)")
+"""Calls after which kernels run: cudaLaunchKernel, cuLaunchKernelEx, hipModuleLaunchKernel, cudaGraphLaunch."""
 _LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
 _NO_STREAM: Final = 2**31 - 1
 """Stream numbers from here on are unsigned stand-ins for "none"."""
@@ -88,6 +91,14 @@ def keep_unrun_kernels(calls: CallTable, recording: Recording, kernels: KernelTa
     )
 
 
+def count_launches_without_kernel(recording: Recording) -> int:
+    """Count the launches of which no kernel was recorded; a runtime and a driver call of one number are one launch."""
+    launches = np.array([_LAUNCH.search(name) is not None for name in recording.names.texts], dtype=bool)
+    calls = recording.calls
+    numbers = np.unique(calls.correlation[launches[calls.name] & (calls.correlation > 0)])
+    return int((~np.isin(numbers, recording.kernels.correlation)).sum())
+
+
 def build_syncs(recording: Recording) -> SyncTable:
     """Build the table of synchronisations."""
     rows = recording.syncs
@@ -120,10 +131,11 @@ def build_collectives(recording: Recording, kernels: KernelTable) -> CollectiveT
 
 
 def build_memory(recording: Recording, ops: Ops) -> MemoryTable:
-    """Build the table of allocator events; addresses become numbers in order of first appearance."""
+    """Build the table of allocator events; addresses, where recorded, become numbers in order of first appearance."""
     rows = recording.memory
     places = list(zip(rows.device.tolist(), rows.address.tolist(), strict=True))
-    blocks = Interner[tuple[int, int]]().number(places)
+    has_addresses = bool((rows.address != MISSING).any())
+    blocks = Interner[tuple[int, int]]().number(places) if has_addresses else rows.address
     return build_table(
         MemoryTable,
         len(blocks),

@@ -24,9 +24,18 @@ from ..trace import (
     Trace,
     Workload,
 )
+from .accelerator import count_unread, find_platform
 from .autocast import find_autocast_dtype
 from .collect import Collector
-from .gpu import build_calls, build_collectives, build_kernels, build_memory, build_syncs, keep_unrun_kernels
+from .gpu import (
+    build_calls,
+    build_collectives,
+    build_kernels,
+    build_memory,
+    build_syncs,
+    count_launches_without_kernel,
+    keep_unrun_kernels,
+)
 from .header import cuda_version, hip_version, plain_version, read_devices
 from .ops import build_ops
 from .process_groups import build_group_collectives
@@ -99,7 +108,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
         collectives = build_group_collectives(ops.table, signatures, recording.names, group)
     return Trace(
         meta=replace(
-            _meta(collector, document, ops.table, kernels),
+            _meta(collector, document, recording, ops.table),
             precision=Precision(autocast_dtype=find_autocast_dtype(ops.table, signatures)),
         ),
         devices=read_devices(document.header, np.unique(kernels.device).tolist()),
@@ -115,23 +124,29 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
         quality=Quality(
             kernels_without_call=int(np.sum(kernels.call == MISSING)),
             kernels_without_op=int(np.sum((kernels.call != MISSING) & (kernels.op == MISSING))),
+            launches_without_kernel=count_launches_without_kernel(recording),
+            device_events_unread=count_unread(collector),
             ops_without_shapes=int(np.sum(ops.table.signature == MISSING)),
             ops_with_crossed_nesting=ops.nesting.crossed_count,
             events_dropped=collector.events_dropped + recording.far_count,
             characters_repaired=document.characters_repaired,
             bytes_lost=document.bytes_lost,
+            bytes_read=document.bytes_read if document.bytes_lost else 0,
         ),
     )
 
 
-def _meta(collector: Collector, document: Document, ops: OpTable, kernels: KernelTable) -> Meta:
+def _meta(collector: Collector, document: Document, recording: Recording, ops: OpTable) -> Meta:
     header, group = document.header, document.header.distributed
+    platform = find_platform(collector, header, recording)
+    without_kernels = "cpu" if platform is None else "host"
     driver = cuda_version(header.cuda_driver_version) or hip_version(header.hip_driver_version)
     is_training = bool(np.any(ops.phase == Phase.BACKWARD))
     return Meta(
         producer="PyTorch profiler",
         source_format="kineto",
-        capture="measured" if row_count(kernels) else "cpu",
+        capture="measured" if len(recording.kernels.start_ns) else without_kernels,
+        accelerator=platform,
         cuda_version=cuda_version(header.cuda_runtime_version),
         hip_version=hip_version(header.hip_runtime_version),
         driver_version=driver,

@@ -41,6 +41,8 @@ class Document:
     event_count: int
     characters_repaired: int = 0
     bytes_lost: int = 0
+    bytes_read: int = 0
+    """Up to the last readable event of a file of which the rest is lost."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +85,13 @@ def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Pr
                     continue
             lost = _salvage(at, failure, consume if recover else None)
             report(len(data), len(data))
-            return Document(header=at.header, event_count=at.event_count, characters_repaired=replaced, bytes_lost=lost)
+            return Document(
+                header=at.header,
+                event_count=at.event_count,
+                characters_repaired=replaced,
+                bytes_lost=lost,
+                bytes_read=at.passed + len(at.text) - lost,
+            )
         report(len(data), len(data))
         return Document(header=header, event_count=at.event_count, characters_repaired=replaced)
 

@@ -68,6 +68,8 @@ class _Clock:
     middle_ns: int
     origin_ns: int
     threads: Integers
+    lists_inner_first: bool
+    """Whether the file lists ops as they end, so that an inner one comes before the outer one of the same span."""
 
 
 def finish(collector: Collector) -> Recording:
@@ -75,7 +77,7 @@ def finish(collector: Collector) -> Recording:
     ops, calls, kernels = collector.rows(OpRows), collector.rows(CallRows), collector.rows(KernelRows)
     syncs, memory, marks = collector.rows(SyncRows), collector.rows(MemoryRows), collector.rows(MarkRows)
     tables = [ops, calls, kernels, syncs, memory, marks]
-    clock = _find_clock(tables, len(collector.threads), [ops, calls])
+    clock = _find_clock(collector, tables, [ops, calls])
     op_row_of, kernel_row_of = _places(ops, clock), _places(kernels, clock)
     return Recording(
         ops=_settle(ops, clock),
@@ -89,7 +91,7 @@ def finish(collector: Collector) -> Recording:
         flows=_settle(collector.rows(FlowRows), clock),
         op_row_of=op_row_of,
         kernel_row_of=kernel_row_of,
-        far_count=sum(row_count(rows) - len(_order(rows, clock.middle_ns)) for rows in tables),
+        far_count=sum(row_count(rows) - len(_near(rows, clock.middle_ns)) for rows in tables),
         names=collector.names,
         module_names=tuple(collector.modules),
         collective_texts=tuple(collector.collective_texts),
@@ -97,31 +99,42 @@ def finish(collector: Collector) -> Recording:
     )
 
 
-def _find_clock(tables: Sequence[TimedRows], thread_count: int, hosts: Sequence[SpanRows]) -> _Clock:
+def _find_clock(collector: Collector, tables: Sequence[TimedRows], hosts: Sequence[SpanRows]) -> _Clock:
     starts = np.concatenate([rows.start_ns for rows in tables])
     middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2]) if len(starts) else 0
-    near = [rows.start_ns[_order(rows, middle)] for rows in tables]
-    origin = min((int(start[0]) for start in near if len(start)), default=0)
-    first = np.full(thread_count, np.iinfo(np.int64).max)
+    near = [rows.start_ns[_near(rows, middle)] for rows in tables]
+    origin = min((int(start.min()) for start in near if len(start)), default=0)
+    first = np.full(len(collector.threads), np.iinfo(np.int64).max)
     for rows in hosts:
         np.minimum.at(first, rows.thread, rows.start_ns)
-    return _Clock(middle_ns=middle, origin_ns=origin, threads=np.argsort(np.argsort(first, kind="stable")))
+    return _Clock(
+        middle_ns=middle,
+        origin_ns=origin,
+        threads=np.argsort(np.argsort(first, kind="stable")),
+        lists_inner_first=collector.has_old_names,
+    )
 
 
-def _order(rows: TimedRows, middle_ns: int) -> Rows:
+def _near(rows: TimedRows, middle_ns: int) -> Rows:
+    """Return the rows that are near the middle."""
+    return np.flatnonzero((np.abs(rows.start_ns - middle_ns) < _LONGEST_NS) & (rows.duration_ns < _LONGEST_NS))
+
+
+def _order(rows: TimedRows, clock: _Clock) -> Rows:
     """Return the rows that are near the middle by start, longest first.
 
-    Equal ones keep the order of the file, where an outer span comes first.
+    Equal ones keep the order of the file, where an outer span comes first; where it does not, the profiler's own
+    numbers tell which op began first.
     """
-    near = (np.abs(rows.start_ns - middle_ns) < _LONGEST_NS) & (rows.duration_ns < _LONGEST_NS)
-    index = np.flatnonzero(near)
-    order: Rows = index[np.lexsort((-rows.duration_ns[index], rows.start_ns[index]))]
+    index = _near(rows, clock.middle_ns)
+    begun = rows.external_id[index] if clock.lists_inner_first and isinstance(rows, OpRows) else index
+    order: Rows = index[np.lexsort((begun, -rows.duration_ns[index], rows.start_ns[index]))]
     return order
 
 
 def _places(rows: TimedRows, clock: _Clock) -> Rows:
     """Return where each row comes to lie, -1 if it is dropped."""
-    order = _order(rows, clock.middle_ns)
+    order = _order(rows, clock)
     places = np.full(row_count(rows), MISSING, dtype=np.int64)
     places[order] = np.arange(len(order))
     return places
@@ -129,7 +142,7 @@ def _places(rows: TimedRows, clock: _Clock) -> Rows:
 
 def _settle(rows: TimedT, clock: _Clock) -> TimedT:
     """Return the rows in order, on the common clock and with the new thread numbers."""
-    rows = take_rows(rows, _order(rows, clock.middle_ns))
+    rows = take_rows(rows, _order(rows, clock))
     changes = {"start_ns": rows.start_ns - clock.origin_ns}
     if hasattr(rows, "thread"):
         changes["thread"] = clock.threads[rows.thread]

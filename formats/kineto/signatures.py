@@ -29,6 +29,11 @@ _DTYPES: Final[dict[str, str]] = {
     "complex<float>": "complex64", "complex<double>": "complex128", "complex<c10::half>": "complex32",
 }  # fmt: skip
 """torch dtype by the C++ type name that the profiler prints, without `c10::` and in lower case."""
+_NO_TENSORS: Final = frozenset({
+    "Int", "Double", "Bool", "ComplexDouble", "String", "None", "Device", "Scalar", "ScalarList", "GenericList",
+    "IntList", "DoubleList", "BoolList",
+})  # fmt: skip
+"""What versions call scalars and lists: in PyTorch 1.8 to 1.10 `Double` is a number and `double` a tensor."""
 _LISTED_WORDS: Final = frozenset({
     "none", "mean", "sum", "max", "min", "amax", "amin", "prod", "tanh", "floor", "trunc", "zeros", "border",
     "reflection", "constant", "reflect", "replicate", "circular", "nearest", "linear", "bilinear", "bicubic",
@@ -110,7 +115,7 @@ def _usual_dtype(inputs: Sequence[_Inputs | None], uses: Sequence[int]) -> str:
 
 def _dtype(kind: object) -> str | None:
     """Return the torch dtype of a profiler type name; None where it is no tensor's."""
-    if not isinstance(kind, str):
+    if not isinstance(kind, str) or kind in _NO_TENSORS:
         return None
     name = kind.removeprefix("c10::").lower()
     return _DTYPES.get(name) or (name if name in DTYPE_BYTES else None)

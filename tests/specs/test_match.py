@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from wavecast.errors import UnknownGpuError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Catalog, Gpu
-from wavecast.specs.match import find_gpu, match_device
+from wavecast.specs.match import find_fitting, find_gpu, is_generic_name, match_device
 
 GIB = 1024**3
 
@@ -131,3 +134,56 @@ def test_devices_that_no_single_entry_fits_are_not_guessed(
     catalog: Catalog, printed: str, sm_count: int | None, memory_bytes: int | None
 ) -> None:
     assert match_device(catalog, printed, sm_count=sm_count, memory_bytes=memory_bytes) is None
+
+
+NAMELESS = ["", "unknown", "NVIDIA Graphics Device", "AMD Radeon Graphics", "AMD Radeon(TM) Graphics", "gfx942"]
+
+
+@pytest.mark.parametrize("name", [*NAMELESS, "gfx90a:sramecc+:xnack-"])
+def test_a_name_that_tells_no_product_is_generic(name: str) -> None:
+    assert is_generic_name(name)
+
+
+@pytest.mark.parametrize("gpu", load_catalog().gpus, ids=lambda gpu: gpu.name)
+def test_names_of_products_are_not_generic(gpu: Gpu) -> None:
+    assert not any(is_generic_name(name) for name in (gpu.name, *gpu.aliases))
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+def test_a_gpu_without_a_name_is_known_by_its_size(catalog: Catalog, name: str) -> None:
+    size: dict[str, Any] = {"sm_count": 304, "memory_bytes": 206141652992}
+    for capability in ("9.4", "gfx942", "gfx942:sramecc+", None):
+        found = match_device(catalog, name, **size, compute_capability=capability)
+        assert found is not None
+        assert found.name == "Instinct MI300X"
+    others: tuple[dict[str, Any], ...] = (
+        {"compute_capability": "9.0"},
+        {"sm_count": 303},
+        {"memory_bytes": 64 * GIB},
+        {"sm_count": None},
+        {"memory_bytes": None},
+    )
+    for other in others:
+        assert match_device(catalog, name, **(size | {"compute_capability": "9.4"} | other)) is None
+
+
+def test_where_several_fit_none_is_taken(catalog: Catalog) -> None:
+    size: dict[str, Any] = {"sm_count": 104, "memory_bytes": 68702699520, "compute_capability": "9.0"}
+    assert match_device(catalog, "AMD Radeon Graphics", **size) is None
+    found = find_fitting(catalog, **size)
+    assert [gpu.name for gpu in found] == ["Instinct MI210", "Instinct MI250 (1 GCD)"]
+
+
+def test_a_name_that_tells_a_product_is_not_overruled_by_its_size(catalog: Catalog) -> None:
+    size: dict[str, Any] = {"sm_count": 304, "memory_bytes": 206141652992, "compute_capability": "9.4"}
+    assert match_device(catalog, "AMD Instinct MI399X", **size) is None
+
+
+def test_a_generic_name_that_an_entry_has_is_that_entrys(catalog: Catalog) -> None:
+    size: dict[str, Any] = {"sm_count": 304, "memory_bytes": 206141652992, "compute_capability": "9.4"}
+    twin = replace(next(gpu for gpu in catalog.gpus if gpu.name == "Instinct MI300X"), name="Ours", aliases=("gfx942",))
+    own = Catalog(gpus=(*catalog.gpus, twin))
+    assert match_device(own, "", **size) is None
+    found = match_device(own, "gfx942", **size)
+    assert found is not None
+    assert found.name == "Ours"

@@ -32,13 +32,17 @@ def mode_of(trace: Trace) -> str:
 
 
 def describe_trace(trace: Trace, device_type: str, workload: Workload) -> Trace:
-    """Return the trace with what is known here of who recorded it, on what software, and the workload."""
-    capture = {"cuda": "measured", "cpu": "cpu", "meta": "shapes"}[device_type]
+    """Return the trace with what is known here of who recorded it, on what software, and the workload.
+
+    `device_type` is torch's, or `host` where a GPU was used whose kernels are not in the trace.
+    """
+    capture = {"cuda": "measured", "host": "host", "cpu": "cpu", "meta": "shapes"}[device_type]
     meta = replace(
         trace.meta,
         producer=f"wavecast {__version__}",
         source_format="wavecast",
         capture=capture,
+        accelerator=trace.meta.accelerator if device_type == "host" else None,
         framework=describe_framework(),
         has_shapes=trace.meta.has_shapes or device_type == "meta",
         workload=replace(workload, name=None if workload.name is None else hide_private(workload.name)),

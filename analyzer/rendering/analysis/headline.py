@@ -30,6 +30,11 @@ PATH_WORDS: Final = {
     "release edge": "before the recording",
 }
 """What the steps of the critical path are called."""
+SOURCE_WORDS: Final = {
+    "cpu": "The ops were timed on a CPU",
+    "host": "The kernels of the GPU that was recorded are not in the file",
+}
+"""What an iteration without measured kernels was recorded on, by capture."""
 UNEXPLAINED_WORDS: Final = "time for which nothing is recorded"
 LEAST_MEMORY_RATIO: Final = 0.01
 """Of the peak: what holds less is not named."""
@@ -64,9 +69,9 @@ def _graph_fact(trace: TraceSummary) -> str | None:
 def _source_lines(report: Report) -> Iterator[str]:
     source = report.source
     if source.iteration_ns is None:
-        where = "timed on a CPU" if report.trace.capture == "cpu" else "recorded without timings"
+        where = SOURCE_WORDS.get(report.trace.capture, "The ops were recorded without timings")
         yield (
-            f"The ops were {where}: each op's GPU time is predicted from its shapes, and the iteration replayed on a "
+            f"{where}: each op's GPU time is predicted from its shapes, and the iteration replayed on a "
             f"host {_host_words(report)}."
         )
     else:

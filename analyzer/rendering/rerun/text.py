@@ -66,6 +66,8 @@ def _origin(report: RerunReport) -> str:
         return "shapes alone"
     if report.capture == "cpu":
         return "on a CPU"
+    if report.capture == "host":
+        return "on the host of a GPU whose kernels are not in the file"
     return f"on {clean_text(report.source or 'a GPU that is not catalogued')}"
 
 

@@ -102,11 +102,16 @@ def test_every_drawing_is_whole(report: RerunReport, assert_drawn_whole: Callabl
 
 
 def test_times_of_another_kind_of_device_are_not_compared(report: RerunReport) -> None:
-    for device in ({"is_gpu": False}, {"capture": "shapes"}):
+    for device in ({"is_gpu": False}, {"capture": "shapes"}, {"capture": "host"}):
         text = draw_terminal(describe_rerun(replace(report, **device), name="x", op_limit=9), Screen())
         assert "recorded /" not in text
         assert ", recorded 3.00 ms" not in text
     assert ", recorded 3.00 ms" in draw_terminal(describe_rerun(report, name="x", op_limit=9), Screen())
+
+
+def test_the_host_of_a_gpu_is_no_gpu(report: RerunReport) -> None:
+    text = draw_terminal(describe_rerun(replace(report, capture="host"), name="x", op_limit=9), Screen())
+    assert "on the host of a GPU whose kernels are not in the file" in text
 
 
 def test_json_has_null_where_no_op_has_an_interval(report: RerunReport) -> None:

@@ -7,6 +7,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -19,9 +20,11 @@ from torch.nn.modules import module as module_hooks
 from torch.profiler import ProfilerActivity, profile, schedule
 from wavecast import load_trace
 from wavecast.errors import CaptureError, InputError, OutputError
-from wavecast.formats.trace import Phase, Trace
+from wavecast.formats.column import build_table
+from wavecast.formats.trace import MemoryTable, Phase, Trace
 from wavecast.tracer import record, trace_handler, trace_iteration
 from wavecast.tracer.hooks.boundaries import Turns
+from wavecast.tracer.measured.profiled import read_profiler
 
 
 def hook_counts() -> list[int]:
@@ -330,6 +333,19 @@ def test_torchs_profiler_writes_our_trace_with_the_handler(path: Path, profile_s
     assert (trace.meta.workload.name, trace.meta.workload.mode) == ("mine", "training")
     assert trace.meta.has_shapes
     assert trace.meta.has_memory
+
+
+def test_a_gpu_that_the_profiler_was_not_told_to_watch_is_no_cpu(
+    path: Path, profile_steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_a_gpu(finished: profile) -> Trace:
+        trace = read_profiler(finished)
+        table = build_table(MemoryTable, 1, time_ns=[1], device=[0], size_bytes=[8])
+        return replace(trace, memory=table, meta=replace(trace.meta, capture="host", accelerator="gpu"))
+
+    monkeypatch.setattr("wavecast.tracer.measured.files.read_profiler", on_a_gpu)
+    profile_steps(trace_handler(path, name="mine"), record_shapes=True)
+    assert (load_trace(path).meta.capture, load_trace(path).meta.accelerator) == ("host", "gpu")
 
 
 def test_the_handler_reads_the_dtype_of_autocast_off_the_casts(path: Path) -> None:
