@@ -42,8 +42,8 @@ def check_answerable(trace: Trace, window: Window) -> None:
     if len(window.op_rows) and row_count(trace.kernels):
         raise InputError(
             f"the iteration to predict holds {_count_ops(trace, window.op_rows)} and no kernel, while the "
-            f"kernels of the file, {row_count(trace.kernels):,}, belong to others: choose one of those with --iteration"
-            f"{_lost_end(trace)}"
+            f"kernels of the file, {row_count(trace.kernels):,}, lie outside of it: record whole iterations, or choose "
+            f"another one with --iteration{_lost_end(trace)}"
         )
     if not len(window.op_rows) and row_count(trace.ops):
         raise InputError(
