@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -15,6 +16,8 @@ from typing import Final
 from ...formats.locks import Lock, fcntl, take_lock
 
 _PREFIX: Final = "wavecast-"
+_NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+"""What Python calls temporary folders of this prefix."""
 _LOCK: Final = "lock"
 _PRIVATE: Final = 0o700
 """The permissions that Python gives temporary folders; others were made by somebody else."""
@@ -61,8 +64,8 @@ def _is_left(folder: Path) -> bool:
     if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
         return False
     if not lock.is_file():
-        has_begun = {path.name for path in folder.iterdir()} <= {f"{_LOCK}.new"}
-        return has_begun and stat.S_IMODE(status.st_mode) == _PRIVATE and not is_young
+        has_begun = _NAME.fullmatch(folder.name) and {path.name for path in folder.iterdir()} <= {f"{_LOCK}.new"}
+        return bool(has_begun) and stat.S_IMODE(status.st_mode) == _PRIVATE and not is_young
     with lock.open("r+") as stream:
         was_locked_first = bool(stream.read(1))
         return take_lock(stream.fileno()) is Lock.TAKEN and (was_locked_first or not is_young)

@@ -78,5 +78,8 @@ def test_what_holds_other_things_stays(parent: Path) -> None:
     (folder / "mine").touch()
     os.utime(folder, (0, 0))
     (parent / "wavecast-notes").touch()
+    named = parent / "wavecast-of-mine"
+    named.mkdir(mode=0o700)
+    os.utime(named, (0, 0))
     with scratch_folder():
-        assert len(list(parent.iterdir())) == 3
+        assert len(list(parent.iterdir())) == 4
