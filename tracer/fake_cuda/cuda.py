@@ -13,6 +13,7 @@ import torch
 
 from ...errors import CaptureError
 from ..hooks.patches import patched
+from .versions import cuda_version_told, find_cudnn_version
 
 _CAPABILITY: Final = (9, 0)
 """New enough that libraries choose what current data-centre GPUs run: bfloat16, fused attention."""
@@ -43,9 +44,6 @@ _PROPERTIES: Final = SimpleNamespace(
     pci_domain_id=0,
 )
 """What a script is told where it asks; no prediction looks at it, and no trace holds it."""
-_CUDA_VERSION: Final = "12.8"
-_CUDNN_VERSION: Final = 91002
-"""Versions that torch 2.7 to 2.9 come with; libraries ask for them before they turn TF32 on."""
 
 
 class _Stream:
@@ -215,8 +213,7 @@ def _elsewhere() -> Iterator[tuple[object, str, object]]:
     if accelerator is not None:
         yield accelerator, "current_stream", lambda *_: _Stream()
         yield from ((accelerator, name, _answer(it)) for name, it in _ACCELERATOR.items() if hasattr(accelerator, name))
-    yield torch.version, "cuda", _CUDA_VERSION
-    yield torch.backends.cudnn, "version", _answer(_CUDNN_VERSION)
+    yield torch.backends.cudnn, "version", _answer(find_cudnn_version())
     yield torch.backends.cudnn, "is_acceptable", _answer(False)  # recurrent layers would flatten their weights
 
 
@@ -231,6 +228,7 @@ def cuda_stand_in() -> Iterator[None]:
                 patches.enter_context(patched(torch.cuda, name, answer))
             for owner, name, value in _elsewhere():
                 patches.enter_context(patched(owner, name, value))
+            patches.enter_context(cuda_version_told())
             for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
                 patches.enter_context(patched(torch.cuda.nvtx, name, _answer(0)))
             # Checkpoints that are loaded onto the GPU stay on the host: only their shapes matter.

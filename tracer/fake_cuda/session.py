@@ -22,6 +22,7 @@ from ..hooks.optimizers import OptimizerSteps
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
+from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, modules_on_meta
 from .lone_process import lone_process
@@ -58,13 +59,14 @@ class ScriptShapes:
             entered.enter_context(cuda_stand_in())
             entered.enter_context(lone_process())
             entered.enter_context(modules_on_meta(self.fake))
+            sizes = entered.enter_context(dynamic_sizes())
             self._autocast, _ = entered.enter_context(cuda_behaviour())
             for hooks in (self._optimizers, self._watch, self._modules):
                 entered.enter_context(hooks)
             for functions in (HostReads(values), CudaToMeta(self.fake, values, self._optimizers)):
                 entered.enter_context(functions)
             # Of these the last one sees an op first.
-            for mode in (AssumedReads(self.fake), values, self._gate, Promotion(self.fake)):
+            for mode in (AssumedReads(self.fake, values, sizes), values, self._gate, Promotion(self.fake)):
                 entered.enter_context(mode)
             self._lifetime = entered.pop_all()
         return self
@@ -78,10 +80,16 @@ class ScriptShapes:
         """Return what was recorded, on one line."""
         if self.trace is None:
             return "nothing"
-        workload, count = self.trace.meta.workload, self.fake.read_count
+        workload, fake = self.trace.meta.workload, self.fake
         text = f"one {workload.mode} iteration, from shapes alone; {len(self.trace.ops.name)} ops"
-        if count:
-            text += f"; the script read {count} values from the GPU until then, which were taken as 1, or as False"
+        if fake.read_count:
+            text += (
+                f"; the script read {fake.read_count} values from the GPU until then, "
+                "which were taken as 1, or as False"
+            )
+        if fake.kept_counts:
+            ops = ", ".join(f"{name.rpartition('::')[2]} {count}" for name, count in fake.kept_counts.most_common())
+            text += f"; {fake.kept_counts.total()} selections by unknown values were taken to keep everything ({ops})"
         return text
 
     def explain_nothing(self, raised: BaseException | None) -> WavecastError:
@@ -100,7 +108,7 @@ class ScriptShapes:
             )
         if isinstance(raised, KeyboardInterrupt):
             return (
-                f"interrupted after {self.iteration_count} iterations and {self.fake.read_count} reads of values "
+                f"interrupted after {self.iteration_count} iterations and {self.fake.assumed_count} reads of values "
                 "that shapes do not have; where a loop ends only when such a value says so, record one iteration as a "
                 "function (docs/recording.md)"
             )
@@ -134,7 +142,7 @@ class ScriptShapes:
     def _describe(self, trace: Trace) -> Trace:
         if not len(trace.ops.name):
             raise CaptureError("nothing was recorded: the iteration ran no op of a model or of tensors sent to a GPU")
-        quality = replace(trace.quality, values_assumed=self.fake.read_count)
+        quality = replace(trace.quality, values_assumed=self.fake.assumed_count)
         trace = replace(trace, quality=quality)
         return describe_trace(trace, "meta", replace(self._workload, mode=self._watch.mode or mode_of(trace)))
 

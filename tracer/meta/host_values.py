@@ -20,6 +20,8 @@ _MAX_ELEMENTS: Final = 1 << 22
 """Larger tensors are not followed: token ids, positions and masks of one iteration stay well under it."""
 _DRAWN: Final = 0.5
 """What uniform random numbers are taken to be: above every usual rate of layer dropout, so no layer is left out."""
+_GOLDEN_RATIO: Final = 0.618
+"""Its multiples modulo 1 lie far from each other."""
 _aten = torch.ops.aten
 
 
@@ -28,13 +30,14 @@ class HostValues(TorchDispatchMode):
 
     Every op on followed tensors runs on the host as well. What reads a value (`item`, `nonzero`, a boolean index) is
     answered from there. What comes from weights or activations has no values, and is assumed to be finite; random
-    numbers are 0.5; a choice among activations (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced,
+    numbers are 0.5, and a random order is the natural one, beginning elsewhere each time; a choice among activations (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced,
     each candidate being chosen equally often; activations copied to the host (costs of a matching) are all 0.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._values: Any = WeakIdKeyDictionary()
+        self._order_count = 0
 
     def give(self, tensor: Tensor, values: Tensor) -> Tensor:
         """Let `values`, on the host, be those of a meta tensor, and return the meta tensor."""
@@ -91,7 +94,8 @@ class HostValues(TorchDispatchMode):
 
     def _compute(self, func: Any, args: Any, kwargs: dict[str, Any], inputs: list[Tensor]) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
-            return _draw(func, args, kwargs) if not inputs else None
+            self._order_count += func is _aten.randperm.default
+            return _draw(func, args, kwargs, self._order_count) if not inputs else None
         host_args, host_kwargs = tree_map_only(Tensor, self.find, (args, kwargs))
         if "device" in host_kwargs:
             host_kwargs["device"] = _CPU
@@ -192,7 +196,11 @@ def _aliases_or_makes_meta(result: Any) -> bool:
     return any(isinstance(item, Tensor) and item.device == _META for item in leaves)
 
 
-def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Tensor | None:
+def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], order_count: int) -> Tensor | None:
+    if func is _aten.randperm.default:
+        # Samples of two kinds, drawn by an order each, rarely meet where each order begins far from the last one.
+        begin = int(args[0] * (order_count * _GOLDEN_RATIO % 1))
+        return torch.arange(args[0], dtype=kwargs.get("dtype") or torch.int64, device=_CPU).roll(-begin)
     if func._schema.name not in ("aten::rand", "aten::randn"):
         return None
     return torch.full(args[0], _DRAWN, dtype=kwargs.get("dtype") or torch.get_default_dtype(), device=_CPU)
