@@ -78,6 +78,7 @@ class HostValues(TorchDispatchMode):
         inputs = tensors_in((*args, *kwargs.values()))
         if len(inputs) > 0 and not any(item in self._values or item.device == _CPU for item in inputs):
             self._choose(func, args, result)
+            self._fill(func, args, result)
             return
         outputs = tensors_in(result)
         known = all(self.find(item) is not None for item in inputs) or func in _OVERWRITING
@@ -124,6 +125,13 @@ class HostValues(TorchDispatchMode):
         candidate_count = args[0].shape[axis] if args[0].dim() else 1
         order = torch.arange(chosen.numel(), device=_CPU).remainder_(candidate_count)
         self._values[chosen] = order.view(chosen.shape)
+
+    def _fill(self, func: torch._ops.OpOverload, args: tuple[Any, ...], result: Any) -> None:
+        """Follow masks and indices that begin as one number, whatever they are shaped like; floats become states."""
+        number = _FILLED.get(func)
+        if number is None or result.is_floating_point() or result.numel() > _MAX_ELEMENTS:
+            return
+        self._values[result] = torch.full(result.shape, number(args), dtype=result.dtype, device=_CPU)
 
 
 class HostReads(TorchFunctionMode):
@@ -214,6 +222,15 @@ _CHOICES: Final = {
     _aten.max.dim: 1,
 }
 """Ops that choose among candidates, and where their arguments name the axis; indices are their last result."""
+_FILLED: Final[Mapping[Any, Callable[[tuple[Any, ...]], Any]]] = {
+    _aten.zeros_like.default: lambda _: 0,
+    _aten.new_zeros.default: lambda _: 0,
+    _aten.ones_like.default: lambda _: 1,
+    _aten.new_ones.default: lambda _: 1,
+    _aten.full_like.default: lambda args: args[1],
+    _aten.new_full.default: lambda args: args[2],
+}
+"""Ops that fill a tensor with a number, and which."""
 Reader = Callable[[HostValues, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
