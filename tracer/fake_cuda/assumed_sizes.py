@@ -103,16 +103,17 @@ _RULES: Final[Mapping[str, Sizes]] = {
 class DynamicSizes:
     """Answer custom ops whose shape rule asks for a size that depends on values, through `torch.library.get_ctx()`."""
 
-    row_count: int = 0
-    """Rows of the first tensor of the op that runs: it keeps them all."""
+    arguments: tuple[Any, ...] = ()
+    """What the op that runs is called with: it keeps all rows of its first tensor."""
     asked_count: int = 0
     """How often any op asked."""
 
-    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:  # noqa: A002 - the names are torch's
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:
         """Return the op's own number of rows, within what it says is possible."""
         self.asked_count += 1
-        least = self.row_count if self.row_count > min else min
-        return least if max is None or least < max else max
+        lengths = (item.shape[0] for item in self.arguments if isinstance(item, Tensor) and item.dim())
+        kept = sorted((min, int(next(lengths, 1))))[1]
+        return kept if max is None or kept < max else max
 
     create_unbacked_symint = new_dynamic_size
 
@@ -130,9 +131,3 @@ def dynamic_sizes() -> Iterator[DynamicSizes]:
     with ExitStack() as stack:
         stack.enter_context(patched(fake_impl, "set_ctx_getter", set_getter))
         yield sizes
-
-
-def rows_of(arguments: tuple[Any, ...]) -> int:
-    """Return the length of the first tensor among an op's arguments that has one, else 1."""
-    lengths = (item.shape[0] for item in arguments if isinstance(item, Tensor) and item.dim())
-    return int(next(lengths, 1))

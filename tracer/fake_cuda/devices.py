@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from ..hooks.optimizers import OptimizerSteps
 from ..hooks.patches import patched
 from ..meta.host_values import HostValues
-from .assumed_sizes import DynamicSizes, result_with_assumed_size, rows_of
+from .assumed_sizes import DynamicSizes, result_with_assumed_size
 
 _META: Final = torch.device("meta")
 _CPU: Final = torch.device("cpu")
@@ -150,25 +150,33 @@ class AssumedReads(TorchDispatchMode):
         options = dict(kwargs or {})
         if not args or not isinstance(args[0], torch.Tensor):
             return func(*args, **options)
+        answer = self._read(func, args, options) if args[0].is_meta else self._copy_here(func, args)
+        if answer is NotImplemented and args[0].is_meta:
+            return self._select(func, args, options)
+        return func(*args, **options) if answer is NotImplemented else answer
+
+    def _read(self, func: torch._ops.OpOverload, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Answer what asks for values; NotImplemented where an op does not."""
         name = func._schema.name
-        if not args[0].is_meta:
-            if name == "aten::copy_" and args[1].is_meta:
-                self._fake.read_count += 1
-                return args[0].fill_(_STAND_IN_NUMBER)
-            return func(*args, **options)
         if name == _READ:
             try:
                 return func(*args, **options)  # a gradient scaler's own values are known
             except RuntimeError:
-                self._fake.read_count += 1
-                return _number(args[0].dtype)
-        if name in _COMPARISONS:
-            self._fake.read_count += 1
-            return False
-        if name == "aten::_to_copy" and _is_host(options.get("device")):
-            self._fake.read_count += 1
-            return _ones_like(args[0], options.get("dtype"))
-        return self._select(func, args, options)
+                answer: Any = _number(args[0].dtype)
+        elif name in _COMPARISONS:
+            answer = False
+        elif name == "aten::_to_copy" and _is_host(options.get("device")):
+            answer = _ones_like(args[0], options.get("dtype"))
+        else:
+            return NotImplemented
+        self._fake.read_count += 1
+        return answer
+
+    def _copy_here(self, func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Any:
+        if func._schema.name != "aten::copy_" or not args[1].is_meta:
+            return NotImplemented
+        self._fake.read_count += 1
+        return args[0].fill_(_STAND_IN_NUMBER)
 
     def _select(self, func: torch._ops.OpOverload, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Run an op that may keep as many of what it is given as values say: it keeps all."""
@@ -176,7 +184,7 @@ class AssumedReads(TorchDispatchMode):
         if result is not NotImplemented:
             self._fake.kept_counts[func._schema.name] += 1
             return result
-        self._sizes.row_count, self._sizes.asked_count = rows_of(args), 0
+        self._sizes.arguments, self._sizes.asked_count = args, 0
         result = func(*args, **options)
         if self._sizes.asked_count:
             self._fake.kept_counts[func._schema.name] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -11,17 +11,22 @@ from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from ..hooks.patches import patched
+from .launcher import launched_on_demand
+from .sharding import sharding_refused
 
 
 @contextmanager
 def lone_process() -> Iterator[None]:
     """Let every process group be one of this process alone, and data-parallel modules run what they hold as it is."""
-    with patched(DataParallel, "forward", _run), _lone_groups():
+    with ExitStack() as entered:
+        entered.enter_context(patched(DataParallel, "forward", _run))
+        entered.enter_context(sharding_refused())
+        entered.enter_context(_lone_groups(entered.enter_context(launched_on_demand())))
         yield
 
 
 @contextmanager
-def _lone_groups() -> Iterator[None]:
+def _lone_groups(launch: Callable[[], None]) -> Iterator[None]:
     groups: Any = torch.distributed
     if not groups.is_available():
         yield
@@ -31,6 +36,7 @@ def _lone_groups() -> Iterator[None]:
     def begin_alone(*_arguments: Any, **_options: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore  # registers the backend that does nothing
 
+        launch()
         begin("fake", store=FakeStore(), rank=0, world_size=1)
 
     with ExitStack() as stack:

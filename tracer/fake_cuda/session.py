@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...errors import CaptureError, WavecastError
 from ...formats.trace import Trace, Workload
 from ..description.origin import check_workload, describe_trace, mode_of
-from ..hooks.boundaries import IterationWatch
+from ..hooks.boundaries import IterationWatch, check_ends
+from ..hooks.endings import describe_end
 from ..hooks.lock import only_recording
 from ..hooks.modules import ModulePaths
 from ..hooks.optimizers import OptimizerSteps
@@ -26,9 +27,13 @@ from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, modules_on_meta
 from .lone_process import lone_process
+from .sharding import is_deepspeeds, refusal
 
 _WARMUP_COUNT: Final = 2
 """Iterations before the recorded one: the first creates the optimizer's state."""
+_AS_FUNCTION: Final = "record one iteration as a function (docs/recording.md)"
+_OF_VALUES: Final = (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, AssertionError)
+"""What code raises that meets values it did not expect; not what misses a module, a file or a variable."""
 
 
 class ScriptShapes:
@@ -37,15 +42,16 @@ class ScriptShapes:
     Modules and what is sent to CUDA live on the meta device. `when_complete` is called from inside the script.
     """
 
-    def __init__(self, workload: Workload, when_complete: Callable[[], None]) -> None:
+    def __init__(self, workload: Workload, when_complete: Callable[[], None], ends: str | None = None) -> None:
         check_workload(workload)
+        check_ends(ends, workload.mode)
         self.trace: Trace | None = None
         self.error: Exception | None = None
         self.iteration_count = 0
         self.fake = FakeCuda()
         self._workload = workload
         self._when_complete = when_complete
-        self._watch = IterationWatch(self._end_iteration, self._fail, workload.mode)
+        self._watch = IterationWatch(self._end_iteration, self._fail, workload.mode, ends)
         self._optimizers = OptimizerSteps()
         self._modules = ModulePaths()
         self._gate = _Gate()
@@ -90,39 +96,44 @@ class ScriptShapes:
         if fake.kept_counts:
             ops = ", ".join(f"{name.rpartition('::')[2]} {count}" for name, count in fake.kept_counts.most_common())
             text += f"; {fake.kept_counts.total()} selections by unknown values were taken to keep everything ({ops})"
-        return text
+        hint = self._watch.explain_backwards()
+        return f"{text}; {hint}" if hint else text
 
     def explain_nothing(self, raised: BaseException | None) -> WavecastError:
         """Return why there is no trace, given what the script raised."""
-        if isinstance(raised, WavecastError):
-            return raised
+        refused = find_refusal(raised)
+        if refused is not None:
+            return refused
         if self.error is not None:
             return self.error if isinstance(self.error, WavecastError) else CaptureError(str(self.error))
         return CaptureError(f"nothing was recorded: {self._explain_end(raised)}")
 
     def _explain_end(self, raised: BaseException | None) -> str:
-        if isinstance(raised, Exception):
-            return (
-                f"the script failed after {self.iteration_count} iterations, as shown above; "
-                "where it asks for what shapes cannot answer, record one iteration as a function (docs/recording.md)"
-            )
+        count, training = self.iteration_count, self._watch.explain_training()
         if isinstance(raised, KeyboardInterrupt):
+            text = f"interrupted after {count} iterations"
+            if self.fake.assumed_count:
+                text += (
+                    f" and {self.fake.assumed_count} reads of values that shapes do not have; where a loop ends only "
+                    f"when such a value says so, {_AS_FUNCTION}"
+                )
+            return f"{text}; {training}" if training else text
+        early = describe_end(raised)
+        if early is not None:
+            hint = f"; where it asks for what shapes cannot answer, {_AS_FUNCTION}"
+            return f"{early} after {count} iterations{hint if self._may_lack_values(raised) else ''}"
+        if count:
             return (
-                f"interrupted after {self.iteration_count} iterations and {self.fake.assumed_count} reads of values "
-                "that shapes do not have; where a loop ends only when such a value says so, record one iteration as a "
-                "function (docs/recording.md)"
-            )
-        if self.iteration_count:
-            return (
-                f"the script ended after {self.iteration_count} iterations, before the one to be recorded, number "
+                f"the script ended after {count} iterations, before the one to be recorded, number "
                 f"{_WARMUP_COUNT} counted from 0, had ended; let it run longer"
             )
-        if self._watch.training_forward_count:
-            return (
-                f"{self._watch.training_forward_count} forward passes in training mode but no step of a torch "
-                "optimizer were seen; for inference call model.eval(), or choose --mode inference"
-            )
-        return "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
+        return training or "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
+
+    def _may_lack_values(self, raised: BaseException | None) -> bool:
+        """Say whether an error may come of values that the script was given instead of its own."""
+        if isinstance(raised, _OF_VALUES):
+            return self.fake.assumed_count > 0 or "meta" in str(raised).lower().split()
+        return False
 
     def _end_iteration(self, count: int) -> None:
         if self.trace is not None or (self._watch.mode is None and _has_optimizer()):
@@ -151,6 +162,16 @@ class ScriptShapes:
         self._watch.stop()
         self._gate.recorder = None
         self._when_complete()  # there will be no trace: nothing that the script could do would help
+
+
+def find_refusal(raised: BaseException | None) -> WavecastError | None:
+    """Return our own error that a script's is, or came of, and what stands for DeepSpeed's."""
+    error = raised
+    while error is not None and not isinstance(error, WavecastError):
+        if is_deepspeeds(error):
+            return refusal("DeepSpeed")
+        error = error.__cause__ or error.__context__
+    return error
 
 
 class _Gate(TorchDispatchMode):

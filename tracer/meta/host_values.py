@@ -30,8 +30,9 @@ class HostValues(TorchDispatchMode):
 
     Every op on followed tensors runs on the host as well. What reads a value (`item`, `nonzero`, a boolean index) is
     answered from there. What comes from weights or activations has no values, and is assumed to be finite; random
-    numbers are 0.5, and a random order is the natural one, beginning elsewhere each time; a choice among activations (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced,
-    each candidate being chosen equally often; activations copied to the host (costs of a matching) are all 0.
+    numbers are 0.5, and a random order is the natural one, beginning elsewhere each time; a choice among activations
+    (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced, each candidate being chosen equally often;
+    activations copied to the host (costs of a matching) are all 0.
     """
 
     def __init__(self) -> None:
