@@ -313,9 +313,18 @@ def _report(recorder: Recorder, raised: BaseException | None) -> None:
     if recorder.trace is not None:
         say(f"wavecast: {recorder.path}: {recorder.summarise()}")
     if recorder.error is not None:
-        early = describe_end(raised) if recorder.ended_early else None
-        text = f"nothing was recorded: {early} after {recorder.iteration_count} iterations" if early else recorder.error
+        early = describe_end(raised, recorder.iteration_count) if recorder.ended_early else None
+        text = f"nothing was recorded: {early}" if early else str(recorder.error)
+        if early and _wants_gpu(raised):
+            text += "; where there is no GPU, --shapes-only records the script without one"
         say_error(text)
+
+
+def _wants_gpu(raised: BaseException | None) -> bool:
+    """Say whether a script failed for want of a GPU that torch can use."""
+    import torch
+
+    return not torch.cuda.is_available() and ("NVIDIA" in str(raised) or "CUDA" in str(raised))
 
 
 def _exit_with(error: WavecastError) -> None:

@@ -148,12 +148,14 @@ class AssumedReads(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         options = dict(kwargs or {})
-        if not args or not isinstance(args[0], torch.Tensor):
-            return func(*args, **options)
-        answer = self._read(func, args, options) if args[0].is_meta else self._copy_here(func, args)
-        if answer is NotImplemented and args[0].is_meta:
-            return self._select(func, args, options)
-        return func(*args, **options) if answer is NotImplemented else answer
+        data = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        answer = NotImplemented
+        if data is not None:
+            answer = self._read(func, args, options) if data.is_meta else self._copy_here(func, args)
+        if answer is not NotImplemented:
+            return answer
+        is_here = data is not None and not data.is_meta
+        return func(*args, **options) if is_here else self._select(func, args, options)
 
     def _read(self, func: torch._ops.OpOverload, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Answer what asks for values; NotImplemented where an op does not."""

@@ -111,17 +111,16 @@ class ScriptShapes:
     def _explain_end(self, raised: BaseException | None) -> str:
         count, training = self.iteration_count, self._watch.explain_training()
         if isinstance(raised, KeyboardInterrupt):
-            text = f"interrupted after {count} iterations"
-            if self.fake.assumed_count:
-                text += (
-                    f" and {self.fake.assumed_count} reads of values that shapes do not have; where a loop ends only "
-                    f"when such a value says so, {_AS_FUNCTION}"
-                )
-            return f"{text}; {training}" if training else text
-        early = describe_end(raised)
+            reads = self.fake.assumed_count
+            text = f"interrupted after {count} iterations and {reads} reads of values that shapes do not have"
+            if training:
+                return f"{text}; {training}"
+            hint = f"; where a loop ends only when such a value says so, {_AS_FUNCTION}"
+            return f"{text}{hint if reads else ''}"
+        early = describe_end(raised, count)
         if early is not None:
             hint = f"; where it asks for what shapes cannot answer, {_AS_FUNCTION}"
-            return f"{early} after {count} iterations{hint if self._may_lack_values(raised) else ''}"
+            return f"{early}{hint if self._may_lack_values(raised) else ''}"
         if count:
             return (
                 f"the script ended after {count} iterations, before the one to be recorded, number "

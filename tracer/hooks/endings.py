@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 
-def describe_end(raised: BaseException | None) -> str | None:
+def describe_end(raised: BaseException | None, iteration_count: int) -> str | None:
     """Say how a script ended before its time, None where it ran to its end or was interrupted."""
-    if isinstance(raised, SystemExit):
+    if isinstance(raised, SystemExit) and raised.code not in (None, 0):
         status = raised.code if isinstance(raised.code, int) else 1
-        return None if raised.code in (None, 0) else f"the script ended itself with exit status {status}"
-    return "the script failed, as shown above," if isinstance(raised, Exception) else None
+        return f"the script ended itself with exit status {status} after {iteration_count} iterations"
+    if isinstance(raised, Exception):
+        return f"the script failed after {iteration_count} iterations, as shown above"
+    return None
