@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -109,11 +110,12 @@ class ScriptShapes:
         return CaptureError(f"nothing was recorded: {self._explain_end(raised)}")
 
     def _explain_end(self, raised: BaseException | None) -> str:
-        count, training = self.iteration_count, self._watch.explain_training()
+        count = self.iteration_count
         if isinstance(raised, KeyboardInterrupt):
             reads = self.fake.assumed_count
             text = f"interrupted after {count} iterations and {reads} reads of values that shapes do not have"
-            if training:
+            training = self._watch.explain_backwards()
+            if training is not None:
                 return f"{text}; {training}"
             hint = f"; where a loop ends only when such a value says so, {_AS_FUNCTION}"
             return f"{text}{hint if reads else ''}"
@@ -126,12 +128,13 @@ class ScriptShapes:
                 f"the script ended after {count} iterations, before the one to be recorded, number "
                 f"{_WARMUP_COUNT} counted from 0, had ended; let it run longer"
             )
-        return training or "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
+        nothing = "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
+        return self._watch.explain_training() or nothing
 
     def _may_lack_values(self, raised: BaseException | None) -> bool:
         """Say whether an error may come of values that the script was given instead of its own."""
         if isinstance(raised, _OF_VALUES):
-            return self.fake.assumed_count > 0 or "meta" in str(raised).lower().split()
+            return self.fake.assumed_count > 0 or re.search(r"\bmeta\b", str(raised)) is not None
         return False
 
     def _end_iteration(self, count: int) -> None:

@@ -173,7 +173,9 @@ class IterationWatch:
             return
         if self._spans:
             self._spans.pop().__exit__(None, None, None)
-        self._has_stepped = True
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._backwards.__exit__(None, None, None)
         if self._mode is None:
             self._unhook_forwards()
             self._mode, self._turns = "training", Turns()
