@@ -149,12 +149,12 @@ class AssumedReads(TorchDispatchMode):
     ) -> Any:
         options = dict(kwargs or {})
         data = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        answer = NotImplemented
+        is_here = data is not None and not data.is_meta
+        answer: Any = NotImplemented
         if data is not None:
-            answer = self._read(func, args, options) if data.is_meta else self._copy_here(func, args)
+            answer = self._copy_here(func, args) if is_here else self._read(func, args, options)
         if answer is not NotImplemented:
             return answer
-        is_here = data is not None and not data.is_meta
         return func(*args, **options) if is_here else self._select(func, args, options)
 
     def _read(self, func: torch._ops.OpOverload, args: tuple[Any, ...], options: dict[str, Any]) -> Any:

@@ -168,10 +168,11 @@ class ScriptShapes:
 
 def find_refusal(raised: BaseException | None) -> WavecastError | None:
     """Return our own error that a script's is, or came of, and what stands for DeepSpeed's."""
-    error = raised
+    error, is_cause = raised, True
     while error is not None and not isinstance(error, WavecastError):
-        if is_deepspeeds(error):
+        if is_cause and is_deepspeeds(error):
             return refusal("DeepSpeed")
+        is_cause = is_cause and error.__cause__ is not None
         error = error.__cause__ or error.__context__
     return error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ for step in range(4):
         pytest.param("0.23.0+cpu", -1, False, "12.8", id="a library without CUDA"),
     ],
 )
-def test_a_library_meets_the_cuda_that_it_was_built_for(  # noqa: PLR0913 - a row of the table
+def test_a_library_meets_the_cuda_that_it_was_built_for(
     run: Callable[..., Any], tmp_path: Path, version: str, number: int, answers: bool, told: str
 ) -> None:
     library = tmp_path / "torchvision"
@@ -74,10 +75,9 @@ def test_a_cudnn_that_refuses_to_answer_is_a_usual_one(monkeypatch: pytest.Monke
 
 def test_afterwards_torch_has_no_cuda_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(ZeroDivisionError), cuda_version_told():
+    with suppress(ZeroDivisionError), cuda_version_told():
         assert torch.version.cuda is not None
-        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-            _ = torch.version.nothing
+        assert not hasattr(torch.version, "nothing")
         raise ZeroDivisionError
     assert torch.version.cuda is None
     assert not hasattr(torch.version, "__getattr__")
