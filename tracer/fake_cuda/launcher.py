@@ -23,8 +23,8 @@ _UNSET: Final = object()
 class _LaunchedOnDemand(os._Environ[str]):
     """Answer `os.environ["RANK"]` and its like where they are not set, and set all of them from then on.
 
-    Only that: a script that asks whether they are there (`in`, `get`) can run without torchrun and does, as it
-    would if Python had started it. Libraries that wrap a model for several processes if they are there wrap nothing.
+    A script that says what to do without them (`in`, `get` with a default) can run without torchrun, and does as it
+    would if Python had started it: nothing is wrapped for several processes.
     """
 
     def __getitem__(self, name: str) -> str:
@@ -36,6 +36,8 @@ class _LaunchedOnDemand(os._Environ[str]):
         return self._has(name)
 
     def get(self, name: str, default: Any = None) -> Any:
+        if default is None and name in _ONE_PROCESS:
+            return self[name]
         return super().__getitem__(name) if self._has(name) else default
 
     def pop(self, name: str, default: Any = _UNSET) -> Any:

@@ -38,6 +38,12 @@ torch.distributed.init_process_group(backend="gloo")
 print(os.getenv("RANK"), os.environ.get("MASTER_ADDR"), torch.distributed.get_backend())
 model = torch.nn.Linear(4, 4).cuda()
 """
+WITHOUT_DEFAULTS = """
+import os
+import torch
+print(int(os.environ.get("LOCAL_RANK")), os.getenv("WORLD_SIZE"))
+model = torch.nn.Linear(4, 4).cuda()
+"""
 ALONE_OR_NOT = """
 import os
 import torch
@@ -56,6 +62,7 @@ def unlaunched(monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "printed"),
     [
         pytest.param(LAUNCHED, "0 1 0 1 nccl 29500", id="made for torchrun alone"),
+        pytest.param(WITHOUT_DEFAULTS, "0 1", id="asks without a default"),
         pytest.param(GROUP_FIRST, "0 127.0.0.1 gloo", id="a process group says so"),
         pytest.param(ALONE_OR_NOT, "-1 False None", id="runs without torchrun too, and does"),
     ],
@@ -74,9 +81,10 @@ def test_scripts_for_torchrun_run_as_one_process(
 
 def test_what_a_launcher_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.delenv("HOST", raising=False)
     with launched_on_demand():
-        assert (os.environ["WORLD_SIZE"], os.environ.get("RANK")) == ("4", None)
-        assert (os.environ["RANK"], os.environ.get("RANK"), os.environ["WORLD_SIZE"]) == ("0", "0", "4")
+        assert (os.environ["WORLD_SIZE"], os.environ.get("RANK", "-1"), os.getenv("HOST")) == ("4", "-1", None)
+        assert (os.environ["RANK"], os.environ.get("RANK", "-1"), os.environ["WORLD_SIZE"]) == ("0", "0", "4")
         os.environ["WORLD_SIZE"] = "2"
     assert [os.environ.get(name) for name in NAMES] == [None, None, "4", None, None, None]
 
