@@ -24,6 +24,7 @@ from ..hooks.optimizers import OptimizerSteps
 from ..hooks.patches import patched
 from ..meta.host_values import HostValues
 from .assumed_sizes import DynamicSizes, result_with_assumed_size
+from .tensor_types import find_cuda_dtype
 
 _META: Final = torch.device("meta")
 _CPU: Final = torch.device("cpu")
@@ -109,6 +110,8 @@ class CudaToMeta(TorchFunctionMode):
             return func(*((_CUDA, *args[1:]) if args and type(args[0]) is int else args), **options)
         if func is torch.Tensor.cuda:
             func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
+        elif func is torch.Tensor.type and find_cuda_dtype(args[-1]) is not None:
+            func, args, options = torch.Tensor.to, (args[0], _CUDA, find_cuda_dtype(args[-1])), {}
         elif func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = args[0], _CUDA, *args[2:]
         options.pop("pin_memory", None)  # there is no memory to pin

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import torch
 from torch import nn
 from torch.autograd.profiler import record_function
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ...errors import InputError
@@ -198,7 +198,10 @@ class IterationWatch:
             return
         self._unhook_forwards()
         try:
-            self._forward_hooks = [module.register_forward_hook(self._end_forward, always_call=True)]
+            # TorchScript's modules take no hook of their own, and call no other's from within.
+            is_script = isinstance(module, torch.jit.ScriptModule)
+            register = register_module_forward_hook if is_script else module.register_forward_hook
+            self._forward_hooks = [register(self._end_forward, always_call=True)]
         except Exception as error:  # noqa: BLE001 - modules may be anything
             self._on_failure(error)
 
