@@ -23,8 +23,9 @@ _UNSET: Final = object()
 class _LaunchedOnDemand(os._Environ[str]):
     """Answer `os.environ["RANK"]` and its like where they are not set, and set all of them from then on.
 
-    A script that says what to do without them (`in`, `get` with a default) can run without torchrun, and does as it
-    would if Python had started it: nothing is wrapped for several processes.
+    `get` without a default answers too, and sets nothing: libraries ask so. A script that says what to do without
+    them (`in`, `get` with a default) can run without torchrun, and does as it would if Python had started it: nothing
+    is wrapped for several processes.
     """
 
     def __getitem__(self, name: str) -> str:
@@ -36,9 +37,9 @@ class _LaunchedOnDemand(os._Environ[str]):
         return self._has(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        if default is None and name in _ONE_PROCESS:
-            return self[name]
-        return super().__getitem__(name) if self._has(name) else default
+        if self._has(name):
+            return super().__getitem__(name)
+        return _ONE_PROCESS.get(name) if default is None else default
 
     def pop(self, name: str, default: Any = _UNSET) -> Any:
         if self._has(name):
