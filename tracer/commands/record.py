@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -32,7 +32,7 @@ _MODEL_OPTIONS: Final = frozenset(
     }
 )  # fmt: skip
 _MEASURING_OPTIONS: Final = frozenset({"iterations", "stop"})
-_SCRIPT_OPTIONS: Final = frozenset({"script", "is_module", *_MEASURING_OPTIONS})
+_SCRIPT_OPTIONS: Final = frozenset({"script", "is_module", "iteration_ends", *_MEASURING_OPTIONS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,11 @@ class Script:
     type=click.Choice(["training", "inference"]),
     help="What an iteration is: up to an optimizer's step, or one forward pass. Default: what is seen; training "
     "for a named model.",
+)
+@click.option(
+    "--iteration-ends",
+    type=click.Choice(["backward"]),
+    help="Let an iteration end with each backward pass: for training that steps no torch optimizer.",
 )
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name, as for python -m.")
 @click.option("--name", metavar="TEXT", help="Name of the workload, for reports.")
@@ -125,6 +130,7 @@ def record(  # noqa: PLR0913 - one parameter per option
     iterations: str,
     stop: bool,
     mode: str | None,
+    iteration_ends: str | None,
     is_module: bool,
     name: str | None,
     batch_size: int | None,
@@ -158,9 +164,9 @@ def record(  # noqa: PLR0913 - one parameter per option
         raise click.MissingParameter(ctx=context, param_type="argument", param_hint="'SCRIPT'")
     code, workload = Script(script, arguments, is_module), _describe(name, mode, batch_size)
     if shapes_only:
-        _record_script_shapes(output, code, workload)
+        _record_script_shapes(output, code, workload, iteration_ends)
     else:
-        _record_script(output, code, lambda: _make_plan(iterations, workload), stop=stop)
+        _record_script(output, code, lambda: _make_plan(iterations, workload, iteration_ends), stop=stop)
 
 
 def _record_script(output: Path, script: Script, make_plan: Callable[[], Plan], *, stop: bool) -> None:
@@ -180,7 +186,7 @@ def _record_script(output: Path, script: Script, make_plan: Callable[[], Plan], 
         _exit_with(error)
     if raised is not None and not isinstance(raised, SystemExit):
         show_error(raised)
-    _report(recorder)
+    _report(recorder, raised)
     if isinstance(raised, SystemExit):
         if recorder.error is None or raised.code not in (None, 0):
             raise raised
@@ -224,25 +230,20 @@ def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | Non
         _exit_with(error)
 
 
-def _record_script_shapes(output: Path, script: Script, workload: Workload) -> None:
+def _record_script_shapes(output: Path, script: Script, workload: Workload, ends: str | None) -> None:
     """Run a script on shapes until one iteration is recorded, and say on stderr what was."""
     try:
         from ...formats.files import save_trace
         from ..fake_cuda.session import ScriptShapes
         from ..measured.files import check_output, rank_path
-        from .script import run_script, show_error, stop_script
+        from .script import run_script, stop_script
 
         path = rank_path(check_output(output))
-        session = ScriptShapes(workload, stop_script)
+        session = ScriptShapes(workload, stop_script, ends)
         with session:
             raised = run_script(script.target, script.arguments, is_module=script.is_module)
         if session.trace is None:
-            if isinstance(raised, KeyboardInterrupt):
-                say_error(session.explain_nothing(raised))
-                sys.exit(_INTERRUPTED_EXIT_CODE)
-            if isinstance(raised, Exception) and not isinstance(raised, WavecastError):
-                show_error(raised)
-            raise session.explain_nothing(raised)
+            _end_without_trace(session.explain_nothing(raised), raised)
         save_trace(session.trace, path)
     except ImportError as error:
         if error.name != "torch":
@@ -251,6 +252,18 @@ def _record_script_shapes(output: Path, script: Script, workload: Workload) -> N
     except WavecastError as error:
         _exit_with(error)
     say(f"wavecast: {path}: {session.summarise()}")
+
+
+def _end_without_trace(error: WavecastError, raised: BaseException | None) -> NoReturn:
+    """Say why there is no trace, and end with the script's own status where it has one."""
+    from .script import show_error
+
+    if isinstance(raised, Exception) and error.exit_code == _FAILED_EXIT_CODE and not isinstance(raised, WavecastError):
+        show_error(raised)
+    say_error(error)
+    if isinstance(raised, SystemExit) and raised.code not in (None, 0):
+        raise raised
+    sys.exit(_INTERRUPTED_EXIT_CODE if isinstance(raised, KeyboardInterrupt) else error.exit_code)
 
 
 def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | int | bool | None]) -> None:
@@ -276,13 +289,13 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
     say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops")
 
 
-def _make_plan(iterations: str, workload: Workload) -> Plan:
+def _make_plan(iterations: str, workload: Workload, ends: str | None) -> Plan:
     from ..measured.recorder import Plan
 
     first, colon, end = iterations.partition(":")
     if not (colon and first.isdecimal() and end.isdecimal()):
         raise InputError(f"--iterations: expected FIRST:END, for example 10:15, got {iterations!r}")
-    return Plan(first=int(first), end=int(end), workload=workload)
+    return Plan(first=int(first), end=int(end), ends=ends, workload=workload)
 
 
 def _describe(name: str | None, mode: str | None, batch_size: int | None) -> Workload:
@@ -291,16 +304,27 @@ def _describe(name: str | None, mode: str | None, batch_size: int | None) -> Wor
     return Workload(name=name, mode=mode, batch_size=batch_size, samples_per_iteration=batch_size)
 
 
-def _report(recorder: Recorder) -> None:
+def _report(recorder: Recorder, raised: BaseException | None) -> None:
     """Say on stderr what was recorded, or why nothing was."""
-    from ..measured.recorder import summarise
+    from ..hooks.endings import describe_end
 
     if recorder.is_elsewhere:
         return
     if recorder.trace is not None:
-        say(f"wavecast: {recorder.path}: {summarise(recorder.trace)}")
+        say(f"wavecast: {recorder.path}: {recorder.summarise()}")
     if recorder.error is not None:
-        say_error(recorder.error)
+        early = describe_end(raised, recorder.iteration_count) if recorder.ended_early else None
+        text = f"nothing was recorded: {early}" if early else str(recorder.error)
+        if early and _wants_gpu(raised):
+            text += "; where there is no GPU, --shapes-only records the script without one"
+        say_error(text)
+
+
+def _wants_gpu(raised: BaseException | None) -> bool:
+    """Say whether a script failed for want of a GPU that torch can use."""
+    import torch
+
+    return not torch.cuda.is_available() and ("NVIDIA" in str(raised) or "CUDA" in str(raised))
 
 
 def _exit_with(error: WavecastError) -> None:

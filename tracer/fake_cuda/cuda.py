@@ -13,6 +13,8 @@ import torch
 
 from ...errors import CaptureError
 from ..hooks.patches import patched
+from .tensor_types import cuda_tensor_types
+from .versions import cuda_version_told, find_cudnn_version
 
 _CAPABILITY: Final = (9, 0)
 """New enough that libraries choose what current data-centre GPUs run: bfloat16, fused attention."""
@@ -43,9 +45,9 @@ _PROPERTIES: Final = SimpleNamespace(
     pci_domain_id=0,
 )
 """What a script is told where it asks; no prediction looks at it, and no trace holds it."""
-_CUDA_VERSION: Final = "12.8"
-_CUDNN_VERSION: Final = 91002
-"""Versions that torch 2.7 to 2.9 come with; libraries ask for them before they turn TF32 on."""
+
+
+_NCCL_VERSION: Final = (2, 27, 5)
 
 
 class _Stream:
@@ -137,6 +139,13 @@ class _Current(nullcontext[None]):
         super().__init__()
 
 
+class _Runtime:
+    """Stand in for the module of CUDA's runtime, whose functions scripts call to mark what a profiler shall see."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return _answer(0)
+
+
 def _answer(value: Any) -> Callable[..., Any]:
     """Return a function of its own that answers so: torch's compiler keeps a table of what stands under each name."""
 
@@ -150,11 +159,13 @@ _QUIET: Final = (
     *("_lazy_init", "init", "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed"),
     *("seed_all", "ipc_collect", "set_stream", "set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"),
     *("reset_peak_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated"),
-    *("reset_max_memory_cached", "set_sync_debug_mode"),
+    *("reset_max_memory_cached", "set_sync_debug_mode", "reset_peak_host_memory_stats"),
+    "reset_accumulated_host_memory_stats",
 )
 _ZEROS: Final = (
     *("current_device", "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
-    *("memory_cached", "max_memory_cached", "utilization", "memory_usage"),
+    *("memory_cached", "max_memory_cached", "utilization", "memory_usage", "device_memory_used", "initial_seed"),
+    *("temperature", "power_draw", "clock_rate", "get_sync_debug_mode", "current_blas_handle"),
 )
 
 
@@ -174,12 +185,19 @@ _FACTS: Final[dict[str, Any]] = {
     "mem_get_info": (_MEMORY_BYTES, _MEMORY_BYTES),
     "memory_stats": defaultdict(int),
     "memory_summary": "",
+    "memory_snapshot": [],
+    "host_memory_stats": defaultdict(int),
+    "get_per_process_memory_fraction": 1.0,
+    "get_allocator_backend": "native",
+    "can_device_access_peer": False,
+    "list_gpu_processes": "",
     "stream": nullcontext(),
 }
 """What functions of `torch.cuda` answer while a script runs."""
 _ACCELERATOR: Final[dict[str, Any]] = {
     "is_available": True,
     "current_accelerator": torch.device("cuda"),
+    "get_memory_info": (_MEMORY_BYTES, _MEMORY_BYTES),
     **{name: _FACTS[name] for name in ("device_count", "memory_stats", "memory_allocated", "memory_reserved")},
     **{name: _FACTS[name] for name in ("max_memory_allocated", "max_memory_reserved", "synchronize", "empty_cache")},
     **dict.fromkeys(("current_device_index", "current_device_idx"), 0),
@@ -202,21 +220,30 @@ def _answers() -> dict[str, Any]:
         "CUDAGraph": _Graph,
         "device": _Current,
         "device_of": _Current,
+        "cudart": _Runtime,
+        "ExternalStream": _Stream,
     }
 
 
 def _elsewhere() -> Iterator[tuple[object, str, object]]:
     """Yield what has to tell of a GPU outside of `torch.cuda`."""
+    yield from cuda_tensor_types()
     yield torch, "Generator", _Generator
     yield torch.Tensor, "record_stream", _answer(None)
+    yield torch.cuda.nccl, "version", _answer(_NCCL_VERSION)
+    yield torch.cuda.profiler, "start", _answer(None)
+    yield torch.cuda.profiler, "stop", _answer(None)
+    for name in ("_record_memory_history", "_dump_snapshot", "_snapshot"):
+        yield torch.cuda.memory, name, _answer(None)
     # Data loaders pin on a thread of their own, where torch's modes are not entered.
     yield torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
         yield accelerator, "current_stream", lambda *_: _Stream()
+        if hasattr(accelerator, "device_index"):
+            yield accelerator, "device_index", _Current
         yield from ((accelerator, name, _answer(it)) for name, it in _ACCELERATOR.items() if hasattr(accelerator, name))
-    yield torch.version, "cuda", _CUDA_VERSION
-    yield torch.backends.cudnn, "version", _answer(_CUDNN_VERSION)
+    yield torch.backends.cudnn, "version", _answer(find_cudnn_version())
     yield torch.backends.cudnn, "is_acceptable", _answer(False)  # recurrent layers would flatten their weights
 
 
@@ -231,6 +258,7 @@ def cuda_stand_in() -> Iterator[None]:
                 patches.enter_context(patched(torch.cuda, name, answer))
             for owner, name, value in _elsewhere():
                 patches.enter_context(patched(owner, name, value))
+            patches.enter_context(cuda_version_told())
             for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
                 patches.enter_context(patched(torch.cuda.nvtx, name, _answer(0)))
             # Checkpoints that are loaded onto the GPU stay on the host: only their shapes matter.

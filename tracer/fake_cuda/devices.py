@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -22,6 +23,8 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from ..hooks.optimizers import OptimizerSteps
 from ..hooks.patches import patched
 from ..meta.host_values import HostValues
+from .assumed_sizes import DynamicSizes, result_with_assumed_size
+from .tensor_types import find_cuda_dtype
 
 _META: Final = torch.device("meta")
 _CPU: Final = torch.device("cpu")
@@ -29,6 +32,7 @@ _CUDA: Final = torch.device("cuda", 0)
 _STAND_IN_NUMBER: Final = 1
 """What a number is taken for that the script reads from the GPU: a divisor, a logarithm's argument, a length."""
 _READ: Final = "aten::_local_scalar_dense"
+_COMPARISONS: Final = frozenset({"aten::equal", "aten::allclose"})
 _MOVES: Final = frozenset({torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu})
 _ON_HOST: Final = frozenset(
     {"aten::copy_", "aten::_to_copy", "aten::_pack_padded_sequence", "aten::_pad_packed_sequence"}
@@ -47,10 +51,17 @@ class FakeCuda:
 
     read_count: int = 0
     """Values that the script read from the GPU and did not get."""
+    kept_counts: Counter[str] = field(default_factory=Counter)
+    """Selections by values that nobody knows, which kept everything, by the op that selected."""
     is_converting: bool = False
     """Whether a module is moving or casting its parameters."""
     claimed: torch.device = _CPU
     """Where the script believes its model is: the last place that it moved anything to."""
+
+    @property
+    def assumed_count(self) -> int:
+        """Return how often values decided something that nobody knows."""
+        return self.read_count + self.kept_counts.total()
 
 
 class CudaToMeta(TorchFunctionMode):
@@ -99,6 +110,8 @@ class CudaToMeta(TorchFunctionMode):
             return func(*((_CUDA, *args[1:]) if args and type(args[0]) is int else args), **options)
         if func is torch.Tensor.cuda:
             func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
+        elif func is torch.Tensor.type and find_cuda_dtype(args[-1]) is not None:
+            func, args, options = torch.Tensor.to, (args[0], _CUDA, find_cuda_dtype(args[-1])), {}
         elif func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = args[0], _CUDA, *args[2:]
         options.pop("pin_memory", None)  # there is no memory to pin
@@ -121,11 +134,14 @@ class CudaToMeta(TorchFunctionMode):
 
 
 class AssumedReads(TorchDispatchMode):
-    """Answer reads of values that nobody knows: numbers are 1, truths False, copies to the host ones."""
+    """Answer what values that nobody knows decide: numbers are 1, truths False, copies to the host ones.
 
-    def __init__(self, fake: FakeCuda) -> None:
+    Selections keep everything; they are counted by the op that selects.
+    """
+
+    def __init__(self, fake: FakeCuda, values: HostValues, sizes: DynamicSizes) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._fake = fake
+        self._fake, self._values, self._sizes = fake, values, sizes
 
     def __torch_dispatch__(
         self,
@@ -135,21 +151,49 @@ class AssumedReads(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         options = dict(kwargs or {})
-        if func._schema.name == _READ and args[0].is_meta:
+        data = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        is_here = data is not None and not data.is_meta
+        answer: Any = NotImplemented
+        if data is not None:
+            answer = self._copy_here(func, args) if is_here else self._read(func, args, options)
+        if answer is not NotImplemented:
+            return answer
+        return func(*args, **options) if is_here else self._select(func, args, options)
+
+    def _read(self, func: torch._ops.OpOverload, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Answer what asks for values; NotImplemented where an op does not."""
+        name = func._schema.name
+        if name == _READ:
             try:
                 return func(*args, **options)  # a gradient scaler's own values are known
             except RuntimeError:
-                self._fake.read_count += 1
-                return _number(args[0].dtype)
-        if func._schema.name == "aten::_to_copy" and args[0].is_meta and _is_host(options.get("device")):
-            self._fake.read_count += 1
-            return _ones_like(args[0], options.get("dtype"))
-        if func._schema.name == "aten::copy_" and not args[0].is_meta and args[1].is_meta:
-            self._fake.read_count += 1
-            return args[0].fill_(_STAND_IN_NUMBER)
-        if torch.Tag.dynamic_output_shape in func.tags and args[0].is_meta:
-            self._fake.read_count += 1  # torch keeps everything (meta_nonzero_assume_all_nonzero)
-        return func(*args, **options)
+                answer: Any = _number(args[0].dtype)
+        elif name in _COMPARISONS:
+            answer = False
+        elif name == "aten::_to_copy" and _is_host(options.get("device")):
+            answer = _ones_like(args[0], options.get("dtype"))
+        else:
+            return NotImplemented
+        self._fake.read_count += 1
+        return answer
+
+    def _copy_here(self, func: torch._ops.OpOverload, args: tuple[Any, ...]) -> Any:
+        if func._schema.name != "aten::copy_" or not args[1].is_meta:
+            return NotImplemented
+        self._fake.read_count += 1
+        return args[0].fill_(_STAND_IN_NUMBER)
+
+    def _select(self, func: torch._ops.OpOverload, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Run an op that may keep as many of what it is given as values say: it keeps all."""
+        result = result_with_assumed_size(self._values, func, args, options)
+        if result is not NotImplemented:
+            self._fake.kept_counts[func._schema.name] += 1
+            return result
+        self._sizes.arguments, self._sizes.asked_count = args, 0
+        result = func(*args, **options)
+        if self._sizes.asked_count:
+            self._fake.kept_counts[func._schema.name] += 1
+        return result
 
 
 class Promotion(TorchDispatchMode):

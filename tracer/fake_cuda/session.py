@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,19 +16,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...errors import CaptureError, WavecastError
 from ...formats.trace import Trace, Workload
 from ..description.origin import check_workload, describe_trace, mode_of
-from ..hooks.boundaries import IterationWatch
+from ..hooks.boundaries import IterationWatch, check_ends
+from ..hooks.endings import describe_end
 from ..hooks.lock import only_recording
 from ..hooks.modules import ModulePaths
 from ..hooks.optimizers import OptimizerSteps
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
+from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, modules_on_meta
 from .lone_process import lone_process
+from .sharding import is_deepspeeds, refusal
 
 _WARMUP_COUNT: Final = 2
 """Iterations before the recorded one: the first creates the optimizer's state."""
+_AS_FUNCTION: Final = "record one iteration as a function (docs/recording.md)"
+_OF_VALUES: Final = (RuntimeError, ValueError, TypeError, IndexError, ArithmeticError, AssertionError)
+"""What code raises that meets values it did not expect; not what misses a module, a file or a variable."""
 
 
 class ScriptShapes:
@@ -36,15 +43,16 @@ class ScriptShapes:
     Modules and what is sent to CUDA live on the meta device. `when_complete` is called from inside the script.
     """
 
-    def __init__(self, workload: Workload, when_complete: Callable[[], None]) -> None:
+    def __init__(self, workload: Workload, when_complete: Callable[[], None], ends: str | None = None) -> None:
         check_workload(workload)
+        check_ends(ends, workload.mode)
         self.trace: Trace | None = None
         self.error: Exception | None = None
         self.iteration_count = 0
         self.fake = FakeCuda()
         self._workload = workload
         self._when_complete = when_complete
-        self._watch = IterationWatch(self._end_iteration, self._fail, workload.mode)
+        self._watch = IterationWatch(self._end_iteration, self._fail, workload.mode, ends)
         self._optimizers = OptimizerSteps()
         self._modules = ModulePaths()
         self._gate = _Gate()
@@ -58,13 +66,14 @@ class ScriptShapes:
             entered.enter_context(cuda_stand_in())
             entered.enter_context(lone_process())
             entered.enter_context(modules_on_meta(self.fake))
+            sizes = entered.enter_context(dynamic_sizes())
             self._autocast, _ = entered.enter_context(cuda_behaviour())
             for hooks in (self._optimizers, self._watch, self._modules):
                 entered.enter_context(hooks)
             for functions in (HostReads(values), CudaToMeta(self.fake, values, self._optimizers)):
                 entered.enter_context(functions)
             # Of these the last one sees an op first.
-            for mode in (AssumedReads(self.fake), values, self._gate, Promotion(self.fake)):
+            for mode in (AssumedReads(self.fake, values, sizes), values, self._gate, Promotion(self.fake)):
                 entered.enter_context(mode)
             self._lifetime = entered.pop_all()
         return self
@@ -78,43 +87,55 @@ class ScriptShapes:
         """Return what was recorded, on one line."""
         if self.trace is None:
             return "nothing"
-        workload, count = self.trace.meta.workload, self.fake.read_count
+        workload, fake = self.trace.meta.workload, self.fake
         text = f"one {workload.mode} iteration, from shapes alone; {len(self.trace.ops.name)} ops"
-        if count:
-            text += f"; the script read {count} values from the GPU until then, which were taken as 1, or as False"
-        return text
+        if fake.read_count:
+            text += (
+                f"; the script read {fake.read_count} values from the GPU until then, "
+                "which were taken as 1, or as False"
+            )
+        if fake.kept_counts:
+            ops = ", ".join(f"{name.rpartition('::')[2]} {count}" for name, count in fake.kept_counts.most_common())
+            text += f"; {fake.kept_counts.total()} selections by unknown values were taken to keep everything ({ops})"
+        hint = self._watch.explain_backwards()
+        return f"{text}; {hint}" if hint else text
 
     def explain_nothing(self, raised: BaseException | None) -> WavecastError:
         """Return why there is no trace, given what the script raised."""
-        if isinstance(raised, WavecastError):
-            return raised
+        refused = find_refusal(raised)
+        if refused is not None:
+            return refused
         if self.error is not None:
             return self.error if isinstance(self.error, WavecastError) else CaptureError(str(self.error))
         return CaptureError(f"nothing was recorded: {self._explain_end(raised)}")
 
     def _explain_end(self, raised: BaseException | None) -> str:
-        if isinstance(raised, Exception):
-            return (
-                f"the script failed after {self.iteration_count} iterations, as shown above; "
-                "where it asks for what shapes cannot answer, record one iteration as a function (docs/recording.md)"
-            )
+        count = self.iteration_count
         if isinstance(raised, KeyboardInterrupt):
+            reads = self.fake.assumed_count
+            text = f"interrupted after {count} iterations and {reads} reads of values that shapes do not have"
+            training = self._watch.explain_backwards()
+            if training is not None:
+                return f"{text}; {training}"
+            hint = f"; where a loop ends only when such a value says so, {_AS_FUNCTION}"
+            return f"{text}{hint if reads else ''}"
+        early = describe_end(raised, count)
+        if early is not None:
+            hint = f"; where it asks for what shapes cannot answer, {_AS_FUNCTION}"
+            return f"{early}{hint if self._may_lack_values(raised) else ''}"
+        if count:
             return (
-                f"interrupted after {self.iteration_count} iterations and {self.fake.read_count} reads of values "
-                "that shapes do not have; where a loop ends only when such a value says so, record one iteration as a "
-                "function (docs/recording.md)"
-            )
-        if self.iteration_count:
-            return (
-                f"the script ended after {self.iteration_count} iterations, before the one to be recorded, number "
+                f"the script ended after {count} iterations, before the one to be recorded, number "
                 f"{_WARMUP_COUNT} counted from 0, had ended; let it run longer"
             )
-        if self._watch.training_forward_count:
-            return (
-                f"{self._watch.training_forward_count} forward passes in training mode but no step of a torch "
-                "optimizer were seen; for inference call model.eval(), or choose --mode inference"
-            )
-        return "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
+        nothing = "no torch optimizer stepped and no torch.nn.Module ran on the main thread"
+        return self._watch.explain_training() or nothing
+
+    def _may_lack_values(self, raised: BaseException | None) -> bool:
+        """Say whether an error may come of values that the script was given instead of its own."""
+        if isinstance(raised, _OF_VALUES):
+            return self.fake.assumed_count > 0 or re.search(r"\bmeta\b", str(raised)) is not None
+        return False
 
     def _end_iteration(self, count: int) -> None:
         if self.trace is not None or (self._watch.mode is None and _has_optimizer()):
@@ -134,7 +155,7 @@ class ScriptShapes:
     def _describe(self, trace: Trace) -> Trace:
         if not len(trace.ops.name):
             raise CaptureError("nothing was recorded: the iteration ran no op of a model or of tensors sent to a GPU")
-        quality = replace(trace.quality, values_assumed=self.fake.read_count)
+        quality = replace(trace.quality, values_assumed=self.fake.assumed_count)
         trace = replace(trace, quality=quality)
         return describe_trace(trace, "meta", replace(self._workload, mode=self._watch.mode or mode_of(trace)))
 
@@ -143,6 +164,17 @@ class ScriptShapes:
         self._watch.stop()
         self._gate.recorder = None
         self._when_complete()  # there will be no trace: nothing that the script could do would help
+
+
+def find_refusal(raised: BaseException | None) -> WavecastError | None:
+    """Return our own error that a script's is, or came of, and what stands for DeepSpeed's."""
+    error, is_cause = raised, True
+    while error is not None and not isinstance(error, WavecastError):
+        if is_cause and is_deepspeeds(error):
+            return refusal("DeepSpeed")
+        is_cause = is_cause and error.__cause__ is not None
+        error = error.__cause__ or error.__context__
+    return error
 
 
 class _Gate(TorchDispatchMode):

@@ -1,4 +1,4 @@
-"""Finds where iterations end in code that says nothing about them: at optimizer steps, or outermost forwards."""
+"""Finds where iterations end in code that says nothing about them: at optimizer steps, forwards or backwards."""
 
 from __future__ import annotations
 
@@ -14,12 +14,25 @@ from typing import Any, Final, Self
 import torch
 from torch import nn
 from torch.autograd.profiler import record_function
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from ...errors import InputError
+from .backwards import BackwardPasses
 
 _SETTLED_COUNT: Final = 8
 """Turns after which the choice stands: adversarial training takes up to 5 critic steps per generator step."""
+BY_BACKWARD: Final = "backward"
+"""What ends iterations where no torch optimizer steps, if it is asked for."""
 _OPTIMIZER_SPAN: Final = "Optimizer.step#wavecast"
+
+
+def check_ends(ends: str | None, mode: str | None) -> None:
+    """Raise InputError where iterations cannot end so."""
+    if ends not in (None, BY_BACKWARD):
+        raise InputError(f"iteration_ends: expected {BY_BACKWARD!r} or None, got {ends!r}")
+    if ends and mode == "inference":
+        raise InputError(f"iteration_ends: {ends!r} is training, and the mode says inference")
 
 
 class Turns:
@@ -55,22 +68,31 @@ class IterationWatch:
 
     In training an iteration ends with an optimizer's step. Until one is seen, one ends with the forward of an
     outermost module that is in evaluation mode or runs without gradients: inference. `mode` fixes which.
+    With `ends` of `backward` an iteration ends with each backward pass: training that steps no torch optimizer.
     Only the thread that enters counts, and none of what `on_end` raises reaches the user's code but a
     BaseException: `on_failure` gets the others.
     """
 
     def __init__(
-        self, on_end: Callable[[int], None], on_failure: Callable[[Exception], None], mode: str | None
+        self,
+        on_end: Callable[[int], None],
+        on_failure: Callable[[Exception], None],
+        mode: str | None,
+        ends: str | None = None,
     ) -> None:
         self._on_end, self._on_failure = on_end, on_failure
-        self._mode = mode
+        self._by_backward = ends == BY_BACKWARD
+        self._is_given = self._by_backward or mode == "inference"
+        self._mode = "training" if self._by_backward else mode
         self._turns = Turns()
+        self._backwards = BackwardPasses(self._end_backward)
         self._owner = (os.getpid(), threading.get_ident())
         self._optimizer_hooks: list[Any] = []
         self._forward_hooks: list[Any] = []
         self._spans: list[AbstractContextManager[Any]] = []
-        self.training_forward_count = 0
-        """Forwards in training mode, which end no iteration: says why none was found where no optimizer steps."""
+        self._training_forward_count = 0
+        self._backward_count = 0
+        self._has_stepped = False
         self.is_profiling = False
 
     @property
@@ -91,6 +113,9 @@ class IterationWatch:
         self._unhook_forwards()
 
     def __enter__(self) -> Self:
+        self._backwards.__enter__()
+        if self._by_backward:
+            return self
         if self._mode != "inference":
             self._optimizer_hooks = [
                 register_optimizer_step_pre_hook(_not_compiled(self._begin_step)),
@@ -104,6 +129,7 @@ class IterationWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.stop()
+        self._backwards.__exit__(kind, error, where)
         for handle in self._optimizer_hooks:
             handle.remove()
         while self._spans:
@@ -111,6 +137,24 @@ class IterationWatch:
 
     def _is_ours(self) -> bool:
         return self._owner == (os.getpid(), threading.get_ident())
+
+    def explain_training(self) -> str | None:
+        """Return what is to be done where there was training that stepped no torch optimizer, None elsewhere."""
+        if self._has_stepped or self._backward_count or not self._training_forward_count:
+            return self.explain_backwards()
+        return (
+            f"{self._training_forward_count} forward passes in training mode but no step of a torch optimizer were "
+            "seen; for inference call model.eval(), or choose --mode inference"
+        )
+
+    def explain_backwards(self) -> str | None:
+        """Return how to record the backward passes that were seen where no optimizer stepped, None elsewhere."""
+        if self._has_stepped or self._is_given or not self._backward_count:
+            return None
+        return (
+            f"{self._backward_count} backward passes but no step of a torch optimizer were seen: where the code "
+            "updates its weights itself, let iterations end with the backward pass (--iteration-ends backward)"
+        )
 
     def _unhook_forwards(self) -> None:
         for handle in self._forward_hooks:
@@ -129,10 +173,20 @@ class IterationWatch:
             return
         if self._spans:
             self._spans.pop().__exit__(None, None, None)
+        if not self._has_stepped:
+            self._has_stepped = True
+            self._backwards.__exit__(None, None, None)
         if self._mode is None:
             self._unhook_forwards()
             self._mode, self._turns = "training", Turns()
         self._take(optimizer)
+
+    def _end_backward(self) -> None:
+        if not self._is_ours() or _is_building_cuda_graph():
+            return
+        self._backward_count += 1
+        if self._by_backward:
+            self._take(self)
 
     def _await_forward(self) -> None:
         self._unhook_forwards()
@@ -144,7 +198,10 @@ class IterationWatch:
             return
         self._unhook_forwards()
         try:
-            self._forward_hooks = [module.register_forward_hook(self._end_forward, always_call=True)]
+            # TorchScript's modules take no hook of their own, and call no other's from within.
+            is_script = isinstance(module, torch.jit.ScriptModule)
+            register = register_module_forward_hook if is_script else module.register_forward_hook
+            self._forward_hooks = [register(self._end_forward, always_call=True)]
         except Exception as error:  # noqa: BLE001 - modules may be anything
             self._on_failure(error)
 
@@ -157,7 +214,7 @@ class IterationWatch:
             return
         self._await_forward()
         if self._mode is None and module.training and torch.is_grad_enabled():
-            self.training_forward_count += 1
+            self._training_forward_count += 1
         elif not _is_building_cuda_graph():
             self._take(module)
 

@@ -17,7 +17,7 @@ from ...errors import CaptureError, InputError
 from ...formats.files import save_trace
 from ...formats.trace import Trace, Workload
 from ..description.origin import check_workload
-from ..hooks.boundaries import IterationWatch
+from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.interrupts import interrupts_deferred
 from ..hooks.lock import only_recording
 from ..hooks.modules import hooks_unwarned
@@ -41,6 +41,8 @@ class Plan:
 
     first: int = DEFAULT_ITERATIONS[0]
     end: int = DEFAULT_ITERATIONS[1]
+    ends: str | None = None
+    """What iterations end with: `backward`, or where this is None an optimizer's step, or a forward pass."""
     workload: Workload = field(default_factory=Workload)
 
     def __post_init__(self) -> None:
@@ -49,6 +51,7 @@ class Plan:
                 f"iterations: expected FIRST:END with {_FIRST_POSSIBLE} <= FIRST < END, got {self.first}:{self.end}"
             )
         check_workload(self.workload)
+        check_ends(self.ends, self.workload.mode)
 
 
 class Recorder:
@@ -66,9 +69,11 @@ class Recorder:
         self.path: Path | None = None
         """Where the file is, once it is written."""
         self.iteration_count = 0
+        self.ended_early = False
+        """Whether the code ended before an iteration was captured."""
         self._target = check_output(path)
         self._when_complete = when_complete
-        self._watch = IterationWatch(self._end_iteration, self._fail, plan.workload.mode)
+        self._watch = IterationWatch(self._end_iteration, self._fail, plan.workload.mode, plan.ends)
         self._clock = Stopwatch()
         self._capture: Capture | None = None
         self._captured: Trace | None = None
@@ -80,6 +85,13 @@ class Recorder:
     def is_elsewhere(self) -> bool:
         """Say whether this is a copy in a forked process, which records nothing."""
         return os.getpid() != self._process
+
+    def summarise(self) -> str:
+        """Return what was recorded, on one line; empty where nothing was."""
+        if self.trace is None:
+            return ""
+        hint = self._watch.explain_backwards()
+        return f"{summarise(self.trace)}; {hint}" if hint else summarise(self.trace)
 
     def __enter__(self) -> Self:
         with ExitStack() as entered:
@@ -160,6 +172,7 @@ class Recorder:
             if capture.captured_count:
                 self._captured = capture.read(self.plan.workload)
         if self._captured is None:
+            self.ended_early = True
             raise CaptureError(self._explain_nothing())
         if self.trace is None or self._clock.lap_count > self._saved_lap_count:
             self._save()
@@ -197,11 +210,9 @@ class Recorder:
                 f"(counted from 0) had ended; let it run longer or capture earlier ones "
                 f"({_FIRST_POSSIBLE}:{_FIRST_POSSIBLE + 1} at the earliest)"
             )
-        if self._watch.training_forward_count:
-            return (
-                f"nothing was recorded: {self._watch.training_forward_count} forward passes in training mode but no "
-                f"step of a torch optimizer were seen; for inference call model.eval(), or choose the mode 'inference'"
-            )
+        training = self._watch.explain_training()
+        if training is not None:
+            return f"nothing was recorded: {training}"
         return (
             "nothing was recorded: no torch optimizer stepped and no torch.nn.Module ran on the main thread of this "
             "process; processes that the code starts are not followed (start them with torchrun)"

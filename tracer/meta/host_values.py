@@ -20,6 +20,8 @@ _MAX_ELEMENTS: Final = 1 << 22
 """Larger tensors are not followed: token ids, positions and masks of one iteration stay well under it."""
 _DRAWN: Final = 0.5
 """What uniform random numbers are taken to be: above every usual rate of layer dropout, so no layer is left out."""
+_GOLDEN_RATIO: Final = 0.618
+"""Its multiples modulo 1 lie far from each other."""
 _aten = torch.ops.aten
 
 
@@ -28,13 +30,15 @@ class HostValues(TorchDispatchMode):
 
     Every op on followed tensors runs on the host as well. What reads a value (`item`, `nonzero`, a boolean index) is
     answered from there. What comes from weights or activations has no values, and is assumed to be finite; random
-    numbers are 0.5; a choice among activations (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced,
-    each candidate being chosen equally often; activations copied to the host (costs of a matching) are all 0.
+    numbers are 0.5, and a random order is the natural one, beginning elsewhere each time; a choice among activations
+    (`topk`, `argmax`, `sort`: a router's choice of experts) is balanced, each candidate being chosen equally often;
+    activations copied to the host (costs of a matching) are all 0.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._values: Any = WeakIdKeyDictionary()
+        self._order_count = 0
 
     def give(self, tensor: Tensor, values: Tensor) -> Tensor:
         """Let `values`, on the host, be those of a meta tensor, and return the meta tensor."""
@@ -75,6 +79,7 @@ class HostValues(TorchDispatchMode):
         inputs = tensors_in((*args, *kwargs.values()))
         if len(inputs) > 0 and not any(item in self._values or item.device == _CPU for item in inputs):
             self._choose(func, args, result)
+            self._fill(func, args, result)
             return
         outputs = tensors_in(result)
         known = all(self.find(item) is not None for item in inputs) or func in _OVERWRITING
@@ -91,7 +96,8 @@ class HostValues(TorchDispatchMode):
 
     def _compute(self, func: Any, args: Any, kwargs: dict[str, Any], inputs: list[Tensor]) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
-            return _draw(func, args, kwargs) if not inputs else None
+            self._order_count += func is _aten.randperm.default
+            return _draw(func, args, kwargs, self._order_count) if not inputs else None
         host_args, host_kwargs = tree_map_only(Tensor, self.find, (args, kwargs))
         if "device" in host_kwargs:
             host_kwargs["device"] = _CPU
@@ -120,6 +126,13 @@ class HostValues(TorchDispatchMode):
         candidate_count = args[0].shape[axis] if args[0].dim() else 1
         order = torch.arange(chosen.numel(), device=_CPU).remainder_(candidate_count)
         self._values[chosen] = order.view(chosen.shape)
+
+    def _fill(self, func: torch._ops.OpOverload, args: tuple[Any, ...], result: Any) -> None:
+        """Follow masks and indices that begin as one number, whatever they are shaped like; floats become states."""
+        number = _FILLED.get(func)
+        if number is None or result.is_floating_point() or result.numel() > _MAX_ELEMENTS:
+            return
+        self._values[result] = torch.full(result.shape, number(args), dtype=result.dtype, device=_CPU)
 
 
 class HostReads(TorchFunctionMode):
@@ -192,7 +205,11 @@ def _aliases_or_makes_meta(result: Any) -> bool:
     return any(isinstance(item, Tensor) and item.device == _META for item in leaves)
 
 
-def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Tensor | None:
+def _draw(func: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any], order_count: int) -> Tensor | None:
+    if func is _aten.randperm.default:
+        # Samples of two kinds, drawn by an order each, rarely meet where each order begins far from the last one.
+        begin = int(args[0] * (order_count * _GOLDEN_RATIO % 1))
+        return torch.arange(args[0], dtype=kwargs.get("dtype") or torch.int64, device=_CPU).roll(-begin)
     if func._schema.name not in ("aten::rand", "aten::randn"):
         return None
     return torch.full(args[0], _DRAWN, dtype=kwargs.get("dtype") or torch.get_default_dtype(), device=_CPU)
@@ -206,6 +223,15 @@ _CHOICES: Final = {
     _aten.max.dim: 1,
 }
 """Ops that choose among candidates, and where their arguments name the axis; indices are their last result."""
+_FILLED: Final[Mapping[Any, Callable[[tuple[Any, ...]], Any]]] = {
+    _aten.zeros_like.default: lambda _: 0,
+    _aten.new_zeros.default: lambda _: 0,
+    _aten.ones_like.default: lambda _: 1,
+    _aten.new_ones.default: lambda _: 1,
+    _aten.full_like.default: lambda args: args[1],
+    _aten.new_full.default: lambda args: args[2],
+}
+"""Ops that fill a tensor with a number, and which."""
 Reader = Callable[[HostValues, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
