@@ -17,6 +17,7 @@ from ..recorded.graphs import describe_graphs, refuse_capture
 from ..recorded.standstill import Reason, leave_out_standstills
 from ..recorded.window import check_usable, select_window
 from ..whatif.scenario import Scenario
+from .finite import check_times
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus
 from .op_rows import list_ops
@@ -84,6 +85,7 @@ def run_analysis(
     result = build_result(
         trace, origin, gpus, library or load_library(), scenario or Scenario(), iteration=window.index
     )
+    check_times(result)
     return replace(result, choice=choice, standstills=standstills)
 
 

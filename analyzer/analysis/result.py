@@ -12,6 +12,7 @@ from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..graph.steps import with_iterations
 from ..memory.describe import describe_memory, explain_missing_memory
+from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
 from ..models.library import Library
 from ..prediction.prediction import Prediction
@@ -88,6 +89,7 @@ def build_result(
     else:
         recorded = without_times(trace, select_window(trace, iteration))
         window = select_window(recorded)
+    check_sizes(recorded, window.op_rows)
     changed = change_trace(recorded, origin, library, scenario)
     if origin is not None:
         basis = measured_basis(recorded, window, changed, origin, gpus, library)
