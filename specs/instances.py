@@ -37,7 +37,7 @@ class InstanceFamily:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Server:
     """Hold what a name of a server or a cloud instance means."""
 
     name: str
@@ -73,7 +73,7 @@ def load_families() -> tuple[InstanceFamily, ...]:
     )
 
 
-def find_machines(name: str) -> tuple[Machine, ...]:
+def find_machines(name: str) -> tuple[Server, ...]:
     """Return the cloud instance, or the servers, that `name` means; none where it means no machine.
 
     Raises UnknownGpuError for a size that a known family does not come in, and for a slice of a GPU.
@@ -95,25 +95,25 @@ def find_machines(name: str) -> tuple[Machine, ...]:
 
 
 @lru_cache(maxsize=1)
-def _instances() -> dict[str, Machine]:
+def _instances() -> dict[str, Server]:
     nodes = {_plain_instance(node.name): node for node in load_nodes()}
-    machines: dict[str, Machine] = {}
+    machines: dict[str, Server] = {}
     for family in load_families():
         for size, count in family.gpu_counts.items():
             name = family.name.replace(_SIZE, size)
             plain = _plain_instance(name)
             node = nodes.get(plain)
-            machines[plain] = Machine(name=f"{family.cloud} {name}", gpu=family.gpu, gpu_count=count, node=node)
+            machines[plain] = Server(name=f"{family.cloud} {name}", gpu=family.gpu, gpu_count=count, node=node)
     return machines
 
 
-def _servers(name: str) -> tuple[Machine, ...]:
+def _servers(name: str) -> tuple[Server, ...]:
     """Return the servers of the node table that hold all words of a name, one of which says that it is a server."""
     wanted = set(_words(name)) - {"nvidia"}
     if not wanted & _SERVER_WORDS or not wanted - _SERVER_WORDS:
         return ()
     return tuple(
-        Machine(name=node.name, gpu=node.gpu, gpu_count=node.gpu_count, node=node)
+        Server(name=node.name, gpu=node.gpu, gpu_count=node.gpu_count, node=node)
         for node in load_nodes()
         if node.kind == "system" and wanted <= set(_words(node.name))
     )

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..errors import UnknownGpuError
 from .gpu import Catalog, Gpu
-from .instances import Machine, find_machines
+from .instances import Server, find_machines
 from .names import agrees_with_vendor, can_mean, near_gpus, words_of
 
 _VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "geforce", "tesla", "graphics"})
@@ -138,7 +138,7 @@ def _is_gpu_name(catalog: Catalog, name: str) -> bool:
     return any(matches(catalog, name) for matches in ways)
 
 
-def _of_machines(catalog: Catalog, machines: Iterable[Machine]) -> list[Gpu]:
+def _of_machines(catalog: Catalog, machines: Iterable[Server]) -> list[Gpu]:
     """Return the GPUs of machines; raise UnknownGpuError where the catalogue holds none of them."""
     machines = tuple(machines)
     wanted = {machine.gpu for machine in machines}

@@ -22,9 +22,16 @@ from .precision.precision import change_precision
 from .retiming.casts import cast_times_ns
 from .retiming.kernels import retime
 from .scenario import Scenario
+from .unchanged import explain_same_batch, explain_same_precision, is_unchanged
 
-TRACE_WHATIFS: Final[tuple[Callable[[Trace, Scenario], Whatif | None], ...]] = (change_batch, change_precision)
-"""What changes ops and kernels. Batch first: the conversions that a precision adds count elements."""
+TRACE_WHATIFS: Final[
+    tuple[tuple[Callable[[Trace, Scenario], Whatif | None], Callable[[Trace, Scenario], str]], ...]
+] = (
+    (change_batch, explain_same_batch),
+    (change_precision, explain_same_precision),
+)
+"""What changes ops and kernels, each with why it may find nothing to change. Batch first: the conversions that a
+precision adds count elements."""
 GRAPH_WHATIFS: Final[tuple[Callable[[ChangedGraph, Trace, GpuWorkload, Scenario], ChangedGraph], ...]] = (fuse, capture)
 """What leaves kernels or launches out. Fusion first: what is merged needs no launch."""
 
@@ -36,12 +43,14 @@ def change_trace(trace: Trace, origin: Gpu | None, library: Library, scenario: S
     8
     """
     found = Whatif(trace=trace)
-    for whatif in TRACE_WHATIFS:
+    for whatif, explain in TRACE_WHATIFS:
         before = found.trace
         changed = whatif(before, scenario)
         if changed is None:
             continue
-        if origin is not None:
+        if is_unchanged(before, changed):
+            changed = Whatif(trace=before, warnings=(*changed.warnings, explain(before, scenario)))
+        elif origin is not None:
             changed = retime(before, changed, origin, library)
         found = replace(changed, warnings=(*found.warnings, *changed.warnings))
     return found
