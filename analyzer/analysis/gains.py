@@ -110,7 +110,9 @@ def _length_in_recorded_precision(result: Analysis, column: int) -> float:
     if slower_ns > _MATTERING * float(result.forecast.iteration_ns[column]):
         return slower_ns
     gpu, scenario = result.prediction.fleet.gpus[column], replace(result.scenario, precision=None)
-    recorded = build_result(result.recorded_trace, result.origin, [gpu], result.library, scenario)
+    recorded = build_result(
+        result.recorded_trace, result.origin, [gpu], result.library, scenario, iteration=result.window.index
+    )
     return float(recorded.forecast.iteration_ns[0])
 
 

@@ -102,8 +102,8 @@ def build_result(
     else:
         recorded = without_times(trace, select_window(trace, iteration))
         window = select_window(recorded)
-    check_sizes(recorded, window.op_rows)
-    changed = change_trace(recorded, origin, library, scenario)
+    check_sizes(recorded, window.op_rows, gpus)
+    changed = change_trace(recorded, origin, library, scenario, gpus)
     if origin is not None:
         basis = measured_basis(recorded, window, changed, origin, gpus, library)
     else:

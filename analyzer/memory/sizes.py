@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from ...formats.column import row_count
 from ...formats.signature import DTYPE_BYTES, TensorSpec, flatten_tensors
 from ...formats.trace import Trace
 from ...specs.catalog import load_catalog
+from ...specs.gpu import Gpu
 from ..work import Family, family_of
 from ..work.traffic import tensor_bytes
 
@@ -27,15 +28,15 @@ class _Tensor(NamedTuple):
     words: str
 
 
-def check_sizes(trace: Trace, op_rows: Rows, *, at: str = "") -> None:
-    """Raise InputError for the first op with a tensor larger than the memory of the largest catalogued GPU.
+def check_sizes(trace: Trace, op_rows: Rows, gpus: Iterable[Gpu] = (), *, at: str = "") -> None:
+    """Raise InputError for the first op with a tensor larger than the memory of the largest GPU: catalogued, or given.
 
     A tensor's memory is that of its distinct elements, so that an expanded one counts what it was expanded from; views
     are left out. `at` says in the message what made the sizes what they are.
 
     >>> check_sizes(trace, window.op_rows)  # nothing to say
     """
-    largest = max(load_catalog().gpus, key=lambda gpu: gpu.memory_bytes)
+    largest = max((*load_catalog().gpus, *gpus), key=lambda gpu: gpu.memory_bytes)
     found = next(_larger_tensors(trace, op_rows, largest.memory_bytes), None)
     if found is not None:
         raise InputError(

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.analyzer.analysis.finite import check_times
+from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
 from wavecast.analyzer.rendering.analysis.json import draw_report_json
 from wavecast.analyzer.rendering.page.encoding import encode_csv, encode_json
-from wavecast.analyzer.whatif.batch.walk import with_batch
+from wavecast.analyzer.whatif.apply import change_trace
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.errors import InputError, WavecastError
 from wavecast.formats.column import build_table
@@ -55,6 +56,10 @@ def product(m: int, k: int, n: int) -> tuple[str, Signature]:
     return "aten::mm", Signature((half(m, k), half(k, n)), (half(m, n),))
 
 
+def rescaled(trace: Trace, size: int) -> Trace:
+    return change_trace(trace, None, Library(fitted={}), Scenario(batch_size=size)).trace
+
+
 def check_drawn(trace: Trace, scenario: Scenario) -> None:
     """Whatever is drawn holds finite times alone."""
     report = report_on(run_analysis(trace, CATALOG, targets=GPUS, scenario=scenario), op_limit=None)
@@ -76,7 +81,7 @@ def test_a_batch_that_no_gpu_holds_is_refused_by_name(name: str, size: int, root
     with pytest.raises(
         InputError, match=rf"a batch of {size:,}: aten::\w+ \(op \d+\): .*more than any GPU holds .*288 GiB"
     ):
-        with_batch(trace, size)
+        rescaled(trace, size)
 
 
 @pytest.mark.parametrize("name", [name for name in SAMPLES if "training-bf16" in name or "inference-fp32" in name])
@@ -86,7 +91,7 @@ def test_the_largest_batch_that_is_not_refused_has_finite_times(name: str, root_
     while high - low > low // 8 + 1:
         middle = (low + high) // 2
         try:
-            with_batch(trace, middle)
+            rescaled(trace, middle)
             low = middle
         except InputError:
             high = middle
@@ -127,6 +132,20 @@ def test_an_identified_tensor_that_no_gpu_holds_is_refused() -> None:
     )
     with pytest.raises(InputError, match=r"aten::relu \(op 0\): tensor 0 of 9,007,199,254,740,992 elements"):
         run_analysis(trace, CATALOG, targets=GPUS)
+
+
+def test_a_gpu_of_ones_own_may_hold_more() -> None:
+    trace = calls(product(2**19, 2**20, 16))
+    own = replace(GPUS[0], name="Imagined", memory_bytes=2.0**41)
+    run_analysis(trace, CATALOG, targets=[own])
+    with pytest.raises(InputError, match=r"aten::mm \(op 0\): bfloat16\[524288,1048576\] takes 1,024 GiB"):
+        run_analysis(trace, CATALOG, targets=GPUS)
+
+
+@pytest.mark.parametrize("size", [MAX_INTEGER + 1, 10**40])
+def test_a_batch_that_no_trace_can_say_is_refused(size: int) -> None:
+    with pytest.raises(InputError, match=f"batch size: expected at most {MAX_INTEGER}, got {size}"):
+        rescaled(calls(product(3, 5, 7)), size)
 
 
 def test_an_expanded_tensor_counts_what_it_was_expanded_from() -> None:
