@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UnknownGpuError
+from .documents import read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
 from .match import find_gpu, match_device, plain_name
 
-__all__ = ["Catalog", "find_gpu", "load_catalog", "match_device", "read_toml"]
+__all__ = ["Catalog", "find_gpu", "load_catalog", "match_device"]
 
 _CATALOG_FILE = Path(__file__).with_name("gpus.toml")
 _FILE_KEYS = ("gpu", "compute_capability", "sources")
@@ -44,20 +44,6 @@ def _builtin_catalog() -> Catalog:
     capabilities = document["compute_capability"]
     file = _CATALOG_FILE.name
     return Catalog(gpus=tuple(build_gpu(e, capabilities, f"{file}: {e['name']}") for e in document["gpu"]))
-
-
-def read_toml(path: Path) -> Entry:
-    """Read a TOML file; raise InputError where it cannot be opened or is no TOML."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path.name}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path.name}: expected TOML in UTF-8, found bytes that are not text") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path.name}: expected TOML: {error}") from error
-    except RecursionError as error:
-        raise InputError(f"{path.name}: expected TOML, found tables nested too deeply") from error
 
 
 def _extended_catalog(path: Path) -> Catalog:

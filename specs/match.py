@@ -8,6 +8,8 @@ from typing import Final
 
 from ..errors import UnknownGpuError
 from .gpu import Catalog, Gpu
+from .instances import Server, find_machines
+from .names import agrees_with_vendor, can_mean, near_gpus, words_of
 
 _VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "geforce", "tesla", "graphics"})
 _BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "instinct", "generation"}
@@ -18,6 +20,8 @@ _GENERIC_NAMES: Final = frozenset({
 """Plain names that tell no product, e.g. of `NVIDIA Graphics Device` and `AMD Radeon Graphics`."""
 _GFX_NAME: Final = re.compile(r"gfx\d+[0-9a-f]{2}(?::\S*)?")
 """AMD's names of architectures, which some drivers report as the device's."""
+_LINES: Final = frozenset({"titan", "quadro"})
+"""Lines of products that are known by a name alone."""
 _MEMORY_RATIO_RANGE: Final = (0.85, 1.10)
 """Reported over nominal memory: ECC on GDDR6 takes 6.25 % and drivers reserve up to about 3 % more."""
 
@@ -39,19 +43,41 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
 
 
 def find_gpus(catalog: Catalog, name: str) -> list[Gpu]:
-    """Return every GPU that `name` may mean: all H100 variants for `h100`.
+    """Return every GPU that `name` may mean: all H100 variants for `h100`, one of its GPUs for a server or an instance.
 
-    In this order: the whole name, an alias, either without brand words (`4090`), all words of `name` among the
-    entry's (`h100 pcie`); the first that matches at all decides. Raises UnknownGpuError where none does.
+    In this order: the whole name, an alias, either without brand words (`4090`), the entry's words (`h100sxm`,
+    `a100 pcie 80`; see `can_mean`), a line of products (`titan`), a machine (`p4d.24xlarge`; see `find_machines`); the
+    first that matches at all decides. Raises UnknownGpuError where none does.
 
     >>> [gpu.name for gpu in find_gpus(catalog, "a100")]
     ['A100 SXM4 40GB', 'A100 SXM4 80GB', 'A100 PCIe 40GB', 'A100 PCIe 80GB']
     """
-    for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_words):
-        found = _distinct(matches(catalog, name))
+    if not words_of(name):
+        raise UnknownGpuError(f"{name!r} names no GPU; see `wavecast gpus` for all of them")
+    for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line):
+        found = [gpu for gpu in _distinct(matches(catalog, name)) if agrees_with_vendor(gpu, name)]
         if found:
             return found
+    found = _of_machines(catalog, find_machines(name))
+    if found:
+        return found
     raise UnknownGpuError(_unknown_message(catalog, name))
+
+
+def describe_machines(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
+    """Return what those names that mean a server or a cloud instance are, one sentence each.
+
+    >>> describe_machines(catalog, ["h100", "g5.xlarge"])
+    ('AWS g5.xlarge has one A10G',)
+    """
+    known = {gpu.name for gpu in catalog.gpus}
+    return tuple(
+        machine.description
+        for name in dict.fromkeys(names)
+        if not _is_gpu_name(catalog, name)
+        for machine in find_machines(name)
+        if machine.gpu in known
+    )
 
 
 def match_device(
@@ -123,7 +149,10 @@ def _by_name(catalog: Catalog, name: str) -> list[Gpu]:
 
 
 def _by_alias(catalog: Catalog, name: str) -> list[Gpu]:
-    return _equal(catalog, name, plain_name, lambda gpu: gpu.aliases)
+    found = _equal(catalog, name, plain_name, lambda gpu: gpu.aliases)
+    # `AMD Radeon Graphics` names no product: of that, `radeon` is not enough.
+    is_whole = any(map(str.isdigit, plain_name(name)))
+    return [gpu for gpu in found if is_whole or words_of(name) in map(words_of, gpu.aliases)]
 
 
 def _by_short_name(catalog: Catalog, name: str) -> list[Gpu]:
@@ -131,7 +160,8 @@ def _by_short_name(catalog: Catalog, name: str) -> list[Gpu]:
 
 
 def _by_short_alias(catalog: Catalog, name: str) -> list[Gpu]:
-    return _equal(catalog, name, _short, lambda gpu: gpu.aliases)
+    has_model = any(map(str.isdigit, name))
+    return _equal(catalog, name, _short, lambda gpu: gpu.aliases) if has_model else []
 
 
 def _equal(
@@ -143,39 +173,38 @@ def _equal(
     return [gpu for gpu in catalog.gpus if any(simplify(candidate) == wanted for candidate in names(gpu))]
 
 
-def _by_words(catalog: Catalog, name: str) -> list[Gpu]:
-    wanted = _words(name) - _VENDOR_WORDS
-    if not wanted:
-        return []
-    return [gpu for gpu in catalog.gpus if any(wanted <= _searchable_words(c) for c in (gpu.name, *gpu.aliases))]
+def _by_reading(catalog: Catalog, name: str) -> list[Gpu]:
+    return [gpu for gpu in catalog.gpus if can_mean(gpu, name)]
+
+
+def _by_line(catalog: Catalog, name: str) -> list[Gpu]:
+    wanted = [word for word in words_of(name) if word not in _VENDOR_WORDS]
+    return [gpu for gpu in catalog.gpus if len(wanted) == 1 and wanted[0] in _LINES & set(words_of(gpu.name))]
+
+
+def _is_gpu_name(catalog: Catalog, name: str) -> bool:
+    ways = (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line)
+    return any(matches(catalog, name) for matches in ways)
+
+
+def _of_machines(catalog: Catalog, machines: Iterable[Server]) -> list[Gpu]:
+    """Return the GPUs of machines; raise UnknownGpuError where the catalogue holds none of them."""
+    machines = tuple(machines)
+    wanted = {machine.gpu for machine in machines}
+    found = [gpu for gpu in catalog.gpus if gpu.name in wanted]
+    if machines and not found:
+        raise UnknownGpuError(f"{machines[0].name} has {machines[0].gpu}, which the catalogue does not hold")
+    return found
 
 
 def _unknown_message(catalog: Catalog, name: str) -> str:
-    import difflib
-
-    spellings: dict[str, str] = {}
-    for gpu in catalog.gpus:
-        for candidate in (gpu.name, *gpu.aliases):
-            spellings.setdefault(plain_name(candidate), gpu.name)
-            spellings.setdefault(_short(candidate), gpu.name)
-    near = difflib.get_close_matches(plain_name(name), spellings, n=5, cutoff=0.6)
-    suggestions = list(dict.fromkeys(spellings[spelling] for spelling in near))[:3]
-    hint = f"did you mean {' or '.join(suggestions)}?" if suggestions else "see `wavecast gpus` for all of them"
+    near = [gpu.name for gpu in near_gpus(catalog, name)]
+    hint = f"did you mean {' or '.join(near)}?" if near else "see `wavecast gpus` for all of them"
     return f"no GPU of the catalogue is called {name!r}; {hint}"
 
 
 def _distinct(gpus: Iterable[Gpu]) -> list[Gpu]:
     return list({gpu.name: gpu for gpu in gpus}.values())
-
-
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", name.casefold()))
-
-
-def _searchable_words(name: str) -> set[str]:
-    """Return the words of a name, and `sxm` beside `sxm4`, because people leave the generation out."""
-    words = _words(name)
-    return words | {"sxm" for word in words if word.startswith("sxm")}
 
 
 def plain_name(name: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from .catalog import read_toml
+from .documents import read_toml
 from .gpu import SourceNote
 from .layout import GIGA, Entry
 

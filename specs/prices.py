@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from statistics import median
 
-from .catalog import read_toml
+from .documents import read_toml
 from .layout import Entry
 
 _PRICES_FILE = Path(__file__).with_name("prices.toml")

@@ -19,6 +19,8 @@ from ..recorded.standstill import Reason, leave_out_standstills
 from ..recorded.window import check_usable, select_window
 from ..whatif.scenario import Scenario
 from .cut import check_cut
+from .finite import check_times
+from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus
 from .op_rows import list_ops
@@ -91,6 +93,7 @@ def run_analysis(
     result = build_result(
         trace, origin, gpus, library or load_library(), scenario or Scenario(), iteration=window.index
     )
+    check_times(result)
     identity = None if source is not None else explain_identity(trace, catalog, window)
     noted = () if identity is None else (identity,)
     return replace(result, choice=choice, standstills=standstills, warnings=(*noted, *result.warnings))
@@ -120,7 +123,8 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         critical_path=summarize_path(replay_on(result, name).path),
         compiled=result.compiled,
         ops=list_ops(result.trace, result.workload, result.prediction, column, limit=op_limit),
-        warnings=tuple(warn(result)),
+        gains=find_gains(result, column),
+        warnings=(*warn(result), *explain_idle_changes(result, column)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 import numpy as np
@@ -31,7 +32,7 @@ def list_ops(
     present = np.bincount(group, weights=workload.count, minlength=len(totals)) > 0
     order = np.argsort(-totals, kind="stable")
     order = order[present[order]][:limit]
-    whole = max(float(busy.sum()), np.finfo(float).tiny)
+    whole = max(float(busy.sum()), sys.float_info.min)
     return tuple(
         _describe(trace, workload, prediction, gpu_column, np.flatnonzero(group == chosen), whole)
         for chosen in order.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..graph.export.path import PathSummary
 from ..measurements.correction import Correction
@@ -15,6 +16,12 @@ from ..whatif.scenario import Scenario
 
 REPORT_FORMAT = "wavecast.prediction"
 REPORT_VERSION = "1.0"
+LAUNCH_BOUND_RATIO: Final = 0.1
+"""Of the iteration spent waiting for launches: from here on the host is worth a sentence."""
+LEAST_GAIN: Final = 1.03
+"""Speed-ups below are not offered: the replay itself is not that exact."""
+FASTER_KERNELS: Final = "kernels twice as fast"
+"""What a faster GPU would gain, beside what is offered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +146,16 @@ class OpPrediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Say how much faster samples would be processed on one GPU with one more change, as a replay shows it."""
+
+    change: str
+    option: str | None
+    """What asks for it; None where nothing does."""
+    speedup: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Hold all that `analyze` found. `predictions` is ranked, fastest first; `ops` by predicted time."""
 
@@ -159,6 +176,9 @@ class Report:
     """What was recorded eagerly and is predicted as compiled; None where nothing is."""
     calibration: tuple[Correction, ...] = ()
     """What measurements of the GPUs taught the op models, where any were given."""
+    gains: tuple[Gain, ...] = ()
+    """What one more change would gain on `ops_gpu`, largest first, faster kernels last; empty where the host does not
+    limit it."""
     warnings: tuple[str, ...] = field(default=())
 
     @property

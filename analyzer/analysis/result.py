@@ -12,6 +12,7 @@ from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..graph.steps import with_iterations
 from ..memory.describe import describe_memory, explain_missing_memory
+from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
 from ..models.library import Library
 from ..prediction.prediction import Prediction
@@ -21,11 +22,12 @@ from ..recorded.compiled import CompiledCode
 from ..recorded.standstill import Standstill
 from ..recorded.untimed import without_times
 from ..recorded.window import Window, select_window
+from ..replay.engine import Timing
 from ..replay.forecast import Forecast, forecast, spread_of, target_timing
 from ..replay.profiler_slowdown import ProfilerSlowdown, without_profiler
 from ..whatif.apply import change_graph, change_trace
 from ..whatif.scenario import Scenario
-from .basis import measured_basis, shapes_basis
+from .basis import Basis, measured_basis, shapes_basis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +41,8 @@ class Analysis:
     origin: Gpu | None
     """The GPU that was measured; None where none was."""
     scenario: Scenario
+    library: Library
+    """The op models that predicted."""
     graph: Graph
     recorded_trace: Trace
     recorded_graph: Graph
@@ -69,6 +73,16 @@ class Analysis:
         return self.window.index
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Arrangement:
+    """Hold what is replayed: the graph with what-ifs applied, and how long its nodes take on m GPUs."""
+
+    graph: Graph
+    timing: Timing
+    compiled: CompiledCode | None
+    warnings: tuple[str, ...]
+
+
 def build_result(
     trace: Trace,
     origin: Gpu | None,
@@ -88,17 +102,14 @@ def build_result(
     else:
         recorded = without_times(trace, select_window(trace, iteration))
         window = select_window(recorded)
-    changed = change_trace(recorded, origin, library, scenario)
+    check_sizes(recorded, window.op_rows, gpus)
+    changed = change_trace(recorded, origin, library, scenario, gpus)
     if origin is not None:
         basis = measured_basis(recorded, window, changed, origin, gpus, library)
     else:
         basis = shapes_basis(window, changed, gpus, library)
-    fewer = change_graph(basis.recorded_graph, basis.trace, basis.workload, scenario)
-    timing = target_timing(fewer.graph, basis.trace, basis.workload, basis.prediction, origin)
-    timing = replace(
-        timing, base_ns=timing.base_ns * fewer.base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
-    )
-    graph, timing = without_profiler(fewer.graph, timing, basis.slowdown)
+    arranged = arrange(basis, origin, scenario)
+    graph, timing = arranged.graph, arranged.timing
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))
     spread = spread_of(basis.prediction, basis.workload, host_half_width)
     memory, memory_unknown = _describe_memory(basis.trace, window, scenario)
@@ -107,6 +118,7 @@ def build_result(
         window=window,
         origin=origin,
         scenario=scenario,
+        library=library,
         graph=graph,
         recorded_trace=recorded,
         recorded_graph=basis.recorded_graph,
@@ -117,9 +129,23 @@ def build_result(
         slowdown=basis.slowdown,
         memory=memory,
         memory_unknown=memory_unknown,
-        compiled=fewer.compiled,
-        warnings=(*changed.warnings, *fewer.warnings),
+        compiled=arranged.compiled,
+        warnings=(*changed.warnings, *arranged.warnings),
     )
+
+
+def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario) -> Arrangement:
+    """Return graph and times to replay: with what the scenario changes of the graph and the host, on all GPUs.
+
+    What it changes of the trace is in what was found already.
+    """
+    fewer = change_graph(found.recorded_graph, found.trace, found.workload, scenario)
+    timing = target_timing(fewer.graph, found.trace, found.workload, found.prediction, origin)
+    timing = replace(
+        timing, base_ns=timing.base_ns * fewer.base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
+    )
+    graph, timing = without_profiler(fewer.graph, timing, found.slowdown)
+    return Arrangement(graph=graph, timing=timing, compiled=fewer.compiled, warnings=fewer.warnings)
 
 
 def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[MemoryUse | None, str | None]:

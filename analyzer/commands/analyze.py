@@ -72,7 +72,8 @@ class AnalyzeRequest:
     metavar="GPU",
     multiple=True,
     shell_complete=complete_gpu_names,
-    help="Predict for this GPU only ('h100': all its variants); repeat for several. Default: every catalogued GPU.",
+    help="Predict for this GPU only ('h100': all its variants; 'p4d.24xlarge': one of the instance's); repeat for "
+    "several. Default: every catalogued GPU.",
 )
 @source_option()
 @gpu_file_option
@@ -146,7 +147,7 @@ def main() -> None:
 def _predict(request: AnalyzeRequest) -> Report:
     from ...formats.files import load_trace
     from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu, find_gpus
+    from ...specs.match import describe_machines, find_gpu, find_gpus
     from ..analysis.analyze import report_on, run_analysis
     from ..prediction.capture_join import join_captures
 
@@ -168,6 +169,8 @@ def _predict(request: AnalyzeRequest) -> Report:
         iteration=request.iteration,
     )
     report = report_on(result, ops_gpu=targets[0] if targets else None, op_limit=limit)
+    named = (*request.targets, *([request.source] if request.source is not None else []))
+    report = replace(report, warnings=(*describe_machines(catalog, named), *report.warnings))
     if sharpened is not None:
         report = replace(report, calibration=sharpened.corrections)
     if request.timeline is not None:

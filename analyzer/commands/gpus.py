@@ -17,9 +17,10 @@ from .output import choose_format, screen_for, write_result
 def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path | None) -> None:
     """List the GPU catalogue; with NAME, all facts of that GPU and where each comes from.
 
-    NAME may be short ('H100 SXM', '4090') or what a framework prints. A file given with --gpu-file
-    has [[gpu]] tables like those of the built-in catalogue; `based_on = "NAME"` takes over what an
-    entry leaves out:
+    NAME may be short ('h100sxm', '4090'), what a framework prints, or a cloud instance
+    ('p4d.24xlarge'); of several that it may mean ('h100') the table is shown. A file given with
+    --gpu-file has [[gpu]] tables like those of the built-in catalogue; `based_on = "NAME"` takes
+    over what an entry leaves out:
 
     \b
       [[gpu]]
@@ -28,18 +29,19 @@ def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path
       memory = { bandwidth_gb_per_s = 6704 }
     """
     from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu
+    from ...specs.match import describe_machines, find_gpus
     from ..rendering.gpus import describe_gpu, describe_gpus, draw_gpus_csv, draw_gpus_json
     from ..rendering.page.terminal import draw_terminal
 
     catalog = load_catalog(gpu_file)
-    chosen = catalog.gpus if name is None else (find_gpu(catalog, name),)
+    chosen = catalog.gpus if name is None else find_gpus(catalog, name)
+    machines = () if name is None else describe_machines(catalog, [name])
     kind = choose_format(form, output)
     if kind == "json":
         text = draw_gpus_json(chosen)
     elif kind == "csv":
         text = draw_gpus_csv(chosen)
     else:
-        page = describe_gpus(chosen) if name is None else describe_gpu(chosen[0])
+        page = describe_gpu(chosen[0], machines) if len(chosen) == 1 else describe_gpus(chosen, machines)
         text = draw_terminal(page, screen_for(output))
     write_result(text, output)

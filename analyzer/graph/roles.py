@@ -33,7 +33,11 @@ _RULES: Final = (
 
 
 def call_roles(strings: Sequence[str], names: npt.NDArray[np.int32]) -> npt.NDArray[np.int8]:
-    """Return the role of each call, given the name table and each call's index into it."""
+    """Return the role of each call, given the name table and each call's index into it.
+
+    >>> call_roles(("cudaLaunchKernel", "cudaGraphLaunch"), np.array([0, 1, 0])).tolist()
+    [0, 5, 0]
+    """
     known = np.unique(names)
     of_name = np.zeros(len(strings) + 1, dtype=np.int8)
     for name in known.tolist():

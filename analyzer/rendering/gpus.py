@@ -35,20 +35,25 @@ RATE_NAMES: Final = {
 }
 
 
-def describe_gpus(gpus: Sequence[Gpu]) -> Page:
-    """Put the catalogue into a table, in its own order."""
-    return build_page(_gpu_sheet(gpus))
+def describe_gpus(gpus: Sequence[Gpu], machines: Sequence[str] = ()) -> Page:
+    """Put entries of the catalogue into a table, in their own order, below what is said of machines that have them."""
+    return build_page(_machine_lines(machines), _gpu_sheet(gpus))
 
 
-def describe_gpu(gpu: Gpu) -> Page:
-    """Put all facts of one GPU into words, then where they come from."""
+def describe_gpu(gpu: Gpu, machines: Sequence[str] = ()) -> Page:
+    """Put all facts of one GPU into words, then where they come from, below what is said of machines that have it."""
     known = facts((label, clean_text(text)) for label, text in _facts(gpu))
     return build_page(
+        _machine_lines(machines),
         join_passages(opening([clean_text(gpu.name)]), known),
         _rate_sheet(gpu),
         *([_source_sheet(gpu)] if gpu.sources else []),
         Passage(lines=(Line(text=f"Note: {clean_text(gpu.note)}"),) if gpu.note else ()),
     )
+
+
+def _machine_lines(machines: Sequence[str]) -> Passage:
+    return Passage(lines=tuple(Line(text=f"{clean_text(sentence)}.") for sentence in machines))
 
 
 def draw_gpus_json(gpus: Sequence[Gpu]) -> str:

@@ -164,6 +164,19 @@ def forecast(
     )
 
 
+def iteration_lengths(trace: Trace, window: Window, graph: Graph, timing: Timing) -> Floats:
+    """Return how long the iteration takes on each GPU, ns, [m]: a replay and no more.
+
+    >>> lengths_ns = iteration_lengths(result.trace, result.window, result.graph, result.forecast.timing)
+    >>> (lengths_ns / 1e6).round()  # ms on each GPU
+    array([5., 8.])
+    """
+    iterations = iteration_nodes(trace, graph).until(iteration_position(trace, window.index))
+    end = replay(graph, timing, runs=runs_before(graph, iterations.every()))
+    start, finish = (times[-1] for times in iterations.spans(end))
+    return np.asarray(finish - start)
+
+
 def _forecast_block(iterations: IterationNodes, graph: Graph, runs: Runs, timing: Timing, spread: Spread) -> Forecast:
     """Forecast the last of some iterations on some of the GPUs; its span depends on nothing but `runs`."""
     count = timing.latency_ns.shape[1]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from ...errors import InputError
+from ...formats.column import row_count
+from ...formats.limits import MAX_INTEGER
 from ...formats.trace import Trace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
+from ..memory.sizes import check_sizes
 from ..models.library import Library
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
@@ -22,29 +26,53 @@ from .precision.precision import change_precision
 from .retiming.casts import cast_times_ns
 from .retiming.kernels import retime
 from .scenario import Scenario
+from .unchanged import explain_same_batch, explain_same_precision, is_unchanged
 
-TRACE_WHATIFS: Final[tuple[Callable[[Trace, Scenario], Whatif | None], ...]] = (change_batch, change_precision)
-"""What changes ops and kernels. Batch first: the conversions that a precision adds count elements."""
+TRACE_WHATIFS: Final[
+    tuple[tuple[Callable[[Trace, Scenario], Whatif | None], Callable[[Trace, Scenario], str]], ...]
+] = (
+    (change_batch, explain_same_batch),
+    (change_precision, explain_same_precision),
+)
+"""What changes ops and kernels, each with why it may find nothing to change. Batch first: the conversions that a
+precision adds count elements."""
 GRAPH_WHATIFS: Final[tuple[Callable[[ChangedGraph, Trace, GpuWorkload, Scenario], ChangedGraph], ...]] = (fuse, capture)
 """What leaves kernels or launches out. Fusion first: what is merged needs no launch."""
 
 
-def change_trace(trace: Trace, origin: Gpu | None, library: Library, scenario: Scenario) -> Whatif:
+def change_trace(
+    trace: Trace, origin: Gpu | None, library: Library, scenario: Scenario, gpus: Sequence[Gpu] = ()
+) -> Whatif:
     """Return the trace as the scenario asks for it, measured kernels re-timed on their own GPU, `origin`.
+
+    Raises InputError for a tensor that none of `gpus` holds, nor any of the catalogue.
 
     >>> change_trace(trace, None, library, Scenario(batch_size=8)).trace.meta.workload.batch_size
     8
     """
     found = Whatif(trace=trace)
-    for whatif in TRACE_WHATIFS:
+    for whatif, explain in TRACE_WHATIFS:
         before = found.trace
         changed = whatif(before, scenario)
         if changed is None:
             continue
-        if origin is not None:
+        _check_batch(changed.trace, scenario, gpus)
+        if is_unchanged(before, changed):
+            changed = Whatif(trace=before, warnings=(*changed.warnings, explain(before, scenario)))
+        elif origin is not None:
             changed = retime(before, changed, origin, library)
         found = replace(changed, warnings=(*found.warnings, *changed.warnings))
     return found
+
+
+def _check_batch(trace: Trace, scenario: Scenario, gpus: Sequence[Gpu]) -> None:
+    """Raise InputError for a batch beyond what any GPU holds, or a trace can say."""
+    size = scenario.batch_size
+    if size is None:
+        return
+    check_sizes(trace, np.arange(row_count(trace.ops)), gpus, at=f"a batch of {size:,}: ")
+    if size > MAX_INTEGER:
+        raise InputError(f"batch size: expected at most {MAX_INTEGER}, got {size}")
 
 
 def change_graph(graph: Graph, trace: Trace, workload: GpuWorkload, scenario: Scenario) -> ChangedGraph:

@@ -39,7 +39,11 @@ def distinct_count(tensor: TensorSpec) -> int:
 
 
 def tensor_bytes(tensor: TensorSpec | None) -> float:
-    """Return the bytes of a tensor's distinct elements; 0 for None."""
+    """Return the bytes of a tensor's distinct elements; 0 for None.
+
+    >>> tensor_bytes(TensorSpec("float16", (1000, 8), (0, 1)))  # expanded
+    16
+    """
     return 0.0 if tensor is None else distinct_count(tensor) * DTYPE_BYTES.get(tensor.dtype, 4)
 
 

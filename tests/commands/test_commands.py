@@ -222,3 +222,47 @@ def test_a_terminal_with_few_characters_gets_plain_ones(trace_file: Path) -> Non
     )
     assert result.stdout.isascii()
     assert b"400.0 us" in result.stdout
+
+
+def test_a_cloud_instance_means_one_of_its_gpus(run: Run, trace_file: Path) -> None:
+    result = run("analyze", trace_file, "--to", "g5.12xlarge", "--format", "json")
+    document = json.loads(result.stdout)
+    assert "A10G" in [row["gpu"] for row in document["predictions"]]
+    assert (
+        "AWS g5.12xlarge has 4 A10G, linked by PCIe (no NVLink): what is shown is for one of them"
+        in document["warnings"]
+    )
+
+
+def test_gpus_shows_all_that_a_name_means(run: Run) -> None:
+    assert [gpu["name"] for gpu in json.loads(run("gpus", "h100", "--format", "json").stdout)["gpus"]] == [
+        "H100 SXM5 80GB",
+        "H100 PCIe 80GB",
+        "H100 NVL 94GB",
+    ]
+    table = run("gpus", "h100").stdout
+    assert "H100 NVL 94GB" in table
+    assert "A100" not in table
+    text = run("gpus", "p4d.24xlarge").stdout
+    assert text.startswith("AWS p4d.24xlarge has 8 A100 SXM4 40GB, linked by NVLink3 NVSwitch")
+    assert "\nA100 SXM4 40GB\n" in text
+
+
+@pytest.mark.parametrize("typed", ["x", "", "?!", "RTX 5060", "mi300", "g6f.xlarge", "g5.3xlarge", "p2.xlarge"])
+@pytest.mark.parametrize("command_line", [("gpus",), ("analyze", "TRACE", "--to"), ("analyze", "TRACE", "--from")])
+def test_a_name_that_means_no_gpu_is_refused_in_one_line(
+    typed: str, command_line: tuple[str, ...], run: Run, trace_file: Path
+) -> None:
+    result = run(*(str(trace_file) if word == "TRACE" else word for word in command_line), typed)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("size", [10**6, 10**9, 2**63 - 1, 10**40])
+def test_a_batch_beyond_every_gpu_is_refused_in_one_line(size: int, run: Run, root_dir: Path) -> None:
+    trace = root_dir / "samples" / "gpt2_small-training-bf16-b4-shapes.json.gz"
+    result = run("analyze", trace, "--batch", size)
+    assert result.exit_code == 2
+    assert "more than any GPU holds" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -80,7 +80,7 @@ def test_ambiguous_names_list_the_candidates(catalog: Catalog, typed: str, candi
 
 @pytest.mark.parametrize(
     ("typed", "suggestion"),
-    [("RTX 4900", "GeForce RTX 4090"), ("mi300", "Instinct MI300X"), ("A100 SXM4 80G", "A100 SXM4 80GB")],
+    [("RTX 4900", "GeForce RTX 4090"), ("mi300", "Instinct MI300X"), ("A100 SXM4 60G", "A100 SXM4 80GB")],
 )
 def test_unknown_names_suggest_near_ones(catalog: Catalog, typed: str, suggestion: str) -> None:
     with pytest.raises(UnknownGpuError, match="did you mean") as caught:

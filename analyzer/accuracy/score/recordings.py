@@ -13,7 +13,7 @@ from typing import Any, Final
 from ....errors import InputError, TraceError
 from ....formats.codec import decode
 from ....formats.trace import Trace
-from ....specs.catalog import read_toml
+from ....specs.documents import read_toml
 
 FOLDER: Final = Path(__file__).parents[3] / "samples"
 """Of a checkout; an installed package holds no samples."""

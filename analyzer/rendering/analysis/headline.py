@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from ....formats.printable import clean_text
-from ...analysis.report import GpuPrediction, Report, TraceSummary
-from ..page.quantity import format_bytes, format_count, format_number, format_share, format_time
+from ...analysis.report import (
+    FASTER_KERNELS,
+    LAUNCH_BOUND_RATIO,
+    LEAST_GAIN,
+    Gain,
+    GpuPrediction,
+    Report,
+    TraceSummary,
+)
+from ..page.quantity import format_bytes, format_count, format_factor, format_number, format_share, format_time
 
-LAUNCH_BOUND_RATIO: Final = 0.1
-"""Of the iteration spent waiting for launches: from here on the host is worth a sentence."""
 LEAST_PATH_RATIO: Final = 0.005
 PATH_WORDS: Final = {
     "launch": "launch calls",
@@ -159,8 +165,24 @@ def _verdict(report: Report) -> Iterator[str]:
         return
     yield (
         f"On {clean_text(row.gpu)} your CPU is the limit: {format_share(row.host_limited_ratio)} of the iteration the "
-        "GPU waits for launches. A faster host, CUDA graphs or a larger batch help more than a faster GPU."
+        f"GPU waits for launches.{_advice(report.gains)}"
     )
+
+
+def _advice(gains: tuple[Gain, ...]) -> str:
+    """Say what a replay shows to help, beside what a faster GPU would."""
+    if not gains:
+        return ""
+    offered = [_gain_words(gain) for gain in gains if gain.change != FASTER_KERNELS and gain.speedup >= LEAST_GAIN]
+    beside = next((_gain_words(gain) for gain in gains if gain.change == FASTER_KERNELS), "")
+    if not offered:
+        return f" Replayed there, neither CUDA graphs, a faster host nor a larger batch help; {beside}."
+    return f" Replayed there, one change more gives: {', '.join(offered)}; {beside}."
+
+
+def _gain_words(gain: Gain) -> str:
+    option = f" ({gain.option})" if gain.option is not None else ""
+    return f"{gain.change} {format_factor(gain.speedup)}{option}"
 
 
 def _path_line(report: Report) -> Iterator[str]:

@@ -23,6 +23,7 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
         "memory": _memory(report),
         "critical_path": _critical_path(report),
         "predictions": [_prediction(row) for row in report.predictions],
+        "gains": [{"gpu": report.ops_gpu, **asdict(gain)} for gain in report.gains],
         "warnings": list(report.warnings),
     }
     if report.compiled is not None:

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....errors import InputError
+from ....formats.limits import MAX_INTEGER
 from ....formats.signature import Signature, TensorSpec
 from ....formats.trace import Phase, Trace
 from ..calls import Rewriter, SignatureLayout, Tensors, layout_of, operands_of, replace_tensors, short_name
@@ -301,17 +302,18 @@ def _apply(trace: Trace, walk: _Walk) -> Trace:
         batch_size=ratio.after,
         samples_per_iteration=None if samples is None else ratio.scale(samples),
     )
-    counts = trace.tensors.element_count.copy()
+    counts = trace.tensors.element_count.tolist()
     storages = trace.tensors.storage.tolist()
     for tensor, storage in enumerate(storages):
         carry = walk.carry_of_tensor.get(tensor)
         holds = any(carry) if carry is not None else bool(walk.stride_of_storage.get(storage))
         if holds:
-            counts[tensor] = ratio.scale(int(counts[tensor]))
+            # More than a trace can say is more than any GPU holds, which whoever asks for it is told by the op.
+            counts[tensor] = min(ratio.scale(counts[tensor]), MAX_INTEGER)
     return replace(
         walk.rewriter.apply(trace),
         meta=replace(trace.meta, workload=changed),
-        tensors=replace(trace.tensors, element_count=counts),
+        tensors=replace(trace.tensors, element_count=np.array(counts, dtype=trace.tensors.element_count.dtype)),
     )
 
 

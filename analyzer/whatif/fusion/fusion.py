@@ -58,7 +58,10 @@ def fuse(changed: ChangedGraph, trace: Trace, workload: GpuWorkload, scenario: S
         if everywhere:
             region = np.where((region < 0) & (phase != Phase.OPTIMIZER), len(region) + phase, region)
         found = with_compiled_regions(changed.graph, trace, workload, region)
-    nothing = "--fuse-elementwise: no chain of pointwise kernels was found"
+    nothing = (
+        "--fuse-elementwise changes nothing: no pointwise kernel reads what the one before it wrote, as far as shapes "
+        "and tensors were recorded"
+    )
     return ChangedGraph(
         graph=found.graph,
         base_ratio=changed.base_ratio * found.base_ratio,

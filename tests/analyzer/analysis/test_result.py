@@ -289,7 +289,7 @@ def test_recorded_allocations_say_nothing_about_another_batch(data_dir: Path) ->
     targets = [find_gpu(catalog, "L4")]
     recorded = report_on(run_analysis(trace, catalog, targets=targets))
     assert row(recorded, "L4").fits
-    for scenario in (Scenario(batch_size=400_000), Scenario(precision=TargetPrecision.FP8)):
+    for scenario in (Scenario(batch_size=40_000), Scenario(precision=TargetPrecision.FP8)):
         asked = report_on(run_analysis(trace, catalog, targets=targets, scenario=scenario))
         assert asked.memory is None
         assert "recorded allocations" in (asked.memory_unknown or "")

@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from wavecast.analyzer.analysis.report import GpuPrediction, OpPrediction, Report, Source, TraceSummary
+from wavecast.analyzer.analysis.report import (
+    FASTER_KERNELS,
+    Gain,
+    GpuPrediction,
+    OpPrediction,
+    Report,
+    Source,
+    TraceSummary,
+)
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.rendering import formats
 from wavecast.analyzer.rendering.page.page import Page, Passage
@@ -148,6 +156,12 @@ def measured_report() -> Report:
         ops=(
             build_op("aten::addmm", 4.0),
             build_op(KERNEL_NAME, 0.0123, shapes="", module=None, bound_ns=None, bound_by=None, family=None),
+        ),
+        gains=(
+            Gain(change="CUDA graphs", option="--cuda-graph", speedup=1.18),
+            Gain(change="a batch twice as large at least", option="--batch 64", speedup=1.1),
+            Gain(change="a host twice as fast", option="--cpu-speed 2", speedup=1.029),
+            Gain(change=FASTER_KERNELS, option=None, speedup=1.5),
         ),
         warnings=("80% of the GPU time is in kernels without shapes: record with record_shapes=True",),
     )

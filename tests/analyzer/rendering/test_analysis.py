@@ -76,7 +76,7 @@ def test_json_has_the_promised_keys(measured_report: Report) -> None:
     document = json.loads(draw_report_json(measured_report, with_ops=False))
     assert list(document) == [
         "format", "version", "trace", "source", "iteration_rule", "scenario", "memory", "critical_path",
-        "predictions", "warnings",
+        "predictions", "gains", "warnings",
     ]  # fmt: skip
     assert document["iteration_rule"] == "replay"
     assert (document["format"], document["version"]) == ("wavecast.prediction", "1.0")

@@ -42,3 +42,20 @@ def test_the_shares_of_the_path_add_up(measured_report: Report) -> None:
     assert line_of(replace(measured_report, critical_path=path), "Critical path") == (
         "Critical path on A100 SXM4 80GB: time for which nothing is recorded 60 %, kernels 30 %, launch latency 10 %."
     )
+
+
+def test_what_a_replay_shows_to_help_is_offered(measured_report: Report) -> None:
+    line = line_of(measured_report, "On A100")
+    assert line == (
+        "On A100 SXM4 80GB your CPU is the limit: 15 % of the iteration the GPU waits for launches. Replayed there, "
+        "one change more gives: CUDA graphs 1.18× (--cuda-graph), a batch twice as large at least 1.10× (--batch 64); "
+        "kernels twice as fast 1.50×."
+    )
+
+
+def test_where_nothing_helps_nothing_is_offered(measured_report: Report) -> None:
+    useless = tuple(replace(gain, speedup=1.01) for gain in measured_report.gains)
+    line = line_of(replace(measured_report, gains=useless), "On A100") or ""
+    assert line.endswith(
+        "Replayed there, neither CUDA graphs, a faster host nor a larger batch help; kernels twice as fast 1.01×."
+    )

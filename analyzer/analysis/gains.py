@@ -1,0 +1,169 @@
+"""What would shorten an iteration on one GPU, and which of the changes that were asked for do not: by replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Floats
+from ..graph.graph import Graph
+from ..graph.roles import Role, call_roles
+from ..replay.causes import CAUSES, IdleCause
+from ..replay.engine import Timing, on_gpus
+from ..replay.forecast import iteration_lengths
+from ..whatif.cuda_graph.capture import find_stretches
+from ..whatif.scenario import Scenario
+from .report import FASTER_KERNELS, LAUNCH_BOUND_RATIO, Gain
+from .result import Analysis, arrange, build_result
+
+NO_GAIN: Final = 1.005
+"""Below, a change that was asked for is said to change nothing."""
+_TWICE: Final = 2.0
+_LEAST_SHARE: Final = 0.005
+_WAITED_FOR: Final = {
+    IdleCause.HOST: "launches",
+    IdleCause.SYNC: "synchronisations",
+    IdleCause.COMMUNICATION: "communication",
+    IdleCause.DEPENDENCY: "other kernels",
+    IdleCause.UNEXPLAINED: "what was not recorded",
+}
+_MATTERING: Final = 1.1
+"""Kernels twice as slow that lengthen an iteration by more are no small part of it."""
+
+
+def find_gains(result: Analysis, column: int) -> tuple[Gain, ...]:
+    """Return what one more change would gain on one GPU where the host limits it, largest first, faster kernels last.
+
+    Empty where the host is not the limit. A batch twice as large is a replay with kernels that take twice as long,
+    about the most that they may: what it gains, at least.
+    """
+    if host_limited_ratio(result, column) < LAUNCH_BOUND_RATIO:
+        return ()
+    scenario, now_ns = result.scenario, float(result.forecast.iteration_ns[column])
+    timing = on_gpus(result.forecast.timing, slice(column, column + 1))
+    tried = _lengths(result, result.graph, _scaled(timing, host=(0.5, 1.0, 1.0), kernels=(1.0, 2.0, 0.5)))
+    batch = scenario.batch_size or result.trace.meta.workload.batch_size
+    larger_batch = "--batch" if batch is None else f"--batch {2 * batch}"
+    faster_host = f"--cpu-speed {_TWICE * (scenario.cpu_speed or 1.0):g}"
+    gains = [
+        Gain(change="a host twice as fast", option=faster_host, speedup=now_ns / float(tried[0])),
+        Gain(change="a batch twice as large at least", option=larger_batch, speedup=_TWICE * now_ns / float(tried[1])),
+    ]
+    if not scenario.cuda_graph:
+        captured_ns = _length_with(result, column, replace(scenario, cuda_graph=True))
+        gains.append(Gain(change="CUDA graphs", option="--cuda-graph", speedup=now_ns / captured_ns))
+    faster_gpu = Gain(change=FASTER_KERNELS, option=None, speedup=now_ns / float(tried[2]))
+    return (*sorted(gains, key=lambda gain: -gain.speedup), faster_gpu)
+
+
+def explain_idle_changes(result: Analysis, column: int) -> Iterator[str]:
+    """Yield, for each asked change of graph, host or precision that changes nothing on one GPU, a sentence why."""
+    now_ns = float(result.forecast.iteration_ns[column])
+    gpu = result.prediction.fleet.gpus[column].name
+    for option, length in _asked(result, column):
+        is_explained = any(warning.startswith(option) for warning in result.warnings)
+        if not is_explained and _is_same(now_ns, length()):
+            yield f"{option} changes nothing on {gpu}: {_why_not(result, option) or _where_time_goes(result, column)}"
+
+
+def host_limited_ratio(result: Analysis, column: int) -> float:
+    """Return the part of an iteration in which a GPU waits for the host to launch."""
+    return _idle_ratio(result, column, IdleCause.HOST)
+
+
+def _asked(result: Analysis, column: int) -> Iterator[tuple[str, Callable[[], float]]]:
+    """Yield the changes that were asked for, each with how to find the iteration's length on one GPU without it."""
+    scenario = result.scenario
+    if scenario.cuda_graph:
+        yield "--cuda-graph", partial(_length_with, result, column, replace(scenario, cuda_graph=False))
+    if scenario.fuse_elementwise:
+        yield "--fuse-elementwise", partial(_length_with, result, column, replace(scenario, fuse_elementwise=False))
+    if scenario.cpu_speed is not None:
+        option = f"--cpu-speed {scenario.cpu_speed:g}"
+        yield option, partial(_length_with, result, column, replace(scenario, cpu_speed=None))
+    if scenario.precision is not None:
+        yield f"--precision {scenario.precision.value}", partial(_length_in_recorded_precision, result, column)
+
+
+def _is_same(now_ns: float, other_ns: float) -> bool:
+    return 1.0 / NO_GAIN < other_ns / max(now_ns, 1.0) < NO_GAIN
+
+
+def _length_with(result: Analysis, column: int, scenario: Scenario) -> float:
+    """Return how long the iteration takes on one GPU under another scenario, whose trace is the same."""
+    arranged = arrange(result, result.origin, scenario)
+    timing = on_gpus(arranged.timing, slice(column, column + 1))
+    return float(_lengths(result, arranged.graph, timing)[0])
+
+
+def _length_in_recorded_precision(result: Analysis, column: int) -> float:
+    """Return how long the iteration takes on one GPU in the precision that it was recorded in.
+
+    Where kernels matter, another precision does, and a number that is not near now's is enough.
+    """
+    timing = on_gpus(result.forecast.timing, slice(column, column + 1))
+    slower_ns = float(_lengths(result, result.graph, _scaled(timing, host=(1.0,), kernels=(_TWICE,)))[0])
+    if slower_ns > _MATTERING * float(result.forecast.iteration_ns[column]):
+        return slower_ns
+    gpu, scenario = result.prediction.fleet.gpus[column], replace(result.scenario, precision=None)
+    recorded = build_result(
+        result.recorded_trace, result.origin, [gpu], result.library, scenario, iteration=result.window.index
+    )
+    return float(recorded.forecast.iteration_ns[0])
+
+
+def _lengths(result: Analysis, graph: Graph, timing: Timing) -> Floats:
+    return np.maximum(iteration_lengths(result.trace, result.window, graph, timing), 1.0)
+
+
+def _scaled(timing: Timing, *, host: tuple[float, ...], kernels: tuple[float, ...]) -> Timing:
+    """Return the timing of one GPU as columns with other host and kernel times."""
+    return replace(
+        timing,
+        factor=timing.factor * np.array(kernels),
+        latency_ns=np.repeat(timing.latency_ns, len(kernels), axis=1),
+        host_ratio=timing.host_ratio * np.array(host),
+    )
+
+
+def _why_not(result: Analysis, option: str) -> str | None:
+    """Return why a change found nothing to change; None where it did."""
+    if option == "--cuda-graph":
+        return _why_not_captured(result)
+    if result.scenario.cpu_speed == 1.0 and option.startswith("--cpu-speed"):
+        return "1 is the speed of the host that the replay has anyway"
+    return None
+
+
+def _why_not_captured(result: Analysis) -> str | None:
+    """Return why no launch became part of a CUDA graph; None where some did."""
+    trace, graph = result.trace, result.recorded_graph
+    if len(find_stretches(graph, trace).launches):
+        return None
+    if len(trace.calls.name) and bool(np.any(call_roles(trace.strings, trace.calls.name) == Role.GRAPH_LAUNCH)):
+        return "its kernels are launched by CUDA graphs already"
+    return (
+        "no two launches follow each other that a graph could hold: synchronisations, allocations or copies from "
+        "memory that is not pinned stand between them"
+    )
+
+
+def _idle_ratio(result: Analysis, column: int, cause: IdleCause) -> float:
+    idle_ns = float(result.forecast.idle_ns[column, CAUSES.index(cause)])
+    return idle_ns / max(float(result.forecast.iteration_ns[column]), 1.0)
+
+
+def _where_time_goes(result: Analysis, column: int) -> str:
+    """Say what the GPU does during the iteration: launches, which host and graphs shorten, in any case."""
+    busy = float(result.forecast.busy_ns[column]) / max(float(result.forecast.iteration_ns[column]), 1.0)
+    waits = {cause: _idle_ratio(result, column, cause) for cause in CAUSES}
+    named = [
+        f"{share:.0%} for {_WAITED_FOR[cause]}"
+        for cause, share in waits.items()
+        if cause is IdleCause.HOST or share >= _LEAST_SHARE
+    ]
+    return f"the GPU is busy for {busy:.0%} of the iteration and waits {', '.join(named)}"

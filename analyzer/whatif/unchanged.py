@@ -1,0 +1,54 @@
+"""What-ifs that find nothing to change in a trace, and why."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import InputError
+from ...formats.column import row_count
+from ...formats.trace import Trace
+from .batch.walk import infer_batch_size
+from .change import Whatif
+from .precision.precision import product_dtype
+from .scenario import Scenario, TargetPrecision
+
+
+def is_unchanged(before: Trace, changed: Whatif) -> bool:
+    """Say whether a what-if left every op, kernel and switch as it was and added no conversion."""
+    after = changed.trace
+    if after is before:
+        return True
+    if len(changed.casts.op) or before.meta.precision != after.meta.precision:
+        return False
+    if not np.array_equal(before.kernels.name, after.kernels.name):
+        return False
+    pairs = np.unique(np.stack((before.ops.signature, after.ops.signature)), axis=1).T.tolist()
+    return not row_count(before.ops) or all(
+        (one < 0 and other < 0) or (min(one, other) >= 0 and before.signatures[one] == after.signatures[other])
+        for one, other in pairs
+    )
+
+
+def explain_same_batch(trace: Trace, scenario: Scenario) -> str:
+    """Return why a batch size changes nothing of a trace."""
+    option = f"--batch {scenario.batch_size:,} changes nothing"
+    try:
+        recorded = scenario.recorded_batch_size or trace.meta.workload.batch_size or infer_batch_size(trace)
+    except InputError:
+        return f"{option}: no op has recorded shapes"
+    if recorded == scenario.batch_size:
+        return f"{option}: it is the batch size of the recording"
+    if not bool(np.any(trace.ops.signature >= 0)):
+        return f"{option}: no op has recorded shapes, record with record_shapes=True"
+    return f"{option}: no recorded size holds a batch of {recorded:,}; say with --from-batch what the recording had"
+
+
+def explain_same_precision(trace: Trace, scenario: Scenario) -> str:
+    """Return why a precision changes nothing of a trace."""
+    recorded = product_dtype(trace)
+    option = f"--precision {scenario.precision} changes nothing"
+    if scenario.precision is TargetPrecision.FP8 and not recorded.startswith("float8"):
+        return f"{option}: no product of a linear layer has sizes that fit fp8"
+    if scenario.precision is TargetPrecision.TF32:
+        return f"{option}: its products may use TF32 already"
+    return f"{option}: its products run in {recorded} already"
