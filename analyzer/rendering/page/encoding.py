@@ -39,7 +39,7 @@ def encode_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(header)
     for row in rows:
-        for name, value in zip(header, row, strict=True):
+        for name, value in zip(header, row, strict=False):
             _check_times(name, value)
         writer.writerow([_csv_value(value) for value in row])
     return buffer.getvalue()
