@@ -13,6 +13,7 @@ import numpy as np
 from ...arrays import Floats, Rows
 from ..graph.graph import EdgeKind, Graph, NodeKind
 from ..graph.rules import RELEASE
+from ..graph.segments import SIDES
 from ..graph.streams import UNEXPLAINED_NS
 from .binding import bind_nodes
 from .engine import Timing, on_gpus
@@ -162,10 +163,16 @@ def _sync_time_before(
     """
     nodes = graph.nodes
     held = np.zeros(len(launch))
+    lanes = nodes.lane[launch]
+    by_lane = np.argsort(lanes, kind="stable")
     for lane in graph.lanes:
+        if not lane.is_host or lane.begin == lane.end:
+            continue
+        number = nodes.lane[lane.begin]
+        begin, stop = (np.searchsorted(lanes[by_lane], number, side=side) for side in SIDES)
         syncs = np.flatnonzero(nodes.kind[lane.begin : lane.end] == NodeKind.SYNC) + lane.begin
-        mine = np.flatnonzero((launch >= lane.begin) & (launch < lane.end))
-        if not lane.is_host or not len(syncs) or not len(mine):
+        mine = by_lane[begin:stop]
+        if not len(syncs) or not len(mine):
             continue
         end = end_ns[syncs]
         before = np.where((syncs > lane.begin)[:, None], end_ns[syncs - 1], 0.0)
