@@ -146,10 +146,11 @@ def forecast(
     array([5., 8.])
     """
     count = timing.latency_ns.shape[1]
-    block = max(1, _BLOCK_BYTES // (8 * (1 + _ENDS) * max(1, len(graph.nodes.row))))
     at = iteration_position(trace, window.index)
     iterations = iteration_nodes(trace, graph).until(at)
     runs = runs_before(graph, iterations.every())
+    values = len(graph.nodes.row) + _ENDS * int((runs[:, 1] - runs[:, 0]).sum())
+    block = max(1, _BLOCK_BYTES // (8 * max(1, values)))
     parts = [
         _forecast_block(iterations, graph, runs, on_gpus(timing, columns), _select(spread, columns))
         for columns in (slice(begin, begin + block) for begin in range(0, count, block))
