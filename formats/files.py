@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import errno
+import io
 import os
 import re
 import stat
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -39,15 +41,20 @@ _GZIP_LEVEL: Final = 6
 def load_trace(path: str | Path, *, recover: bool = False, progress: Progress | None = None) -> Trace:
     """Read a trace: our own format or a PyTorch profiler file, plain or gzipped; `-` reads standard input.
 
-    `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`.
+    `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`. Numbers of
+    threads and storages that lie far apart come closer together, so that no table is sized by them.
     Raises InputError where nothing can be read and TraceError where it is no trace.
 
     >>> load_trace("samples/gpt2_small-inference-bf16-b4-shapes.json.gz").meta.workload
     Workload(name='gpt2_small', mode='inference', batch_size=4, samples_per_iteration=4)
     """
+    from .renumber import renumber
+
     data = read_bytes(path, recover=recover)
     try:
-        return _decode(data, recover=recover, progress=progress)
+        build = _read_content(data, recover=recover, progress=progress)
+        del data
+        return renumber(build())
     except TraceError as error:
         raise TraceError(f"{_name(path)}: {error}") from error
 
@@ -122,7 +129,7 @@ def explain_unwritable(name: str, error: OSError) -> WavecastError:
     return kind(f"{name}: cannot be written: {_reason(error)}")
 
 
-def _decode(data: bytes, *, recover: bool, progress: Progress | None) -> Trace:
+def _read_content(data: bytes, *, recover: bool, progress: Progress | None) -> Callable[[], Trace]:
     data = data.removeprefix(BYTE_ORDER_MARK)
     importer = find_importer(data)
     if importer is None:
@@ -154,12 +161,12 @@ def _read(path: str | Path, limit: int) -> bytes:
 
 def _read_stream(stream: BinaryIO, limit: int) -> bytes:
     """Read to the end in steps: neither the limit nor the size that a pipe claims is allocated first."""
-    data = bytearray()
+    data = io.BytesIO()
     while chunk := stream.read(_STEP_BYTES):
-        data += chunk
-        if len(data) > limit:
+        data.write(chunk)
+        if data.tell() > limit:
             raise too_large(f"holds more than {limit} bytes")
-    return bytes(data)
+    return data.getvalue()
 
 
 def _write_file(path: Path, data: bytes) -> None:
