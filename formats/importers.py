@@ -32,9 +32,7 @@ class Importer:
     function: str
     is_json: bool = True
 
-    def read(
-        self, data: bytes, *, recover: bool = False, progress: Progress | None = None
-    ) -> Callable[[], Trace]:
+    def read(self, data: bytes, *, recover: bool = False, progress: Progress | None = None) -> Callable[[], Trace]:
         """Read a whole file of this format and return what builds its trace."""
         build: Callable[[], Trace] = getattr(import_module(self.module, __package__), self.function)(
             data, recover=recover, progress=progress

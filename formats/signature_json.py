@@ -109,7 +109,7 @@ def _encode_argument(argument: Argument) -> Any:
 
 
 def _rephrase(error: msgspec.ValidationError, text: bytes | msgspec.Raw, at: str = "") -> TraceError:
-    """Turn msgspec's "Expected `int`, got `str` - at `$.arguments[1]`" into our words and path, which begins with `at`."""
+    """Turn msgspec's "Expected `int`, got `str` - at `$.arguments[1]`" into our words; `at` begins its path."""
     message, _, where = str(error).partition(" - at `$")
     where = where.rstrip("`")
     if not message.startswith("Expected "):

@@ -59,7 +59,8 @@ class Places:
     def busiest_streams(self) -> list[int]:
         """Return the lanes of the streams that ran most, `MOST_STREAMS` at most, in order."""
         counts = np.diff(self.lane_begin)
-        return np.sort(np.argsort(-counts, kind="stable")[:MOST_STREAMS]).tolist()
+        busiest: list[int] = np.sort(np.argsort(-counts, kind="stable")[:MOST_STREAMS]).tolist()
+        return busiest
 
     def last_stream_lanes(self, thread_lane: Rows, before_ns: Floats) -> Rows:
         """Return the stream of the last launch before each instant on a host lane; -1: none."""

@@ -94,9 +94,7 @@ def _by_arrival(target: Rows, arrival: Floats, counts: Rows) -> Rows:
     return order
 
 
-def _raise_bound(
-    bound: Floats, binding: Rows, second: Floats, node: Rows, arrival: Floats, reason: Rows
-) -> None:
+def _raise_bound(bound: Floats, binding: Rows, second: Floats, node: Rows, arrival: Floats, reason: Rows) -> None:
     """Let a later arrival at some nodes take over, and keep the one that it overtakes."""
     later = arrival > bound[node]
     second[node] = np.maximum(second[node], np.where(later, bound[node], arrival))

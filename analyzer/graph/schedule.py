@@ -32,8 +32,9 @@ def schedule_runs(lane_begin: Rows, source: Rows, target: Rows) -> tuple[Runs, M
 def runs_before(graph: Graph, nodes: Rows) -> Runs:
     """Return the runs, cut short, that the ends of some nodes depend on, in the graph's order, [r, 2]."""
     lanes, run_lanes = graph.nodes.lane, graph.nodes.lane[graph.runs[:, 0]].tolist()
-    sources, source_lanes, first_edge = map(
-        memoryview, map(np.ascontiguousarray, (graph.edges.source, lanes[graph.edges.source], graph.first_edge))
+    sources, source_lanes, first_edge = (
+        np.ascontiguousarray(column).data
+        for column in (graph.edges.source, lanes[graph.edges.source], graph.first_edge)
     )
     needed = np.zeros(int(lanes.max(initial=-1)) + 1, dtype=np.int64)
     np.maximum.at(needed, lanes[nodes], nodes + 1)
@@ -57,9 +58,9 @@ class _Scheduler:
         self.reached = lane_begin[:-1].tolist()
         self.ends = lane_begin[1:].tolist()
         # A view reads as fast as a list, and holds no object per edge.
-        self.sources = memoryview(np.ascontiguousarray(source, dtype=np.int64))
-        self.source_lanes = memoryview((np.searchsorted(lane_begin, source, side="right") - 1).astype(np.int64))
-        self.targets = memoryview(np.ascontiguousarray(target, dtype=np.int64))
+        self.sources = np.ascontiguousarray(source, dtype=np.int64).data
+        self.source_lanes = (np.searchsorted(lane_begin, source, side="right") - 1).data
+        self.targets = np.ascontiguousarray(target, dtype=np.int64).data
         self.edge = np.searchsorted(target, lane_begin[:-1], side="left").tolist()
         self.last_edge = np.searchsorted(target, lane_begin[1:], side="left").tolist()
         self.cut = np.zeros(len(source), dtype=bool)

@@ -37,7 +37,7 @@ def wait_links(trace: Trace, places: Places) -> WaitLinks:
     """Return the edges that event waits make: as recorded where the trace says, else inferred from the call order.
 
     Inferred: the first kernel that a thread launches after a wait waits for the last kernel launched before the wait
-    on each other stream (of many, the busiest), unless an earlier wait implies that or the measured times contradict it.
+    on each other stream (of many: the busiest), unless an earlier wait implies that or the times contradict it.
     """
     if len(places.gpu.streams) < 2:
         return WaitLinks(links=no_links(), named_count=0, inferred_count=0, rejected_count=0)

@@ -1,4 +1,4 @@
-"""Measures two large inputs against their bars: the import of a 1 GB profiler file, and `analyze` of 1 M ops and kernels.
+"""Measures two large inputs against bars: the import of a 1 GB profiler file, `analyze` of 1 M ops and kernels.
 
 Usage: python -m benchmarks.speed.limit_speed [--megabytes 1000] [--launches 1000000] [--keep FOLDER]
 
@@ -121,10 +121,10 @@ def write_profile(path: Path, size_bytes: int) -> int:
     row, events = 0, 0
     with path.open("w") as stream:
         stream.write(
-            '{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "%s", "totalGlobalMem": 85899345920, '
+            f'{{"schemaVersion": 1, "deviceProperties": [{{"id": 0, "name": "{DEVICE}", "totalGlobalMem": 85899345920, '
             '"computeMajor": 8, "computeMinor": 0, "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048, '
             '"regsPerMultiprocessor": 65536, "warpSize": 32, "sharedMemPerMultiprocessor": 167936, "numSms": 108}],'
-            '\n  "cuda_runtime_version": 12040, "traceEvents": [\n' % DEVICE
+            '\n  "cuda_runtime_version": 12040, "traceEvents": [\n'
         )
         while stream.tell() < size_bytes:
             stream.write("".join(map(profiled_launch, range(row, row + _WRITTEN_AT_ONCE))))
@@ -149,7 +149,8 @@ def profiled_launch(row: int) -> str:
         f'      "External id": {row + 1}, "cbid": 211, "correlation": {row + 1}\n    }}\n  }},\n'
         f'  {{\n    "ph": "s", "id": {row + 1}, "pid": 70, "tid": {thread}, "ts": {call_us:.3f},\n'
         f'    "cat": "ac2g", "name": "ac2g"\n  }},\n'
-        f'  {{\n    "ph": "X", "cat": "kernel", "name": "void kernel_{shape}<float>(float const*)", "pid": 0, "tid": 7,\n'
+        f'  {{\n    "ph": "X", "cat": "kernel", "name": "void kernel_{shape}<float>(float const*)", '
+        f'"pid": 0, "tid": 7,\n'
         f'    "ts": {kernel_us:.3f}, "dur": {8 + row * 31 % 500 / 1000:.3f},\n    "args": {{\n'
         f'      "External id": {row + 1}, "queued": 0, "device": 0, "context": 1, "stream": 7, '
         f'"correlation": {row + 1}, "registers per thread": 64, "shared memory": 16384, "blocks per SM": 1.5, '

@@ -31,7 +31,7 @@ _BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _INDEX: Final = re.compile(r"`\$(?:\.traceEvents)?\[(\d+)\]")
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 _DOCUMENT: Final = msgspec.json.Decoder(Header)
-_DEVICES: Final = msgspec.json.Decoder(msgspec.defstruct("_Devices", [("deviceProperties", msgspec.Raw, msgspec.Raw())]))
+_PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 Consumer = Callable[[list[Event], str, int], None]
@@ -208,7 +208,7 @@ def _read_rest(at: _Position, consume: Consumer) -> Header:
 
 def _decode_document(text: bytes) -> Header:
     if len(text) > _MOST_DEVICE_BYTES:
-        size = len(memoryview(_DEVICES.decode(text).deviceProperties))
+        size = len(memoryview(_PARTS.decode(text).get("deviceProperties", b"")))
         if size > _MOST_DEVICE_BYTES:
             raise TraceError(
                 f"$.deviceProperties: found {size} bytes, expected at most {_MOST_DEVICE_BYTES}: a list of devices"

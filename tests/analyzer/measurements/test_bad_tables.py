@@ -18,7 +18,8 @@ def test_an_impossible_time_is_named_with_its_row(tmp_path: Path, value: float) 
 
     path = tmp_path / "matmul.parquet"
     parquet.write_table(pyarrow.table({"m": [1, 2, 3], "latency_us": np.array([5.0, value, 7.0])}), path)
-    with pytest.raises(InputError, match=r"matmul\.parquet: latency_us of row 1 is .*; expected a finite time above 0"):
+    message = r"matmul\.parquet: latency_us of row 1 is .*; expected a number above 0 to 1e\+12"
+    with pytest.raises(InputError, match=message):
         read_table(path, ["m", "latency_us"])
 
 
