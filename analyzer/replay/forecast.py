@@ -115,7 +115,7 @@ def _op_shares(graph: Graph, trace: Trace) -> Floats:
     op = trace.kernels.op
     counts = np.bincount(op[op >= 0], minlength=1)
     nodes = graph.nodes
-    of_node = op[np.where(nodes.is_gpu, nodes.row, 0)]
+    of_node = np.append(op, 0)[np.where(nodes.is_gpu, nodes.row, -1)]
     return np.where(nodes.is_gpu, 1.0 / np.maximum(counts[np.maximum(of_node, 0)], 1), 0.0)
 
 
