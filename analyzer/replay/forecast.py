@@ -96,7 +96,9 @@ def target_timing(
         base = _op_shares(graph, trace)
         factor = prediction.time_ns
     else:
-        base = np.where(nodes.is_gpu, np.append(trace.kernels.duration_ns, 0)[np.where(nodes.is_gpu, nodes.row, -1)], 0.0)
+        base = np.where(
+            nodes.is_gpu, np.append(trace.kernels.duration_ns, 0)[np.where(nodes.is_gpu, nodes.row, -1)], 0.0
+        )
         mean = workload.duration_ns[:, None]
         factor = np.divide(prediction.time_ns, mean, out=np.ones_like(prediction.time_ns), where=mean > 0)
     rest = np.ones((1, len(gpus))) if source is not None else np.zeros((1, len(gpus)))

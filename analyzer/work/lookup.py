@@ -18,6 +18,7 @@ class WorkLookup:
         self._trace = trace
         self._names, self._signatures = trace.ops.name.data, trace.ops.signature.data
         self._work: dict[tuple[int, int], Work | None] = {}
+        self._owners: Rows | None = None
 
     def work(self, row: int) -> Work | None:
         """Return the work of an op; None for views and where no formula fits."""
@@ -38,8 +39,13 @@ class WorkLookup:
     def owners(self) -> Rows:
         """Return for each op the innermost one at or around it whose work is known, else whose family is, else itself.
 
-        At most every op is looked at once per doubling of the deepest nesting.
+        All are found at once, in a pass over the ops per doubling of the deepest nesting, when first asked for.
         """
+        if self._owners is None:
+            self._owners = self._find_owners()
+        return self._owners
+
+    def _find_owners(self) -> Rows:
         ops, own = self._trace.ops, np.arange(row_count(self._trace.ops))
         first, group = group_rows([ops.name, ops.signature])
         rows = first.tolist()
