@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES: Final = 2 << 30
 """Reading takes several times the text's size in memory: 2 GiB is what a machine of 24 GiB reads with room to spare."""
+MEMORY_PER_BYTE: Final = 4
+"""Bytes of memory that reading may take per byte of text: a profiler file of a gigabyte takes 1.3, our own files up to
+this where their rows are long, and hostile ones of nothing but short rows more."""
 STANDARD_STREAM: Final = "-"
 _STEP_BYTES: Final = 1 << 24
 _DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(\d+)|stdout|(stderr))|/proc/self/fd/(\d+)")
@@ -77,7 +80,7 @@ def save_trace(trace: Trace, path: str | Path) -> None:
 def read_bytes(path: str | Path, *, max_bytes: int | None = None, recover: bool = False) -> bytes:
     """Read a file and unpack it if it is gzip; `-` reads standard input.
 
-    `max_bytes` bounds the result; it defaults to WAVECAST_MAX_TRACE_BYTES, else to 2 GiB.
+    `max_bytes` bounds the result; it defaults to WAVECAST_MAX_TRACE_BYTES, else to 2 GiB or a quarter of the memory.
     Raises InputError or TraceError that begins with the file's name.
     """
     limit = _limit() if max_bytes is None else max_bytes
@@ -141,10 +144,18 @@ def _read_content(data: bytes, *, recover: bool, progress: Progress | None) -> C
 def _limit() -> int:
     text = os.environ.get(LIMIT_VARIABLE, "")
     if not text:
-        return DEFAULT_MAX_BYTES
+        return min(DEFAULT_MAX_BYTES, machine_bytes() // MEMORY_PER_BYTE)
     if not text.isdecimal():
         raise InputError(f"{LIMIT_VARIABLE}: expected a number of bytes, found {text!r}")
     return int(text)
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine; where it does not say, enough for the usual limit."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return DEFAULT_MAX_BYTES * MEMORY_PER_BYTE
 
 
 def _read(path: str | Path, limit: int) -> bytes:
