@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,9 +52,14 @@ def test_short_lanes_are_replayed_together(
     graph = build_graph(build())
     timing = measured_timing(graph, graph.residual_ns)
     one_by_one = replay(graph, timing, piece_rows=1)
-    pieces = []
+    pieces: list[Any] = []
     cut = engine._pieces
-    monkeypatch.setattr(engine, "_pieces", lambda *args: pieces.extend(cut(*args)) or iter(pieces))
+
+    def keep(*arguments: Any) -> Iterator[Any]:
+        pieces.extend(cut(*arguments))
+        return iter(pieces)
+
+    monkeypatch.setattr(engine, "_pieces", keep)
     together = replay(graph, timing)
     np.testing.assert_allclose(together, one_by_one, rtol=0, atol=1e-3)
     np.testing.assert_allclose(together[:, 0], graph.nodes.end_ns, rtol=0, atol=1e-3)
@@ -61,9 +67,14 @@ def test_short_lanes_are_replayed_together(
 
 
 def test_only_the_busiest_threads_are_asked_whether_they_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    asked: list[int] = []
     take_turns = hosts._take_turns
-    monkeypatch.setattr(hosts, "_take_turns", lambda one, other: asked.append(1) or take_turns(one, other))
+
+    def count(*stretches: Any) -> bool:
+        asked.append(1)
+        return take_turns(*stretches)
+
+    monkeypatch.setattr(hosts, "_take_turns", count)
     lane_of, groups = hosts.logical_threads(threads())
     assert len(asked) < hosts.MERGED_THREADS**2
     assert sorted(thread for group in groups for thread in group) == list(range(COUNT))
