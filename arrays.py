@@ -64,6 +64,9 @@ def group_rows(keys: list[npt.NDArray[np.int64]]) -> tuple[Rows, Rows]:
     group = np.zeros(len(keys[0]), dtype=np.int64)
     first: Rows = np.zeros(min(1, len(keys[0])), dtype=np.int64)
     for key in keys:
-        _, rank = np.unique(key, return_inverse=True)
-        _, first, group = np.unique(group * (len(key) + 1) + rank, return_index=True, return_inverse=True)
+        rank = key.astype(np.int64) - key.min(initial=0)
+        if rank.max(initial=0) > len(rank):  # wide apart: only their order counts
+            rank = np.unique(rank, return_inverse=True)[1]
+        if rank.max(initial=0) > rank.min(initial=0):
+            _, first, group = np.unique(group * (rank.max() + 1) + rank, return_index=True, return_inverse=True)
     return first, group

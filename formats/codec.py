@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -20,7 +23,13 @@ from .signature_json import decode_signatures, encode_signature
 from .trace import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality, Trace
 from .validate import column_range, describe_bound, in_range, validate, validate_decoded
 
+MAX_RECORD_BYTES = 1 << 20
+"""Of the text of one part that is no table; decoded, it takes up to thirty times as much."""
 INTEGER_LIST_CHARACTERS = b"0123456789-, \t\r\n"
+
+_NO_INTEGER: Final = re.compile(rb"[^0-9, \t\r\n-]")
+_SHOWN_BYTES: Final = 1 << 16
+"""Of a refused value, enough to say what it is."""
 
 _ABSENT = msgspec.Raw(b"")
 _Document = msgspec.defstruct(
@@ -46,9 +55,10 @@ def encode(trace: Trace) -> bytes:
     return b"{\n" + b",\n".join(parts) + b"\n}\n"
 
 
-def read_trace(data: bytes, *, recover: bool = False, progress: object = None) -> Trace:  # noqa: ARG001
+def read_trace(data: bytes, *, recover: bool = False, progress: object = None) -> Callable[[], Trace]:  # noqa: ARG001
     """Read a trace as every importer does; a file of our own is whole or refused, and needs no progress."""
-    return decode(data)
+    trace = decode(data)
+    return lambda: trace
 
 
 def decode(data: bytes) -> Trace:
@@ -178,16 +188,19 @@ def _build(document: Any) -> Trace:
             decode_record(Device, value, f"$.devices[{index}]")
             for index, value in enumerate(_load_list(document.devices, "$.devices"))
         ),
-        strings=tuple(_load_list(document.strings, "$.strings")),
+        strings=tuple(_load_list(document.strings, "$.strings", most_bytes=sys.maxsize)),
         signatures=() if document.signatures is _ABSENT else decode_signatures(document.signatures),
         quality=decode_record(Quality, _load(document.quality, "$.quality", {}), "$.quality"),
         **tables,
     )
 
 
-def _load(text: msgspec.Raw, path: str, default: Any = None) -> Any:
+def _load(text: msgspec.Raw, path: str, default: Any = None, most_bytes: int = MAX_RECORD_BYTES) -> Any:
     if text is _ABSENT:
         return default
+    size = len(memoryview(text))
+    if size > most_bytes:
+        raise misfit(path, f"at most {most_bytes} bytes", f"{size} bytes")
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -195,8 +208,8 @@ def _load(text: msgspec.Raw, path: str, default: Any = None) -> Any:
         raise TraceError(f"{path}{where.rstrip('`')}: {message[:1].lower()}{message[1:]}") from None
 
 
-def _load_list(text: msgspec.Raw, path: str) -> list[Any]:
-    value = _load(text, path, [])
+def _load_list(text: msgspec.Raw, path: str, most_bytes: int = MAX_RECORD_BYTES) -> list[Any]:
+    value = _load(text, path, [], most_bytes)
     if not isinstance(value, list):
         raise misfit(path, "a list", describe(value))
     return value
@@ -213,7 +226,8 @@ def _decode_table(table: type[Table], texts: dict[str, msgspec.Raw], path: str) 
     rows = next(len(found[spec.name]) for spec in columns(table) if spec.default is None)
     for spec in columns(table):
         if spec.name not in found:
-            found[spec.name] = np.full((rows, *spec.shape_tail), spec.default, dtype=spec.dtype)
+            # One value seen everywhere: what a file leaves out takes no memory.
+            found[spec.name] = np.broadcast_to(np.array(spec.default, dtype=spec.dtype), (rows, *spec.shape_tail))
         found[spec.name].flags.writeable = False
     return table(**found)
 
@@ -237,9 +251,24 @@ def _decode_column(raw: msgspec.Raw, spec: ColumnSpec, path: str) -> Column:
 
 def _explain_column(raw: msgspec.Raw, spec: ColumnSpec, path: str) -> TraceError:
     """Find the first value of a refused column that does not belong there."""
-    values = _load(raw, path)
-    if not isinstance(values, list):
-        return misfit(path, "a list of integers", describe(values))
-    low, high = column_range(spec)
-    index = next(i for i, value in enumerate(values) if type(value) is not int or not low <= value <= high)
-    return misfit(f"{path}[{index}]", describe_bound(values[index], low, high), describe(values[index]))
+    text, (low, high) = bytes(raw), column_range(spec)
+    if not text.startswith(b"["):
+        return misfit(path, "a list of integers", describe(_load(raw, path, most_bytes=sys.maxsize)))
+    other = _NO_INTEGER.search(text, 1, len(text) - 1)
+    index = 0 if other is None else text.count(b",", 0, other.start())
+    if other is None:
+        values = np.fromstring(text[1:-1], dtype=np.int64, sep=",")
+        index = int(np.argmax((values < low) | (values > high)))
+    begin = next(islice(re.finditer(rb"[\[,]\s*", text), index, None)).end()
+    value = _first_value(text[begin : begin + _SHOWN_BYTES], f"{path}[{index}]")
+    return misfit(f"{path}[{index}]", describe_bound(value, low, high), describe(value))
+
+
+def _first_value(text: bytes, path: str) -> object:
+    """Return the JSON value that a text begins with; the text itself where it holds only part of one."""
+    readable = text.decode(errors="replace")
+    try:
+        _, end = json.JSONDecoder().raw_decode(readable)
+    except (ValueError, RecursionError):
+        return readable
+    return _load(msgspec.Raw(readable[:end].encode()), path)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import errno
+import io
 import os
 import re
 import stat
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES: Final = 2 << 30
 """Reading takes several times the text's size in memory: 2 GiB is what a machine of 24 GiB reads with room to spare."""
+MEMORY_PER_BYTE: Final = 4
+"""Bytes of memory that reading may take per byte of text: a profiler file of a gigabyte takes 1.3, our own files up to
+this where their rows are long, and hostile ones of nothing but short rows more."""
 STANDARD_STREAM: Final = "-"
 _STEP_BYTES: Final = 1 << 24
 _DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(\d+)|stdout|(stderr))|/proc/self/fd/(\d+)")
@@ -39,15 +44,20 @@ _GZIP_LEVEL: Final = 6
 def load_trace(path: str | Path, *, recover: bool = False, progress: Progress | None = None) -> Trace:
     """Read a trace: our own format or a PyTorch profiler file, plain or gzipped; `-` reads standard input.
 
-    `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`.
+    `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`. Numbers of
+    threads and storages that lie far apart come closer together, so that no table is sized by them.
     Raises InputError where nothing can be read and TraceError where it is no trace.
 
     >>> load_trace("samples/gpt2_small-inference-bf16-b4-shapes.json.gz").meta.workload
     Workload(name='gpt2_small', mode='inference', batch_size=4, samples_per_iteration=4)
     """
+    from .renumber import renumber
+
     data = read_bytes(path, recover=recover)
     try:
-        return _decode(data, recover=recover, progress=progress)
+        build = _read_content(data, recover=recover, progress=progress)
+        del data
+        return renumber(build())
     except TraceError as error:
         raise TraceError(f"{_name(path)}: {error}") from error
 
@@ -70,7 +80,7 @@ def save_trace(trace: Trace, path: str | Path) -> None:
 def read_bytes(path: str | Path, *, max_bytes: int | None = None, recover: bool = False) -> bytes:
     """Read a file and unpack it if it is gzip; `-` reads standard input.
 
-    `max_bytes` bounds the result; it defaults to WAVECAST_MAX_TRACE_BYTES, else to 2 GiB.
+    `max_bytes` bounds the result; it defaults to WAVECAST_MAX_TRACE_BYTES, else to 2 GiB or a quarter of the memory.
     Raises InputError or TraceError that begins with the file's name.
     """
     limit = _limit() if max_bytes is None else max_bytes
@@ -122,7 +132,7 @@ def explain_unwritable(name: str, error: OSError) -> WavecastError:
     return kind(f"{name}: cannot be written: {_reason(error)}")
 
 
-def _decode(data: bytes, *, recover: bool, progress: Progress | None) -> Trace:
+def _read_content(data: bytes, *, recover: bool, progress: Progress | None) -> Callable[[], Trace]:
     data = data.removeprefix(BYTE_ORDER_MARK)
     importer = find_importer(data)
     if importer is None:
@@ -134,10 +144,18 @@ def _decode(data: bytes, *, recover: bool, progress: Progress | None) -> Trace:
 def _limit() -> int:
     text = os.environ.get(LIMIT_VARIABLE, "")
     if not text:
-        return DEFAULT_MAX_BYTES
+        return min(DEFAULT_MAX_BYTES, machine_bytes() // MEMORY_PER_BYTE)
     if not text.isdecimal():
         raise InputError(f"{LIMIT_VARIABLE}: expected a number of bytes, found {text!r}")
     return int(text)
+
+
+def machine_bytes() -> int:
+    """Return the memory of this machine; where it does not say, enough for the usual limit."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return DEFAULT_MAX_BYTES * MEMORY_PER_BYTE
 
 
 def _read(path: str | Path, limit: int) -> bytes:
@@ -154,12 +172,12 @@ def _read(path: str | Path, limit: int) -> bytes:
 
 def _read_stream(stream: BinaryIO, limit: int) -> bytes:
     """Read to the end in steps: neither the limit nor the size that a pipe claims is allocated first."""
-    data = bytearray()
+    data = io.BytesIO()
     while chunk := stream.read(_STEP_BYTES):
-        data += chunk
-        if len(data) > limit:
+        data.write(chunk)
+        if data.tell() > limit:
             raise too_large(f"holds more than {limit} bytes")
-    return bytes(data)
+    return data.getvalue()
 
 
 def _write_file(path: Path, data: bytes) -> None:

@@ -21,7 +21,8 @@ Progress = Callable[[int, int], None]
 class Importer:
     """Describe a format: what its files hold, and the function that reads them.
 
-    `module` (relative to this package) has `function(data, *, recover, progress) -> Trace`, which raises TraceError.
+    `module` (relative to this package) has `function(data, *, recover, progress) -> Callable[[], Trace]`: it reads
+    the data, and returns what builds the trace when they may be gone. Both raise TraceError.
     """
 
     name: str
@@ -31,12 +32,12 @@ class Importer:
     function: str
     is_json: bool = True
 
-    def read(self, data: bytes, *, recover: bool = False, progress: Progress | None = None) -> Trace:
-        """Read a whole file of this format."""
-        trace: Trace = getattr(import_module(self.module, __package__), self.function)(
+    def read(self, data: bytes, *, recover: bool = False, progress: Progress | None = None) -> Callable[[], Trace]:
+        """Read a whole file of this format and return what builds its trace."""
+        build: Callable[[], Trace] = getattr(import_module(self.module, __package__), self.function)(
             data, recover=recover, progress=progress
         )
-        return trace
+        return build
 
 
 IMPORTERS: Final = (
@@ -50,7 +51,7 @@ IMPORTERS: Final = (
         name="a PyTorch profiler trace",
         pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
         module=".kineto",
-        function="import_kineto",
+        function="begin_import",
     ),
 )
 """First match wins. A new format is a folder beside this module and a row here."""

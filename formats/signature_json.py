@@ -40,7 +40,11 @@ class _Signature(msgspec.Struct):
     results: list[_Argument] = []
 
 
-_DECODER = msgspec.json.Decoder(list[_Signature])
+_TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
+_DECODER = msgspec.json.Decoder(_Signature)
+
+MAX_SIGNATURE_BYTES = 8 << 20
+"""Of the text of one: an optimizer's step over ten thousand parameters stays below."""
 
 
 def encode_signature(signature: Signature) -> dict[str, Any]:
@@ -54,15 +58,26 @@ def encode_signature(signature: Signature) -> dict[str, Any]:
 def decode_signatures(text: bytes | msgspec.Raw) -> tuple[Signature, ...]:
     """Build the signatures from their JSON list; TraceError names the first value that is none."""
     try:
-        values = _DECODER.decode(text)
+        texts = _TEXTS.decode(text)
     except msgspec.ValidationError as error:
         raise _rephrase(error, text) from None
     misfits: list[_Object] = []
-    parts = [(_build_arguments(item.arguments, misfits), _build_arguments(item.results, misfits)) for item in values]
-    signatures = tuple([Signature(arguments, results) for arguments, results in parts])
+    # One at a time: decoded, a text takes up to thirty times its bytes.
+    signatures = tuple([_decode_signature(item, index, misfits) for index, item in enumerate(texts)])
     if misfits:
         check_signatures(signatures)
     return signatures
+
+
+def _decode_signature(text: msgspec.Raw, index: int, misfits: list[_Object]) -> Signature:
+    size = len(memoryview(text))
+    if size > MAX_SIGNATURE_BYTES:
+        raise misfit(f"{SIGNATURES_PATH}[{index}]", f"a signature of at most {MAX_SIGNATURE_BYTES} bytes", str(size))
+    try:
+        item = _DECODER.decode(text)
+    except msgspec.ValidationError as error:
+        raise _rephrase(error, text, f"[{index}]") from None
+    return Signature(_build_arguments(item.arguments, misfits), _build_arguments(item.results, misfits))
 
 
 def check_signatures(signatures: object) -> None:
@@ -93,14 +108,14 @@ def _encode_argument(argument: Argument) -> Any:
     return argument
 
 
-def _rephrase(error: msgspec.ValidationError, text: bytes | msgspec.Raw) -> TraceError:
-    """Turn msgspec's "Expected `int`, got `str` - at `$[0].arguments[1]`" into our words and path."""
+def _rephrase(error: msgspec.ValidationError, text: bytes | msgspec.Raw, at: str = "") -> TraceError:
+    """Turn msgspec's "Expected `int`, got `str` - at `$.arguments[1]`" into our words; `at` begins its path."""
     message, _, where = str(error).partition(" - at `$")
     where = where.rstrip("`")
     if not message.startswith("Expected "):
-        return TraceError(f"{SIGNATURES_PATH}{where}: {message[:1].lower()}{message[1:]}")
+        return TraceError(f"{SIGNATURES_PATH}{at}{where}: {message[:1].lower()}{message[1:]}")
     expected = message.removeprefix("Expected ").partition(", got ")[0]
-    return misfit(SIGNATURES_PATH + where, expected, describe(_look_up(msgspec.json.decode(text), where)))
+    return misfit(SIGNATURES_PATH + at + where, expected, describe(_look_up(msgspec.json.decode(text), where)))
 
 
 def _look_up(value: Any, where: str) -> Any:

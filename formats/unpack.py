@@ -12,7 +12,7 @@ from ..errors import TraceError
 LIMIT_VARIABLE: Final = "WAVECAST_MAX_TRACE_BYTES"
 MAX_RATIO: Final = 300
 """Traces shrink 5 to 30 times; deflate's own limit is 1032."""
-RATIO_FREE_BYTES: Final = 64 << 20
+RATIO_FREE_BYTES: Final = 16 << 20
 """Below this unpacked size the ratio does not matter."""
 _STEP_BYTES: Final = 1 << 16
 """What recovery loses at most before a damaged place."""

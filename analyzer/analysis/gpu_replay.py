@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ...arrays import Floats
+from ...errors import InputError
+from ...formats.limits import MAX_INTEGER
 from ...formats.perfetto import save_events
 from ..graph.critical import CriticalPath
 from ..prediction.workload import measured_workload
@@ -51,7 +53,15 @@ def replayed_window(result: Analysis) -> Window:
 
 
 def lay_out(result: Analysis, replayed: GpuReplay) -> Timeline:
-    """Return the predicted timeline on one GPU, below the measured one where there is one."""
+    """Return the predicted timeline on one GPU, below the measured one where there is one.
+
+    Raises InputError where the prediction is too long to be drawn.
+    """
+    if not np.abs(replayed.end_ns).max(initial=0.0) <= MAX_INTEGER:  # NaN, too
+        raise InputError(
+            "the predicted iteration is longer than a timeline holds (104 days): the trace's shapes or times are of no "
+            "real run"
+        )
     duration_ns = np.asarray(durations_ns(result.graph, replayed.timing))
     notes = kernel_notes(result.workload, result.prediction, replayed.column, replayed.timing.factor_row, duration_ns)
     predicted = predicted_side(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +12,15 @@ from ...arrays import Floats, Mask, Rows
 from .graph import EdgeKind, Graph, NodeKind, Nodes
 from .rules import LANE, RELEASE, Held, hold_nodes, lane_firsts
 
+_ROUNDING_NS: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CriticalPath:
     """Hold the nodes that an iteration waited for, p of them, first to last.
 
     `own_ns`, `wait_ns` and `residual_ns` add up to `length_ns`: from `since_ns` to the end of the last node nothing is
-    left out and nothing counted twice.
+    left out and nothing counted twice. None of the sums is negative, whatever the clocks say.
     """
 
     node: Rows
@@ -91,6 +94,7 @@ def critical_path(graph: Graph, nodes: Nodes, latency_ns: Floats, *, last: int, 
     parts = np.stack((steps.wait_ns[path], steps.residual_ns[path], own))
     if len(path):
         _fit_first(parts[:, 0], float(steps.origin_ns[path[0]]) - since_ns)
+        _mend_parts(parts, steps.origin_ns[path], since_ns, until_ns)
     return CriticalPath(
         node=path,
         held_by=steps.held_by[path],
@@ -166,3 +170,25 @@ def _fit_first(parts: Floats, ahead_ns: float) -> None:
         cut = min(max(parts[at], 0.0), excess)
         parts[at] -= cut
         excess -= cut
+
+
+def _mend_parts(parts: Floats, origin_ns: Floats, since_ns: float, until_ns: float) -> None:
+    """Make the parts of steps that broken clocks tore apart fill their stretch of the path, none of them negative.
+
+    A step may claim time that a later one has, or end before what held it did: it keeps what is left of its stretch.
+    Where things came so early that the unexplained rest of the whole path is negative, every step gives up its own.
+    """
+    begin = np.maximum(np.minimum.accumulate(origin_ns[::-1])[::-1], since_ns)
+    begin[0] = since_ns
+    length = np.append(begin[1:], until_ns) - begin
+    torn = (parts[[0, 2]] < 0).any(axis=0) | (np.abs(parts.sum(axis=0) - length) > _ROUNDING_NS)
+    if parts[1, ~torn].sum() < 0:
+        torn[:] = True
+    mended = np.maximum(parts[:, torn], 0.0)
+    excess = mended.sum(axis=0) - length[torn]
+    mended[1] += np.maximum(-excess, 0.0)
+    for row in range(len(mended)):
+        cut = np.clip(excess, 0.0, mended[row])
+        mended[row] -= cut
+        excess -= cut
+    parts[:, torn] = mended

@@ -11,13 +11,17 @@ import numpy.typing as npt
 from ...arrays import Floats, Mask, Rows
 from ...formats.column import MISSING, row_count
 from ...formats.iterations import host_steps
+from ...formats.limits import MAX_INTEGER
 from ...formats.trace import KernelKind, Trace
 from .graph import NodeKind
 from .roles import Role, call_roles
+from .segments import SIDES, search_segments
 
 MERGED_OVERLAP: Final = 0.01
 """Threads that are busy at the same time for less than this share of the lesser one's time take turns: the main thread
 and autograd's do (0 in every training trace seen), so one waits for the other and they are one logical thread."""
+MERGED_THREADS: Final = 64
+"""Threads that may share lanes: more than any recording has beside its pools of workers, whose threads overlap."""
 COPY_COST_NS: Final = 8000.0
 """Host time of a copy call before its copy can start, where the copy had to wait for the device. Where the device was
 idle, all of the time until it started is the host's: pageable memory is staged first, 250 us of a large copy (A100)."""
@@ -102,13 +106,12 @@ def _idle_before_ns(trace: Trace, kernels: Rows) -> Floats:
     Any stream counts: the activity may have waited for an event of another than its own.
     """
     table = trace.kernels
-    end, idle = table.start_ns + table.duration_ns, np.full(len(kernels), np.inf)
-    for device in np.unique(table.device[kernels]).tolist():
-        mine = table.device[kernels] == device
-        ends, begun = np.sort(end[table.device == device]), table.start_ns[kernels[mine]]
-        at = np.searchsorted(ends, begun, side="right") - 1
-        idle[mine] = np.where(at < 0, np.inf, begun - ends[at])
-    return idle
+    end = table.start_ns + table.duration_ns
+    order = np.lexsort((end, table.device))
+    begin, stop = (np.searchsorted(table.device[order], table.device[kernels], side=side) for side in SIDES)
+    begun = table.start_ns[kernels]
+    at = search_segments(end[order], begin, stop, begun, "right") - 1
+    return np.where(at < begin, np.inf, begun - np.append(end[order], 0)[at])
 
 
 def _first_kernels(trace: Trace) -> Rows:
@@ -134,7 +137,9 @@ def _host_end_ns(trace: Trace, step_end_ns: Rows) -> Rows:
     """Return when the host ended each step: as recorded, unless that is a GPU's end, in a trace without steps."""
     finish = trace.kernels.start_ns + trace.kernels.duration_ns
     last = [int((table.start_ns + table.duration_ns).max()) for table in (trace.ops, trace.calls) if row_count(table)]
-    return np.where(np.isin(step_end_ns, finish), max(last, default=0), step_end_ns)
+    ordered = np.append(np.sort(finish), MAX_INTEGER)
+    is_gpu_end = ordered[np.searchsorted(ordered[:-1], step_end_ns)] == step_end_ns
+    return np.where(is_gpu_end, max(last, default=0), step_end_ns)
 
 
 def _main_thread(trace: Trace) -> int:
@@ -142,38 +147,52 @@ def _main_thread(trace: Trace) -> int:
     threads = trace.ops.thread[trace.ops.phase == 0]
     threads = threads if len(threads) else trace.ops.thread
     threads = threads if len(threads) else trace.calls.thread
-    return int(np.bincount(threads).argmax()) if len(threads) else 0
+    if not len(threads):
+        return 0
+    numbers, counts = np.unique(threads, return_counts=True)
+    return int(numbers[counts.argmax()])
 
 
 def logical_threads(trace: Trace) -> tuple[Rows, tuple[tuple[int, ...], ...]]:
-    """Return the lane of each thread, and each lane's threads; threads that take turns share a lane."""
+    """Return the lane of each thread, and each lane's threads; threads that take turns share a lane.
+
+    Only the `MERGED_THREADS` that do most are asked whether they do.
+    """
     count = int(max(trace.ops.thread.max(initial=-1), trace.calls.thread.max(initial=-1))) + 1
     lane_of = np.full(count, MISSING, dtype=np.int64)
     groups: list[list[int]] = []
-    busy: list[_Stretches] = []
-    has_ops = np.bincount(trace.ops.thread, minlength=count) > 0
-    for thread in sorted(range(count), key=lambda item: (not has_ops[item], item)):
-        mine = _busy_stretches(trace, thread)
-        lane = next((at for at, other in enumerate(busy) if has_ops[thread] and _take_turns(other, mine)), len(groups))
+    busy: dict[int, _Stretches] = {}
+    op_counts = np.bincount(trace.ops.thread, minlength=count)
+    asked = np.argsort(-op_counts, kind="stable")[:MERGED_THREADS]
+    stretches = _busy_stretches(trace, set(asked[op_counts[asked] > 0].tolist()))
+    for thread in np.argsort(op_counts == 0, kind="stable").tolist():
+        mine = stretches.get(thread)
+        lane = len(groups)
+        if mine is not None:
+            lane = next((at for at, other in busy.items() if _take_turns(other, mine)), lane)
+            busy[lane] = _join(busy[lane], mine) if lane in busy else mine
         if lane == len(groups):
             groups.append([])
-            busy.append(mine)
-        else:
-            others = busy[lane]
-            start = np.concatenate((others.start_ns, mine.start_ns))
-            busy[lane] = _union(start, np.concatenate((others.end_ns, mine.end_ns)))
         groups[lane].append(thread)
         lane_of[thread] = lane
     return lane_of, tuple(tuple(group) for group in groups)
 
 
-def _busy_stretches(trace: Trace, thread: int) -> _Stretches:
-    """Return the stretches in which a thread runs an op or a call."""
-    ops = np.flatnonzero((trace.ops.thread == thread) & (trace.ops.parent == MISSING))
-    calls = np.flatnonzero((trace.calls.thread == thread) & (trace.calls.op == MISSING))
+def _busy_stretches(trace: Trace, threads: set[int]) -> dict[int, _Stretches]:
+    """Return the stretches in which each thread runs an op or a call."""
+    ops = np.flatnonzero(trace.ops.parent == MISSING)
+    calls = np.flatnonzero(trace.calls.op == MISSING)
+    thread = np.concatenate((trace.ops.thread[ops], trace.calls.thread[calls]))
     start = np.concatenate((trace.ops.start_ns[ops], trace.calls.start_ns[calls])).astype(np.float64)
     lasting = np.concatenate((trace.ops.duration_ns[ops], trace.calls.duration_ns[calls])).astype(np.float64)
-    return _union(start, start + np.maximum(lasting, 0.0))
+    end, order = start + np.maximum(lasting, 0.0), np.argsort(thread, kind="stable")
+    bounds = {number: np.searchsorted(thread[order], [number, number + 1]).tolist() for number in threads}
+    rows = {number: order[begin:stop] for number, (begin, stop) in bounds.items()}
+    return {number: _union(start[mine], end[mine]) for number, mine in rows.items()}
+
+
+def _join(one: _Stretches, other: _Stretches) -> _Stretches:
+    return _union(np.concatenate((one.start_ns, other.start_ns)), np.concatenate((one.end_ns, other.end_ns)))
 
 
 def _union(start: Floats, end: Floats) -> _Stretches:

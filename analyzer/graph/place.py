@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -11,7 +12,12 @@ from ...formats.column import MISSING, row_count
 from ...formats.trace import Trace
 from .graph import NEVER_NS, NodeKind
 from .hosts import HostNodes
+from .segments import SIDES, accumulate_segments, search_segments
 from .streams import StreamNodes
+
+MOST_STREAMS: Final = 64
+"""Streams that a wait or a device's synchronisation which names none is held against, the busiest ones: no recording
+seen has as many, and a file with a million must end, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,6 +32,10 @@ class Places:
     """Measured start of the launch call of each GPU node; NEVER_NS without one, [k]."""
     lane_begin: Rows
     """First GPU node of each stream, and their number at the end, counted from 0."""
+    latest_ns: Floats
+    """The latest of `launched_ns` on the stream so far, [k]."""
+    latest_end_ns: Floats
+    """The latest measured end on the stream so far, [k]."""
     node_of_call: Rows
     """The launch or synchronisation that a call is; -1 for calls that are no nodes."""
 
@@ -34,21 +44,23 @@ class Places:
         """Return the number of host nodes."""
         return len(self.host.row)
 
-    def last_launched(self, stream_lane: int, before_ns: Floats) -> Rows:
-        """Return for each instant the last GPU node of a stream launched before it, counted from 0; -1: none."""
-        begin, latest = self._latest_launches(stream_lane)
-        at = np.searchsorted(latest, before_ns, side="left") - 1
-        return np.where(at < 0, MISSING, begin + at)
+    def last_launched(self, stream_lane: Rows, before_ns: Floats) -> Rows:
+        """Return for each instant the last GPU node of its stream launched before it, counted from 0; -1: none."""
+        begin = self.lane_begin[stream_lane]
+        at = search_segments(self.latest_ns, begin, self.lane_begin[stream_lane + 1], before_ns) - 1
+        return np.where(at < begin, MISSING, at)
 
-    def next_launched(self, stream_lane: int, after_ns: Floats) -> Rows:
-        """Return for each instant the first GPU node of a stream launched from it on, counted from 0; -1: none."""
-        begin, latest = self._latest_launches(stream_lane)
-        at = np.searchsorted(latest, after_ns, side="left")
-        return np.where(at < len(latest), begin + at, MISSING)
+    def next_launched(self, stream_lane: Rows, after_ns: Floats) -> Rows:
+        """Return for each instant the first GPU node of its stream launched from it on, counted from 0; -1: none."""
+        end = self.lane_begin[stream_lane + 1]
+        at = search_segments(self.latest_ns, self.lane_begin[stream_lane], end, after_ns)
+        return np.where(at < end, at, MISSING)
 
-    def _latest_launches(self, stream_lane: int) -> tuple[int, Floats]:
-        begin, end = int(self.lane_begin[stream_lane]), int(self.lane_begin[stream_lane + 1])
-        return begin, np.maximum.accumulate(self.launched_ns[begin:end])
+    def busiest_streams(self) -> list[int]:
+        """Return the lanes of the streams that ran most, `MOST_STREAMS` at most, in order."""
+        counts = np.diff(self.lane_begin)
+        busiest: list[int] = np.sort(np.argsort(-counts, kind="stable")[:MOST_STREAMS]).tolist()
+        return busiest
 
     def last_stream_lanes(self, thread_lane: Rows, before_ns: Floats) -> Rows:
         """Return the stream of the last launch before each instant on a host lane; -1: none."""
@@ -56,12 +68,10 @@ class Places:
         linked = self.launch_node != MISSING
         stream_of[self.launch_node[linked]] = self.gpu.lane[linked]
         launches = np.flatnonzero(stream_of != MISSING)
-        result = np.full(len(before_ns), MISSING, dtype=np.int64)
-        for lane in np.unique(thread_lane).tolist():
-            mine, theirs = thread_lane == lane, launches[self.host.lane[launches] == lane]
-            at = np.searchsorted(self.host.start_ns[theirs], before_ns[mine], side="left") - 1
-            result[mine] = np.append(stream_of[theirs], MISSING)[at]
-        return result
+        lanes = self.host.lane[launches]
+        begin, end = (np.searchsorted(lanes, thread_lane, side=side) for side in SIDES)
+        at = search_segments(self.host.start_ns[launches], begin, end, before_ns) - 1
+        return np.where(at < begin, MISSING, np.append(stream_of[launches], MISSING)[at])
 
     def find_stream_lanes(self, stream: Rows, near_lane: Rows) -> Rows:
         """Return the lane of each stream number: on the device of a lane near it where there is one, else on any.
@@ -87,12 +97,15 @@ def place_nodes(trace: Trace, host: HostNodes, gpu: StreamNodes) -> Places:
     call = trace.kernels.call[gpu.row]
     launched = np.append(trace.calls.start_ns.astype(np.float64), NEVER_NS)[call]
     counts = np.bincount(gpu.lane, minlength=len(gpu.streams)) if len(gpu.row) else np.zeros(0, dtype=np.int64)
+    lane_begin = np.append(0, np.cumsum(counts))
     return Places(
         host=host,
         gpu=gpu,
         launch_node=node_of_call[call],
         launched_ns=launched,
-        lane_begin=np.append(0, np.cumsum(counts)),
+        lane_begin=lane_begin,
+        latest_ns=accumulate_segments(launched, lane_begin),
+        latest_end_ns=accumulate_segments(gpu.end_ns, lane_begin),
         node_of_call=node_of_call[:-1],
     )
 

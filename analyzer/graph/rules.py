@@ -50,7 +50,7 @@ def lane_firsts(nodes: Nodes) -> Mask:
 
 def first_edges(edges: Edges, count: int) -> Rows:
     """Return where the edges into each of `count` nodes begin, [count + 1]."""
-    return np.searchsorted(edges.target, np.arange(count + 1), side="left")
+    return np.append(0, np.cumsum(np.bincount(edges.target, minlength=count)))
 
 
 def hold_nodes(nodes: Nodes, edges: Edges, is_lane_first: Mask, latency_ns: Floats) -> Held:
@@ -67,13 +67,16 @@ def hold_nodes(nodes: Nodes, edges: Edges, is_lane_first: Mask, latency_ns: Floa
     lane_bound = np.where(is_lane_first, origin, before) + own
     bound, binding = lane_bound.copy(), np.full(count, LANE, dtype=np.int64)
     second = np.full(count, NEVER_NS)
-    _raise_bound(bound, binding, second, nodes.release_ns, np.full(count, RELEASE, dtype=np.int64))
+    released = np.flatnonzero(nodes.release_ns > NEVER_NS)
+    _raise_bound(bound, binding, second, released, nodes.release_ns[released], np.full(len(released), RELEASE))
     source_ns = np.where(edges.kind == EdgeKind.QUEUE, nodes.start_ns[edges.source], nodes.end_ns[edges.source])
     arrival = source_ns + latency_ns[edges.term]
-    order = np.lexsort((arrival, edges.target))
+    first = first_edges(edges, count)
+    order = _by_arrival(edges.target, arrival, np.diff(first))
     for back in (1, 0):
-        best, at = _nth_latest(edges.target[order], arrival[order], count, back)
-        _raise_bound(bound, binding, second, best, np.append(order, LANE)[at])
+        reached = np.flatnonzero(np.diff(first) > back)
+        edge = order[first[reached + 1] - 1 - back]
+        _raise_bound(bound, binding, second, reached, arrival[edge], edge)
     return Held(
         binding=binding,
         bound_ns=bound,
@@ -83,21 +86,21 @@ def hold_nodes(nodes: Nodes, edges: Edges, is_lane_first: Mask, latency_ns: Floa
     )
 
 
-def _nth_latest(target: Rows, arrival: Floats, count: int, back: int) -> tuple[Floats, Rows]:
-    """Return each node's latest arrival but `back`, from arrivals sorted by target and time."""
-    ends = np.searchsorted(target, np.arange(count), side="right") - 1 - back
-    begins = np.searchsorted(target, np.arange(count), side="left")
-    known = ends >= begins
-    at = np.where(known, ends, len(arrival))
-    return np.append(arrival, NEVER_NS)[at], at
+def _by_arrival(target: Rows, arrival: Floats, counts: Rows) -> Rows:
+    """Return the edges by target, then arrival; they are sorted by target, which `counts` of them have."""
+    order = np.arange(len(target))
+    shared = np.flatnonzero(counts[target] > 1)
+    order[shared] = shared[np.lexsort((arrival[shared], target[shared]))]
+    return order
 
 
-def _raise_bound(bound: Floats, binding: Rows, second: Floats, arrival: Floats, reason: Rows) -> None:
-    """Let a later arrival take over, and keep the one that it overtakes."""
-    later = arrival > bound
-    np.maximum(second, np.where(later, bound, arrival), out=second)
-    bound[later] = arrival[later]
-    binding[later] = reason[later]
+def _raise_bound(bound: Floats, binding: Rows, second: Floats, node: Rows, arrival: Floats, reason: Rows) -> None:
+    """Let a later arrival at some nodes take over, and keep the one that it overtakes."""
+    later = arrival > bound[node]
+    second[node] = np.maximum(second[node], np.where(later, bound[node], arrival))
+    taken = node[later]
+    bound[taken] = arrival[later]
+    binding[taken] = reason[later]
 
 
 def fit_latencies(nodes: Nodes, edges: Edges, is_lane_first: Mask, start_ns: Floats) -> Floats:

@@ -11,8 +11,9 @@ from ...arrays import Floats, Mask, Rows
 from ...formats.column import MISSING, row_count
 from ...formats.trace import SyncKind, Trace
 from .graph import NodeKind
-from .place import Links, Places, join_links
+from .place import Links, Places, join_links, no_links
 from .roles import Role, call_roles
+from .segments import search_segments
 
 _CONTRADICTION_NS: Final = 10_000.0
 """What ended this long after a synchronisation returned was not waited for."""
@@ -59,27 +60,27 @@ def _copy_links(places: Places, nodes: Rows) -> Links:
 def _device_links(places: Places, nodes: Rows, chosen: Mask, last_lane: Rows) -> Links:
     devices = np.append([device for device, _ in places.gpu.streams], MISSING).astype(np.int64)
     parts = []
-    for lane in range(len(places.gpu.streams)):
-        mine = chosen & ((last_lane == MISSING) | (devices[last_lane] == devices[lane]))
-        parts.append(_links_from(places, lane, nodes[mine], places.host.start_ns[nodes[mine]]))
+    for lane in places.busiest_streams():
+        mine = nodes[chosen & ((last_lane == MISSING) | (devices[last_lane] == devices[lane]))]
+        parts.append(_links_from(places, np.full(len(mine), lane), mine, places.host.start_ns[mine]))
     return join_links(parts)
 
 
 def _lane_links(places: Places, nodes: Rows, chosen: Mask, lane: Rows, instant: Floats) -> Links:
-    parts = []
-    for at in np.unique(lane[chosen & (lane != MISSING)]).tolist():
-        mine = chosen & (lane == at)
-        parts.append(_links_from(places, at, nodes[mine], instant[mine]))
-    return join_links(parts)
+    mine = np.flatnonzero(chosen & (lane != MISSING))
+    mine = mine[np.argsort(lane[mine], kind="stable")]
+    return _links_from(places, lane[mine], nodes[mine], instant[mine])
 
 
-def _links_from(places: Places, lane: int, nodes: Rows, instant: Floats) -> Links:
-    """Return an edge to each node from the last activity of a stream launched before an instant."""
-    begin, end = int(places.lane_begin[lane]), int(places.lane_begin[lane + 1])
-    latest_end = np.maximum.accumulate(places.gpu.end_ns[begin:end])
-    returned = np.searchsorted(latest_end, places.host.end_ns[nodes] + _CONTRADICTION_NS, side="right") - 1
-    found = np.minimum(places.last_launched(lane, instant), begin + returned)
-    known = (found != MISSING) & (returned >= 0)
+def _links_from(places: Places, lane: Rows, nodes: Rows, instant: Floats) -> Links:
+    """Return an edge to each node from the last activity of its stream launched before an instant."""
+    if not len(nodes):
+        return no_links()
+    begin, end = places.lane_begin[lane], places.lane_begin[lane + 1]
+    returned_ns = places.host.end_ns[nodes] + _CONTRADICTION_NS
+    returned = search_segments(places.latest_end_ns, begin, end, returned_ns, "right") - 1
+    found = np.minimum(places.last_launched(lane, instant), returned)
+    known = (found != MISSING) & (returned >= begin)
     return Links(source=found[known] + places.host_count, target=nodes[known])
 
 

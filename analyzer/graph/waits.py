@@ -12,6 +12,7 @@ from ...formats.column import MISSING
 from ...formats.trace import SyncKind, Trace
 from .place import Links, Places, no_links
 from .roles import Role, call_roles
+from .segments import SIDES, search_segments
 
 CONTRADICTION_NS: Final = 0.0
 """A kernel that started this long before its supposed source ended did not wait for it."""
@@ -36,7 +37,7 @@ def wait_links(trace: Trace, places: Places) -> WaitLinks:
     """Return the edges that event waits make: as recorded where the trace says, else inferred from the call order.
 
     Inferred: the first kernel that a thread launches after a wait waits for the last kernel launched before the wait
-    on each other stream, unless an earlier wait implies that or the measured times contradict it.
+    on each other stream (of many: the busiest), unless an earlier wait implies that or the times contradict it.
     """
     if len(places.gpu.streams) < 2:
         return WaitLinks(links=no_links(), named_count=0, inferred_count=0, rejected_count=0)
@@ -72,16 +73,11 @@ def _named_pairs(trace: Trace, places: Places) -> tuple[list[tuple[int, int]], R
     near = places.last_stream_lanes(_thread_lanes(places, trace.calls.thread[told]), start_ns[told])
     waiting, waited = (places.find_stream_lanes(named[rows], near) for named in (table.stream, table.waited_stream))
     recorded = np.where(table.record_call[rows] == MISSING, told, table.record_call[rows])
-    pairs: list[tuple[int, int]] = []
-    for source_lane, target_lane in sorted(set(zip(waited.tolist(), waiting.tolist(), strict=True))):
-        if MISSING in (source_lane, target_lane) or source_lane == target_lane:
-            continue
-        mine = (waited == source_lane) & (waiting == target_lane)
-        source = places.last_launched(source_lane, start_ns[recorded[mine]])
-        target = places.next_launched(target_lane, start_ns[told[mine]])
-        found = (source != MISSING) & (target != MISSING)
-        pairs += zip(source[found].tolist(), target[found].tolist(), strict=True)
-    return pairs, told
+    known = np.flatnonzero((waited != MISSING) & (waiting != MISSING) & (waited != waiting))
+    source = places.last_launched(waited[known], start_ns[recorded[known]])
+    target = places.next_launched(waiting[known], start_ns[told[known]])
+    found = (source != MISSING) & (target != MISSING)
+    return list(zip(source[found].tolist(), target[found].tolist(), strict=True)), told
 
 
 def _thread_lanes(places: Places, threads: Rows) -> Rows:
@@ -95,8 +91,8 @@ def _call_order_pairs(trace: Trace, places: Places, waits: Rows) -> list[tuple[i
     target = _next_launched(trace, places, waits)
     instants = trace.calls.start_ns[waits].astype(np.float64)
     pairs = []
-    for lane in range(len(places.gpu.streams)):
-        source = places.last_launched(lane, instants)
+    for lane in places.busiest_streams():
+        source = places.last_launched(np.full(len(waits), lane), instants)
         found = (source != MISSING) & (target != MISSING)
         found &= np.append(places.gpu.lane, MISSING)[target] != lane
         pairs += list(zip(source[found].tolist(), target[found].tolist(), strict=True))
@@ -110,13 +106,9 @@ def _next_launched(trace: Trace, places: Places, waits: Rows) -> Rows:
     call = places.host.row[places.launch_node[nodes]]
     order = np.lexsort((calls.start_ns[call], calls.thread[call]))
     nodes, call = nodes[order], call[order]
-    result = np.full(len(waits), MISSING, dtype=np.int64)
-    for thread in np.unique(calls.thread[waits]).tolist():
-        mine = calls.thread[waits] == thread
-        theirs = np.flatnonzero(calls.thread[call] == thread)
-        at = np.searchsorted(calls.start_ns[call[theirs]], calls.start_ns[waits[mine]], side="left")
-        result[mine] = np.append(nodes[theirs], MISSING)[np.minimum(at, len(theirs))]
-    return result
+    begin, end = (np.searchsorted(calls.thread[call], calls.thread[waits], side=side) for side in SIDES)
+    at = search_segments(calls.start_ns[call], begin, end, calls.start_ns[waits])
+    return np.where(at < end, np.append(nodes, MISSING)[at], MISSING)
 
 
 def _consistent(places: Places, pairs: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], int]:

@@ -10,6 +10,7 @@ import numpy as np
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionLibrary, AttentionProblems
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .table_columns import check_known
 
 TABLE: Final = "ops/attention.parquet"
 COLUMNS: Final = (
@@ -42,6 +43,7 @@ def load_decode(data: Path, catalog: Catalog | None = None) -> list[Samples[Atte
 
 def _table(data: Path) -> MeasurementTable:
     table = read_table(data / TABLE, COLUMNS)
+    check_known(table.path, "phase", table["phase"], PHASE_NAMES)
     return pick(table, ~table["suspect"].astype(bool))
 
 

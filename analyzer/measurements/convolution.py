@@ -18,6 +18,7 @@ from ...specs.gpu import Catalog, Rate
 from ..models.convolution.problems import ConvolutionProblems, problems_of_dims
 from ..work.work import ConvolutionDims
 from .samples import Samples, gpus_of, pick, read_table, shape_share
+from .table_columns import check_known
 
 TABLE: Final = "ops/convolution.parquet"
 SIZES: Final = ("batch", "c_in", "c_out", "kernel_size", "input_size", "stride", "output_size")
@@ -28,6 +29,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Con
     table = read_table(data / TABLE)
     table = pick(table, ~table["suspect"].astype(bool))
     gpus, gpu = gpus_of(table["gpu"], catalog)
+    check_known(table.path, "dtype", table["dtype"], RATES)
     dtype = table["dtype"].astype(str)
     is_event = (table["timing"].astype(str) == "event_min5").astype(np.float64)
     dims = [_dims(row) for row in zip(*(table[name].tolist() for name in SIZES), strict=True)]

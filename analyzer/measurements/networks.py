@@ -14,11 +14,16 @@ from ...arrays import none_for_nan
 from ...errors import InputError
 from .fx_graph import FxNode
 from .samples import TableColumn, read_table
+from .table_columns import MAX_SIZE
 
 NODES: Final = "models/neusight_ops.parquet"
 PEERS: Final = {"neusight": "neusight", "habitat": "habitat", "micro": "micro", "roofline": "neusight_roofline"}
 """Whose predictions the table holds, by column, and what they are called here."""
 KEY: Final = ("gpu", "model", "mode", "seqlen", "batch", "variant")
+NODE_COLUMNS: Final = (
+    *(*KEY, "idx", "name", "op_name", "op", "target", "input_shapes", "output_shape", "dtype", "acc_ops"),
+    *("measured_fw_ms", "suspect", *(f"pred_{name}_fw_ms" for name in PEERS)),
+)
 NS_PER_MS: Final = 1e6
 _FIRST_LAYER = re.compile(r"(?:^|_)(?:h|layers?|blocks?)_0_")
 
@@ -37,7 +42,7 @@ class FxNetwork:
 def read_nodes(path: Path) -> dict[tuple[object, ...], FxNetwork]:
     """Return the graphs of a table of nodes, by gpu, model, mode, sequence length, batch and variant."""
     rows: dict[tuple[object, ...], list[TableRow]] = {}
-    for row in rows_of(read_table(path)):
+    for row in rows_of(read_table(path, NODE_COLUMNS, may_lack=("dtype",))):
         rows.setdefault(key_of(row), []).append(row)
     return {key: _network(found, path) for key, found in rows.items()}
 
@@ -50,25 +55,40 @@ def _network(rows: list[TableRow], path: Path) -> FxNetwork:
 
 def _node(row: TableRow, path: Path) -> FxNode:
     where = f"{path}: node {row['name']!r}"
-    accumulated = [item[1] for item in _literal(row["acc_ops"], where) if item]
     return FxNode(
         name=str(row["name"]),
         kind=str(row["op"]),
         target=str(row["target"]),
         op_name=str(row["op_name"]),
-        inputs=tuple(tuple(shape) for shape in _literal(row["input_shapes"], where)),
-        output=tuple(_literal(row["output_shape"], where)),
+        inputs=_shapes(_literal(row["input_shapes"], where), row["input_shapes"], where),
+        output=_shapes([_literal(row["output_shape"], where)], row["output_shape"], where)[0],
         dtype=None if row["dtype"] is None else str(row["dtype"]).removeprefix("torch."),
-        accumulated=tuple(prod(shape) for shape in accumulated),
+        accumulated=tuple(map(prod, _accumulated(row["acc_ops"], where))),
     )
+
+
+def _accumulated(text: str, where: str) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of what is added to: each op names its kind first."""
+    ops = _literal(text, where)
+    if not isinstance(ops, list | tuple) or not all(isinstance(item, list | tuple) and len(item) != 1 for item in ops):
+        raise InputError(f"{where}: {text[:60]!r} is no list of ops with shapes")
+    return _shapes([item[1] for item in ops if item], text, where)
+
+
+def _shapes(values: Any, text: str, where: str) -> tuple[tuple[int, ...], ...]:
+    """Return lists of sizes as tuples."""
+    is_list = isinstance(values, list | tuple) and all(isinstance(shape, list | tuple) for shape in values)
+    if not is_list or not all(type(size) is int and 0 <= size <= MAX_SIZE for shape in values for size in shape):
+        raise InputError(f"{where}: {text[:60]!r} is no list of shapes")
+    return tuple(map(tuple, values))
 
 
 def _literal(text: str, where: str) -> Any:
     """Read shapes written as a Python literal, without evaluating anything."""
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError) as error:
-        raise InputError(f"{where}: {text!r} is no list of shapes") from error
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise InputError(f"{where}: {text[:60]!r} is no list of shapes") from error
 
 
 def key_of(row: TableRow) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from ..models.registry import OP_MODELS
 from ..work import Work, work_of
 from ..work.table import WorkTable
 from .fx_graph import FxNode, OpCall, calls_of
-from .networks import KEY, NODES, NS_PER_MS, PEERS, FxNetwork, read_nodes
+from .networks import KEY, NODE_COLUMNS, NODES, NS_PER_MS, PEERS, FxNetwork, read_nodes
 from .samples import Samples, gpus_of, read_table
 
 EVENT_TIMED: Final[Mapping[str, float]] = {"host_floor_ns": np.nan, "is_event_timed": 1.0}
@@ -85,7 +85,7 @@ def _event_timed(problems: Problems) -> Problems:
 
 def _measured(data: Path) -> Iterator[MeasuredNode]:
     """Yield each op once per GPU and shape: equal ones of a network were measured alike."""
-    table = read_table(data / NODES)
+    table = read_table(data / NODES, NODE_COLUMNS, may_lack=("dtype",))
     row_of = {key: row for row, key in enumerate(zip(*(table[name].tolist() for name in (*KEY, "name")), strict=True))}
     seen = set()
     for key, network in read_nodes(data / NODES).items():

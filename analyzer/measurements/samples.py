@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +19,11 @@ from ...specs.gpu import Catalog, Gpu, chip_of
 from ...specs.match import find_gpu
 from ..models.frame.problems import P
 from ..work.table import WorkTable
+from .table_columns import check_column
 
 __all__ = ["MeasurementTable", "Samples", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
 
 TableColumn = npt.NDArray[Any]
-MEASURED = "latency_us"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,33 +67,36 @@ class MeasurementTable(dict[str, TableColumn]):
         raise InputError(f"{self.path}: no column {name!r}; found are {', '.join(self)}")
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> MeasurementTable:
+def read_table(path: Path, columns: Sequence[str] | None = None, *, may_lack: Collection[str] = ()) -> MeasurementTable:
     """Read a parquet table as numpy columns; text columns come as object arrays.
 
-    Raises InputError where pyarrow is not installed, and where the file is no such table or lacks a column.
+    Raises InputError where pyarrow is not installed, where the file is no such table or lacks a column, and at the
+    first value that no measurement has (`check_column`). Texts of the columns `may_lack` may be missing.
 
     >>> read_table(tables / "ops" / "matmul.parquet", ["gpu", "m"])["m"][:3]
     array([256, 512, 768])
     """
     with _open(path) as file:
         names = file.schema_arrow.names
-        table = file.read(columns=[name for name in columns or names if name in names])
-    found = MeasurementTable(
-        path, {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.schema.names}
-    )
+        wanted = [name for name in columns or names if name in names]
+        twice = next((name for name in wanted if names.count(name) > 1), None)
+        if twice is not None:
+            raise InputError(f"{path}: column {twice!r} stands twice")
+        table = file.read(columns=wanted)
+        found = MeasurementTable(path, {name: _to_numpy(table.column(name)) for name in wanted})
     for name in columns or ():
         _ = found[name]
-    _refuse_bad_times(path, found)
+    for name, values in found.items():
+        check_column(path, name, values, may_lack=name in may_lack)
     return found
 
 
-def _refuse_bad_times(path: Path, table: MeasurementTable) -> None:
-    if MEASURED not in table:
-        return
-    times = table[MEASURED].astype(np.float64)
-    bad = np.flatnonzero(~(np.isfinite(times) & (times > 0)))
-    if len(bad):
-        raise InputError(f"{path}: {MEASURED} of row {bad[0]} is {times[bad[0]]}; expected a finite time above 0")
+def _to_numpy(column: Any) -> TableColumn:
+    """Return the values; those of a dictionary of nothing, which pyarrow cannot turn into objects, are None."""
+    if not column.null_count < len(column):
+        return np.full(len(column), None, dtype=object)
+    values: TableColumn = column.to_numpy(zero_copy_only=False)
+    return values
 
 
 def table_row_count(path: Path) -> int:
@@ -114,7 +117,7 @@ def _open(path: Path) -> Iterator[Any]:
             yield file
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such table") from error
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{path}: no readable parquet table ({error})") from error
 
 

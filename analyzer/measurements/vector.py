@@ -115,4 +115,4 @@ def _draw_evenly(share: Floats, family: TableColumn, is_floor_bound: TableColumn
     """Return shares that make families alike in number among the shapes that are drawn first."""
     groups = np.where(is_floor_bound, "floor", family.astype(str))
     _, index, count = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.asarray(np.where(share < TRAINED_SHARE, share * count[index] / count.max(), share))
+    return np.asarray(np.where(share < TRAINED_SHARE, share * count[index] / count.max(initial=1), share))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from ...arrays import Rows
 from ...formats.trace import Phase, Trace
+
+DEEPEST_MODULE: Final = 100
+"""As deep as module paths are imported: each level takes a pass over all ops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +32,7 @@ def find_frames(trace: Trace, window_ops: Rows) -> Frames:
     used, place = np.unique(np.where(is_forward, module, -1), return_inverse=True)
     paths = [tuple(trace.strings[item].split(".")) if item >= 0 else () for item in used.tolist()]
     starts, ends = [], []
-    for depth in range(1, max(map(len, paths), default=0) + 1):
+    for depth in range(1, min(max(map(len, paths), default=0), DEEPEST_MODULE) + 1):
         start, end = _runs(_prefix_numbers(paths, depth)[place])
         starts.append(start)
         ends.append(end)

@@ -143,7 +143,7 @@ def _is_kin(graph: CapturedGraph, name: str, call: int) -> bool | None:
     op = int(graph.trace.calls.op[call])
     if op < 0 or family_of_kernel(name) not in VARYING_FAMILIES:
         return None
-    family = graph.lookup.family(graph.lookup.owner(op))
+    family = graph.lookup.family(int(graph.lookup.owners()[op]))
     return None if family is None else family in VARYING_FAMILIES
 
 

@@ -64,8 +64,7 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     kernels, rows = trace.kernels, np.flatnonzero(trace.kernels.device == window.device)
     counts = np.isin(rows, window.kernel_rows)
     lookup = WorkLookup(trace)
-    owners_of = {row: lookup.owner(row) if row >= 0 else -1 for row in np.unique(kernels.op[rows]).tolist()}
-    owners = np.array([owners_of[row] for row in kernels.op[rows].tolist()], dtype=np.int64)
+    owners = np.append(lookup.owners(), -1)[kernels.op[rows]]
     first, group = group_rows(_group_keys(trace, rows, owners))
     size = np.bincount(group, minlength=len(first))
     duration = kernels.duration_ns[rows].astype(np.float64)

@@ -13,6 +13,7 @@ import numpy as np
 from ...arrays import Floats, Rows
 from ..graph.graph import EdgeKind, Graph, NodeKind
 from ..graph.rules import RELEASE
+from ..graph.segments import SIDES
 from ..graph.streams import UNEXPLAINED_NS
 from .binding import bind_nodes
 from .engine import Timing, on_gpus
@@ -162,13 +163,15 @@ def _sync_time_before(
     """
     nodes = graph.nodes
     held = np.zeros(len(launch))
-    for lane in graph.lanes:
-        syncs = np.flatnonzero(nodes.kind[lane.begin : lane.end] == NodeKind.SYNC) + lane.begin
-        mine = np.flatnonzero((launch >= lane.begin) & (launch < lane.end))
-        if not lane.is_host or not len(syncs) or not len(mine):
+    by_lane = np.argsort(nodes.lane[launch], kind="stable")
+    numbers, begins = np.unique(nodes.lane[launch][by_lane], return_index=True)
+    begin, stop = (np.searchsorted(nodes.lane, numbers, side=side) for side in SIDES)
+    for lane_begin, lane_end, mine in zip(begin.tolist(), stop.tolist(), np.split(by_lane, begins[1:]), strict=False):
+        syncs = np.flatnonzero(nodes.kind[lane_begin:lane_end] == NodeKind.SYNC) + lane_begin
+        if not len(syncs):
             continue
         end = end_ns[syncs]
-        before = np.where((syncs > lane.begin)[:, None], end_ns[syncs - 1], 0.0)
+        before = np.where((syncs > lane_begin)[:, None], end_ns[syncs - 1], 0.0)
         start = np.minimum(before + nodes.lag_ns[syncs, None] * timing.host_ratio, end)
         total = np.concatenate((np.zeros((1, end.shape[1])), np.cumsum(end - start, axis=0)))
         reached = np.searchsorted(syncs, launch[mine], side="left")

@@ -17,6 +17,8 @@ _QUEUE: Final = int(EdgeKind.QUEUE)
 _PIECE_VALUES: Final = 1 << 16
 """Nodes times GPUs replayed in one step at most, so that what a step needs stays in the cache."""
 _FEWEST_ROWS: Final = 16
+_LONGEST_LANE: Final = 8
+"""Nodes of lanes that are replayed together where many of equal length follow one another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,10 +54,12 @@ def on_gpus(timing: Timing, columns: slice | Rows) -> Timing:
 
 
 class _Piece(NamedTuple):
-    """Hold one stretch of nodes to replay in one step, and the edges into it."""
+    """Hold one stretch of nodes to replay in one step, and the edges into it; or whole short lanes side by side."""
 
     begin: int
     stop: int
+    width: int
+    """Its nodes, or those of each lane."""
     low: int
     """Its edges are `low` to `high`."""
     high: int
@@ -99,14 +103,18 @@ def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows
         step = _add_own(bound, graph, timing, run, on_gpu=is_gpu[piece.begin])
         if kept_ns is not None:
             step += kept_ns[run, None]
-        if piece.stop - piece.begin > 1:
+        if piece.width < piece.stop - piece.begin:
+            _scan_lanes(bound, step, piece.width, on_gpu=is_gpu[piece.begin])
+            np.add(bound, step, out=end[run])
+            continue
+        if piece.width > 1:
             np.cumsum(step, axis=0, out=step)
         bound -= step
         if not is_first[piece.begin]:
             np.maximum(bound[0], end[piece.begin - 1], out=bound[0])
         elif not is_gpu[piece.begin]:
             np.maximum(bound[0], 0.0, out=bound[0])
-        if piece.stop - piece.begin > 1:
+        if piece.width > 1:
             np.maximum.accumulate(bound, axis=0, out=bound)
         np.add(bound, step, out=end[run])
     return end
@@ -133,18 +141,58 @@ def _edge_heads(graph: Graph) -> Rows:
 
 
 def _pieces(graph: Graph, heads: Rows, runs: Runs, most_rows: int) -> Iterator[_Piece]:
-    """Return the runs in order, long ones in pieces."""
+    """Return the runs in order: long ones in pieces, short lanes that follow one another together."""
+    if not len(runs):
+        return iter(())
     counts = -(-(runs[:, 1] - runs[:, 0]) // most_rows)
     at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     begin = np.repeat(runs[:, 0], counts) + at * most_rows
     stop = np.minimum(begin + most_rows, np.repeat(runs[:, 1], counts))
+    leads = _lead_lanes(graph, begin, stop, most_rows)
+    width, begin, stop = (stop - begin)[leads], begin[leads], stop[np.append(leads[1:], len(stop)) - 1]
     low, high = graph.first_edge[begin], graph.first_edge[stop]
-    columns = [begin, stop, low, high, np.searchsorted(heads, low), np.searchsorted(heads, high)]
+    columns = [begin, stop, width, low, high, np.searchsorted(heads, low), np.searchsorted(heads, high)]
     queued, released = (
         np.append(0, np.cumsum(flags)) for flags in (graph.edges.kind == _QUEUE, graph.nodes.release_ns > NEVER_NS)
     )
     flags = [queued[high] > queued[low], released[stop] > released[begin]]
     return map(_Piece._make, zip(*(column.tolist() for column in (*columns, *flags)), strict=True))
+
+
+def _lead_lanes(graph: Graph, begin: Rows, stop: Rows, most_rows: int) -> Rows:
+    """Return the pieces that are replayed in a step of their own; each takes those up to the next one along.
+
+    Whole lanes of one length that follow one another, none of which waits for another of them, go together.
+    """
+    length, side = stop - begin, graph.nodes.is_gpu[begin]
+    whole = lane_firsts(graph.nodes)[begin] & (length <= _LONGEST_LANE)
+    follows = (begin[1:] == stop[:-1]) & (length[1:] == length[:-1]) & (side[1:] == side[:-1])
+    leads = np.append(True, ~(follows & whole[1:] & whole[:-1]))
+    if leads.all():
+        return np.arange(len(begin))
+    group = np.cumsum(leads)
+    place = np.arange(len(begin)) - np.flatnonzero(leads)[group - 1]
+    leads |= place % np.maximum(most_rows // np.maximum(length, 1), 1) == 0
+    group = np.cumsum(leads)
+    of_node = np.zeros(len(graph.nodes.row), dtype=np.int64)
+    single = np.bincount(group)[group] == 1
+    rows = np.concatenate([begin[~single] + row for row in range(_LONGEST_LANE)])
+    inside = np.concatenate([length[~single] > row for row in range(_LONGEST_LANE)])
+    of_node[rows[inside]] = np.tile(group[~single], _LONGEST_LANE)[inside]
+    meets = of_node[graph.edges.source]
+    meets = meets[(meets > 0) & (meets == of_node[graph.edges.target])]
+    return np.flatnonzero(leads | np.isin(group, np.unique(meets)))
+
+
+def _scan_lanes(bound: Floats, step: Floats, width: int, *, on_gpu: bool) -> None:
+    """Scan whole lanes of `width` nodes that lie one after the other, as one alone is scanned."""
+    shape = (-1, width, bound.shape[1])
+    bounds, steps = bound.reshape(shape), step.reshape(shape)
+    np.cumsum(steps, axis=1, out=steps)
+    bounds -= steps
+    if not on_gpu:
+        np.maximum(bounds[:, 0], 0.0, out=bounds[:, 0])
+    np.maximum.accumulate(bounds, axis=1, out=bounds)
 
 
 def _latest_arrivals(graph: Graph, timing: Timing, end: Floats, heads: Rows, piece: _Piece) -> Floats:

@@ -96,7 +96,9 @@ def target_timing(
         base = _op_shares(graph, trace)
         factor = prediction.time_ns
     else:
-        base = np.where(nodes.is_gpu, trace.kernels.duration_ns[np.where(nodes.is_gpu, nodes.row, 0)], 0.0)
+        base = np.where(
+            nodes.is_gpu, np.append(trace.kernels.duration_ns, 0)[np.where(nodes.is_gpu, nodes.row, -1)], 0.0
+        )
         mean = workload.duration_ns[:, None]
         factor = np.divide(prediction.time_ns, mean, out=np.ones_like(prediction.time_ns), where=mean > 0)
     rest = np.ones((1, len(gpus))) if source is not None else np.zeros((1, len(gpus)))
@@ -115,7 +117,7 @@ def _op_shares(graph: Graph, trace: Trace) -> Floats:
     op = trace.kernels.op
     counts = np.bincount(op[op >= 0], minlength=1)
     nodes = graph.nodes
-    of_node = op[np.where(nodes.is_gpu, nodes.row, 0)]
+    of_node = np.append(op, 0)[np.where(nodes.is_gpu, nodes.row, -1)]
     return np.where(nodes.is_gpu, 1.0 / np.maximum(counts[np.maximum(of_node, 0)], 1), 0.0)
 
 
@@ -146,10 +148,11 @@ def forecast(
     array([5., 8.])
     """
     count = timing.latency_ns.shape[1]
-    block = max(1, _BLOCK_BYTES // (8 * (1 + _ENDS) * max(1, len(graph.nodes.row))))
     at = iteration_position(trace, window.index)
     iterations = iteration_nodes(trace, graph).until(at)
     runs = runs_before(graph, iterations.every())
+    values = len(graph.nodes.row) + _ENDS * int((runs[:, 1] - runs[:, 0]).sum())
+    block = max(1, _BLOCK_BYTES // (8 * max(1, values)))
     parts = [
         _forecast_block(iterations, graph, runs, on_gpus(timing, columns), _select(spread, columns))
         for columns in (slice(begin, begin + block) for begin in range(0, count, block))

@@ -61,5 +61,7 @@ def _iteration_path(
     else:
         at = iteration_position(trace, iteration)
         start, end = (ends[at, 0] for ends in iteration_spans(trace, graph, nodes.end_ns[:, None]))
-        last, since = int(np.flatnonzero(nodes.end_ns == end)[-1]), float(start)
+        # Of an iteration without length, no node need be the end.
+        reached = np.where(nodes.end_ns <= end, nodes.end_ns, -np.inf)
+        last, since = int(np.flatnonzero(reached == reached.max())[-1]), float(start)
     return critical_path(graph, nodes, latency_ns, last=last, since_ns=since)

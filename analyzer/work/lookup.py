@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Mask, Rows, group_rows
 from ...formats.column import row_count
 from ...formats.trace import Trace
 from .registry import family_of, work_of
@@ -16,9 +16,9 @@ class WorkLookup:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._names, self._signatures = trace.ops.name.tolist(), trace.ops.signature.tolist()
-        self._parents = trace.ops.parent.tolist()
+        self._names, self._signatures = trace.ops.name.data, trace.ops.signature.data
         self._work: dict[tuple[int, int], Work | None] = {}
+        self._owners: Rows | None = None
 
     def work(self, row: int) -> Work | None:
         """Return the work of an op; None for views and where no formula fits."""
@@ -36,16 +36,36 @@ class WorkLookup:
         found = family_of(self._trace.strings[self._names[row]])
         return None if found is Family.VIEW else found
 
-    def owner(self, row: int) -> int:
-        """Return the innermost op at or around `row` whose work is known, else whose family is, else `row`."""
-        known, at = -1, row
-        while at >= 0:
-            if self.work(at) is not None:
-                return at
-            if known < 0 and self.family(at) is not None:
-                known = at
-            at = self._parents[at]
-        return known if known >= 0 else row
+    def owners(self) -> Rows:
+        """Return for each op the innermost one at or around it whose work is known, else whose family is, else itself.
+
+        All are found at once, in a pass over the ops per doubling of the deepest nesting, when first asked for.
+        """
+        if self._owners is None:
+            self._owners = self._find_owners()
+        return self._owners
+
+    def _find_owners(self) -> Rows:
+        ops, own = self._trace.ops, np.arange(row_count(self._trace.ops))
+        first, group = group_rows([ops.name, ops.signature])
+        rows = first.tolist()
+        works = np.array([self.work(row) is not None for row in rows], dtype=bool)
+        known = np.array([self.family(row) is not None for row in rows], dtype=bool)
+        found = own
+        for stops in (known, works):
+            nearest = _nearest(stops[group], ops.parent) if len(own) else own
+            found = np.where(nearest >= 0, nearest, found)
+        return found
+
+
+def _nearest(stops: Mask, parent: Rows) -> Rows:
+    """Return the nearest row at or above each that stops the search, -1 where none does."""
+    none = len(stops)
+    at = np.append(np.where(stops, np.arange(none), np.where(parent < 0, none, parent)), none)
+    while not np.array_equal(at, at[at]):
+        at = at[at]
+    at = at[:-1]
+    return np.where(np.append(stops, False)[at], at, -1)
 
 
 def explained_ops(trace: Trace) -> Rows:

@@ -124,8 +124,8 @@ class Collector:
         return self._lengths[kind]
 
     def rows(self, kind: type[RowsT]) -> RowsT:
-        """Return all rows of a kind, in file order."""
-        parts = [part for part in self._parts[kind] if isinstance(part, kind)]
+        """Return all rows of a kind, in file order, and keep them no longer."""
+        parts = [part for part in self._parts.pop(kind, []) if isinstance(part, kind)]
         return join_rows(parts) if parts else empty_rows(kind)
 
     def timed(self, events: Sequence[Event]) -> tuple[list[Event], Integers, Integers]:

@@ -58,10 +58,25 @@ def import_kineto(data: bytes, *, recover: bool = False, progress: Callable[[int
     >>> import_kineto(profile).kernels.duration_ns
     array([500000,  26000])
     """
+    return begin_import(data, recover=recover, progress=progress)()
+
+
+def begin_import(
+    data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None
+) -> Callable[[], Trace]:
+    """Read all events of a file, as `import_kineto` does, and return what builds the trace of them.
+
+    That needs `data` no more: a caller who lets go of it first needs less memory.
+    """
     with collection_paused():
         collector = Collector()
         document = read_document(data, collector.consume, recover=recover, progress=progress)
-        return _assemble(collector, document, finish(collector))
+
+    def build() -> Trace:
+        with collection_paused():
+            return _assemble(collector, document, finish(collector))
+
+    return build
 
 
 def import_numbered(data: bytes) -> tuple[Trace, Column]:

@@ -16,17 +16,22 @@ from .repair import repair
 
 CHUNK_BYTES: Final = 2 << 20
 """Bytes decoded at a time: large enough to amortise the columns' fixed cost, small enough to reuse memory."""
-_CUT_TRIES: Final = 16
+_CUT_TRIES: Final = 4
+"""Places that look like a cut are tried before the text is read token by token: nearly always the first one is it."""
+_MOST_DEVICE_BYTES: Final = 1 << 20
+"""Of text: room for a thousand devices, each of which takes fifty times its shortest text."""
 _OPENING_TRIES: Final = 16
 _SALVAGE_TRIES: Final = 64
 
 _OPENING: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}]', flags=re.DOTALL)
 _EVENT_END: Final = re.compile(rb"\}(?=\s*(?:,\s*\{|\]|,?\s*\Z))")
 _BYTE: Final = re.compile(r"\(byte (\d+)\)")
 _INDEX: Final = re.compile(r"`\$(?:\.traceEvents)?\[(\d+)\]")
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 _DOCUMENT: Final = msgspec.json.Decoder(Header)
+_PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 Consumer = Callable[[list[Event], str, int], None]
@@ -106,7 +111,7 @@ def _open(data: bytes) -> _Position:
         raise TraceError(f"$: found {_describe(first)}, expected a PyTorch-profiler trace (a JSON object or list)")
     for _, match in zip(range(_OPENING_TRIES), _OPENING.finditer(text), strict=False):
         try:
-            header = _DOCUMENT.decode(text[: match.start()] + b'"traceEvents":[]}')
+            header = _decode_document(text[: match.start()] + b'"traceEvents":[]}')
         except (*_MALFORMED, RecursionError):
             continue
         return _Position(text=text, start=match.end(), opening=b'{"traceEvents":[', header=header)
@@ -143,18 +148,41 @@ def _decode_chunk(at: _Position) -> tuple[list[Event], int] | None:
     Returns the events and where the next one starts; None if no cut was found, as in the file's last chunk.
     """
     target = at.start + CHUNK_BYTES
-    for attempt in range(_CUT_TRIES):
+    for _ in range(_CUT_TRIES):
         match = _BETWEEN.search(at.text, target)
         if match is None:
             return None
-        try:
-            return _EVENTS.decode(_as_list(at.text, at.start, match.start() + 1)), match.end() - 1
-        except msgspec.ValidationError as error:
-            raise _wrong_type(error, at) from error
-        except RecursionError as error:
-            raise _too_deep(at) from error
-        except _MALFORMED:
-            target = match.end() + (0 if attempt < _CUT_TRIES // 2 else 64 * 4 ** (attempt - _CUT_TRIES // 2))
+        events = _decode_events(at, match.start() + 1)
+        if events is not None:
+            return events, match.end() - 1
+        target = match.end()
+    match = _find_cut(at)
+    events = None if match is None else _decode_events(at, match.start() + 1)
+    return None if match is None or events is None else (events, match.end() - 1)
+
+
+def _decode_events(at: _Position, end: int) -> list[Event] | None:
+    """Decode the events up to a place; None where that is not between two of them."""
+    try:
+        return _EVENTS.decode(_as_list(at.text, at.start, end))
+    except msgspec.ValidationError as error:
+        raise _wrong_type(error, at) from error
+    except RecursionError as error:
+        raise _too_deep(at) from error
+    except _MALFORMED:
+        return None
+
+
+def _find_cut(at: _Position) -> re.Match[bytes] | None:
+    """Return the first place between two events that lies a chunk ahead, whatever their strings hold."""
+    depth, target = 0, at.start + CHUNK_BYTES
+    for token in _TOKEN.finditer(at.text, at.start):
+        opens = token[0] == b"{"
+        depth += opens - (token[0] == b"}")
+        if depth == 0 and not opens and token.end() > target:
+            return _BETWEEN.match(at.text, token.start())
+        if depth < 0:
+            return None
     return None
 
 
@@ -166,7 +194,7 @@ def _read_rest(at: _Position, consume: Consumer) -> Header:
     """Decode the last events together with what follows them."""
     rest = at.opening + at.text[at.start :] if at.start or at.opening else at.text
     try:
-        header = Header(events=_EVENTS.decode(rest)) if at.path == "$" else _DOCUMENT.decode(rest)
+        header = Header(events=_EVENTS.decode(rest)) if at.path == "$" else _decode_document(rest)
     except msgspec.ValidationError as error:
         raise _wrong_type(error, at) from error
     except RecursionError as error:
@@ -176,6 +204,16 @@ def _read_rest(at: _Position, consume: Consumer) -> Header:
     first, at.event_count = at.event_count, at.event_count + len(header.events)
     consume(header.events, at.path, first)
     return merge_headers(at.header, header)
+
+
+def _decode_document(text: bytes) -> Header:
+    if len(text) > _MOST_DEVICE_BYTES:
+        size = len(memoryview(_PARTS.decode(text).get("deviceProperties", b"")))
+        if size > _MOST_DEVICE_BYTES:
+            raise TraceError(
+                f"$.deviceProperties: found {size} bytes, expected at most {_MOST_DEVICE_BYTES}: a list of devices"
+            )
+    return _DOCUMENT.decode(text)
 
 
 def _salvage(at: _Position, failure: Exception, consume: Consumer | None) -> int:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +41,9 @@ _LISTED_WORDS: Final = frozenset({
     "trilinear", "area", "ij", "xy", "left", "right", "fro", "nuc", "cpu", "cuda", "meta", "strided",
 })  # fmt: skip
 """The only texts that are kept of an op's inputs, with the names of dtypes: any other may be a path or a name."""
+_LONGEST_INPUTS_BYTES: Final = 4 << 20
+"""Of text: an optimizer's step over ten thousand parameters stays below; what is longer counts as not recorded."""
+_Tensors = dict[tuple[str, tuple[int, ...], tuple[int, ...] | None], TensorSpec]
 _INTEGER: Final = re.compile(r"-?\d{1,19}")
 _NUMBER: Final = re.compile(r"-?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:[eE][-+]?\d{1,4})?|-?inf")
 
@@ -60,17 +64,31 @@ def read_signatures(texts: Sequence[bytes], uses: Sequence[int]) -> tuple[tuple[
     `uses` counts the ops per text. Files name no dtype for the elements of a tensor list: they get that of the op's
     first other tensor, else the one that the file's tensors have most often.
     """
-    inputs = [_decode(text) for text in texts]
-    usual = _usual_dtype(inputs, uses)
-    built = [None if item is None else _build(item, usual) for item in inputs]
-    distinct = {repr(item): item for item in built if item is not None}
-    number = {text: row for row, text in enumerate(distinct)}  # by text: True, 1 and 1.0 are equal, but not the same
-    rows = [MISSING if item is None else number[repr(item)] for item in built]
-    return tuple(distinct.values()), np.array(rows, dtype=np.int64)
+    usual = _usual_dtype(texts, uses)
+    tensors: _Tensors = {}
+    known: dict[bytes, int] = {}
+    distinct: list[Signature] = []
+    rows: list[int] = []
+    for text in texts:
+        # One at a time: decoded, a text takes up to fifty times its bytes.
+        inputs = _decode(text)
+        if inputs is None:
+            rows.append(MISSING)
+            continue
+        signature = _build(inputs, usual, tensors)
+        # By text: True, 1 and 1.0 are equal, but not the same.
+        digest = blake2b(repr(signature).encode(), digest_size=16).digest()
+        if digest not in known:
+            known[digest] = len(distinct)
+            distinct.append(signature)
+        rows.append(known[digest])
+    return tuple(distinct), np.array(rows, dtype=np.int64)
 
 
 def _decode(text: bytes) -> _Inputs | None:
-    """Return the decoded lists; None where shapes are missing or not of the known form."""
+    """Return the decoded lists; None where shapes are missing, not of the known form, or of absurd length."""
+    if len(text) > _LONGEST_INPUTS_BYTES:
+        return None
     types, dims, strides, values = (_decode_list(part) for part in text.split(SEPARATOR))
     if types is None or dims is None or len(types) != len(dims):
         return None
@@ -103,9 +121,10 @@ def _are_sizes(values: list[Any]) -> bool:
     return all(type(item) is int and 0 <= item < 2**63 for item in values)
 
 
-def _usual_dtype(inputs: Sequence[_Inputs | None], uses: Sequence[int]) -> str:
+def _usual_dtype(texts: Sequence[bytes], uses: Sequence[int]) -> str:
     counts: Counter[str] = Counter()
-    for item, use in zip(inputs, uses, strict=True):
+    for text, use in zip(texts, uses, strict=True):
+        item = _decode(text)
         for kind in item.types if item else ():
             dtype = _dtype(kind)
             if dtype is not None:
@@ -121,22 +140,22 @@ def _dtype(kind: object) -> str | None:
     return _DTYPES.get(name) or (name if name in DTYPE_BYTES else None)
 
 
-def _build(inputs: _Inputs, usual: str) -> Signature:
+def _build(inputs: _Inputs, usual: str, tensors: _Tensors) -> Signature:
     dtypes = [_dtype(kind) for kind in inputs.types]
     element = next((dtype for dtype in dtypes if dtype is not None), usual)
-    return Signature(tuple(_argument(inputs, at, dtype, element) for at, dtype in enumerate(dtypes)))
+    return Signature(tuple(_argument(inputs, at, dtype, element, tensors) for at, dtype in enumerate(dtypes)))
 
 
-def _argument(inputs: _Inputs, at: int, dtype: str | None, element: str) -> Argument:
+def _argument(inputs: _Inputs, at: int, dtype: str | None, element: str, tensors: _Tensors) -> Argument:
     """Return argument number `at`, of `dtype` if it is a tensor, its elements of `element` if it is a list of them."""
     kind, dims = inputs.types[at], inputs.dims[at]
     strides = inputs.strides[at] if inputs.strides else None
     if dtype is not None:
-        return _tensor(dtype, dims, strides)
+        return _tensor(dtype, dims, strides, tensors)
     if kind == "TensorList" or isinstance(kind, list):
-        return _tensor_list(kind, dims, strides, element)
+        return _tensor_list(kind, dims, strides, element, tensors)
     if dims:
-        return _tensor(UNKNOWN_DTYPE, dims, strides)
+        return _tensor(UNKNOWN_DTYPE, dims, strides, tensors)
     if inputs.values is None:
         return UNKNOWN
     value = inputs.values[at]
@@ -145,21 +164,26 @@ def _argument(inputs: _Inputs, at: int, dtype: str | None, element: str) -> Argu
     return _parse_value(value) if isinstance(value, str) else UNKNOWN
 
 
-def _tensor(dtype: str, dims: list[Any], strides: object) -> Argument:
+def _tensor(dtype: str, dims: list[Any], strides: object, tensors: _Tensors) -> Argument:
     if dims and isinstance(dims[0], list):
-        return _tensor_list(None, dims, strides, dtype)
-    return TensorSpec(dtype, tuple(dims), _strides(strides, len(dims)))
+        return _tensor_list(None, dims, strides, dtype, tensors)
+    return _known_tensor(dtype, dims, strides, tensors)
 
 
-def _tensor_list(kind: object, dims: list[Any], strides: object, element: str) -> Argument:
+def _known_tensor(dtype: str, dims: list[Any], strides: object, tensors: _Tensors) -> TensorSpec:
+    """Return the tensor; equal ones are one object, as many as a file may hold."""
+    key = (dtype, tuple(dims), _strides(strides, len(dims)))
+    return tensors.setdefault(key, TensorSpec(*key))
+
+
+def _tensor_list(kind: object, dims: list[Any], strides: object, element: str, tensors: _Tensors) -> Argument:
     if not dims or not isinstance(dims[0], list):
         return UNKNOWN
     dtypes = [_dtype(item) or element for item in kind] if isinstance(kind, list) else []
     dtypes = dtypes if len(dtypes) == len(dims) else [element] * len(dims)
     steps = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
     return tuple(
-        TensorSpec(dtype, tuple(sizes), _strides(step, len(sizes)))
-        for dtype, sizes, step in zip(dtypes, dims, steps, strict=True)
+        _known_tensor(dtype, sizes, step, tensors) for dtype, sizes, step in zip(dtypes, dims, steps, strict=True)
     )
 
 

@@ -20,7 +20,7 @@ from ....specs.gpu import Gpu
 from ....specs.match import find_gpu
 from ...analysis.analyze import analyze_trace
 from ...measurements.fx_graph import calls_of
-from ...measurements.networks import NODES, NS_PER_MS, PEERS, FxNetwork, TableRow, key_of, read_nodes, rows_of
+from ...measurements.networks import KEY, NODES, NS_PER_MS, PEERS, FxNetwork, TableRow, key_of, read_nodes, rows_of
 from ...measurements.samples import read_table
 from ...models.library import Library
 from ...prediction.method import Method
@@ -29,6 +29,10 @@ from .report import NetworkRow, Split
 from .weights import Weights
 
 NETWORKS: Final = "models/neusight_e2e.parquet"
+COLUMNS: Final = (
+    *(*KEY, "num_layer", "dtype", "suspect", "measured_ms", "opsum_fw_ms", "opsum_bw_ms"),
+    *(f"pred_{name}_ms" for name in PEERS),
+)
 OP_SUM: Final = "sum_of_measured_ops"
 
 
@@ -36,7 +40,7 @@ def score_networks(data: Path, weights: Weights) -> tuple[NetworkRow, ...]:
     """Predict every network of the table whose nodes are known; none where either table is missing."""
     if not (data / NETWORKS).exists() or not (data / NODES).exists():
         return ()
-    networks, rows = read_nodes(data / NODES), rows_of(read_table(data / NETWORKS))
+    networks, rows = read_nodes(data / NODES), rows_of(read_table(data / NETWORKS, COLUMNS))
     return tuple(_score(row, networks[key], weights) for row in rows if (key := key_of(row)) in networks)
 
 

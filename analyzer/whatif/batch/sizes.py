@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from ....errors import InputError
 from ....formats.signature import Argument, TensorSpec
 from .rules import BatchedCall, Carry
 
@@ -40,6 +41,11 @@ def scale_spec(spec: TensorSpec, carry: Carry, ratio: Ratio) -> TensorSpec:
     """Return the spec with the dims that hold the batch rescaled, and the strides of those that span it."""
     if not any(carry):
         return spec
+    if len(carry) != len(spec.shape):
+        raise InputError(
+            f"a tensor of {len(spec.shape)} dimensions stands where the ops before it made one of {len(carry)}: the "
+            "trace's signatures do not fit its ops, so no other batch can be followed through them; record it again"
+        )
     shape = tuple(ratio.scale(size) if inner else size for size, inner in zip(spec.shape, carry, strict=True))
     if spec.strides is None:
         return replace(spec, shape=shape)

@@ -18,6 +18,9 @@ from wavecast.analyzer.replay.engine import Timing, measured_timing, replay
 from wavecast.analyzer.replay.iterations import iteration_rows
 from wavecast.analyzer.replay.paths import measured_path, replayed_path, retime_nodes
 from wavecast.formats.files import load_trace
+from wavecast.formats.trace import CallTable, KernelTable, Trace
+
+from ...conftest import Recording
 
 
 def edge_reason(from_gpu: bool, to_gpu: bool, is_queue: bool) -> tuple[EdgeKind, Term]:
@@ -234,3 +237,32 @@ def test_nothing_to_hold_up_gives_an_empty_path(root_dir: Path) -> None:
     path = measured_path(trace, build_graph(trace), None)
     assert path.length_ns == 0.0
     assert not len(path.node)
+
+
+def broken_clocks(seed: int) -> Trace:
+    """Calls that overlap, kernels that start before their launch and run into one another."""
+    rng, recording = np.random.default_rng(seed), Recording()
+    for at in range(30):
+        call = int(rng.integers(0, 40_000)) + 1_000 * at
+        lasting = int(rng.integers(0, 9_000))
+        recording.launch(call, int(rng.integers(0, 9_000)), max(0, call + int(rng.integers(-9_000, 9_000))), lasting)
+    rows = recording.rows
+    for table in (CallTable, KernelTable):
+        order = np.argsort([row["start_ns"] for row in rows[table]], kind="stable").tolist()
+        if table is CallTable:
+            place = {row: new for new, row in enumerate(order)}
+            for kernel in rows[KernelTable]:
+                kernel["call"] = place[kernel["call"]]
+        rows[table] = [rows[table][row] for row in order]
+    return recording.trace()
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_part_of_a_path_is_negative_on_broken_clocks(seed: int) -> None:
+    graph = build_graph(broken_clocks(seed))
+    last = int(np.argmax(graph.nodes.end_ns))
+    path = critical_path(graph, graph.nodes, graph.latency_ns, last=last, since_ns=float(graph.nodes.start_ns.min()))
+    assert (path.node_ns >= 0).all()
+    assert (path.edge_ns >= 0).all()
+    assert path.unexplained_ns >= 0
+    assert parts_ns(path) == pytest.approx(path.length_ns, abs=0.5 * len(path.node) + 1.0)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from wavecast.analyzer.measurements.networks import NODE_COLUMNS, read_nodes
 from wavecast.analyzer.measurements.samples import read_table
+from wavecast.analyzer.measurements.table_columns import check_known
 from wavecast.errors import InputError
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -18,10 +20,79 @@ def test_an_impossible_time_is_named_with_its_row(tmp_path: Path, value: float) 
 
     path = tmp_path / "matmul.parquet"
     parquet.write_table(pyarrow.table({"m": [1, 2, 3], "latency_us": np.array([5.0, value, 7.0])}), path)
-    with pytest.raises(InputError, match=r"matmul\.parquet: latency_us of row 1 is .*; expected a finite time above 0"):
+    message = r"matmul\.parquet: latency_us of row 1 is .*; expected a number above 0 to 1e\+12"
+    with pytest.raises(InputError, match=message):
         read_table(path, ["m", "latency_us"])
 
 
 def test_a_directory_is_no_table(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no readable parquet table"):
         read_table(tmp_path)
+
+
+def write(folder: Path, **columns: object) -> Path:
+    from pyarrow import parquet
+
+    path = folder / "matmul.parquet"
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("m", [4, None, 4], "m of row 1 is nothing; expected a whole number from 1 to"),
+        ("m", ["4", "x", "5"], "m of row 0 is '4'; expected a whole number"),
+        ("m", [4, 0, 5], "m of row 1 is 0; expected a whole number from 1"),
+        ("m", [4, -1, 5], "m of row 1 is -1; expected a whole number from 1"),
+        ("m", [4, 5, 2**62], "m of row 2 is 4611686018427387904; expected a whole number from 1 to"),
+        ("m", [4.0, 5.5, 6.0], "m of row 1 is 5.5; expected a whole number"),
+        ("m", [True, True, False], "m of row 0 is True; expected a whole number"),
+        ("m", [[1], [2], [3]], "m of row 0 is .*; expected a whole number"),
+        ("latency_us", [1.0, 2.0, 1e300], r"latency_us of row 2 is 1e\+300; expected a number above 0"),
+        ("latency_us", [1.0, None, 2.0], "latency_us of row 1 is nothing; expected a number above 0"),
+        ("gpu", ["L4", None, "L4"], "gpu of row 1 is nothing; expected a text"),
+        ("gpu", [1, 2, 3], "gpu of row 0 is 1; expected a text"),
+        ("suspect", [False, None, True], "suspect of row 1 is nothing; expected true or false"),
+        ("suspect", ["no", "no", "yes"], "suspect of row 0 is 'no'; expected true or false"),
+    ],
+)
+def test_the_first_value_that_no_measurement_has_is_named(
+    tmp_path: Path, name: str, values: list[object], message: str
+) -> None:
+    path = write(tmp_path, **{name: values})
+    with pytest.raises(InputError, match=rf"matmul\.parquet: {message}"):
+        read_table(path, [name])
+
+
+def test_what_may_be_missing_may(tmp_path: Path) -> None:
+    path = write(tmp_path, kernel=["a", None], bytes_read=[None, None], dtype=[None, "fp32"])
+    table = read_table(path, ["kernel", "bytes_read", "dtype"], may_lack=("dtype",))
+    assert table["kernel"].tolist() == ["a", None]
+    assert table["bytes_read"].tolist() == [None, None]
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    path = tmp_path / "matmul.parquet"
+    twice = pyarrow.table([pyarrow.array([1]), pyarrow.array([2])], names=["m", "m"])
+    parquet.write_table(twice, path)
+    with pytest.raises(InputError, match=r"matmul\.parquet: column 'm' stands twice"):
+        read_table(path, ["m"])
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    names = np.array(["context", "sideways"], dtype=object)
+    with pytest.raises(InputError, match="phase of row 1 is 'sideways'; expected one of context, encoder"):
+        check_known(tmp_path, "phase", names, ("context", "encoder"))
+
+
+@pytest.mark.parametrize("text", ["[[1, 'x']]", "[1]", "[[-1]]", "[[4611686018427387904]]", "nonsense(", "[" * 500])
+def test_shapes_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+    row: dict[str, list[object]] = {name: ["a"] for name in NODE_COLUMNS}
+    row |= {"seqlen": [1], "batch": [1], "idx": [0], "measured_fw_ms": [1.0], "suspect": [False]}
+    row |= {name: [1.0] for name in NODE_COLUMNS if name.startswith("pred_")}
+    row |= {"input_shapes": [text], "output_shape": ["(1,)"], "acc_ops": ["[]"]}
+    with pytest.raises(InputError, match=r"node 'a': .* is no list of shapes"):
+        read_nodes(write(tmp_path, **row))
