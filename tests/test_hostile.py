@@ -21,6 +21,7 @@ COMMANDS: Final = (
     ("analyze", "FILE", "--to", "H100", "--cuda-graph"),
     ("analyze", "FILE", "--to", "H100", "--precision", "fp8"),
     ("analyze", "FILE", "--to", "H100", "--timeline", "OUT/timeline.json"),
+    ("replay", "FILE"),
     ("replay", "FILE", "--to", "H100", "--figure", "OUT/replay.svg"),
     ("graph", "FILE", "--format", "json", "-o", "OUT/graph.json"),
     ("validate", "FILE", "FILE"),

@@ -117,7 +117,7 @@ def _sheet(fidelity: Fidelity) -> Sheet:
         time_column("replayed", (item.replayed_ns for item in rows), unit),
         number_column("error", (_error(item.replayed_ns, item) for item in rows)),
         number_column("error of\nrules only", (_error(item.rules_only_ns, item) for item in rows)),
-        share_column("GPU busy", (item.gpu_busy_ns / item.measured_ns for item in rows), rank=1),
+        share_column("GPU busy", (_share(item.gpu_busy_ns, item) for item in rows), rank=1),
         *(share_column(CAUSE_TITLES[cause], (_idle_share(item, cause) for item in rows), rank=2) for cause in CAUSES),
     )
     return drop_empty_columns(Sheet(title="", columns=columns))
@@ -128,7 +128,12 @@ def _error(replayed_ns: float, item: ReplayedIteration) -> str:
 
 
 def _idle_share(item: ReplayedIteration, cause: IdleCause) -> float | None:
-    return item.idle_ns[cause] / item.measured_ns if item.idle_ns[cause] > 0 else None
+    return _share(item.idle_ns[cause], item) if item.idle_ns[cause] > 0 else None
+
+
+def _share(time_ns: float, item: ReplayedIteration) -> float | None:
+    """Return the part of the iteration; None of one that has no length."""
+    return time_ns / item.measured_ns if item.measured_ns > 0 else None
 
 
 def _notes(fidelity: Fidelity) -> Iterator[str]:
