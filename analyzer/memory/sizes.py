@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..work import Family, family_of
 from ..work.traffic import tensor_bytes
 
 _GIB = 2**30
+_LONGEST_WRITTEN = 10**15
 
 
 class _Tensor(NamedTuple):
@@ -41,9 +43,15 @@ def check_sizes(trace: Trace, op_rows: Rows, gpus: Iterable[Gpu] = (), *, at: st
     if found is not None:
         raise InputError(
             f"{at}{trace.strings[trace.ops.name[found.op]]} (op {found.op}): {found.words} takes "
-            f"{found.size_bytes / _GIB:,.0f} GiB, more than any GPU holds ({largest.name}: "
+            f"{_gib(found.size_bytes)} GiB, more than any GPU holds ({largest.name}: "
             f"{largest.memory_bytes / _GIB:,.0f} GiB): nothing can be predicted for it"
         )
+
+
+def _gib(size_bytes: float) -> str:
+    """Return a size that may be beyond what a float holds."""
+    gib = Decimal(size_bytes) / _GIB
+    return f"{gib:,.0f}" if gib < _LONGEST_WRITTEN else f"{gib:.0e}"
 
 
 def _larger_tensors(trace: Trace, op_rows: Rows, most_bytes: float) -> Iterator[_Tensor]:

@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from ..limits import MAX_INTEGER
+
 ABSENT: Final = Raw()
 """The raw text of a value that the file does not hold."""
 
@@ -112,6 +114,17 @@ class Header(Struct):
     hip_runtime_version: int | None = None
     hip_driver_version: int | None = None
     events: list[Event] | UnsetType = field(default=UNSET, name="traceEvents")
+
+
+def drop_impossible(header: Header) -> Header:
+    """Take out of a header the numbers that no device and no group has: negative ones, and such that no file of ours
+    holds."""
+    for record in (header, header.distributed, *(header.devices or ())):
+        for name in record.__struct_fields__ if record is not None else ():
+            value = getattr(record, name)
+            if type(value) is int and not 0 <= value <= MAX_INTEGER:
+                setattr(record, name, 0 if name == "index" else None)
+    return header
 
 
 def merge_headers(first: Header, second: Header) -> Header:

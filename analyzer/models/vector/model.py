@@ -30,6 +30,8 @@ WITHOUT_ECC: Final = ("GeForce", "TITAN", "RTX")
 """Parts of the names of boards whose ECC is absent or off as they ship."""
 MAX_BLOCKS_PER_SM: Final = 32
 SCHEDULED_LANES: Final = 128.0
+_ALL_MISS: Final = 1e6
+"""Of what a cache is asked for over what it holds: its fourth power still is a single float, and nothing hits."""
 """Four schedulers of 32 lanes."""
 
 
@@ -149,7 +151,7 @@ def _row_bytes_per_sm(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
 
 def _miss(pressure: Singles) -> Singles:
     """Return the share of bytes that a cache does not hold: x^4 / (1 + x^4) of the bytes over its useful size."""
-    return 1.0 - 1.0 / (1.0 + _fourth(pressure))
+    return 1.0 - 1.0 / (1.0 + _fourth(np.minimum(pressure, _ALL_MISS)))
 
 
 def _fourth(value: Singles) -> Singles:
