@@ -39,9 +39,9 @@ class Count:
     def advance(self, *_call: Any) -> None:
         self._done += 1
         if self._done == WARMUP_COUNT * self._parts:
-            self.flops.__enter__()  # type: ignore[no-untyped-call]
+            self.flops.__enter__()
         elif self._done == (WARMUP_COUNT + 1) * self._parts:
-            self.flops.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self.flops.__exit__(None, None, None)
             raise SystemExit
 
 
@@ -61,13 +61,13 @@ def watch_forwards(advance: Callable[[], None]) -> None:
 
 
 def watch_backwards(advance: Callable[[], None]) -> None:
-    run = torch.Tensor.backward
+    run: Any = torch.Tensor.backward
 
     def backward(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         run(tensor, *args, **kwargs)
         advance()
 
-    torch.Tensor.backward = backward  # type: ignore[method-assign]
+    setattr(torch.Tensor, "backward", backward)  # noqa: B010
 
 
 def count_flops(ends: str, parts: int, script: str, arguments: list[str]) -> dict[str, int]:
@@ -76,7 +76,7 @@ def count_flops(ends: str, parts: int, script: str, arguments: list[str]) -> dic
     # What torch's counter knows: attention and recurrent layers as the products that they are made of.
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
-    torch.backends.mkldnn.enabled = False
+    torch.backends.mkldnn.set_flags(_enabled=False)
     if ends == "optimizer":
         register_optimizer_step_post_hook(count.advance)
     elif ends == "forward":

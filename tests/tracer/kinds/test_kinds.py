@@ -56,6 +56,10 @@ class Kind:
     ends: tuple[str, int] = ("optimizer", 1)
     """What ends an iteration, and how many times."""
 
+    @property
+    def mode(self) -> str:
+        return "inference" if self.phases == INFERENCE else "training"
+
 
 KINDS = (
     Kind(
@@ -157,7 +161,7 @@ KINDS = (
         script="diffusers_unet",
         libraries=("diffusers", "accelerate"),
         flops=13_564_313_600,
-        ops={"aten::convolution": 35, "aten::convolution_backward": 35, "aten::native_group_norm": 35},
+        ops={"aten::convolution": 35, "aten::convolution_backward": 35, "aten::native_group_norm": 27},
         reads=("aten::convolution", "float16", (8, 3, 32, 32)),
         autocast="float16",
         modules=frozenset({"UNet2DModel.down_blocks.1.attentions.0.to_q"}),
@@ -202,7 +206,7 @@ KINDS = (
         libraries=("transformers",),
         flops=3_301_376,
         ops={"aten::cat": 19, "aten::_scaled_dot_product_flash_attention": 4},
-        reads=("aten::_scaled_dot_product_flash_attention", "float16", (2, 4, 34, 32)),
+        reads=("aten::_scaled_dot_product_flash_attention", "float16", (2, 2, 34, 32)),
         phases=INFERENCE,
         modules=frozenset({"LlamaForCausalLM.model.layers.3.self_attn.k_proj"}),
         ends=("forward", 1),
@@ -210,8 +214,8 @@ KINDS = (
     Kind(
         script="faster_rcnn",
         libraries=("torchvision",),
-        flops=136_913_745_408,
-        ops={"aten::convolution": 1, "torchvision::nms": 1, "torchvision::roi_align": 1},
+        flops=314_980_574_208,
+        ops={"aten::convolution": 76, "torchvision::nms": 2, "torchvision::roi_align": 4},
         reads=("aten::convolution", "float32", (2, 3, 320, 320)),
         modules=frozenset({"FasterRCNN.roi_heads.box_head.fc6"}),
     ),
@@ -243,7 +247,8 @@ def test_it_is_recorded_and_predicted(kind: Kind, run: Callable[..., Any], tmp_p
     path = FOLDER / "scripts" / f"{kind.script}.py"
     done = run("--shapes-only", *kind.options, path, environment=dict(kind.environment))
     assert done.code == 0, done.stderr
-    assert [line.split(": ", 1)[0] for line in done.ours] == ["wavecast"]
+    assert "Error: " not in done.stderr
+    assert f"one {kind.mode} iteration, from shapes alone" in done.stderr  # on a progress bar's line where one runs
     trace = load_trace(tmp_path / "trace.json.gz")
     check_workload(kind, trace)
     counts = Counter(trace.strings[name] for name in trace.ops.name)
@@ -256,7 +261,7 @@ def test_it_is_recorded_and_predicted(kind: Kind, run: Callable[..., Any], tmp_p
 
 def check_workload(kind: Kind, trace: Trace) -> None:
     assert (trace.meta.capture, trace.meta.world_size) == ("shapes", None)
-    assert trace.meta.workload.mode == ("inference" if kind.phases == INFERENCE else "training")
+    assert trace.meta.workload.mode == kind.mode
     assert trace.meta.precision.autocast_dtype == kind.autocast
     assert {Phase(phase) for phase in trace.ops.phase} - {Phase.OTHER} == kind.phases
 
@@ -288,10 +293,9 @@ def check_prediction(path: Path) -> None:
 @pytest.mark.kinds
 def test_its_flops_are_those_of_a_run_on_the_cpu(kind: Kind, tmp_path: Path) -> None:
     ends, parts = kind.ends
-    command = [sys.executable, FOLDER / "count_flops.py", ends, str(parts), FOLDER / "scripts" / f"{kind.script}.py"]
-    done = subprocess.run(
-        [*command, *kind.on_cpu], capture_output=True, text=True, cwd=tmp_path, env=os.environ | dict(kind.environment),
-        check=False,
-    )  # fmt: skip
+    paths = str(FOLDER / "count_flops.py"), str(FOLDER / "scripts" / f"{kind.script}.py")
+    command = [sys.executable, paths[0], ends, str(parts), paths[1], *kind.on_cpu]
+    environment = os.environ | dict(kind.environment)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout.splitlines()[-1]) == pytest.approx(kind.flops, rel=1e-6)

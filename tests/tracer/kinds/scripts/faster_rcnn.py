@@ -8,7 +8,7 @@ import sys
 
 import torch
 from torch.utils.data import DataLoader, Dataset
-from torchvision.models.detection import fasterrcnn_mobilenet_v3_large_320_fpn
+from torchvision.models.detection import fasterrcnn_resnet50_fpn
 
 
 class Boxes(Dataset):
@@ -41,7 +41,9 @@ parser.add_argument("--lr", type=float, default=0.02)
 parser.add_argument("--amp", action="store_true")
 args = parser.parse_args()
 device = torch.device(args.device)
-model = fasterrcnn_mobilenet_v3_large_320_fpn(weights=None, weights_backbone=None, num_classes=5)
+model = fasterrcnn_resnet50_fpn(
+    weights=None, weights_backbone=None, num_classes=5, min_size=320, max_size=320, trainable_backbone_layers=5
+)
 model.to(device)
 optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=args.lr, momentum=0.9)
 warmup = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=1e-3, total_iters=10)
