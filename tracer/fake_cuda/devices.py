@@ -84,8 +84,6 @@ class CudaToMeta(TorchFunctionMode):
             return self._call(func, args, options)
         if func in _ASSIGNMENTS and isinstance(args[1], torch.Tensor):
             args = tensor, args[1].to(_META)  # a module's weights are there, whatever the script thinks
-        elif func is torch.Tensor.new and tensor.layout is torch.sparse_coo:
-            func, args = torch.sparse_coo_tensor, args[1:]  # torch's old constructor knows no sparse meta tensors
         if func in self._answers and not self._optimizers.is_running:  # which choose multi-tensor ops by device
             return self._answers[func](self._fake.claimed)
         if func in _TO_ARRAYS:

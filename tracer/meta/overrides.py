@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -27,7 +26,7 @@ from .recurrent import (
     run_rnn_relu,
     run_rnn_tanh,
 )
-from .shape_rules import SHAPE_RULES, SPARSE_SHAPE_RULES
+from .shape_rules import SHAPE_RULES
 
 
 def drop_out(data: Tensor, p: float, train: bool) -> Tensor:
@@ -90,8 +89,6 @@ STAND_INS: dict[str, Callable[..., Any]] = {
 }
 """Ops that decompose differently on the meta device, and what runs in their place (same schema)."""
 
-_OVERRIDING = "Warning only once for all operators"
-
 
 @contextmanager
 def cuda_ops_on_meta() -> Iterator[None]:
@@ -104,11 +101,6 @@ def cuda_ops_on_meta() -> Iterator[None]:
             if _is_missing(name):
                 # Library.impl refuses a meta kernel for an op that can also decompose, which is our purpose.
                 library.m.impl(name, "Meta", function, False)  # type: ignore[union-attr]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=_OVERRIDING)
-            for key, rules in SPARSE_SHAPE_RULES.items():
-                for name, function in rules.items():
-                    library.impl(name.removeprefix("aten::"), function, key, allow_override=True)
         yield
     finally:
         library._destroy()

@@ -121,8 +121,6 @@ class MetaOps(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(is_traceable_wrapper_subclass_type(item) for item in types):
             return NotImplemented  # let the wrapper unwrap itself: its inner ops come here
-        if _is_kept_gradient(func, args):
-            return args[0]
         whole = _decomposition(func)
         if whole is not None:
             with self, autocast_resumed():
@@ -248,12 +246,6 @@ def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
     if has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(func.name(), "CPU"):
         return None if has_kernel(func.name(), "Meta") else partial(func._op_dk, composite)
     return None
-
-
-def _is_kept_gradient(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> bool:
-    """Say whether autograd copies a sparse gradient only because a dispatch mode holds what is in it, too."""
-    is_copy = func is torch.ops.aten.clone.default and args[0].layout is torch.sparse_coo
-    return is_copy and _runs_in_node("torch::autograd::AccumulateGrad")
 
 
 def _runs_in_node(name: str) -> bool:
