@@ -162,7 +162,7 @@ KINDS = (
         ops={"aten::_fused_adamw_": 2, "aten::_scaled_dot_product_efficient_attention": 4},
         reads=("aten::addmm", "bfloat16", (8 * 64, 128)),
         autocast="bfloat16",
-        modules=frozenset({"BertForSequenceClassification.bert.encoder.layer.3"}),
+        modules=frozenset({"BertForSequenceClassification.bert.encoder.layer.3.output.dense"}),
     ),
     Kind(
         script="diffusers_unet",
