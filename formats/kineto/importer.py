@@ -27,6 +27,7 @@ from ..trace import (
 from .accelerator import count_unread, find_platform
 from .autocast import find_autocast_dtype
 from .collect import Collector
+from .events import drop_impossible
 from .gpu import (
     build_calls,
     build_collectives,
@@ -109,6 +110,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
             f"$.traceEvents: found {document.event_count} events, none of them a usable op, call or kernel; "
             "expected a PyTorch-profiler trace"
         )
+    drop_impossible(document.header)
     uses = np.bincount(recording.ops.signature, minlength=len(collector.inputs))
     signatures, signature_of = read_signatures(tuple(collector.inputs), uses.tolist())
     ops = build_ops(recording, signature_of)

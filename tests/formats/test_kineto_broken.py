@@ -339,3 +339,18 @@ def test_a_string_full_of_event_ends_does_not_keep_the_reader_from_cutting(
     # An event takes about 80 bytes: no chunk is large but the one with the string, which the widest step ends.
     assert len(chunks) > 30
     assert sorted(chunks)[-2] < 60
+
+
+def test_numbers_that_no_device_and_no_group_has_are_left_out() -> None:
+    document = {
+        "deviceProperties": [{"id": -3, "name": "NVIDIA L4", "numSms": 2**64, "warpSize": -32, "totalGlobalMem": 2**34}],
+        "distributedInfo": {"backend": "nccl", "rank": -1, "world_size": 2**64},
+        "cuda_driver_version": 2**80,
+        "traceEvents": [
+            {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "pid": 0, "tid": 7, "args": {"device": 0}}
+        ],
+    }
+    trace = import_kineto(json.dumps(document).encode())
+    assert (trace.meta.rank, trace.meta.world_size, trace.meta.driver_version) == (None, None, None)
+    (device,) = trace.devices
+    assert (device.index, device.sm_count, device.warp_size, device.memory_bytes) == (0, None, None, 2**34)

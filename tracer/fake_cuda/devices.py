@@ -40,6 +40,8 @@ _ON_HOST: Final = frozenset(
 """Ops that take tensors of both sides: copies, and packed sequences, whose lengths stay on the host on a GPU too."""
 _NAMES_ONLY: Final = frozenset({torch.device, torch._C._nn._parse_to})
 """Functions that make or read devices' names and put nothing there."""
+_ASSIGNMENTS: Final = frozenset({torch.Tensor.data.__set__, torch.Tensor.grad.__set__})  # type: ignore[attr-defined,union-attr]
+"""Assignments of a tensor to an attribute of another, which torch refuses between meta and the host."""
 _TO_ARRAYS: Final = frozenset(
     {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__, torch.Tensor.__format__}
 )
@@ -80,6 +82,8 @@ class CudaToMeta(TorchFunctionMode):
         tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if tensor is None or not tensor.is_meta:
             return self._call(func, args, options)
+        if func in _ASSIGNMENTS and isinstance(args[1], torch.Tensor):
+            args = tensor, args[1].to(_META)  # a module's weights are there, whatever the script thinks
         if func in self._answers and not self._optimizers.is_running:  # which choose multi-tensor ops by device
             return self._answers[func](self._fake.claimed)
         if func in _TO_ARRAYS:

@@ -50,9 +50,7 @@ class HostValues(TorchDispatchMode):
         if tensor.device == _CPU:
             return tensor
         values: Tensor | None = self._values.get(tensor)
-        if values is not None and values.numel() and not values.untyped_storage().nbytes():
-            return None  # overwritten: see _forget
-        return values
+        return None if values is None or _is_emptied(values) else values
 
     def __torch_dispatch__(
         self,
@@ -113,8 +111,10 @@ class HostValues(TorchDispatchMode):
             return
         for item in inputs:
             values = self._values.get(item)
-            if values is not None:
+            if values is not None and values.layout is torch.strided:
                 values.untyped_storage().resize_(0)
+            elif values is not None:
+                del self._values[item]
 
     def _choose(self, func: torch._ops.OpOverload, args: tuple[Any, ...], result: Any) -> None:
         """Take a choice among activations to be balanced: the i-th choice of all is candidate i modulo their number."""
@@ -198,6 +198,12 @@ _OVERWRITING: Final = frozenset({_aten.fill_.Scalar, _aten.zero_.default})
 _WITHOUT_VALUES: Final = frozenset(
     {_aten.empty.memory_format, _aten.empty_like.default, _aten.empty_strided.default, _aten.new_empty.default}
 )
+
+
+def _is_emptied(values: Tensor) -> bool:
+    """Say whether values were overwritten by unknown ones: see HostValues._forget."""
+    is_strided = values.layout is torch.strided
+    return is_strided and values.numel() > 0 and not values.untyped_storage().nbytes()
 
 
 def _aliases_or_makes_meta(result: Any) -> bool:

@@ -25,8 +25,8 @@ from .recurrent import (
     run_packed_rnn_tanh,
     run_rnn_relu,
     run_rnn_tanh,
-    shape_cudnn_rnn_backward,
 )
+from .shape_rules import SHAPE_RULES
 
 
 def drop_out(data: Tensor, p: float, train: bool) -> Tensor:
@@ -63,20 +63,6 @@ def _run_softmax(run: Callable[..., Tensor], data: Tensor, dim: int, dtype: torc
     return run(data if dtype is None else data.to(dtype), dim, False)
 
 
-def shape_fused_rms_norm(
-    data: Tensor, normalized_shape: list[int], _weight: Tensor | None, _eps: float | None
-) -> tuple[Tensor, Tensor]:
-    """Return the shapes of aten::_fused_rms_norm: the output and one reciprocal deviation per row, in fp32 or wider."""
-    rows = [*data.shape[: data.dim() - len(normalized_shape)], *(1 for _ in normalized_shape)]
-    statistics_dtype = torch.float64 if data.dtype is torch.float64 else torch.float32
-    return torch.empty_like(data), data.new_empty(rows, dtype=statistics_dtype)
-
-
-def shape_like_gradient(gradient: Tensor, *_rest: Any) -> Tensor:
-    """Return the shape of an elementwise backward op."""
-    return torch.empty_like(gradient)
-
-
 def put_in_place(data: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
     """Write the gradient of an indexed tensor in place (schema of aten::index_put).
 
@@ -103,28 +89,27 @@ STAND_INS: dict[str, Callable[..., Any]] = {
 }
 """Ops that decompose differently on the meta device, and what runs in their place (same schema)."""
 
-_SHAPE_RULES: dict[str, Callable[..., Any]] = {
-    "aten::_cudnn_rnn_backward": shape_cudnn_rnn_backward,
-    "aten::mish_backward": shape_like_gradient,
-    **({"aten::_fused_rms_norm": shape_fused_rms_norm} if hasattr(torch.ops.aten, "_fused_rms_norm") else {}),
-}
-"""Ops that run whole on CUDA and would decompose, or fail, on the meta device of a torch built without CUDA."""
-
 
 @contextmanager
 def cuda_ops_on_meta() -> Iterator[None]:
-    """Route the ops of `STAND_INS` and `_SHAPE_RULES` for meta tensors; restore torch's own routing on leaving."""
+    """Route the ops of `STAND_INS` and of the shape rules for meta tensors; restore torch's own routing on leaving."""
     library = torch.library.Library("aten", "IMPL")
     try:
         for name, function in STAND_INS.items():
             library.impl(name.removeprefix("aten::"), function, "AutogradMeta")
-        for name, function in _SHAPE_RULES.items():
-            if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):
+        for name, function in SHAPE_RULES.items():
+            if _is_missing(name):
                 # Library.impl refuses a meta kernel for an op that can also decompose, which is our purpose.
                 library.m.impl(name, "Meta", function, False)  # type: ignore[union-attr]
         yield
     finally:
         library._destroy()
+
+
+def _is_missing(name: str) -> bool:
+    """Say whether this torch has the op, but no rule of its own for the meta device."""
+    is_known = torch._C._dispatch_has_kernel(name)
+    return is_known and not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta")
 
 
 @contextmanager

@@ -22,9 +22,10 @@ Rule = Callable[..., Any]
 
 def sparse_rule(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Rule | None:
     """Return what gives a call on sparse meta tensors its shapes; None where torch does, or nothing does."""
-    if not any(_is_sparse(item) for item in tensors_in((*args, *kwargs.values()))):
-        return None
-    return _RULES.get(func)
+    layouts = {item.layout for item in tensors_in((*args, *kwargs.values())) if item.is_meta}
+    if torch.sparse_coo in layouts:
+        return _RULES.get(func)
+    return _PRODUCTS.get(func) if layouts - {torch.strided} else None
 
 
 def is_stolen(func: torch._ops.OpOverload, args: tuple[Any, ...]) -> bool:
@@ -106,7 +107,18 @@ def _to_dense(data: Tensor, dtype: torch.dtype | None = None, **_kwargs: Any) ->
     return torch.empty(data.shape, dtype=dtype or data.dtype, device=data.device)
 
 
+def _multiply(left: Tensor, right: Tensor) -> Tensor:
+    """Return the shape of a product of a sparse matrix, an adjacency of nodes, with a whole one: a whole one."""
+    return torch.empty((left.shape[0], right.shape[1]), dtype=left.dtype, device=left.device)
+
+
+def _add_product(_added: Tensor, left: Tensor, right: Tensor, **_factors: Any) -> Tensor:
+    return _multiply(left, right)
+
+
+_PRODUCTS: Final[dict[Any, Rule]] = {_aten.mm.default: _multiply, _aten.addmm.default: _add_product}
 _RULES: Final[dict[Any, Rule]] = {
+    **_PRODUCTS,
     **dict.fromkeys(
         (_aten.clone.default, _aten.neg.default, _aten._to_copy.default, _aten.pow.Tensor_Scalar, _aten.sqrt.default),
         _like,

@@ -19,6 +19,9 @@ import torch
 from ...errors import InputError
 from .libraries import import_library, one_line
 
+_LAYERS: Final = re.compile(r"layers?$|depths?$|blocks?$|experts$|stages$")
+_MOST_LAYERS: Final = 4_096
+"""Also of experts; the deepest models have some hundreds, DeepSeek-V3's 256 experts are the most of one layer."""
 _WORD: Final = re.compile(r"\w[\w +-]{0,63}")
 """No dots, slashes and colons: these stand in the names of modules, repositories and files."""
 _LOADS: Final = re.compile(
@@ -45,7 +48,10 @@ def read_configuration(path: str) -> tuple[Any, Any]:
     try:
         with torch.device("cpu"):
             document = json.loads(Path(path).read_bytes())
+            check_depth(document, path)
             config = _build(document, transformers)
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"{path}: not a configuration that transformers can read: {one_line(error)}") from error
     names = document.get("architectures")
@@ -55,6 +61,16 @@ def read_configuration(path: str) -> tuple[Any, Any]:
     if not (isinstance(architecture, type) and issubclass(architecture, transformers.PreTrainedModel)):
         raise InputError(f"{path}: architectures: transformers {transformers.__version__} has no {names[0]}")
     return config, architecture
+
+
+def check_depth(document: Any, path: str, where: str = "$") -> None:
+    """Raise InputError for more layers than a model has: each is built, so that millions would take all memory."""
+    for key, value in document.items() if isinstance(document, dict) else ():
+        if isinstance(value, dict):
+            check_depth(value, path, f"{where}.{key}")
+        for number in value if isinstance(value, list) else [value]:
+            if _LAYERS.search(str(key)) and isinstance(number, int | float) and number > _MOST_LAYERS:
+                raise InputError(f"{path}: {where}.{key}: found {number:g}, expected at most {_MOST_LAYERS:,}")
 
 
 def keep_plain(document: dict[str, Any], kind: Any, known: Any) -> dict[str, Any]:

@@ -62,14 +62,14 @@ def unknown_model(where: str, name: str, known: list[str]) -> InputError:
 
 
 @contextmanager
-def failures_in_one_line(name: str, what: str) -> Iterator[None]:
-    """Turn what third-party code raises into a CaptureError; ours passes through."""
+def failures_in_one_line(name: str, what: str, kind: type[WavecastError] = CaptureError) -> Iterator[None]:
+    """Turn what third-party code raises into an error of ours, which passes through."""
     try:
         yield
     except WavecastError:
         raise
     except Exception as error:
-        raise CaptureError(f"{name} {what}: {one_line(error)}") from error
+        raise kind(f"{name} {what}: {one_line(error)}") from error
 
 
 def one_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 
+from ...errors import InputError
 from ...formats.trace import Trace
 from ..meta.host_values import HostReads, HostValues
 from ..session import trace_iteration
@@ -31,7 +32,7 @@ def record_model(library: str, model: str, settings: Settings, *, name: str | No
     Raises InputError for what the library does not know, CaptureError where the model needs a tensor's values.
     """
     build, values = LIBRARIES[library], HostValues()
-    unbuilt = failures_in_one_line(model, "cannot be built on the meta device")
+    unbuilt = failures_in_one_line(model, "cannot be built on the meta device", InputError)
     with offline(), unbuilt, values, torch.device("meta"), HostReads(values):
         subject = build(model, settings, values)
     step = build_step(subject, settings)

@@ -32,6 +32,8 @@ MAX_BLOCKS_PER_SM: Final = 32
 SCHEDULED_LANES: Final = 128.0
 _ALL_MISS: Final = 1e6
 """Of what a cache is asked for over what it holds: its fourth power still is a single float, and nothing hits."""
+_LONGEST_SINGLE: Final = 1e9
+"""Its fourth power still is a single float; in microseconds a quarter of an hour."""
 """Four schedulers of 32 lanes."""
 
 
@@ -121,7 +123,7 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
     wave_us = waves * (_single(launch.latency_cycles) * _single(cycle_us))
-    busy_us = np.sqrt(np.sqrt(_fourth(dram_us) + _fourth(l2_us) + _fourth(issue_us) + _fourth(wave_us)))
+    busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     floor_us = _single(launch.launches) * _single(shared["floor_us"] + shared["floor_cycles"] * cycle_us)
     time_ns = (busy_us + floor_us).astype(np.float64) * 1e3
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
@@ -152,6 +154,14 @@ def _row_bytes_per_sm(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
 def _miss(pressure: Singles) -> Singles:
     """Return the share of bytes that a cache does not hold: x^4 / (1 + x^4) of the bytes over its useful size."""
     return 1.0 - 1.0 / (1.0 + _fourth(np.minimum(pressure, _ALL_MISS)))
+
+
+def _joined(*times: Singles) -> Singles:
+    """Return the fourth root of the sum of fourth powers: the longest, and a little of the others."""
+    if max(float(time.max(initial=0.0)) for time in times) > _LONGEST_SINGLE:
+        times = tuple(time.astype(np.float64) for time in times)
+    fourths = map(_fourth, times)
+    return np.sqrt(np.sqrt(sum(fourths, start=next(fourths))))
 
 
 def _fourth(value: Singles) -> Singles:

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from .guard import CPU_LIMIT_S, Verdict, run_input
+from .guard import CPU_LIMIT_S, Verdict, draw_input, run_input, shown_words
 from .seeds import Kind, Seed, build_seeds
 
 WALL_LIMIT_S = 10 * CPU_LIMIT_S
@@ -115,6 +115,7 @@ class _Worker:
         self.share = list(share)
         self.current: int | None = None
         self.since = time.monotonic()
+        self.inputs = (run_seed, seeds, folder)
         context = get_context("fork")
         self.reader, writer = context.Pipe(duplex=False)
         self.process = context.Process(target=_work, args=(writer, self.share, run_seed, seeds, folder))
@@ -129,7 +130,10 @@ class _Worker:
             return
         self.share.remove(self.current)
         died = f"no end after {CPU_LIMIT_S} s" if self.process.exitcode == -27 else f"died with {self.process.exitcode}"
-        yield Verdict(index=self.current, seed="", command="", status=None, fault=died)
+        run_seed, seeds, folder = self.inputs
+        seed, call, _ = draw_input(self.current, run_seed, seeds, folder / str(self.current))
+        words = shown_words(call, folder / str(self.current))
+        yield Verdict(index=self.current, seed=seed.name, command=call.command, status=None, fault=died, words=words)
 
 
 def _work(writer: Connection, share: list[int], run_seed: int, seeds: tuple[Seed, ...], folder: Path) -> None:
@@ -144,7 +148,7 @@ def print_verdicts(verdicts: list[Verdict]) -> None:
     ended: dict[str, Counter[Any]] = {}
     for verdict in verdicts:
         key = "fault" if verdict.fault is not None else verdict.status
-        ended.setdefault(verdict.command or "(died)", Counter())[key] += 1
+        ended.setdefault(verdict.command, Counter())[key] += 1
     print(f"{'command':12}{'answered':>10}{'refused':>10}{'faults':>10}")
     for command, counts in sorted(ended.items()):
         print(f"{command:12}{counts[0]:10}{counts[2]:10}{counts['fault']:10}")

@@ -52,10 +52,7 @@ class Verdict:
 
 def run_input(index: int, run_seed: int, seeds: tuple[Seed, ...], folder: Path) -> Verdict:
     """Make input `index` in `folder`, run its command, and judge; ends the process where a limit is passed."""
-    rng = Random(f"{run_seed}:{index}")  # noqa: S311 (a fixed sequence is wanted)
-    kind = rng.choices(tuple(SHARES), tuple(SHARES.values()))[0]
-    seed = rng.choice([seed for seed in seeds if seed.kind is kind] or seeds)
-    call, data = make_input(seed, rng, folder)
+    seed, call, data = draw_input(index, run_seed, seeds, folder)
     call.source.parent.mkdir(parents=True, exist_ok=True)
     call.source.write_bytes(data)
     started = _cpu_s()
@@ -70,7 +67,7 @@ def run_input(index: int, run_seed: int, seeds: tuple[Seed, ...], folder: Path) 
         fault=fault,
         cpu_s=_cpu_s() - started,
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        words=tuple(word.replace(str(folder), ".") for word in call.words),
+        words=shown_words(call, folder),
         detail=detail,
     )
     if fault is None:
@@ -78,11 +75,24 @@ def run_input(index: int, run_seed: int, seeds: tuple[Seed, ...], folder: Path) 
     return verdict
 
 
+def draw_input(index: int, run_seed: int, seeds: tuple[Seed, ...], folder: Path) -> tuple[Seed, Call, bytes]:
+    """Return what input `index` starts from, its command line and its bytes."""
+    rng = Random(f"{run_seed}:{index}")  # noqa: S311 (a fixed sequence is wanted)
+    kind = rng.choices(tuple(SHARES), tuple(SHARES.values()))[0]
+    seed = rng.choice([seed for seed in seeds if seed.kind is kind] or seeds)
+    return seed, *make_input(seed, rng, folder)
+
+
 def make_input(seed: Seed, rng: Random, folder: Path) -> tuple[Call, bytes]:
     """Return the command line and the changed bytes of an input."""
     data = mutate(seed, rng)
     call = draw_call(seed, folder, rng, compressed=data[:2] == b"\x1f\x8b")
     return call, data
+
+
+def shown_words(call: Call, folder: Path) -> tuple[str, ...]:
+    """Return a command line as it would be typed in the input's folder."""
+    return tuple(word.replace(str(folder), ".") for word in call.words)
 
 
 def _invoke(call: Call) -> tuple[Result, list[str]]:
@@ -135,7 +145,7 @@ def _place(error: BaseException) -> str:
 def _doubts(call: Call, result: Result, noted: list[str], folder: Path) -> Iterator[tuple[str, str]]:
     if result.exit_code not in GOOD_STATUS.get(call.command, (0, 2)):
         yield f"status {result.exit_code}", result.stderr[-500:]
-    if noted:
+    if noted and call.command != "record":  # there other libraries warn, too
         yield f"python warning {noted[0][:120]}", "\n".join(noted)
     texts = [result.stdout, *(_text_of(path) for path in call.outputs if path.exists())]
     complaint = result.stderr
