@@ -290,7 +290,8 @@ class Quality:
     bytes_read: int = 0
     """Bytes before them, where some are lost; since 1.2."""
     values_assumed: int = 0
-    """Values that a script read from the GPU it was recorded without: numbers taken as 1, truths as False."""
+    """How often values decided something that a script's recording without a GPU does not know: numbers that it read,
+    taken as 1, truths as False, and selections, which kept everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

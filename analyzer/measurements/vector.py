@@ -9,9 +9,10 @@ from typing import Any, Final
 import numpy as np
 
 from ...arrays import Floats
+from ...errors import InputError
 from ...specs.gpu import Catalog
 from ..models.vector.problems import VectorKernel, VectorProblems
-from .samples import Samples, TableColumn, gpus_of, pick, read_table, shape_share
+from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/vector.parquet"
 BINARY: Final = ("add", "mul", "div", "pow")
@@ -43,12 +44,14 @@ FLOOR_BOUND_NS: Final = 60e3
 """Event times under this tell more of the host than of the kernel: a group of their own."""
 TRAINED_SHARE: Final = 0.25
 """Shapes below this share train: scaling shares within the part keeps what is trained and what is scored."""
+GATHER: Final = "embedding_vocab_parallel"
 BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[VectorProblems]]:
     """Return all rows that are not suspect."""
     table = read_table(data / TABLE)
+    _check_bytes(table)
     table = pick(table, ~table["suspect"].astype(bool))
     op, dtype = table["op"].astype(str), table["dtype"].astype(str)
     gpus, gpu = gpus_of(table["gpu"], catalog)
@@ -73,10 +76,19 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Vec
     ]
 
 
+def _check_bytes(table: MeasurementTable) -> None:
+    """Raise InputError for a row that lacks the bytes it moves: only those of gathers follow from its sizes."""
+    moved = table["bytes_read"].astype(np.float64) + table["bytes_written"].astype(np.float64)
+    lacking = np.flatnonzero(np.isnan(moved) & (table["op"].astype(str) != GATHER))
+    if len(lacking):
+        op = table["op"][lacking[0]]
+        raise InputError(f"{table.path}: row {lacking[0]}: {op} lacks bytes_read or bytes_written; expected both")
+
+
 def _problems(table: dict[str, TableColumn], op: TableColumn, dtype: TableColumn) -> VectorProblems:
     rows, columns = table["rows"].astype(np.float64), table["cols"].astype(np.float64)
     width = _lookup(BYTES, dtype, 4.0)
-    gathered = op == "embedding_vocab_parallel"
+    gathered = op == GATHER
     read = np.where(gathered, rows * (columns * width + 8.0), table["bytes_read"].astype(np.float64))
     written = np.where(gathered, rows * columns * width, table["bytes_written"].astype(np.float64))
     again = op == "fp8_quantize_dynamic"

@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays import Rows
 from ...errors import InputError
 from ...formats.column import row_count
+from ...formats.limits import MAX_INTEGER
 from ...formats.signature import DTYPE_BYTES, TensorSpec, flatten_tensors
 from ...formats.trace import Trace
 from ...specs.catalog import load_catalog
@@ -33,6 +34,8 @@ class _Tensor(NamedTuple):
 def check_sizes(trace: Trace, op_rows: Rows, gpus: Iterable[Gpu] = (), *, at: str = "") -> None:
     """Raise InputError for the first op with a tensor larger than the memory of the largest GPU: catalogued, or given.
 
+    So it does for one of more elements than are counted, as expanded ones may have.
+
     A tensor's memory is that of its distinct elements, so that an expanded one counts what it was expanded from; views
     are left out. `at` says in the message what made the sizes what they are.
 
@@ -40,6 +43,11 @@ def check_sizes(trace: Trace, op_rows: Rows, gpus: Iterable[Gpu] = (), *, at: st
     """
     largest = max((*load_catalog().gpus, *gpus), key=lambda gpu: gpu.memory_bytes)
     found = next(_larger_tensors(trace, op_rows, largest.memory_bytes), None)
+    if found is not None and found.size_bytes <= largest.memory_bytes:
+        raise InputError(
+            f"{at}{trace.strings[trace.ops.name[found.op]]} (op {found.op}): {found.words} has over 2^53 elements, "
+            "though it takes little memory: nothing can be predicted for it"
+        )
     if found is not None:
         raise InputError(
             f"{at}{trace.strings[trace.ops.name[found.op]]} (op {found.op}): {found.words} takes "
@@ -72,7 +80,7 @@ def _larger_tensors(trace: Trace, op_rows: Rows, most_bytes: float) -> Iterator[
 def _larger(trace: Trace, number: int, most_bytes: float) -> TensorSpec | None:
     signature = trace.signatures[number]
     tensors = (*signature.tensors(), *flatten_tensors(signature.results))
-    return next((spec for spec in tensors if tensor_bytes(spec) > most_bytes), None)
+    return next((spec for spec in tensors if spec.element_count > MAX_INTEGER or tensor_bytes(spec) > most_bytes), None)
 
 
 def _larger_storages(trace: Trace, op_rows: Rows, most_bytes: float) -> Iterator[_Tensor]:

@@ -343,7 +343,9 @@ def test_a_string_full_of_event_ends_does_not_keep_the_reader_from_cutting(
 
 def test_numbers_that_no_device_and_no_group_has_are_left_out() -> None:
     document = {
-        "deviceProperties": [{"id": -3, "name": "NVIDIA L4", "numSms": 2**64, "warpSize": -32, "totalGlobalMem": 2**34}],
+        "deviceProperties": [
+            {"id": -3, "name": "NVIDIA L4", "numSms": 2**64, "warpSize": -32, "totalGlobalMem": 2**34}
+        ],
         "distributedInfo": {"backend": "nccl", "rank": -1, "world_size": 2**64},
         "cuda_driver_version": 2**80,
         "traceEvents": [

@@ -156,11 +156,12 @@ def print_verdicts(verdicts: list[Verdict]) -> None:
     for fault, count in faults.most_common(SHOWN):
         print(f"{count:6} × {fault}")
     slowest = max(verdicts, key=lambda verdict: verdict.cpu_s)
-    peak = max(verdict.peak_bytes for verdict in verdicts)
+    largest = max(verdicts, key=lambda verdict: verdict.peak_bytes)
     total = sum(verdict.cpu_s for verdict in verdicts)
     print(
         f"{len(verdicts)} inputs, {sum(faults.values())} faults; slowest {slowest.cpu_s:.1f} s "
-        f"(input {slowest.index}), largest process {peak / 2**30:.2f} GiB, {total:.0f} s of processor time"
+        f"(input {slowest.index}), largest {largest.peak_bytes / 2**30:.2f} GiB (input {largest.index}), "
+        f"{total:.0f} s of processor time"
     )
 
 

@@ -10,6 +10,7 @@ from .seeds import ROOT, Kind, Seed, write_profile
 
 SAMPLE = ROOT / "samples" / "dcgan-inference-fp32-b64-shapes.json.gz"
 TARGETS = ("H100 SXM5 80GB", "L40S", "MI300X", "T4")
+ITERATIONS = ("0", "1", "99", "-1", "median", "longest", "all")
 FORMATS = ("table", "json", "csv", "markdown")
 NUMBERS = ("1", "2", "7", "64", "1000000", "1000000000", "9223372036854775807")
 NAMES = (
@@ -85,7 +86,8 @@ def _on_trace(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[
         source_gpu = ["--from", rng.choice(("A100 SXM4 80GB", "MI300X"))]
         source_gpu *= rng.random() < (1.0 if source.name.startswith("list") else 0.2)
         detail = rng.choice(([], ["--ops"], ["--top", "0"]))
-        return ["analyze", trace, *to, *source_gpu, *scenario, *detail, *form, *recover], []
+        which = rng.choice(([], [], ["--iteration", rng.choice(ITERATIONS)], ["--capture", _write_other(folder)]))
+        return ["analyze", trace, *to, *source_gpu, *scenario, *detail, *which, *form, *recover], []
     if how == "validate":
         pair = [trace, _write_other(folder)]
         rng.shuffle(pair)

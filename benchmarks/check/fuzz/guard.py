@@ -23,7 +23,7 @@ from .seeds import Kind, Seed
 
 CPU_LIMIT_S = 20
 MEMORY_LIMIT_BYTES = 2 << 30
-"""More than the process held before the input."""
+"""Of a process in memory; of its address space, this much more than before the input."""
 GOOD_STATUS = {"record": (0, 1, 2)}
 """By command: 0 and 2 where none is given. A model that a library cannot run is a failure, 1."""
 SHARES = {Kind.PROFILE: 30, Kind.TRACE: 40, Kind.GPUS: 10, Kind.TABLE: 18, Kind.CONFIG: 2}
@@ -58,7 +58,10 @@ def run_input(index: int, run_seed: int, seeds: tuple[Seed, ...], folder: Path) 
     started = _cpu_s()
     with _limits():
         result, noted = _invoke(call)
+    peak_bytes = _peak_bytes()
     fault, detail = _fault(call, result, noted, folder)
+    if fault is None and peak_bytes > MEMORY_LIMIT_BYTES:
+        fault, detail = "more memory than it may take", f"{peak_bytes / 2**30:.2f} GiB"
     verdict = Verdict(
         index=index,
         seed=seed.name,
@@ -66,7 +69,7 @@ def run_input(index: int, run_seed: int, seeds: tuple[Seed, ...], folder: Path) 
         status=result.exit_code,
         fault=fault,
         cpu_s=_cpu_s() - started,
-        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_bytes=peak_bytes,
         words=shown_words(call, folder),
         detail=detail,
     )
@@ -112,12 +115,19 @@ class _limits:  # noqa: N801 (used as a function)
         self.before = resource.getrlimit(resource.RLIMIT_AS)
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_LIMIT_BYTES, self.before[1]))
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is now what is held now
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
 
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_AS, self.before)
+
+
+def _peak_bytes() -> int:
+    """Return the most memory that the process held since the limits were set."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def _cpu_s() -> float:

@@ -245,3 +245,10 @@ def test_no_time_that_is_none_is_encoded(value: float) -> None:
 def test_ratios_that_are_not_known_are_null_and_empty() -> None:
     assert json.loads(encode_json({"ratio": float("nan")})) == {"ratio": None}
     assert encode_csv(("ratio", "b_ns"), [(float("nan"), None)]) == "ratio,b_ns\n,\n"
+
+
+def test_expanded_tensors_of_more_elements_than_are_counted_are_refused() -> None:
+    wide = TensorSpec("float16", (2**31, 2**31), (0, 0))
+    for scenario in (Scenario(), Scenario(precision=TargetPrecision.FP8)):
+        with pytest.raises(InputError, match=r"float16\[2147483648,2147483648\] has over 2\^53 elements"):
+            run_analysis(calls(("aten::mm", Signature((wide, wide)))), CATALOG, targets=GPUS, scenario=scenario)

@@ -9,9 +9,11 @@ import pytest
 from wavecast.analyzer.measurements.networks import NODE_COLUMNS, read_nodes
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.analyzer.measurements.table_columns import check_known
+from wavecast.analyzer.measurements.vector import GATHER, load_samples
 from wavecast.errors import InputError
 
 pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0])
@@ -96,3 +98,17 @@ def test_shapes_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
     row |= {"input_shapes": [text], "output_shape": ["(1,)"], "acc_ops": ["[]"]}
     with pytest.raises(InputError, match=r"node 'a': .* is no list of shapes"):
         read_nodes(write(tmp_path, **row))
+
+
+def test_only_gathers_go_without_the_bytes_they_move(tmp_path: Path) -> None:
+    rows = {"gpu": "L4", "rows": 64, "cols": 64, "dtype": "fp32", "latency_us": 5.0, "timing": "graph", "source": "x"}
+    table = {name: [value] * 3 for name, value in rows.items()} | {"suspect": [False] * 3, "bytes_read": [1, None, 1]}
+    (tmp_path / "ops").mkdir()
+    path = tmp_path / "ops" / "vector.parquet"
+    for ops, is_refused in ((["add", GATHER, "add"], False), (["add", "relu", "add"], True)):
+        parquet.write_table(pyarrow.table(table | {"op": ops, "bytes_written": [4, 4, 4]}), path)
+        if is_refused:
+            with pytest.raises(InputError, match="row 1: relu lacks bytes_read or bytes_written; expected both"):
+                load_samples(tmp_path)
+        else:
+            assert np.isfinite(load_samples(tmp_path)[0].problems.read_bytes).all()
