@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ..errors import TraceError
-from .limits import MAX_SCALAR, MIN_SCALAR
+from .limits import MAX_SCALAR, MIN_SCALAR, is_countable
 from .misfit import check_text, describe, misfit
 from .signature import UNKNOWN, Argument, Signature, TensorSpec
 
@@ -153,7 +153,7 @@ def _build_object(value: _Object, misfits: list[_Object]) -> Any:
     """Return what an object stands for; one that stands for nothing stays and is added to `misfits`."""
     shape, strides, stored = value.shape, value.strides, value.stored
     if value.dtype is not None and shape is not None and (strides is None or len(strides) == len(shape)):
-        if stored is not None and not _fits(stored, shape):
+        if (stored is not None and not _fits(stored, shape)) or not is_countable(stored or shape):
             misfits.append(value)
         return TensorSpec(value.dtype, shape, strides, stored)
     if value.unknown:
@@ -192,6 +192,8 @@ def _check_argument(argument: object, path: str) -> None:
 def _check_tensor(tensor: TensorSpec, path: str) -> None:
     check_text(tensor.dtype, f"{path}.dtype")
     _check_sizes(tensor.shape, f"{path}.shape")
+    if not is_countable(tensor.stored or tensor.shape):
+        raise misfit(f"{path}.shape", f"at most {MAX_SCALAR} elements", "more")
     if tensor.strides is not None:
         _check_sizes(tensor.strides, f"{path}.strides")
         if len(tensor.strides) != len(tensor.shape):

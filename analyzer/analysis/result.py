@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...formats.column import row_count
 from ...formats.trace import Trace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
@@ -102,7 +103,8 @@ def build_result(
     else:
         recorded = without_times(trace, select_window(trace, iteration))
         window = select_window(recorded)
-    check_sizes(recorded, window.op_rows, gpus)
+    # A what-if rewrites the ops of all iterations.
+    check_sizes(recorded, np.arange(row_count(recorded.ops)) if scenario.changes_work else window.op_rows, gpus)
     changed = change_trace(recorded, origin, library, scenario, gpus)
     if origin is not None:
         basis = measured_basis(recorded, window, changed, origin, gpus, library)

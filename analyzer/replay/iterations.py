@@ -8,6 +8,7 @@ from typing import Final, Literal
 import numpy as np
 
 from ...arrays import Floats, Rows
+from ...formats.column import MISSING, row_count
 from ...formats.iterations import host_steps
 from ...formats.trace import Trace
 from ..graph.graph import Graph, NodeKind
@@ -36,8 +37,10 @@ class IterationNodes:
 
     host_start: Rows
     host_end: Rows
-    launched: tuple[Rows, ...]
-    """The GPU nodes of each."""
+    launched: Rows
+    """The GPU nodes of all, those of one after those of the one before."""
+    first: Rows
+    """Where in `launched` those of each begin, and where the last ones end, [i + 1]."""
     is_alone: bool
     """Whether the trace holds no other profiled iteration."""
 
@@ -48,10 +51,10 @@ class IterationNodes:
         the host started it. One: until the later of the host's end and the last kernel's.
         """
         step_start, finish = end_ns[self.host_start[:1]], end_ns[self.host_end]
-        for at, launched in enumerate(self.launched):
-            if len(launched):
-                latest = end_ns[launched].max(axis=0)
-                finish[at] = np.maximum(finish[at], latest) if self.is_alone else latest
+        held = np.flatnonzero(np.diff(self.first))
+        if len(held):
+            latest = np.maximum.reduceat(end_ns[self.launched], self.first[held], axis=0)
+            finish[held] = np.maximum(finish[held], latest) if self.is_alone else latest
         np.maximum(finish, step_start, out=finish)
         np.maximum.accumulate(finish, axis=0, out=finish)
         return np.concatenate((step_start, finish[:-1])), finish
@@ -62,12 +65,13 @@ class IterationNodes:
             self,
             host_start=self.host_start[: at + 1],
             host_end=self.host_end[: at + 1],
-            launched=self.launched[: at + 1],
+            launched=self.launched[: self.first[at + 1]],
+            first=self.first[: at + 2],
         )
 
     def every(self) -> Rows:
         """Return all the nodes."""
-        return np.concatenate((self.host_start, self.host_end, *self.launched))
+        return np.concatenate((self.host_start, self.host_end, self.launched))
 
 
 def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
@@ -77,14 +81,16 @@ def iteration_nodes(trace: Trace, graph: Graph) -> IterationNodes:
     marks = marks[np.argsort(graph.nodes.row[marks], kind="stable")]
     begin, stop = (np.searchsorted(graph.nodes.row[marks], rows, side=side) for side in _SIDES)
     gpu = np.flatnonzero(graph.nodes.is_gpu)
-    member_of = _membership(trace, graph, gpu, rows)
+    position = np.full(row_count(trace.iterations) + 1, MISSING)  # the last is of nodes of no iteration
+    position[rows] = np.arange(len(rows))
+    member_of = position[_membership(trace, graph, gpu, rows)]
     order = np.argsort(member_of, kind="stable")
-    low, high = (np.searchsorted(member_of[order], rows, side=side) for side in _SIDES)
-    launched = (gpu[order[first:last]] for first, last in zip(low.tolist(), high.tolist(), strict=True))
+    first = np.searchsorted(member_of[order], np.arange(len(rows) + 1))
     return IterationNodes(
         host_start=marks[begin],
         host_end=marks[stop - 1],
-        launched=tuple(launched),
+        launched=gpu[order[first[0] :]],
+        first=first - first[0],
         is_alone=len(rows) == 1,
     )
 

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from ..column import MISSING
+from ..limits import MAX_SCALAR, is_countable
 from ..signature import DTYPE_BYTES, UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
 from .values import Integers
 
@@ -118,7 +119,7 @@ def _is_shape(dims: object) -> bool:
 
 
 def _are_sizes(values: list[Any]) -> bool:
-    return all(type(item) is int and 0 <= item < 2**63 for item in values)
+    return all(type(item) is int and 0 <= item <= MAX_SCALAR for item in values) and is_countable(values)
 
 
 def _usual_dtype(texts: Sequence[bytes], uses: Sequence[int]) -> str:

@@ -186,3 +186,17 @@ def test_a_trace_says_what_it_holds_in_a_line() -> None:
     meta = Meta(capture="shapes", workload=Workload(name="resnet"))
     assert repr(Trace(meta=meta)) == "<Trace 'resnet', shapes: 0 ops, 0 kernels, 0 iterations>"
     assert repr(Trace()) == "<Trace measured: 0 ops, 0 kernels, 0 iterations>"
+
+
+def test_tensors_that_torch_could_not_number_are_refused() -> None:
+    signature = Signature((TensorSpec("float32", (2**40, 0, 2**40)),))
+    trace = Trace(signatures=(signature,))
+    with pytest.raises(
+        TraceError, match=r"\$\.signatures\[0\]\.arguments\[0\]\.shape: expected at most 9223372036854775807"
+    ):
+        encode(trace)
+    text = encode(Trace(signatures=(Signature((TensorSpec("float32", (5, 0, 7)),)),)))
+    with pytest.raises(TraceError, match="expected at most 9223372036854775807 elements, found more"):
+        decode(text.replace(b"[5,0,7]", b"[1099511627776,0,1099511627776]"))
+    sparse = Signature((TensorSpec("float32", (2**40, 2**40), None, (7,)),))
+    assert decode(encode(Trace(signatures=(sparse,)))).signatures == (sparse,)

@@ -13,6 +13,7 @@ with status 2 and one line. The same seed gives the same inputs on every machine
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import sys
 import tempfile
 import time
@@ -139,6 +140,7 @@ class _Worker:
 def _work(writer: Connection, share: list[int], run_seed: int, seeds: tuple[Seed, ...], folder: Path) -> None:
     for index in share:
         writer.send(index)
+        faulthandler.dump_traceback_later(3 * CPU_LIMIT_S)  # on stderr: where it hangs
         writer.send(run_input(index, run_seed, seeds, folder / str(index)))
     writer.close()
 
