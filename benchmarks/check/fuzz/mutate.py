@@ -127,16 +127,16 @@ def mutate_gzip(data: bytes, rng: Random) -> bytes:
     """Compress a file, whole or damaged, or put something else into it."""
     how = rng.randrange(6)
     if how == 0:
-        return gzip.compress(mutate_json(data, rng), 1)
-    packed = gzip.compress(data, 1)
+        return gzip.compress(mutate_json(data, rng), 1, mtime=0)
+    packed = gzip.compress(data, 1, mtime=0)
     if how == 1:
         return mutate_bytes(packed, rng)
     if how == 2:
         return packed[: rng.randrange(len(packed))]
     if how == 3:
-        return packed + rng.choice((packed, gzip.compress(b""), b"\x00" * 9, b"tail"))
+        return packed + rng.choice((packed, gzip.compress(b"", mtime=0), b"\x00" * 9, b"tail"))
     if how == 4:
-        return gzip.compress(packed, 1)
+        return gzip.compress(packed, 1, mtime=0)
     return _bomb(rng)
 
 
@@ -254,9 +254,10 @@ def _change_leaf(document: Any, rng: Random, value: Any, types: tuple[type, ...]
 
 def _set_other(document: Any, rng: Random) -> Any:
     holder, key = _walk(document, rng, deep=rng.random() < 0.7)
+    other = json.loads(json.dumps(rng.choice(OTHER_TYPES)))  # a later change must not reach the constant
     if holder is None:
-        return rng.choice(OTHER_TYPES)
-    holder[key] = rng.choice(OTHER_TYPES)
+        return other
+    holder[key] = other
     return document
 
 
