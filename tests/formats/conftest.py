@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from wavecast.formats.column import ColumnSpec, Table, build_table, columns
 from wavecast.formats.fields import FieldSpec, record_fields
+from wavecast.formats.limits import is_countable
 from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
 from wavecast.formats.trace import (
     TABLES,

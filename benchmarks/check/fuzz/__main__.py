@@ -158,7 +158,8 @@ def print_verdicts(verdicts: list[Verdict]) -> None:
     for fault, count in faults.most_common(SHOWN):
         print(f"{count:6} × {fault}")
     slowest = max(verdicts, key=lambda verdict: verdict.cpu_s)
-    largest = max(verdicts, key=lambda verdict: verdict.peak_bytes)
+    # A re-run makes the tensors of the trace, as large as they are.
+    largest = max(verdicts, key=lambda verdict: verdict.peak_bytes * (verdict.command != "rerun"))
     total = sum(verdict.cpu_s for verdict in verdicts)
     print(
         f"{len(verdicts)} inputs, {sum(faults.values())} faults; slowest {slowest.cpu_s:.1f} s "

@@ -86,7 +86,9 @@ def _on_trace(source: Path, folder: Path, rng: Random) -> tuple[list[str], list[
         source_gpu = ["--from", rng.choice(("A100 SXM4 80GB", "MI300X"))]
         source_gpu *= rng.random() < (1.0 if source.name.startswith("list") else 0.2)
         detail = rng.choice(([], ["--ops"], ["--top", "0"]))
-        which = rng.choice(([], [], ["--iteration", rng.choice(ITERATIONS)], ["--capture", _write_other(folder)]))
+        which = rng.choice(
+            (*[[]] * 12, *[["--iteration", rng.choice(ITERATIONS)]] * 7, ["--capture", _write_other(folder)])
+        )
         return ["analyze", trace, *to, *source_gpu, *scenario, *detail, *which, *form, *recover], []
     if how == "validate":
         pair = [trace, _write_other(folder)]

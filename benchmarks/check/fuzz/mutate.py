@@ -76,6 +76,8 @@ LINES = (
     "a.b = 1",
 )
 BYTE_SPAN = 64
+INNER_SHARE = 0.6
+"""How often a walk down an object avoids what is plain there: else every second change would hit a header."""
 LARGEST_REPEAT = 2_000
 NEST_DEPTH = 3_000
 BOMB_BYTES = 1 << 27
@@ -358,7 +360,9 @@ def _walk(document: Any, rng: Random, *, deep: bool = True) -> tuple[Any, Any]:
     holder, key, value = None, None, document
     while isinstance(value, dict | list) and value:
         holder = value
-        key = rng.choice(list(value)) if isinstance(value, dict) else rng.randrange(len(value))
+        keys = list(value) if isinstance(value, dict) else range(len(value))
+        inner = [key for key in keys if isinstance(value[key], dict | list)] if isinstance(value, dict) else []
+        key = rng.choice(inner if inner and rng.random() < INNER_SHARE else keys)
         value = value[key]
         if not deep and rng.random() < 0.5:
             break

@@ -179,6 +179,24 @@ def test_rows_stay_and_the_trace_stays_valid(recorded: Trace, precision: TargetP
     assert changed.ops.parent.tolist() == recorded.ops.parent.tolist()
 
 
+def test_texts_that_stand_twice_change_nothing(recorded: Trace) -> None:
+    """A legal trace may repeat its strings: what refers to them keeps its row."""
+    more = 3
+    repeated = replace(
+        recorded,
+        strings=(*[recorded.strings[0]] * more, *recorded.strings),
+        ops=replace(
+            recorded.ops,
+            name=recorded.ops.name + more,
+            module=np.where(recorded.ops.module >= 0, recorded.ops.module + more, recorded.ops.module),
+        ),
+        tensors=replace(recorded.tensors, dtype=recorded.tensors.dtype + more),
+    )
+    changed, plain = (with_precision(trace, TargetPrecision.BF16).trace for trace in (repeated, recorded))
+    validate(changed)
+    assert list(calls(changed)) == list(calls(plain))
+
+
 def test_batch_and_precision_commute(recorded: Trace) -> None:
     first = with_batch(with_precision(recorded, TargetPrecision.BF16).trace, 64).trace
     second = with_precision(with_batch(recorded, 64).trace, TargetPrecision.BF16).trace
