@@ -31,9 +31,11 @@ SLOW = """
 import os, sys, time
 folder = os.path.realpath(sys.argv.pop(1))
 slow = {"open", "os.rename", "os.link", "os.remove", "os.chmod", "os.truncate"}
+def is_here(path):
+    path = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else os.sep
+    return path.startswith(folder) or not os.path.isabs(path)
 def hook(event, args):
-    if event in slow and any(isinstance(arg, (str, bytes, os.PathLike)) and
-                             os.path.realpath(os.fsdecode(arg)).startswith(folder) for arg in args[:2]):
+    if event in slow and any(map(is_here, args[: 2 if event in ("os.rename", "os.link") else 1])):
         time.sleep(0.03)
 sys.addaudithook(hook)
 for name in ("fsync", "fdatasync", "write"):
