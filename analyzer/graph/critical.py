@@ -178,7 +178,7 @@ def _mend_parts(parts: Floats, origin_ns: Floats, since_ns: float, until_ns: flo
     A step may claim time that a later one has, or end before what held it did: it keeps what is left of its stretch.
     Where things came so early that the unexplained rest of the whole path is negative, every step gives up its own.
     """
-    begin = np.maximum(np.minimum.accumulate(origin_ns[::-1])[::-1], since_ns)
+    begin = np.clip(np.minimum.accumulate(origin_ns[::-1])[::-1], since_ns, until_ns)
     begin[0] = since_ns
     length = np.append(begin[1:], until_ns) - begin
     torn = (parts[[0, 2]] < 0).any(axis=0) | (np.abs(parts.sum(axis=0) - length) > _ROUNDING_NS)
