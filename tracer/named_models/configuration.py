@@ -20,8 +20,8 @@ from ...errors import InputError
 from .libraries import import_library, one_line
 
 _LAYERS: Final = re.compile(r"layers?$|depths?$|blocks?$|experts$|stages$")
-_MOST_LAYERS: Final = 4_096
-"""Also of experts; the deepest models have some hundreds, DeepSeek-V3's 256 experts are the most of one layer."""
+_MOST_LAYERS: Final = 1_024
+"""Also of experts: the deepest models have up to a thousand layers, the widest some hundreds of experts in each."""
 _WORD: Final = re.compile(r"\w[\w +-]{0,63}")
 """No dots, slashes and colons: these stand in the names of modules, repositories and files."""
 _LOADS: Final = re.compile(

@@ -100,6 +100,9 @@ def _operands(linked: Done) -> tuple[int, int, bool]:
 
 def _is_parameter_gradient(call: TypedCall, linked: Done) -> bool:
     """Say whether [n, rows] @ [rows, k] yields a gradient of the [k, n] matrix of the forward product."""
-    left, right = (spec.shape for spec in call.layout.inputs[:2])
+    shapes = [spec.shape for spec in call.layout.inputs[:2]]
+    if [len(shape) for shape in shapes] != [2, 2]:
+        return False  # no product that torch would run
+    left, right = shapes
     matrices = [spec.shape for spec in linked.layout.inputs if len(spec.shape) == 2]
     return len(matrices) > 1 and {left[0], right[1]} == set(matrices[-1]) and (left[0], right[1]) != matrices[0]

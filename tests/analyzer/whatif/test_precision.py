@@ -275,3 +275,24 @@ def test_types_are_judged_by_order_where_tensors_are_not_identified(root_dir: Pa
     assert same > 0.99
     assert judged.casts.moved_bytes.sum() == pytest.approx(known.casts.moved_bytes.sum(), rel=0.1)
     assert any("does not identify tensors" in item for item in judged.warnings)
+
+
+def test_products_of_one_operand_or_of_vectors_are_answered() -> None:
+    """No torch runs them, but a damaged file may hold them."""
+    matrix, vector = TensorSpec("float32", (8, 16)), TensorSpec("float32", (16,))
+    forward = Signature((matrix, TensorSpec("float32", (16, 8))))
+    for operands in ((matrix,), (vector, vector), (matrix, vector)):
+        trace = Trace(
+            strings=("aten::mm",),
+            signatures=(forward, Signature(operands)),
+            ops=build_table(
+                OpTable,
+                2,
+                name=[0, 0],
+                signature=[0, 1],
+                phase=[Phase.FORWARD, Phase.BACKWARD],
+                sequence=[1, 1],
+                forward=[-1, 0],
+            ),
+        )
+        validate(with_precision(trace, TargetPrecision.FP16).trace)
