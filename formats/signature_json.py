@@ -114,8 +114,12 @@ def _rephrase(error: msgspec.ValidationError, text: bytes | msgspec.Raw, at: str
     where = where.rstrip("`")
     if not message.startswith("Expected "):
         return TraceError(f"{SIGNATURES_PATH}{at}{where}: {message[:1].lower()}{message[1:]}")
-    expected = message.removeprefix("Expected ").partition(", got ")[0]
-    return misfit(SIGNATURES_PATH + at + where, expected, describe(_look_up(msgspec.json.decode(text), where)))
+    expected, _, got = message.removeprefix("Expected ").partition(", got ")
+    try:
+        found = describe(_look_up(msgspec.json.decode(text), where))
+    except (LookupError, TypeError):  # of a key that stands twice, the last is looked up
+        found = got
+    return misfit(SIGNATURES_PATH + at + where, expected, found)
 
 
 def _look_up(value: Any, where: str) -> Any:

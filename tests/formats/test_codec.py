@@ -200,3 +200,11 @@ def test_tensors_that_torch_could_not_number_are_refused() -> None:
         decode(text.replace(b"[5,0,7]", b"[1099511627776,0,1099511627776]"))
     sparse = Signature((TensorSpec("float32", (2**40, 2**40), None, (7,)),))
     assert decode(encode(Trace(signatures=(sparse,)))).signatures == (sparse,)
+
+
+def test_a_bad_value_of_a_key_that_stands_twice_is_named() -> None:
+    text = encode(Trace(signatures=(Signature((), (TensorSpec("float32", (5,)),)),)))
+    twice = text.replace(b'"results":', b'"results":[null,null,{"dtype":"float32","shape":"x"}],"results":')
+    assert twice != text
+    with pytest.raises(TraceError, match=r"\$\.signatures\[0\]\.results\[2\]\.shape: expected .*, found `str`"):
+        decode(twice)
