@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -63,6 +63,10 @@ class Fleet:
     """`MemoryKind`."""
     has_inline_ecc: Mask
     """Error correction is on and lies in the same memory as the data."""
+    l2_ratio: Floats
+    """What measurements found of the rate of the second-level cache over what the models take it to be; 1: nothing."""
+    launch_ratio: Floats
+    """The same of what a kernel takes beside its work."""
     warp_size: Floats
     pcie_bytes_per_s: Floats
     link_bytes_per_s: Floats
@@ -97,6 +101,8 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
         has_hbm=np.array([is_hbm(gpu.memory_type) for gpu in gpus], dtype=bool),
         memory_kind=np.array([memory_kind(gpu.memory_type) for gpu in gpus], dtype=np.int64),
         has_inline_ecc=np.array([has_inline_ecc(gpu) for gpu in gpus], dtype=bool),
+        l2_ratio=np.ones(len(gpus)),
+        launch_ratio=np.ones(len(gpus)),
         warp_size=values("warp_size"),
         pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
         link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
@@ -120,6 +126,26 @@ def take_gpus(fleet: Fleet, columns: npt.NDArray[np.int64]) -> Fleet:
         else:
             chosen[item.name] = value[columns]
     return Fleet(**chosen)
+
+
+def scale_rates(fleet: Fleet, clock: Floats, bandwidth: Floats, l2: Floats, launch: Floats) -> Fleet:
+    """Return the fleet with each GPU's clock, bandwidth, cache rate and launch time multiplied by its own ratio, [m].
+
+    With the clock go all rates of arithmetic, and the power that limits it.
+
+    >>> half, one = np.full(2, 0.5), np.ones(2)
+    >>> scale_rates(fleet, clock=half, bandwidth=one, l2=one, launch=one).clock_hz / 1e6
+    array([990., 705.])
+    """
+    clocks = {name: getattr(fleet, name) * clock for name in ("clock_hz", "base_clock_hz", "matrix_clock_hz", "tdp_w")}
+    return replace(
+        fleet,
+        **clocks,
+        bandwidth_bytes_per_s=fleet.bandwidth_bytes_per_s * bandwidth,
+        l2_ratio=fleet.l2_ratio * l2,
+        launch_ratio=fleet.launch_ratio * launch,
+        flops_per_s={rate: flops * clock for rate, flops in fleet.flops_per_s.items()},
+    )
 
 
 def _capability(gpu: Gpu) -> float:
