@@ -237,7 +237,7 @@ def test_a_kind_of_kernel_that_is_slower_leaves_others_as_they_are(data_dir: Pat
     assert slow == pytest.approx(1.4, rel=0.03)
     assert usual == pytest.approx(1.0, rel=0.03)
     assert 1.01 < unmeasured < 1.37
-    assert factors_after(model, taught, {VectorKernel.ELEMENTWISE: 1.4}, stand_in) == [unmeasured]
+    assert 1.01 < factors_after(model, taught, {VectorKernel.ELEMENTWISE: 1.4}, stand_in)[0] < 1.37
 
 
 def test_a_kind_of_few_measurements_leans_on_what_all_have_in_common(data_dir: Path) -> None:
