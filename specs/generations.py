@@ -77,6 +77,9 @@ _12_NM: Final = ProcessNode(energy_ratio=0.85, clock_hz=1.4e9)
 _7_NM: Final = ProcessNode(energy_ratio=0.5, clock_hz=1.4e9)
 _8_NM: Final = ProcessNode(energy_ratio=0.65, clock_hz=1.7e9)
 _4_NM: Final = ProcessNode(energy_ratio=0.33, clock_hz=2.2e9)
+_6_NM: Final = ProcessNode(energy_ratio=0.46, clock_hz=1.5e9)
+_5_NM: Final = ProcessNode(energy_ratio=0.36, clock_hz=2.0e9)
+_3_NM: Final = ProcessNode(energy_ratio=0.25, clock_hz=2.4e9)
 """After what the foundries state for power at the same speed from one process to the next, rounded down to what boards
 reach."""
 
@@ -164,9 +167,11 @@ _CDNA: Final = Generation(
     process=_7_NM,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES)
-_CDNA3: Final = replace(_CDNA2, name="CDNA3", starts_at="gfx94", blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES)
-_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95")
+_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES, process=_6_NM)
+_CDNA3: Final = replace(
+    _CDNA2, name="CDNA3", starts_at="gfx94", process=_5_NM, blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES
+)
+_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95", process=_3_NM)
 _OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")
 AMD: Final = (_CDNA, _CDNA2, _CDNA3, _CDNA4, _OTHER_GFX)
 """The first whose `starts_at` begins a target's name."""

@@ -20,7 +20,7 @@ from .parameters import Parameter, Values
 DRAM_PARAMETERS: Final = (
     Parameter(name="hbm_efficiency", prior=0.9, spread=0.04),
     Parameter(name="gddr_efficiency", prior=0.94, spread=0.03),
-    Parameter(name="inline_ecc_ratio", prior=0.9, spread=0.04),
+    Parameter(name="inline_ecc_ratio", prior=0.84, spread=0.04),
 )
 """Share of the datasheet's bandwidth that reads reach: membench has 0.87 (A100 80GB), 0.96 (A100 40GB, V100, H100
 PCIe), 0.98 (L40, error correction off). With correction inside GDDR memory cards read 75-97 % of what they do
