@@ -75,13 +75,15 @@ class BlockShape:
     threads: Floats
     steps: Floats
     """Loop iterations of a thread, each waiting for its loads."""
+    passed: Floats
+    """The same without rounding: of one pass over the row."""
     worked: Floats
     """Elements that instructions are issued for: padding, scalar tails and diverging lanes included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VectorLaunch:
-    """Hold what n problems launch, as columns; `threads`, `latency_cycles` and `instructions` broadcast with GPUs."""
+    """Hold what n problems launch, as columns; all but `blocks`, `flops`, `rereads` and `launches` broadcast with GPUs."""
 
     blocks: Floats
     threads: Floats
@@ -90,8 +92,8 @@ class VectorLaunch:
     instructions: Floats
     """Thread instructions of the whole grid but those of `flops`."""
     flops: Floats
-    row_bytes: Floats
-    """Input bytes that a block reads more than once."""
+    row_steps: Floats
+    """Loads that a thread waits for, one after another, before a row is read again."""
     rereads: Floats
     launches: Floats
 
@@ -111,18 +113,20 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     )
     per_row = np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
     threads, latency, work = narrow.threads, first + each * narrow.steps, issued * narrow.worked + per_row
+    passed = narrow.passed
     if (is_wide := fleet.warp_size > WARP).any():
         wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
         threads = np.where(is_wide, wide.threads, threads)
         latency = np.where(is_wide, first + each * wide.steps, latency)
         work = np.where(is_wide, issued * wide.worked + per_row, work)
+        passed = np.where(is_wide, wide.passed, passed)
     return VectorLaunch(
         blocks=blocks,
         threads=threads,
         latency_cycles=latency,
         instructions=work,
         flops=np.where(is_by_row, 0.0, problems.flops),
-        row_bytes=np.where(is_again, np.inf, problems.read_bytes / np.maximum(blocks, 1.0)),
+        row_steps=np.where(is_again, np.inf, passed),
         rereads=np.where(is_warp, 0.0, _REREADS[kind]),
         launches=np.where(is_again, shared["quantize_dynamic_launches"], 1.0),
     )
@@ -140,6 +144,7 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     again = np.where(is_norm & _diverges(columns, steps, warp), UNROLLED_STEPS - 1.0, 0.0)
     whole = np.floor(columns / (vector * threads))
     tail = np.ceil(columns / threads - vector * whole)
+    passed = columns / (threads * np.where(is_softmax, vector, span))
     padded = _next_power(columns)
     row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
     worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
@@ -147,6 +152,7 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     return BlockShape(
         threads=threads,
         steps=np.maximum(steps, 1.0),
+        passed=passed,
         worked=np.where(is_softmax, problems.rows * row, worked),
     )
 
