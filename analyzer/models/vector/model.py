@@ -84,13 +84,15 @@ PARAMETERS: Final = (
     Parameter(name="l2_over_dram_ratio", prior=1.8, spread=0.1),
     Parameter(name="whole_l2_ratio", prior=1.0, spread=0.08),
     Parameter(name="halved_l2_ratio", prior=0.8, spread=0.08),
+    Parameter(name="first_level_ratio", prior=0.9, spread=0.12),
     Parameter(name="row_step_us", prior=4.0, spread=0.3),
     Parameter(name="floor_us", prior=0.8, spread=0.5),
     Parameter(name="floor_cycles", prior=1000.0, spread=0.7),
     Parameter(name="fp32_share", prior=0.22, spread=0.1),
     Parameter(name="flop_instructions", prior=1.5, spread=0.15, class_spread=0.1),
     Parameter(name="amd_flop_ratio", prior=2.5, spread=0.2),
-    Parameter(name="row_norm_row_instructions", prior=40000.0, spread=1.0),
+    Parameter(name="row_norm_row_instructions", prior=10000.0, spread=1.0),
+    Parameter(name="ragged_row_instructions", prior=30000.0, spread=1.0),
     Parameter(name="warp_softmax_latency_cycles", prior=1500.0, spread=0.7),
     Parameter(name="warp_softmax_step_cycles", prior=30.0, spread=0.7),
     Parameter(name="warp_softmax_instructions", prior=30.0, spread=0.5),
@@ -116,14 +118,15 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     cold = _cold(reused * _single(1.0 / _hot_bytes(fleet, shared)))
     resident = np.floor(_single(fleet.threads_per_sm) / _single(launch.threads))
     resident = np.minimum(np.maximum(resident, 1.0), MAX_BLOCKS_PER_SM)
-    miss = _miss(_single(launch.row_steps) * _single(_row_pressure(fleet, shared)))
+    first = resident * _single(launch.first_level_bytes) * _single(1.0 / _first_level_bytes(fleet, shared))
+    miss = _miss(np.minimum(_single(launch.row_steps) * _single(_row_pressure(fleet, shared)), first))
     dram_us = (moved + again * miss) * cold * _single(1e6 / _dram_bytes_per_s(fleet, values))
     l2_us = (moved + again) * _single(1e6 / _l2_bytes_per_s(fleet, values))
     issue_us = _single(launch.instructions) + _single(launch.flops) * _single(_flop_instructions(fleet, values))
     issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
     wave_us = waves * (_single(launch.latency_cycles) * _single(cycle_us))
-    busy_us = _joined(np.sqrt(np.sqrt(_fourth(dram_us) + _fourth(l2_us))) if False else dram_us, l2_us, issue_us, wave_us)
+    busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     floor_us = _single(launch.launches) * _single(shared["floor_us"] + shared["floor_cycles"] * cycle_us)
     time_ns = (_single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
@@ -172,6 +175,11 @@ def _row_pressure(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
     on P4, T4, P100, A100 and MI100 alike (seen in choosing the form), whatever their multiprocessors hold.
     """
     return np.asarray(shared["row_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s / fleet.l2_cache_bytes)
+
+
+def _first_level_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
+    """Return what an SM keeps of rows that its blocks read again: since Volta the first level is shared memory's."""
+    return np.where(is_since_volta(fleet), shared["first_level_ratio"] * fleet.shared_memory_per_sm_bytes, 1.0)
 
 
 def _miss(pressure: Singles) -> Singles:
