@@ -137,7 +137,7 @@ def _event(problems: VectorProblems, time_ns: Floats, shared: Mapping[str, float
     if not np.any(problems.host_floor_ns != 0):
         return time_ns
     floor = np.where(np.isnan(problems.host_floor_ns), 1e3 * shared["host_floor_us"], problems.host_floor_ns)
-    before = 1.0 - (1.0 - min(shared["host_overlap"], 1.0)) / problems.host_ratio
+    before = np.minimum(shared["host_overlap"] * problems.host_ratio, 1.0)
     return np.where(floor > 0, event_time_ns(time_ns, floor * problems.host_ratio, before), time_ns)
 
 
