@@ -12,14 +12,20 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
+from ....specs.generations import quantized_kernels
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .limits import Machine, machine_of
+from .limits import PAIR_TRAFFIC, Machine, machine_of
+from .menus import ruled_tiles
 from .model import CLASSES, FEATURES, PARAMETERS, compact, gpu_class, simulate_on
 from .problems import MatmulKernel, MatmulProblems
 
 QUANTIZED_PARAMETERS: Final = (
-    *PARAMETERS,
+    *(item for item in PARAMETERS if item.name != "format_exponent"),
+    Parameter(name="fp8_energy", prior=0.65, spread=0.2),
+    Parameter(name="fp4_energy", prior=0.45, spread=0.2),
+    Parameter(name="weight_only_energy", prior=0.95, spread=0.1),
+    Parameter(name="int8_energy", prior=0.4, spread=0.2),
     Parameter(name="quantized_split_us", prior=30.0, spread=0.5),
     Parameter(name="fp8_efficiency", prior=0.85, spread=0.2),
     Parameter(name="fp8_block_efficiency", prior=0.8, spread=0.2, class_spread=0.3),
@@ -40,6 +46,13 @@ KIND_EFFICIENCY: Final = (
     (MatmulKernel.WEIGHT_ONLY, "weight_only_efficiency"),
     (MatmulKernel.INT8, "int8_efficiency"),
 )
+KIND_ENERGY: Final = (
+    (MatmulKernel.FP8, "fp8_energy"),
+    (MatmulKernel.FP8_BLOCK, "fp8_energy"),
+    (MatmulKernel.FP4, "fp4_energy"),
+    (MatmulKernel.WEIGHT_ONLY, "weight_only_energy"),
+    (MatmulKernel.INT8, "int8_energy"),
+)
 QUANTIZE: Final = (
     (MatmulKernel.FP8, "quantize_fp8_us"),
     (MatmulKernel.FP8_BLOCK, "quantize_fp8_block_us"),
@@ -53,13 +66,22 @@ KINDS: Final = ("plain", "fp8", "fp8 block", "fp4", "weight only", "int8")
 def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Return the time of the kernel that the library would launch, and of the conversion before it."""
     p = compact(problems)
-    machine = machine_of(p, fleet, values)
-    quantized = replace(machine, flops_per_clock=machine.flops_per_clock * kind_efficiency(p, machine, values))
-    product = simulate_on(p, quantized, {**values, "split_us": split_us(p, values)}, choice)
+    plain = machine_of(p, fleet, values)
+    machine = replace(plain, flops_per_clock=plain.flops_per_clock * kind_efficiency(p, plain, values))
+    ruled = ruled_tiles(p, quantized_kernels(fleet), machine.sm_count)
+    pair = np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0)
+    product_values = {
+        **values,
+        "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
+        "cluster_traffic": np.where(ruled.is_ruled, ruled.traffic / pair, values["cluster_traffic"]),
+        "picojoule_per_flop": values["picojoule_per_flop"] * kind_energy(p, values),
+        "format_exponent": np.zeros(1),
+    }
+    product = simulate_on(p, machine, product_values, choice, ruled)
     kinds = [np.broadcast_to((p.kind == kind) * 1.0, product.time_ns.shape) for kind in list(MatmulKernel)[1:]]
     return replace(
         product,
-        time_ns=product.time_ns + conversion_s(p, machine, values) * 1e9,
+        time_ns=product.time_ns + conversion_s(p, plain, values) * 1e9,
         features=np.concatenate([product.features, np.stack(kinds, axis=-1)], axis=-1),
     )
 
@@ -76,9 +98,12 @@ def kind_efficiency(p: MatmulProblems, machine: Machine, values: Values) -> Floa
     return np.where(is_native, values["native_block_efficiency"], result)
 
 
-def split_us(p: MatmulProblems, values: Values) -> Floats:
-    """Return the hand-over of a split product; quantised kernels hardly ever split."""
-    return np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"])
+def kind_energy(p: MatmulProblems, values: Values) -> Floats:
+    """Return the energy per FLOP of the problem's format over bf16's."""
+    result: Floats = np.ones(1)
+    for kind, name in KIND_ENERGY:
+        result = np.where(p.kind == kind, values[name], result)
+    return result
 
 
 def conversion_s(p: MatmulProblems, machine: Machine, values: Values) -> Floats:

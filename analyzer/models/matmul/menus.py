@@ -1,0 +1,143 @@
+"""Tiles of kernels for quantised operands: few, and chosen by fixed rules of the libraries that have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats, Mask
+from ....specs.generations import QuantizedKernels
+from .problems import MatmulKernel, MatmulProblems
+from .tiles import MatmulLaunch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RuledTiles:
+    """Hold what a library's rule says of each problem on each GPU; columns that broadcast together."""
+
+    is_ruled: Mask
+    """False: no rule is known, and the best of all tiles is assumed."""
+    height: Floats
+    width: Floats
+    resident: Floats
+    """Blocks that share a multiprocessor."""
+    traffic: Floats
+    """Bytes asked of the second-level cache over those that blocks would ask for by themselves."""
+
+    def apply(self, p: MatmulProblems, launch: MatmulLaunch) -> MatmulLaunch:
+        """Return the launches with the ruled ones in place of those that were chosen; rules never split."""
+        height = np.where(self.is_ruled, self.height, launch.height)
+        width = np.where(self.is_ruled, self.width, launch.width)
+        split = np.where(self.is_ruled, 1.0, launch.split)
+        return replace(
+            launch,
+            height=height,
+            width=width,
+            split=split,
+            tiles=np.ceil(p.m / height) * np.ceil(p.n / width) * p.batch,
+            resident=np.where(self.is_ruled, self.resident, launch.resident),
+            depth=p.k / split,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """Hold the tile of all problems up to `rows` rows."""
+
+    rows: float = np.inf
+    height: float
+    width: float
+    across: float = 1.0
+    """Blocks of a cluster that share rows of the left operand, since they lie side by side."""
+    down: float = 1.0
+    """Blocks of a cluster that share columns of the right operand, since they lie one above the other."""
+    resident: float = 1.0
+
+
+Rule = Callable[[MatmulProblems, Floats], tuple[Floats, ...]]
+"""(problems, multiprocessors) -> height, width, resident, traffic."""
+
+
+def _ladder(*rungs: Rung) -> Rule:
+    edges = np.array([rung.rows for rung in rungs[:-1]])
+    height, width = np.array([rung.height for rung in rungs]), np.array([rung.width for rung in rungs])
+    shared = np.array([rung.height / rung.across + rung.width / rung.down for rung in rungs]) / (height + width)
+    columns = height, width, np.array([rung.resident for rung in rungs]), shared
+
+    def rule(p: MatmulProblems, _sm_count: Floats) -> tuple[Floats, ...]:
+        row = np.searchsorted(edges, p.m, side="left")
+        return tuple(column[row] for column in columns)
+
+    return rule
+
+
+DEEP_SWAPPED_BELOW: Final = 32.0
+DEEP_WIDTHS: Final = np.arange(16.0, 129.0, 8.0)
+DEEP_SHARED_FROM: Final = 1024.0
+
+
+def _deep_gemm(p: MatmulProblems, sm_count: Floats) -> tuple[Floats, ...]:
+    """Return DeepGEMM's tiles on Hopper, as TensorRT-LLM calls it.
+
+    Tiles have 64 rows up to 64 rows, else 128; of the widths it takes the one with fewest waves, then the fullest last
+    wave, then the narrowest. Fewer than 32 rows lie across instead. Two blocks share rows from 1,024 rows on.
+    """
+    is_swapped = p.m < DEEP_SWAPPED_BELOW
+    long, short = np.where(is_swapped, p.n, p.m), np.where(is_swapped, p.m, p.n)
+    side = np.where(long <= 64.0, 64.0, 128.0)
+    blocks = (np.ceil(long / side) * p.batch)[..., None] * np.ceil(short[..., None] / DEEP_WIDTHS)
+    sms = sm_count[..., None]
+    waves = np.ceil(blocks / sms)
+    last = blocks - (waves - 1.0) * sms
+    width = DEEP_WIDTHS[np.argmin(waves * (2.0 * sms) - last, axis=-1)]
+    is_shared = (p.m >= DEEP_SHARED_FROM) & (p.n % (2.0 * width) == 0.0)
+    traffic = np.where(is_shared, 0.5 * side + width, side + width) / (side + width)
+    return np.where(is_swapped, width, side), np.where(is_swapped, side, width), np.ones(1), traffic
+
+
+RULES: Final[Mapping[tuple[MatmulKernel, QuantizedKernels], Rule]] = {
+    (MatmulKernel.FP8, QuantizedKernels.ADA): _ladder(
+        Rung(rows=16, height=16, width=64),
+        Rung(rows=64, height=32, width=64),
+        Rung(rows=128, height=64, width=64, resident=2),
+        Rung(rows=256, height=128, width=64, resident=2),
+        Rung(height=128, width=128, resident=2),
+    ),
+    (MatmulKernel.FP8, QuantizedKernels.HOPPER): _ladder(
+        Rung(rows=64, height=64, width=64, across=4),
+        Rung(rows=256, height=64, width=64),
+        Rung(rows=1024, height=128, width=128),
+        Rung(height=128, width=128, down=2),
+    ),
+    (MatmulKernel.FP8, QuantizedKernels.BLACKWELL): _ladder(
+        Rung(rows=16, height=64, width=64, across=4),
+        Rung(rows=64, height=64, width=64),
+        Rung(rows=256, height=64, width=128, down=2),
+        Rung(height=128, width=128, across=2, down=2),
+    ),
+    (MatmulKernel.FP8, QuantizedKernels.GB20X): _ladder(Rung(height=128, width=128)),
+    (MatmulKernel.FP8_BLOCK, QuantizedKernels.ADA): _ladder(Rung(height=32, width=128)),
+    (MatmulKernel.FP8_BLOCK, QuantizedKernels.HOPPER): _deep_gemm,
+    (MatmulKernel.FP8_BLOCK, QuantizedKernels.GB20X): _ladder(Rung(height=32, width=128)),
+    (MatmulKernel.FP4, QuantizedKernels.GB20X): _ladder(Rung(height=128, width=128)),
+}
+"""Public kernels' own rules, no fits (all Apache-2.0; figures only). fp8: sgl-kernel's `fp8_gemm_kernel.cu` for compute
+capability 8.9, 9.0 and 10.0 (where 256 x 128 over two multiprocessors is 128 x 128 on each); on 12.x the one tile that
+vLLM's and FlashInfer's CUTLASS have. Blocks: TensorRT-LLM's `fp8_blockscale_gemm_kernel.cuh`."""
+
+
+def ruled_tiles(p: MatmulProblems, kernels: Codes, sm_count: Floats) -> RuledTiles:
+    """Return what the rules say of each problem on each GPU."""
+    is_ruled: Mask = np.zeros(1, dtype=bool)
+    columns: tuple[Floats, ...] = (np.full(1, 128.0), np.full(1, 128.0), np.ones(1), np.ones(1))
+    for (kind, library), rule in RULES.items():
+        here = (p.kind == kind) & (kernels == library)
+        if here.any():
+            said = rule(p, sm_count)
+            columns = tuple(np.where(here, new, old) for new, old in zip(said, columns, strict=True))
+            is_ruled = is_ruled | here
+    height, width, resident, traffic = columns
+    return RuledTiles(is_ruled=is_ruled, height=height, width=width, resident=resident, traffic=traffic)
