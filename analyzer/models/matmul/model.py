@@ -15,6 +15,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import is_async
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .choice import choose_launch
@@ -32,11 +33,8 @@ PARAMETERS: Final = (
     Parameter(name="tensor_memory_epilogue", prior=0.5, spread=0.2),
     Parameter(name="async_rounding", prior=0.3, spread=0.3),
     Parameter(name="sync_rounding", prior=0.9, spread=0.1),
-    Parameter(name="bandwidth_efficiency", prior=0.83, spread=0.05),
     Parameter(name="sm_bytes_per_clock", prior=60.0, spread=0.3),
     Parameter(name="ramp_us", prior=1.0, spread=0.4),
-    Parameter(name="l2_bytes_per_clock", prior=40.0, spread=0.2),
-    Parameter(name="gddr_l2_ratio", prior=0.39, spread=0.15),
     Parameter(name="cluster_traffic", prior=0.5, spread=0.1),
     Parameter(name="l2_share", prior=1.05, spread=0.1),
     Parameter(name="half_l2_share", prior=0.5, spread=0.15),
@@ -46,23 +44,15 @@ PARAMETERS: Final = (
     Parameter(name="sharpness", prior=3.4, spread=0.1, class_spread=0.12),
     Parameter(name="split_us", prior=2.7, spread=0.3),
     Parameter(name="reduction", prior=1.2, spread=0.3),
-    Parameter(name="launch_us", prior=1.0, spread=0.3),
-    Parameter(name="launch_cycles", prior=3500.0, spread=0.3, class_spread=0.1),
     Parameter(name="early_launch_us", prior=0.5, spread=0.2),
-    Parameter(name="picojoule_per_flop", prior=0.85, spread=0.2),
-    Parameter(name="energy_exponent", prior=0.4, spread=0.1),
-    Parameter(name="format_exponent", prior=0.6, spread=0.2),
-    Parameter(name="picojoule_per_byte", prior=60.0, spread=0.3),
-    Parameter(name="idle_share", prior=0.12, spread=0.1),
-    Parameter(name="gddr_idle_share", prior=0.25, spread=0.1),
-    Parameter(name="throttle_exponent", prior=0.9, spread=0.1),
-    Parameter(name="throttle_us", prior=400.0, spread=0.4),
+    *DRAM_PARAMETERS,
+    *L2_PARAMETERS,
+    *POWER_PARAMETERS,
+    *LAUNCH_PARAMETERS,
 )
-"""`l2_bytes_per_clock` and its ratio: published micro-benchmarks, about 40 bytes per clock and multiprocessor on A100
-and H100, 16 on RTX 4090. `cluster_traffic`: two blocks that share an operand ask for two thirds, four for half.
+"""`cluster_traffic`: two blocks that share an operand ask for two thirds, four for half.
 `early_launch_us`: a B200 trace's kernels overlap by 0.9 us where launched before their predecessor ends; half of it.
-`tensor_memory_epilogue`: with two accumulators, half of the epilogue hides. `gddr_idle_share`: memory and regulators of
-a board; the others as usual."""
+`tensor_memory_epilogue`: with two accumulators, half of the epilogue hides."""
 
 CLASSES: Final = ("async", "sync")
 FEATURES: Final = (
@@ -115,8 +105,7 @@ def simulate_on(
     limits = limits_of(p, launch, machine, values)
     full_s = unthrottled_s(limits, values)
     slow = slow_down(p, limits, machine, values, full_s)
-    launch_s = values["launch_cycles"] / machine.clock_hz + values["launch_us"] * 1e-6
-    launch_s = launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
+    launch_s = machine.launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
     total_s = full_s + slow * (limits.compute_s + limits.epilogue_s) + launch_s
     return Estimate(
         time_ns=total_s * 1e9,
