@@ -34,6 +34,11 @@ class RuledTiles:
     overlap: Floats
     """Of the overlap of one tile's epilogue with the next one's main loop, what the kernel has."""
 
+    across: Floats
+    """Blocks of a cluster that lie side by side, and so share rows of the left operand."""
+    down: Floats
+    """Blocks of a cluster that lie one above the other, and so share columns of the right operand."""
+
     def apply(self, p: MatmulProblems, launch: MatmulLaunch) -> MatmulLaunch:
         """Return the launches with the ruled ones in place of those that were chosen; rules never split."""
         height = np.where(self.is_ruled, self.height, launch.height)
@@ -44,10 +49,15 @@ class RuledTiles:
             height=height,
             width=width,
             split=split,
-            tiles=np.ceil(p.m / height) * np.ceil(p.n / width) * p.batch,
+            tiles=_whole(p.m / height, self.down) * _whole(p.n / width, self.across) * p.batch,
             resident=np.where(self.is_ruled, self.resident, launch.resident),
             depth=p.k / split,
         )
+
+
+def _whole(tiles: Floats, cluster: Floats) -> Floats:
+    """Return tiles rounded up to whole clusters."""
+    return np.asarray(np.ceil(tiles / cluster) * cluster)
 
 
 class Order(IntEnum):
@@ -69,12 +79,11 @@ class Rung:
     height: float
     width: float
     across: float = 1.0
-    """Blocks of a cluster that share rows of the left operand, since they lie side by side."""
     down: float = 1.0
-    """Blocks of a cluster that share columns of the right operand, since they lie one above the other."""
     resident: float = 1.0
 
 
+RUNG: Final = ("height", "width", "across", "down", "resident")
 Rule = Callable[[MatmulProblems, Floats], Mapping[str, Floats]]
 """(problems, multiprocessors) -> columns of `RuledTiles` by name; 1 where nothing is said."""
 
@@ -82,8 +91,8 @@ Rule = Callable[[MatmulProblems, Floats], Mapping[str, Floats]]
 def _ladder(order: Order, *rungs: Rung) -> Rule:
     """Return the rule that chooses by m alone."""
     edges = np.array([rung.rows for rung in rungs[:-1]])
-    columns = {name: np.array([getattr(rung, name) for rung in rungs]) for name in ("height", "width", "resident")}
-    shared = np.array([rung.height / rung.across + rung.width / rung.down for rung in rungs])
+    columns = {name: np.array([getattr(rung, name) for rung in rungs]) for name in RUNG}
+    shared = columns["height"] / columns["across"] + columns["width"] / columns["down"]
     columns["traffic"] = shared / (columns["height"] + columns["width"])
 
     def rule(p: MatmulProblems, sm_count: Floats) -> Mapping[str, Floats]:
@@ -140,8 +149,20 @@ def _deep_gemm(p: MatmulProblems, sm_count: Floats) -> Mapping[str, Floats]:
         "height": np.where(is_swapped, width, side),
         "width": np.where(is_swapped, side, width),
         "traffic": np.where(is_shared, 0.5 * side + width, side + width) / (side + width),
+        "across": np.where(is_shared, 2.0, 1.0),
         "overlap": np.zeros(1),
     }
+
+
+WIDE_WIDTHS: Final = np.array([64.0, 128.0, 256.0])
+
+
+def _high_tiles(p: MatmulProblems, sm_count: Floats) -> Mapping[str, Floats]:
+    """Return tiles of 128 rows, as wide as goes with the fewest columns of tiles one after the other."""
+    blocks = (np.ceil(p.m / 128.0) * p.batch)[..., None] * np.ceil(p.n[..., None] / WIDE_WIDTHS)
+    waves = np.maximum(blocks / sm_count[..., None], 1.0)
+    width = WIDE_WIDTHS[np.argmin(waves * (WIDE_WIDTHS + WIDE_WIDTHS[0]), axis=-1)]
+    return {"height": np.full(1, 128.0), "width": width, "traffic": np.full(1, 2.0 / 3.0)}
 
 
 RULES: Final[Mapping[tuple[MatmulKernel, QuantizedKernels], Rule]] = {
@@ -173,6 +194,7 @@ RULES: Final[Mapping[tuple[MatmulKernel, QuantizedKernels], Rule]] = {
     (MatmulKernel.FP8_BLOCK, QuantizedKernels.GB20X): _ladder(
         Order.SQUARE, Rung(rows=64, height=64, width=64), Rung(height=128, width=64)
     ),
+    (MatmulKernel.FP4, QuantizedKernels.BLACKWELL): _high_tiles,
     (MatmulKernel.FP4, QuantizedKernels.GB20X): _ladder(Order.SHORT, Rung(height=128, width=128)),
 }
 """Public kernels' own rules, no fits (all Apache-2.0; figures only). fp8: sgl-kernel's `fp8_gemm_kernel.cu` for compute
@@ -180,7 +202,7 @@ capability 8.9, 9.0 and 10.0 (where 256 x 128 over two multiprocessors is 128 x 
 vLLM's and FlashInfer's CUTLASS have. Blocks: TensorRT-LLM's `fp8_blockscale_gemm_kernel.cuh`; those of 12.x after the
 step that GB202's times have at 64 rows (chosen with that chip in sight)."""
 
-UNSAID: Final = ("resident", "traffic", "reread", "kept", "overlap")
+UNSAID: Final = ("resident", "traffic", "reread", "kept", "overlap", "across", "down")
 
 
 def ruled_tiles(p: MatmulProblems, kernels: Codes, sm_count: Floats) -> RuledTiles:

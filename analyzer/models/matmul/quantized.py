@@ -22,6 +22,9 @@ from .problems import MatmulKernel, MatmulProblems
 
 QUANTIZED_PARAMETERS: Final = (
     *(item for item in PARAMETERS if item.name != "format_exponent"),
+    Parameter(name="strip_l2_share", prior=1.0, spread=0.3),
+    Parameter(name="fp4_step_ratio", prior=2.5, spread=0.4),
+    Parameter(name="pair_l2_ratio", prior=1.5, spread=0.25),
     Parameter(name="fp8_energy", prior=0.65, spread=0.2),
     Parameter(name="fp4_energy", prior=0.45, spread=0.2),
     Parameter(name="weight_only_energy", prior=0.95, spread=0.1),
@@ -74,6 +77,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     machine = replace(
         plain,
         flops_per_clock=plain.flops_per_clock * kind_efficiency(p, plain, values),
+        l2_bytes_per_s=plain.l2_bytes_per_s * np.where(plain.has_tensor_memory, values["pair_l2_ratio"], 1.0),
         joule_per_flop=plain.joule_per_flop * kind_energy(p, values),
     )
     kernels = quantized_kernels(fleet)
@@ -84,7 +88,8 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
         "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
         "cluster_traffic": np.where(ruled.is_ruled, ruled.traffic / pair, values["cluster_traffic"]),
         "reread": values["reread"] * ruled.reread,
-        "reread_l2_share": values["reread_l2_share"] / ruled.kept,
+        "reread_l2_share": np.where(ruled.kept < 1.0, values["strip_l2_share"] / ruled.kept, values["reread_l2_share"]),
+        "step_ns": values["step_ns"] * np.where(p.kind == MatmulKernel.FP4, values["fp4_step_ratio"], 1.0),
         "stage_overlap": values["stage_overlap"] * ruled.overlap,
     }
     product = simulate_on(p, machine, product_values, choice, ruled)
