@@ -96,6 +96,20 @@ class SgemmKernels(IntEnum):
     """Another library, or one that nobody looked at."""
 
 
+class QuantizedKernels(IntEnum):
+    """Name the generation whose kernels multiply quantised operands: each has its own tiles."""
+
+    NONE = 0
+    """No such units, or nobody looked."""
+    ADA = 1
+    HOPPER = 2
+    BLACKWELL = 3
+    """Of data centres."""
+    GB20X = 4
+    """Blackwell of consumers and workstations."""
+    CDNA = 5
+
+
 _SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB
 """cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
 _LARGE_WORKSPACE_BYTES: Final = 32 * MIB
@@ -123,6 +137,7 @@ class Generation:
     allocation: AllocationRules
     process: ProcessNode
     sgemm_kernels: SgemmKernels = SgemmKernels.OTHER
+    quantized_kernels: QuantizedKernels = QuantizedKernels.NONE
     blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
     """What torch gives cuBLAS or hipBLAS per thread and stream."""
     l2_width: float = 1.0
@@ -157,18 +172,34 @@ _GA100: Final = replace(
     has_tf32=True,
 )
 _GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
-_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=_4_NM)
+_ADA: Final = replace(
+    _GA10X, name="Ada", starts_at="8.9", process=_4_NM, quantized_kernels=QuantizedKernels.ADA
+)
 _HOPPER: Final = replace(
-    _ADA, name="Hopper", starts_at="9.0", is_async=True, blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
+    _ADA,
+    name="Hopper",
+    starts_at="9.0",
+    is_async=True,
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
+    quantized_kernels=QuantizedKernels.HOPPER,
 )
 _BLACKWELL: Final = replace(
-    _HOPPER, name="Blackwell of data centres", starts_at="10.0", has_tensor_memory=True, has_square_tiles=True
+    _HOPPER,
+    name="Blackwell of data centres",
+    starts_at="10.0",
+    has_tensor_memory=True,
+    has_square_tiles=True,
+    quantized_kernels=QuantizedKernels.BLACKWELL,
 )
 _THOR: Final = replace(
     _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
 )
 _GB20X: Final = replace(
-    _ADA, name="Blackwell of consumers", starts_at="12.0", blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
+    _ADA,
+    name="Blackwell of consumers",
+    starts_at="12.0",
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
+    quantized_kernels=QuantizedKernels.GB20X,
 )
 _LATER: Final = replace(_GB20X, name="later", starts_at="13.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES)
 NVIDIA: Final = (
@@ -272,6 +303,7 @@ _HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
 _HAS_SQUARE_TILES: Final = _having("has_square_tiles")
 _HAS_TF32: Final = _having("has_tf32")
 _SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
+_QUANTIZED_KERNELS: Final = np.array([row.quantized_kernels for row in _ROWS], dtype=np.int64)
 _ENERGY_RATIO: Final = np.array([row.process.energy_ratio for row in _ROWS])
 _L2_WIDTH: Final = np.array([row.l2_width for row in _ROWS])
 _CLOCK_HZ: Final = np.array([row.process.clock_hz for row in _ROWS])
@@ -348,6 +380,15 @@ def sgemm_kernels(fleet: Fleet) -> Codes:
     ['AMPERE', 'AMPERE']
     """
     return _SGEMM_KERNELS[_row(fleet)]
+
+
+def quantized_kernels(fleet: Fleet) -> Codes:
+    """Return the `QuantizedKernels` of each GPU.
+
+    >>> [QuantizedKernels(code).name for code in quantized_kernels(fleet)]
+    ['HOPPER', 'NONE']
+    """
+    return _QUANTIZED_KERNELS[_row(fleet)]
 
 
 def process_energy(fleet: Fleet) -> tuple[Floats, Floats]:

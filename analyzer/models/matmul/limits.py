@@ -167,9 +167,8 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     """
     operands = p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
     out = p.batch * p.m * p.n * p.out_bytes
-    per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
-    hit = 1.0 / (1.0 + _eighth((p.copies * operands + out) * per_cache))
-    out_hit = 1.0 / (1.0 + _eighth((operands + out) * (per_cache * values["out_pressure"])))
+    hit = cache_hit(p.copies * operands + out, machine, values)
+    out_hit = cache_hit((operands + out) * values["out_pressure"], machine, values)
     return Traffic(
         operand_bytes=operands,
         out_bytes=out,
@@ -177,6 +176,12 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
         read_bytes=(1.0 - hit) * operands,
         written_bytes=(1.0 - out_hit) * out,
     )
+
+
+def cache_hit(working_set: Floats, machine: Machine, values: Values) -> Floats:
+    """Return the share of so many bytes that the second-level cache holds until they are read again."""
+    per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
+    return np.asarray(1.0 / (1.0 + _eighth(working_set * per_cache)))
 
 
 def _eighth(values: Floats) -> Floats:

@@ -20,6 +20,7 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .choice import choose_launch
 from .limits import Machine, ResourceTimes, limits_of, machine_of, slow_down, unthrottled_s
+from .menus import RuledTiles
 from .problems import MatmulProblems
 from .tiles import MatmulLaunch, launch_of
 
@@ -94,10 +95,13 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     return simulate_on(p, machine_of(p, fleet, values), values, choice)
 
 
-def simulate_on(p: MatmulProblems, machine: Machine, values: Values, choice: Codes | None) -> Estimate:
+def simulate_on(
+    p: MatmulProblems, machine: Machine, values: Values, choice: Codes | None, ruled: RuledTiles | None = None
+) -> Estimate:
     """Return the time of the kernel that the library would launch; values may differ by problem, too."""
     candidate = choose_launch(p, machine, values) if choice is None else choice
     launch = launch_of(candidate, p.batch, p.m, p.n, p.k, machine.sm_count)
+    launch = launch if ruled is None else ruled.apply(p, launch)
     limits = limits_of(p, launch, machine, values)
     full_s = unthrottled_s(limits, values)
     slow = slow_down(p, limits, machine, values, full_s)
