@@ -25,7 +25,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async, is_blackwell, is_hopper
+from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .limits import (
@@ -64,12 +64,16 @@ PARAMETERS: Final = (
     Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5),
     Parameter(name="single_key_cycles", prior=30.0, spread=0.5),
     Parameter(name="single_occupancy", prior=3.0, spread=0.3),
-    Parameter(name="single_fp8_ratio", prior=1.0, spread=0.3, class_spread=0.5),
+    Parameter(name="single_fp8_ratio", prior=0.9, spread=0.3),
     Parameter(name="single_dim_share", prior=0.1, spread=0.5),
     Parameter(name="group_fix_kcycles", prior=9.0, spread=0.5),
     Parameter(name="group_key_cycles", prior=50.0, spread=0.5),
     Parameter(name="group_occupancy", prior=1.0, spread=0.15),
-    Parameter(name="group_fp8_ratio", prior=0.8, spread=0.3, class_spread=0.3),
+    Parameter(name="whole_key_cycles", prior=25.0, spread=0.4),
+    Parameter(name="whole_dim_share", prior=0.85, spread=0.1),
+    Parameter(name="whole_growth", prior=0.3, spread=0.3),
+    Parameter(name="slow_elements_per_cycle", prior=6.3, spread=0.1),
+    Parameter(name="slow_single_ratio", prior=3.2, spread=0.2),
     Parameter(name="group_growth", prior=0.2, spread=0.5),
     Parameter(name="group_dim_share", prior=0.13, spread=0.5),
     Parameter(name="fused_fix_ratio", prior=1.0, spread=0.5),
@@ -81,7 +85,7 @@ PARAMETERS: Final = (
     Parameter(name="flash_split_ratio", prior=1.3, spread=0.3),
     Parameter(name="flash_occupancy", prior=1.5, spread=0.3),
     Parameter(name="flash_growth", prior=0.2, spread=0.5),
-    Parameter(name="l2_bytes_per_cycle", prior=50.0, spread=0.3, class_spread=0.2),
+    Parameter(name="l2_bytes_per_cycle", prior=25.0, spread=0.3, class_spread=0.2),
     Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
     Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
     Parameter(name="ramp_us", prior=3.0, spread=0.7),
@@ -91,6 +95,7 @@ PARAMETERS: Final = (
     Parameter(name="sharpness", prior=2.5, spread=0.3),
     Parameter(name="combine_us", prior=2.0, spread=0.5),
     Parameter(name="combine_kcycles", prior=2.0, spread=0.5),
+    Parameter(name="dispatch_cycles", prior=17.0, spread=0.2),
     Parameter(name="exact_rounds_share", prior=0.5, spread=0.15),
 )
 FEATURES: Final = (
@@ -129,8 +134,11 @@ class _Memory:
 class _Masks:
     single: Mask
     group: Mask
+    whole: Mask
     fused: Mask
     flash: Mask
+    slow: Mask
+    """An FP8 cache where widening it holds the kernel up."""
 
 
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
@@ -177,7 +185,8 @@ def _parts_ns(
     keys = np.minimum(expand(visible_keys(problems)), expand(problems.keys) / splits)
     cycles = kernel.fix_cycles + kernel.key_cycles * np.maximum(keys, kernel.least_keys)
     rate = expand(values["l2_bytes_per_cycle"]) * np.minimum(sms, ctas) * clock
-    return rounds * cycles / clock, expand(memory.cache_bytes) * kernel.loads / rate
+    busy = np.maximum(rounds * cycles, ctas * expand(values["dispatch_cycles"]))
+    return busy / clock, expand(memory.cache_bytes) * kernel.loads / rate
 
 
 def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
@@ -195,8 +204,15 @@ def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
     fp8_on_hopper = is_hopper(fleet) & (p.kv_bytes == 1) & is_grouped & (group <= MAX_FUSED_FP8_GROUP)
     newer = is_blackwell(fleet) | fp8_on_hopper
     single = trtllm & ((group > MAX_SHARED_GROUP) | (~is_grouped & ~newer))
+    is_fp8 = p.kv_bytes == 1
+    grouped = trtllm & ~single & ~newer
     return _Masks(
-        single=single, group=trtllm & ~single & ~newer, fused=trtllm & ~single & newer, flash=~trtllm & (group > 0)
+        single=single,
+        group=grouped & (is_async(fleet) | ~is_fp8),
+        whole=grouped & ~is_async(fleet) & is_fp8,
+        fused=trtllm & ~single & newer,
+        flash=~trtllm & (group > 0),
+        slow=is_fp8 & ~converts_fp8_fast(fleet),
     )
 
 
@@ -217,7 +233,7 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
         least_keys=np.where(masks.flash, FLASH_MIN_KEYS, 1.0),
         occupancy=np.where(masks.flash, flash_occupancy, occupancy),
         may_split=~may_not,
-        fixed_splits=np.where(masks.group, np.maximum(parts, 1.0), 0.0),
+        fixed_splits=np.where(masks.whole, 1.0, np.where(masks.group, np.maximum(parts, 1.0), 0.0)),
     )
 
 
@@ -227,14 +243,15 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     tile = np.where(group > FREE_GROUP, np.ceil(group / GROUP_STEP) * GROUP_STEP, FREE_GROUP)
     excess = tile / FREE_GROUP - 1.0
     rows = np.minimum(group, FLASH_ROWS) / FREE_GROUP
-    grown = 1.0 + np.where(masks.group, v["group_growth"], np.where(masks.fused, v["fused_growth"], 0.0)) * excess
-    group_fp8 = np.where(masks.group & (group <= MAX_FUSED_FP8_GROUP), v["group_fp8_ratio"], 1.0)
-    fp8 = np.where(p.kv_bytes == 1, np.where(masks.single, v["single_fp8_ratio"], group_fp8), 1.0)
-    dim_share = np.where(masks.group | masks.fused, v["group_dim_share"], v["single_dim_share"])
-    scale = (1.0 + dim_share * (dim**2 - 1.0)) * fp8
+    grouped = masks.group | masks.whole
+    grown = 1.0 + np.where(grouped, v["group_growth"], np.where(masks.fused, v["fused_growth"], 0.0)) * excess
+    fp8 = np.where(masks.single & (p.kv_bytes == 1), v["single_fp8_ratio"], 1.0)
+    fp8 = fp8 * np.where(masks.single & masks.slow, v["slow_single_ratio"], 1.0)
+    dim_share = np.where(grouped | masks.fused, v["group_dim_share"], v["single_dim_share"])
+    scale = 1.0 + dim_share * (dim**2 - 1.0)
     fused_fix = v["single_fix_kcycles"] * v["fused_fix_ratio"]
     fix = (
-        np.where(masks.group, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
+        np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
     )
     fix = np.where(masks.flash, v["flash_fix_kcycles"] * (1.0 + v["flash_growth"] * rows), fix)
     flops_per_cycle = peak_flops_per_s(p, fleet) / fleet.sm_count / fleet.clock_hz
@@ -243,7 +260,11 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     fused_key = v["flash_key_cycles"] * v["fused_key_ratio"]
     key = np.where(masks.group, v["group_key_cycles"], np.where(masks.fused, fused_key, v["single_key_cycles"])) * grown
     key = np.where(masks.flash, (v["flash_key_cycles"] * dim + matrix) * split, key * dim)
-    return fix * scale * KILO, key * fp8
+    whole = v["whole_key_cycles"] * (1.0 + v["whole_dim_share"] * (dim - 1.0))
+    whole = whole * (1.0 + v["whole_growth"] * (np.ceil(group / GROUP_STEP) - 1.0))
+    widening = np.where(masks.slow, (p.query_dim + p.value_dim) / v["slow_elements_per_cycle"], 0.0)
+    key = np.where(masks.whole, np.maximum(whole, widening), key)
+    return fix * scale * KILO * fp8, key * fp8
 
 
 def _features(
