@@ -7,7 +7,6 @@ changes is its row. A capability beyond the last row counts as that row's genera
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
@@ -178,22 +177,22 @@ _CDNA: Final = Generation(
     process=_7_NM,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_CDNA3: Final = replace(
-    _CDNA,
-    name="CDNA3",
-    starts_at="gfx94",
-    allocation=_GFX90A_RULES,
-    blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES,
-)
+_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES)
+_CDNA3: Final = replace(_CDNA2, name="CDNA3", starts_at="gfx94", blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES)
 _CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95")
-_OTHER_GFX: Final = replace(_CDNA, name="CDNA2 and others", starts_at="gfx", allocation=_GFX90A_RULES)
-AMD: Final = (_CDNA, _CDNA3, _CDNA4, _OTHER_GFX)
+_OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")
+AMD: Final = (_CDNA, _CDNA2, _CDNA3, _CDNA4, _OTHER_GFX)
 """The first whose `starts_at` begins a target's name."""
 
 _UNKNOWN: Final = replace(_KEPLER, name="of another vendor", starts_at="", process=_7_NM)
-"""What is no NVIDIA GPU, to models that know NVIDIA's generations alone: theirs were fitted with MI100, of 7 nm."""
-_ROWS: Final = (_UNKNOWN, *NVIDIA)
+"""What is neither NVIDIA's nor AMD's."""
+_ROWS: Final = (_UNKNOWN, *NVIDIA, *AMD)
 _EDGES: Final = np.array([float(row.starts_at) for row in NVIDIA])
+_AMD_EDGES: Final = np.array([0, 0x908, 0x909, 0x90A, 0x90B, 0x940, 0x950, 0x960])
+"""Targets as numbers at which a generation starts, as the prefixes in `AMD` say."""
+_AMD_ROWS: Final = np.array(
+    [_ROWS.index(row) for row in (_OTHER_GFX, _CDNA, _OTHER_GFX, _CDNA2, _OTHER_GFX, _CDNA3, _CDNA4, _OTHER_GFX)]
+)
 
 ARCHITECTURES: Final = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA")
 """Names that the catalogue's architectures begin with."""
@@ -234,29 +233,51 @@ def generation_of(architecture: str | None) -> str | None:
 
 def _row(fleet: Fleet) -> Codes:
     """Return the index into `_ROWS` of each GPU."""
-    return np.searchsorted(_EDGES, fleet.capability, side="right").astype(np.int64)
+    row = np.searchsorted(_EDGES, fleet.capability, side="right").astype(np.int64)
+    amd = _AMD_ROWS[np.searchsorted(_AMD_EDGES, fleet.amd_target, side="right") - 1]
+    return np.where(fleet.amd_target > 0, amd, row).astype(np.int64)
 
 
-def _flag(values: Iterable[bool]) -> Mask:
-    return np.fromiter(values, dtype=np.bool_, count=len(_ROWS))
+def _is_of(*rows: Generation) -> Mask:
+    return np.array([any(row is one for one in rows) for row in _ROWS])
 
 
-_IS_NVIDIA: Final = _flag(row is not _UNKNOWN for row in _ROWS)
-_IS_EARLY: Final = _flag(row in (_KEPLER, _MAXWELL, _GP100, _PASCAL) for row in _ROWS)
-_IS_HOPPER: Final = _flag(row is _HOPPER for row in _ROWS)
-_IS_BLACKWELL: Final = _flag(row in (_BLACKWELL, _THOR) for row in _ROWS)
-_IS_ASYNC: Final = _flag(row.is_async for row in _ROWS)
-_HAS_TENSOR_MEMORY: Final = _flag(row.has_tensor_memory for row in _ROWS)
-_CONVERTS_FP8_FAST: Final = _flag(row.converts_fp8_fast for row in _ROWS)
-_HAS_TF32: Final = _flag(row.has_tf32 for row in _ROWS)
+def _having(name: str) -> Mask:
+    """Return which rows have what a field of `Generation` says."""
+    return np.array([bool(getattr(row, name)) for row in _ROWS])
+
+
+_IS_NVIDIA: Final = _is_of(*NVIDIA)
+_IS_AMD: Final = _is_of(*AMD)
+_IS_EARLY: Final = _is_of(_KEPLER, _MAXWELL, _GP100, _PASCAL)
+_IS_HOPPER: Final = _is_of(_HOPPER)
+_IS_BLACKWELL: Final = _is_of(_BLACKWELL, _THOR)
+_IS_ASYNC: Final = _having("is_async")
+_HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
+_CONVERTS_FP8_FAST: Final = _having("converts_fp8_fast")
+_HAS_TF32: Final = _having("has_tf32")
 _SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
 _ENERGY_RATIO: Final = np.array([row.process.energy_ratio for row in _ROWS])
 _CLOCK_HZ: Final = np.array([row.process.clock_hz for row in _ROWS])
 
 
+def generation_codes(fleet: Fleet) -> Codes:
+    """Return a number per GPU that tells generations apart, also AMD's; for grouping, not for comparing with.
+
+    >>> len(set(generation_codes(fleet).tolist()))
+    2
+    """
+    return _row(fleet)
+
+
 def is_nvidia(fleet: Fleet) -> Mask:
     """Say which GPUs are NVIDIA's."""
     return _IS_NVIDIA[_row(fleet)]
+
+
+def is_amd(fleet: Fleet) -> Mask:
+    """Say which GPUs are AMD's."""
+    return _IS_AMD[_row(fleet)]
 
 
 def is_before_volta(fleet: Fleet) -> Mask:

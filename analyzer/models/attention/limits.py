@@ -41,7 +41,8 @@ def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:
 def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
     """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
     resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
-    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** v["resident_sharpness"]
+    sharpness = np.where(fleet.has_hbm, v["hbm_resident_sharpness"], v["gddr_resident_sharpness"])
+    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
     return np.asarray(full / (1.0 + full))
 
 
