@@ -121,6 +121,9 @@ class Generation:
     by the warps' own registers."""
     has_tensor_memory: bool = False
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile."""
+    has_wide_head_blocks: bool = False
+    """TensorRT-LLM's attention for head dims above 64 runs in few large blocks, of which one that holds a few queries
+    alone takes three times as long as elsewhere: its kernels of compute capability 12.0, whose times show it."""
     converts_fp8_fast: bool = False
     """Kernels that widen FP8 operands themselves keep up with their loads. On compute capability 8.9 they do not: one
     query on an FP8 cache takes up to three times a BF16 cache's time there, and no longer than it on 9.0, 10.0 and 12.0
@@ -160,6 +163,7 @@ _GB20X: Final = replace(
     _ADA,
     name="Blackwell of consumers",
     starts_at="12.0",
+    has_wide_head_blocks=True,
     converts_fp8_fast=True,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
@@ -254,6 +258,7 @@ _IS_HOPPER: Final = _is_of(_HOPPER)
 _IS_BLACKWELL: Final = _is_of(_BLACKWELL, _THOR)
 _IS_ASYNC: Final = _having("is_async")
 _HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
+_HAS_WIDE_HEAD_BLOCKS: Final = _having("has_wide_head_blocks")
 _CONVERTS_FP8_FAST: Final = _having("converts_fp8_fast")
 _HAS_TF32: Final = _having("has_tf32")
 _SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
@@ -303,6 +308,11 @@ def is_async(fleet: Fleet) -> Mask:
 def has_tensor_memory(fleet: Fleet) -> Mask:
     """Say which GPUs have memory of their own for accumulators: data-centre Blackwell."""
     return _HAS_TENSOR_MEMORY[_row(fleet)]
+
+
+def has_wide_head_blocks(fleet: Fleet) -> Mask:
+    """Say where TensorRT-LLM's attention of head dims above 64 runs in few large blocks."""
+    return _HAS_WIDE_HEAD_BLOCKS[_row(fleet)]
 
 
 def converts_fp8_fast(fleet: Fleet) -> Mask:

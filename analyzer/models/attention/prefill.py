@@ -23,7 +23,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async, is_blackwell, is_hopper
+from ....specs.generations import has_wide_head_blocks, is_async, is_blackwell, is_hopper
 from ....specs.gpu import Rate
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
@@ -48,6 +48,7 @@ FP8_DIM_BEFORE_HOPPER: Final = 128.0
 DIM_STEP: Final = 16.0
 """TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to kernels for the
 older matrix instructions, which run at about a quarter of the rate (measured) and pad to powers of two."""
+NARROW_DIM: Final = 64.0
 BACKWARD_FLOPS: Final = 2.5
 BACKWARD_EFFICIENCY: Final = 0.75
 BACKWARD_BYTES: Final = 2.25
@@ -61,6 +62,10 @@ PARAMETERS: Final = (
     Parameter(name="flash_matrix_ratio", prior=1.0, spread=0.1),
     Parameter(name="fp8_efficiency_ratio", prior=0.85, spread=0.15),
     Parameter(name="fallback_ratio", prior=1.5, spread=0.3),
+    Parameter(name="fallback_dim_exponent", prior=0.2, spread=0.5),
+    Parameter(name="windowed_fp8_ratio", prior=1.5, spread=0.3),
+    Parameter(name="widened_fix_ratio", prior=1.5, spread=0.5),
+    Parameter(name="wide_head_fix_ratio", prior=1.0, spread=0.7),
     Parameter(name="legacy_ratio", prior=4.0, spread=0.15),
     Parameter(name="exponentials_per_cycle", prior=16.0, spread=0.2),
     Parameter(name="key_cycles", prior=4.0, spread=0.5, class_spread=0.2),
@@ -68,6 +73,7 @@ PARAMETERS: Final = (
     Parameter(name="fix_row_share", prior=0.5, spread=0.2),
     Parameter(name="small_tile_penalty", prior=0.2, spread=0.4),
     Parameter(name="longest_ratio", prior=1.0, spread=0.2),
+    Parameter(name="dispatch_cycles", prior=17.0, spread=0.1),
     Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
     Parameter(name="hbm_sustained_ratio", prior=0.8, spread=0.15),
     Parameter(name="gddr_sustained_ratio", prior=0.6, spread=0.15),
@@ -105,6 +111,8 @@ class _Unit:
     """Head dim as the kernel pads it."""
     exponentials_per_cycle: Floats
     key_block: Floats
+    fix_ratio: Floats
+    """Of a CTA's fixed cycles, over the usual kernel's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,19 +155,23 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
     widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
-    widened = widened | (fp8_cache & is_hopper(fleet) & (p.window > 0) & (p.window < p.keys))
+    windowed = fp8_cache & is_hopper(fleet) & (p.window > 0) & (p.window < p.keys)
     peak = np.where(fp8_cache, fleet.flops_per_s[Rate.MATRIX_FP8], peak_flops_per_s(p, fleet))
-    peak = np.where(widened, fleet.flops_per_s[Rate.MATRIX_BF16] / v["fallback_ratio"], peak)
+    fallback = v["fallback_ratio"] * (p.query_dim / REFERENCE_DIM) ** v["fallback_dim_exponent"]
+    fallback = np.where(windowed, v["windowed_fp8_ratio"], fallback)
+    peak = np.where(widened | windowed, fleet.flops_per_s[Rate.MATRIX_BF16] / fallback, peak)
     legacy = trtllm & is_blackwell(fleet) & (p.query_dim % DIM_STEP > 0)
     peak = peak / np.where(legacy, v["legacy_ratio"], 1.0)
     efficiency = v["matrix_efficiency"] * np.where(trtllm, 1.0, v["flash_matrix_ratio"])
-    efficiency = np.minimum(efficiency * np.where(fp8, v["fp8_efficiency_ratio"], 1.0), 1.0)
+    efficiency = np.minimum(efficiency * np.where(fp8 & ~widened, v["fp8_efficiency_ratio"], 1.0), 1.0)
+    wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     return _Unit(
         flops_per_cycle=peak * efficiency / (fleet.sm_count * fleet.clock_hz),
         peak_flops_per_s=peak,
         dim=_padded_dim(p, fleet),
         exponentials_per_cycle=np.asarray(v["exponentials_per_cycle"]),
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
+        fix_ratio=np.where(widened, v["widened_fix_ratio"], np.where(wide, v["wide_head_fix_ratio"], 1.0)),
     )
 
 
@@ -168,8 +180,8 @@ def _padded_dim(p: AttentionProblems, fleet: Fleet) -> Floats:
     power = 2.0 ** np.ceil(np.log2(np.maximum(p.query_dim, 64.0)))
     fine = np.ceil(p.query_dim / DIM_STEP) * DIM_STEP
     coarse = np.ceil(p.query_dim / (2 * DIM_STEP)) * 2 * DIM_STEP
-    newest = is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0)
-    return np.where(p.library == AttentionLibrary.TENSORRT_LLM, np.where(newest, fine, power), coarse)
+    is_fine = ~is_async(fleet) | (is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0))
+    return np.where(p.library == AttentionLibrary.TENSORRT_LLM, np.where(is_fine, fine, power), coarse)
 
 
 def _packed_group(p: AttentionProblems, fleet: Fleet) -> Floats:
@@ -186,13 +198,14 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     matrix = 4.0 * rows * unit.dim / unit.flops_per_cycle * penalty
     exponentials = rows / unit.exponentials_per_cycle
     key = np.cbrt(matrix * matrix * matrix + exponentials * exponentials * exponentials) + expand(v["key_cycles"])
-    fix = expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
+    fix = unit.fix_ratio * expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
     work = shape.keys * key + fix
     rounds = shape.ctas / expand(fleet.sm_count)
     longest = shape.longest * key * expand(v["longest_ratio"]) + fix
     exact = expand(v["exact_rounds_share"])
     alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
     cycles = np.where(expand(p.is_causal) == 1, np.sqrt((rounds * work) ** 2 + longest**2), alike)
+    cycles = np.maximum(cycles, shape.ctas * expand(v["dispatch_cycles"]))
     return cycles / expand(fleet.clock_hz / 1e9), shape
 
 
