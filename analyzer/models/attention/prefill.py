@@ -25,6 +25,7 @@ from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import has_wide_head_blocks, is_async, is_blackwell, is_hopper
 from ....specs.gpu import Rate
+from ..frame.gpu_physics import POWER_PARAMETERS, matrix_joule_per_flop, slow_down
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .limits import (
@@ -75,9 +76,8 @@ PARAMETERS: Final = (
     Parameter(name="longest_ratio", prior=1.0, spread=0.2),
     Parameter(name="dispatch_cycles", prior=17.0, spread=0.1),
     Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="hbm_sustained_ratio", prior=0.8, spread=0.15),
-    Parameter(name="gddr_sustained_ratio", prior=0.6, spread=0.15),
-    Parameter(name="power_delay_us", prior=150.0, spread=0.3),
+    Parameter(name="attention_energy_ratio", prior=1.3, spread=0.2),
+    *(item for item in POWER_PARAMETERS if item.name != "picojoule_per_byte"),
     Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
     Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
     Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.3),
@@ -111,6 +111,8 @@ class _Unit:
     """Head dim as the kernel pads it."""
     exponentials_per_cycle: Floats
     key_block: Floats
+    element_bytes: Floats
+    """Of the operands as the products take them."""
     fix_ratio: Floats
     """Of a CTA's fixed cycles, over the usual kernel's."""
 
@@ -171,6 +173,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         dim=_padded_dim(p, fleet),
         exponentials_per_cycle=np.asarray(v["exponentials_per_cycle"]),
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
+        element_bytes=np.where(fp8 & ~widened & ~windowed, 1.0, operand_bytes(p)),
         fix_ratio=np.where(widened, v["widened_fix_ratio"], np.where(wide, v["wide_head_fix_ratio"], 1.0)),
     )
 
@@ -235,12 +238,9 @@ def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_
 
 
 def _throttled(fleet: Fleet, v: Values, unit: _Unit, free_ns: Floats, flops: Floats) -> tuple[Floats, Floats]:
-    """Slow a long kernel down to the share of the unit's peak that the GPU sustains; return time and slow-down."""
-    sustained = np.where(fleet.has_hbm, v["hbm_sustained_ratio"], v["gddr_sustained_ratio"])
-    load = flops / free_ns * 1e9 / (unit.peak_flops_per_s * sustained)
-    eighth = np.square(np.square(np.square(load)))
-    excess = np.sqrt(np.sqrt(np.sqrt(1.0 + eighth))) - 1.0
-    slow = 1.0 + excess * free_ns / (free_ns + v["power_delay_us"] * US)
+    """Slow a long kernel down to what the board's power sustains; return time and slow-down."""
+    per_flop = matrix_joule_per_flop(fleet, v, unit.element_bytes) * v["attention_energy_ratio"]
+    slow = 1.0 + slow_down(flops * per_flop, free_ns * 1e-9, fleet, v)
     return free_ns * slow, slow
 
 
