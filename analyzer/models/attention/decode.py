@@ -58,7 +58,7 @@ FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=3.0, spread=0.3),
+    Parameter(name="floor_us", prior=3.0, spread=0.3, class_spread=0.3),
     Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
     Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
     Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5),

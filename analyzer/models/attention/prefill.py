@@ -76,7 +76,8 @@ PARAMETERS: Final = (
     Parameter(name="longest_ratio", prior=1.0, spread=0.2),
     Parameter(name="dispatch_cycles", prior=17.0, spread=0.1),
     Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="attention_energy_ratio", prior=1.3, spread=0.2),
+    Parameter(name="energy_ratio", prior=1.2, spread=0.2),
+    Parameter(name="flash_energy_ratio", prior=1.0, spread=0.2),
     *(item for item in POWER_PARAMETERS if item.name != "picojoule_per_byte"),
     Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
     Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
@@ -113,6 +114,8 @@ class _Unit:
     key_block: Floats
     element_bytes: Floats
     """Of the operands as the products take them."""
+    energy_ratio: Floats
+    """Of a FLOP, over a plain product's: exponentials and what feeds them draw power too."""
     fix_ratio: Floats
     """Of a CTA's fixed cycles, over the usual kernel's."""
 
@@ -174,6 +177,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
         exponentials_per_cycle=np.asarray(v["exponentials_per_cycle"]),
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
         element_bytes=np.where(fp8 & ~widened & ~windowed, 1.0, operand_bytes(p)),
+        energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
         fix_ratio=np.where(widened, v["widened_fix_ratio"], np.where(wide, v["wide_head_fix_ratio"], 1.0)),
     )
 
@@ -239,7 +243,7 @@ def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_
 
 def _throttled(fleet: Fleet, v: Values, unit: _Unit, free_ns: Floats, flops: Floats) -> tuple[Floats, Floats]:
     """Slow a long kernel down to what the board's power sustains; return time and slow-down."""
-    per_flop = matrix_joule_per_flop(fleet, v, unit.element_bytes) * v["attention_energy_ratio"]
+    per_flop = matrix_joule_per_flop(fleet, v, unit.element_bytes) * unit.energy_ratio
     slow = 1.0 + slow_down(flops * per_flop, free_ns * 1e-9, fleet, v)
     return free_ns * slow, slow
 
