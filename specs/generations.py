@@ -93,6 +93,37 @@ class SgemmKernels(IntEnum):
     """Another library, or one that nobody looked at."""
 
 
+class AttentionKernel(IntEnum):
+    """Name whose fused attention runs; each has its own instructions, splits and groups."""
+
+    FLASH2 = 0
+    """FlashAttention-2 on dense tensors, as PyTorch's scaled dot-product attention calls it."""
+    PAGED = 1
+    """vLLM's flash attention on a paged cache: 3 on Hopper, else 2."""
+    TENSORRT_LLM = 2
+    """TensorRT-LLM's: also applies the rotary embedding and writes the cache."""
+    FLASH3 = 3
+    """FlashAttention-3, Hopper's own instructions."""
+    CUDNN = 4
+    EFFICIENT = 5
+    """The memory-efficient kernels (xFormers, CUTLASS): any NVIDIA GPU, FP32, masks."""
+    MATH = 6
+    """No fused kernel: two batched products and a softmax between them."""
+    TRITON = 7
+    """Written in Triton: AOTriton, ROCm's default; inductor's; vLLM's on AMD."""
+    CK = 8
+    """AMD's composable kernels, or aiter's assembly."""
+
+
+_ANYWHERE: Final = frozenset({AttentionKernel.MATH})
+_BEFORE_AMPERE: Final = _ANYWHERE | {AttentionKernel.EFFICIENT}
+_SINCE_AMPERE: Final = _BEFORE_AMPERE | {
+    *(AttentionKernel.FLASH2, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM),
+    *(AttentionKernel.CUDNN, AttentionKernel.TRITON),
+}
+_SINCE_CDNA2: Final = _ANYWHERE | {AttentionKernel.TRITON, AttentionKernel.CK}
+"""torch's `sdp_utils.cpp`: memory-efficient kernels from compute capability 5.0, FlashAttention-2 and cuDNN from 8.0;
+FlashAttention-3 is for 9.0 alone. AOTriton and composable kernels start with gfx90a."""
 _SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB
 """cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
 _LARGE_WORKSPACE_BYTES: Final = 32 * MIB
@@ -114,6 +145,11 @@ class Generation:
     sgemm_kernels: SgemmKernels = SgemmKernels.OTHER
     blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
     """What torch gives cuBLAS or hipBLAS per thread and stream."""
+    attention: frozenset[AttentionKernel] = _ANYWHERE
+    """What of it exists."""
+    prefers_cudnn_attention: bool = False
+    """Where versions of torch that put cuDNN's attention first do so (`check_prefer_cudnn_attention`: 9.0, 10.0, from
+    2.11 on 10.3)."""
     has_tf32: bool = False
     """Matrix units take TF32 and bfloat16 (CUDA C++ programming guide)."""
     is_async: bool = False
@@ -131,7 +167,7 @@ class Generation:
 
 
 _KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM)
-_MAXWELL: Final = replace(_KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL)
+_MAXWELL: Final = replace(_KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=_BEFORE_AMPERE)
 _GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
 _PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
 _VOLTA: Final = replace(_PASCAL, name="Volta", starts_at="7.0", process=_12_NM, sgemm_kernels=SgemmKernels.VOLTA)
@@ -143,6 +179,7 @@ _GA100: Final = replace(
     allocation=_AMPERE_RULES,
     process=_7_NM,
     sgemm_kernels=SgemmKernels.AMPERE,
+    attention=_SINCE_AMPERE,
     has_tf32=True,
 )
 _GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
@@ -151,11 +188,19 @@ _HOPPER: Final = replace(
     _ADA,
     name="Hopper",
     starts_at="9.0",
+    attention=_SINCE_AMPERE | {AttentionKernel.FLASH3},
+    prefers_cudnn_attention=True,
     is_async=True,
     converts_fp8_fast=True,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_BLACKWELL: Final = replace(_HOPPER, name="Blackwell of data centres", starts_at="10.0", has_tensor_memory=True)
+_BLACKWELL: Final = replace(
+    _HOPPER,
+    name="Blackwell of data centres",
+    starts_at="10.0",
+    attention=_SINCE_AMPERE,
+    has_tensor_memory=True,
+)
 _THOR: Final = replace(
     _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
 )
@@ -181,7 +226,7 @@ _CDNA: Final = Generation(
     process=_7_NM,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES)
+_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES, attention=_SINCE_CDNA2)
 _CDNA3: Final = replace(_CDNA2, name="CDNA3", starts_at="gfx94", blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES)
 _CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95")
 _OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")
@@ -258,6 +303,8 @@ _IS_HOPPER: Final = _is_of(_HOPPER)
 _IS_BLACKWELL: Final = _is_of(_BLACKWELL, _THOR)
 _IS_ASYNC: Final = _having("is_async")
 _HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
+_PREFERS_CUDNN_ATTENTION: Final = _having("prefers_cudnn_attention")
+_ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
 _HAS_WIDE_HEAD_BLOCKS: Final = _having("has_wide_head_blocks")
 _CONVERTS_FP8_FAST: Final = _having("converts_fp8_fast")
 _HAS_TF32: Final = _having("has_tf32")
@@ -293,6 +340,20 @@ def is_before_volta(fleet: Fleet) -> Mask:
 def is_since_volta(fleet: Fleet) -> Mask:
     """Say which GPUs are NVIDIA's of Volta or later."""
     return is_nvidia(fleet) & ~is_before_volta(fleet)
+
+
+def has_attention(kernel: Codes, fleet: Fleet) -> Mask:
+    """Say whether an `AttentionKernel` exists on a GPU; the arrays broadcast.
+
+    >>> has_attention(np.array([[AttentionKernel.FLASH3]]), fleet)
+    array([[ True, False]])
+    """
+    return np.asarray(_ATTENTION[kernel, _row(fleet)])
+
+
+def prefers_cudnn_attention(fleet: Fleet) -> Mask:
+    """Say where versions of torch that put cuDNN's attention first do so."""
+    return _PREFERS_CUDNN_ATTENTION[_row(fleet)]
 
 
 def is_hopper(fleet: Fleet) -> Mask:

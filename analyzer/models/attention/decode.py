@@ -25,9 +25,11 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
+from ....specs.generations import AttentionKernel, converts_fp8_fast, is_async, is_blackwell, is_hopper
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
+from .kernels import PARAMETERS as KERNEL_PARAMETERS
+from .kernels import as_run, is_trtllm, speed_ratio
 from .limits import (
     CLASS_NAMES,
     KILO,
@@ -39,7 +41,7 @@ from .limits import (
     lift,
     miss_ratio,
 )
-from .problems import AttentionLibrary, AttentionProblems, operand_bytes, peak_flops_per_s, visible_keys
+from .problems import AttentionProblems, operand_bytes, peak_flops_per_s, visible_keys
 
 SPLITS: Final = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 MIN_SPLIT_KEYS: Final = 128.0
@@ -54,6 +56,8 @@ FREE_GROUP: Final = 8.0
 """Query heads per KV head that fit the smallest tile."""
 GROUP_STEP: Final = 16.0
 """Larger tiles come in steps of this."""
+NEVER_SPLIT: Final = (AttentionKernel.EFFICIENT, AttentionKernel.TRITON)
+"""Their forward passes walk over all keys in one block."""
 FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 
@@ -98,6 +102,8 @@ PARAMETERS: Final = (
     Parameter(name="combine_kcycles", prior=2.0, spread=0.5),
     Parameter(name="dispatch_cycles", prior=17.0, spread=0.2),
     Parameter(name="exact_rounds_share", prior=0.5, spread=0.15),
+    Parameter(name="legacy_ratio", prior=4.0, spread=0.0),
+    *KERNEL_PARAMETERS,
 )
 FEATURES: Final = (
     *("log time", "rounds share", "L2 share", "DRAM share", "floor share", "miss"),
@@ -144,6 +150,7 @@ class _Masks:
 
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the numbers of splits."""
+    problems = as_run(problems, fleet)
     kernel, memory = _kernel(problems, fleet, values), _memory(problems, fleet, values)
     clock = fleet.clock_hz / 1e9
     combine = values["combine_us"] * US + values["combine_kcycles"] * KILO / clock
@@ -194,14 +201,14 @@ def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
     dims = p.query_dim + p.value_dim
     cache = p.batch * p.kv_heads * visible_keys(p) * dims * p.kv_bytes
     moved = cache + p.batch * p.heads * dims * operand_bytes(p)
-    miss = miss_ratio(moved, fleet, v)
+    miss = miss_ratio(moved * p.copies, fleet, v)
     dram = miss * (moved / dram_bytes_per_s(fleet, v) * 1e9 + v["ramp_us"] * US)
     return _Memory(cache, dram, miss)
 
 
 def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
     group = p.heads / p.kv_heads
-    trtllm, is_grouped = p.library == AttentionLibrary.TENSORRT_LLM, group > 1
+    trtllm, is_grouped = is_trtllm(p), group > 1
     fp8_on_hopper = is_hopper(fleet) & (p.kv_bytes == 1) & is_grouped & (group <= MAX_FUSED_FP8_GROUP)
     newer = is_blackwell(fleet) | fp8_on_hopper
     single = trtllm & ((group > MAX_SHARED_GROUP) | (~is_grouped & ~newer))
@@ -223,7 +230,8 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
     fix, key = _cycles(p, fleet, v, masks)
     occupancy = np.where(masks.single | masks.fused, v["single_occupancy"], v["group_occupancy"])
     flash_occupancy = np.where(is_async(fleet), 1.0, v["flash_occupancy"])
-    may_not = (p.library == AttentionLibrary.FLASH_PAGED) & (group == 1) & ~is_async(fleet)
+    may_not = (p.kernel == AttentionKernel.PAGED) & (group == 1) & ~is_async(fleet)
+    may_not = may_not | np.isin(p.kernel, NEVER_SPLIT)
     parts = np.minimum(np.ceil(p.keys / MIN_SPLIT_KEYS), np.maximum(np.round(SPLITS_PER_ROOT_KEY * np.sqrt(p.keys)), 2))
     parts = np.minimum(parts, np.round(SPLIT_CTAS_PER_SM * fleet.sm_count / (p.batch * p.kv_heads)))
     return _Kernel(
@@ -256,6 +264,7 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     )
     fix = np.where(masks.flash, v["flash_fix_kcycles"] * (1.0 + v["flash_growth"] * rows), fix)
     flops_per_cycle = peak_flops_per_s(p, fleet) / fleet.sm_count / fleet.clock_hz
+    flops_per_cycle = flops_per_cycle * speed_ratio(p, p.kernel, fleet, v)
     matrix = v["flash_matrix_ratio"] * 4.0 * FLASH_ROWS * p.query_dim / flops_per_cycle
     split = np.where((group > 1) & ~is_async(fleet), v["flash_split_ratio"], 1.0)
     fused_key = v["flash_key_cycles"] * v["fused_key_ratio"]
@@ -288,7 +297,7 @@ def _features(
         np.log(group),
         p.query_dim / REFERENCE_DIM,
         p.kv_bytes,
-        p.library != AttentionLibrary.TENSORRT_LLM,
+        ~is_trtllm(p),
         kernel.loads == group,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
@@ -296,7 +305,7 @@ def _features(
 
 def group_of_library(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    return np.asarray(problems.library != AttentionLibrary.TENSORRT_LLM, dtype=np.int64)
+    return np.asarray(~is_trtllm(problems), dtype=np.int64)
 
 
 DECODE: Final = Model(

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async
+from ....specs.generations import AttentionKernel, is_async
 from ..frame.parameters import Values
-from .problems import AttentionLibrary, AttentionProblems
+from .kernels import MATH_LAUNCH_COUNT, is_trtllm
+from .problems import AttentionProblems
 
 CLASS_NAMES: Final = ("sync", "async")
 """How matrix units are fed: by the warps' own registers, or asynchronously from shared memory (Hopper, Blackwell)."""
@@ -29,8 +30,9 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
     """Return what the shortest kernel of the problem's library takes."""
-    floor = np.where(p.library == AttentionLibrary.TENSORRT_LLM, v["floor_us"], v["flash_floor_us"]) * US
-    return np.asarray(floor + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9))
+    floor = np.where(is_trtllm(p), v["floor_us"], v["flash_floor_us"]) * US
+    launches = np.where(p.kernel == AttentionKernel.MATH, MATH_LAUNCH_COUNT, 1.0)
+    return np.asarray(launches * (floor + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9)))
 
 
 def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:

@@ -23,11 +23,13 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import has_wide_head_blocks, is_async, is_blackwell, is_hopper
+from ....specs.generations import AttentionKernel, has_wide_head_blocks, is_async, is_blackwell, is_hopper
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import POWER_PARAMETERS, matrix_joule_per_flop, slow_down
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
+from .kernels import PARAMETERS as KERNEL_PARAMETERS
+from .kernels import as_run, is_trtllm, speed_ratio
 from .limits import (
     CLASS_NAMES,
     KILO,
@@ -39,7 +41,7 @@ from .limits import (
     lift,
     miss_ratio,
 )
-from .problems import ArithmeticFormat, AttentionLibrary, AttentionProblems, operand_bytes, peak_flops_per_s
+from .problems import ArithmeticFormat, AttentionProblems, operand_bytes, peak_flops_per_s
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
 ASYNC_KEY_BLOCK: Final = 128.0
@@ -49,6 +51,10 @@ FP8_DIM_BEFORE_HOPPER: Final = 128.0
 DIM_STEP: Final = 16.0
 """TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to kernels for the
 older matrix instructions, which run at about a quarter of the rate (measured) and pad to powers of two."""
+SCORE_PASSES: Final = 6.0
+SCORE_BYTES: Final = 4.0
+"""Without a fused kernel the scores are written, scaled (read and written), normalised (read and written) and read;
+PyTorch computes them in FP32 whatever the inputs are (since 2.5)."""
 NARROW_DIM: Final = 64.0
 BACKWARD_FLOPS: Final = 2.5
 BACKWARD_EFFICIENCY: Final = 0.75
@@ -90,6 +96,7 @@ PARAMETERS: Final = (
     Parameter(name="encoder_extra_ratio", prior=0.5, spread=0.4),
     Parameter(name="extra_l2_ratio", prior=2.0, spread=0.4),
     Parameter(name="sharpness", prior=3.0, spread=0.3),
+    *KERNEL_PARAMETERS,
 )
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "extra share", "floor share", "log slow-down"),
@@ -135,7 +142,7 @@ class _Shape:
 
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the tiles."""
-    p, v = problems, values
+    p, v = as_run(problems, fleet), values
     unit = _unit(p, fleet, v)
     if choice is None:
         lifted = _Unit(*(lift(getattr(unit, name)) for name in _Unit.__slots__))
@@ -156,7 +163,7 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
-    trtllm = p.library == AttentionLibrary.TENSORRT_LLM
+    trtllm = is_trtllm(p)
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
     widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
@@ -168,6 +175,7 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     legacy = trtllm & is_blackwell(fleet) & (p.query_dim % DIM_STEP > 0)
     peak = peak / np.where(legacy, v["legacy_ratio"], 1.0)
     efficiency = v["matrix_efficiency"] * np.where(trtllm, 1.0, v["flash_matrix_ratio"])
+    efficiency = efficiency * speed_ratio(p, p.kernel, fleet, v)
     efficiency = np.minimum(efficiency * np.where(fp8 & ~widened, v["fp8_efficiency_ratio"], 1.0), 1.0)
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     return _Unit(
@@ -188,12 +196,12 @@ def _padded_dim(p: AttentionProblems, fleet: Fleet) -> Floats:
     fine = np.ceil(p.query_dim / DIM_STEP) * DIM_STEP
     coarse = np.ceil(p.query_dim / (2 * DIM_STEP)) * 2 * DIM_STEP
     is_fine = ~is_async(fleet) | (is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0))
-    return np.where(p.library == AttentionLibrary.TENSORRT_LLM, np.where(is_fine, fine, power), coarse)
+    return np.where(is_trtllm(p), np.where(is_fine, fine, power), coarse)
 
 
 def _packed_group(p: AttentionProblems, fleet: Fleet) -> Floats:
     """Return the query heads whose rows share a tile: flash attention packs groups on Hopper, or for one query."""
-    packs = (p.library != AttentionLibrary.TENSORRT_LLM) & (is_async(fleet) | (p.queries == 1))
+    packs = ~is_trtllm(p) & (is_async(fleet) | (p.queries == 1))
     return np.where(packs, p.heads / p.kv_heads, 1.0)
 
 
@@ -255,12 +263,14 @@ def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, F
     keys = p.batch * p.kv_heads * p.keys * dims
     own = query_bytes + keys * p.kv_bytes
     rotated = v["extra_passes"] * (query_bytes + keys * (2.0 + p.kv_bytes)) / 2.0
-    paged = np.where(p.library == AttentionLibrary.FLASH_PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
-    extra = np.where(p.library == AttentionLibrary.TENSORRT_LLM, rotated, paged)
-    extra = extra * np.where(p.is_causal == 1, 1.0, v["encoder_extra_ratio"])
+    paged = np.where(p.kernel == AttentionKernel.PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
+    scores = SCORE_PASSES * SCORE_BYTES * p.batch * p.heads * p.queries * p.keys
+    extra = np.where(is_trtllm(p), rotated, np.where(p.kernel == AttentionKernel.MATH, scores, paged))
+    extra = extra * np.where((p.is_causal == 1) | ~is_trtllm(p), 1.0, v["encoder_extra_ratio"])
     miss = miss_ratio(own + extra, fleet, v)
+    own_miss = miss_ratio((own + extra) * p.copies, fleet, v)
     ns_per_byte = 1e9 / dram_bytes_per_s(fleet, v)
-    return miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"])
+    return own_miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"])
 
 
 def _features(
@@ -285,7 +295,7 @@ def _features(
         p.is_causal,
         p.arithmetic == ArithmeticFormat.FP8,
         p.kv_bytes,
-        p.library != AttentionLibrary.TENSORRT_LLM,
+        ~is_trtllm(p),
         np.log1p(p.window) / 8.0,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
@@ -293,7 +303,7 @@ def _features(
 
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    causal = np.where(problems.library == AttentionLibrary.TENSORRT_LLM, 0, 1)
+    causal = np.where(is_trtllm(problems), 0, 1)
     forward = np.where(problems.is_causal == 1, causal, 2)
     return np.where(problems.is_backward == 1, 3, forward).astype(np.int64)
 
