@@ -91,8 +91,13 @@ class SgemmKernels(IntEnum):
     VOLTA = 1
     TURING = 2
     AMPERE = 3
-    """Later generations run Ampere's too."""
-    OTHER = 4
+    """Ada runs Ampere's too."""
+    HOPPER = 4
+    """CUTLASS's kernels for vector units and others with its tiles (`cutlass_80_simt_sgemm`, `sm80_xmma_gemm_f32f32`),
+    which cuBLAS runs from compute capability 9.0 on, in place of `ampere_sgemm`."""
+    AMD_MATRIX = 5
+    """Tensile's for matrix units that take fp32."""
+    OTHER = 6
     """Another library, or one that nobody looked at."""
 
 
@@ -110,6 +115,37 @@ class QuantizedKernels(IntEnum):
     CDNA = 5
 
 
+class AttentionKernel(IntEnum):
+    """Name whose fused attention runs; each has its own instructions, splits and groups."""
+
+    FLASH2 = 0
+    """FlashAttention-2 on dense tensors, as PyTorch's scaled dot-product attention calls it."""
+    PAGED = 1
+    """vLLM's flash attention on a paged cache: 3 on Hopper, else 2."""
+    TENSORRT_LLM = 2
+    """TensorRT-LLM's: also applies the rotary embedding and writes the cache."""
+    FLASH3 = 3
+    """FlashAttention-3, Hopper's own instructions."""
+    CUDNN = 4
+    EFFICIENT = 5
+    """The memory-efficient kernels (xFormers, CUTLASS): any NVIDIA GPU, FP32, masks."""
+    MATH = 6
+    """No fused kernel: two batched products and a softmax between them."""
+    TRITON = 7
+    """Written in Triton: AOTriton, ROCm's default; inductor's; vLLM's on AMD."""
+    CK = 8
+    """AMD's composable kernels, or aiter's assembly."""
+
+
+_ANYWHERE: Final = frozenset({AttentionKernel.MATH})
+_BEFORE_AMPERE: Final = _ANYWHERE | {AttentionKernel.EFFICIENT}
+_SINCE_AMPERE: Final = _BEFORE_AMPERE | {
+    *(AttentionKernel.FLASH2, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM),
+    *(AttentionKernel.CUDNN, AttentionKernel.TRITON),
+}
+_SINCE_CDNA2: Final = _ANYWHERE | {AttentionKernel.TRITON, AttentionKernel.CK}
+"""torch's `sdp_utils.cpp`: memory-efficient kernels from compute capability 5.0, FlashAttention-2 and cuDNN from 8.0;
+FlashAttention-3 is for 9.0 alone. AOTriton and composable kernels start with gfx90a."""
 _SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB
 """cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
 _LARGE_WORKSPACE_BYTES: Final = 32 * MIB
@@ -142,6 +178,11 @@ class Generation:
     """What torch gives cuBLAS or hipBLAS per thread and stream."""
     l2_width: float = 1.0
     """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest."""
+    attention: frozenset[AttentionKernel] = _ANYWHERE
+    """What of it exists."""
+    prefers_cudnn_attention: bool = False
+    """Where versions of torch that put cuDNN's attention first do so (`check_prefer_cudnn_attention`: 9.0, 10.0, from
+    2.11 on 10.3)."""
     has_tf32: bool = False
     """Matrix units take TF32 and bfloat16 (CUDA C++ programming guide)."""
     is_async: bool = False
@@ -151,12 +192,21 @@ class Generation:
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile."""
     has_square_tiles: bool = False
     """Products are made of tiles of 256 x 256: by two multiprocessors together, or by one with 512 KiB of registers."""
+    has_wide_head_blocks: bool = False
+    """TensorRT-LLM's attention for head dims above 64 runs in few large blocks, of which one that holds a few queries
+    alone takes three times as long as elsewhere: its kernels of compute capability 12.0, whose times show it."""
+    converts_fp8_fast: bool = False
+    """Kernels that widen FP8 operands themselves keep up with their loads. On compute capability 8.9 they do not: one
+    query on an FP8 cache takes up to three times a BF16 cache's time there, and no longer than it on 9.0, 10.0 and 12.0
+    (`ops/attention.parquet`, TensorRT-LLM). Earlier ones, which nobody measured, have no instruction for it at all."""
 
 
 _KEPLER: Final = Generation(
     name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM, l2_width=_NARROW_L2
 )
-_MAXWELL: Final = replace(_KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL)
+_MAXWELL: Final = replace(
+    _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=_BEFORE_AMPERE
+)
 _GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
 _PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
 _VOLTA: Final = replace(_PASCAL, name="Volta", starts_at="7.0", process=_12_NM, sgemm_kernels=SgemmKernels.VOLTA)
@@ -168,6 +218,7 @@ _GA100: Final = replace(
     allocation=_AMPERE_RULES,
     process=_7_NM,
     sgemm_kernels=SgemmKernels.AMPERE,
+    attention=_SINCE_AMPERE,
     l2_width=1.0,
     has_tf32=True,
 )
@@ -179,17 +230,22 @@ _HOPPER: Final = replace(
     _ADA,
     name="Hopper",
     starts_at="9.0",
-    is_async=True,
-    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
+    sgemm_kernels=SgemmKernels.HOPPER,
     quantized_kernels=QuantizedKernels.HOPPER,
+    attention=_SINCE_AMPERE | {AttentionKernel.FLASH3},
+    prefers_cudnn_attention=True,
+    is_async=True,
+    converts_fp8_fast=True,
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
 _BLACKWELL: Final = replace(
     _HOPPER,
     name="Blackwell of data centres",
     starts_at="10.0",
+    quantized_kernels=QuantizedKernels.BLACKWELL,
+    attention=_SINCE_AMPERE,
     has_tensor_memory=True,
     has_square_tiles=True,
-    quantized_kernels=QuantizedKernels.BLACKWELL,
 )
 _THOR: Final = replace(
     _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
@@ -198,8 +254,11 @@ _GB20X: Final = replace(
     _ADA,
     name="Blackwell of consumers",
     starts_at="12.0",
-    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
+    sgemm_kernels=SgemmKernels.HOPPER,
     quantized_kernels=QuantizedKernels.GB20X,
+    has_wide_head_blocks=True,
+    converts_fp8_fast=True,
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
 _LATER: Final = replace(_GB20X, name="later", starts_at="13.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES)
 NVIDIA: Final = (
@@ -213,15 +272,25 @@ _CDNA: Final = Generation(
     starts_at="gfx908",
     allocation=_GFX908_RULES,
     process=_7_NM,
+    sgemm_kernels=SgemmKernels.AMD_MATRIX,
     l2_width=_CDNA_L2,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES, process=_6_NM, l2_width=1.0)
+_CDNA2: Final = replace(
+    _CDNA,
+    name="CDNA2",
+    starts_at="gfx90a",
+    allocation=_GFX90A_RULES,
+    process=_6_NM,
+    attention=_SINCE_CDNA2,
+    l2_width=1.0,
+)
 _CDNA3: Final = replace(
     _CDNA2,
     name="CDNA3",
     starts_at="gfx94",
     process=_5_NM,
+    quantized_kernels=QuantizedKernels.CDNA,
     has_square_tiles=True,
     blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES,
 )
@@ -301,6 +370,10 @@ _IS_BLACKWELL: Final = _is_of(_BLACKWELL, _THOR)
 _IS_ASYNC: Final = _having("is_async")
 _HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
 _HAS_SQUARE_TILES: Final = _having("has_square_tiles")
+_PREFERS_CUDNN_ATTENTION: Final = _having("prefers_cudnn_attention")
+_ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
+_HAS_WIDE_HEAD_BLOCKS: Final = _having("has_wide_head_blocks")
+_CONVERTS_FP8_FAST: Final = _having("converts_fp8_fast")
 _HAS_TF32: Final = _having("has_tf32")
 _SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
 _QUANTIZED_KERNELS: Final = np.array([row.quantized_kernels for row in _ROWS], dtype=np.int64)
@@ -343,6 +416,20 @@ def is_since_volta(fleet: Fleet) -> Mask:
     return is_nvidia(fleet) & ~is_before_volta(fleet)
 
 
+def has_attention(kernel: Codes, fleet: Fleet) -> Mask:
+    """Say whether an `AttentionKernel` exists on a GPU; the arrays broadcast.
+
+    >>> has_attention(np.array([[AttentionKernel.FLASH3]]), fleet)
+    array([[ True, False]])
+    """
+    return np.asarray(_ATTENTION[kernel, _row(fleet)])
+
+
+def prefers_cudnn_attention(fleet: Fleet) -> Mask:
+    """Say where versions of torch that put cuDNN's attention first do so."""
+    return _PREFERS_CUDNN_ATTENTION[_row(fleet)]
+
+
 def is_hopper(fleet: Fleet) -> Mask:
     """Say which GPUs are of the Hopper generation."""
     return _IS_HOPPER[_row(fleet)]
@@ -356,6 +443,16 @@ def is_async(fleet: Fleet) -> Mask:
 def has_tensor_memory(fleet: Fleet) -> Mask:
     """Say which GPUs have memory of their own for accumulators: data-centre Blackwell."""
     return _HAS_TENSOR_MEMORY[_row(fleet)]
+
+
+def has_wide_head_blocks(fleet: Fleet) -> Mask:
+    """Say where TensorRT-LLM's attention of head dims above 64 runs in few large blocks."""
+    return _HAS_WIDE_HEAD_BLOCKS[_row(fleet)]
+
+
+def converts_fp8_fast(fleet: Fleet) -> Mask:
+    """Say on which GPUs kernels that widen FP8 operands keep up with their loads."""
+    return _CONVERTS_FP8_FAST[_row(fleet)]
 
 
 def is_blackwell(fleet: Fleet) -> Mask:
