@@ -88,8 +88,13 @@ class SgemmKernels(IntEnum):
     VOLTA = 1
     TURING = 2
     AMPERE = 3
-    """Later generations run Ampere's too."""
-    OTHER = 4
+    """Ada runs Ampere's too."""
+    HOPPER = 4
+    """CUTLASS's kernels for vector units and others with its tiles (`cutlass_80_simt_sgemm`, `sm80_xmma_gemm_f32f32`),
+    which cuBLAS runs from compute capability 9.0 on, in place of `ampere_sgemm`."""
+    AMD_MATRIX = 5
+    """Tensile's for matrix units that take fp32."""
+    OTHER = 6
     """Another library, or one that nobody looked at."""
 
 
@@ -141,14 +146,23 @@ _GA100: Final = replace(
 _GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
 _ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=_4_NM)
 _HOPPER: Final = replace(
-    _ADA, name="Hopper", starts_at="9.0", is_async=True, blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
+    _ADA,
+    name="Hopper",
+    starts_at="9.0",
+    sgemm_kernels=SgemmKernels.HOPPER,
+    is_async=True,
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
 _BLACKWELL: Final = replace(_HOPPER, name="Blackwell of data centres", starts_at="10.0", has_tensor_memory=True)
 _THOR: Final = replace(
     _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
 )
 _GB20X: Final = replace(
-    _ADA, name="Blackwell of consumers", starts_at="12.0", blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
+    _ADA,
+    name="Blackwell of consumers",
+    starts_at="12.0",
+    sgemm_kernels=SgemmKernels.HOPPER,
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
 _LATER: Final = replace(_GB20X, name="later", starts_at="13.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES)
 NVIDIA: Final = (
@@ -162,6 +176,7 @@ _CDNA: Final = Generation(
     starts_at="gfx908",
     allocation=_GFX908_RULES,
     process=_7_NM,
+    sgemm_kernels=SgemmKernels.AMD_MATRIX,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
 _CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES)
