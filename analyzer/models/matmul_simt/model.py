@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -41,13 +41,14 @@ PARAMETERS: Final = (
     Parameter(name="fma_efficiency", prior=0.96, spread=0.05, class_spread=0.05),
     Parameter(name="shared_memory_load", prior=0.85, spread=0.3, class_spread=0.15),
     Parameter(name="other_instructions", prior=1.0, spread=0.15),
-    Parameter(name="matrix_load", prior=0.27, spread=0.3),
+    Parameter(name="matrix_load", prior=0.2, spread=0.3),
     Parameter(name="exposed_write", prior=0.7, spread=0.4),
     Parameter(name="stall_cycles", prior=400.0, class_spread=0.3),
     Parameter(name="epilogue_depth", prior=14.0, class_spread=0.3),
     Parameter(name="epilogue_cycles", prior=1300.0, class_spread=0.3),
     Parameter(name="bandwidth_efficiency", prior=0.75, spread=0.15, class_spread=0.1),
     Parameter(name="strided_efficiency", prior=0.45, spread=0.3, class_spread=0.3),
+    Parameter(name="gddr_strided_ratio", prior=0.7, spread=0.3),
     Parameter(name="stride_bytes", prior=1000.0),
     Parameter(name="drift_bytes", prior=200.0, spread=0.8, class_spread=0.5),
     Parameter(name="l2_share", prior=0.8, spread=0.3),
@@ -73,6 +74,7 @@ STEP_DEPTH: Final = 8.0
 SCHEDULERS: Final = 4.0
 POWER_SHARPNESS: Final = 12.0
 ISSUED_PER_CLOCK: Final = 128.0
+UNIT_ENERGY_EXPONENT: Final = 0.37
 REGISTERS_BESIDE: Final = 56.0
 """Registers of a thread beside its accumulators: addresses and the next operands; 120 for 64, as profilers show."""
 
@@ -150,6 +152,8 @@ def _choose(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> Codes:
         if not len(both) or not len(gpus):
             continue
         mine, here = take_problems(p, both), gpus if grid else both
+        if tiles[0] >= 21:
+            mine = replace(mine, batch=np.where(mine.batch > 1, 1.0 + 1e-9, 1.0))
         some, part = take_gpus(fleet, here), {name: value[here] for name, value in values.items()}
         best, least = None, None
         for tile in tiles:
@@ -240,13 +244,14 @@ def _memory(
     read_right = right * cold + (shared_right - right) * leaves + (asked_right - shared_right) * lost
     written = result * cold * np.where(launch.split > 1, 1.0 + 2.0 * launch.split, 1.0)
     stride = (values["stride_bytes"] / (p.element_bytes * p.k)) ** 2
-    strided = 1.0 + (1.0 / np.minimum(values["strided_efficiency"], 1.0) - 1.0) / (1.0 + stride)
+    pieces = values["strided_efficiency"] * np.where(fleet.has_hbm, 1.0, values["gddr_strided_ratio"])
+    strided = 1.0 + (1.0 / np.minimum(pieces, 1.0) - 1.0) / (1.0 + stride)
     bandwidth = fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0)
     memory_s = (read_left * strided + read_right * np.where(p.contiguous > 0, strided, 1.0) + written) / bandwidth
     write_s = values["exposed_write"] * written / bandwidth
     together = np.minimum(grid.occupancy, np.maximum(grid.waves, 1.0))
     covered = ((together * launch.width + launch.height) * p.k * p.element_bytes / 2.0**20) ** 2
-    missed = np.where(p.contiguous > 0, covered / (covered + values["translation_mib"] ** 2), 0.0)
+    missed = np.where((p.contiguous > 0) & is_nvidia(fleet), covered / (covered + values["translation_mib"] ** 2), 0.0)
     served = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
     return memory_s, (asked_left + asked_right) * missed / served, write_s
 
@@ -267,6 +272,8 @@ def _slow_down(
     """
     energy, reference_hz = process_energy(fleet)
     joule = energy * values["picojoule_per_flop"] * 1e-12 * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
+    vector = fleet.sm_count * fleet.fp32_lanes_per_sm * 2.0 * fleet.clock_hz
+    joule = joule * np.minimum(vector / peak_flops_per_s(p.rate, fleet), 1.0) ** UNIT_ENERGY_EXPONENT
     operands = 1.0 + values["operand_energy"] * (1.0 / launch.width + 1.0 / launch.height)
     excess = (p.element_bytes / 4.0) * operands * computed_per_s * (joule / fleet.tdp_w)
     squared = excess * excess
