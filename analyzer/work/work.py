@@ -54,6 +54,8 @@ class MatmulDims:
     m: int
     n: int
     k: int
+    is_k_contiguous: bool | None = None
+    """Whether k is contiguous in both operands, as in x @ weightᵀ; None where strides were not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
