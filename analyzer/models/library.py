@@ -14,7 +14,7 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...specs.fleet import Fleet, take_gpus
 from .frame.correction import Calibration, correction_factor
-from .frame.intervals import IntervalTable, distance_factor, distances, growth_of, half_width
+from .frame.intervals import GPU_CLASSES, IntervalTable, factor_of, half_width, width_factors
 from .frame.model import Estimate, Model, group_of, kind_of
 from .frame.network import Network, correct
 from .frame.parameters import Values, resolve, theta_size
@@ -37,7 +37,7 @@ class Fitted:
     anchor: Floats
     """Per group: what part of a source's residual the target shares, 0 to 1."""
     anchored_half_width: Floats
-    """Per group: 90 % half-width of an anchored prediction, natural log, at the reference distance."""
+    """Per group: 90 % half-width of an anchored prediction, natural log, where the factor of the GPU's class is 1."""
     trained_chips: frozenset[str]
 
 
@@ -46,8 +46,8 @@ class Prepared:
     """Hold what a fitted model needs to know of a fleet, whatever the problems."""
 
     values: Values
-    growth: Floats
-    """Factor on the half-widths, by the distance from the training GPUs."""
+    width_factor: Floats
+    """Factor on the half-widths of each group on each GPU, [groups, m]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,10 +102,9 @@ class Library:
 def prepare(fitted: Fitted, fleet: Fleet) -> Prepared:
     """Resolve a model's parameters for a fleet, and the growth of its intervals there."""
     model = fitted.model
-    away = distances(fleet, fitted.interval.positions)
     return Prepared(
         values=resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet)),
-        growth=distance_factor(fitted.interval, away),
+        width_factor=width_factors(fitted.interval, fleet),
     )
 
 
@@ -114,7 +113,7 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
     known = prepare(fitted, fleet) if prepared is None else prepared
     time_ns = corrected_ns(fitted, fitted.model.simulate(problems, fleet, known.values, None))
     group = group_of(fitted.model, problems)
-    width = half_width(fitted.interval, group, time_ns, known.growth)
+    width = half_width(fitted.interval, group, time_ns, known.width_factor)
     factor = np.exp(width)
     return Predicted(
         time_ns=time_ns,
@@ -122,7 +121,7 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
         high_ns=time_ns * factor,
         half_width=width,
         anchor=fitted.anchor[group],
-        anchored_half_width=fitted.anchored_half_width[group] * growth_of(fitted.interval, group, known.growth),
+        anchored_half_width=fitted.anchored_half_width[group] * factor_of(group, known.width_factor),
     )
 
 
@@ -209,6 +208,7 @@ def fitted_of(stored: StoredModel) -> Fitted:
         network=network,
         interval=IntervalTable(
             half_width=arrays["interval.half_width"].astype(np.float64),
+            class_factor=arrays.get("interval.class_factor", np.ones((len(GPU_CLASSES), len(arrays["anchor"])))),
             seen_ratio=float(arrays["interval.seen_ratio"][0]),
             reference=float(arrays["interval.reference"][0]),
             positions=arrays["interval.positions"].astype(np.float64),
