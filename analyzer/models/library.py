@@ -38,6 +38,8 @@ class Fitted:
     """Per group: what part of a source's residual the target shares, 0 to 1."""
     anchored_half_width: Floats
     """Per group: 90 % half-width of an anchored prediction, natural log, where the factor of the GPU's class is 1."""
+    foreign_half_width: Floats
+    """Per group: the same between GPUs of two vendors; NaN where nothing tells."""
     trained_chips: frozenset[str]
 
 
@@ -62,7 +64,9 @@ class Predicted:
     anchor: Floats
     """How much of a source's measured deviation from the model carries over, 0 to 1, per problem."""
     anchored_half_width: Floats
-    """Half-width of the interval that is left when a source was measured."""
+    """Half-width of the interval that is left when a source of the same vendor was measured."""
+    foreign_half_width: Floats
+    """The same when a source of another vendor was; NaN where nothing tells; per problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,6 +126,7 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
         half_width=width,
         anchor=fitted.anchor[group],
         anchored_half_width=fitted.anchored_half_width[group] * factor_of(group, known.width_factor),
+        foreign_half_width=fitted.foreign_half_width[group],
     )
 
 
@@ -216,6 +221,7 @@ def fitted_of(stored: StoredModel) -> Fitted:
         ),
         anchor=arrays["anchor"].astype(np.float64),
         anchored_half_width=arrays["anchored_half_width"].astype(np.float64),
+        foreign_half_width=arrays.get("foreign_half_width", np.full(len(arrays["anchor"]), np.nan)),
         trained_chips=stored.trained_chips,
     )
 

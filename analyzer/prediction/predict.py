@@ -89,10 +89,10 @@ def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, 
 def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
     """Return the half widths [rows, m] of anchored times.
 
-    Between vendors no anchored prediction was ever compared with a measurement in training: there they are no narrower
-    than those of a plain ratio.
+    Between vendors those of a model that learned them from pairs of their chips; without such pairs, no narrower than
+    those of a plain ratio.
     """
-    width = target.anchored_half_width[rows]
+    width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
     foreign = np.array([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus], dtype=bool)
     if not foreign.any():
         return width
@@ -101,7 +101,8 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
         families = [workload.family[row] for row in chosen[mine].tolist()]
         factor = np.ones((len(families), len(fleet.gpus)))
         plain = ratio_half_widths(rule, families, workload.duration_ns[chosen[mine]], factor, fleet, origin)
-        width[mine] = np.where(foreign, np.fmax(width[mine], plain), width[mine])
+        apart = np.where(np.isnan(learned[mine]), np.fmax(width[mine], plain), learned[mine])
+        width[mine] = np.where(foreign, apart, width[mine])
     return width
 
 

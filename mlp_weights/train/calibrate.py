@@ -6,18 +6,21 @@ judged on j. So nothing that is scored on E has seen it, not even through a choi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import Floats
+from ...arrays import Codes, Floats
 from .variant import Pool
 
 COVERAGE: Final = 0.9
 SHRINKS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+LONE_CHIP_FACTOR: Final = 1.5
+"""Widening of what one chip alone tells of its vendor. Declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,6 +50,28 @@ class HeldOut:
         return np.asarray(self.simulated_ns * np.exp(np.clip(shrink * self.correction, -limit, limit)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Anchor:
+    """Hold what a measurement on one GPU tells of another, per group."""
+
+    shared: Floats
+    """lambda: the part of a source's residual that the target shares."""
+    half_width: Floats
+    """Of what is left, between GPUs of one vendor; NaN where no two chips measured the same problems."""
+    foreign_half_width: Floats
+    """Between vendors: a group without such pairs is widened as the others are; NaN where no group has any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pair:
+    """Hold the residuals of the problems that a source and a target share."""
+
+    chips: tuple[str, str]
+    group: Codes
+    source: Floats
+    target: Floats
+
+
 def choose_shrink(inner: Sequence[HeldOut], limit: float) -> float:
     """Return the shrinkage of least mean |log error| on the chips left out, every chip counting alike."""
     if not inner:
@@ -55,38 +80,55 @@ def choose_shrink(inner: Sequence[HeldOut], limit: float) -> float:
     return SHRINKS[int(np.argmin(errors))]
 
 
-def fit_anchor(inner: Sequence[HeldOut], shrink: float, limit: float, groups: int) -> tuple[Floats, Floats]:
-    """Return per group the part of a source's residual that carries over, and the half-width that then remains.
+def fit_anchor(
+    inner: Sequence[HeldOut], shrink: float, limit: float, groups: int, foreign_chips: Collection[str] = ()
+) -> Anchor:
+    """Fit what of a source's residual carries over to the same problem on another chip, both left out.
 
-    lambda = sum r_target r_source / sum r_source^2 over the same problems on ordered pairs of chips, both left out.
+    lambda = sum r_target r_source / sum r_source^2 over all ordered pairs of chips; `foreign_chips` are of another
+    vendor than the rest.
     """
-    cross, square = np.zeros(groups), np.zeros(groups)
     pairs = list(_pairs(inner, shrink, limit))
-    for group, source, target in pairs:
-        cross += np.bincount(group, weights=source * target, minlength=groups) / max(len(group), 1)
-        square += np.bincount(group, weights=source**2, minlength=groups) / max(len(group), 1)
-    anchor = np.clip(np.divide(cross, square, out=np.zeros(groups), where=square > 0), 0.0, 1.0)
-    width = np.full(groups, np.nan)
-    for row in range(groups):
-        left = [np.abs(target - anchor[row] * source)[group == row] for group, source, target in pairs]
+    cross, square = np.zeros(groups), np.zeros(groups)
+    for pair in pairs:
+        cross += np.bincount(pair.group, weights=pair.source * pair.target, minlength=groups) / len(pair.group)
+        square += np.bincount(pair.group, weights=pair.source**2, minlength=groups) / len(pair.group)
+    shared = np.clip(np.divide(cross, square, out=np.zeros(groups), where=square > 0), 0.0, 1.0)
+    alike, foreign = [], []
+    for pair in pairs:
+        is_alike = (pair.chips[0] in foreign_chips) == (pair.chips[1] in foreign_chips)
+        (alike if is_alike else foreign).append(pair)
+    within, between = (_left(found, shared) for found in (alike, foreign))
+    if len({chip for pair in foreign for chip in pair.chips if chip in foreign_chips}) == 1:
+        between *= LONE_CHIP_FACTOR
+    both = np.isfinite(within) & np.isfinite(between)
+    ratio = float(np.exp(np.mean(np.log(between[both] / within[both])))) if both.any() else np.nan
+    between = np.where(np.isnan(between), within * ratio, between)
+    return Anchor(shared=shared, half_width=np.where(np.isnan(within), between, within), foreign_half_width=between)
+
+
+def _left(pairs: Sequence[_Pair], shared: Floats) -> Floats:
+    """Return per group the half-width of what is left of the targets' residuals, NaN without a pair, [groups]."""
+    width = np.full(len(shared), np.nan)
+    for row in range(len(shared)):
+        left = [np.abs(pair.target - shared[row] * pair.source)[pair.group == row] for pair in pairs]
         left = [item for item in left if len(item)]
         if left:
             width[row] = weighted_quantile(np.concatenate(left), equal_weight(left), COVERAGE)
-    return anchor, width
+    return width
 
 
-def _pairs(inner: Sequence[HeldOut], shrink: float, limit: float) -> list[tuple[npt.NDArray[np.int64], Floats, Floats]]:
-    """Return (group, source residual, target residual) of the problems that two chips share, for ordered pairs."""
-    found = []
-    for source in inner:
-        for target in inner:
-            if source.chip == target.chip:
-                continue
-            _, left, right = np.intersect1d(source.key, target.key, return_indices=True)
-            if len(left):
-                residuals = source.residual(shrink, limit)[left], target.residual(shrink, limit)[right]
-                found.append((target.group[right], *residuals))
-    return found
+def _pairs(inner: Sequence[HeldOut], shrink: float, limit: float) -> Iterator[_Pair]:
+    """Yield what ordered pairs of chips show on the problems that both have."""
+    for source, target in permutations(inner, 2):
+        _, left, right = np.intersect1d(source.key, target.key, return_indices=True)
+        if len(left):
+            yield _Pair(
+                chips=(source.chip, target.chip),
+                group=target.group[right],
+                source=source.residual(shrink, limit)[left],
+                target=target.residual(shrink, limit)[right],
+            )
 
 
 def equal_weight(parts: Sequence[Floats]) -> Floats:

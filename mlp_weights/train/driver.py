@@ -38,6 +38,8 @@ PRIORS: Final = tuple(name for name in OP_MODELS if name not in RECIPES)
 """Models that no measurement covers: stored with their priors and a declared interval."""
 HELD_OUT_ROWS_PER_GPU: Final = 6000
 SEED: Final = 20260101
+NVIDIA: Final = "NVIDIA"
+"""The vendor of most chips."""
 
 Fits = tuple[Variant, tuple[HeldOut, ...]]
 
@@ -143,6 +145,7 @@ def store_priors(name: str, folder: Path) -> None:
         "interval.is_declared": np.ones(groups, dtype=np.uint8),
         "anchor": np.ones(groups),
         "anchored_half_width": np.full(groups, UNMEASURED_HALF_WIDTH),
+        "foreign_half_width": np.full(groups, np.nan),
     }
     values = resolve(model.parameters, arrays["theta"], len(classes), classes)
     entry = {
@@ -185,7 +188,8 @@ def assemble(
     groups, shrink = len(recipe.model.group_names), choose_shrink(inner, recipe.limit)
     seen = [_hold_out(recipe, pool, variant, chip) for chip in pool.chips if chip not in excluded]
     interval = fit_intervals(pool, inner, seen, shrink, recipe.limit, groups)
-    anchor, anchored = fit_anchor(inner, shrink, recipe.limit, groups)
+    foreign = frozenset(chip_of(gpu) for gpu in pool.gpus if gpu.vendor != NVIDIA)
+    anchor = fit_anchor(inner, shrink, recipe.limit, groups, foreign)
     arrays = {
         "theta": variant.theta,
         "interval.half_width": interval.half_width,
@@ -194,8 +198,11 @@ def assemble(
         "interval.reference": np.array([interval.reference]),
         "interval.positions": interval.positions,
         "interval.is_declared": interval.is_declared.astype(np.uint8),
-        "anchor": anchor,
-        "anchored_half_width": np.where(np.isnan(anchored), interval.half_width.max(axis=1), anchored),
+        "anchor": anchor.shared,
+        "anchored_half_width": np.where(
+            np.isnan(anchor.half_width), interval.half_width.max(axis=1), anchor.half_width
+        ),
+        "foreign_half_width": anchor.foreign_half_width,
     }
     if variant.network is not None and shrink > 0:
         network = variant.network
