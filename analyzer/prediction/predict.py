@@ -18,6 +18,7 @@ from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Prediction
 from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
+from .shared_error import ANY_KIND, IterationKind, shared_half_widths
 from .workload import GpuWorkload
 
 KERNEL_OVERHEAD_NS: Final = 1250.0
@@ -69,6 +70,7 @@ def predict_measured(
         method=method,
         reason=ratios.reason,
         half_width=width,
+        shared_half_width=np.zeros(len(targets)),
         bounds=bounds,
         bound_share=share,
     )
@@ -114,8 +116,12 @@ _SHAPE_METHODS: Final = (
 """With a reason each: for ops without a formula, with one, and with an op model as well."""
 
 
-def predict_shapes(workload: GpuWorkload, targets: Sequence[Gpu], library: Library) -> Prediction:
+def predict_shapes(
+    workload: GpuWorkload, targets: Sequence[Gpu], library: Library, kind: IterationKind = ANY_KIND
+) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
+
+    `kind` says what error the times share on a GPU.
 
     >>> prediction = predict_shapes(workload, [h100, a100], library)
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
@@ -135,6 +141,7 @@ def predict_shapes(workload: GpuWorkload, targets: Sequence[Gpu], library: Libra
         method=np.repeat(method[:, None], len(fleet.gpus), axis=1),
         reason=tuple(_SHAPE_METHODS[item][1] for item in case.tolist()),
         half_width=modelled.half_width,
+        shared_half_width=shared_half_widths(kind, targets),
         bounds=bounds,
         bound_share=workload.has_work.astype(np.float64),
     )

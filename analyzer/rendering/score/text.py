@@ -236,8 +236,8 @@ def _notes(score: Score) -> Iterator[str]:
     if score.rows:
         yield (
             "MAPE: mean of |predicted / measured - 1|; a family's line is the mean over its GPUs. Bias: mean of "
-            "predicted / measured - 1. Widths: (high - low) / predicted. Baselines: MAPE over the rows above 20 µs (all, "
-            "where there are none)."
+            "predicted / measured - 1. Widths: (high - low) / predicted. Baselines: MAPE over the rows above 20 µs "
+            "(all, where there are none)."
         )
         yield (
             "Fitted roofline: one efficiency per family and dtype from the other chips. Bandwidth ratio and anchored "
