@@ -24,6 +24,8 @@ class Figures:
     """Share of the measurements inside their 90 % interval, of those that have one; NaN where none has."""
     width_90: float
     """Mean of (high - low) / predicted."""
+    median_width_90: float = float("nan")
+    """Median of (high - low) / predicted."""
 
 
 def error_figures(measured_ns: Floats, predicted_ns: Floats, low_ns: Floats, high_ns: Floats) -> Figures:
@@ -46,6 +48,7 @@ def error_figures(measured_ns: Floats, predicted_ns: Floats, low_ns: Floats, hig
         bias=float(error.mean()),
         coverage_90=float(inside[known].mean()) if known.any() else float("nan"),
         width_90=float(width[known].mean()) if known.any() else float("nan"),
+        median_width_90=float(np.median(width[known])) if known.any() else float("nan"),
     )
 
 

@@ -19,6 +19,7 @@ from ..host.timeline import synthesize_timeline
 from ..models.library import Library
 from ..prediction.predict import predict_measured, predict_shapes
 from ..prediction.prediction import Prediction
+from ..prediction.shared_error import iteration_kind
 from ..prediction.workload import GpuWorkload, measured_workload, shape_workload
 from ..recorded.gaps import explain_nothing
 from ..recorded.window import Window
@@ -74,14 +75,16 @@ def measured_basis(
     )
 
 
-def shapes_basis(window: Window, changed: Whatif, gpus: Sequence[Gpu], library: Library) -> Basis:
+def shapes_basis(window: Window, changed: Whatif, gpus: Sequence[Gpu], library: Library, *, is_compiled: bool) -> Basis:
     """Return the ops of a changed recording of shapes, on the timeline that a usual host would give them.
 
+    `is_compiled` says that a compiler merges pointwise ops, in the recorded program or by a scenario.
     Raises InputError where none of them has any GPU time: all GPUs would be alike.
     """
     trace = synthesize_timeline(changed.trace, load_host_costs())
     workload = shape_workload(trace, window)
-    prediction = predict_shapes(workload, gpus, library)
+    kind = iteration_kind(workload, trace.meta, is_compiled=is_compiled)
+    prediction = predict_shapes(workload, gpus, library, kind)
     if not np.any(prediction.time_ns > 0):
         raise InputError(explain_nothing(changed.trace, window))
     return Basis(

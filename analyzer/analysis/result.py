@@ -19,7 +19,7 @@ from ..models.library import Library
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
 from ..recorded.choice import ALL, IterationChoice
-from ..recorded.compiled import CompiledCode
+from ..recorded.compiled import CompiledCode, find_compiled
 from ..recorded.standstill import Standstill
 from ..recorded.untimed import without_times
 from ..recorded.window import Window, select_window
@@ -109,7 +109,8 @@ def build_result(
     if origin is not None:
         basis = measured_basis(recorded, window, changed, origin, gpus, library)
     else:
-        basis = shapes_basis(window, changed, gpus, library)
+        is_compiled = scenario.fuse_elementwise or bool(find_compiled(recorded).is_region.any())
+        basis = shapes_basis(window, changed, gpus, library, is_compiled=is_compiled)
     arranged = arrange(basis, origin, scenario)
     graph, timing = arranged.graph, arranged.timing
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))

@@ -15,7 +15,7 @@ from ...errors import InputError
 from ...specs.fleet import Fleet, take_gpus
 from .frame.correction import Calibration, correction_factor, descriptors
 from .frame.gpu_factors import GpuFactors, scale_gpus
-from .frame.intervals import IntervalTable, distance_factor, distances, growth_of, half_width
+from .frame.intervals import GPU_CLASSES, IntervalTable, factor_of, half_width, width_factors
 from .frame.model import Estimate, Model, group_of, kind_of
 from .frame.network import Network, correct
 from .frame.parameters import Values, resolve, theta_size
@@ -38,7 +38,9 @@ class Fitted:
     anchor: Floats
     """Per group: what part of a source's residual the target shares, 0 to 1."""
     anchored_half_width: Floats
-    """Per group: 90 % half-width of an anchored prediction, natural log, at the reference distance."""
+    """Per group: 90 % half-width of an anchored prediction, natural log, where the factor of the GPU's class is 1."""
+    foreign_half_width: Floats
+    """Per group: the same between GPUs of two vendors; NaN where nothing tells."""
     trained_chips: frozenset[str]
 
 
@@ -47,8 +49,8 @@ class Prepared:
     """Hold what a fitted model needs to know of a fleet, whatever the problems."""
 
     values: Values
-    growth: Floats
-    """Factor on the half-widths, by the distance from the training GPUs."""
+    width_factor: Floats
+    """Factor on the half-widths of each group on each GPU, [groups, m]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,7 +65,9 @@ class Predicted:
     anchor: Floats
     """How much of a source's measured deviation from the model carries over, 0 to 1, per problem."""
     anchored_half_width: Floats
-    """Half-width of the interval that is left when a source was measured."""
+    """Half-width of the interval that is left when a source of the same vendor was measured."""
+    foreign_half_width: Floats
+    """The same when a source of another vendor was; NaN where nothing tells; per problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,10 +119,9 @@ class Library:
 def prepare(fitted: Fitted, fleet: Fleet) -> Prepared:
     """Resolve a model's parameters for a fleet, and the growth of its intervals there."""
     model = fitted.model
-    away = distances(fleet, fitted.interval.positions)
     return Prepared(
         values=resolve(model.parameters, fitted.theta, len(model.class_names), model.gpu_class(fleet)),
-        growth=distance_factor(fitted.interval, away),
+        width_factor=width_factors(fitted.interval, fleet),
     )
 
 
@@ -127,7 +130,7 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
     known = prepare(fitted, fleet) if prepared is None else prepared
     time_ns = corrected_ns(fitted, fitted.model.simulate(problems, fleet, known.values, None))
     group = group_of(fitted.model, problems)
-    width = half_width(fitted.interval, group, time_ns, known.growth)
+    width = half_width(fitted.interval, group, time_ns, known.width_factor)
     factor = np.exp(width)
     return Predicted(
         time_ns=time_ns,
@@ -135,7 +138,8 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
         high_ns=time_ns * factor,
         half_width=width,
         anchor=fitted.anchor[group],
-        anchored_half_width=fitted.anchored_half_width[group] * growth_of(fitted.interval, group, known.growth),
+        anchored_half_width=fitted.anchored_half_width[group] * factor_of(group, known.width_factor),
+        foreign_half_width=fitted.foreign_half_width[group],
     )
 
 
@@ -223,6 +227,7 @@ def fitted_of(stored: StoredModel) -> Fitted:
         network=network,
         interval=IntervalTable(
             half_width=arrays["interval.half_width"].astype(np.float64),
+            class_factor=arrays.get("interval.class_factor", np.ones((len(GPU_CLASSES), len(arrays["anchor"])))),
             seen_ratio=float(arrays["interval.seen_ratio"][0]),
             reference=float(arrays["interval.reference"][0]),
             positions=arrays["interval.positions"].astype(np.float64),
@@ -230,6 +235,7 @@ def fitted_of(stored: StoredModel) -> Fitted:
         ),
         anchor=arrays["anchor"].astype(np.float64),
         anchored_half_width=arrays["anchored_half_width"].astype(np.float64),
+        foreign_half_width=arrays.get("foreign_half_width", np.full(len(arrays["anchor"]), np.nan)),
         trained_chips=stored.trained_chips,
     )
 

@@ -28,7 +28,9 @@ class ModelTimes:
     half_width: Floats
     """Of the 90 % interval, natural log, [n, m]."""
     anchored_half_width: Floats
-    """The same where the op was measured on a source, [n, m]."""
+    """The same where the op was measured on a source of the same vendor, [n, m]."""
+    foreign_half_width: Floats
+    """The same where the source is of another vendor, [n]; NaN where nothing tells."""
     anchor: Floats
     """What part of a source's deviation from the model carries over, [n]."""
 
@@ -55,7 +57,7 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
     """Predict the assigned ones of `count` rows, from their shapes alone."""
     shape = (count, len(fleet.gpus))
     time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
-    anchor = np.full(count, np.nan)
+    anchor, foreign = np.full(count, np.nan), np.full(count, np.nan)
     for assignment in assignments:
         prepared = library.prepare(assignment.model, fleet)
         for begin in range(0, len(assignment.rows), BLOCK_ROWS):
@@ -65,4 +67,7 @@ def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, lib
             predicted = library.predict(assignment.model, problems, fleet, prepared)
             time_ns[rows], width[rows] = predicted.time_ns, predicted.half_width
             anchored[rows], anchor[rows] = predicted.anchored_half_width, predicted.anchor[:, 0]
-    return ModelTimes(time_ns=time_ns, half_width=width, anchored_half_width=anchored, anchor=anchor)
+            foreign[rows] = predicted.foreign_half_width[:, 0]
+    return ModelTimes(
+        time_ns=time_ns, half_width=width, anchored_half_width=anchored, foreign_half_width=foreign, anchor=anchor
+    )

@@ -18,6 +18,7 @@ from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Prediction
 from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
+from .shared_error import ANY_KIND, IterationKind, shared_half_widths
 from .workload import GpuWorkload
 
 KERNEL_OVERHEAD_NS: Final = 1250.0
@@ -69,6 +70,7 @@ def predict_measured(
         method=method,
         reason=ratios.reason,
         half_width=width,
+        shared_half_width=np.zeros(len(targets)),
         bounds=bounds,
         bound_share=share,
     )
@@ -89,10 +91,10 @@ def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, 
 def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
     """Return the half widths [rows, m] of anchored times.
 
-    Between vendors no anchored prediction was ever compared with a measurement in training: there they are no narrower
-    than those of a plain ratio.
+    Between vendors those of a model that learned them from pairs of their chips; without such pairs, no narrower than
+    those of a plain ratio.
     """
-    width = target.anchored_half_width[rows]
+    width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
     foreign = np.array([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus], dtype=bool)
     if not foreign.any():
         return width
@@ -101,7 +103,8 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
         families = [workload.family[row] for row in chosen[mine].tolist()]
         factor = np.ones((len(families), len(fleet.gpus)))
         plain = ratio_half_widths(rule, families, workload.duration_ns[chosen[mine]], factor, fleet, origin)
-        width[mine] = np.where(foreign, np.fmax(width[mine], plain), width[mine])
+        apart = np.where(np.isnan(learned[mine]), np.fmax(width[mine], plain), learned[mine])
+        width[mine] = np.where(foreign, apart, width[mine])
     return width
 
 
@@ -113,8 +116,12 @@ _SHAPE_METHODS: Final = (
 """With a reason each: for ops without a formula, with one, and with an op model as well."""
 
 
-def predict_shapes(workload: GpuWorkload, targets: Sequence[Gpu], library: Library) -> Prediction:
+def predict_shapes(
+    workload: GpuWorkload, targets: Sequence[Gpu], library: Library, kind: IterationKind = ANY_KIND
+) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
+
+    `kind` says what error the times share on a GPU.
 
     >>> prediction = predict_shapes(workload, [h100, a100], library)
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
@@ -134,6 +141,7 @@ def predict_shapes(workload: GpuWorkload, targets: Sequence[Gpu], library: Libra
         method=np.repeat(method[:, None], len(fleet.gpus), axis=1),
         reason=tuple(_SHAPE_METHODS[item][1] for item in case.tolist()),
         half_width=modelled.half_width,
+        shared_half_width=shared_half_widths(kind, targets),
         bounds=bounds,
         bound_share=workload.has_work.astype(np.float64),
     )

@@ -32,6 +32,8 @@ class Prediction:
     """Why the method was chosen, per row."""
     half_width: Floats
     """Of the 90 % interval of a row's time, natural log, [n, m]; 0 where measured, NaN where nothing tells."""
+    shared_half_width: Floats
+    """Of the error that all times from shapes alone share on each GPU, natural log, [m]."""
     bounds: Bounds
     bound_share: Floats
     """The part of its op's bound that a row's time cannot be under, [n]; 0 where no bound holds."""

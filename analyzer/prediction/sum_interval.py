@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import Floats
-from ...formats.constants import read_constants
 from ..work import Family
 from .method import Method
 from .prediction import METHODS, Prediction
@@ -18,18 +17,16 @@ from .prediction import METHODS, Prediction
 COMMON: Final = (Method.WAVE_SCALING, Method.BANDWIDTH_RATIO, Method.BOUND_RATIO)
 """Methods whose errors go together: between the same two GPUs, those of two families have a correlation of 0.7 to 0.9
 (mlp_weights/train/ratio_widths.py, medians over families), within one of these methods as across them."""
+FAMILY_SHARE: Final = 0.5
+"""The part of its rows' half-widths by which a family's times from shapes alone are off together on a GPU.
+
+Over 39 pairs of model and chip left out the mean residual of rows over 20 us has a root mean square of 0.33
+half-widths, over 88 of group and chip 0.31 (mlp_weights/train/line_widths.py): 1.64 times that holds 90 %. The rest is
+each row's own.
+"""
 UNKNOWN_SHARE: Final = 0.05
 """Of the GPU-busy time: beyond this, time without an interval leaves the sum without one."""
 _FROM_SHAPES: Final = METHODS.index(Method.OP_MODEL)
-
-
-def gpu_half_width() -> float:
-    """Return that of the 90 % interval, natural log, of the error that all times from shapes alone share on one GPU.
-
-    The board, its clocks under load, the software, and what ops in a network do otherwise than alone in a loop.
-    mlp_weights/train/network_widths.py measures it, on boards and networks that nothing is trained on or scored by.
-    """
-    return float(read_constants("network_widths")["gpu_half_width"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +53,7 @@ def row_changes(prediction: Prediction) -> Changes:
     if not is_shared.any():
         none = np.zeros((1, 1))
         return Changes(fall=fall, rise=rise, shared_fall=none, shared_rise=none, joint_fall=fall, joint_rise=rise)
-    shared = replace(prediction, half_width=np.where(is_shared, gpu_half_width(), 0.0))
+    shared = replace(prediction, half_width=np.where(is_shared, prediction.shared_half_width, 0.0))
     down, up = shared.fall(), np.expm1(shared.half_width)
     to_bound = replace(prediction, half_width=np.full(rise.shape, np.inf)).fall()
     return Changes(
@@ -74,11 +71,12 @@ def busy_interval_ns(
 ) -> tuple[Floats, Floats]:
     """Return the ends of the 90 % interval of the GPU-busy time on each GPU, [m]; NaN where too much is unknown.
 
-    Errors of one family on one GPU are taken as fully correlated (one model, one GPU: they are), and so are those of
-    all times that a ratio of datasheet figures moved (what the two GPUs make of their figures is common to them); else
-    errors are independent: spread^2 = sum over groups of (sum over ops of spread)^2. Times from shapes alone have an
-    error more, one for the whole GPU. Time without an interval enters with none. `changes` saves computing
-    `row_changes` again.
+    Errors of one family on one GPU are taken as fully correlated where its times are anchored, and as far as
+    `FAMILY_SHARE` says where they are from shapes alone. Those of all times that a ratio of datasheet figures moved
+    are correlated too (what the two GPUs make of their figures is common to them); else errors are independent:
+    spread^2 = sum over groups of (share * sum over ops of spread)^2 + sum over ops of (1 - share^2) spread^2. Times
+    from shapes alone have an error more, one for the whole GPU. Time without an interval enters with none. `changes`
+    saves computing `row_changes` again.
 
     >>> low_ns, high_ns = busy_interval_ns(result.prediction, result.workload.family)
     >>> (low_ns / 1e6).round(), (high_ns / 1e6).round()  # ms on each GPU
@@ -88,16 +86,18 @@ def busy_interval_ns(
     total = time.sum(axis=0)
     unknown = np.isnan(prediction.half_width)
     known = changes or row_changes(prediction)
-    below, above = np.square(_sum(time, known.shared_fall)), np.square(_sum(time, known.shared_rise))
+    share = np.where(prediction.method == _FROM_SHAPES, FAMILY_SHARE, 1.0)
     codes = np.unique(_groups(prediction, family), return_inverse=True)[1]
-    for code in range(int(codes.max(initial=-1)) + 1):
-        rows = codes == code
-        above += np.square(_sum(time[rows], known.rise[rows]))
-        below += np.square(_sum(time[rows], known.fall[rows]))
-    fall = np.minimum(np.sqrt(below), _sum(time, known.joint_fall))
-    share = np.einsum("ij,ij->j", time, unknown) / np.maximum(total, np.finfo(float).tiny)
-    is_known = share <= UNKNOWN_SHARE
-    return np.where(is_known, total - fall, np.nan), np.where(is_known, total + np.sqrt(above), np.nan)
+    spread = []
+    for change, shared in ((known.fall, known.shared_fall), (known.rise, known.shared_rise)):
+        own = time * change
+        parts = [(own * share)[codes == code].sum(axis=0) for code in range(int(codes.max(initial=-1)) + 1)]
+        alone = np.square(own * np.sqrt(1.0 - share**2)).sum(axis=0)
+        spread.append(np.sqrt(alone + sum(map(np.square, [*parts, _sum(time, shared)]))))
+    fall = np.minimum(spread[0], _sum(time, known.joint_fall))
+    left = np.einsum("ij,ij->j", time, unknown) / np.maximum(total, np.finfo(float).tiny)
+    is_known = left <= UNKNOWN_SHARE
+    return np.where(is_known, total - fall, np.nan), np.where(is_known, total + spread[1], np.nan)
 
 
 def _sum(time: Floats, change: Floats) -> Floats:

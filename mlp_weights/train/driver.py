@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...analyzer.measurements.readers import table_of
-from ...analyzer.models.frame.intervals import SIZE_EDGES_NS, gpu_positions
+from ...analyzer.models.frame.intervals import GPU_CLASSES, SIZE_EDGES_NS, gpu_positions
 from ...analyzer.models.frame.model import group_of
 from ...analyzer.models.frame.network import correct
 from ...analyzer.models.frame.parameters import resolve, theta_size
@@ -27,7 +27,8 @@ from ...errors import InputError
 from ...specs.catalog import load_catalog
 from ...specs.fleet import build_fleet
 from ...specs.gpu import chip_of
-from .calibrate import UNMEASURED_HALF_WIDTH, HeldOut, choose_shrink, errors_of, fit_anchor, fit_intervals
+from .calibrate import HeldOut, choose_shrink, errors_of, fit_anchor
+from .half_widths import UNMEASURED_HALF_WIDTH, fit_intervals
 from .recipe import Recipe
 from .variant import Pool, Variant, fit_variant, join_samples, simulate_rows
 
@@ -37,6 +38,8 @@ PRIORS: Final = tuple(name for name in OP_MODELS if name not in RECIPES)
 """Models that no measurement covers: stored with their priors and a declared interval."""
 HELD_OUT_ROWS_PER_GPU: Final = 6000
 SEED: Final = 20260101
+NVIDIA: Final = "NVIDIA"
+"""The vendor of most chips."""
 
 Fits = tuple[Variant, tuple[HeldOut, ...]]
 
@@ -119,8 +122,9 @@ def train_model(name: str, data: tuple[Path, ...], folder: Path, jobs: int) -> M
     shipped = [frozenset(chips) for size in range(2) for chips in combinations(pool.chips, size)]
     pairs = [frozenset(chips) for chips in combinations(pool.chips, 2)]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
-        fits = _fit_all(workers, name, data, shipped, None)
-        fits |= _fit_all(workers, name, data, pairs, fits[frozenset()][0].theta)
+        fits = _fit_all(workers, name, data, shipped, [None] * len(shipped))
+        near = [fits[frozenset({min(chips)})][0].theta for chips in pairs]
+        fits |= _fit_all(workers, name, data, pairs, near)
     variants = {variant_name(chips): assemble(recipe, pool, fits, chips) for chips in shipped}
     entry = _manifest_entry(recipe, pool, fits, variants)
     save_model(name, variants, entry, folder)
@@ -134,12 +138,14 @@ def store_priors(name: str, folder: Path) -> None:
     arrays = {
         "theta": np.zeros(theta_size(model.parameters, len(classes))),
         "interval.half_width": np.full((groups, len(SIZE_EDGES_NS) + 1), UNMEASURED_HALF_WIDTH),
+        "interval.class_factor": np.ones((len(GPU_CLASSES), groups)),
         "interval.seen_ratio": np.ones(1),
         "interval.reference": np.full(1, np.inf),
         "interval.positions": gpu_positions(build_fleet(load_catalog().gpus[:1])),
         "interval.is_declared": np.ones(groups, dtype=np.uint8),
         "anchor": np.ones(groups),
         "anchored_half_width": np.full(groups, UNMEASURED_HALF_WIDTH),
+        "foreign_half_width": np.full(groups, np.nan),
     }
     values = resolve(model.parameters, arrays["theta"], len(classes), classes)
     entry = {
@@ -156,17 +162,12 @@ def _fit_all(
     name: str,
     data: tuple[Path, ...],
     left_out: Sequence[frozenset[str]],
-    start: Floats | None,
+    starts: Sequence[Floats | None],
 ) -> dict[frozenset[str], Fits]:
-    """Fit one variant per set of chips left out; pairs, which only calibrate, start near instead of at the priors."""
+    """Fit one variant per set of chips left out, each from its start; None: from the priors."""
     count = len(left_out)
-    return dict(
-        zip(
-            left_out,
-            workers.map(fit_and_predict, [name] * count, [data] * count, left_out, [start] * count),
-            strict=True,
-        )
-    )
+    fits = workers.map(fit_and_predict, [name] * count, [data] * count, left_out, starts)
+    return dict(zip(left_out, fits, strict=True))
 
 
 def _inner(fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]) -> list[HeldOut]:
@@ -187,16 +188,21 @@ def assemble(
     groups, shrink = len(recipe.model.group_names), choose_shrink(inner, recipe.limit)
     seen = [_hold_out(recipe, pool, variant, chip) for chip in pool.chips if chip not in excluded]
     interval = fit_intervals(pool, inner, seen, shrink, recipe.limit, groups)
-    anchor, anchored = fit_anchor(inner, shrink, recipe.limit, groups)
+    foreign = frozenset(chip_of(gpu) for gpu in pool.gpus if gpu.vendor != NVIDIA)
+    anchor = fit_anchor(inner, shrink, recipe.limit, groups, foreign)
     arrays = {
         "theta": variant.theta,
         "interval.half_width": interval.half_width,
+        "interval.class_factor": interval.class_factor,
         "interval.seen_ratio": np.array([interval.seen_ratio]),
         "interval.reference": np.array([interval.reference]),
         "interval.positions": interval.positions,
         "interval.is_declared": interval.is_declared.astype(np.uint8),
-        "anchor": anchor,
-        "anchored_half_width": np.where(np.isnan(anchored), interval.half_width.max(axis=1), anchored),
+        "anchor": anchor.shared,
+        "anchored_half_width": np.where(
+            np.isnan(anchor.half_width), interval.half_width.max(axis=1), anchor.half_width
+        ),
+        "foreign_half_width": anchor.foreign_half_width,
     }
     if variant.network is not None and shrink > 0:
         network = variant.network

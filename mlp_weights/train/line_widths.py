@@ -12,8 +12,8 @@ in units of its half-width: 1 where one GPU's errors are common to its families.
 Last, the vector model without all measurements of one kind of kernel: the 90 % quantile of |log(measured / predicted)|
 of that kind's rows over 20 us, mean and largest over GPUs.
 
-Fits nothing: the evidence for what models/frame/intervals.py declares, that a missing line asks for no wider rule than
-a missing chip. About ten minutes of CPU time.
+Fits nothing: the evidence for what half_widths.py declares, that of NVIDIA's lines a missing one asks for no wider rule
+than a missing chip, and a missing vendor for `FOREIGN_FACTOR`. About ten minutes of CPU time.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _missing(
 
 
 def _judge(pool: Pool, fitted: Fitted, item: HeldOut, shrink: float, limit: float) -> dict[str, float]:
-    growth = prepare(fitted, build_fleet(pool.gpus)).growth[pool.gpu[item.rows]]
-    width = half_width(fitted.interval, item.group, item.predicted_ns(shrink, limit), growth)
+    factor = prepare(fitted, build_fleet(pool.gpus)).width_factor[:, pool.gpu[item.rows]]
+    width = half_width(fitted.interval, item.group, item.predicted_ns(shrink, limit), factor)
     residual, is_long = item.residual(shrink, limit), pool.measured_ns[item.rows] > LONG_NS
     enough = int(is_long.sum()) >= FEWEST_ROWS
     return {

@@ -1,24 +1,25 @@
-"""Measure the error that all predicted times share on a GPU, and that of convolutions on units nothing was measured on.
+"""Learn from whole networks the error that all times from shapes alone share on a GPU, by kind of iteration.
 
     python -m wavecast.mlp_weights.train.network_widths DATA [--traces FOLDER] [--write]
 
-Needs torchvision beside torch. Records the 32 torchvision networks of DATA/models/throughput.parquet on the meta device
-(kept in FOLDER where one is given, about a minute) and predicts them on the boards that measured them in 2019 to 2021,
-by weights that never saw the board's chip: rows with source `ryujaehun`, one GPU, which no model is trained on and no
-score reads. Upstream timed single steps of 12 images, the copy of the images and the host's launches inside, so that
-networks of little work per op say nothing of the GPU: rows count where the mean op is predicted to take 100 us.
+Reads the networks that `wavecast score` reads (NeuSight's in fp32; timm's under autocast, eager and compiled), as it
+predicts them with each GPU's chip left out, and the torchvision networks of 2019 to 2021 (torchvision_networks.py;
+needs torchvision beside torch; kept in FOLDER where one is given, about a minute), which nothing else reads.
 
-`shared` is the board's mean of log(measured / predicted), `within` the spread of its networks around that. The 90 %
-half-width of a network on a board that is not among n boards is t(n, 95 %) times the root mean square over networks,
-boards counting alike. `gpu_half_width` is taken from inference in float32, for which the convolution model has
-parameters fitted to measurements. Of float16, `unmeasured_half_width` is what is left beside that. `held` is the share
-inside the interval of the GPU-busy time, `to` the mean of log(high end / predicted).
+A prediction's end lies at hypot(families, shared) from it; the families' part is what its interval has without the
+shared one. The shared half-width of a kind is the least that holds 90 % of its networks, chips counting alike, times
+sqrt(1 + 1 / n) for n chips: a chip that is not among them is as far from their mean as one of them, and the mean is not
+known better. `without` holds it for each chip that networks were measured on, from the others; a kind that one chip
+alone measured takes there what the same precision and mode show eagerly, else all kinds together (`gpu_half_width`).
+
+`bias` is the mean of log(measured / predicted), `spread` that of its root mean square about it, `held` the share inside
+the intervals that these half-widths give where the chip is not among those they come from.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,51 +28,57 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from ...analyzer.analysis.analyze import run_analysis
-from ...analyzer.measurements.samples import pick, read_table
-from ...analyzer.models.library import load_library
-from ...analyzer.prediction.sum_interval import busy_interval_ns
-from ...formats.files import load_trace, save_trace
-from ...formats.trace import Trace
+from ...analyzer.accuracy.score.end_to_end import NETWORKS, score_networks
+from ...analyzer.accuracy.score.report import NetworkRow, ThroughputRow
+from ...analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput
+from ...analyzer.accuracy.score.weights import choose_weights
+from ...analyzer.prediction.shared_error import IterationKind, shared_half_widths
+from ...formats.constants import read_constants
 from ...specs.catalog import load_catalog
 from ...specs.gpu import chip_of
 from ...specs.match import find_gpu
 from .calibrate import COVERAGE
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
+from .torchvision_networks import predict_networks
 
 NAME: Final = "network_widths"
 ABOUT: Final = (
-    "90 % half-widths, natural log, that whole networks show on boards that nothing was trained on. gpu_half_width: of "
-    "the error that all times from shapes alone share on one GPU (the board, its clocks under load, the software, what "
-    "ops in a network do otherwise than alone in a loop). unmeasured_half_width: of groups of problems without a "
-    "measurement, by half-precision convolutions, beside the former. counts: networks per board."
+    "90 % half-widths, natural log, that whole networks show on chips left out. shared: of the error that all times "
+    "from shapes alone share on one GPU (the board, its clocks under load, the software, what ops in a network do "
+    "otherwise than alone in a loop), by kind of iteration: from every chip, and without each. gpu_half_width: of all "
+    "kinds together, for those that no network tells of. unmeasured_half_width: of groups of problems without a "
+    "measurement; declared, as half-precision convolutions showed it before any of them was measured. counts: "
+    "networks by kind and chip."
 )
-TABLE: Final = "models/throughput.parquet"
-SOURCE: Final = "ryujaehun"
-LEAST_OP_NS: Final = 100e3
-"""Mean time of an op from which on neither launches nor the images' copy matter."""
-DTYPES: Final = {"fp32": "float32", "fp16": "float16"}
-"""Names in torch."""
-IMAGE_SIZE, CLASSES = 224, 1000
-MEASURED_GROUP, UNMEASURED_GROUP = ("infer", "fp32"), ("infer", "fp16")
-
-Group = tuple[str, str]
-"""Mode and precision."""
+STEP: Final = 0.01
+WIDEST: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkError:
     """Compare one measurement of a network with its prediction."""
 
-    gpu: str
-    mode: str
-    precision: str
+    chip: str
+    kind: IterationKind
     log_ratio: float
     """log(measured / predicted)."""
-    low: float
-    """log(low end / predicted), and so on."""
-    high: float
-    op_ns: float
+    fall: float
+    """By which part of it the prediction's low end is under it by the families' errors alone, and so on."""
+    rise: float
+
+    def is_held(self, shared: float) -> bool:
+        """Say whether the measurement is inside the interval with this shared half-width."""
+        high, low = self.ends(shared)
+        return low <= np.exp(self.log_ratio) <= high
+
+    def ends(self, shared: float) -> tuple[float, float]:
+        """Return the interval's high and low end over the prediction."""
+        rise, fall = np.hypot(self.rise, np.expm1(shared)), np.hypot(self.fall, np.expm1(-shared))
+        return float(1.0 + rise), float(1.0 - fall)
+
+
+Groups = Mapping[str, Mapping[str, Sequence[NetworkError]]]
+"""Networks by kind and chip."""
 
 
 @click.command(cls=Program, help=__doc__)
@@ -79,137 +86,116 @@ class NetworkError:
 @click.option("--traces", type=click.Path(file_okay=False, path_type=Path), help="Folder that keeps them, or has them.")
 @write_options
 def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None:
-    """Print a line per mode, precision and board, and the half-widths."""
-    table = read_table(data / TABLE)
-    table = pick(table, (table["source"].astype(str) == SOURCE) & (table["n_gpus"] == 1))
-    measured = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
-    groups: dict[Group, list[NetworkError]] = defaultdict(list)
+    """Print a line per kind and chip, and the half-widths."""
+    weights = choose_weights(leaves_each_out=True)
+    found = [scored_error(row) for row in (*score_networks(data, weights), *score_throughput(data, weights)[0])]
     with TemporaryDirectory() as scratch:
         folder = traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        for item in predict(measured, folder):
-            if item.op_ns >= LEAST_OP_NS:
-                groups[item.mode, item.precision].append(item)
-    click.echo(f"{'':14} {'GPU':20} {'networks':>8} {'shared':>7} {'within':>7} {'held':>7} {'to':>6}")
-    for (mode, precision), found in sorted(groups.items()):
-        print_group(f"{mode} {precision}", found)
+        found += [torchvision_error(item) for item in predict_networks(data, folder)]
+    groups = by_kind_and_chip(item for item in found if item is not None)
     values = widths_of(groups)
-    click.echo(f"{values}")
+    print_groups(groups, values)
     if write:
-        fitted = FittedConstants(values=values, counts=counts_of(groups), inputs=hash_files(data, [data / TABLE]))
+        fitted = FittedConstants(
+            values=values,
+            counts={kind: {chip: len(rows) for chip, rows in chips.items()} for kind, chips in groups.items()},
+            inputs=hash_files(data, [data / NETWORKS, data / THROUGHPUT]),
+        )
         save_constants(NAME, ABOUT, fitted, keep=keep)
 
 
-def widths_of(groups: Mapping[Group, Sequence[NetworkError]]) -> dict[str, float]:
-    """Return the half-width that a GPU's times share, and what half-precision convolutions err by beside it."""
-    shared = round(half_width_of(groups[MEASURED_GROUP]), 2)
-    whole = half_width_of(groups[UNMEASURED_GROUP])
-    return {"gpu_half_width": shared, "unmeasured_half_width": round(float(np.sqrt(whole**2 - shared**2)), 2)}
+def scored_error(row: NetworkRow | ThroughputRow) -> NetworkError | None:
+    """Return the error of a scored network; None where it is not to be trusted, or has no interval."""
+    if row.low_ns is None or row.high_ns is None or (isinstance(row, NetworkRow) and row.is_suspect):
+        return None
+    if isinstance(row, NetworkRow):
+        kind = IterationKind(is_half=row.dtype != "fp32", is_training=row.mode == "train", is_compiled=False)
+    else:
+        kind = IterationKind(is_half=True, is_training=False, is_compiled=row.is_compiled)
+    gpu = find_gpu(load_catalog(), row.gpu)
+    shared = float(shared_half_widths(kind, [gpu])[0])
+    fall, rise = 1.0 - row.low_ns / row.predicted_ns, row.high_ns / row.predicted_ns - 1.0
+    return NetworkError(
+        chip=chip_of(gpu),
+        kind=kind,
+        log_ratio=float(np.log(row.measured_ns / row.predicted_ns)),
+        fall=without_shared(fall, -np.expm1(-shared)),
+        rise=without_shared(rise, np.expm1(shared)),
+    )
 
 
-def counts_of(groups: Mapping[Group, Sequence[NetworkError]]) -> dict[str, dict[str, int]]:
-    """Return the networks that count, by group and board."""
+def without_shared(change: float, shared: float) -> float:
+    """Return what is left of a change when a shared part, independent of the rest, is taken out of it."""
+    return float(np.sqrt(max(change**2 - shared**2, 0.0)))
+
+
+def torchvision_error(item: Mapping[str, Any]) -> NetworkError:
+    """Return the error of a torchvision network."""
+    kind = IterationKind(is_half=item["precision"] == "fp16", is_training=item["mode"] == "train", is_compiled=False)
+    return NetworkError(chip=item["chip"], kind=kind, log_ratio=item["log_ratio"], fall=item["fall"], rise=item["rise"])
+
+
+def by_kind_and_chip(rows: Iterable[NetworkError]) -> Groups:
+    """Return networks by the name of their kind, then by chip, sorted."""
+    groups: dict[str, dict[str, list[NetworkError]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        groups[row.kind.name][row.chip].append(row)
+    return {kind: dict(sorted(chips.items())) for kind, chips in sorted(groups.items())}
+
+
+def widths_of(groups: Groups) -> dict[str, Any]:
+    """Return the shared half-widths by kind: from every chip, and without each."""
+    pooled: dict[str, list[NetworkError]] = defaultdict(list)
+    for chips in groups.values():
+        for chip, rows in chips.items():
+            pooled[chip] += rows
+    shared = {}
+    for kind, chips in groups.items():
+        rest = {chip: {other: rows for other, rows in chips.items() if other != chip} for chip in chips}
+        without = {
+            chip: half_width_of(found or _stand_in(groups, kind, chip) or _leave_out(pooled, chip))
+            for chip, found in rest.items()
+        }
+        shared[kind] = {"every": half_width_of(chips), "without": without}
     return {
-        " ".join(group): {gpu: len(found) for gpu, found in sorted(_by_board(groups[group]).items())}
-        for group in (MEASURED_GROUP, UNMEASURED_GROUP)
+        "shared": shared,
+        "gpu_half_width": half_width_of(pooled),
+        "unmeasured_half_width": read_constants(NAME)["unmeasured_half_width"],
     }
 
 
-def predict(measured: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[NetworkError]:
-    """Predict each network on each board once; yield its measurements, which differ by software."""
-    keys: dict[tuple[str, str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
-    for row in measured:
-        dtype = "fp16" if row["precision"] == "fp16" else "fp32"
-        keys[row["model"], row["mode"], dtype, row["batch_per_gpu"]].append(row)
-    catalog = load_catalog()
-    for (name, mode, dtype, batch), rows in keys.items():
-        trace = recorded(folder / f"{name}-{mode}-{dtype}-b{batch}.json.gz", name, mode, dtype, batch)
-        for gpu_name in sorted({row["gpu"] for row in rows}):
-            gpu = find_gpu(catalog, gpu_name)
-            result = run_analysis(trace, catalog, targets=[gpu], library=load_library(frozenset({chip_of(gpu)})))
-            total = float(result.prediction.total_busy_ns()[0])
-            low, high = (float(end[0]) for end in busy_interval_ns(result.prediction, result.workload.family))
-            for row in rows:
-                if row["gpu"] == gpu_name:
-                    yield NetworkError(
-                        gpu=gpu_name,
-                        mode=mode,
-                        precision=row["precision"],
-                        log_ratio=float(np.log(batch / row["samples_per_s"] * 1e9 / total)),
-                        low=float(np.log(low / total)),
-                        high=float(np.log(high / total)),
-                        op_ns=total / float(result.prediction.weight.sum()),
-                    )
+def _stand_in(groups: Groups, kind: str, chip: str) -> Mapping[str, Sequence[NetworkError]]:
+    """Return the networks of other chips that ran eagerly in the kind's precision and mode."""
+    return _leave_out(groups.get(kind.replace("compiled", "eager"), {}), chip)
 
 
-def recorded(path: Path, name: str, mode: str, dtype: str, batch: int) -> Trace:
-    """Return the trace of a network's step, recorded where the file is not there yet."""
-    from ...tracer import trace_iteration
-
-    if not path.exists():
-        step = build_step(name, mode, dtype, batch)
-        kind = "inference" if mode == "infer" else "training"
-        trace = trace_iteration(
-            step, device="meta", warmup=0, name=name, mode=kind, batch_size=batch, samples_per_iteration=batch
-        )
-        save_trace(trace, path)
-    return load_trace(path)
+def _leave_out(chips: Mapping[str, Sequence[NetworkError]], chip: str) -> dict[str, Sequence[NetworkError]]:
+    return {other: rows for other, rows in chips.items() if other != chip}
 
 
-def build_step(name: str, mode: str, precision: str, batch: int) -> Callable[[], object]:
-    """Return what upstream timed: the forward pass, or forward and backward without an optimizer."""
-    import torch
-    import torchvision.models
-
-    dtype = getattr(torch, DTYPES[precision])
-    with torch.device("meta"):
-        module = getattr(torchvision.models, name)().to(dtype)
-        images = torch.empty(batch, 3, IMAGE_SIZE, IMAGE_SIZE, dtype=dtype)
-        labels = torch.empty(batch, dtype=torch.long)
-    if mode == "infer":
-        module.eval()
-
-        def infer() -> object:
-            with torch.no_grad():
-                return module(images)
-
-        return infer
-
-    def train() -> None:
-        module.zero_grad(set_to_none=True)
-        torch.nn.functional.cross_entropy(module(images), labels).backward()
-
-    return train
+def half_width_of(chips: Mapping[str, Sequence[NetworkError]]) -> float:
+    """Return the half-width on a chip that is not among these."""
+    widths = np.arange(0.0, WIDEST, STEP)
+    held = [np.mean([np.mean([row.is_held(width) for row in rows]) for rows in chips.values()]) for width in widths]
+    least = widths[min(int(np.searchsorted(np.maximum.accumulate(held), COVERAGE)), len(widths) - 1)]
+    return round(float(least * np.sqrt(1.0 + 1.0 / len(chips))), 2)
 
 
-def print_group(title: str, rows: Sequence[NetworkError]) -> None:
-    """Print each board's errors and the half-width that follows."""
-    for gpu, found in sorted(_by_board(rows).items()):
-        ratios = np.array([row.log_ratio for row in found])
-        held = np.mean([row.low <= row.log_ratio <= row.high for row in found])
-        to = np.mean([row.high for row in found])
-        click.echo(f"{title:14} {gpu:20} {len(found):8} {ratios.mean():7.2f} {ratios.std():7.2f} {held:7.1%} {to:6.2f}")
-    click.echo(f"{title:14} root mean square {_off(rows):.2f}, half-width {half_width_of(rows):.2f}\n")
-
-
-def half_width_of(rows: Sequence[NetworkError]) -> float:
-    """Return the 90 % half-width on a board that is not among those of the rows."""
-    from scipy import stats
-
-    return float(stats.t.ppf((1 + COVERAGE) / 2, len(_by_board(rows)))) * _off(rows)
-
-
-def _off(rows: Sequence[NetworkError]) -> float:
-    """Return the root mean square of log(measured / predicted), boards counting alike."""
-    boards = _by_board(rows).values()
-    return float(np.sqrt(np.mean([np.mean([row.log_ratio**2 for row in found]) for found in boards])))
-
-
-def _by_board(rows: Sequence[NetworkError]) -> dict[str, list[NetworkError]]:
-    boards: dict[str, list[NetworkError]] = defaultdict(list)
-    for row in rows:
-        boards[row.gpu].append(row)
-    return boards
+def print_groups(groups: Groups, values: Mapping[str, Any]) -> None:
+    """Print each kind's chips and what its half-widths hold."""
+    click.echo(f"{'':28} {'chip':10} {'networks':>8} {'bias':>7} {'spread':>7} {'shared':>7} {'held':>7} {'width':>7}")
+    for kind, chips in groups.items():
+        for chip, rows in chips.items():
+            ratios, shared = np.array([row.log_ratio for row in rows]), values["shared"][kind]["without"][chip]
+            held = np.mean([row.is_held(shared) for row in rows])
+            width = np.median([np.subtract(*row.ends(shared)) for row in rows])
+            click.echo(
+                f"{kind:28} {chip:10} {len(rows):8} {ratios.mean():7.2f} {ratios.std():7.2f} {shared:7.2f} "
+                f"{held:7.1%} {width:7.2f}"
+            )
+        click.echo(f"{kind:28} {'every':10} {values['shared'][kind]['every']:41.2f}")
+    click.echo(f"{'all kinds':28} {'every':10} {values['gpu_half_width']:41.2f}")
 
 
 if __name__ == "__main__":

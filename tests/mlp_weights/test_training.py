@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from wavecast.analyzer.models.frame.intervals import distance_factor, distances, half_width
+from wavecast.analyzer.models.frame.intervals import GPU_CLASSES, GpuClass, distances, half_width, width_factors
 from wavecast.analyzer.models.frame.parameters import resolve
 from wavecast.analyzer.models.frame.problems import problem_count, take_problems
 from wavecast.analyzer.models.registry import OP_MODELS
 from wavecast.errors import InputError
 from wavecast.mlp_weights.train.__main__ import main
 from wavecast.mlp_weights.train.calibrate import (
-    UNMEASURED_HALF_WIDTH,
     HeldOut,
     choose_shrink,
     fit_anchor,
-    fit_intervals,
     weighted_quantile,
 )
 from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, find_recipe, load_pool
-from wavecast.mlp_weights.train.variant import fit_variant, join_samples
+from wavecast.mlp_weights.train.half_widths import (
+    FOREIGN_FACTOR,
+    UNMEASURED_HALF_WIDTH,
+    Z,
+    class_factors,
+    fit_intervals,
+    half_width_table,
+    residuals_of,
+)
+from wavecast.mlp_weights.train.variant import Pool, fit_variant, join_samples
+from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet, take_gpus
 
 from .toy import MODEL, RECIPE, TRUE, samples
@@ -80,24 +89,52 @@ def test_intervals_cover_what_they_were_calibrated_on() -> None:
     table = fit_intervals(pool, inner, seen, 0.0, 0.7, groups=1)
     assert table.seen_ratio == pytest.approx(0.5, rel=0.15)
     assert distances(build_fleet(pool.gpus), table.positions) == pytest.approx(np.zeros(4))
-    width = half_width(
-        table, np.zeros(1, dtype=np.int64), np.array([5e4]), distance_factor(table, np.array([table.reference]))
-    )
-    assert np.mean(np.abs(random.normal(0, 0.1, 4000)) <= width) == pytest.approx(0.9, abs=0.03)
+    assert table.class_factor[:2, 0] == pytest.approx([1.0, 1.0], abs=0.15)
+    ratio = np.abs(random.normal(0, 0.1, 4000))
+    assert np.mean(ratio <= table.half_width[0, 2] * table.class_factor[0, 0]) == pytest.approx(0.9, abs=0.05)
 
 
-def test_intervals_widen_for_chips_that_differ() -> None:
-    pool = join_samples([samples()])
-    random = np.random.default_rng(3)
-    biases = dict(zip(pool.chips, (0.3, -0.1, 0.0, 0.1), strict=True))
+def spread_out(biases: Mapping[str, float]) -> tuple[Pool, list[HeldOut]]:
+    """Return residuals of each chip about its bias."""
+    pool, random = join_samples([samples()]), np.random.default_rng(3)
     rows = {chip: np.flatnonzero(pool.chip == row) for row, chip in enumerate(pool.chips)}
-    inner = [
+    return pool, [
         held_out(bias + random.normal(0, 0.05, len(rows[chip])), chip=chip, rows=rows[chip])
         for chip, bias in biases.items()
     ]
-    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=1)
-    pooled = np.quantile(np.abs(np.concatenate([item.log_ratio for item in inner])), 0.9)
-    assert table.half_width[0, 2] > 1.05 * pooled
+
+
+def test_intervals_widen_for_chips_that_differ() -> None:
+    pool, inner = spread_out(dict(zip(("GA100", "AD102", "GB100", "GH100"), (0.3, -0.1, 0.0, 0.1), strict=True)))
+    _, alike = spread_out(dict.fromkeys(pool.chips, 0.1))
+    tables = [fit_intervals(pool, item, item, 0.0, 0.7, groups=1) for item in (inner, alike)]
+    widths = [table.half_width[0, 2] * table.class_factor[:, 0] for table in tables]
+    assert (widths[0] > 1.3 * widths[1]).all()
+
+
+def test_a_class_takes_what_its_own_chips_need() -> None:
+    hbm, gddr, amd = (GPU_CLASSES.index(item) for item in (GpuClass.HBM, GpuClass.GDDR, GpuClass.AMD))
+    needed = [{"GH100": 0.0, "GA100": 0.0, "AD102": 0.5}]
+    factor = class_factors(needed, {"GH100": hbm, "GA100": hbm, "AD102": gddr})[:, 0]
+    mean, spread = 0.5 / 4, np.std([0.0, 0.0, 0.5], ddof=1)
+    assert np.log(factor[hbm]) == pytest.approx(mean / 3 + Z * spread / np.sqrt(3))
+    assert np.log(factor[gddr]) == pytest.approx((0.5 + mean) / 2 + Z * spread / np.sqrt(2))
+    assert factor[amd] == pytest.approx(FOREIGN_FACTOR * np.exp(mean + Z * spread))
+
+
+def test_a_group_of_one_chip_is_widened_by_what_other_groups_show() -> None:
+    hbm = GPU_CLASSES.index(GpuClass.HBM)
+    factor = class_factors([{"GH100": 0.4, "GA100": -0.4}, {}], {"GH100": hbm, "GA100": hbm})
+    assert np.log(factor[hbm, 1]) == pytest.approx(Z * np.std([0.4, -0.4], ddof=1))
+
+
+def test_a_misfit_of_one_size_on_one_chip_does_not_widen_the_others() -> None:
+    random = np.random.default_rng(3)
+    small = dataclasses.replace(held_out(random.normal(0, 1.0, 400), chip="GA100"), simulated_ns=np.full(400, 2e3))
+    large = [held_out(random.normal(0, 0.1, 400), chip=chip) for chip in ("GA100", "GH100", "AD102")]
+    table = half_width_table([residuals_of(item, 0.0, 0.7) for item in (small, *large)], 1)[0]
+    assert table[0] > 0.5
+    assert table[2] < 0.25
 
 
 def test_what_no_chip_has_is_declared_and_the_same_on_every_gpu() -> None:
@@ -105,21 +142,9 @@ def test_what_no_chip_has_is_declared_and_the_same_on_every_gpu() -> None:
     inner = [held_out(np.random.default_rng(3).normal(0, 0.1, 400), chip=chip) for chip in pool.chips]
     table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2)
     assert table.is_declared.tolist() == [False, True]
-    assert table.half_width[1].tolist() == [UNMEASURED_HALF_WIDTH] * 5
-    for away in (0.0, 1.0, 9.0):
-        factor = distance_factor(table, np.array([away * table.reference]))
-        assert half_width(table, np.ones(1, dtype=np.int64), np.array([5e4]), factor)[0] == UNMEASURED_HALF_WIDTH
-
-
-def test_a_group_of_one_chip_is_widened() -> None:
-    pool = join_samples([samples()])
-    lone, *others = pool.chips
-    ratio = np.random.default_rng(3).normal(0, 0.1, 400)
-    inner = [dataclasses.replace(held_out(ratio, chip=lone), group=np.repeat([0, 1], 200))]
-    inner += [held_out(ratio, chip=chip) for chip in others]
-    table = fit_intervals(pool, inner, inner, 0.0, 0.7, groups=2)
-    assert not table.is_declared.any()
-    assert table.half_width[1, 2] == pytest.approx(1.5 * np.quantile(np.abs(ratio[200:]), 0.9), rel=0.05)
+    fleet = build_fleet(load_catalog().gpus)
+    width = half_width(table, np.ones((1, 1), dtype=np.int64), np.array([[5e4]]), width_factors(table, fleet))
+    assert set(width[0].tolist()) == {UNMEASURED_HALF_WIDTH}
 
 
 def test_anchor_is_the_shared_part_of_the_residual() -> None:
@@ -129,9 +154,22 @@ def test_anchor_is_the_shared_part_of_the_residual() -> None:
     inner = [
         held_out(common + random.normal(0, 0.1, 4000), chip=chip, key=keys) for chip in ("GA100", "GH100", "AD102")
     ]
-    anchor, width = fit_anchor(inner, 0.0, 0.7, groups=1)
-    assert anchor[0] == pytest.approx(0.04 / 0.05, abs=0.05)
-    assert width[0] == pytest.approx(1.645 * np.sqrt(0.04 + 0.01 - 0.04**2 / 0.05), rel=0.05)
+    anchor = fit_anchor(inner, 0.0, 0.7, groups=1)
+    assert anchor.shared[0] == pytest.approx(0.04 / 0.05, abs=0.05)
+    assert anchor.half_width[0] == pytest.approx(1.645 * np.sqrt(0.04 + 0.01 - 0.04**2 / 0.05), rel=0.05)
+    assert np.isnan(anchor.foreign_half_width[0])
+
+
+def test_between_vendors_the_width_is_what_their_pairs_show() -> None:
+    random, keys = np.random.default_rng(4), np.arange(4000, dtype=np.uint64)
+    known = {"GA100": 0.1, "GH100": 0.1, "Arcturus": 0.4, "Aldebaran": 0.4}
+    inner = [held_out(random.normal(0, spread, 4000), chip=chip, key=keys) for chip, spread in known.items()]
+    inner = [dataclasses.replace(item, group=np.repeat([0, 1], 2000)) for item in inner]
+    inner[2:] = [take_rows(item, 2000) for item in inner[2:]]
+    anchor = fit_anchor(inner, 0.0, 0.7, groups=2, foreign_chips={"Arcturus", "Aldebaran"})
+    assert anchor.foreign_half_width[0] == pytest.approx(1.645 * 0.31, rel=0.2)
+    ratio = anchor.foreign_half_width / anchor.half_width
+    assert ratio[1] == pytest.approx(ratio[0])
 
 
 def test_weighted_quantile_counts_weights() -> None:
@@ -165,6 +203,11 @@ def held_out(
         group=np.zeros(count, dtype=np.int64),
         key=np.arange(count, dtype=np.uint64) if key is None else key,
     )
+
+
+def take_rows(item: HeldOut, count: int) -> HeldOut:
+    columns = ("rows", "log_ratio", "correction", "simulated_ns", "group", "key")
+    return dataclasses.replace(item, **{name: getattr(item, name)[:count] for name in columns})
 
 
 @pytest.mark.data

@@ -10,8 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Floats, Mask
+from ....specs.catalog import load_catalog
+from ....specs.fleet import build_fleet
+from ....specs.match import find_gpu
+from ...models.frame.intervals import GPU_CLASSES, gpu_class
 from ..metrics import error_figures, mean_error
-from .report import EVERYTHING, MEAN, NetworkRow, ScoreRow, Size, Split, ThroughputRow
+from .report import CLASS_LABELS, EVERYTHING, MEAN, NetworkRow, ScoreRow, Size, Split, ThroughputRow
 from .rows import PredictedSamples, codes_of
 
 Labels = npt.NDArray[Any]
@@ -23,7 +27,7 @@ AUTOCAST: Final = "fp16 autocast"
 NETWORK_FAMILIES: Final = {"inf": "network inference", "train": "network training"}
 LOWER_EDGE_NS: Final[Mapping[Size, float]] = {Size.ALL: 0.0, Size.OVER_20_US: 20e3, Size.OVER_100_US: 100e3}
 UPPER_EDGE_NS: Final[Mapping[Size, float]] = {Size.UNDER_20_US: 20e3}
-AVERAGED: Final = ("mape", "median_ape", "p90_ape", "bias", "coverage_90", "width_90")
+AVERAGED: Final = ("mape", "median_ape", "p90_ape", "bias", "coverage_90", "width_90", "median_width_90")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,9 +138,18 @@ def score_rows(entries: Entries) -> tuple[ScoreRow, ...]:
 
 
 def pooled_rows(entries: Entries) -> tuple[ScoreRow, ...]:
-    """Return the figures of all tables together, by GPU and over all GPUs."""
+    """Return the figures of all tables together: by GPU, by class of GPU and over all GPUs."""
     labels = _labels(entries)
-    return tuple(sorted((row for level in POOLED_LEVELS for row in _level_rows(entries, labels, level)), key=_order))
+    rows = [row for level in POOLED_LEVELS for row in _level_rows(entries, labels, level)]
+    classes = _level_rows(entries, labels | {"gpu": _classes(labels["gpu"])}, ("gpu",))
+    return tuple(sorted([*rows, *classes], key=_order))
+
+
+def _classes(gpus: Label) -> Label:
+    """Return the class of each row's GPU as its label."""
+    fleet = build_fleet([find_gpu(load_catalog(), name) for name in gpus.names])
+    names = tuple(CLASS_LABELS[item] for item in GPU_CLASSES)
+    return Label(names=names, codes=gpu_class(fleet)[gpus.codes])
 
 
 def _labels(entries: Entries) -> dict[str, Label]:
@@ -146,7 +159,7 @@ def _labels(entries: Entries) -> dict[str, Label]:
 
 def _order(row: ScoreRow) -> tuple[object, ...]:
     """Sort by name, and what pools GPUs after them."""
-    place = {MEAN: 1, EVERYTHING: 2}.get(row.gpu, 0)
+    place = {**dict.fromkeys(CLASS_LABELS.values(), 1), MEAN: 1, EVERYTHING: 2}.get(row.gpu, 0)
     return row.table, row.family, row.dtype, place, row.gpu, row.split, list(Size).index(row.size)
 
 

@@ -7,10 +7,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from ...models.frame.intervals import GpuClass
+
 SCORE_FORMAT: Final = "wavecast.score"
 SCORE_VERSION: Final = "1.0"
 EVERYTHING: Final = "all"
 """Stands for a table, family, dtype or GPU in a row that pools them."""
+CLASS_LABELS: Final[Mapping[GpuClass, str]] = {
+    GpuClass.HBM: "NVIDIA, HBM",
+    GpuClass.GDDR: "NVIDIA, GDDR",
+    GpuClass.AMD: "AMD",
+}
+"""Stand for the GPU in a row that pools the GPUs of a class."""
 MEAN: Final = "mean"
 """Stands for the GPU in a row whose figures are the unweighted mean over the GPUs' rows."""
 
@@ -52,6 +60,8 @@ class ScoreRow:
     """Share of the measurements inside their 90 % interval; NaN where no row has one."""
     width_90: float
     """Mean of (high - low) / predicted; NaN where no row has an interval."""
+    median_width_90: float = float("nan")
+    """Median of (high - low) / predicted; NaN where no row has an interval, and in scores of before it was kept."""
     baselines: Mapping[str, float] = field(default_factory=dict)
     """MAPE of simpler predictions on the same rows, those that have one."""
     baseline_rows: Mapping[str, int] = field(default_factory=dict)

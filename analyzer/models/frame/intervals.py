@@ -1,14 +1,16 @@
-"""How far off a prediction may be: split-conformal half-widths that grow with the distance from the training GPUs.
+"""How far off a prediction may be: split-conformal half-widths, with a factor per class of GPU.
 
 Residuals are |log(measured / predicted)| of GPUs that the predicting weights never saw, every chip counting alike.
 A half-width h means the interval [t / e^h, t * e^h]; it is the 90 % quantile of the residuals of the same group and
-size, widened by what chips left out of the quantile itself show, times a factor of the GPU's distance: what residuals
-on training GPUs are of it at distance 0, 1 at the distance at which the chips left out lay, growing beyond.
+size, times a factor: on GPUs that nobody measured what their class needs (`class_factor`), on training GPUs what
+residuals there are of it (`seen_ratio`), and between, near a training GPU, between the two. A class is what memory
+and vendor say: that a GPU's datasheet is near a measured one's does not make their errors alike.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 import numpy as np
@@ -18,6 +20,16 @@ from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia
 from ....specs.gpu import Rate
 
+
+class GpuClass(Enum):
+    """Part GPUs by what their errors have in common."""
+
+    HBM = "HBM"
+    GDDR = "GDDR"
+    AMD = "AMD"
+
+
+GPU_CLASSES: Final = tuple(GpuClass)
 SIZE_EDGES_NS: Final = np.array([5e3, 20e3, 100e3, 1e6])
 """Predicted times that part the size classes."""
 OCTAVES_PER_UNIT: Final = 2.0
@@ -29,7 +41,9 @@ class IntervalTable:
     """Hold the half-widths of one model variant."""
 
     half_width: Floats
-    """[groups, sizes] of an unseen GPU at the reference distance, natural log."""
+    """[groups, sizes], natural log."""
+    class_factor: Floats
+    """The factor on a GPU that nobody measured, [classes, groups]; 1 where declared."""
     seen_ratio: float
     """The factor on a training GPU, at most 1."""
     reference: float
@@ -41,8 +55,6 @@ class IntervalTable:
     the half-width is declared and the same on every GPU."""
 
 
-GROWTH: Final = 0.25
-"""Growth of the half-width per reference distance beyond the first. Declared: too few GPUs to fit it."""
 NEAR: Final = 0.25
 """Reference distances within which a GPU counts the less as unseen, the nearer it is."""
 
@@ -67,6 +79,16 @@ def gpu_positions(fleet: Fleet) -> Floats:
     return np.stack([*logs, *kinds], axis=-1)
 
 
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return the index into `GPU_CLASSES` of each GPU, [m].
+
+    >>> [GPU_CLASSES[code].value for code in gpu_class(fleet)]
+    ['HBM', 'HBM']
+    """
+    memory = np.where(fleet.has_hbm, GPU_CLASSES.index(GpuClass.HBM), GPU_CLASSES.index(GpuClass.GDDR))
+    return np.where(is_nvidia(fleet), memory, GPU_CLASSES.index(GpuClass.AMD)).astype(np.int64)
+
+
 def distances(fleet: Fleet, positions: Floats) -> Floats:
     """Return the distance of each GPU from the nearest training GPU, [m]."""
     here = gpu_positions(fleet)
@@ -89,23 +111,20 @@ def size_class(time_ns: Floats) -> Codes:
     return np.searchsorted(SIZE_EDGES_NS, time_ns).astype(np.int64)
 
 
-def half_width(table: IntervalTable, group: Codes, time_ns: Floats, growth: Floats) -> Floats:
-    """Return the half-width of each prediction, natural log; `growth` is `distance_factor`; the arrays broadcast."""
-    return np.asarray(table.half_width[group, size_class(time_ns)] * growth_of(table, group, growth))
+def half_width(table: IntervalTable, group: Codes, time_ns: Floats, factor: Floats) -> Floats:
+    """Return the half-width of each prediction, natural log; `factor` is `width_factors`; the arrays broadcast."""
+    return np.asarray(table.half_width[group, size_class(time_ns)] * factor_of(group, factor))
 
 
-def growth_of(table: IntervalTable, group: Codes, growth: Floats) -> Floats:
-    """Return the growth of each problem's half-width: none where it is declared; the arrays broadcast."""
-    return np.where(table.is_declared[group], 1.0, growth)
+def factor_of(group: Codes, factor: Floats) -> Floats:
+    """Return the factor [groups, m] of each problem: groups [n, 1] give [n, m], groups [m] one GPU each."""
+    return np.asarray(factor[group, np.arange(factor.shape[1])])
 
 
-def distance_factor(table: IntervalTable, distance: Floats) -> Floats:
-    """Return by how much a half-width at the reference distance changes at another."""
-    apart = distance / table.reference
-    near = table.seen_ratio + (1.0 - table.seen_ratio) * np.minimum(apart / NEAR, 1.0)
-    return near * growth_factor(apart)
-
-
-def growth_factor(apart: Floats) -> Floats:
-    """Return the growth of a half-width at `apart` reference distances from the training GPUs."""
-    return np.asarray(1.0 + GROWTH * np.maximum(apart - 1.0, 0.0))
+def width_factors(table: IntervalTable, fleet: Fleet) -> Floats:
+    """Return by what the half-widths of each group are multiplied on each GPU, [groups, m]."""
+    apart = distances(fleet, table.positions) / table.reference
+    unseen = table.class_factor[gpu_class(fleet)].T
+    seen = np.minimum(table.seen_ratio, unseen)
+    factor = seen + (unseen - seen) * np.minimum(apart / NEAR, 1.0)
+    return np.where(table.is_declared[:, None], 1.0, factor)

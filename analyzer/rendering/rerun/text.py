@@ -133,6 +133,7 @@ def _family_sheet(report: RerunReport) -> Sheet:
         change_column("error of\nthe sum", map(_sum_error, rows)),
         number_column("MAPE", (format_error(None if item is None else item.mape) for item in figures)),
         share_column("in 90 %\ninterval", (None if item is None else item.coverage_90 for item in figures)),
+        share_column("its\nwidth", (None if item is None else item.width_90 for item in figures), rank=3),
         _ratio_column(report, rows, rank=1),
     )
     title = "Families of ops that were re-run"

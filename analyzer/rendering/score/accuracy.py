@@ -9,7 +9,16 @@ from typing import Final
 
 from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLINE, ROOFLINE
 from ...accuracy.score.end_to_end import NETWORKS, OP_SUM
-from ...accuracy.score.report import EVERYTHING, MEAN, NetworkRow, Score, ScoreRow, Size, ThroughputRow
+from ...accuracy.score.report import (
+    CLASS_LABELS,
+    EVERYTHING,
+    MEAN,
+    NetworkRow,
+    Score,
+    ScoreRow,
+    Size,
+    ThroughputRow,
+)
 from ...accuracy.score.throughput import THROUGHPUT
 from ..page.columns import count_column, number_column, text_column
 from ..page.page import Line, Page, Passage, Tone, build_page
@@ -107,18 +116,36 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
     yield "How well plain wave scaling does, without any fitted model: [wave-scaling.md](wave-scaling.md)."
 
 
-def _interval_lines(rows: Sequence[ScoreRow]) -> Iterator[str]:
+def _interval_lines(rows: Sequence[ScoreRow]) -> Iterator[str | Sheet]:
     pooled = [row for row in rows if row.table == EVERYTHING and row.size is Size.ALL and isfinite(row.coverage_90)]
+    classes = set(CLASS_LABELS.values())
     over_all = [row for row in pooled if row.gpu == EVERYTHING]
-    by_gpu = sorted((row for row in pooled if row.gpu != EVERYTHING), key=lambda row: row.coverage_90)
+    by_class = [row for row in pooled if row.gpu in classes]
+    by_gpu = sorted((row for row in pooled if row.gpu not in {EVERYTHING, *classes}), key=lambda row: row.coverage_90)
     if over_all and by_gpu:
         low, high = by_gpu[0], by_gpu[-1]
         yield (
             f"The 90 % intervals hold {percent(over_all[0].coverage_90)} % of the measurements; by GPU from "
-            f"{percent(low.coverage_90)} % ({low.gpu}) to {percent(high.coverage_90)} % ({high.gpu}). Their mean width "
-            f"is {percent(over_all[0].width_90)} % of the prediction, from "
-            f"{percent(min(row.width_90 for row in by_gpu))} % to {percent(max(row.width_90 for row in by_gpu))} %."
+            f"{percent(low.coverage_90)} % ({low.gpu}) to {percent(high.coverage_90)} % ({high.gpu}). Half of them are "
+            f"narrower than {percent(over_all[0].median_width_90)} % of the prediction; their mean width is "
+            f"{percent(over_all[0].width_90)} %, by GPU from {percent(min(row.width_90 for row in by_gpu))} % to "
+            f"{percent(max(row.width_90 for row in by_gpu))} %."
         )
+        yield _interval_sheet([*over_all, *by_class, low])
+
+
+def _interval_sheet(rows: Sequence[ScoreRow]) -> Sheet:
+    """Return coverage and width side by side: of all, of each class, and of the GPU whose intervals hold least."""
+    names = [f"worst GPU: {row.gpu}" if row is rows[-1] else row.gpu for row in rows]
+    columns = (
+        text_column("GPUs", names),
+        count_column("rows", (row.rows for row in rows)),
+        number_column("in 90 % interval", (percent(row.coverage_90) for row in rows)),
+        number_column("median width", (percent(row.median_width_90) for row in rows)),
+        number_column("mean width", (percent(row.width_90) for row in rows)),
+        number_column("MAPE", (percent(row.mape) for row in rows)),
+    )
+    return Sheet(title="", columns=columns)
 
 
 def _baseline_lines(rows: Sequence[ScoreRow]) -> Iterator[str]:
@@ -227,7 +254,8 @@ def _group_sheet(rows: Sequence[ScoreRow]) -> Sheet:
         number_column("MAPE", (percent(row.mape) for row in rows)),
         number_column("bias", (percent(row.bias) for row in rows)),
         number_column("in 90 % interval", (percent(row.coverage_90) for row in rows)),
-        number_column("its width", (percent(row.width_90) for row in rows)),
+        number_column("median width", (percent(row.median_width_90) for row in rows)),
+        number_column("mean width", (percent(row.width_90) for row in rows)),
         number_column("fitted roofline", (percent(row.baselines.get(FITTED_ROOFLINE)) for row in rows)),
     )
     return Sheet(title="", columns=columns)

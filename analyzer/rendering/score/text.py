@@ -12,6 +12,7 @@ from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLI
 from ...accuracy.score.decisions import CHEAPER
 from ...accuracy.score.end_to_end import OP_SUM
 from ...accuracy.score.report import (
+    CLASS_LABELS,
     EVERYTHING,
     MEAN,
     DecisionRow,
@@ -94,7 +95,8 @@ def error_sheet(title: str, rows: Sequence[ScoreRow]) -> Sheet:
         _column("bias\n>20 µs", lines, long, lambda row: percent(row.bias), rank=1),
         _column("MAPE\n>100 µs", lines, longer, lambda row: percent(row.mape), rank=5),
         _column("in 90 %\ninterval", lines, every, lambda row: percent(row.coverage_90)),
-        _column("its\nwidth", lines, every, lambda row: percent(row.width_90), rank=2),
+        _column("median\nwidth", lines, every, lambda row: percent(row.median_width_90)),
+        _column("mean\nwidth", lines, every, lambda row: percent(row.width_90), rank=2),
         *_baseline_columns(lines),
     ]
     marked = frozenset(index for index, line in enumerate(lines) if line.is_group)
@@ -221,7 +223,7 @@ def _title(table: str) -> str:
 def _headline(score: Score) -> Iterator[str]:
     ops = [row for row in score.rows if row.table == EVERYTHING and row.gpu == EVERYTHING and row.size is Size.ALL]
     rows = sum(row.rows for row in ops)
-    gpus = {row.gpu for row in score.rows} - {EVERYTHING, MEAN}
+    gpus = {row.gpu for row in score.rows} - {EVERYTHING, MEAN, *CLASS_LABELS.values()}
     parts = [format_count(rows, "op measurement"), format_count(len(score.networks), "network")]
     if score.throughput:
         parts.append(format_count(len(score.throughput), "throughput"))
@@ -234,7 +236,8 @@ def _notes(score: Score) -> Iterator[str]:
     if score.rows:
         yield (
             "MAPE: mean of |predicted / measured - 1|; a family's line is the mean over its GPUs. Bias: mean of "
-            "predicted / measured - 1. Baselines: MAPE over the rows above 20 µs (all, where there are none)."
+            "predicted / measured - 1. Widths: (high - low) / predicted. Baselines: MAPE over the rows above 20 µs "
+            "(all, where there are none)."
         )
         yield (
             "Fitted roofline: one efficiency per family and dtype from the other chips. Bandwidth ratio and anchored "

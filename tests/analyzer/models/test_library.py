@@ -73,10 +73,12 @@ def test_a_prediction_is_the_model_with_its_interval_and_what_was_learned_of_anc
     assert found.low_ns == pytest.approx(found.time_ns * np.exp(-found.half_width))
     assert found.high_ns == pytest.approx(found.time_ns * np.exp(found.half_width))
     away = distances(fleet, fitted().interval.positions)
-    grown = (0.5 + 0.5 * np.minimum(away / 0.25, 1.0)) * (1.0 + 0.25 * np.maximum(away - 1.0, 0.0))
-    assert found.half_width == pytest.approx(np.broadcast_to(0.1 * grown, (2, 2)))
+    of_class = 1.2  # both have HBM
+    factor = 0.5 + (of_class - 0.5) * np.minimum(away / 0.25, 1.0)
+    assert found.half_width == pytest.approx(np.broadcast_to(0.1 * factor, (2, 2)))
     assert found.anchor.tolist() == [[0.5], [0.5]]
-    assert found.anchored_half_width == pytest.approx(np.broadcast_to(0.05 * grown, (2, 2)))
+    assert found.anchored_half_width == pytest.approx(np.broadcast_to(0.05 * factor, (2, 2)))
+    assert found.foreign_half_width.tolist() == [[0.3], [0.3]]
 
 
 def calibration(offset: float, slope: float) -> Calibration:
@@ -108,7 +110,7 @@ def test_only_the_calibrated_gpu_is_corrected_with_its_whole_interval() -> None:
         "moves", Moves(moved_bytes=problems.moved_bytes[:, 0]), take_gpus(fleet, np.array([1, 1, 1]))
     )
     assert pairs.time_ns == pytest.approx(after.time_ns[:, 1])
-    assert taught.prepare("moves", fleet).growth == pytest.approx(before.half_width[0] / 0.1)
+    assert taught.prepare("moves", fleet).width_factor[0] == pytest.approx(before.half_width[0] / 0.1)
     assert taught.trained_chips("moves") == {"GH100"}
 
 

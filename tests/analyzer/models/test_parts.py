@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,11 +12,12 @@ from wavecast.analyzer.measurements.gaussian_process import FEWEST_POINTS, calib
 from wavecast.analyzer.models.frame.event_timing import event_time_ns
 from wavecast.analyzer.models.frame.intervals import (
     IntervalTable,
-    distance_factor,
     distances,
+    gpu_class,
     gpu_positions,
     half_width,
     size_class,
+    width_factors,
 )
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.network import Network, correct
@@ -58,6 +59,7 @@ def fitted(network: Network | None = None) -> Fitted:
         network=network,
         interval=IntervalTable(
             half_width=np.full((1, 5), 0.1),
+            class_factor=np.array([[1.2], [1.5], [2.0]]),
             seen_ratio=0.5,
             reference=1.0,
             positions=positions,
@@ -65,6 +67,7 @@ def fitted(network: Network | None = None) -> Fitted:
         ),
         anchor=np.array([0.5]),
         anchored_half_width=np.array([0.05]),
+        foreign_half_width=np.array([0.3]),
         trained_chips=frozenset({"GH100"}),
     )
 
@@ -144,21 +147,37 @@ def test_a_training_gpu_is_at_distance_zero() -> None:
     assert distances(fleet, gpu_positions(fleet)) == pytest.approx(np.zeros(len(CATALOG.gpus)))
 
 
-def test_half_width_is_that_of_group_and_size_at_its_distance() -> None:
+def test_half_width_is_that_of_group_and_size_times_the_factor_of_the_gpus_class() -> None:
+    h100, l40s, mi300x = (find_gpu(CATALOG, name) for name in ("H100 SXM5 80GB", "L40S", "Instinct MI300X"))
+    like = replace(h100, memory_bandwidth_bytes_per_s=h100.memory_bandwidth_bytes_per_s * 4**0.25)
     table = IntervalTable(
         half_width=np.arange(10.0).reshape(2, 5),
+        class_factor=np.array([[1.0, 1.0], [1.0, 1.5], [1.0, 3.0]]),
         seen_ratio=0.5,
         reference=2.0,
-        positions=np.zeros((1, 10)),
+        positions=gpu_positions(build_fleet([h100])),
         is_declared=np.array([True, False]),
     )
+    assert gpu_class(build_fleet([h100, l40s, mi300x])).tolist() == [0, 1, 2]
     assert size_class(np.array([1e3, 1e4, 5e4, 5e5, 5e6])).tolist() == [0, 1, 2, 3, 4]
     group, time_ns = np.array([1]), np.array([5e4])
-    growth = [distance_factor(table, np.array([away])) for away in (0.0, 0.25, 0.5, 2.0, 4.0)]
-    found = [float(half_width(table, group, time_ns, factor)[0]) for factor in growth]
-    assert found == pytest.approx([3.5, 5.25, 7.0, 7.0, 7.0 * 1.25])
-    declared = [float(half_width(table, np.array([0]), time_ns, factor)[0]) for factor in growth]
-    assert declared == [2.0] * 5
+    factors = width_factors(table, build_fleet([h100, like, l40s, mi300x]))
+    found = half_width(table, group[:, None], time_ns[:, None], factors)
+    assert found[0] == pytest.approx([3.5, 5.25, 7.0 * 1.5, 7.0 * 3.0])
+    declared = half_width(table, np.zeros((1, 1), dtype=np.int64), time_ns[:, None], factors)
+    assert declared[0].tolist() == [2.0] * 4
+
+
+def test_a_training_gpus_interval_is_never_wider_than_its_class_asks_for() -> None:
+    table = IntervalTable(
+        half_width=np.ones((1, 5)),
+        class_factor=np.full((3, 1), 0.4),
+        seen_ratio=0.5,
+        reference=2.0,
+        positions=gpu_positions(build_fleet([find_gpu(CATALOG, "L40S")])),
+        is_declared=np.zeros(1, dtype=bool),
+    )
+    assert width_factors(table, build_fleet(CATALOG.gpus)) == pytest.approx(np.full((1, len(CATALOG.gpus)), 0.4))
 
 
 @given(st.floats(1.0, 1e7), st.floats(1e3, 1e5))

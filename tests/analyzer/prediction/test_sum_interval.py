@@ -9,7 +9,8 @@ import pytest
 from wavecast import load_trace
 from wavecast.analyzer.analysis.analyze import run_analysis
 from wavecast.analyzer.analysis.result import Analysis
-from wavecast.analyzer.prediction.sum_interval import busy_interval_ns, gpu_half_width, row_changes
+from wavecast.analyzer.prediction.shared_error import IterationKind, shared_half_widths
+from wavecast.analyzer.prediction.sum_interval import FAMILY_SHARE, busy_interval_ns, row_changes
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
@@ -30,15 +31,21 @@ def by_family(result: Analysis, change: Floats) -> Floats:
     """How far the families' errors move the sum on each GPU, were they all there are."""
     time = result.prediction.time_ns * result.prediction.weight[:, None] * change
     families = np.array([family or "" for family in result.workload.family])
-    sums = [time[families == family].sum(axis=0) for family in np.unique(families)]
-    return np.asarray(np.sqrt(np.square(sums).sum(axis=0)))
+    sums = [FAMILY_SHARE * time[families == family].sum(axis=0) for family in np.unique(families)]
+    alone = (1 - FAMILY_SHARE**2) * np.square(time).sum(axis=0)
+    return np.asarray(np.sqrt(np.square(sums).sum(axis=0) + alone))
 
 
 def test_times_from_shapes_share_an_error_of_their_gpu(result: Analysis) -> None:
     changes, total = row_changes(result.prediction), result.prediction.total_busy_ns()
     _, high = busy_interval_ns(result.prediction, result.workload.family, changes)
-    assert high - total == pytest.approx(np.hypot(by_family(result, changes.rise), total * np.expm1(gpu_half_width())))
-    assert (high > total * np.exp(gpu_half_width())).all()
+    shared = np.expm1(result.prediction.shared_half_width)
+    assert high - total == pytest.approx(np.hypot(by_family(result, changes.rise), total * shared))
+    assert (high > total * (1 + shared)).all()
+    kind = IterationKind(is_half=True, is_training=False, is_compiled=False)
+    assert (
+        result.prediction.shared_half_width.tolist() == shared_half_widths(kind, result.prediction.fleet.gpus).tolist()
+    )
 
 
 def test_no_end_is_under_the_bounds_of_all_rows(result: Analysis) -> None:
@@ -61,9 +68,10 @@ def test_the_ends_of_the_iteration_move_rows_no_further_than_their_own_errors(re
 def test_one_error_of_a_gpu_moves_all_its_times_but_not_through_their_bounds(result: Analysis) -> None:
     changes, prediction = row_changes(result.prediction), result.prediction
     room = 1.0 - prediction.bounds.lower_ns * prediction.bound_share[:, None] / prediction.time_ns
-    assert changes.shared_rise == pytest.approx(np.full(prediction.time_ns.shape, np.expm1(gpu_half_width())))
+    rise = np.expm1(prediction.shared_half_width)
+    assert changes.shared_rise == pytest.approx(np.broadcast_to(rise, prediction.time_ns.shape))
     assert (changes.shared_fall <= np.maximum(room, 0.0) + 1e-12).all()
-    assert changes.shared_fall.max() == pytest.approx(-np.expm1(-gpu_half_width()))
+    assert changes.shared_fall.max(axis=0) == pytest.approx(-np.expm1(-prediction.shared_half_width))
 
 
 @pytest.mark.data

@@ -48,6 +48,7 @@ def row(gpu: str, size: Size = Size.ALL, **changes: Any) -> ScoreRow:
         "bias": -0.012,
         "coverage_90": 0.903,
         "width_90": 0.52,
+        "median_width_90": 0.41,
         "baselines": {"roofline": 0.34, "fitted_roofline": 0.27, "bandwidth_ratio": 0.188, "wavecast_anchored": 0.05},
         "baseline_rows": dict.fromkeys(("roofline", "fitted_roofline", "bandwidth_ratio", "wavecast_anchored"), 35742),
     }
@@ -83,6 +84,8 @@ def score() -> Score:
         weights="each GPU by weights that never saw its chip",
         rows=(
             row("H100 SXM5 80GB", **everything),
+            row("NVIDIA, HBM", **everything),
+            row("AMD", rows=9, coverage_90=0.86, median_width_90=1.1, **everything),
             row("all", rows=71484, **everything),
             row("B200 SXM (HGX, 180GB)", split=Split.SEEN, mape=1.23456, coverage_90=float("nan")),
             row("H100 SXM5 80GB"),
@@ -164,9 +167,9 @@ def test_every_drawing_is_whole(score: Score, assert_drawn_whole: Callable[[Page
 def test_json_holds_what_the_rows_promise(score: Score) -> None:
     document = json.loads(draw_score_json(score))
     assert (document["format"], document["version"]) == ("wavecast.score", "1.0")
-    keys = "table family dtype gpu split size rows mape median_ape p90_ape bias coverage_90 width_90 baselines"
+    keys = "table family dtype gpu split size rows mape median_ape p90_ape bias coverage_90 width_90 median_width_90"
     assert list(document["rows"][0])[: len(keys.split())] == keys.split()
-    assert document["rows"][2]["coverage_90"] is None
+    assert document["rows"][4]["coverage_90"] is None
     assert document["rows"][0]["mape"] == 0.091234
 
 

@@ -60,6 +60,7 @@ def build_library(excluded: frozenset[str] = frozenset(), *, half_width: float =
         network=None,
         interval=IntervalTable(
             half_width=np.full((1, 5), half_width),
+            class_factor=np.ones((3, 1)),
             seen_ratio=0.5,
             reference=1.0,
             positions=gpu_positions(build_fleet(trained)),
@@ -67,6 +68,7 @@ def build_library(excluded: frozenset[str] = frozenset(), *, half_width: float =
         ),
         anchor=np.array([1.0]),
         anchored_half_width=np.array([0.05]),
+        foreign_half_width=np.array([np.nan]),
         trained_chips=frozenset(map(chip_of, trained)) - excluded,
     )
     return Library(fitted={"copy": fitted})

@@ -1,0 +1,67 @@
+"""The error that all times from shapes alone share on one GPU, by precision and kind of iteration.
+
+The board, its clocks under load, the software, and what ops in a network do otherwise than alone in a loop.
+mlp_weights/train/network_widths.py learns it from whole networks. Where networks were measured on a GPU's own chip,
+its half-width comes from those on the other chips: a GPU is judged by what was not learned on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ...arrays import Floats
+from ...formats.constants import read_constants
+from ...formats.trace import Meta
+from ...specs.gpu import Gpu, Rate, chip_of
+from ..work import Family
+from .workload import GpuWorkload
+
+CONSTANTS: Final = "network_widths"
+TRAINING: Final = "training"
+_PRODUCTS: Final = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT})
+_WIDE: Final = (Rate.FP64, Rate.MATRIX_FP64, Rate.FP32, Rate.MATRIX_FP32, Rate.MATRIX_TF32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationKind:
+    """Say what kind of iteration runs."""
+
+    is_half: bool
+    """Most of its products' arithmetic is on 16-bit numbers or narrower ones."""
+    is_training: bool
+    is_compiled: bool
+
+    @property
+    def name(self) -> str:
+        """Return the name under which its half-widths are stored, e.g. `16-bit inference, eager`."""
+        mode, run = "training" if self.is_training else "inference", "compiled" if self.is_compiled else "eager"
+        return f"{'16-bit' if self.is_half else 'fp32'} {mode}, {run}"
+
+
+ANY_KIND: Final = IterationKind(is_half=False, is_training=False, is_compiled=False)
+
+
+def iteration_kind(workload: GpuWorkload, meta: Meta, *, is_compiled: bool) -> IterationKind:
+    """Return the kind of an iteration whose kernels or ops these are."""
+    is_product = np.array([family in _PRODUCTS for family in workload.family], dtype=bool)
+    flops = np.where(is_product, workload.work.flops * workload.count, 0.0)
+    narrow = ~np.isin(workload.work.rate.tolist(), _WIDE)
+    is_half = bool(flops @ narrow > flops.sum() / 2)
+    return IterationKind(is_half=is_half, is_training=meta.workload.mode == TRAINING, is_compiled=is_compiled)
+
+
+def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu]) -> Floats:
+    """Return the half-width of the 90 % interval of the shared error on each GPU, natural log, [m].
+
+    >>> kind = IterationKind(is_half=True, is_training=False, is_compiled=False)
+    >>> shared_half_widths(kind, [h100, a100]).shape
+    (2,)
+    """
+    constants: Mapping[str, Any] = read_constants(CONSTANTS)
+    known = constants.get("shared", {}).get(kind.name, {})
+    every = float(known.get("every", constants["gpu_half_width"]))
+    return np.array([float(known.get("without", {}).get(chip_of(gpu), every)) for gpu in gpus])

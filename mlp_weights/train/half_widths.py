@@ -1,0 +1,187 @@
+"""Fit half-widths to GPUs left out: per group and size, with a factor per group and class of GPU.
+
+A table of half-widths holds the 90 % quantiles of residuals, every chip counting alike. How much of it a chip j needs
+is judged by the table of the other chips: L_gj, the logarithm of the factor on it under which 90 % of j's residuals of
+group g lie. On a chip that nobody measured, of a class (HBM, GDDR, AMD) of which n were, the factor is
+
+    log factor = (sum over the class's chips of L_gj + M_g) / (n + 1) + z * sd / sqrt(n + 1)
+
+M_g, the mean over all chips, itself shrunk towards 0, counts as one chip more; sd is the spread of L_gj over the chips
+of a group, of all groups together, so that a group of one or two chips takes what the others show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...analyzer.models.frame.intervals import (
+    GPU_CLASSES,
+    SIZE_EDGES_NS,
+    GpuClass,
+    IntervalTable,
+    gpu_class,
+    gpu_positions,
+    size_class,
+)
+from ...arrays import Codes, Floats
+from ...formats.constants import read_constants
+from ...specs.fleet import build_fleet
+from ...specs.gpu import chip_of
+from .calibrate import COVERAGE, HeldOut, equal_weight, weighted_quantile
+from .variant import Pool
+
+LEAST_HALF_WIDTH: Final = 0.02
+"""Two measurements of one kernel differ by as much."""
+UNMEASURED_HALF_WIDTH: Final = float(read_constants("network_widths")["unmeasured_half_width"])
+"""Of groups without a measurement, whose parameters are priors.
+
+Half-precision convolutions are such a group, and the only one that anything at hand tells of: networks of them err by
+as much on boards that are not scored, beside the error that a GPU's times share (network_widths.py). Vector kernels
+whose measurements are all left out err by 0.1 to 0.8 (line_widths.py)."""
+FEWEST_ROWS: Final = 30
+"""A chip with fewer rows of a group and size says nothing of it."""
+Z: Final = 0.3
+"""Spreads by which a factor is widened for what n chips of a class leave open.
+
+One of five tried on seven models, each chip judged by weights and widths without it: with 0, 0.3, 0.35, 0.5 and 0.7 the
+mean of 39 cells of model and chip held 87.9, 90.6, 90.9, 91.8 and 92.7 %. Nearest to 90 % counted. A term that grows
+with sd^2, as the coverage of a known normal spread asks for, held 92 to 95 %: weights that judge lack one chip more
+than those that are judged by them."""
+FOREIGN_FACTOR: Final = 2.0
+"""Widening for GPUs of a vendor of which no chip was measured. Declared, looking at one chip: MI100, by the vector
+model of before, whose intervals without it hold 55 % of its rows, and 88 % with it."""
+AMD: Final = GPU_CLASSES.index(GpuClass.AMD)
+LONE_CHIP_SPREAD: Final = 0.3
+"""sd where no group was measured on two chips; what the models show is 0.2 to 0.5."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Residuals:
+    """Hold how far off n predictions of one chip are."""
+
+    absolute: Floats
+    """|log(measured / predicted)|."""
+    size: Codes
+    """Class of the predicted time."""
+    group: Codes
+
+
+def residuals_of(item: HeldOut, shrink: float, limit: float) -> Residuals:
+    """Return the residuals of one chip with the network's output shrunk."""
+    return Residuals(
+        absolute=np.abs(item.residual(shrink, limit)),
+        size=size_class(item.predicted_ns(shrink, limit)),
+        group=item.group,
+    )
+
+
+def fit_intervals(
+    pool: Pool,
+    inner: Sequence[HeldOut],
+    seen: Sequence[HeldOut],
+    shrink: float,
+    limit: float,
+    groups: int,
+) -> IntervalTable:
+    """Return half-widths per group and size, and their factors on unseen GPUs of each class and on training GPUs.
+
+    `seen` holds predictions of the training chips themselves, on shapes that were not trained on.
+    """
+    positions = gpu_positions(build_fleet(pool.gpus))
+    chips = np.array([chip_of(gpu) for gpu in pool.gpus])
+    away = []
+    for item in inner:
+        others = positions[~np.isin(chips, list(item.excluded))]
+        away.append(float(_nearest(positions[chips == item.chip], others).mean()))
+    parts = {item.chip: residuals_of(item, shrink, limit) for item in inner}
+    table = half_width_table(list(parts.values()), groups)
+    is_declared = np.isnan(table).all(axis=1)
+    table[is_declared] = UNMEASURED_HALF_WIDTH
+    classes = dict(zip(chips.tolist(), gpu_class(build_fleet(pool.gpus)).tolist(), strict=True))
+    factor = class_factors(needed_factors(parts, groups), classes)
+    factor[:, is_declared] = 1.0
+    return IntervalTable(
+        half_width=table,
+        class_factor=factor,
+        seen_ratio=_seen_ratio([residuals_of(item, shrink, limit) for item in seen], table),
+        reference=float(np.median(away)),
+        positions=positions[np.isin(chips, [item.chip for item in seen])],
+        is_declared=is_declared,
+    )
+
+
+def half_width_table(parts: Sequence[Residuals], groups: int) -> Floats:
+    """Return the quantile of residuals, every chip counting alike, [groups, sizes]; NaN for groups without any.
+
+    The logarithm for a size that n chips measured is shrunk towards that of the whole group with weight 1 / (1 + n).
+    """
+    table = np.full((groups, len(SIZE_EDGES_NS) + 1), np.nan)
+    for row in range(groups):
+        every = [part.absolute[part.group == row] for part in parts]
+        every = [item for item in every if len(item)]
+        if not every:
+            continue
+        whole = max(quantile_over_chips(every), LEAST_HALF_WIDTH)
+        for column in range(table.shape[1]):
+            mine = [part.absolute[(part.group == row) & (part.size == column)] for part in parts]
+            mine = [item for item in mine if len(item) >= FEWEST_ROWS]
+            logs = [np.log(max(quantile_over_chips(mine), LEAST_HALF_WIDTH))] * len(mine) if mine else []
+            table[row, column] = np.exp(np.mean([*logs, np.log(whole)]))
+    return table
+
+
+def quantile_over_chips(parts: Sequence[Floats]) -> float:
+    """Return the quantile of the wanted coverage, every part counting alike."""
+    return weighted_quantile(np.concatenate(parts), equal_weight(parts), COVERAGE)
+
+
+def needed_factors(parts: Mapping[str, Residuals], groups: int) -> list[dict[str, float]]:
+    """Return for each group what factor, as its logarithm, each chip needs on the half-widths of the others.
+
+    None for a chip with few rows of the group, or alone with it.
+    """
+    needed: list[dict[str, float]] = [{} for _ in range(groups)]
+    for chip, part in parts.items():
+        table = half_width_table([item for other, item in parts.items() if other != chip], groups)
+        ratio = part.absolute / table[part.group, part.size]
+        for row in range(groups):
+            mine = ratio[(part.group == row) & np.isfinite(ratio)]
+            if len(mine) >= FEWEST_ROWS:
+                needed[row][chip] = float(np.log(max(np.quantile(mine, COVERAGE), LEAST_HALF_WIDTH)))
+    return needed
+
+
+def class_factors(needed: Sequence[Mapping[str, float]], classes: Mapping[str, int]) -> Floats:
+    """Return the factor on the half-widths of a GPU that nobody measured, [classes, groups]; see the module."""
+    spread, known = _spread(needed), {classes[chip] == AMD for item in needed for chip in item}
+    factor = np.ones((len(GPU_CLASSES), len(needed)))
+    for row, item in enumerate(needed):
+        mean = sum(item.values()) / (len(item) + 1)
+        for column in range(len(GPU_CLASSES)):
+            mine = [value for chip, value in item.items() if classes[chip] == column]
+            centre = float(np.mean([*mine, mean]))
+            factor[column, row] = np.exp(centre + Z * spread / np.sqrt(len(mine) + 1))
+            factor[column, row] *= 1.0 if (column == AMD) in known else FOREIGN_FACTOR
+    return factor
+
+
+def _spread(needed: Sequence[Mapping[str, float]]) -> float:
+    """Return the standard deviation over the chips of a group, of all groups together."""
+    shared = [np.array(list(item.values())) for item in needed if len(item) > 1]
+    if not shared:
+        return LONE_CHIP_SPREAD
+    freedom = sum(len(values) - 1 for values in shared)
+    return float(np.sqrt(sum(((values - values.mean()) ** 2).sum() for values in shared) / freedom))
+
+
+def _nearest(left: Floats, others: Floats) -> Floats:
+    return np.asarray(np.sqrt(((left[:, None] - others[None]) ** 2).sum(axis=-1)).min(axis=1))
+
+
+def _seen_ratio(seen: Sequence[Residuals], table: Floats) -> float:
+    """Return by how much half-widths shrink on training chips for the wanted coverage there, at most 1."""
+    return min(1.0, quantile_over_chips([part.absolute / table[part.group, part.size] for part in seen]))
