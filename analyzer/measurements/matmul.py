@@ -36,13 +36,13 @@ class MatmulSource:
 
 
 SOURCES: Final[Mapping[str, MatmulSource]] = {
-    "llmservingsim/v0": MatmulSource(family="matmul (LLMServingSim)", copies=1.0),
+    "llmservingsim/v0": MatmulSource(family="matmul (LLMServingSim)", copies=COLD_COPIES),
     "aiter": MatmulSource(family="matmul (aiter)", copies=COLD_COPIES),
     "deepbench": MatmulSource(family="matmul (DeepBench)", copies=1.0, is_column_major=True),
     "hipblaslt_logic": MatmulSource(family="matmul (hipBLASLt)", copies=1.0),
 }
-"""Of `ops/matmul_more.parquet`. LLMServingSim calls one layer thirty times and DeepBench one product in a loop; aiter's
-tuner rotates its operands."""
+"""Of `ops/matmul_more.parquet`. LLMServingSim goes through a model's layers (on H100 its times are those of the first
+table, whose operands rotate); DeepBench and hipBLASLt repeat one product; aiter's tuner rotates its operands."""
 UNTRAINED_SOURCES: Final = frozenset({"matmul (DeepBench)"})
 """cuBLAS of 2018 by a host's clock, 160 rows of V100: trained on, they made A100, left out, 7.9 -> 10.4 % (a choice that
 looked at A100)."""
