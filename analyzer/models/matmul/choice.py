@@ -18,7 +18,7 @@ from .limits import (
     traffic_of,
 )
 from .problems import MatmulProblems
-from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE
+from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 
 MILLISECONDS = np.float32(1e3)
 LONGEST = np.float32(1e9)
@@ -39,7 +39,9 @@ def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     tiles = _single(np.where(is_wasted, NEVER, 1.0) * rows * columns * p.batch[..., None])
     fixed = _fixed(p, machine, values)
     whole = _score(tiles, fixed["k"], fixed)
-    parts = np.minimum(fixed["sm_count"] / tiles, fixed["k"] * np.float32(1.0 / LEAST_DEPTH))
+    parts = fixed["sm_count"] / tiles
+    parts[parts < np.float32(2.0)] = np.float32(WAVE_PARTS)
+    np.minimum(parts, fixed["k"] * np.float32(1.0 / LEAST_DEPTH), out=parts)
     parts = np.floor(np.clip(parts, np.float32(1.0), np.float32(MOST_SPLITS), out=parts), out=parts)
     split = _score(tiles * parts, fixed["k"] / parts, fixed)
     split += (fixed["split_s"] + fixed["reduction_s"] * (parts + np.float32(1.0))) * MILLISECONDS
