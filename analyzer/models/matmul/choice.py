@@ -14,12 +14,11 @@ from .limits import (
     REDUCTION_BYTES_PER_CLOCK,
     Machine,
     cache_traffic,
-    split_us,
     tile_cycles,
     traffic_of,
 )
 from .problems import MatmulProblems
-from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE
+from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 
 MILLISECONDS = np.float32(1e3)
 LONGEST = np.float32(1e9)
@@ -40,7 +39,9 @@ def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     tiles = _single(np.where(is_wasted, NEVER, 1.0) * rows * columns * p.batch[..., None])
     fixed = _fixed(p, machine, values)
     whole = _score(tiles, fixed["k"], fixed)
-    parts = np.minimum(fixed["sm_count"] / tiles, fixed["k"] * np.float32(1.0 / LEAST_DEPTH))
+    parts = fixed["sm_count"] / tiles
+    parts[parts < np.float32(2.0)] = np.float32(WAVE_PARTS)
+    np.minimum(parts, fixed["k"] * np.float32(1.0 / LEAST_DEPTH), out=parts)
     parts = np.floor(np.clip(parts, np.float32(1.0), np.float32(MOST_SPLITS), out=parts), out=parts)
     split = _score(tiles * parts, fixed["k"] / parts, fixed)
     split += (fixed["split_s"] + fixed["reduction_s"] * (parts + np.float32(1.0))) * MILLISECONDS
@@ -74,7 +75,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz,
         "dram_rate": machine.bandwidth_bytes_per_s,
         "sm_dram_rate": values["sm_bytes_per_clock"] * machine.clock_hz,
-        "split_s": split_us(p, values) * 1e-6,
+        "split_s": values["split_us"] * 1e-6,
         "reduction_s": values["reduction"]
         * (4.0 * p.batch * p.m * p.n)
         / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz),
