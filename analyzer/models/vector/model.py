@@ -133,12 +133,16 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
 
 
 def _event(problems: VectorProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:
-    """Return event times; what an op's own floor has beyond the plain one comes before its launch."""
+    """Return event times: what of the floor comes before the launch, then the kernel or the rest, whichever is longer.
+
+    What an op's own floor has beyond the plain one comes before.
+    """
     if not np.any(problems.host_floor_ns != 0):
         return time_ns
     floor = np.where(np.isnan(problems.host_floor_ns), 1e3 * shared["host_floor_us"], problems.host_floor_ns)
-    before = np.minimum(shared["host_overlap"] * problems.host_ratio, 1.0)
-    return np.where(floor > 0, event_time_ns(time_ns, floor * problems.host_ratio, before), time_ns)
+    floor = floor * problems.host_ratio
+    before = np.minimum(shared["host_overlap"] * problems.host_ratio, 1.0) * floor
+    return np.where(floor > 0, before + event_time_ns(time_ns, floor - before, 0.0), time_ns)
 
 
 def _dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
