@@ -223,9 +223,7 @@ _GA100: Final = replace(
     has_tf32=True,
 )
 _GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
-_ADA: Final = replace(
-    _GA10X, name="Ada", starts_at="8.9", process=_4_NM, quantized_kernels=QuantizedKernels.ADA
-)
+_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=_4_NM, quantized_kernels=QuantizedKernels.ADA)
 _HOPPER: Final = replace(
     _ADA,
     name="Hopper",

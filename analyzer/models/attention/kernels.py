@@ -57,7 +57,9 @@ def kernel_on(p: AttentionProblems, fleet: Fleet) -> Codes:
     default = np.where(
         has_attention(np.array(AttentionKernel.EFFICIENT), fleet), AttentionKernel.EFFICIENT, AttentionKernel.MATH
     )
-    default = np.where(has_attention(np.array(AttentionKernel.TRITON), fleet) & is_amd(fleet), AttentionKernel.TRITON, default)
+    default = np.where(
+        has_attention(np.array(AttentionKernel.TRITON), fleet) & is_amd(fleet), AttentionKernel.TRITON, default
+    )
     default = np.where(flash2, AttentionKernel.FLASH2, default)
     default = np.where(cudnn, AttentionKernel.CUDNN, default)
     is_free = (p.dispatch != Dispatch.FIXED) & (p.kernel != AttentionKernel.MATH)

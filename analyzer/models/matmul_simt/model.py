@@ -205,7 +205,12 @@ def _compute(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Va
     issued = np.where(nvidia & ~is_before_volta(fleet), issued, 0.0)
     words = 32.0
     reads = values["shared_memory_load"] * area / (0.5 * words * np.sqrt(held)) * (p.element_bytes / 4.0)
-    overlapped = np.sqrt(np.sqrt(_square(_square(np.maximum(fma, issued / np.minimum(values["fma_efficiency"], 1.0)))) + _square(_square(reads))))
+    overlapped = np.sqrt(
+        np.sqrt(
+            _square(_square(np.maximum(fma, issued / np.minimum(values["fma_efficiency"], 1.0))))
+            + _square(_square(reads))
+        )
+    )
     cycles = np.where(nvidia, overlapped, fma + values["matrix_load"] * (launch.width + launch.height))
     depth = np.ceil(p.k / launch.split / STEP_DEPTH) * STEP_DEPTH + values["epilogue_depth"]
     warps = np.maximum(launch.threads / 32.0 / SCHEDULERS, 1.0)
