@@ -77,6 +77,9 @@ _12_NM: Final = ProcessNode(energy_ratio=0.85, clock_hz=1.4e9)
 _7_NM: Final = ProcessNode(energy_ratio=0.5, clock_hz=1.4e9)
 _8_NM: Final = ProcessNode(energy_ratio=0.65, clock_hz=1.7e9)
 _4_NM: Final = ProcessNode(energy_ratio=0.33, clock_hz=2.2e9)
+_6_NM: Final = ProcessNode(energy_ratio=0.46, clock_hz=1.5e9)
+_5_NM: Final = ProcessNode(energy_ratio=0.36, clock_hz=2.0e9)
+_3_NM: Final = ProcessNode(energy_ratio=0.25, clock_hz=2.4e9)
 """After what the foundries state for power at the same speed from one process to the next, rounded down to what boards
 reach."""
 
@@ -116,6 +119,14 @@ _LARGEST_WORKSPACE_BYTES: Final = 128 * MIB
 """hipBLAS on gfx94x and gfx95x, same file."""
 
 
+_NARROW_L2: Final = (2048 / 80) / (5120 / 108)
+"""NVIDIA: V100's slices read 2048 bytes per clock for 80 multiprocessors, A100's 5120 for 108 (its white paper)."""
+_CDNA_L2: Final = (2048 / 120) / 27
+"""AMD: MI100's 16 channels give 128 bytes per clock (CDNA white paper) to 120 compute units; on MI300X, whose dies have
+a second-level cache each, the Infinity Cache behind them gives 17.2 TB/s, 27 bytes per clock and unit. MI250X is
+assumed like it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """Hold what GPUs of one generation have in common beyond their figures."""
@@ -129,6 +140,8 @@ class Generation:
     quantized_kernels: QuantizedKernels = QuantizedKernels.NONE
     blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
     """What torch gives cuBLAS or hipBLAS per thread and stream."""
+    l2_width: float = 1.0
+    """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest."""
     has_tf32: bool = False
     """Matrix units take TF32 and bfloat16 (CUDA C++ programming guide)."""
     is_async: bool = False
@@ -136,9 +149,13 @@ class Generation:
     by the warps' own registers."""
     has_tensor_memory: bool = False
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile."""
+    has_square_tiles: bool = False
+    """Products are made of tiles of 256 x 256: by two multiprocessors together, or by one with 512 KiB of registers."""
 
 
-_KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM)
+_KEPLER: Final = Generation(
+    name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM, l2_width=_NARROW_L2
+)
 _MAXWELL: Final = replace(_KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL)
 _GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
 _PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
@@ -151,12 +168,11 @@ _GA100: Final = replace(
     allocation=_AMPERE_RULES,
     process=_7_NM,
     sgemm_kernels=SgemmKernels.AMPERE,
+    l2_width=1.0,
     has_tf32=True,
 )
 _GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
-_ADA: Final = replace(
-    _GA10X, name="Ada", starts_at="8.9", process=_4_NM, quantized_kernels=QuantizedKernels.ADA
-)
+_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=_4_NM, quantized_kernels=QuantizedKernels.ADA)
 _HOPPER: Final = replace(
     _ADA,
     name="Hopper",
@@ -170,6 +186,7 @@ _BLACKWELL: Final = replace(
     name="Blackwell of data centres",
     starts_at="10.0",
     has_tensor_memory=True,
+    has_square_tiles=True,
     quantized_kernels=QuantizedKernels.BLACKWELL,
 )
 _THOR: Final = replace(
@@ -194,11 +211,20 @@ _CDNA: Final = Generation(
     starts_at="gfx908",
     allocation=_GFX908_RULES,
     process=_7_NM,
+    l2_width=_CDNA_L2,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES)
-_CDNA3: Final = replace(_CDNA2, name="CDNA3", starts_at="gfx94", blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES)
-_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95")
+_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES, process=_6_NM, l2_width=1.0)
+_CDNA3: Final = replace(
+    _CDNA2,
+    name="CDNA3",
+    starts_at="gfx94",
+    process=_5_NM,
+    has_square_tiles=True,
+    quantized_kernels=QuantizedKernels.CDNA,
+    blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES,
+)
+_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95", process=_3_NM)
 _OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")
 AMD: Final = (_CDNA, _CDNA2, _CDNA3, _CDNA4, _OTHER_GFX)
 """The first whose `starts_at` begins a target's name."""
@@ -273,11 +299,18 @@ _IS_HOPPER: Final = _is_of(_HOPPER)
 _IS_BLACKWELL: Final = _is_of(_BLACKWELL, _THOR)
 _IS_ASYNC: Final = _having("is_async")
 _HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
+_HAS_SQUARE_TILES: Final = _having("has_square_tiles")
 _HAS_TF32: Final = _having("has_tf32")
 _SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
 _QUANTIZED_KERNELS: Final = np.array([row.quantized_kernels for row in _ROWS], dtype=np.int64)
 _ENERGY_RATIO: Final = np.array([row.process.energy_ratio for row in _ROWS])
+_L2_WIDTH: Final = np.array([row.l2_width for row in _ROWS])
 _CLOCK_HZ: Final = np.array([row.process.clock_hz for row in _ROWS])
+
+
+def l2_width(fleet: Fleet) -> Floats:
+    """Return the bytes per clock and multiprocessor of each second-level cache over those of its vendor's newest."""
+    return _L2_WIDTH[_row(fleet)]
 
 
 def generation_codes(fleet: Fleet) -> Codes:
@@ -327,6 +360,11 @@ def has_tensor_memory(fleet: Fleet) -> Mask:
 def is_blackwell(fleet: Fleet) -> Mask:
     """Say which GPUs are data-centre Blackwell."""
     return _IS_BLACKWELL[_row(fleet)]
+
+
+def has_square_tiles(fleet: Fleet) -> Mask:
+    """Say which GPUs' libraries take tiles of 256 x 256: data-centre Blackwell, CDNA3 and later."""
+    return _HAS_SQUARE_TILES[_row(fleet)]
 
 
 def has_tf32(fleet: Fleet) -> Mask:

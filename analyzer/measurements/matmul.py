@@ -30,12 +30,14 @@ class MatmulSource:
     family: str
     copies: float
     """Working sets that it goes through; 1: the same operands again and again."""
+    is_column_major: bool = False
+    """Its m lies along memory: the product of the transposed matrices in rows."""
 
 
 SOURCES: Final[Mapping[str, MatmulSource]] = {
     "llmservingsim/v0": MatmulSource(family="matmul (LLMServingSim)", copies=1.0),
     "aiter": MatmulSource(family="matmul (aiter)", copies=COLD_COPIES),
-    "deepbench": MatmulSource(family="matmul (DeepBench)", copies=1.0),
+    "deepbench": MatmulSource(family="matmul (DeepBench)", copies=1.0, is_column_major=True),
     "hipblaslt_logic": MatmulSource(family="matmul (hipBLASLt)", copies=1.0),
 }
 """Of `ops/matmul_more.parquet`. LLMServingSim calls one layer thirty times and DeepBench one product in a loop; aiter's
@@ -69,6 +71,8 @@ def load_more_samples(data: Path, catalog: Catalog | None = None) -> list[Sample
     is_fused = np.array([FUSED_LOGIC in str(note) for note in table["note"].tolist()])
     table = pick(table, is_plain & is_matrix & ~is_fused & np.isin(table["source"].astype(str), list(SOURCES)))
     sources = [SOURCES[name] for name in table["source"].astype(str).tolist()]
+    is_turned = np.array([item.is_column_major for item in sources])
+    table["m"], table["n"] = np.where(is_turned, table["n"], table["m"]), np.where(is_turned, table["m"], table["n"])
     gpus, gpu = gpus_of(table["gpu"], catalog)
     copies = np.array([item.copies for item in sources], dtype=np.float64)
     return [

@@ -73,6 +73,7 @@ def fit_variant(
 ) -> Variant:
     """Fit without the rows of the excluded chips; only shapes below the recipe's share are used.
 
+    No row counts as more than one measurement, so that a chip with a few dozen does not bend what all share.
     `start` is a theta near by, from which the fit needs fewer rounds; default: the priors.
     """
     wanted = np.array([chip not in excluded for chip in pool.chips])[pool.chip] & (pool.share < recipe.shape_share)
@@ -84,7 +85,7 @@ def fit_variant(
         problems,
         take_gpus(build_fleet(pool.gpus), pool.gpu[rows]),
         pool.measured_ns[rows],
-        balanced_weight(pool.chip[rows], recipe.points),
+        np.minimum(balanced_weight(pool.chip[rows], recipe.points), 1.0),
         noise=recipe.noise,
         start=theta,
         rounds=ROUNDS if start is None else ROUNDS_FROM_NEAR,

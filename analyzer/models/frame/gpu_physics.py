@@ -13,14 +13,14 @@ import numpy as np
 
 from ....arrays import Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tf32, is_amd, process_energy
+from ....specs.generations import is_amd, l2_width, process_energy
 from ....specs.gpu import Rate
 from .parameters import Parameter, Values
 
 DRAM_PARAMETERS: Final = (
     Parameter(name="hbm_efficiency", prior=0.9, spread=0.04),
     Parameter(name="gddr_efficiency", prior=0.94, spread=0.03),
-    Parameter(name="inline_ecc_ratio", prior=0.9, spread=0.04),
+    Parameter(name="inline_ecc_ratio", prior=0.84, spread=0.04),
 )
 """Share of the datasheet's bandwidth that reads reach: membench has 0.87 (A100 80GB), 0.96 (A100 40GB, V100, H100
 PCIe), 0.98 (L40, error correction off). With correction inside GDDR memory cards read 75-97 % of what they do
@@ -28,13 +28,11 @@ without, by how random their accesses are."""
 
 L2_PARAMETERS: Final = (
     Parameter(name="l2_bytes_per_clock", prior=36.0, spread=0.15),
-    Parameter(name="old_l2_ratio", prior=0.6, spread=0.1),
-    Parameter(name="amd_l2_bytes_per_clock", prior=24.0, spread=0.3),
+    Parameter(name="amd_l2_bytes_per_clock", prior=24.0, spread=0.2),
     Parameter(name="gddr_l2_ratio", prior=5.8, spread=0.12),
 )
-"""membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe, 22 on V100, 15 on MI100 (later ones: twice to
-three times as wide channels), and 6.1-6.6 times the DRAM's bandwidth on L40, whose slices come with the memory's
-channels."""
+"""membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe (three quarters of what the white papers say), 22 on V100 and 15 on MI100 (`l2_width` makes 19 and 15 of it), and 6.1-6.6 times the DRAM's
+bandwidth on L40, whose slices come with the memory's channels."""
 
 POWER_PARAMETERS: Final = (
     Parameter(name="picojoule_per_flop", prior=0.8, spread=0.15),
@@ -54,10 +52,10 @@ and 0.5, what L40's vector units show from 2.5 down to 1.8 GHz."""
 
 LAUNCH_PARAMETERS: Final = (
     Parameter(name="launch_us", prior=1.0, spread=0.3),
-    Parameter(name="amd_launch_us", prior=2.0, spread=0.3),
+    Parameter(name="amd_launch_us", prior=1.0, spread=0.3),
     Parameter(name="launch_cycles", prior=3500.0, spread=0.3),
 )
-"""What a kernel takes beside its work in a stream of others; the rest of an AMD kernel's is from profilers' shortest."""
+"""What a kernel takes beside its work in a stream of others; AMD's after the shortest kernels that profilers show."""
 
 NEWEST_PROCESS: Final = 0.33
 """`process_energy` to which the energy per FLOP refers: 4 nm."""
@@ -80,10 +78,11 @@ def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """Return the rate of the second-level cache.
 
     Beside GDDR its slices come with the memory's channels: a multiple of the bandwidth. Beside HBM it grows with the
-    multiprocessors; before Ampere its slices were half as wide.
+    multiprocessors and the width of its generation.
     """
-    nvidia = values["l2_bytes_per_clock"] * np.where(has_tf32(fleet), 1.0, values["old_l2_ratio"])
-    per_clock = np.where(is_amd(fleet), values["amd_l2_bytes_per_clock"], nvidia)
+    per_clock = np.where(is_amd(fleet), values["amd_l2_bytes_per_clock"], values["l2_bytes_per_clock"]) * l2_width(
+        fleet
+    )
     with_memory = values["gddr_l2_ratio"] * fleet.bandwidth_bytes_per_s
     return np.where(fleet.has_hbm, per_clock * fleet.sm_count * fleet.clock_hz, with_memory)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tensor_memory, is_async
+from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     dram_bytes_per_s,
@@ -38,9 +38,9 @@ LARGEST_WARP_SIDE: Final = 128.0
 ALIGNED_BYTES: Final = 16.0
 UNALIGNED_RATE: Final = 0.5
 """Of the arithmetic rate where rows do not start at multiples of 16 bytes: an assumption; no measurement has such."""
-PAIR_TRAFFIC: Final = 2.0 / 3.0
-"""Two multiprocessors that work on one 256 x 256 tile (data-centre Blackwell) each fetch 128 + 128 rows of operands,
-where 128 x 256 tiles take 128 + 256."""
+SQUARE_TRAFFIC: Final = 2.0 / 3.0
+"""Tiles of 256 x 256 fetch 256 + 256 rows of operands where two of 128 x 256 take 128 + 256 each: one of two
+multiprocessors together (data-centre Blackwell), or of one compute unit (AMD since CDNA3, by its kernels' names)."""
 REDUCTION_BYTES_PER_CLOCK: Final = 32.0
 
 
@@ -67,6 +67,7 @@ class Machine:
     """Operands are fetched by the copy engine, and clusters of blocks share them (Hopper, Blackwell)."""
     has_tensor_memory: Mask
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile (data-centre Blackwell)."""
+    has_square_tiles: Mask
     is_large: Mask
     """A second-level cache in two halves beside HBM."""
 
@@ -107,6 +108,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         launch_s=launch_s(fleet, values),
         is_async=is_async(fleet),
         has_tensor_memory=has_tensor_memory(fleet),
+        has_square_tiles=has_square_tiles(fleet),
         is_large=fleet.has_hbm,
     )
 
@@ -139,7 +141,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
 def cache_traffic(machine: Machine, values: Values) -> Floats:
     """Return bytes asked of the second-level cache over those that blocks would ask for by themselves."""
     cluster = np.where(machine.is_async, values["cluster_traffic"], 1.0)
-    return np.asarray(cluster * np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0))
+    return np.asarray(cluster * np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

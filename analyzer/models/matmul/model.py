@@ -14,7 +14,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async
+from ....specs.generations import is_amd, is_async
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
@@ -54,7 +54,7 @@ PARAMETERS: Final = (
 `early_launch_us`: a B200 trace's kernels overlap by 0.9 us where launched before their predecessor ends; half of it.
 `tensor_memory_epilogue`: with two accumulators, half of the epilogue hides."""
 
-CLASSES: Final = ("async", "sync")
+CLASSES: Final = ("async", "sync", "amd")
 FEATURES: Final = (
     "share of compute",
     "share of reads",
@@ -75,8 +75,8 @@ them the correction hurt on GPUs not trained on."""
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return the class of each GPU; what is not NVIDIA counts as synchronous."""
-    return np.where(is_async(fleet), 0, 1).astype(np.int64)
+    """Return the class of each GPU."""
+    return np.where(is_amd(fleet), 2, np.where(is_async(fleet), 0, 1)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

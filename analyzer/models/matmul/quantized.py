@@ -15,13 +15,17 @@ from ....specs.fleet import Fleet
 from ....specs.generations import QuantizedKernels, quantized_kernels
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .limits import PAIR_TRAFFIC, Machine, cache_hit, machine_of
+from .limits import SQUARE_TRAFFIC, Machine, cache_hit, machine_of
 from .menus import ruled_tiles
 from .model import CLASSES, FEATURES, PARAMETERS, compact, gpu_class, simulate_on
 from .problems import MatmulKernel, MatmulProblems
 
+UNUSED: Final = frozenset({"format_exponent"})
+"""Parameters of plain products in whose place each kind here has its own."""
+SPREADS: Final = {"l2_bytes_per_clock": 0.05}
+"""Narrower than for plain products: ..."""
 QUANTIZED_PARAMETERS: Final = (
-    *(item for item in PARAMETERS if item.name != "format_exponent"),
+    *(replace(item, spread=SPREADS.get(item.name, item.spread)) for item in PARAMETERS if item.name not in UNUSED),
     Parameter(name="strip_l2_share", prior=1.0, spread=0.3),
     Parameter(name="fp4_step_ratio", prior=2.5, spread=0.4),
     Parameter(name="pair_l2_ratio", prior=1.5, spread=0.25),
@@ -82,7 +86,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     )
     kernels = quantized_kernels(fleet)
     ruled = ruled_tiles(p, kernels, machine.sm_count)
-    pair = np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0)
+    pair = np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0)
     product_values = {
         **values,
         "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
