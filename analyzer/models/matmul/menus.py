@@ -92,15 +92,21 @@ def _ladder(order: Order, *rungs: Rung) -> Rule:
     """Return the rule that chooses by m alone."""
     edges = np.array([rung.rows for rung in rungs[:-1]])
     columns = {name: np.array([getattr(rung, name) for rung in rungs]) for name in RUNG}
-    shared = columns["height"] / columns["across"] + columns["width"] / columns["down"]
-    columns["traffic"] = shared / (columns["height"] + columns["width"])
 
     def rule(p: MatmulProblems, sm_count: Floats) -> Mapping[str, Floats]:
         row = np.searchsorted(edges, p.m, side="left")
         said = {name: column[row] for name, column in columns.items()}
+        said["traffic"] = _traffic(p, said["height"], said["width"], said["across"], said["down"])
         return said | _ordered(order, p, said["height"], said["width"], sm_count)
 
     return rule
+
+
+def _traffic(p: MatmulProblems, height: Floats, width: Floats, across: Floats, down: Floats) -> Floats:
+    """Return bytes that clusters ask for over those of every block's whole tile: rows beyond the last are not read."""
+    rows, columns = _whole(p.m / height, down), _whole(p.n / width, across)
+    asked = p.m * p.left_bytes * columns / across + p.n * p.right_bytes * rows / down
+    return np.asarray(asked / (rows * columns * (height * p.left_bytes + width * p.right_bytes)))
 
 
 def _ordered(order: Order, p: MatmulProblems, height: Floats, width: Floats, sm_count: Floats) -> Mapping[str, Floats]:

@@ -15,16 +15,22 @@ from ....specs.fleet import Fleet
 from ....specs.generations import QuantizedKernels, quantized_kernels
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .limits import PAIR_TRAFFIC, Machine, cache_hit, machine_of
-from .menus import ruled_tiles
+from .limits import SQUARE_TRAFFIC, STEP_BYTES, Machine, cache_hit, machine_of
+from .menus import RuledTiles, ruled_tiles
 from .model import CLASSES, FEATURES, PARAMETERS, compact, gpu_class, simulate_on
 from .problems import MatmulKernel, MatmulProblems
 
+UNUSED: Final = frozenset({"format_exponent"})
+"""Parameters of plain products in whose place each kind here has its own."""
+SPREADS: Final = {"l2_bytes_per_clock": 0.05}
+"""Narrower than for plain products: ..."""
 QUANTIZED_PARAMETERS: Final = (
-    *(item for item in PARAMETERS if item.name != "format_exponent"),
+    *(replace(item, spread=SPREADS.get(item.name, item.spread)) for item in PARAMETERS if item.name not in UNUSED),
     Parameter(name="strip_l2_share", prior=1.0, spread=0.3),
     Parameter(name="fp4_step_ratio", prior=2.5, spread=0.4),
-    Parameter(name="pair_l2_ratio", prior=1.5, spread=0.25),
+    Parameter(name="async_l2_ratio", prior=1.2, spread=0.1),
+    Parameter(name="pair_l2_ratio", prior=1.25, spread=0.05),
+    Parameter(name="edge_row_ns", prior=3.0, spread=0.2),
     Parameter(name="fp8_energy", prior=0.65, spread=0.2),
     Parameter(name="fp4_energy", prior=0.45, spread=0.2),
     Parameter(name="weight_only_energy", prior=0.95, spread=0.1),
@@ -65,6 +71,8 @@ QUANTIZE: Final = (
     (MatmulKernel.WEIGHT_ONLY, "plugin_us"),
     (MatmulKernel.INT8, "plugin_us"),
 )
+MOST_EDGE_ROWS: Final = 64.0
+"""More missing rows cost no more, and up to so many rows in all cost nothing."""
 FLOAT_BYTES: Final = 2.0
 """Of activations before their conversion."""
 KINDS: Final = ("plain", "fp8", "fp8 block", "fp4", "weight only", "int8")
@@ -77,12 +85,14 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     machine = replace(
         plain,
         flops_per_clock=plain.flops_per_clock * kind_efficiency(p, plain, values),
-        l2_bytes_per_s=plain.l2_bytes_per_s * np.where(plain.has_tensor_memory, values["pair_l2_ratio"], 1.0),
+        l2_bytes_per_s=plain.l2_bytes_per_s
+        * np.where(plain.is_async, values["async_l2_ratio"], 1.0)
+        * np.where(plain.has_tensor_memory, values["pair_l2_ratio"], 1.0),
         joule_per_flop=plain.joule_per_flop * kind_energy(p, values),
     )
     kernels = quantized_kernels(fleet)
     ruled = ruled_tiles(p, kernels, machine.sm_count)
-    pair = np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0)
+    pair = np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0)
     product_values = {
         **values,
         "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
@@ -93,10 +103,13 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
         "stage_overlap": values["stage_overlap"] * ruled.overlap,
     }
     product = simulate_on(p, machine, product_values, choice, ruled)
+    seconds = product.time_ns * 1e-9
+    read_s = product.features[..., FEATURES.index("share of reads")] * seconds
+    edge_s = np.hypot(read_s, edge_steps_s(p, kernels, ruled, machine, values)) - read_s
     kinds = [np.broadcast_to((p.kind == kind) * 1.0, product.time_ns.shape) for kind in list(MatmulKernel)[1:]]
     return replace(
         product,
-        time_ns=product.time_ns + conversion_s(p, plain, kernels, values) * 1e9,
+        time_ns=(seconds + edge_s + conversion_s(p, plain, kernels, values)) * 1e9,
         features=np.concatenate([product.features, np.stack(kinds, axis=-1)], axis=-1),
     )
 
@@ -119,6 +132,19 @@ def kind_energy(p: MatmulProblems, values: Values) -> Floats:
     for kind, name in KIND_ENERGY:
         result = np.where(p.kind == kind, values[name], result)
     return result
+
+
+def edge_steps_s(p: MatmulProblems, kernels: Codes, ruled: RuledTiles, machine: Machine, values: Values) -> Floats:
+    """Return seconds by which tiles that reach beyond the last row hold up their multiprocessors.
+
+    Hopper's copy engine fills rows that are not there more slowly than it reads those that are: on H100 (in sight when
+    this was chosen) 65 rows take longer than 128, on B200 they do not.
+    """
+    missing = np.minimum(np.ceil(p.m / ruled.height) * ruled.height - p.m, MOST_EDGE_ROWS)
+    rounds = np.maximum(np.ceil(p.n / ruled.width) * p.batch / machine.sm_count, 1.0)
+    steps_s = p.k * p.left_bytes / STEP_BYTES * missing * values["edge_row_ns"] * 1e-9
+    is_held_up = ruled.is_ruled & (kernels == QuantizedKernels.HOPPER) & (p.m > MOST_EDGE_ROWS)
+    return np.where(is_held_up, rounds * steps_s, 0.0)
 
 
 def conversion_s(p: MatmulProblems, machine: Machine, kernels: Codes, values: Values) -> Floats:
