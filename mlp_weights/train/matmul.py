@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...analyzer.measurements.matmul import load_quantized_training_samples, load_training_samples
-from ...analyzer.models.matmul.model import MODEL, QUANTIZED
+from ...analyzer.models.matmul.model import MODEL
+from ...analyzer.models.matmul.quantized import QUANTIZED
 from .recipe import AICONFIGURATOR, Recipe
 
 RECIPE = Recipe(model=MODEL, load=load_training_samples, sources=(AICONFIGURATOR,), rows_per_gpu=2500)

@@ -14,7 +14,6 @@ from .limits import (
     REDUCTION_BYTES_PER_CLOCK,
     Machine,
     cache_traffic,
-    split_us,
     tile_cycles,
     traffic_of,
 )
@@ -74,7 +73,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz,
         "dram_rate": machine.bandwidth_bytes_per_s,
         "sm_dram_rate": values["sm_bytes_per_clock"] * machine.clock_hz,
-        "split_s": split_us(p, values) * 1e-6,
+        "split_s": values["split_us"] * 1e-6,
         "reduction_s": values["reduction"]
         * (4.0 * p.batch * p.m * p.n)
         / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz),

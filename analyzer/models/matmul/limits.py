@@ -14,7 +14,7 @@ from ....specs.gpu import Rate
 from ..frame.parameters import Values
 from ..frame.problems import P, problem_columns
 from ..frame.units import peak_flops_per_s
-from .problems import MatmulKernel, MatmulProblems
+from .problems import MatmulProblems
 from .tiles import MatmulLaunch
 
 STEP_BYTES: Final = 128.0
@@ -36,7 +36,6 @@ PAIR_TRAFFIC: Final = 2.0 / 3.0
 where 128 x 256 tiles take 128 + 256."""
 REDUCTION_BYTES_PER_CLOCK: Final = 32.0
 POWER_SHARPNESS: Final = 8.0
-QUANTIZED_FROM_BYTES: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -217,7 +216,7 @@ def _cycles(
     """
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
-    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0) * kind_efficiency(p, machine, values)
+    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0)
     multiply = 2.0 * area / (rate * _alignment(p))
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
@@ -233,42 +232,11 @@ def _alignment(p: MatmulProblems) -> Floats | float:
     return 1.0 if aligned.all() else np.where(aligned, 1.0, UNALIGNED_RATE)
 
 
-def kind_efficiency(p: MatmulProblems, machine: Machine, values: Values) -> Floats:
-    """Return the rate of the problem's kind of kernel over a plain one's.
-
-    Data-centre Blackwell's matrix units apply the scales of blocks; elsewhere other instructions do.
-    """
-    result: Floats = np.ones(1)
-    for kind, name in KIND_EFFICIENCY:
-        if name in values:
-            result = np.where(p.kind == kind, values[name], result)
-    if "native_block_efficiency" in values:
-        is_native = (p.kind == MatmulKernel.FP8_BLOCK) & machine.has_tensor_memory
-        result = np.where(is_native, values["native_block_efficiency"], result)
-    return result
-
-
-KIND_EFFICIENCY: Final = (
-    (MatmulKernel.FP8, "fp8_efficiency"),
-    (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),
-    (MatmulKernel.FP4, "fp4_efficiency"),
-    (MatmulKernel.WEIGHT_ONLY, "weight_only_efficiency"),
-    (MatmulKernel.INT8, "int8_efficiency"),
-)
-
-
 def _split(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> Floats:
     """Return what adding up the parts of a split product costs: a hand-over, and fp32 parts written and read."""
     moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
     reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
-    return np.where(launch.split > 1.0, split_us(p, values) * 1e-6 + reduction, 0.0)
-
-
-def split_us(p: MatmulProblems, values: Values) -> Floats:
-    """Return the hand-over of a split product; quantised kernels hardly ever split."""
-    if "quantized_split_us" not in values:
-        return values["split_us"]
-    return np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"])
+    return np.where(launch.split > 1.0, values["split_us"] * 1e-6 + reduction, 0.0)
 
 
 def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
