@@ -307,8 +307,13 @@ _AMD_ROWS: Final = np.array(
     [_ROWS.index(row) for row in (_OTHER_GFX, _CDNA, _OTHER_GFX, _CDNA2, _OTHER_GFX, _CDNA3, _CDNA4, _OTHER_GFX)]
 )
 
-ARCHITECTURES: Final = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA")
-"""Names that the catalogue's architectures begin with."""
+ARCHITECTURES: Final = (
+    *("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"),
+    *("CDNA4", "CDNA3", "CDNA2", "CDNA"),
+)
+"""Names that the catalogue's architectures begin with; the first that fits counts."""
+AMD_ARCHITECTURES: Final = ("CDNA", "RDNA")
+"""What names of AMD's architectures begin with."""
 
 
 def generation_at(compute_capability: str) -> Generation:
@@ -336,12 +341,21 @@ def is_reported_as(compute_capability: str, reported: str) -> bool:
 
 
 def generation_of(architecture: str | None) -> str | None:
-    """Return the one of `ARCHITECTURES` that a catalogue's architecture is of: `CDNA3` is of `CDNA`; None: of none.
+    """Return the one of `ARCHITECTURES` that a catalogue's architecture is of; None: of none.
 
-    >>> generation_of("CDNA3")
-    'CDNA'
+    >>> generation_of("Blackwell Ultra"), generation_of("CDNA3")
+    ('Blackwell', 'CDNA3')
     """
     return next((name for name in ARCHITECTURES if (architecture or "").startswith(name)), None)
+
+
+def is_of_amd(architecture: str | None) -> bool:
+    """Say whether a catalogue's architecture, or one of `ARCHITECTURES`, is AMD's.
+
+    >>> is_of_amd("CDNA3"), is_of_amd("Hopper")
+    (True, False)
+    """
+    return (architecture or "").startswith(AMD_ARCHITECTURES)
 
 
 def _row(fleet: Fleet) -> Codes:
