@@ -21,7 +21,7 @@ from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta
 from ....specs.gpu import Rate
 from ..frame.event_timing import event_time_ns
-from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from ..frame.units import RATES
@@ -47,6 +47,7 @@ PARAMETERS: Final = (
     Parameter(name="start_cycles", prior=1500.0, spread=0.5),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
+    *POWER_PARAMETERS,
     Parameter(name="dram_ratio", prior=0.85, spread=0.15),
     Parameter(name="transform_ratio", prior=0.77, spread=0.2),
     Parameter(name="feed_ratio", prior=1.5, spread=0.3),

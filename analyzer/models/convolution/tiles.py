@@ -12,7 +12,7 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
-from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s
+from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop, slow_down
 from ..frame.parameters import Values
 from ..frame.units import RATES, peak_flops_per_s
 from .problems import FUSED_CHANNELS, ConvolutionProblems
@@ -65,6 +65,8 @@ class Setting:
     """That kernels of tiles reach."""
     l2_bytes_per_s: Floats
     """At which the cache beside the multiprocessors, and the one they share, feed tiles together."""
+    joule_per_flop: Floats
+    """Of the matrix units."""
 
 
 def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Setting:
@@ -85,6 +87,7 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
         * np.where(is_matrix, values["matrix_dram_ratio"], values["dram_ratio"]),
         l2_bytes_per_s=l2_bytes_per_s(fleet, values)
         * np.where(is_matrix, values["matrix_feed_ratio"], values["feed_ratio"]),
+        joule_per_flop=matrix_joule_per_flop(fleet, values, problems.element_bytes),
     )
 
 
@@ -229,10 +232,14 @@ def _tile_time(setting: Setting, tile: Tile) -> Floats:
     feed = edge * setting.problems.element_bytes * (1.0 if tile.points == 1.0 else FUSED_FEED_RATIO)
     l2_ns = tile.blocks * tile.k * feed / setting.l2_bytes_per_s * 1e9
     time_ns = np.sqrt(compute_ns**2 + dram_ns**2 + l2_ns**2)
-    cycles = 2.0 * tile.blocks * area * trips * K_STEP / (setting.flops_per_cycle * fleet.sm_count)
+    flops = 2.0 * tile.blocks * area * trips * K_STEP
+    cycles = flops / (setting.flops_per_cycle * fleet.sm_count)
     used = cycles / (clock_hz * time_ns) * 1e9
-    slow = 1.0 + values["throttle_ratio"] * used * (fleet.clock_hz / fleet.base_clock_hz - 1.0)
-    return np.asarray(time_ns * slow)
+    slow = values["throttle_ratio"] * used * (fleet.clock_hz / fleet.base_clock_hz - 1.0)
+    if setting.is_matrix.any():
+        joule = flops * setting.joule_per_flop + tile.dram_bytes * values["picojoule_per_byte"] * 1e-12
+        slow = np.where(setting.is_matrix, slow_down(joule, time_ns * 1e-9, fleet, values), slow)
+    return np.asarray(time_ns * (1.0 + slow))
 
 
 def _where_winograd(setting: Setting, time_ns: Floats) -> Floats:
