@@ -94,13 +94,13 @@ def _load(data: Path, name: str, catalog: Catalog | None) -> Samples[VectorProbl
 
 
 def _cut_off_us(table: MeasurementTable) -> Floats:
-    """Return what a profiler's whole microseconds lack on average.
+    """Return what a profiler's whole microseconds lack on average, in each kernel.
 
     Kineto wrote `ns / 1000` in integers ("No rounding!", libkineto's ITraceActivity.h), so that 1 us stands for 1 to 2:
     H100's shortest kernels, 1.5-1.6 us in traces with nanoseconds, are 1 us there.
     """
     is_cut = table["timing"].astype(str) == CUT_OFF
-    return np.where(is_cut, 0.5, 0.0)
+    return np.where(is_cut, 0.5 * _lookup(LAUNCHES, table["op"].astype(str), 1.0), 0.0)
 
 
 def _host_floors(problems: VectorProblems, op: TableColumn, gpu: TableColumn, measured_ns: Floats) -> Floats:

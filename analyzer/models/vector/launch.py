@@ -85,7 +85,7 @@ class BlockShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VectorLaunch:
-    """Hold what n problems launch, as columns; all but `blocks`, `flops`, `rereads` and `launches` broadcast with GPUs."""
+    """Hold what n problems launch, as columns that broadcast with GPUs."""
 
     blocks: Floats
     threads: Floats

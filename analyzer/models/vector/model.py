@@ -37,6 +37,9 @@ _LONGEST_SINGLE: Final = 1e9
 """Its fourth power still is a single float; in microseconds a quarter of an hour."""
 
 
+_IS_QUANTIZE: Final = np.isin(list(VectorKernel), (VectorKernel.QUANTIZE, VectorKernel.QUANTIZE_DYNAMIC))
+
+
 def gpu_class(fleet: Fleet) -> Codes:
     """Return what sets GPUs apart in arithmetic and caches; what memories differ in are parameters of their own."""
     classes = np.where(is_before_volta(fleet), PASCAL, np.where(fleet.has_hbm, HBM, GDDR))
@@ -45,19 +48,23 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 # Prior per kind: instructions per element, cycles of a block before its steps, and of each step.
 _PRIORS: Final[Mapping[VectorKernel, tuple[float, float, float]]] = {
-    VectorKernel.ELEMENTWISE: (4.0, 600.0, 200.0),
+    VectorKernel.ELEMENTWISE: (4.0, 1000.0, 100.0),
     VectorKernel.ROW_NORM: (40.0, 6000.0, 300.0),
     VectorKernel.SOFTMAX: (50.0, 6000.0, 300.0),
     VectorKernel.REDUCTION: (6.0, 2500.0, 250.0),
     VectorKernel.GATHER: (200.0, 2000.0, 500.0),
     VectorKernel.TOKEN_NORM: (90.0, 2000.0, 500.0),
-    VectorKernel.TOKEN_GATED: (80.0, 1000.0, 800.0),
-    VectorKernel.TOKEN_GELU: (40.0, 1000.0, 200.0),
+    VectorKernel.TOKEN_GATED: (80.0, 300.0, 900.0),
+    VectorKernel.TOKEN_GELU: (40.0, 300.0, 200.0),
     VectorKernel.TOKEN_ROPE: (80.0, 1000.0, 400.0),
-    VectorKernel.QUANTIZE: (20.0, 600.0, 200.0),
+    VectorKernel.QUANTIZE: (20.0, 1000.0, 100.0),
     VectorKernel.QUANTIZE_DYNAMIC: (20.0, 2000.0, 300.0),
     VectorKernel.GATHER_SHARD: (200.0, 2000.0, 500.0),
 }
+
+
+_LATENCY_SPREADS: Final = {VectorKernel.ELEMENTWISE: 0.1, VectorKernel.QUANTIZE: 0.1}
+"""One load and one store: hundreds of cycles each, as `membench` has them (500-650 from DRAM)."""
 
 
 def _kind_parameters() -> tuple[Parameter, ...]:
@@ -66,8 +73,8 @@ def _kind_parameters() -> tuple[Parameter, ...]:
         name = kind.name.lower()
         found += [
             Parameter(name=f"{name}_instructions", prior=instructions, spread=0.5),
-            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=0.7),
-            Parameter(name=f"{name}_step_cycles", prior=step, spread=0.7),
+            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=_LATENCY_SPREADS.get(kind, 0.6)),
+            Parameter(name=f"{name}_step_cycles", prior=step, spread=_LATENCY_SPREADS.get(kind, 0.7)),
         ]
     return tuple(found)
 
@@ -86,8 +93,9 @@ PARAMETERS: Final = (
     Parameter(name="halved_l2_ratio", prior=0.8, spread=0.08),
     Parameter(name="first_level_ratio", prior=0.9, spread=0.12),
     Parameter(name="row_step_us", prior=4.0, spread=0.3),
-    Parameter(name="floor_us", prior=0.8, spread=0.5),
-    Parameter(name="floor_cycles", prior=1000.0, spread=0.7),
+    Parameter(name="floor_us", prior=0.45, spread=0.05),
+    Parameter(name="floor_cycles", prior=1550.0, spread=0.05),
+    Parameter(name="quantize_floor_us", prior=0.2, spread=0.7),
     Parameter(name="fp32_share", prior=0.22, spread=0.1),
     Parameter(name="flop_instructions", prior=1.5, spread=0.15, class_spread=0.1),
     Parameter(name="amd_flop_ratio", prior=2.5, spread=0.2),
@@ -127,7 +135,9 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
     wave_us = waves * (_single(launch.latency_cycles) * _single(cycle_us))
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
-    floor_us = _single(launch.launches) * _single(shared["floor_us"] + shared["floor_cycles"] * cycle_us)
+    own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
+    floor_us = _single(shared["floor_us"] + shared["floor_cycles"] * cycle_us) + _single(own_us)
+    floor_us = _single(launch.launches) * floor_us
     time_ns = (_single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
 

@@ -157,6 +157,8 @@ def moves() -> VectorProblems:
         rows=rows,
         columns=columns,
         flops=rows * columns * turns(1.0, 40.0, of=7),
+        launches=turns(1.0, 1.0, 2.0),
+        moved_since_bytes=turns(0.0, 30e6, np.inf),
         host_floor_ns=turns(0.0, 0.0, 0.0, 30e3, np.nan),
         host_ratio=turns(1.0, 1.4, of=4),
         is_stand_in=turns(0.0, 0.0, 1.0),
