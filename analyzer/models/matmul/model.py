@@ -29,6 +29,7 @@ PARAMETERS: Final = (
     Parameter(name="step_ns", prior=165.0, spread=0.3, class_spread=0.4),
     Parameter(name="epilogue_cycles", prior=2500.0, spread=0.2, class_spread=0.4),
     Parameter(name="stage_overlap", prior=0.25, spread=0.2, class_spread=0.5),
+    Parameter(name="wave_overlap", prior=0.3, spread=0.4, class_spread=0.4),
     Parameter(name="tensor_memory_epilogue", prior=0.5, spread=0.2),
     Parameter(name="async_rounding", prior=0.3, spread=0.3),
     Parameter(name="sync_rounding", prior=0.9, spread=0.1),
