@@ -43,7 +43,7 @@ PARAMETERS: Final = (
     Parameter(name="reread_l2_share", prior=0.5, spread=0.3),
     Parameter(name="sharpness", prior=3.4, spread=0.1, class_spread=0.12),
     Parameter(name="split_us", prior=2.7, spread=0.3),
-    Parameter(name="reduction", prior=1.2, spread=0.3, class_spread=0.4),
+    Parameter(name="reduction", prior=2.5, spread=0.4, class_spread=0.4),
     Parameter(name="early_launch_us", prior=0.5, spread=0.2),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
