@@ -27,7 +27,7 @@ PCIe), 0.98 (L40, error correction off). With correction inside GDDR memory card
 without, by how random their accesses are."""
 
 L2_PARAMETERS: Final = (
-    Parameter(name="l2_bytes_per_clock", prior=36.0, spread=0.15),
+    Parameter(name="l2_bytes_per_clock", prior=40.0, spread=0.1),
     Parameter(name="amd_l2_bytes_per_clock", prior=24.0, spread=0.2),
     Parameter(name="gddr_l2_ratio", prior=5.8, spread=0.12),
 )
