@@ -13,7 +13,7 @@ from ...arrays import Floats
 from ...specs.gpu import Catalog
 from ..models.frame.problems import take_problems
 from ..models.frame.units import rate_codes
-from ..models.matmul.problems import COLD_COPIES, FORMATS, MatmulKernel, MatmulProblems
+from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
 from .samples import Samples, TableColumn, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
@@ -50,6 +50,15 @@ UNTRAINED_GPUS: Final = frozenset({"Instinct MI308X"})
 """Nobody states its rates: its firmware limits them below those of its units, which the catalogue has."""
 FUSED_LOGIC: Final = "_Bias_"
 """In hipBLASLt's notes: tuned with bias, activation and scales in one kernel, which is another op."""
+
+
+TUNED_SOURCE: Final = "aiter"
+TUNED_FORMATS: Final[Mapping[str, Format]] = {
+    **{name: FORMATS[name] for name in ("bf16", "fp8_block", "fp8_static")},
+    "int8": FORMATS["sq"],
+    "mxfp4": replace(FORMATS["nvfp4"], left_bytes=0.53125, right_bytes=0.53125),
+}
+"""As aiter writes them; mxfp4 has one byte of scale per 32 elements."""
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
@@ -113,12 +122,42 @@ def load_more_samples(data: Path, catalog: Catalog | None = None) -> list[Sample
 def load_quantized_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats."""
     names = [name for name, item in FORMATS.items() if item.kind != MatmulKernel.PLAIN]
-    return [_samples(data, "matmul_quantized", names, catalog)]
+    return [_samples(data, "matmul_quantized", names, catalog), *load_tuned_samples(data, catalog)]
 
 
 def load_quantized_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats, and those of bf16, which alone show what each GPU has beside the format."""
-    return [*load_quantized_samples(data), _samples(data, "matmul", ["bf16"])]
+    return [
+        *load_quantized_samples(data),
+        _samples(data, "matmul", ["bf16"]),
+        *load_tuned_samples(data, formats=("bf16",)),
+    ]
+
+
+def load_tuned_samples(
+    data: Path, catalog: Catalog | None = None, formats: Sequence[str] = tuple(TUNED_FORMATS)
+) -> list[Samples[MatmulProblems]]:
+    """Return the rows of these formats that aiter tuned on AMD's GPUs, whose operands come quantised; none without."""
+    path = data / MORE_TABLE
+    if not path.exists():
+        return []
+    table = read_table(path, ("gpu", "batch", "m", "n", "k", "dtype", "latency_us", "source"))
+    table = pick(table, np.isin(table["dtype"].astype(str), formats) & (table["source"].astype(str) == TUNED_SOURCE))
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    problems = problems_of_rows(table, TUNED_FORMATS)
+    return [
+        Samples(
+            table=MORE_TABLE,
+            model="matmul_quantized",
+            problems=replace(problems, quantized=np.zeros_like(problems.quantized)),
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+            family=np.full(len(gpu), SOURCES[TUNED_SOURCE].family, dtype=object),
+            dtype=table["dtype"].astype(str).astype(object),
+            share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
+        )
+    ]
 
 
 def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | None = None) -> Samples[MatmulProblems]:
@@ -140,13 +179,13 @@ def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | 
     )
 
 
-def problems_of_rows(table: dict[str, TableColumn]) -> MatmulProblems:
+def problems_of_rows(table: dict[str, TableColumn], known: Mapping[str, Format] = FORMATS) -> MatmulProblems:
     """Return rows of the table as problems.
 
     Integer formats come with a plugin's launches, the dynamic float formats with the activations' conversion.
     """
     names, index = np.unique(table["dtype"].astype(str), return_inverse=True)
-    formats = [FORMATS[name] for name in names.tolist()]
+    formats = [known[name] for name in names.tolist()]
 
     def column(values: list[float]) -> Floats:
         return np.array(values, dtype=np.float64)[index]

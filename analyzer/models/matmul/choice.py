@@ -69,7 +69,8 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "moved": traffic.operand_bytes + traffic.out_bytes,
         "read": traffic.read_bytes,
         "written": traffic.written_bytes,
-        "stage_overlap": np.minimum(values["stage_overlap"], 1.0),
+        "stage_overlap": values["stage_overlap"],
+        "wave_overlap": values["wave_overlap"],
         "traffic": cache_traffic(machine, values),
         "cache_rate": machine.l2_bytes_per_s,
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz,
@@ -100,6 +101,10 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     rounds -= started
     rounds *= fixed["rounding"]
     rounds += started
+    overlap = np.float32(1.0) - np.float32(1.0) / np.maximum(rounds, np.float32(1.0))
+    overlap *= fixed["wave_overlap"]
+    overlap += fixed["stage_overlap"]
+    np.minimum(overlap, np.float32(1.0), out=overlap)
     full = depth * fixed["cycles_s"]
     full = full * rounds
     epilogue = _single(rounds * fixed["epilogue_s"])
@@ -122,7 +127,7 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     for powers in (main, last, main, last):
         np.sqrt(powers, out=powers)
     hidden = np.minimum(main, last)
-    hidden *= fixed["stage_overlap"]
+    hidden *= overlap
     main += last
     main -= hidden
     return main

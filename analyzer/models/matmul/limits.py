@@ -85,6 +85,8 @@ class ResourceTimes:
     write_s: Floats
     """To DRAM."""
     split_s: Floats
+    rounds: Floats
+    """Waves of blocks, as far as the last one counts."""
     dram_bytes: Floats
     """That miss the second-level cache."""
     hit: Floats
@@ -125,7 +127,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
-    compute_s, epilogue_s = _compute(p, launch, machine, values)
+    compute_s, epilogue_s, rounds = _compute(p, launch, machine, values)
     return ResourceTimes(
         compute_s=compute_s,
         epilogue_s=epilogue_s,
@@ -135,6 +137,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
         split_s=_split(p, launch, machine, values),
         dram_bytes=read + traffic.written_bytes,
         hit=hit,
+        rounds=rounds,
     )
 
 
@@ -190,8 +193,10 @@ def _eighth(values: Floats) -> Floats:
     return squared * squared
 
 
-def _compute(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> tuple[Floats, Floats]:
-    """Return seconds of the main loops and of the epilogues.
+def _compute(
+    p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values
+) -> tuple[Floats, Floats, Floats]:
+    """Return seconds of the main loops and of the epilogues, and the waves.
 
     Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
 
@@ -203,7 +208,7 @@ def _compute(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: 
     rounds = started + machine.rounding * (np.ceil(waves) - started)
     full = rounds * (launch.depth * cycles)
     latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
-    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz
+    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz, rounds
 
 
 def tile_cycles(
@@ -262,7 +267,8 @@ def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     main_s = busy ** (1.0 / sharpness)
     epilogue, write = limits.epilogue_s * limits.epilogue_s, limits.write_s * limits.write_s
     last_s = np.sqrt(np.sqrt(epilogue * epilogue + write * write))
-    hidden_s = np.minimum(values["stage_overlap"], 1.0) * np.minimum(main_s, last_s)
+    overlap = values["stage_overlap"] + values["wave_overlap"] * (1.0 - 1.0 / np.maximum(limits.rounds, 1.0))
+    hidden_s = np.minimum(overlap, 1.0) * np.minimum(main_s, last_s)
     return np.asarray(main_s + last_s - hidden_s + limits.split_s)
 
 

@@ -20,26 +20,24 @@ from .menus import RuledTiles, ruled_tiles
 from .model import CLASSES, FEATURES, PARAMETERS, compact, gpu_class, simulate_on
 from .problems import MatmulKernel, MatmulProblems
 
-UNUSED: Final = frozenset({"format_exponent"})
+UNUSED: Final = frozenset({"format_exponent", "cluster_traffic"})
 """Parameters of plain products in whose place each kind here has its own."""
-SPREADS: Final = {"l2_bytes_per_clock": 0.05}
-"""Narrower than for plain products: ..."""
 QUANTIZED_PARAMETERS: Final = (
-    *(replace(item, spread=SPREADS.get(item.name, item.spread)) for item in PARAMETERS if item.name not in UNUSED),
+    *(item for item in PARAMETERS if item.name not in UNUSED),
+    Parameter(name="cluster_traffic", prior=0.7, spread=0.1),
     Parameter(name="strip_l2_share", prior=1.0, spread=0.3),
     Parameter(name="fp4_step_ratio", prior=2.5, spread=0.4),
-    Parameter(name="async_l2_ratio", prior=1.2, spread=0.1),
-    Parameter(name="pair_l2_ratio", prior=1.25, spread=0.05),
-    Parameter(name="edge_row_ns", prior=3.0, spread=0.2),
-    Parameter(name="fp8_energy", prior=0.65, spread=0.2),
-    Parameter(name="fp4_energy", prior=0.45, spread=0.2),
+    Parameter(name="async_l2_ratio", prior=1.5, spread=0.07),
+    Parameter(name="missing_row_ps", prior=55.0, spread=0.2),
+    Parameter(name="fp8_energy", prior=0.65, spread=0.1, class_spread=0.3),
+    Parameter(name="fp4_energy", prior=0.4, spread=0.2, class_spread=0.5),
     Parameter(name="weight_only_energy", prior=0.95, spread=0.1),
     Parameter(name="int8_energy", prior=0.4, spread=0.2),
     Parameter(name="quantized_split_us", prior=30.0, spread=0.5),
     Parameter(name="fp8_efficiency", prior=0.85, spread=0.2, class_spread=0.1),
     Parameter(name="fp8_block_efficiency", prior=0.8, spread=0.2, class_spread=0.3),
     Parameter(name="native_block_efficiency", prior=0.95, spread=0.2),
-    Parameter(name="fp4_efficiency", prior=0.65, spread=0.2, class_spread=0.3),
+    Parameter(name="fp4_efficiency", prior=0.65, spread=0.2, class_spread=0.6),
     Parameter(name="weight_only_efficiency", prior=0.85, spread=0.2),
     Parameter(name="int8_efficiency", prior=0.85, spread=0.2),
     Parameter(name="quantize_traffic", prior=1.0, spread=0.1),
@@ -71,8 +69,7 @@ QUANTIZE: Final = (
     (MatmulKernel.WEIGHT_ONLY, "plugin_us"),
     (MatmulKernel.INT8, "plugin_us"),
 )
-MOST_EDGE_ROWS: Final = 64.0
-"""More missing rows cost no more, and up to so many rows in all cost nothing."""
+LOW_TILE: Final = 64.0
 FLOAT_BYTES: Final = 2.0
 """Of activations before their conversion."""
 KINDS: Final = ("plain", "fp8", "fp8 block", "fp4", "weight only", "int8")
@@ -85,9 +82,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     machine = replace(
         plain,
         flops_per_clock=plain.flops_per_clock * kind_efficiency(p, plain, values),
-        l2_bytes_per_s=plain.l2_bytes_per_s
-        * np.where(plain.is_async, values["async_l2_ratio"], 1.0)
-        * np.where(plain.has_tensor_memory, values["pair_l2_ratio"], 1.0),
+        l2_bytes_per_s=plain.l2_bytes_per_s * np.where(plain.is_async, values["async_l2_ratio"], 1.0),
         joule_per_flop=plain.joule_per_flop * kind_energy(p, values),
     )
     kernels = quantized_kernels(fleet)
@@ -105,7 +100,7 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
     product = simulate_on(p, machine, product_values, choice, ruled)
     seconds = product.time_ns * 1e-9
     read_s = product.features[..., FEATURES.index("share of reads")] * seconds
-    edge_s = np.hypot(read_s, edge_steps_s(p, kernels, ruled, machine, values)) - read_s
+    edge_s = missing_rows_s(p, kernels, ruled, read_s, values)
     kinds = [np.broadcast_to((p.kind == kind) * 1.0, product.time_ns.shape) for kind in list(MatmulKernel)[1:]]
     return replace(
         product,
@@ -134,17 +129,20 @@ def kind_energy(p: MatmulProblems, values: Values) -> Floats:
     return result
 
 
-def edge_steps_s(p: MatmulProblems, kernels: Codes, ruled: RuledTiles, machine: Machine, values: Values) -> Floats:
-    """Return seconds by which tiles that reach beyond the last row hold up their multiprocessors.
+def missing_rows_s(p: MatmulProblems, kernels: Codes, ruled: RuledTiles, read_s: Floats, values: Values) -> Floats:
+    """Return seconds that rows beyond the last cost.
 
-    Hopper's copy engine fills rows that are not there more slowly than it reads those that are: on H100 (in sight when
-    this was chosen) 65 rows take longer than 128, on B200 they do not.
+    On H100 (in sight when this was chosen) 129 rows take up to twice as long as 256, by both libraries: each missing
+    row, step of k and column of tiles costs the same whatever else runs, as if all went to one slice of the cache.
+    Where there is one row of tiles, reads from DRAM hide it, and tiles of 64 rows show nothing; nor does B200.
     """
-    missing = np.minimum(np.ceil(p.m / ruled.height) * ruled.height - p.m, MOST_EDGE_ROWS)
-    rounds = np.maximum(np.ceil(p.n / ruled.width) * p.batch / machine.sm_count, 1.0)
-    steps_s = p.k * p.left_bytes / STEP_BYTES * missing * values["edge_row_ns"] * 1e-9
-    is_held_up = ruled.is_ruled & (kernels == QuantizedKernels.HOPPER) & (p.m > MOST_EDGE_ROWS)
-    return np.where(is_held_up, rounds * steps_s, 0.0)
+    rows = np.ceil(p.m / ruled.height)
+    missing = rows * ruled.height - p.m
+    columns = np.ceil(p.n / ruled.width) * p.batch
+    seconds = missing * columns * (p.k * p.left_bytes / STEP_BYTES) * (values["missing_row_ps"] * 1e-12)
+    hidden = np.where(ruled.height > LOW_TILE, np.hypot(read_s, seconds) - read_s, 0.0)
+    is_hopper = ruled.is_ruled & (kernels == QuantizedKernels.HOPPER)
+    return np.where(is_hopper, np.where(rows > 1.0, seconds, hidden), 0.0)
 
 
 def conversion_s(p: MatmulProblems, machine: Machine, kernels: Codes, values: Values) -> Floats:
