@@ -4,9 +4,9 @@ Usage: python -m benchmarks.check.score_targets SCORE.json [--shapes SHAPES.json
 
 SCORE.json (or .json.gz) is what `wavecast score DATA --leave-one-out --format json` writes, SHAPES.json the same of
 `--leave-out shapes`. Errors in %. A bar over several groups is on their mean, weighted by rows (16-bit products
-are those in bfloat16 where there are any, else in float16); `points` is how many
-measurements it is read from, `worst` the group that misses it by most. What other programs print (the rows of a GPU that
-a few measurements correct: few_shot; consistency; monotony; speed) stands at the end with the program's name.
+are those in bfloat16 where there are any, else in float16); `points` is how many measurements it is read from, `worst`
+the group that misses it by most. What other programs print (the rows of a GPU that a few measurements correct:
+few_shot; consistency; monotony; speed) stands at the end with the program's name.
 """
 
 from __future__ import annotations

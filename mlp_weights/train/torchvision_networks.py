@@ -43,7 +43,7 @@ def predict_networks(data: Path, folder: Path) -> Iterator[dict[str, Any]]:
     keys: dict[tuple[str, str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in measured:
         dtype = "fp16" if row["precision"] == "fp16" else "fp32"
-        keys[row["model"], row["mode"], dtype, row["batch_per_gpu"]].append(row)
+        keys[row["model"], row["mode"], dtype, int(row["batch_per_gpu"])].append(row)
     catalog = load_catalog()
     for (name, mode, dtype, batch), rows in keys.items():
         trace = recorded(folder / f"{name}-{mode}-{dtype}-b{batch}.json.gz", name, mode, dtype, batch)
