@@ -223,8 +223,8 @@ def interval_targets(score: Score) -> Iterator[Target]:
     yield at_most("median width of intervals, all rows", 60, every, "median_width_90")
     products = [row for row in score.rows if "matmul" in row.table and row.size is Size.ALL and row.dtype in HALF]
     yield median_target("median width of intervals, 16-bit products", 35, single(products))
-    networks = [row for row in (*score.networks, *score.throughput) if row.low_ns is not None]
-    for kind, found in by_kind(networks):
+    networks: list[NetworkRow | ThroughputRow] = [*score.networks, *score.throughput]
+    for kind, found in by_kind([row for row in networks if row.low_ns is not None]):
         inside = [(row.low_ns or 0.0) <= row.measured_ns <= (row.high_ns or 0.0) for row in found]
         width = np.median([((row.high_ns or 0.0) - (row.low_ns or 0.0)) / row.predicted_ns for row in found])
         yield Target(

@@ -73,7 +73,7 @@ class NetworkError:
     def is_held(self, shared: float) -> bool:
         """Say whether the measurement is inside the interval with this shared half-width."""
         high, low = self.ends(shared)
-        return low <= np.exp(self.log_ratio) <= high
+        return bool(low <= np.exp(self.log_ratio) <= high)
 
     def ends(self, shared: float) -> tuple[float, float]:
         """Return the interval's high and low end over the prediction."""
@@ -92,7 +92,8 @@ Groups = Mapping[str, Mapping[str, Sequence[NetworkError]]]
 def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None:
     """Print a line per kind and chip, and the half-widths."""
     weights = choose_weights(leaves_each_out=True)
-    found = [scored_error(row) for row in (*score_networks(data, weights), *score_throughput(data, weights)[0])]
+    rows: list[NetworkRow | ThroughputRow] = [*score_networks(data, weights), *score_throughput(data, weights)[0]]
+    found = [scored_error(row) for row in rows]
     with TemporaryDirectory() as scratch:
         folder = traces or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
