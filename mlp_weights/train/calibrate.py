@@ -94,10 +94,8 @@ def fit_anchor(
         cross += np.bincount(pair.group, weights=pair.source * pair.target, minlength=groups) / len(pair.group)
         square += np.bincount(pair.group, weights=pair.source**2, minlength=groups) / len(pair.group)
     shared = np.clip(np.divide(cross, square, out=np.zeros(groups), where=square > 0), 0.0, 1.0)
-    alike, foreign = [], []
-    for pair in pairs:
-        is_alike = (pair.chips[0] in foreign_chips) == (pair.chips[1] in foreign_chips)
-        (alike if is_alike else foreign).append(pair)
+    foreign = [pair for pair in pairs if (pair.chips[0] in foreign_chips) != (pair.chips[1] in foreign_chips)]
+    alike = [pair for pair in pairs if (pair.chips[0] in foreign_chips) == (pair.chips[1] in foreign_chips)]
     within, between = (_left(found, shared) for found in (alike, foreign))
     if len({chip for pair in foreign for chip in pair.chips if chip in foreign_chips}) == 1:
         between *= LONE_CHIP_FACTOR

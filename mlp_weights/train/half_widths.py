@@ -99,7 +99,7 @@ def fit_intervals(
         away.append(float(_nearest(positions[chips == item.chip], others).mean()))
     parts = {item.chip: residuals_of(item, shrink, limit) for item in inner}
     table = half_width_table(list(parts.values()), groups)
-    is_declared = np.isnan(table).all(axis=1)
+    is_declared = np.asarray(np.isnan(table).all(axis=1), dtype=np.bool_)
     table[is_declared] = UNMEASURED_HALF_WIDTH
     classes = dict(zip(chips.tolist(), gpu_class(build_fleet(pool.gpus)).tolist(), strict=True))
     factor = class_factors(needed_factors(parts, groups), classes)
