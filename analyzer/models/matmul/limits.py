@@ -122,8 +122,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
     traffic = traffic_of(p, machine, values)
     operands, hit = traffic.operand_bytes, traffic.operand_hit
     wave = np.maximum(values["reread"] * asked / np.sqrt(active) - operands, 0.0)
-    spilled = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
-    read = traffic.read_bytes + (1.0 - hit) * wave * spilled / (1.0 + spilled)
+    read = traffic.read_bytes + wave * traffic.spilled
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
@@ -159,6 +158,8 @@ class Traffic:
     """Operands that come from DRAM."""
     written_bytes: Floats
     """Results that go to DRAM."""
+    spilled: Floats
+    """Share of what waves of tiles read again that comes from DRAM."""
 
 
 def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
@@ -173,12 +174,14 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
     hit = 1.0 / (1.0 + _eighth((p.copies * operands + out) * per_cache))
     out_hit = 1.0 / (1.0 + _eighth((operands + out) * (per_cache * values["out_pressure"])))
+    full = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
     return Traffic(
         operand_bytes=operands,
         out_bytes=out,
         operand_hit=hit,
         read_bytes=(1.0 - hit) * operands,
         written_bytes=(1.0 - out_hit) * out,
+        spilled=(1.0 - hit) * full / (1.0 + full),
     )
 
 
