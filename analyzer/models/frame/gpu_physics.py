@@ -13,7 +13,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_amd, l2_width, process_energy
+from ....specs.generations import is_amd, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate
 from .parameters import Parameter, Values
 
@@ -96,7 +96,7 @@ def switching_w(fleet: Fleet, values: Values) -> Floats:
 def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | float = 2.0) -> Floats:
     """Return the energy of one FLOP on the matrix units with operands of so many bytes.
 
-    It falls with the process, with the size of the unit, which shares its operands' delivery among more multipliers,
+    It falls with the process and the generation, with the size of the unit, which shares its operands' delivery among more multipliers,
     and with the width of the format.
     """
     half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
@@ -104,7 +104,7 @@ def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | 
     process = (process_energy(fleet)[0] / NEWEST_PROCESS) ** values["process_exponent"]
     unit = (REFERENCE_FLOPS / per_clock) ** values["energy_exponent"]
     width = (0.5 * np.asarray(element_bytes)) ** values["format_exponent"]
-    return np.asarray(values["picojoule_per_flop"] * 1e-12 * process * unit * width)
+    return np.asarray(values["picojoule_per_flop"] * 1e-12 * matrix_energy(fleet) * process * unit * width)
 
 
 def slow_down(joule: Floats, full_s: Floats, fleet: Fleet, values: Values) -> Floats:

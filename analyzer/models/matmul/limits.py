@@ -122,8 +122,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
     traffic = traffic_of(p, machine, values)
     operands, hit = traffic.operand_bytes, traffic.operand_hit
     wave = np.maximum(values["reread"] * asked / np.sqrt(active) - operands, 0.0)
-    spilled = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
-    read = traffic.read_bytes + (1.0 - hit) * wave * spilled / (1.0 + spilled)
+    read = traffic.read_bytes + wave * traffic.spilled
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
@@ -159,6 +158,8 @@ class Traffic:
     """Operands that come from DRAM."""
     written_bytes: Floats
     """Results that go to DRAM."""
+    spilled: Floats
+    """Share of what waves of tiles read again that comes from DRAM."""
 
 
 def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
@@ -172,12 +173,14 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     out = p.batch * p.m * p.n * p.out_bytes
     hit = cache_hit(p.copies * operands + out, machine, values)
     out_hit = cache_hit((operands + out) * values["out_pressure"], machine, values)
+    full = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
     return Traffic(
         operand_bytes=operands,
         out_bytes=out,
         operand_hit=hit,
         read_bytes=(1.0 - hit) * operands,
         written_bytes=(1.0 - out_hit) * out,
+        spilled=(1.0 - hit) * full / (1.0 + full),
     )
 
 
