@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,10 +14,9 @@ from ..frame.event_timing import event_time_ns
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from ..frame.units import peak_flops_per_s
+from .choice import choose_tile
 from .problems import MatmulSimtProblems
-from .tiles import SimtLaunch, launch_of, menus_of
-from ..frame.problems import take_problems
-from ....specs.fleet import take_gpus
+from .tiles import SimtLaunch, launch_of
 
 FEATURES: Final = (
     "log time / bound",
@@ -63,6 +62,10 @@ PARAMETERS: Final = (
     Parameter(name="host_floor_us", prior=33.0),
     Parameter(name="host_overlap", prior=0.83, spread=0.15),
 )
+"""`other_instructions` 1 follows from counting, before any fit. That 128 lanes wait for issue slots and that writes are
+not hidden was chosen with H100's rows in sight, `gddr_strided_ratio` with P4's. `matrix_load` is what MI100's kernels
+take per word of their operands: MI100 left out is not blind to it. `throttle_exponent` is that of gpu_physics.py, from
+A100's and L40's power curves."""
 CLASSES: Final = ("before Volta", "Volta and later", "AMD")
 
 CLOCK_EXPONENT: Final = 2.0
@@ -74,7 +77,9 @@ STEP_DEPTH: Final = 8.0
 SCHEDULERS: Final = 4.0
 POWER_SHARPNESS: Final = 12.0
 ISSUED_PER_CLOCK: Final = 128.0
+"""Lanes that a multiprocessor's four schedulers give an instruction per clock."""
 UNIT_ENERGY_EXPONENT: Final = 0.37
+"""How energy per FLOP falls with the size of a unit, as in gpu_physics.py."""
 REGISTERS_BESIDE: Final = 56.0
 """Registers of a thread beside its accumulators: addresses and the next operands; 120 for 64, as profilers show."""
 
@@ -113,6 +118,17 @@ class _Parts:
         return np.asarray(together + self.write_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Run:
+    """Hold a launch and what it takes."""
+
+    launch: SimtLaunch
+    grid: _Grid
+    parts: _Parts
+    slow: Floats
+    kernel_s: Floats
+
+
 def _square(values: Floats) -> Floats:
     """Multiply out: a power of arrays takes ten times as long."""
     return np.asarray(values * values)
@@ -128,42 +144,29 @@ def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice:
     Compute, memory and address translation overlap (cubic mean); the clock falls where power exceeds the limit.
     """
     p = problems
-    tile = _choose(p, fleet, values) if choice is None else choice
+    tile = choose_tile(p, fleet, values, _kernel_s) if choice is None else choice
+    run = _run(p, fleet, values, tile)
+    kernel_ns = run.kernel_s * 1e9
+    return Estimate(
+        time_ns=_with_host(p, values, kernel_ns),
+        features=_features(p, run, fleet),
+        choice=tile,
+    )
+
+
+def _kernel_s(p: MatmulSimtProblems, fleet: Fleet, values: Values, tile: Codes) -> Floats:
+    return _run(p, fleet, values, tile).kernel_s
+
+
+def _run(p: MatmulSimtProblems, fleet: Fleet, values: Values, tile: Codes) -> _Run:
+    """Return what one tile costs."""
     launch = launch_of(p.batch, p.m, p.n, p.k, tile, fleet)
     grid = _grid(p, launch, fleet)
     parts = _limits(p, launch, fleet, values, grid)
     flops = 2.0 * grid.blocks * launch.width * launch.height * p.k / launch.split
     slow = _slow_down(p, launch, fleet, values, computed_per_s=flops / parts.compute_s, full_s=parts.total_s())
-    kernel_ns = parts.total_s(slow) * 1e9 + values["launch_us"] * 1e3
-    kernel_ns = kernel_ns + np.where(launch.split > 1, values["split_us"] * 1e3, 0.0)
-    return Estimate(
-        time_ns=_with_host(p, values, kernel_ns),
-        features=_features(p, launch, fleet, parts, slow, kernel_ns, grid.flops_per_s),
-        choice=tile,
-    )
-
-
-def _choose(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> Codes:
-    """Return the tile of least time on the menu of each GPU."""
-    grid = np.ndim(p.m) == 2
-    found = np.zeros(np.broadcast_shapes(p.m.shape, fleet.sm_count.shape), dtype=np.int64)
-    for rows, gpus, tiles in menus_of(p.batch, p.contiguous, fleet):
-        both = rows if grid else np.intersect1d(rows, gpus)
-        if not len(both) or not len(gpus):
-            continue
-        mine, here = take_problems(p, both), gpus if grid else both
-        if tiles[0] >= 21:
-            mine = replace(mine, batch=np.where(mine.batch > 1, 1.0 + 1e-9, 1.0))
-        some, part = take_gpus(fleet, here), {name: value[here] for name, value in values.items()}
-        best, least = None, None
-        for tile in tiles:
-            time = simulate(mine, some, part, np.array(tile)).time_ns if len(tiles) > 1 else np.zeros(1)
-            if least is None:
-                best, least = np.full(time.shape, tile), time
-            else:
-                best, least = np.where(time < least, tile, best), np.minimum(time, least)
-        found[np.ix_(both, gpus) if grid else both] = best
-    return found
+    kernel_us = values["launch_us"] + np.where(launch.split > 1, values["split_us"], 0.0)
+    return _Run(launch=launch, grid=grid, parts=parts, slow=slow, kernel_s=parts.total_s(slow) + kernel_us * 1e-6)
 
 
 def _grid(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet) -> _Grid:
@@ -194,27 +197,24 @@ def _compute(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Va
     """Return seconds of arithmetic: the busiest multiprocessor's throughput, or its rounds of blocks one by one.
 
     Cycles per k of a block: FMA at the peak rate against the operands' reads from shared memory, 32 words per clock:
-    each thread reads 2 r words for its r x r accumulators. Alone, a block of few warps waits for its own results.
+    each thread reads 2 r words for its r x r accumulators. Since Volta a scheduler issues one instruction per clock:
+    with 128 lanes every FMA takes such a slot, and so do the reads, four words each, and the copies from memory. Matrix
+    units (AMD) read in turn with their arithmetic. Alone, a block of few warps waits for its own results.
     """
     flops_per_clock = grid.flops_per_s / (fleet.sm_count * fleet.clock_hz)
-    nvidia = is_nvidia(fleet)
-    area, held = launch.width * launch.height, np.minimum(launch.per_thread, 128.0)
-    fma = 2.0 * area / (flops_per_clock * np.minimum(values["fma_efficiency"], 1.0))
+    efficiency = np.minimum(values["fma_efficiency"], 1.0)
+    area, held = launch.width * launch.height, launch.per_thread
+    fma = 2.0 * area / flops_per_clock
     others = 0.5 * np.sqrt(held) + (launch.width + launch.height) / launch.threads
     issued = (1.0 + values["other_instructions"] * others / held) * area / ISSUED_PER_CLOCK
-    issued = np.where(nvidia & ~is_before_volta(fleet), issued, 0.0)
-    words = 32.0
-    reads = values["shared_memory_load"] * area / (0.5 * words * np.sqrt(held)) * (p.element_bytes / 4.0)
-    overlapped = np.sqrt(
-        np.sqrt(
-            _square(_square(np.maximum(fma, issued / np.minimum(values["fma_efficiency"], 1.0))))
-            + _square(_square(reads))
-        )
-    )
-    cycles = np.where(nvidia, overlapped, fma + values["matrix_load"] * (launch.width + launch.height))
+    issues_alone = is_nvidia(fleet) & ~is_before_volta(fleet)
+    busy = np.where(issues_alone, np.maximum(fma, issued), fma) / efficiency
+    reads = values["shared_memory_load"] * area / (16.0 * np.sqrt(held)) * (p.element_bytes / 4.0)
+    overlapped = np.sqrt(np.sqrt(_square(_square(busy)) + _square(_square(reads))))
+    in_turn = busy + values["matrix_load"] * (launch.width + launch.height) * (p.element_bytes / 4.0)
+    cycles = np.where(is_nvidia(fleet), overlapped, in_turn)
     depth = np.ceil(p.k / launch.split / STEP_DEPTH) * STEP_DEPTH + values["epilogue_depth"]
     warps = np.maximum(launch.threads / 32.0 / SCHEDULERS, 1.0)
-    held = np.minimum(held, 128.0)
     alone = warps * held * 256.0 / flops_per_clock + values["stall_cycles"] / STEP_DEPTH / warps
     rounds = np.ceil(grid.waves / grid.occupancy) * (depth * alone / launch.slices + values["epilogue_cycles"])
     return np.asarray(np.maximum(grid.waves * depth * cycles, rounds) / fleet.clock_hz)
@@ -223,12 +223,13 @@ def _compute(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Va
 def _memory(
     p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Values, grid: _Grid
 ) -> tuple[Floats, Floats, Floats]:
-    """Return seconds of DRAM traffic, and of address translation.
+    """Return seconds of DRAM traffic, of address translation, and of results that no arithmetic hides.
 
     Blocks that run together share operands in L2 as far as they advance together: what they spread over is the rows in
     flight times `drift_bytes`. An operand with k contiguous is read in pieces of 32 bytes, which DRAM serves at
     `strided_efficiency` once rows are apart by more than `stride_bytes`. Where a multiprocessor's rows cover more
-    than `translation_mib`, every piece misses the translation cache.
+    than `translation_mib`, every piece misses the translation cache (NVIDIA; AMD's pages are larger). Blocks that run
+    together end together: `exposed_write` of their results is written while nothing is computed.
     """
     flight = np.minimum(grid.blocks, fleet.sm_count * grid.occupancy)
     across = np.minimum(launch.columns, flight)
@@ -297,18 +298,10 @@ def _with_host(p: MatmulSimtProblems, values: Values, kernel_ns: Floats) -> Floa
     return np.where(floor > 0, event_time_ns(kernel_ns, floor, values["host_overlap"]), kernel_ns)
 
 
-def _features(
-    p: MatmulSimtProblems,
-    launch: SimtLaunch,
-    fleet: Fleet,
-    parts: _Parts,
-    slow: Floats,
-    kernel_ns: Floats,
-    rate: Floats,
-) -> Floats:
+def _features(p: MatmulSimtProblems, run: _Run, fleet: Fleet) -> Floats:
+    launch, parts, slow, total_s = run.launch, run.parts, run.slow, run.kernel_s
     moved = p.element_bytes * p.batch * (p.m * p.k + p.k * p.n + p.m * p.n)
-    bound_s = np.maximum(2.0 * p.batch * p.m * p.n * p.k / rate, moved / fleet.bandwidth_bytes_per_s)
-    total_s = kernel_ns * 1e-9
+    bound_s = np.maximum(2.0 * p.batch * p.m * p.n * p.k / run.grid.flops_per_s, moved / fleet.bandwidth_bytes_per_s)
     wave = np.ceil(parts.waves) / parts.waves
     padding = launch.columns * launch.width * launch.rows * launch.height / (p.m * p.n)
     columns = (
