@@ -167,7 +167,9 @@ class Generation:
 
 
 _KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM)
-_MAXWELL: Final = replace(_KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=_BEFORE_AMPERE)
+_MAXWELL: Final = replace(
+    _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=_BEFORE_AMPERE
+)
 _GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
 _PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
 _VOLTA: Final = replace(_PASCAL, name="Volta", starts_at="7.0", process=_12_NM, sgemm_kernels=SgemmKernels.VOLTA)

@@ -16,6 +16,7 @@ from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
 from ..models.library import Library
+from ..prediction.attention import explain_attention
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
 from ..recorded.choice import ALL, IterationChoice
@@ -107,9 +108,9 @@ def build_result(
     check_sizes(recorded, np.arange(row_count(recorded.ops)) if scenario.changes_work else window.op_rows, gpus)
     changed = change_trace(recorded, origin, library, scenario, gpus)
     if origin is not None:
-        basis = measured_basis(recorded, window, changed, origin, gpus, library)
+        basis = measured_basis(recorded, window, changed, origin, gpus, library, scenario.attention)
     else:
-        basis = shapes_basis(window, changed, gpus, library)
+        basis = shapes_basis(window, changed, gpus, library, scenario.attention)
     arranged = arrange(basis, origin, scenario)
     graph, timing = arranged.graph, arranged.timing
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))
@@ -132,7 +133,7 @@ def build_result(
         memory=memory,
         memory_unknown=memory_unknown,
         compiled=arranged.compiled,
-        warnings=(*changed.warnings, *arranged.warnings),
+        warnings=(*changed.warnings, *explain_attention(basis.workload, gpus, scenario.attention), *arranged.warnings),
     )
 
 

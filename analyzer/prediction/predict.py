@@ -10,9 +10,11 @@ import numpy as np
 from ...arrays import Floats, Mask
 from ...formats.trace import KernelKind, Trace
 from ...specs.fleet import Fleet, build_fleet
+from ...specs.generations import AttentionKernel
 from ...specs.gpu import Gpu
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
+from .attention import as_asked, as_recorded, attention_rows
 from .bounds import bound_ops
 from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
@@ -26,13 +28,20 @@ H100's shortest is 1,500, B200's 1,980. Scaling it as well would promise times t
 
 
 def predict_measured(
-    trace: Trace, workload: GpuWorkload, source: Gpu, targets: Sequence[Gpu], library: Library, *, retimed: bool = False
+    trace: Trace,
+    workload: GpuWorkload,
+    source: Gpu,
+    targets: Sequence[Gpu],
+    library: Library,
+    *,
+    retimed: bool = False,
+    attention: AttentionKernel | None = None,
 ) -> Prediction:
     """Move measured kernels from `source` to every target.
 
     t_target = overhead + (t_source - overhead) * factor, with the factor of the row's rule; never under the physical
     bound where the source kept to it as well. On the source itself the measured time stands, unless the times are
-    `retimed`: a what-if's, predicted there as well.
+    `retimed`: a what-if's, predicted there as well. `attention` is the kernel that is asked for, on the source too.
 
     >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
     array([[500., 150.],
@@ -40,7 +49,8 @@ def predict_measured(
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
-    assignments, count = assign_rows(workload, library), len(workload.op)
+    assignments, count = assign_rows(as_asked(workload, attention), library), len(workload.op)
+    recorded = assign_rows(as_recorded(workload), library)
     modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, modelled)
@@ -49,7 +59,8 @@ def predict_measured(
     time *= (measured - fixed)[:, None]
     time += fixed[:, None]
     if modelled.any():
-        target_model, source_model = (model_times(assignments, count, item, library) for item in (fleet, origin))
+        target_model = model_times(assignments, count, fleet, library)
+        source_model = model_times(recorded, count, origin, library)
         apart = separations(fleet, origin)
         time[modelled] = _anchored_ns(workload, target_model, source_model, modelled, apart)
         width[modelled] = _anchored_width(workload, target_model, modelled, fleet, origin)
@@ -59,9 +70,11 @@ def predict_measured(
         block = slice(begin, begin + BLOCK_ROWS)
         np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
-    time[:, is_source] = measured[:, None]
+    stands = ~attention_rows(workload) if attention is not None else np.ones(count, dtype=bool)
+    kept = stands[:, None] & is_source
+    time = np.where(kept, measured[:, None], time)
     if not retimed:
-        method[:, is_source], width[:, is_source] = METHODS.index(Method.MEASURED), 0.0
+        method[kept], width[kept] = METHODS.index(Method.MEASURED), 0.0
     return Prediction(
         fleet=fleet,
         time_ns=time,
@@ -113,15 +126,19 @@ _SHAPE_METHODS: Final = (
 """With a reason each: for ops without a formula, with one, and with an op model as well."""
 
 
-def predict_shapes(workload: GpuWorkload, targets: Sequence[Gpu], library: Library) -> Prediction:
+def predict_shapes(
+    workload: GpuWorkload, targets: Sequence[Gpu], library: Library, attention: AttentionKernel | None = None
+) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
+
+    `attention` is the kernel that is asked for; default: each GPU's own choice.
 
     >>> prediction = predict_shapes(workload, [h100, a100], library)
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
     array([3., 8.])
     """
     fleet = build_fleet(targets)
-    assignments = assign_rows(workload, library)
+    assignments = assign_rows(as_asked(workload, attention), library)
     bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)
     known, covered = workload.has_work[:, None], modelled.is_covered[:, None]
     time = np.where(covered, np.maximum(modelled.time_ns, bounds.lower_ns), np.where(known, bounds.roofline_ns, 0.0))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ...specs.generations import AttentionKernel
+from ..prediction.attention import ATTENTION_NAMES
+
 
 class TargetPrecision(StrEnum):
     """Name a precision that an iteration can be moved to."""
@@ -30,6 +33,8 @@ class Scenario:
     """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
     fuse_elementwise: bool = False
     """Whether pointwise ops run in merged kernels, as a compiler generates them."""
+    attention: AttentionKernel | None = None
+    """Whose attention runs, where it exists; None: the recorded one on its GPU, elsewhere that GPU's default."""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -39,6 +44,7 @@ class Scenario:
             f"{self.precision.value} arithmetic" if self.precision is not None else None,
             "launches by CUDA graphs" if self.cuda_graph else None,
             "pointwise ops merged" if self.fuse_elementwise else None,
+            f"{ATTENTION_NAMES[self.attention]} attention" if self.attention is not None else None,
         )
         return tuple(name for name in named if name is not None)
 
@@ -50,7 +56,8 @@ class Scenario:
     @property
     def changes_work(self) -> bool:
         """Say whether the kernels differ from the recorded ones."""
-        return self.precision is not None or self.batch_size is not None or self.fuse_elementwise
+        changed = (self.precision, self.batch_size, self.attention)
+        return self.fuse_elementwise or any(item is not None for item in changed)
 
     @property
     def changes_anything(self) -> bool:

@@ -62,7 +62,7 @@ FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=3.0, spread=0.3, class_spread=0.3),
+    Parameter(name="floor_us", prior=3.0, spread=0.3),
     Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
     Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
     Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5),
@@ -259,9 +259,7 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     dim_share = np.where(grouped | masks.fused, v["group_dim_share"], v["single_dim_share"])
     scale = 1.0 + dim_share * (dim**2 - 1.0)
     fused_fix = v["single_fix_kcycles"] * v["fused_fix_ratio"]
-    fix = (
-        np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
-    )
+    fix = np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
     fix = np.where(masks.flash, v["flash_fix_kcycles"] * (1.0 + v["flash_growth"] * rows), fix)
     flops_per_cycle = peak_flops_per_s(p, fleet) / fleet.sm_count / fleet.clock_hz
     flops_per_cycle = flops_per_cycle * speed_ratio(p, p.kernel, fleet, v)

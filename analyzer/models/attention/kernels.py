@@ -12,8 +12,8 @@ from ....specs.fleet import Fleet
 from ....specs.generations import (
     AttentionKernel,
     has_attention,
-    has_tf32,
     has_tensor_memory,
+    has_tf32,
     is_amd,
     is_async,
     prefers_cudnn_attention,
@@ -57,7 +57,9 @@ def kernel_on(p: AttentionProblems, fleet: Fleet) -> Codes:
     default = np.where(
         has_attention(np.array(AttentionKernel.EFFICIENT), fleet), AttentionKernel.EFFICIENT, AttentionKernel.MATH
     )
-    default = np.where(has_attention(np.array(AttentionKernel.TRITON), fleet) & is_amd(fleet), AttentionKernel.TRITON, default)
+    default = np.where(
+        has_attention(np.array(AttentionKernel.TRITON), fleet) & is_amd(fleet), AttentionKernel.TRITON, default
+    )
     default = np.where(flash2, AttentionKernel.FLASH2, default)
     default = np.where(cudnn, AttentionKernel.CUDNN, default)
     is_free = (p.dispatch != Dispatch.FIXED) & (p.kernel != AttentionKernel.MATH)
@@ -66,7 +68,7 @@ def kernel_on(p: AttentionProblems, fleet: Fleet) -> Codes:
 
 
 def as_run(p: AttentionProblems, fleet: Fleet) -> AttentionProblems:
-    """Return the problems with the kernel that runs on each GPU; without a fused one the masked half is computed too."""
+    """Return the problems with the kernel that runs on each GPU; without a fused one the masked half is computed."""
     kernel = kernel_on(p, fleet)
     return replace(p, kernel=kernel, is_causal=np.where(kernel == AttentionKernel.MATH, 0, p.is_causal))
 

@@ -34,7 +34,6 @@ from .limits import (
     CLASS_NAMES,
     KILO,
     REFERENCE_DIM,
-    US,
     dram_bytes_per_s,
     floor_ns,
     gpu_class,

@@ -13,8 +13,8 @@ from wavecast.analyzer.models.attention.decode import DECODE, SPLITS
 from wavecast.analyzer.models.attention.prefill import PREFILL
 from wavecast.analyzer.models.attention.problems import (
     ArithmeticFormat,
-    AttentionKernel,
     AttentionProblems,
+    Dispatch,
     least_work,
     problems_of,
     seen_pairs,
@@ -27,6 +27,7 @@ from wavecast.analyzer.work.work import AttentionDims, Direction, Family, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
+from wavecast.specs.generations import AttentionKernel
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
 
@@ -45,6 +46,8 @@ def problems(**columns: Any) -> AttentionProblems:
             "arithmetic": int(ArithmeticFormat.BF16),
             "kv_bytes": 2.0,
             "is_backward": 0,
+            "dispatch": int(Dispatch.FIXED),
+            "copies": 1.0,
         },
     }
     chosen = defaults | columns
