@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from ..arrays import Codes, Floats, Mask
+from .attention_kernels import ANYWHERE, BEFORE_AMPERE, SINCE_AMPERE, SINCE_CDNA2, AttentionKernel
 from .fleet import Fleet
 
 KIB: Final = 1024
@@ -93,37 +94,6 @@ class SgemmKernels(IntEnum):
     """Another library, or one that nobody looked at."""
 
 
-class AttentionKernel(IntEnum):
-    """Name whose fused attention runs; each has its own instructions, splits and groups."""
-
-    FLASH2 = 0
-    """FlashAttention-2 on dense tensors, as PyTorch's scaled dot-product attention calls it."""
-    PAGED = 1
-    """vLLM's flash attention on a paged cache: 3 on Hopper, else 2."""
-    TENSORRT_LLM = 2
-    """TensorRT-LLM's: also applies the rotary embedding and writes the cache."""
-    FLASH3 = 3
-    """FlashAttention-3, Hopper's own instructions."""
-    CUDNN = 4
-    EFFICIENT = 5
-    """The memory-efficient kernels (xFormers, CUTLASS): any NVIDIA GPU, FP32, masks."""
-    MATH = 6
-    """No fused kernel: two batched products and a softmax between them."""
-    TRITON = 7
-    """Written in Triton: AOTriton, ROCm's default; inductor's; vLLM's on AMD."""
-    CK = 8
-    """AMD's composable kernels, or aiter's assembly."""
-
-
-_ANYWHERE: Final = frozenset({AttentionKernel.MATH})
-_BEFORE_AMPERE: Final = _ANYWHERE | {AttentionKernel.EFFICIENT}
-_SINCE_AMPERE: Final = _BEFORE_AMPERE | {
-    *(AttentionKernel.FLASH2, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM),
-    *(AttentionKernel.CUDNN, AttentionKernel.TRITON),
-}
-_SINCE_CDNA2: Final = _ANYWHERE | {AttentionKernel.TRITON, AttentionKernel.CK}
-"""torch's `sdp_utils.cpp`: memory-efficient kernels from compute capability 5.0, FlashAttention-2 and cuDNN from 8.0;
-FlashAttention-3 is for 9.0 alone. AOTriton and composable kernels start with gfx90a."""
 _SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB
 """cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
 _LARGE_WORKSPACE_BYTES: Final = 32 * MIB
@@ -145,7 +115,7 @@ class Generation:
     sgemm_kernels: SgemmKernels = SgemmKernels.OTHER
     blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
     """What torch gives cuBLAS or hipBLAS per thread and stream."""
-    attention: frozenset[AttentionKernel] = _ANYWHERE
+    attention: frozenset[AttentionKernel] = ANYWHERE
     """What of it exists."""
     prefers_cudnn_attention: bool = False
     """Where versions of torch that put cuDNN's attention first do so (`check_prefer_cudnn_attention`: 9.0, 10.0, from
@@ -168,7 +138,7 @@ class Generation:
 
 _KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM)
 _MAXWELL: Final = replace(
-    _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=_BEFORE_AMPERE
+    _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=BEFORE_AMPERE
 )
 _GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
 _PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
@@ -181,7 +151,7 @@ _GA100: Final = replace(
     allocation=_AMPERE_RULES,
     process=_7_NM,
     sgemm_kernels=SgemmKernels.AMPERE,
-    attention=_SINCE_AMPERE,
+    attention=SINCE_AMPERE,
     has_tf32=True,
 )
 _GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
@@ -190,7 +160,7 @@ _HOPPER: Final = replace(
     _ADA,
     name="Hopper",
     starts_at="9.0",
-    attention=_SINCE_AMPERE | {AttentionKernel.FLASH3},
+    attention=SINCE_AMPERE | {AttentionKernel.FLASH3},
     prefers_cudnn_attention=True,
     is_async=True,
     converts_fp8_fast=True,
@@ -200,7 +170,7 @@ _BLACKWELL: Final = replace(
     _HOPPER,
     name="Blackwell of data centres",
     starts_at="10.0",
-    attention=_SINCE_AMPERE,
+    attention=SINCE_AMPERE,
     has_tensor_memory=True,
 )
 _THOR: Final = replace(
@@ -228,7 +198,7 @@ _CDNA: Final = Generation(
     process=_7_NM,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES, attention=_SINCE_CDNA2)
+_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES, attention=SINCE_CDNA2)
 _CDNA3: Final = replace(_CDNA2, name="CDNA3", starts_at="gfx94", blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES)
 _CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95")
 _OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")

@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays import Floats
 from ...errors import InputError
 from ...formats.trace import Trace
-from ...specs.generations import AttentionKernel
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph

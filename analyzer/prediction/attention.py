@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Mask
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.fleet import build_fleet
-from ...specs.generations import AttentionKernel, has_attention
+from ...specs.generations import has_attention
 from ...specs.gpu import Gpu
 from ..work.work import AttentionDims
 from .workload import GpuWorkload

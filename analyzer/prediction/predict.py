@@ -9,8 +9,8 @@ import numpy as np
 
 from ...arrays import Floats, Mask
 from ...formats.trace import KernelKind, Trace
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.fleet import Fleet, build_fleet
-from ...specs.generations import AttentionKernel
 from ...specs.gpu import Gpu
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor

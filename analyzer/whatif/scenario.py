@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...specs.generations import AttentionKernel
+from ...specs.attention_kernels import AttentionKernel
 from ..prediction.attention import ATTENTION_NAMES
 
 

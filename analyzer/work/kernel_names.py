@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from ...specs.generations import AttentionKernel
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Rate
 from .work import Family
 

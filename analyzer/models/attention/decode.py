@@ -24,8 +24,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import AttentionKernel, converts_fp8_fast, is_async, is_blackwell, is_hopper
+from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .kernels import PARAMETERS as KERNEL_PARAMETERS

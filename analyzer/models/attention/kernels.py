@@ -8,16 +8,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import (
-    AttentionKernel,
-    has_attention,
-    has_tensor_memory,
-    has_tf32,
-    is_amd,
-    is_async,
-    prefers_cudnn_attention,
-)
+from ....specs.generations import has_attention, has_tensor_memory, has_tf32, is_amd, is_async, prefers_cudnn_attention
 from ..frame.parameters import Parameter, Values
 from .problems import ArithmeticFormat, AttentionProblems, Dispatch
 

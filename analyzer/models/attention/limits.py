@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Codes, Floats
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import AttentionKernel, is_async
+from ....specs.generations import is_async
 from ..frame.parameters import Values
 from .kernels import MATH_LAUNCH_COUNT, is_trtllm
 from .problems import AttentionProblems

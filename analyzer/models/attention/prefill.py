@@ -22,8 +22,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import AttentionKernel, has_wide_head_blocks, is_async, is_blackwell, is_hopper
+from ....specs.generations import has_wide_head_blocks, is_async, is_blackwell, is_hopper
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import POWER_PARAMETERS, matrix_joule_per_flop, slow_down
 from ..frame.model import Estimate, Model

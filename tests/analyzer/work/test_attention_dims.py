@@ -6,6 +6,7 @@ import pytest
 from wavecast.analyzer.work import work_of
 from wavecast.analyzer.work.work import AttentionDims, Direction
 from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.specs.attention_kernels import AttentionKernel
 
 QUERY, KEY = (2, 4, 10, 8), (2, 2, 17, 8)
 """Batch 2, 4 query heads on 2 KV heads, 10 queries, 17 keys, dim 8: heads before the sequence."""
@@ -46,6 +47,11 @@ FORWARD: dict[str, tuple[Argument, ...]] = {
     "flash_attn::_flash_attn_forward": (*LAST, 0.0, 1.0, True),
     "FlashAttnFunc": (*LAST, 0.0, 1.0, True),
 }
+KERNELS = {
+    "efficient": AttentionKernel.EFFICIENT,
+    "cudnn": AttentionKernel.CUDNN,
+    "attention_math": AttentionKernel.MATH,
+}
 GRAD_FIRST, GRAD_LAST = spec(*QUERY), heads_last(QUERY)
 STATISTICS = TensorSpec("float32", (2, 4, 10))
 BACKWARD: dict[str, tuple[Argument, ...]] = {
@@ -79,6 +85,8 @@ def test_sizes_causality_and_direction(name: str) -> None:
         value_dim=8,
         is_causal=True,
         direction=direction,
+        kernel=KERNELS.get(next((word for word in KERNELS if word in name), ""), AttentionKernel.FLASH2),
+        is_chosen_by_torch="FlashAttnFunc" not in name and not name.startswith("flash_attn"),
     )
 
 
