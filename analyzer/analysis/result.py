@@ -9,6 +9,7 @@ import numpy as np
 
 from ...formats.column import row_count
 from ...formats.trace import Trace
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..graph.steps import with_iterations
@@ -107,10 +108,11 @@ def build_result(
     # A what-if rewrites the ops of all iterations.
     check_sizes(recorded, np.arange(row_count(recorded.ops)) if scenario.changes_work else window.op_rows, gpus)
     changed = change_trace(recorded, origin, library, scenario, gpus)
+    attention = None if scenario.attention is None else AttentionKernel[scenario.attention.name]
     if origin is not None:
-        basis = measured_basis(recorded, window, changed, origin, gpus, library, scenario.attention)
+        basis = measured_basis(recorded, window, changed, origin, gpus, library, attention)
     else:
-        basis = shapes_basis(window, changed, gpus, library, scenario.attention)
+        basis = shapes_basis(window, changed, gpus, library, attention)
     arranged = arrange(basis, origin, scenario)
     graph, timing = arranged.graph, arranged.timing
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))
@@ -133,7 +135,7 @@ def build_result(
         memory=memory,
         memory_unknown=memory_unknown,
         compiled=arranged.compiled,
-        warnings=(*changed.warnings, *explain_attention(basis.workload, gpus, scenario.attention), *arranged.warnings),
+        warnings=(*changed.warnings, *explain_attention(basis.workload, gpus, attention), *arranged.warnings),
     )
 
 

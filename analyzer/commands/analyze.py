@@ -203,8 +203,7 @@ def _sharpen(
 def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
     from ...errors import InputError
     from ..host.speed import read_cpu_speed
-    from ..prediction.attention import ATTENTION_NAMES
-    from ..whatif.scenario import Scenario, TargetPrecision
+    from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
     if request.from_batch is not None and request.batch_size is None:
         raise InputError("--from-batch says what --batch rescales: add --batch N")
@@ -215,7 +214,7 @@ def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
         recorded_batch_size=request.from_batch,
         cuda_graph=request.cuda_graph,
         fuse_elementwise=request.fuse_elementwise,
-        attention={name: kernel for kernel, name in ATTENTION_NAMES.items()}.get(request.attention_kernel or ""),
+        attention=None if request.attention_kernel is None else TargetAttention(request.attention_kernel),
     )
 
 

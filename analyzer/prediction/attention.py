@@ -16,16 +16,6 @@ from ...specs.gpu import Gpu
 from ..work.work import AttentionDims
 from .workload import GpuWorkload
 
-ATTENTION_NAMES: Final = {
-    AttentionKernel.FLASH2: "flash2",
-    AttentionKernel.FLASH3: "flash3",
-    AttentionKernel.CUDNN: "cudnn",
-    AttentionKernel.EFFICIENT: "efficient",
-    AttentionKernel.MATH: "math",
-    AttentionKernel.TRITON: "triton",
-    AttentionKernel.CK: "ck",
-}
-"""What can be asked for, as the command line says it."""
 NAMED_COUNT: Final = 3
 """GPUs that a warning names."""
 
@@ -50,13 +40,13 @@ def explain_attention(workload: GpuWorkload, gpus: Sequence[Gpu], kernel: Attent
     if kernel is None:
         return ()
     if not attention_rows(workload).any():
-        return (f"{ATTENTION_NAMES[kernel]} attention: the iteration holds no fused attention of known sizes",)
+        return (f"--attention-kernel {kernel.name.lower()} changes nothing: no fused attention of known sizes",)
     missing = ~has_attention(np.array(kernel), build_fleet(gpus))
     names = [gpu.name for gpu, lacks in zip(gpus, missing.tolist(), strict=True) if lacks]
     if not names:
         return ()
     shown = ", ".join(names[:NAMED_COUNT]) + (f" and {len(names) - NAMED_COUNT} more" if names[NAMED_COUNT:] else "")
-    return (f"{ATTENTION_NAMES[kernel]} attention does not exist on {shown}: predicted with the default there",)
+    return (f"--attention-kernel {kernel.name.lower()}: does not exist on {shown}; predicted with their defaults",)
 
 
 def _with_attention(workload: GpuWorkload, kernel: AttentionKernel | None) -> GpuWorkload:

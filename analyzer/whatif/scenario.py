@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ...specs.attention_kernels import AttentionKernel
-from ..prediction.attention import ATTENTION_NAMES
-
 
 class TargetPrecision(StrEnum):
     """Name a precision that an iteration can be moved to."""
@@ -16,6 +13,18 @@ class TargetPrecision(StrEnum):
     FP16 = "fp16"
     TF32 = "tf32"
     FP8 = "fp8"
+
+
+class TargetAttention(StrEnum):
+    """Name whose attention can be asked for: those of `AttentionKernel` that a call to PyTorch or a package reaches."""
+
+    FLASH2 = "flash2"
+    FLASH3 = "flash3"
+    CUDNN = "cudnn"
+    EFFICIENT = "efficient"
+    MATH = "math"
+    TRITON = "triton"
+    CK = "ck"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +42,7 @@ class Scenario:
     """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
     fuse_elementwise: bool = False
     """Whether pointwise ops run in merged kernels, as a compiler generates them."""
-    attention: AttentionKernel | None = None
+    attention: TargetAttention | None = None
     """Whose attention runs, where it exists; None: the recorded one on its GPU, elsewhere that GPU's default."""
 
     @property
@@ -44,7 +53,7 @@ class Scenario:
             f"{self.precision.value} arithmetic" if self.precision is not None else None,
             "launches by CUDA graphs" if self.cuda_graph else None,
             "pointwise ops merged" if self.fuse_elementwise else None,
-            f"{ATTENTION_NAMES[self.attention]} attention" if self.attention is not None else None,
+            f"{self.attention.value} attention" if self.attention is not None else None,
         )
         return tuple(name for name in named if name is not None)
 

@@ -20,6 +20,8 @@ from .registry import register
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import AttentionDims, Direction, Family, Work
 
+_OLD_KERNEL: Final = re.compile(r"_sm[567]\d")
+"""Memory-efficient kernels compiled for GPUs before Ampere."""
 _TORCH_VERSION: Final = re.compile(r"torch (\d+)\.(\d+)\.(\d+)")
 
 
@@ -164,6 +166,9 @@ def with_kernel(work: Work, kernel_name: str, framework: str | None) -> Work:
         return work
     recorded = attention_of_kernel(kernel_name) if kernel_name else None
     kernel = work.dims.kernel if recorded is None else recorded
+    is_half = work.dtype in ("float16", "bfloat16")
+    if kernel is AttentionKernel.EFFICIENT and is_half and not work.dims.has_mask and _OLD_KERNEL.search(kernel_name):
+        kernel = AttentionKernel.FLASH2  # which the GPU lacked: where it exists, PyTorch would have run it
     dims = replace(work.dims, kernel=kernel, prefers_cudnn=prefers_cudnn(framework))
     return replace(work, dims=dims)
 

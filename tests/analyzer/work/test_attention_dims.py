@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import work_of
+from wavecast.analyzer.work.attention import prefers_cudnn, with_kernel
 from wavecast.analyzer.work.work import AttentionDims, Direction
 from wavecast.formats.signature import Argument, Signature, TensorSpec
 from wavecast.specs.attention_kernels import AttentionKernel
@@ -112,3 +113,30 @@ def test_least_flops_leave_out_what_a_causal_mask_hides(queries: int, share: flo
     assert full is not None
     assert full.least_flops == full.flops == causal.flops
     assert causal.least_flops == pytest.approx(share * full.flops)
+
+
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [
+        (None, False),
+        ("torch 2.4.1", False),
+        ("torch 2.5.0", True),
+        ("torch 2.5.1+cu124", False),
+        ("torch 2.9.1", True),
+        ("torch 2.10.0", False),
+        ("torch 2.11.0", True),
+        ("torch 2.13.0+cpu", True),
+        ("tensorflow 2.16.1", False),
+    ],
+)
+def test_versions_that_put_cudnn_first(framework: str | None, expected: bool) -> None:
+    assert prefers_cudnn(framework) is expected
+
+
+def test_the_recorded_kernel_decides_over_the_op() -> None:
+    work = work_of("aten::_scaled_dot_product_flash_attention", Signature((*FIRST, 0.0, True)))
+    assert work is not None
+    found = with_kernel(work, "void flash::FlashAttnFwdSm90<...>", "torch 2.9.0").dims
+    assert isinstance(found, AttentionDims)
+    assert (found.kernel, found.prefers_cudnn) == (AttentionKernel.FLASH3, True)
+    assert with_kernel(work, "", None) == work
