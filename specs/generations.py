@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from ..arrays import Codes, Floats, Mask
+from .attention_kernels import ANYWHERE, BEFORE_AMPERE, SINCE_AMPERE, SINCE_CDNA2, AttentionKernel
 from .fleet import Fleet
 
 KIB: Final = 1024
@@ -115,37 +116,6 @@ class QuantizedKernels(IntEnum):
     CDNA = 5
 
 
-class AttentionKernel(IntEnum):
-    """Name whose fused attention runs; each has its own instructions, splits and groups."""
-
-    FLASH2 = 0
-    """FlashAttention-2 on dense tensors, as PyTorch's scaled dot-product attention calls it."""
-    PAGED = 1
-    """vLLM's flash attention on a paged cache: 3 on Hopper, else 2."""
-    TENSORRT_LLM = 2
-    """TensorRT-LLM's: also applies the rotary embedding and writes the cache."""
-    FLASH3 = 3
-    """FlashAttention-3, Hopper's own instructions."""
-    CUDNN = 4
-    EFFICIENT = 5
-    """The memory-efficient kernels (xFormers, CUTLASS): any NVIDIA GPU, FP32, masks."""
-    MATH = 6
-    """No fused kernel: two batched products and a softmax between them."""
-    TRITON = 7
-    """Written in Triton: AOTriton, ROCm's default; inductor's; vLLM's on AMD."""
-    CK = 8
-    """AMD's composable kernels, or aiter's assembly."""
-
-
-_ANYWHERE: Final = frozenset({AttentionKernel.MATH})
-_BEFORE_AMPERE: Final = _ANYWHERE | {AttentionKernel.EFFICIENT}
-_SINCE_AMPERE: Final = _BEFORE_AMPERE | {
-    *(AttentionKernel.FLASH2, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM),
-    *(AttentionKernel.CUDNN, AttentionKernel.TRITON),
-}
-_SINCE_CDNA2: Final = _ANYWHERE | {AttentionKernel.TRITON, AttentionKernel.CK}
-"""torch's `sdp_utils.cpp`: memory-efficient kernels from compute capability 5.0, FlashAttention-2 and cuDNN from 8.0;
-FlashAttention-3 is for 9.0 alone. AOTriton and composable kernels start with gfx90a."""
 _SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB
 """cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
 _LARGE_WORKSPACE_BYTES: Final = 32 * MIB
@@ -180,7 +150,7 @@ class Generation:
     """Of a FLOP on the matrix units, over what the process and the size of the units say."""
     l2_width: float = 1.0
     """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest."""
-    attention: frozenset[AttentionKernel] = _ANYWHERE
+    attention: frozenset[AttentionKernel] = ANYWHERE
     """What of it exists."""
     prefers_cudnn_attention: bool = False
     """Where versions of torch that put cuDNN's attention first do so (`check_prefer_cudnn_attention`: 9.0, 10.0, from
@@ -207,7 +177,7 @@ _KEPLER: Final = Generation(
     name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM, l2_width=_NARROW_L2
 )
 _MAXWELL: Final = replace(
-    _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=_BEFORE_AMPERE
+    _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=BEFORE_AMPERE
 )
 _GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
 _PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
@@ -220,7 +190,7 @@ _GA100: Final = replace(
     allocation=_AMPERE_RULES,
     process=_7_NM,
     sgemm_kernels=SgemmKernels.AMPERE,
-    attention=_SINCE_AMPERE,
+    attention=SINCE_AMPERE,
     l2_width=1.0,
     has_tf32=True,
 )
@@ -232,7 +202,7 @@ _HOPPER: Final = replace(
     starts_at="9.0",
     sgemm_kernels=SgemmKernels.HOPPER,
     quantized_kernels=QuantizedKernels.HOPPER,
-    attention=_SINCE_AMPERE | {AttentionKernel.FLASH3},
+    attention=SINCE_AMPERE | {AttentionKernel.FLASH3},
     prefers_cudnn_attention=True,
     is_async=True,
     converts_fp8_fast=True,
@@ -243,7 +213,7 @@ _BLACKWELL: Final = replace(
     name="Blackwell of data centres",
     starts_at="10.0",
     quantized_kernels=QuantizedKernels.BLACKWELL,
-    attention=_SINCE_AMPERE,
+    attention=SINCE_AMPERE,
     has_tensor_memory=True,
     has_square_tiles=True,
 )
@@ -286,7 +256,7 @@ _CDNA2: Final = replace(
     starts_at="gfx90a",
     allocation=_GFX90A_RULES,
     process=_6_NM,
-    attention=_SINCE_CDNA2,
+    attention=SINCE_CDNA2,
     l2_width=1.0,
 )
 _CDNA3: Final = replace(

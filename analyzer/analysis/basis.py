@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays import Floats
 from ...errors import InputError
 from ...formats.trace import Trace
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph
@@ -53,7 +54,13 @@ class Basis:
 
 
 def measured_basis(
-    recorded: Trace, window: Window, changed: Whatif, origin: Gpu, gpus: Sequence[Gpu], library: Library
+    recorded: Trace,
+    window: Window,
+    changed: Whatif,
+    origin: Gpu,
+    gpus: Sequence[Gpu],
+    library: Library,
+    attention: AttentionKernel | None = None,
 ) -> Basis:
     """Return the kernels of a changed recording moved from the GPU that was measured."""
     graph = build_graph(recorded, architecture=origin.architecture)
@@ -68,14 +75,24 @@ def measured_basis(
         trace=changed.trace,
         recorded_graph=graph,
         workload=workload,
-        prediction=predict_measured(changed.trace, workload, origin, gpus, library, retimed=is_changed),
+        prediction=predict_measured(
+            changed.trace, workload, origin, gpus, library, retimed=is_changed, attention=attention
+        ),
         recorded_busy_ns=busy_ns * slowdown.stretch_ratio,
         slowdown=slowdown,
         host_half_width=np.where([gpu.name == origin.name for gpu in gpus], 0.0, OTHER_HOST_HALF_WIDTH),
     )
 
 
-def shapes_basis(window: Window, changed: Whatif, gpus: Sequence[Gpu], library: Library, *, is_compiled: bool) -> Basis:
+def shapes_basis(
+    window: Window,
+    changed: Whatif,
+    gpus: Sequence[Gpu],
+    library: Library,
+    *,
+    is_compiled: bool,
+    attention: AttentionKernel | None = None,
+) -> Basis:
     """Return the ops of a changed recording of shapes, on the timeline that a usual host would give them.
 
     `is_compiled` says that a compiler merges pointwise ops, in the recorded program or by a scenario.
@@ -84,7 +101,7 @@ def shapes_basis(window: Window, changed: Whatif, gpus: Sequence[Gpu], library: 
     trace = synthesize_timeline(changed.trace, load_host_costs())
     workload = shape_workload(trace, window)
     kind = iteration_kind(workload, trace.meta, is_compiled=is_compiled)
-    prediction = predict_shapes(workload, gpus, library, kind)
+    prediction = predict_shapes(workload, gpus, library, kind, attention=attention)
     if not np.any(prediction.time_ns > 0):
         raise InputError(explain_nothing(changed.trace, window))
     return Basis(

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...formats.column import row_count
 from ...formats.trace import Trace
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..graph.steps import with_iterations
@@ -16,6 +17,7 @@ from ..memory.describe import describe_memory, explain_missing_memory
 from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
 from ..models.library import Library
+from ..prediction.attention import explain_attention
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
 from ..recorded.choice import ALL, IterationChoice
@@ -106,11 +108,12 @@ def build_result(
     # A what-if rewrites the ops of all iterations.
     check_sizes(recorded, np.arange(row_count(recorded.ops)) if scenario.changes_work else window.op_rows, gpus)
     changed = change_trace(recorded, origin, library, scenario, gpus)
+    attention = None if scenario.attention is None else AttentionKernel[scenario.attention.name]
     if origin is not None:
-        basis = measured_basis(recorded, window, changed, origin, gpus, library)
+        basis = measured_basis(recorded, window, changed, origin, gpus, library, attention)
     else:
         is_compiled = scenario.fuse_elementwise or bool(find_compiled(recorded).is_region.any())
-        basis = shapes_basis(window, changed, gpus, library, is_compiled=is_compiled)
+        basis = shapes_basis(window, changed, gpus, library, is_compiled=is_compiled, attention=attention)
     arranged = arrange(basis, origin, scenario)
     graph, timing = arranged.graph, arranged.timing
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))
@@ -133,7 +136,7 @@ def build_result(
         memory=memory,
         memory_unknown=memory_unknown,
         compiled=arranged.compiled,
-        warnings=(*changed.warnings, *arranged.warnings),
+        warnings=(*changed.warnings, *explain_attention(basis.workload, gpus, attention), *arranged.warnings),
     )
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..whatif.scenario import Scenario
 
 PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8")
+ATTENTION: Final = ("flash2", "flash3", "cudnn", "efficient", "math", "triton", "ck")
 SHORT_OP_COUNT: Final = 10
 """Ops shown without --ops."""
 
@@ -60,6 +61,7 @@ class AnalyzeRequest:
     from_batch: int | None
     cuda_graph: bool
     fuse_elementwise: bool
+    attention_kernel: str | None
     timeline: Path | None
     calibration: Path | None
 
@@ -107,6 +109,11 @@ class AnalyzeRequest:
 )
 @click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
 @click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
+@click.option(
+    "--attention-kernel",
+    type=click.Choice(ATTENTION),
+    help="What if this attention ran, where it exists? Default: the GPU's own choice.",
+)
 @click.option(
     "--timeline",
     type=OutputPath(path_type=Path),
@@ -196,7 +203,7 @@ def _sharpen(
 def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
     from ...errors import InputError
     from ..host.speed import read_cpu_speed
-    from ..whatif.scenario import Scenario, TargetPrecision
+    from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
     if request.from_batch is not None and request.batch_size is None:
         raise InputError("--from-batch says what --batch rescales: add --batch N")
@@ -207,6 +214,7 @@ def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
         recorded_batch_size=request.from_batch,
         cuda_graph=request.cuda_graph,
         fuse_elementwise=request.fuse_elementwise,
+        attention=None if request.attention_kernel is None else TargetAttention(request.attention_kernel),
     )
 
 

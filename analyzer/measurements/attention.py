@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from ...specs.generations import AttentionKernel
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share

@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from ...arrays import Floats, Mask, Rows
 from ...formats.trace import KernelKind, Trace
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu
 from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
+from .attention import as_asked, as_recorded, attention_rows
 from .bounds import bound_ops
 from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
@@ -30,13 +32,20 @@ H100's shortest is 1,500, B200's 1,980. Scaling it as well would promise times t
 
 
 def predict_measured(
-    trace: Trace, workload: GpuWorkload, source: Gpu, targets: Sequence[Gpu], library: Library, *, retimed: bool = False
+    trace: Trace,
+    workload: GpuWorkload,
+    source: Gpu,
+    targets: Sequence[Gpu],
+    library: Library,
+    *,
+    retimed: bool = False,
+    attention: AttentionKernel | None = None,
 ) -> Prediction:
     """Move measured kernels from `source` to every target.
 
     t_target = overhead + (t_source - overhead) * factor, with the factor of the row's rule; never under the physical
     bound where the source kept to it as well. On the source itself the measured time stands, unless the times are
-    `retimed`: a what-if's, predicted there as well.
+    `retimed`: a what-if's, predicted there as well. `attention` is the kernel that is asked for, on the source too.
 
     >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
     array([[500., 150.],
@@ -44,23 +53,26 @@ def predict_measured(
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
-    assignments, count = assign_rows(workload, library), len(workload.op)
+    assignments, count = assign_rows(as_asked(workload, attention), library), len(workload.op)
+    recorded = assign_rows(as_recorded(workload), library)
     modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
     time, method, width = _scaled_ns(measured, ratios), ratios.method, ratios.half_width
     if modelled.any():
-        time[modelled], width[modelled] = _anchored(workload, assignments, modelled, fleet, origin, library)
+        time[modelled], width[modelled] = _anchored(workload, assignments, recorded, modelled, fleet, origin, library)
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = workload.op_share * obeys
     for begin in range(0, len(time), BLOCK_ROWS):
         block = slice(begin, begin + BLOCK_ROWS)
         np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
-    time[:, is_source] = measured[:, None]
+    stands = ~attention_rows(workload) if attention is not None else np.ones(count, dtype=bool)
+    kept = stands[:, None] & is_source
+    time = np.where(kept, measured[:, None], time)
     if not retimed:
-        method[:, is_source], width[:, is_source] = METHODS.index(Method.MEASURED), 0.0
+        method[kept], width[kept] = METHODS.index(Method.MEASURED), 0.0
     return Prediction(
         fleet=fleet,
         time_ns=time,
@@ -102,12 +114,13 @@ def predict_both_ways(
     (array([0, 1]), array([150.,  10.]), array([160.,  20.]))
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
-    assignments, count = assign_rows(workload, library), len(workload.op)
+    assignments, count = assign_rows(as_asked(workload, None), library), len(workload.op)
+    recorded = assign_rows(as_recorded(workload), library)
     modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, np.zeros(count, dtype=bool))
-    time, width = _anchored(workload, assignments, modelled, fleet, origin, library)
+    time, width = _anchored(workload, assignments, recorded, modelled, fleet, origin, library)
     return BothWays(
         rows=np.flatnonzero(modelled),
         model_ns=time,
@@ -129,14 +142,16 @@ def _scaled_ns(measured_ns: Floats, ratios: Ratios) -> Floats:
 
 def _anchored(
     workload: GpuWorkload,
-    assignments: Sequence[Assignment],
+    asked: Sequence[Assignment],
+    recorded: Sequence[Assignment],
     rows: Mask,
     fleet: Fleet,
     origin: Fleet,
     library: Library,
 ) -> tuple[Floats, Floats]:
-    """Return times and half-widths of the rows that models cover, [rows, m]."""
-    target, source = (model_times(assignments, len(rows), item, library) for item in (fleet, origin))
+    """Return times and half-widths of the rows that models cover, [rows, m]: as asked for, from what was recorded."""
+    target = model_times(asked, len(rows), fleet, library)
+    source = model_times(recorded, len(rows), origin, library)
     time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
     return time, _anchored_width(workload, target, rows, fleet, origin)
 
@@ -182,18 +197,24 @@ _SHAPE_METHODS: Final = (
 
 
 def predict_shapes(
-    workload: GpuWorkload, targets: Sequence[Gpu], library: Library, kind: IterationKind = ANY_KIND
+    workload: GpuWorkload,
+    targets: Sequence[Gpu],
+    library: Library,
+    kind: IterationKind = ANY_KIND,
+    *,
+    attention: AttentionKernel | None = None,
 ) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
 
-    `kind` says what error the times share on a GPU.
+    `kind` says what error the times share on a GPU. `attention` is the kernel that is asked for; default: each GPU's
+    own choice.
 
     >>> prediction = predict_shapes(workload, [h100, a100], library)
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
     array([3., 8.])
     """
     fleet = build_fleet(targets)
-    assignments = assign_rows(workload, library)
+    assignments = assign_rows(as_asked(workload, attention), library)
     bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)
     known, covered = workload.has_work[:, None], modelled.is_covered[:, None]
     time = np.where(covered, np.maximum(modelled.time_ns, bounds.lower_ns), np.where(known, bounds.roofline_ns, 0.0))

@@ -15,6 +15,7 @@ from ...formats.trace import KernelKind, Meta, Trace
 from ...specs.gpu import Rate
 from ..recorded.window import Window
 from ..work import VARYING_FAMILIES, Family, Work
+from ..work.attention import with_kernel
 from ..work.kernel_names import family_of_kernel
 from ..work.lookup import WorkLookup, choose_explained
 from ..work.rates import rate_of_work
@@ -128,6 +129,10 @@ def _with_work(
     works: Sequence[Work | None], families: Sequence[Family | None], names: Sequence[str], meta: Meta, **columns: Any
 ) -> GpuWorkload:
     """Return the other columns with what follows from each row's work, family and kernel name ("": an op)."""
+    works = [
+        None if work is None else with_kernel(work, name, meta.framework)
+        for name, work in zip(names, works, strict=True)
+    ]
     rates = [rate_of_work(name, work, meta) for name, work in zip(names, works, strict=True)]
     return GpuWorkload(
         family=tuple(families),

@@ -15,6 +15,18 @@ class TargetPrecision(StrEnum):
     FP8 = "fp8"
 
 
+class TargetAttention(StrEnum):
+    """Name whose attention can be asked for: those of `AttentionKernel` that a call to PyTorch or a package reaches."""
+
+    FLASH2 = "flash2"
+    FLASH3 = "flash3"
+    CUDNN = "cudnn"
+    EFFICIENT = "efficient"
+    MATH = "math"
+    TRITON = "triton"
+    CK = "ck"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """Hold the changes to an iteration before it is predicted; the default changes nothing."""
@@ -30,6 +42,8 @@ class Scenario:
     """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
     fuse_elementwise: bool = False
     """Whether pointwise ops run in merged kernels, as a compiler generates them."""
+    attention: TargetAttention | None = None
+    """Whose attention runs, where it exists; None: the recorded one on its GPU, elsewhere that GPU's default."""
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -39,6 +53,7 @@ class Scenario:
             f"{self.precision.value} arithmetic" if self.precision is not None else None,
             "launches by CUDA graphs" if self.cuda_graph else None,
             "pointwise ops merged" if self.fuse_elementwise else None,
+            f"{self.attention.value} attention" if self.attention is not None else None,
         )
         return tuple(name for name in named if name is not None)
 
@@ -50,7 +65,8 @@ class Scenario:
     @property
     def changes_work(self) -> bool:
         """Say whether the kernels differ from the recorded ones."""
-        return self.precision is not None or self.batch_size is not None or self.fuse_elementwise
+        changed = (self.precision, self.batch_size, self.attention)
+        return self.fuse_elementwise or any(item is not None for item in changed)
 
     @property
     def changes_anything(self) -> bool:

@@ -6,15 +6,23 @@ models know causality from the arguments. Forward: QKᵀ and PV; backward: the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from typing import Final
 
 from ...formats.signature import Signature, TensorSpec
+from ...specs.attention_kernels import AttentionKernel
 from .arguments import LackingArgumentError, argument_at, flag_at, optional_tensor_at, size_at, tensor_at, tensors_at
+from .kernel_names import attention_of_kernel
 from .registry import register
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import AttentionDims, Direction, Family, Work
+
+_OLD_KERNEL: Final = re.compile(r"_sm[567]\d")
+"""Memory-efficient kernels compiled for GPUs before Ampere."""
+_TORCH_VERSION: Final = re.compile(r"torch (\d+)\.(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,10 @@ class _Layout:
     """The position of the causal flag (or of the kind of mask, 0 for none)."""
     window: int | None = None
     """The position of the number of earlier keys that a query sees, negative or None for all."""
+    kernel: AttentionKernel = AttentionKernel.FLASH2
+    """Whose op it is."""
+    is_torch: bool = True
+    """Whether PyTorch chose it, by the GPU that it ran on; else the caller did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,43 +62,58 @@ class _Sizes:
     value_dim: int
 
 
+_EFFICIENT, _CUDNN, _MATH = AttentionKernel.EFFICIENT, AttentionKernel.CUDNN, AttentionKernel.MATH
 _FORWARD: dict[str, _Layout] = {
     "aten::scaled_dot_product_attention": _Layout(bias=3, causal=5),
-    "aten::_scaled_dot_product_attention_math": _Layout(bias=3, causal=5),
+    "aten::_scaled_dot_product_attention_math": _Layout(bias=3, causal=5, kernel=_MATH),
     "aten::_scaled_dot_product_flash_attention": _Layout(log_sum_exp=True, causal=4),
     "aten::_scaled_dot_product_flash_attention_for_cpu": _Layout(bias=5, log_sum_exp=True, causal=4),
-    "aten::_scaled_dot_product_efficient_attention": _Layout(bias=3, log_sum_exp=4, causal=6),
-    "aten::_scaled_dot_product_cudnn_attention": _Layout(bias=3, log_sum_exp=4, causal=6),
+    "aten::_scaled_dot_product_efficient_attention": _Layout(bias=3, log_sum_exp=4, causal=6, kernel=_EFFICIENT),
+    "aten::_scaled_dot_product_cudnn_attention": _Layout(bias=3, log_sum_exp=4, causal=6, kernel=_CUDNN),
     "aten::_scaled_dot_product_fused_attention_overrideable": _Layout(bias=3, log_sum_exp=True, causal=5),
-    "aten::_cudnn_attention_forward": _Layout(bias=3, log_sum_exp=8, causal=10),
+    "aten::_cudnn_attention_forward": _Layout(bias=3, log_sum_exp=8, causal=10, kernel=_CUDNN),
     "aten::_flash_attention_forward": _Layout(
         is_heads_first=False, log_sum_exp=True, sequence_offsets=3, causal=8, window=11
     ),
     "aten::_efficient_attention_forward": _Layout(
-        bias=3, is_heads_first=False, log_sum_exp=10, sequence_offsets=4, causal=9, window=13
+        bias=3, is_heads_first=False, log_sum_exp=10, sequence_offsets=4, causal=9, window=13, kernel=_EFFICIENT
     ),
-    "flash_attn::_flash_attn_forward": _Layout(is_heads_first=False, log_sum_exp=True, causal=5, window=6),
-    "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, causal=5),
+    "flash_attn::_flash_attn_forward": _Layout(
+        is_heads_first=False, log_sum_exp=True, causal=5, window=6, is_torch=False
+    ),
+    "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, causal=5, is_torch=False),
 }
 _BACKWARD: dict[str, _Layout] = {
     "aten::_scaled_dot_product_flash_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), causal=11),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _Layout(
         query=1, grad=0, saved=(4, 5), bias=8, causal=7
     ),
-    "aten::_scaled_dot_product_efficient_attention_backward": _Layout(query=1, grad=0, bias=4, saved=(5, 6), causal=11),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14),
+    "aten::_scaled_dot_product_efficient_attention_backward": _Layout(
+        query=1, grad=0, bias=4, saved=(5, 6), causal=11, kernel=_EFFICIENT
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": _Layout(
+        query=1, grad=0, saved=(4, 5), bias=8, causal=14, kernel=_CUDNN
+    ),
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": _Layout(
         query=1, grad=0, bias=4, saved=(6, 7), causal=13
     ),
-    "aten::_cudnn_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14),
+    "aten::_cudnn_attention_backward": _Layout(query=1, grad=0, saved=(4, 5), bias=8, causal=14, kernel=_CUDNN),
     "aten::_flash_attention_backward": _Layout(
         query=1, grad=0, saved=(4, 5), is_heads_first=False, sequence_offsets=6, causal=11, window=15
     ),
     "aten::_efficient_attention_backward": _Layout(
-        query=1, grad=0, bias=4, saved=(5, 10), is_heads_first=False, sequence_offsets=6, causal=14, window=18
+        query=1,
+        grad=0,
+        bias=4,
+        saved=(5, 10),
+        is_heads_first=False,
+        sequence_offsets=6,
+        causal=14,
+        window=18,
+        kernel=_EFFICIENT,
     ),
     "flash_attn::_flash_attn_backward": _Layout(
-        query=1, grad=0, saved=(4, 5), is_heads_first=False, causal=11, window=12
+        query=1, grad=0, saved=(4, 5), is_heads_first=False, causal=11, window=12, is_torch=False
     ),
 }
 
@@ -130,6 +157,38 @@ def backward_work(signature: Signature, layout: _Layout) -> Work:
     )
 
 
+def with_kernel(work: Work, kernel_name: str, framework: str | None) -> Work:
+    """Return an attention's work with the kernel that its recorded name gives away ("": none), and by which PyTorch.
+
+    Other work comes back as it is.
+    """
+    if not isinstance(work.dims, AttentionDims):
+        return work
+    recorded = attention_of_kernel(kernel_name) if kernel_name else None
+    kernel = work.dims.kernel if recorded is None else recorded
+    is_half = work.dtype in ("float16", "bfloat16")
+    if kernel is AttentionKernel.EFFICIENT and is_half and not work.dims.has_mask and _OLD_KERNEL.search(kernel_name):
+        kernel = AttentionKernel.FLASH2  # which the GPU lacked: where it exists, PyTorch would have run it
+    dims = replace(work.dims, kernel=kernel, prefers_cudnn=prefers_cudnn(framework))
+    return replace(work, dims=dims)
+
+
+def prefers_cudnn(framework: str | None) -> bool:
+    """Say whether a version of PyTorch puts cuDNN's attention first where it exists.
+
+    2.5.0 did (taken back in 2.5.1 for wrong results), 2.9 does (pull request 162073), 2.10 asks for a newer cuDNN than
+    its wheels hold, later wheels hold it (transformers pull request 48163 has the history).
+
+    >>> prefers_cudnn("torch 2.5.1+cu124"), prefers_cudnn("torch 2.9.0")
+    (False, True)
+    """
+    found = _TORCH_VERSION.search(framework or "")
+    if found is None:
+        return False
+    version = tuple(int(part) for part in found.groups())
+    return version == (2, 5, 0) or version[:2] == (2, 9) or version >= (2, 11, 0)
+
+
 def _dims(
     signature: Signature, layout: _Layout, sizes: _Sizes, *, has_mask: bool, direction: Direction
 ) -> AttentionDims:
@@ -148,6 +207,8 @@ def _dims(
         window=window + 1 if isinstance(window, int) and window > 0 else 0,
         has_mask=has_mask,
         direction=direction,
+        kernel=layout.kernel,
+        is_chosen_by_torch=layout.is_torch,
     )
 
 

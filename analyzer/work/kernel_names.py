@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Rate
 from .work import Family
 
@@ -15,7 +16,7 @@ FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
     for pattern, family in (
         (r"nccl|rccl|multimem_all_reduce|cross_device_reduce|all_reduce_kernel", Family.COLLECTIVE),
         (r"at::native::|elementwise|nchwToNhwc|nhwcToNchw|SubTensorOp|transpose|splitKreduce", Family.ELEMENTWISE),
-        (r"flash_|fmha|attn_fwd|attn_bwd|attention|_sdpa|pytorch_flash", Family.ATTENTION),
+        (r"flash_|fmha|FlashAttn|attn_fwd|attn_bwd|attention|_sdpa|pytorch_flash", Family.ATTENTION),
         (r"rnn_|lstm|gru_|persistRNN|elemWiseRNN", Family.RECURRENT),
         (r"conv|implicit_gemm|winograd|wgrad|dgrad|fprop|igemm_|miopenSp3|fft2d", Family.CONVOLUTION),
         (r"gemm|gemv|cutlass_|cutlass::Kernel|xmma|cijk_|nvjet|cublas|bmm_|_s884|_s1688|dot_kernel", Family.MATMUL),
@@ -36,6 +37,33 @@ RATE_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Rate]]] = tuple(
     )
 )
 """First match wins; names of cuBLAS, cuDNN, CUTLASS and Tensile kernels."""
+
+ATTENTION_PATTERNS: Final[Sequence[tuple[re.Pattern[str], AttentionKernel]]] = tuple(
+    (re.compile(pattern), kernel)
+    for pattern, kernel in (
+        (r"ck_tile|FmhaFwdKernel|FmhaBwd|aiter.*fmha|^fmha_[fb]wd_|_ll4mi_", AttentionKernel.CK),
+        (r"FlashAttn(Fwd|Bwd)\w*Sm90|FlashAttnFwdCombine|flash::.*Sm90", AttentionKernel.FLASH3),
+        (r"cudnn.*sdpa|cudnn.*fmha|fort_native_sdpa", AttentionKernel.CUDNN),
+        (r"fmhaSm\d+|fmha_v2|masked_multihead_attention|mmha::|kernel_mha", AttentionKernel.TENSORRT_LLM),
+        (r"fmha_cutlass|AttentionKernel<|AttentionBackwardKernel|PyTorchMemEffAttention", AttentionKernel.EFFICIENT),
+        (r"flash_(fwd|bwd)|Flash_(fwd|bwd)", AttentionKernel.FLASH2),
+        (
+            r"^_?attn_(fwd|bwd)|^bwd_kernel_d|^kernel_unified_attention|^_fwd_kernel|^_bwd_kernel",
+            AttentionKernel.TRITON,
+        ),
+    )
+)
+"""First match wins; names of forward and backward kernels, of which one op may launch several."""
+
+
+@lru_cache(maxsize=65536)
+def attention_of_kernel(name: str) -> AttentionKernel | None:
+    """Return whose fused attention the kernel's name gives away, or None.
+
+    >>> attention_of_kernel("void pytorch_flash::flash_fwd_kernel<...>")
+    <AttentionKernel.FLASH2: 0>
+    """
+    return next((kernel for pattern, kernel in ATTENTION_PATTERNS if pattern.search(name)), None)
 
 
 @lru_cache(maxsize=65536)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from ...specs.generations import AttentionKernel
+from ...specs.attention_kernels import AttentionKernel
 
 
 class Family(StrEnum):

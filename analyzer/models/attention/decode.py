@@ -24,8 +24,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import AttentionKernel, converts_fp8_fast, is_async, is_blackwell, is_hopper
+from ....specs.generations import converts_fp8_fast, is_async, is_blackwell, is_hopper
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .kernels import PARAMETERS as KERNEL_PARAMETERS
@@ -62,7 +63,7 @@ FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=3.0, spread=0.3, class_spread=0.3),
+    Parameter(name="floor_us", prior=3.0, spread=0.3),
     Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
     Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
     Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5),

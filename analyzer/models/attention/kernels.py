@@ -8,16 +8,10 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import (
-    AttentionKernel,
-    has_attention,
-    has_tf32,
-    has_tensor_memory,
-    is_amd,
-    is_async,
-    prefers_cudnn_attention,
-)
+from ....specs.generations import has_attention, has_tensor_memory, has_tf32, is_amd, is_async, prefers_cudnn_attention
+from ..frame.gpu_physics import LAUNCH_PARAMETERS
 from ..frame.parameters import Parameter, Values
 from .problems import ArithmeticFormat, AttentionProblems, Dispatch
 
@@ -28,16 +22,22 @@ MATH_LAUNCH_COUNT: Final = 4.0
 """Two products, the scaling and the softmax; a mask adds to the traffic only."""
 PARAMETERS: Final = (
     Parameter(name="older_instructions_ratio", prior=0.52, spread=0.0),
+    Parameter(name="async_cudnn_ratio", prior=1.2, spread=0.0),
     Parameter(name="efficient_ratio", prior=0.5, spread=0.0),
     Parameter(name="triton_ratio", prior=0.85, spread=0.0),
-    Parameter(name="amd_triton_ratio", prior=0.45, spread=0.0),
+    Parameter(name="amd_triton_ratio", prior=0.36, spread=0.0),
+    Parameter(name="amd_triton_us", prior=20.0, spread=0.0),
     Parameter(name="ck_ratio", prior=0.65, spread=0.0),
+    *(replace(item, spread=0.0) for item in LAUNCH_PARAMETERS),
 )
-"""Not fitted: no table names more than TensorRT-LLM's and vLLM's. FlashAttention-2 on H100: 329 TFLOP/s where cuDNN and
-FlashAttention-3 reach 631 and 632 (PyTorch issue 142132; 24 heads of 4,608 tokens, dim 128); cuDNN's on Ampere and Ada
-is within 25 % of FlashAttention-2 either way (PyTorch pull request 192799, transformers 48163): taken as equal. Memory-
-efficient: half of FlashAttention-2 on A100 (Dao, arXiv 2307.08691, figure 5). Triton and AMD: what their authors state
-of forward passes against flash attention's and the peak, no more than an order."""
+"""Not fitted: the tables of attention name TensorRT-LLM's and vLLM's alone. FlashAttention-2 on H100 makes 329 TFLOP/s
+where cuDNN and FlashAttention-3 make 631 and 632 (PyTorch issue 142132: 24 heads of 4,608 tokens, dim 128). On Ampere
+and Ada cuDNN's is within 25 % of FlashAttention-2 either way (PyTorch pull request 192799, transformers 48163): taken
+as equal; `async_cudnn_ratio` was read off its forward passes on H200 and GB200 in `ops/attention_backward.parquet`,
+with these two in sight. Memory-efficient: half of FlashAttention-2 on A100 (Dao, arXiv 2307.08691, figure 5). Triton,
+CK: what their authors state of forward passes against flash attention's and the peak, no more than an order. AMD's
+Triton kernel: three public traces of MI300X, with these in sight: 298 TFLOP/s for 4,096 tokens of dim 128, and 27 to 32
+microseconds for 141 and 197 tokens of dim 64, which a GPU of NVIDIA's takes 9 to 10 for."""
 WIDE_PRODUCT_COUNT: Final = 3.0
 """FP32 on TF32 units in memory-efficient attention: three products of halves of the mantissa (`OpMultiplyAddFastF32` in
 xFormers' and PyTorch's `gemm_kernel_utils.h`)."""
@@ -68,7 +68,7 @@ def kernel_on(p: AttentionProblems, fleet: Fleet) -> Codes:
 
 
 def as_run(p: AttentionProblems, fleet: Fleet) -> AttentionProblems:
-    """Return the problems with the kernel that runs on each GPU; without a fused one the masked half is computed too."""
+    """Return the problems with the kernel that runs on each GPU; without a fused one the masked half is computed."""
     kernel = kernel_on(p, fleet)
     return replace(p, kernel=kernel, is_causal=np.where(kernel == AttentionKernel.MATH, 0, p.is_causal))
 
@@ -78,6 +78,7 @@ def speed_ratio(p: AttentionProblems, kernel: Codes, fleet: Fleet, v: Values) ->
     efficient, triton = kernel == AttentionKernel.EFFICIENT, kernel == AttentionKernel.TRITON
     older = np.where(has_tensor_memory(fleet), 1.0 / v["legacy_ratio"], v["older_instructions_ratio"])
     ratio = np.where(is_async(fleet) & np.isin(kernel, OWN_INSTRUCTIONS), older, 1.0)
+    ratio = np.where(is_async(fleet) & (kernel == AttentionKernel.CUDNN), v["async_cudnn_ratio"], ratio)
     wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
     ratio = ratio * np.where(efficient, v["efficient_ratio"], 1.0) / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
     amd = np.where(kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])

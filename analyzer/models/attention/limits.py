@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ....arrays import Codes, Floats
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import AttentionKernel, is_async
+from ....specs.generations import is_amd, is_async
+from ..frame.gpu_physics import launch_s
 from ..frame.parameters import Values
 from .kernels import MATH_LAUNCH_COUNT, is_trtllm
 from .problems import AttentionProblems
@@ -29,10 +31,13 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
-    """Return what the shortest kernel of the problem's library takes."""
-    floor = np.where(is_trtllm(p), v["floor_us"], v["flash_floor_us"]) * US
+    """Return what the shortest call takes: a serving library's with the kernels beside it, or one kernel's launch."""
+    served = np.where(is_trtllm(p), v["floor_us"], v["flash_floor_us"]) * US
+    served = served + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9)
     launches = np.where(p.kernel == AttentionKernel.MATH, MATH_LAUNCH_COUNT, 1.0)
-    return np.asarray(launches * (floor + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9)))
+    triton = np.where(is_amd(fleet) & (p.kernel == AttentionKernel.TRITON), v["amd_triton_us"], 0.0) * US
+    is_served = is_trtllm(p) | (p.kernel == AttentionKernel.PAGED)
+    return np.where(is_served, served, launches * launch_s(fleet, v) * 1e9 + triton)
 
 
 def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:

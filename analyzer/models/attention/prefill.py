@@ -22,8 +22,9 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import AttentionKernel, has_wide_head_blocks, is_async, is_blackwell, is_hopper
+from ....specs.generations import has_wide_head_blocks, is_async, is_blackwell, is_hopper
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import POWER_PARAMETERS, matrix_joule_per_flop, slow_down
 from ..frame.model import Estimate, Model
@@ -34,7 +35,6 @@ from .limits import (
     CLASS_NAMES,
     KILO,
     REFERENCE_DIM,
-    US,
     dram_bytes_per_s,
     floor_ns,
     gpu_class,
@@ -191,11 +191,20 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
 
 
 def _padded_dim(p: AttentionProblems, fleet: Fleet) -> Floats:
-    """Return the head dim that kernels compute: powers of two, or multiples of 16 (Blackwell) or 32 (flash)."""
-    power = 2.0 ** np.ceil(np.log2(np.maximum(p.query_dim, 64.0)))
-    fine = np.ceil(p.query_dim / DIM_STEP) * DIM_STEP
-    coarse = np.ceil(p.query_dim / (2 * DIM_STEP)) * 2 * DIM_STEP
-    is_fine = ~is_async(fleet) | (is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0))
+    """Return the head dim that kernels compute, the mean of both products'.
+
+    Powers of two where TensorRT-LLM runs its Hopper kernels, or older ones on Blackwell; elsewhere multiples of 16, and
+    of 32 in flash attention.
+    """
+    queries, values = (_padded(p, fleet, dim) for dim in (p.query_dim, p.value_dim))
+    return (queries + values) / 2.0
+
+
+def _padded(p: AttentionProblems, fleet: Fleet, dim: Floats) -> Floats:
+    power = 2.0 ** np.ceil(np.log2(np.maximum(dim, 64.0)))
+    fine = np.ceil(dim / DIM_STEP) * DIM_STEP
+    coarse = np.ceil(dim / (2 * DIM_STEP)) * 2 * DIM_STEP
+    is_fine = ~is_async(fleet) | (is_blackwell(fleet) & (dim % DIM_STEP == 0))
     return np.where(is_trtllm(p), np.where(is_fine, fine, power), coarse)
 
 

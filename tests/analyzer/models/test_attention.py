@@ -13,8 +13,8 @@ from wavecast.analyzer.models.attention.decode import DECODE, SPLITS
 from wavecast.analyzer.models.attention.prefill import PREFILL
 from wavecast.analyzer.models.attention.problems import (
     ArithmeticFormat,
-    AttentionKernel,
     AttentionProblems,
+    Dispatch,
     least_work,
     problems_of,
     seen_pairs,
@@ -25,6 +25,7 @@ from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.prediction.bounds import bound_ops
 from wavecast.analyzer.work.work import AttentionDims, Direction, Family, Work
 from wavecast.arrays import Floats
+from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
 from wavecast.specs.gpu import Rate
@@ -45,6 +46,8 @@ def problems(**columns: Any) -> AttentionProblems:
             "arithmetic": int(ArithmeticFormat.BF16),
             "kv_bytes": 2.0,
             "is_backward": 0,
+            "dispatch": int(Dispatch.FIXED),
+            "copies": 1.0,
         },
     }
     chosen = defaults | columns
@@ -94,8 +97,8 @@ def test_decode_reads_its_cache_no_faster_than_the_memory(drawn: dict[str, Any])
 @pytest.mark.parametrize("kernel", list(AttentionKernel))
 @pytest.mark.parametrize("queries", [16.0, 700.0, 16384.0])
 @pytest.mark.parametrize("causal", [0, 1])
-def test_prefill_stays_above_its_bound(library: AttentionKernel, queries: float, causal: int) -> None:
-    given_problems = problems(kernel=int(library), queries=queries, keys=queries, is_causal=causal)
+def test_prefill_stays_above_its_bound(kernel: AttentionKernel, queries: float, causal: int) -> None:
+    given_problems = problems(kernel=int(kernel), queries=queries, keys=queries, is_causal=causal)
     bounds = bound_ops(least_work(given_problems), FLEET)
     assert (run(PREFILL, given_problems, FLEET).time_ns >= bounds.lower_ns).all()
 
@@ -163,7 +166,7 @@ def test_large_groups_fall_to_the_kernel_that_takes_heads_one_by_one() -> None:
         "kernel": int(AttentionKernel.TENSORRT_LLM),
     }
     shared, apart = (times(DECODE, heads=heads, **columns) for heads in (32.0, 64.0))
-    assert (apart > 4 * shared).all()
+    assert (apart > 4 * shared)[:4].all()  # Volta has no such kernel
 
 
 def test_seen_pairs_count_the_staircase() -> None:
@@ -204,10 +207,10 @@ def test_problems_come_from_works() -> None:
     ],
 )
 def test_only_ungrouped_decodes_on_a_paged_cache_before_hopper_keep_their_keys_in_one_part(
-    library: AttentionKernel, group: float, name: str, may_split: bool
+    kernel: AttentionKernel, group: float, name: str, may_split: bool
 ) -> None:
     columns: dict[str, Any] = {"batch": 1.0, "queries": 1.0, "keys": 65536.0, "kv_heads": 2.0, "heads": 2.0 * group}
-    choice = run(DECODE, problems(kernel=int(library), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
+    choice = run(DECODE, problems(kernel=int(kernel), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
     assert choice is not None
     assert (SPLITS[choice] > 1).all() == may_split
 

@@ -143,6 +143,8 @@ def attentions(*, is_decode: bool, dims: tuple[float, ...] = (64.0, 128.0, 192.0
         arithmetic=turns(0, 3, 1, 0, 2, of=2),
         kv_bytes=turns(2.0, 1.0, 2.0, of=2),
         is_backward=turns(0, 0, 1, of=2) * (0 if is_decode else 1),
+        dispatch=turns(0, 1, 0, of=2),
+        copies=turns(1.0, 6.0, of=4),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import work_of
+from wavecast.analyzer.work.attention import prefers_cudnn, with_kernel
 from wavecast.analyzer.work.work import AttentionDims, Direction
 from wavecast.formats.signature import Argument, Signature, TensorSpec
+from wavecast.specs.attention_kernels import AttentionKernel
 
 QUERY, KEY = (2, 4, 10, 8), (2, 2, 17, 8)
 """Batch 2, 4 query heads on 2 KV heads, 10 queries, 17 keys, dim 8: heads before the sequence."""
@@ -46,6 +48,11 @@ FORWARD: dict[str, tuple[Argument, ...]] = {
     "flash_attn::_flash_attn_forward": (*LAST, 0.0, 1.0, True),
     "FlashAttnFunc": (*LAST, 0.0, 1.0, True),
 }
+KERNELS = {
+    "efficient": AttentionKernel.EFFICIENT,
+    "cudnn": AttentionKernel.CUDNN,
+    "attention_math": AttentionKernel.MATH,
+}
 GRAD_FIRST, GRAD_LAST = spec(*QUERY), heads_last(QUERY)
 STATISTICS = TensorSpec("float32", (2, 4, 10))
 BACKWARD: dict[str, tuple[Argument, ...]] = {
@@ -79,6 +86,8 @@ def test_sizes_causality_and_direction(name: str) -> None:
         value_dim=8,
         is_causal=True,
         direction=direction,
+        kernel=KERNELS.get(next((word for word in KERNELS if word in name), ""), AttentionKernel.FLASH2),
+        is_chosen_by_torch="FlashAttnFunc" not in name and not name.startswith("flash_attn"),
     )
 
 
@@ -104,3 +113,30 @@ def test_least_flops_leave_out_what_a_causal_mask_hides(queries: int, share: flo
     assert full is not None
     assert full.least_flops == full.flops == causal.flops
     assert causal.least_flops == pytest.approx(share * full.flops)
+
+
+@pytest.mark.parametrize(
+    ("framework", "expected"),
+    [
+        (None, False),
+        ("torch 2.4.1", False),
+        ("torch 2.5.0", True),
+        ("torch 2.5.1+cu124", False),
+        ("torch 2.9.1", True),
+        ("torch 2.10.0", False),
+        ("torch 2.11.0", True),
+        ("torch 2.13.0+cpu", True),
+        ("tensorflow 2.16.1", False),
+    ],
+)
+def test_versions_that_put_cudnn_first(framework: str | None, expected: bool) -> None:
+    assert prefers_cudnn(framework) is expected
+
+
+def test_the_recorded_kernel_decides_over_the_op() -> None:
+    work = work_of("aten::_scaled_dot_product_flash_attention", Signature((*FIRST, 0.0, True)))
+    assert work is not None
+    found = with_kernel(work, "void flash::FlashAttnFwdSm90<...>", "torch 2.9.0").dims
+    assert isinstance(found, AttentionDims)
+    assert (found.kernel, found.prefers_cudnn) == (AttentionKernel.FLASH3, True)
+    assert with_kernel(work, "", None) == work

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import Family
-from wavecast.analyzer.work.kernel_names import family_of_kernel, rate_of_kernel
+from wavecast.analyzer.work.kernel_names import attention_of_kernel, family_of_kernel, rate_of_kernel
+from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.gpu import Rate
 
 
@@ -43,3 +44,37 @@ from wavecast.specs.gpu import Rate
 def test_names(name: str, family: Family | None, rate: Rate | None) -> None:
     assert family_of_kernel(name) is family
     assert rate_of_kernel(name) is rate
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128>>", "FLASH2"),
+        ("void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128>>", "FLASH2"),
+        ("void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64>>", "FLASH2"),
+        (
+            "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloop>>>",
+            "FLASH3",
+        ),
+        ("cudnn_generated_fort_native_sdpa_sm90_knob_7_64x128x128_4x1x1_kernel0_0", "CUDNN"),
+        (
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>::Params)",
+            "EFFICIENT",
+        ),
+        ("fmha_cutlassB_bf16_aligned_128x64_k64_sm80", "EFFICIENT"),
+        ("fmhaSm100aKernel_QkvE4m3OBfloat16H64PagedKvCausalP16VarSeqQ128Kv128PersistentContext", "TENSORRT_LLM"),
+        ("fmha_v2_flash_attention_bf16_64_128_S_q_paged_kv_128_causal_sm90_kernel", "TENSORRT_LLM"),
+        ("attn_fwd", "TRITON"),
+        ("_attn_fwd", "TRITON"),
+        ("kernel_unified_attention_2d", "TRITON"),
+        ("void ck_tile::kentry<256, 1, ck_tile::FmhaFwdKernel<ck_tile::BlockFmhaPipelineQRKSVSAsync>>", "CK"),
+        ("aiter::fmha_fwd_hd128_bf16_causal", "CK"),
+        ("void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16>", "CK"),
+        ("volta_sgemm_64x64_nt", None),
+        ("void at::native::(anonymous namespace)::softmax_warp_forward<float, float, float, 8, false>", None),
+    ],
+)
+def test_names_of_attention_kernels(name: str, kernel: str | None) -> None:
+    assert attention_of_kernel(name) is (None if kernel is None else AttentionKernel[kernel])
+    if kernel is not None:
+        assert family_of_kernel(name) is Family.ATTENTION

@@ -19,7 +19,7 @@ from wavecast.analyzer.commands.analyze import analyze
 from wavecast.analyzer.commands.score import score
 from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import read_table
-from wavecast.specs.generations import AttentionKernel
+from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.gpu import Rate
 from wavecast.tracer.op_sweep.cases import Case
 from wavecast.tracer.op_sweep.sweep import FAMILIES, Sweep

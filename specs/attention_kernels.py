@@ -1,0 +1,39 @@
+"""Implementations of attention, and the sets of them that generations of GPU have."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class AttentionKernel(IntEnum):
+    """Name whose fused attention runs; each has its own instructions, splits and groups."""
+
+    FLASH2 = 0
+    """FlashAttention-2 on dense tensors, as PyTorch's scaled dot-product attention calls it."""
+    PAGED = 1
+    """vLLM's flash attention on a paged cache: 3 on Hopper, else 2."""
+    TENSORRT_LLM = 2
+    """TensorRT-LLM's: also applies the rotary embedding and writes the cache."""
+    FLASH3 = 3
+    """FlashAttention-3, Hopper's own instructions."""
+    CUDNN = 4
+    EFFICIENT = 5
+    """The memory-efficient kernels (xFormers, CUTLASS): any NVIDIA GPU, FP32, masks."""
+    MATH = 6
+    """No fused kernel: two batched products and a softmax between them."""
+    TRITON = 7
+    """Written in Triton: AOTriton, ROCm's default; inductor's; vLLM's on AMD."""
+    CK = 8
+    """AMD's composable kernels, or aiter's assembly."""
+
+
+ANYWHERE: Final = frozenset({AttentionKernel.MATH})
+BEFORE_AMPERE: Final = ANYWHERE | {AttentionKernel.EFFICIENT}
+SINCE_AMPERE: Final = BEFORE_AMPERE | {
+    *(AttentionKernel.FLASH2, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM),
+    *(AttentionKernel.CUDNN, AttentionKernel.TRITON),
+}
+SINCE_CDNA2: Final = ANYWHERE | {AttentionKernel.TRITON, AttentionKernel.CK}
+"""torch's `sdp_utils.cpp`: memory-efficient kernels from compute capability 5.0, FlashAttention-2 and cuDNN from 8.0;
+FlashAttention-3 is for 9.0 alone. AOTriton and composable kernels start with gfx90a."""
