@@ -47,7 +47,14 @@ def test_a_capability_is_of_the_last_generation_that_starts_below_it(capability:
 
 @pytest.mark.parametrize(
     ("architecture", "name"),
-    [("Blackwell Ultra", "Blackwell"), ("CDNA3", "CDNA3"), ("CDNA 3", "CDNA"), ("Volta", "Volta"), ("Imaginary", None), (None, None)],
+    [
+        ("Blackwell Ultra", "Blackwell"),
+        ("CDNA3", "CDNA3"),
+        ("CDNA 3", "CDNA"),
+        ("Volta", "Volta"),
+        ("Imaginary", None),
+        (None, None),
+    ],
 )
 def test_an_architecture_is_of_the_generation_that_its_name_begins_with(
     architecture: str | None, name: str | None
