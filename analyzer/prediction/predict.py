@@ -95,7 +95,7 @@ def predict_both_ways(
 
     >>> both = predict_both_ways(measured, kernels, a100, [h100], library)
     >>> both.rows, (both.model_ns / 1e3).round(-1).ravel(), (both.ratio_ns / 1e3).round(-1).ravel()  # µs
-    (array([0, 1]), array([150.,  10.]), array([160.,  20.]))
+    (array([0, 1]), array([150.,  10.]), array([150.,  20.]))
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     assignments, count = assign_rows(workload, library), len(workload.op)

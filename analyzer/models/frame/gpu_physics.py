@@ -57,7 +57,7 @@ LAUNCH_PARAMETERS: Final = (
     Parameter(name="amd_launch_us", prior=2.0, spread=0.3),
     Parameter(name="launch_cycles", prior=3500.0, spread=0.3),
 )
-"""What a kernel takes beside its work in a stream of others; the rest of an AMD kernel's is from profilers' shortest."""
+"""What a kernel takes beside its work in a stream of others; AMD's after the shortest kernels that profilers show."""
 
 NEWEST_PROCESS: Final = 0.33
 """`process_energy` to which the energy per FLOP refers: 4 nm."""
