@@ -23,7 +23,7 @@ def moved_since(trace: Trace, ops: Rows, moved_bytes: Floats, is_once: Mask) -> 
     in an iteration, as an optimizer's, find what they touched an iteration ago. What the iteration was given, weights
     first of all, was last touched in the iteration before.
 
-    >>> ops, once = np.array([3]), np.array([True])
+    >>> ops, once = np.array([1]), np.array([True])
     >>> moved_since(measured, ops, np.array([5e6]), once)
     array([0.])
     """

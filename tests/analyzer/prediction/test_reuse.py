@@ -37,7 +37,8 @@ def trace_of(uses: Uses, sizes: list[int], op_count: int) -> Trace:
 
 def since(uses: Uses, sizes: list[int], moved: list[float], once: tuple[int, ...] = ()) -> list[float]:
     ops = np.arange(len(moved))
-    return moved_since(trace_of(uses, sizes, len(moved)), ops, np.array(moved), np.isin(ops, once)).tolist()
+    found = moved_since(trace_of(uses, sizes, len(moved)), ops, np.array(moved), np.isin(ops, once))
+    return [float(value) for value in found]
 
 
 def test_what_the_op_before_wrote_was_touched_just_now() -> None:
