@@ -396,12 +396,20 @@ def is_nvidia(fleet: Fleet) -> Mask:
 
 
 def is_amd(fleet: Fleet) -> Mask:
-    """Say which GPUs are AMD's."""
+    """Say which GPUs are AMD's.
+
+    >>> is_amd(fleet).tolist()
+    [False, False]
+    """
     return _IS_AMD[_row(fleet)]
 
 
 def is_before_volta(fleet: Fleet) -> Mask:
-    """Say which GPUs are NVIDIA's of Pascal or before: integer and FP32 lanes are one, L1 is no shared memory."""
+    """Say which GPUs are NVIDIA's of Pascal or before: integer and FP32 lanes are one, L1 is no shared memory.
+
+    >>> is_before_volta(fleet).tolist()
+    [False, False]
+    """
     return _IS_EARLY[_row(fleet)]
 
 

@@ -17,7 +17,7 @@ from ..models.frame.gpu_factors import UNCHANGED
 from ..models.frame.problems import take_problems
 from ..models.library import Library
 from .correction import Correction, RateCorrection
-from .rates import Evidence
+from .rates import GpuMeasurements
 from .readers import load_tables
 from .samples import Samples
 from .trial import learn_model, learn_rates
@@ -53,7 +53,7 @@ def calibrate_library(
     """
     directory, table = _locate(path)
     wanted = {gpu.name for gpu in gpus}
-    evidence: dict[str, list[tuple[str, Evidence]]] = {}
+    evidence: dict[str, list[tuple[str, GpuMeasurements]]] = {}
     seen = set[str]()
     for samples in load_tables(directory, catalog):
         if not samples.table.startswith(f"{OPS}/") or table not in (None, samples.table):
@@ -90,11 +90,11 @@ def _check(path: Path, seen: Collection[str], wanted: Collection[str]) -> None:
         )
 
 
-def _gather(library: Library, samples: Samples[Any], gpu: int) -> Evidence:
+def _gather(library: Library, samples: Samples[Any], gpu: int) -> GpuMeasurements:
     """Return the measurements of one GPU, in a random order, at most `MOST_POINTS`."""
     rows = np.flatnonzero((samples.gpu == gpu) & tells_of_kernels(samples))
     rows = np.random.default_rng(0).permutation(rows)[:MOST_POINTS]
-    return Evidence(
+    return GpuMeasurements(
         fitted=library.fitted[samples.model],
         problems=take_problems(samples.problems, rows),
         fleet=take_gpus(build_fleet(samples.gpus), samples.gpu[rows]),
@@ -102,7 +102,7 @@ def _gather(library: Library, samples: Samples[Any], gpu: int) -> Evidence:
     )
 
 
-def _calibrate(so_far: CalibratedLibrary, gpu: str, found: Sequence[tuple[str, Evidence]]) -> CalibratedLibrary:
+def _calibrate(so_far: CalibratedLibrary, gpu: str, found: Sequence[tuple[str, GpuMeasurements]]) -> CalibratedLibrary:
     """Return the library with what the measurements of one GPU are worth to it: its rates, then each model's own."""
     rates, folds = learn_rates(gpu, [item for _, item in found])
     factors = rates.factors if rates is not None and rates.is_applied else UNCHANGED

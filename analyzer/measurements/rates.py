@@ -41,7 +41,7 @@ LARGEST_LOG: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evidence:
+class GpuMeasurements:
     """Hold n measurements of one GPU that one model predicts."""
 
     fitted: Fitted
@@ -50,9 +50,9 @@ class Evidence:
     """The GPU n times, with the datasheet's rates."""
     measured_ns: Floats
 
-    def take(self, rows: Rows) -> Evidence:
+    def take(self, rows: Rows) -> GpuMeasurements:
         """Return some of the measurements."""
-        return Evidence(
+        return GpuMeasurements(
             fitted=self.fitted,
             problems=take_problems(self.problems, rows),
             fleet=take_gpus(self.fleet, rows),
@@ -72,7 +72,7 @@ class Slopes:
     """d log(predicted) / d logs, [n, f]."""
 
 
-def fit_rates(evidence: Sequence[Evidence]) -> list[Slopes]:
+def fit_rates(evidence: Sequence[GpuMeasurements]) -> list[Slopes]:
     """Return the slopes of each model's first `MOST_ROWS` measurements at the rates that fit them all best."""
     logs = np.zeros(len(FACTOR_NAMES))
     chosen = [item.take(np.arange(min(len(item.measured_ns), MOST_ROWS))) for item in evidence]
@@ -105,7 +105,7 @@ def take_slopes(slopes: Slopes, rows: Rows) -> Slopes:
     )
 
 
-def _slopes(item: Evidence, logs: Floats) -> Slopes:
+def _slopes(item: GpuMeasurements, logs: Floats) -> Slopes:
     name = item.fleet.gpus[0].name
 
     def log_ns(at: Floats) -> Floats:

@@ -17,7 +17,7 @@ from ..models.library import corrected_ns, simulate
 from ..models.registry import OP_MODELS
 from .correction import Correction, RateCorrection
 from .gaussian_process import FEWEST_POINTS, calibrated_ns, fit_calibration
-from .rates import Evidence, Slopes, fit_rates, solve_rates, take_slopes
+from .rates import GpuMeasurements, Slopes, fit_rates, solve_rates, take_slopes
 
 FOLDS: Final = 5
 """Parts of the measurements, each left out once and predicted from the others."""
@@ -38,7 +38,7 @@ class Lesson:
     """The GPU's rates, which help others, make this model no better."""
 
 
-def learn_rates(gpu: str, evidence: Sequence[Evidence]) -> tuple[RateCorrection | None, list[GpuFactors]]:
+def learn_rates(gpu: str, evidence: Sequence[GpuMeasurements]) -> tuple[RateCorrection | None, list[GpuFactors]]:
     """Return what the measurements teach of the GPU's rates, and what they teach without each fold.
 
     None where they are too few, or of models of one family alone: its own error would pass for the GPU's.
@@ -62,7 +62,9 @@ def learn_rates(gpu: str, evidence: Sequence[Evidence]) -> tuple[RateCorrection 
     return rates, folds if rates.is_applied else few
 
 
-def learn_model(gpu: str, model: str, item: Evidence, factors: GpuFactors, folds: Sequence[GpuFactors]) -> Lesson:
+def learn_model(
+    gpu: str, model: str, item: GpuMeasurements, factors: GpuFactors, folds: Sequence[GpuFactors]
+) -> Lesson:
     """Return what the measurements teach one model, beyond the GPU's rates; `folds`: these without each fold."""
     count = len(item.measured_ns)
     if count * (FOLDS - 1) // FOLDS < FEWEST_POINTS:
@@ -112,15 +114,15 @@ def _folds(count: int) -> Iterator[tuple[Rows, Rows]]:
         yield np.flatnonzero(fold != part), np.flatnonzero(fold == part)
 
 
-def _error(item: Evidence, folds: Sequence[GpuFactors]) -> float:
+def _error(item: GpuMeasurements, folds: Sequence[GpuFactors]) -> float:
     return float(_errors(item, _rated_ns(item, folds)).mean())
 
 
-def _errors(item: Evidence, predicted_ns: Floats) -> Floats:
+def _errors(item: GpuMeasurements, predicted_ns: Floats) -> Floats:
     return np.asarray(np.abs(predicted_ns / item.measured_ns - 1.0))
 
 
-def _rated_ns(item: Evidence, folds: Sequence[GpuFactors]) -> Floats:
+def _rated_ns(item: GpuMeasurements, folds: Sequence[GpuFactors]) -> Floats:
     """Return predictions of each fold with the rates that the others teach."""
     result = np.empty(len(item.measured_ns))
     for (_, left), factors in zip(_folds(len(result)), folds, strict=True):
@@ -130,7 +132,7 @@ def _rated_ns(item: Evidence, folds: Sequence[GpuFactors]) -> Floats:
     return result
 
 
-def _taught_ns(item: Evidence, folds: Sequence[GpuFactors]) -> Floats:
+def _taught_ns(item: GpuMeasurements, folds: Sequence[GpuFactors]) -> Floats:
     """Return predictions of each fold with the rates and the correction that the others teach."""
     result = np.empty(len(item.measured_ns))
     for (taught, left), factors in zip(_folds(len(result)), folds, strict=True):
@@ -144,9 +146,9 @@ def _scaled(fleet: Fleet, factors: GpuFactors) -> Fleet:
     return scale_gpus(fleet, {fleet.gpus[0].name: factors}) if len(fleet.gpus) else fleet
 
 
-def _predicted_ns(item: Evidence, fleet: Fleet) -> Floats:
+def _predicted_ns(item: GpuMeasurements, fleet: Fleet) -> Floats:
     return corrected_ns(item.fitted, simulate(item.fitted, item.problems, fleet))
 
 
-def _calibrated_ns(found: Calibration, item: Evidence, fleet: Fleet) -> Floats:
+def _calibrated_ns(found: Calibration, item: GpuMeasurements, fleet: Fleet) -> Floats:
     return calibrated_ns(found, item.fitted, item.problems, fleet)

@@ -15,11 +15,20 @@ import numpy.typing as npt
 
 from ...arrays import Floats
 from ...specs.fleet import Fleet
+from ...specs.generations import is_amd
 from ...specs.gpu import Rate
 from ..work.table import WorkTable
 
 LAUNCH_FLOOR_NS: Final = 600.0
 """No kernel is shorter: the shortest in the public traces takes 640 ns (an MI300X kernel)."""
+KERNEL_OVERHEAD_NS: Final = 1250.0
+"""The part of a kernel's time that no faster memory or arithmetic shortens: the shortest kernel of the V100 traces;
+H100's shortest is 1,500, B200's 1,980. Scaling it as well would promise times that no GPU reaches."""
+AMD_KERNEL_OVERHEAD_NS: Final = 1900.0
+"""The shortest kernels of MI300X's inference and MI210's recording: 1,880 to 1,960."""
+OVERHEAD_SPREAD_NS: Final = 1000.0
+"""How far what a kernel takes beside its work may be off: the shortest percent of kernels takes 1.3 us in one public
+recording, 3.5 in another, of one GPU too."""
 L2_BYTES_PER_CLOCK_PER_SM: Final = 128.0
 """Upper limit on what one SM takes from the L2 cache; 118 is the most that GEMM fits have needed."""
 
@@ -62,6 +71,20 @@ def bound_ops(works: WorkTable, fleet: Fleet) -> Bounds:
     np.maximum(least_ns, memory_ns, out=least_ns)
     np.maximum(least_ns, moved * l2_ns_per_byte, out=least_ns)
     return Bounds(roofline_ns=roofline_ns, lower_ns=least_ns)
+
+
+def kernel_overhead_ns(fleet: Fleet) -> Floats:
+    """Return the part of a kernel's time on each GPU that is not its work, [m].
+
+    >>> kernel_overhead_ns(fleet)
+    array([1250., 1250.])
+    """
+    return np.where(is_amd(fleet), AMD_KERNEL_OVERHEAD_NS, KERNEL_OVERHEAD_NS)
+
+
+def with_overhead_spread(half_width: Floats, time_ns: Floats) -> Floats:
+    """Return half-widths of times that may also be off by what a kernel takes beside its work; the arrays broadcast."""
+    return np.hypot(half_width, np.log1p(OVERHEAD_SPREAD_NS / np.maximum(time_ns, LAUNCH_FLOOR_NS)))
 
 
 def limit_of(works: WorkTable, fleet: Fleet, row: int, column: int) -> Limit:

@@ -18,17 +18,14 @@ from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
 from .attention import as_asked, as_recorded, attention_rows
-from .bounds import bound_ops
+from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
 from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Prediction
-from .ratios import BLOCK_ROWS, RULE_OF, Move, Ratios, move_by_ratios, ratio_half_widths
+from .ratio_widths import cache_gap, may_be_cached
+from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
 from .shared_error import ANY_KIND, IterationKind, shared_half_widths
 from .workload import GpuWorkload
-
-KERNEL_OVERHEAD_NS: Final = 1250.0
-"""The part of a kernel's time that no faster memory or arithmetic shortens: the shortest kernel of the V100 traces;
-H100's shortest is 1,500, B200's 1,980. Scaling it as well would promise times that no GPU reaches."""
 
 
 def predict_measured(
@@ -43,9 +40,9 @@ def predict_measured(
 ) -> Prediction:
     """Move measured kernels from `source` to every target.
 
-    t_target = overhead + (t_source - overhead) * factor, with the factor of the row's rule; never under the physical
-    bound where the source kept to it as well. On the source itself the measured time stands, unless the times are
-    `retimed`: a what-if's, predicted there as well. `attention` is the kernel that is asked for, on the source too.
+    t_target = overhead there + (t_source - overhead here) * factor, with the factor of the row's rule; never under the
+    physical bound where the source kept to it as well. On the source itself the measured time stands, unless the times
+    are `retimed`: a what-if's, predicted there as well. `attention` is the kernel that is asked for, on the source too.
 
     >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
     array([[500., 150.],
@@ -59,7 +56,8 @@ def predict_measured(
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
-    time, method, width = _scaled_ns(measured, ratios), ratios.method, ratios.half_width
+    time, method = _scaled_ns(measured, ratios.factor, fleet, origin), ratios.method
+    width = with_overhead_spread(ratios.half_width, time)
     if modelled.any():
         time[modelled], width[modelled] = _anchored(workload, assignments, recorded, modelled, fleet, origin, library)
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
@@ -111,7 +109,7 @@ def predict_both_ways(
 
     >>> both = predict_both_ways(measured, kernels, a100, [h100], library)
     >>> both.rows, (both.model_ns / 1e3).round(-1).ravel(), (both.ratio_ns / 1e3).round(-1).ravel()  # µs
-    (array([0, 1]), array([150.,  10.]), array([160.,  20.]))
+    (array([0, 1]), array([150.,  10.]), array([150.,  20.]))
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     assignments, count = assign_rows(as_asked(workload, None), library), len(workload.op)
@@ -120,24 +118,25 @@ def predict_both_ways(
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, np.zeros(count, dtype=bool))
+    ratio_ns = _scaled_ns(workload.duration_ns, ratios.factor, fleet, origin)
     time, width = _anchored(workload, assignments, recorded, modelled, fleet, origin, library)
     return BothWays(
         rows=np.flatnonzero(modelled),
         model_ns=time,
         model_width=width,
-        ratio_ns=_scaled_ns(workload.duration_ns, ratios)[modelled],
-        ratio_width=ratios.half_width[modelled],
+        ratio_ns=ratio_ns[modelled],
+        ratio_width=with_overhead_spread(ratios.half_width, ratio_ns)[modelled],
         ratio_method=ratios.method[modelled],
     )
 
 
-def _scaled_ns(measured_ns: Floats, ratios: Ratios) -> Floats:
-    """Return measured times moved by their ratios, all but a kernel's overhead, [n, m]."""
-    fixed = np.minimum(measured_ns, KERNEL_OVERHEAD_NS)
-    time = ratios.factor
-    time *= (measured_ns - fixed)[:, None]
-    time += fixed[:, None]
-    return time
+def _scaled_ns(measured_ns: Floats, factor: Floats, fleet: Fleet, origin: Fleet) -> Floats:
+    """Return measured times moved by their factors [n, m], in whose place they come: all but a kernel's overhead."""
+    here, there = kernel_overhead_ns(origin), kernel_overhead_ns(fleet)
+    fixed = np.minimum(measured_ns, here)
+    factor *= (measured_ns - fixed)[:, None]
+    factor += (fixed / here)[:, None] * there
+    return factor
 
 
 def _anchored(
@@ -153,7 +152,7 @@ def _anchored(
     target = model_times(asked, len(rows), fleet, library)
     source = model_times(recorded, len(rows), origin, library)
     time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
-    return time, _anchored_width(workload, target, rows, fleet, origin)
+    return time, with_overhead_spread(_anchored_width(workload, target, rows, fleet, origin), time)
 
 
 def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: Mask, apart: Floats) -> Floats:
@@ -171,10 +170,13 @@ def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, 
 def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
     """Return the half widths [rows, m] of anchored times.
 
+    What is bound by memory may have found its bytes in the cache on one GPU and not on the other.
     Between vendors those of a model that learned them from pairs of their chips; without such pairs, no narrower than
     those of a plain ratio.
     """
     width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
+    cached = may_be_cached(workload.duration_ns[rows], fleet, origin) & ~workload.is_varying[rows][:, None]
+    width = np.where(cached, np.hypot(width, cache_gap(fleet, origin)), width)
     foreign = np.array([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus], dtype=bool)
     if not foreign.any():
         return width

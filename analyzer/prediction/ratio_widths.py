@@ -26,6 +26,7 @@ from ...formats.constants import read_constants
 from ...specs.fleet import Fleet
 from ..models.frame.intervals import separations
 from ..work import Family
+from .memory_rates import memory_rates
 
 REFERENCE: Final = 2.0
 """The distance at which w is stated; V100 and T4 are 1.8 apart, H100 and L40S 1.7."""
@@ -54,10 +55,9 @@ def growth(apart: Floats) -> Floats:
 
 
 def cache_gap(fleet: Fleet, origin: Fleet) -> Floats:
-    """Return |ln| of the ratio of DRAM bandwidths over that of cache bandwidths, which go as SMs times clock, [m]."""
-    dram = origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s
-    cache = origin.sm_count * origin.clock_hz / (fleet.sm_count * fleet.clock_hz)
-    return np.asarray(np.abs(np.log(dram / cache)))
+    """Return |ln| of the ratio of DRAM rates over that of cache rates, [m]."""
+    here, there = memory_rates(origin), memory_rates(fleet)
+    return np.asarray(np.abs(np.log(here.dram / there.dram * there.l2 / here.l2)))
 
 
 def may_be_cached(measured_ns: Floats, fleet: Fleet, origin: Fleet) -> Mask:

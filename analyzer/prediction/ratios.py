@@ -15,11 +15,12 @@ from ...formats.trace import KernelKind, Trace
 from ...specs.fleet import Fleet
 from ...specs.occupancy import resident_blocks
 from ..work import Family
-from .bounds import Bounds, rate_matrix
+from .bounds import Bounds, kernel_overhead_ns, rate_matrix
+from .memory_rates import memory_rates
 from .method import Method
 from .prediction import METHODS
 from .ratio_widths import HalfWidth, by_distance, by_distance_or_cache, by_host_or_node, width_of
-from .wave import exact_wave_factor, large_wave_factor, memory_boundedness
+from .wave import exact_wave_factor, large_wave_factor, reached_boundedness
 from .workload import GpuWorkload
 
 BLOCK_ROWS: Final = 512
@@ -60,6 +61,8 @@ class Facts:
     launch_known: Mask
 
 
+CACHED_RATIO: Final = 1.2
+"""A kernel that moves so much more than DRAM could in its time had its bytes in the cache."""
 Factor = Callable[[Move, Rows], Floats]
 """Target time over source time of some rows, to be broadcast to [rows, m]; not finite where a GPU lacks a figure."""
 
@@ -175,7 +178,7 @@ def _link_factor(move: Move, _rows: Rows) -> Floats:
 
 
 def _bandwidth_factor(move: Move, _rows: Rows) -> Floats:
-    return move.origin.bandwidth_bytes_per_s / move.fleet.bandwidth_bytes_per_s
+    return memory_rates(move.origin).dram / memory_rates(move.fleet).dram
 
 
 def _roofline_factor(move: Move, rows: Rows) -> Floats:
@@ -190,14 +193,12 @@ def _rate_factor(move: Move, rows: Rows) -> Floats:
 def _wave_factor(move: Move, rows: Rows) -> Floats:
     """Return Habitat's factor [rows, m]; exact where the launch is known, fits on both GPUs and holds on both.
 
-    Frameworks choose launches by the warp size, so between 32 and 64 wide warps the recorded one says nothing.
+    Frameworks choose launches by the warp size, so between 32 and 64 wide warps the recorded one says nothing but how
+    many threads there are.
     """
-    origin, fleet, work, table = move.origin, move.fleet, move.workload.work, move.trace.kernels
+    origin, fleet, table = move.origin, move.fleet, move.trace.kernels
     kernels = move.workload.kernel[rows]
-    flops, moved = work.flops[rows], work.moved_bytes[rows]
-    intensity = np.divide(flops, moved, out=np.zeros(len(rows)), where=moved > 0)[:, None]
-    gamma = memory_boundedness(intensity, rate_matrix(work.rate[rows], fleet) / fleet.bandwidth_bytes_per_s)
-    bandwidth, clock = origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s, origin.clock_hz / fleet.clock_hz
+    gamma, bandwidth, clock = _boundedness(move, rows), _memory_ratio(move, rows), origin.clock_hz / fleet.clock_hz
     grid, block = _product(table.grid[kernels])[:, None], _product(table.block[kernels]).astype(np.int64)
     registers, shared_memory_bytes = table.registers[kernels], table.shared_memory_bytes[kernels]
     first, group = group_rows([registers, shared_memory_bytes, block])
@@ -209,8 +210,45 @@ def _wave_factor(move: Move, rows: Rows) -> Floats:
     waves = (np.maximum(grid, 1.0), np.maximum(source_wave, 1.0), np.maximum(target_wave, 1.0))
     factor = exact_wave_factor(gamma, bandwidth, clock, *waves)
     if not fits.all():
-        factor = np.where(fits, factor, large_wave_factor(gamma, bandwidth, clock, origin.sm_count / fleet.sm_count))
+        filled = _filled_ratio(grid * block[:, None], origin, fleet)
+        factor = np.where(fits, factor, large_wave_factor(gamma, bandwidth, clock, filled))
     return factor
+
+
+def _filled_ratio(threads: Floats, origin: Fleet, fleet: Fleet) -> Floats:
+    """Return the multiprocessors of the source over the target's, [rows, m], as far as so many threads fill them.
+
+    0 threads: it is not known how many there are.
+    """
+    here, there = origin.sm_count * origin.threads_per_sm, fleet.sm_count * fleet.threads_per_sm
+    filled = np.maximum(threads / there, 1.0) / np.maximum(threads / here, 1.0)
+    return np.where(threads > 0, filled, origin.sm_count / fleet.sm_count)
+
+
+def _boundedness(move: Move, rows: Rows) -> Floats:
+    """Return gamma [rows, 1]: by the bandwidth that a kernel reached; 1 where nothing tells what it moves."""
+    moved = _moved_bytes(move, rows)
+    spent = move.workload.duration_ns[rows] - kernel_overhead_ns(move.origin)
+    reached = reached_boundedness(moved, spent, memory_rates(move.origin).dram)
+    return np.where(moved > 0, reached, 1.0)[:, None]
+
+
+def _memory_ratio(move: Move, rows: Rows) -> Floats:
+    """Return the ratio of the memories' rates [rows, m], or of the caches' where both hold all that a kernel moves.
+
+    A kernel faster than DRAM had its bytes in the cache of the source.
+    """
+    moved = _moved_bytes(move, rows)[:, None]
+    here, there = memory_rates(move.origin), memory_rates(move.fleet)
+    spent = (move.workload.duration_ns[rows] - kernel_overhead_ns(move.origin))[:, None] * 1e-9
+    is_cached = (moved > CACHED_RATIO * np.maximum(spent, 0.0) * here.dram) & (moved <= move.fleet.l2_cache_bytes)
+    return np.where(is_cached, here.l2 / there.l2, here.dram / there.dram)
+
+
+def _moved_bytes(move: Move, rows: Rows) -> Floats:
+    """Return what kernels move, a part of what their op moves; 0 where that is not known."""
+    workload = move.workload
+    return workload.work.moved_bytes[rows] * workload.op_share[rows] * workload.has_work[rows]
 
 
 def _product(dimensions: Column) -> Floats:

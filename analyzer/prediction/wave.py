@@ -1,7 +1,7 @@
 """Wave scaling: a kernel measured on one GPU, moved to another that runs the same kernel.
 
 Source of the equations: Yu, Gao, Golikov, Pekhimenko, "Habitat: A Runtime-Based Computational Performance
-Predictor for Deep Neural Network Training", USENIX ATC 2021, section 3.3 (equations 1 and 2) and section 3.4 (gamma).
+Predictor for Deep Neural Network Training", USENIX ATC 2021, section 3.3 (equations 1 and 2); gamma is not theirs.
 Notation there: B blocks, W wave size (blocks resident on the whole GPU), D memory bandwidth, C clock,
 subscript o the origin (here: source), d the destination (here: target).
 """
@@ -13,17 +13,17 @@ import numpy as np
 from ...arrays import Floats
 
 
-def memory_boundedness(flops_per_byte: Floats, ridge_flops_per_byte: Floats) -> Floats:
-    """Return gamma in [0, 1]: 1 for a kernel bound by memory, towards 0 for one bound by arithmetic.
+def reached_boundedness(moved_bytes: Floats, time_ns: Floats, bytes_per_s: Floats) -> Floats:
+    """Return gamma of a measured kernel: the share of its time that moving its bytes takes at the rate of the memory.
 
-    gamma = 1 - x / (2 R) for x < R, else R / (2 x), with x the kernel's arithmetic intensity and R the target's
-    ridge point (peak FLOP/s over bandwidth). Both arguments broadcast; 0.5 at the ridge from both sides.
+    Habitat takes gamma from the arithmetic intensity alone, so that a kernel too small to fill the memory's pipes
+    counts as bound by it. On measured kernels this form's error is a sixth to a third smaller
+    (`benchmarks/check/wave_pairs.py` prints both).
 
-    >>> memory_boundedness(np.array([0.0, 10.0, 40.0]), np.array([10.0]))
-    array([1.   , 0.5  , 0.125])
+    >>> reached_boundedness(np.array([3e6, 3e3]), np.array([1e3, 1e3]), np.array([3e12])).round(3)
+    array([1.   , 0.001])
     """
-    ratio = flops_per_byte / ridge_flops_per_byte
-    return np.where(ratio < 1.0, 1.0 - 0.5 * ratio, 0.5 / np.maximum(ratio, 1.0))
+    return np.minimum(moved_bytes / np.maximum(time_ns * 1e-9 * bytes_per_s, 1.0), 1.0)
 
 
 def large_wave_factor(gamma: Floats, bandwidth_ratio: Floats, clock_ratio: Floats, wave_ratio: Floats) -> Floats:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..work.kernel_names import family_of_kernel
 from ..work.lookup import WorkLookup, choose_explained
 from ..work.rates import rate_of_work
 from ..work.table import WorkTable, tabulate
+from .reuse import median_by_group, moved_since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,8 +82,10 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
         _family(name, work.family if work else lookup.family(row) if row >= 0 else None, code)
         for name, work, row, code in zip(names, works, owner.tolist(), kind.tolist(), strict=True)
     ]
+    works = [None if _is_helper(work, family) else work for work, family in zip(works, families, strict=True)]
+    order = np.argsort(kernels.start_ns[rows], kind="stable")
     return _with_work(
-        [None if _is_helper(work, family) else work for work, family in zip(works, families, strict=True)],
+        _with_reuse(trace, works, families, owners[order[counts[order]]], group[order[counts[order]]]),
         families,
         names,
         trace.meta,
@@ -109,9 +113,10 @@ def shape_workload(trace: Trace, window: Window) -> GpuWorkload:
     row_of = np.full(row_count(trace.ops), -1, dtype=np.int64)
     row_of[rows] = group
     works = [lookup.work(row) for row in owner.tolist()]
+    families = [work.family if work else lookup.family(row) for work, row in zip(works, owner.tolist(), strict=True)]
     return _with_work(
-        works,
-        [work.family if work else lookup.family(row) for work, row in zip(works, owner.tolist(), strict=True)],
+        _with_reuse(trace, works, families, rows, group),
+        families,
         [""] * len(first),
         trace.meta,
         kernel=np.full(len(first), -1),
@@ -143,6 +148,26 @@ def _with_work(
         rate_known=np.array([rate is not None for rate in rates], dtype=bool),
         **columns,
     )
+
+
+def _with_reuse(
+    trace: Trace, works: Sequence[Work | None], families: Sequence[Family | None], calls: Rows, group: Rows
+) -> list[Work | None]:
+    """Return the works with what was moved since their operands were touched, the lower median over calls of a group.
+
+    `calls`: the op of each kernel (or op) in the order they run, -1 for none; `group`: its work.
+    """
+    known = np.flatnonzero(calls >= 0)
+    _, first = np.unique(calls[known], return_index=True)
+    chosen = known[np.sort(first)]
+    moved = np.array([work.moved_bytes if work else 0.0 for work in works])
+    is_once = np.array([family is Family.OPTIMIZER for family in families], dtype=bool)
+    since = moved_since(trace, calls[chosen], moved[group[chosen]], is_once[group[chosen]])
+    medians = median_by_group(since, group[chosen], len(works)).tolist()
+    return [
+        work if work is None or isnan(bytes_) else replace(work, moved_since_bytes=bytes_)
+        for work, bytes_ in zip(works, medians, strict=True)
+    ]
 
 
 def _group_keys(trace: Trace, rows: Rows, owners: Rows) -> list[Column]:

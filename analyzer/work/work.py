@@ -140,6 +140,8 @@ class Work:
     dtype: str
     is_matrix: bool = False
     dims: Dims | None = None
+    moved_since_bytes: float | None = None
+    """What the GPU moved between the last touch of the operands and this op; None: not known."""
 
     @property
     def least_flops(self) -> float:
@@ -156,6 +158,17 @@ class Work:
     def moved_bytes(self) -> float:
         """Return bytes read plus bytes written."""
         return self.read_bytes + self.written_bytes
+
+
+def copies_between(work: Work, unknown: float) -> float:
+    """Return how many sets of bytes such as a work moves lie between two uses of the same one; 1: it is used again.
+
+    >>> copies_between(Work(family=Family.COPY, flops=0, read_bytes=4, written_bytes=4, dtype="float32"), unknown=6.0)
+    6.0
+    """
+    if work.moved_since_bytes is None:
+        return unknown
+    return 1.0 + work.moved_since_bytes / max(work.moved_bytes, 1.0)
 
 
 def _seen_share(dims: AttentionDims) -> float:

@@ -2,11 +2,12 @@
 
     python -m benchmarks.check.consistency ../shared/data [--by-pair] [--worst 10]
 
-Every kernel of the public recordings that an op model covers, with the launch that was recorded, is moved to each GPU of
-the measurement tables (one of each chip): by its op's model, anchored at the measured time, and by the ratio that would
-move it if there were no model (wave scaling; the ratio of rooflines where libraries choose the kernel). Per family:
-distinct kernels times GPUs, the share where each time lies in the other's 90 % interval, where one of them does, and the
-median ratio of the two, model over plain; then the same of wave-scaled kernels alone, which is what is to be 90 %.
+Every kernel of the public recordings that an op model covers, with the launch that was recorded, is moved to each GPU
+of the measurement tables (one of each chip): by its op's model, anchored at the measured time, and by the ratio that
+would move it if there were no model (wave scaling; the ratio of rooflines where libraries choose the kernel). Per
+family: distinct kernels times GPUs, the share where each time lies in the other's 90 % interval, where one of them
+does, and the median, 5th and 95th percentile of the ratio of the two, model over plain. Wave-scaled kernels are to
+reach 90 %.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ from itertools import permutations
 from pathlib import Path
 
 import numpy as np
-from wavecast.analyzer.prediction.wave import exact_wave_factor, large_wave_factor, memory_boundedness
+from wavecast.analyzer.prediction.bounds import kernel_overhead_ns
+from wavecast.analyzer.prediction.memory_rates import memory_rates
+from wavecast.analyzer.prediction.wave import exact_wave_factor, large_wave_factor, reached_boundedness
 from wavecast.arrays import Floats
 from wavecast.mlp_weights.train.launched_pairs import FAMILIES, LaunchedRow, Pairing, load_rows, pair_up
 from wavecast.specs.catalog import load_catalog
@@ -60,8 +62,29 @@ def predictions(pair: Pairing) -> dict[str, Floats]:
         "many waves": pair.source_us * large,
         "exact waves": pair.source_us * exact,
         "W capped at B": pair.source_us * capped_factor(gamma, bandwidth, clock, pair.block_count, *waves),
-        "form in use": pair.source_us * np.where(source.warp_size == target.warp_size, exact, large),
+        "Habitat's": pair.source_us * np.where(source.warp_size == target.warp_size, exact, large),
+        "form in use": by_reached_bandwidth(pair, waves),
     }
+
+
+def by_reached_bandwidth(pair: Pairing, waves: list[Floats]) -> Floats:
+    """Times with the part that is bound by memory read off the source's time, and rates that memories reach."""
+    source, target = pair.source, pair.target
+    here, there = (kernel_overhead_ns(fleet) / 1e3 for fleet in (source, target))
+    spent = pair.source_us - here
+    gamma = reached_boundedness(pair.moved_bytes, spent * 1e3, memory_rates(source).dram)
+    bandwidth, clock = memory_rates(source).dram / memory_rates(target).dram, source.clock_hz / target.clock_hz
+    if source.warp_size == target.warp_size:
+        factor = exact_wave_factor(gamma, bandwidth, clock, pair.block_count, *waves)
+    else:
+        factor = large_wave_factor(gamma, bandwidth, clock, source.sm_count / target.sm_count)
+    return there + spent * factor
+
+
+def memory_boundedness(flops_per_byte: Floats, ridge_flops_per_byte: Floats) -> Floats:
+    """Habitat's gamma (section 3.4), from a kernel's arithmetic intensity and the target's ridge point."""
+    ratio = flops_per_byte / ridge_flops_per_byte
+    return np.where(ratio < 1.0, 1.0 - 0.5 * ratio, 0.5 / np.maximum(ratio, 1.0))
 
 
 def capped_factor(

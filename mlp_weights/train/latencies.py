@@ -4,8 +4,8 @@
 
 Each trace in DATA/traces is replayed by its own times, as `wavecast replay` does: a latency is read where it alone held
 a node, at least eight times. Traces of one generation count alike. The default of a term is the median over
-NVIDIA's generations; where fewer than three show it, the one in use stays. What a generation of AMD does not show is the
-mean over those that do. Values are rounded to 50 ns, from 0 on: traces of one generation differ by more.
+NVIDIA's generations; where fewer than three show it, the one in use stays. What a generation of AMD does not show is
+the mean over those that do. Values are rounded to 50 ns, from 0 on: traces of one generation differ by more.
 """
 
 from __future__ import annotations

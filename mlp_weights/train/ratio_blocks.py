@@ -22,11 +22,11 @@ from ...analyzer.accuracy.score.rows import problem_keys
 from ...analyzer.measurements.readers import load_tables
 from ...analyzer.measurements.samples import Samples, pick, read_table
 from ...analyzer.models.frame.intervals import separations
-from ...analyzer.prediction.bounds import bound_ops, rate_matrix
-from ...analyzer.prediction.predict import KERNEL_OVERHEAD_NS
+from ...analyzer.prediction.bounds import bound_ops, kernel_overhead_ns, rate_matrix
+from ...analyzer.prediction.memory_rates import memory_rates
 from ...analyzer.prediction.ratio_widths import by_host_or_node, cache_gap, growth, may_be_cached, width_of
 from ...analyzer.prediction.ratios import RULES
-from ...analyzer.prediction.wave import exact_wave_factor, large_wave_factor
+from ...analyzer.prediction.wave import exact_wave_factor, large_wave_factor, reached_boundedness
 from ...analyzer.work import Family
 from ...arrays import Floats, Rows
 from ...formats.files import load_trace
@@ -36,7 +36,7 @@ from ...specs.gpu import Gpu, Rate, chip_of
 from ...specs.match import find_gpu, match_device
 from ...specs.occupancy import resident_blocks
 from .first_collection import later_chips
-from .launched_pairs import FAMILIES, load_rows, pair_up
+from .launched_pairs import FAMILIES, Pairing, load_rows, pair_up
 
 POINTS: Final = np.linspace(0.0, 1.0, 1001)[:-1] + 0.0005
 """A block's residuals are kept as these quantiles, so that blocks of any length count alike."""
@@ -128,10 +128,11 @@ def memory_blocks(rule: str, kind: str, pair: GpuPair, time_ns: Floats, log_rati
         yield block(rule + CACHED, kind, pair, log_ratio[cached], least=float(cache_gap(fleet, origin)[0]))
 
 
-def moved(time_ns: Floats, factor: Floats | float) -> Floats:
+def moved(time_ns: Floats, factor: Floats | float, origin: Fleet, fleet: Fleet) -> Floats:
     """Return times moved by a factor, as analyzer/prediction/predict.py moves them."""
-    fixed = np.minimum(time_ns, KERNEL_OVERHEAD_NS)
-    return np.asarray(fixed + (time_ns - fixed) * factor)
+    here, there = kernel_overhead_ns(origin), kernel_overhead_ns(fleet)
+    fixed = np.minimum(time_ns, here)
+    return np.asarray(fixed / here * there + (time_ns - fixed) * factor)
 
 
 def table_blocks(data: Path, first_collection: bool) -> Iterator[PairErrors]:
@@ -168,13 +169,15 @@ def _pair_blocks(samples: Samples[Any], pair: GpuPair, source: Rows, target: Row
     shared = take_work(work, source)
     bounds, here = bound_ops(shared, fleet), bound_ops(shared, origin)
     time_ns, measured_ns = samples.measured_ns[source], samples.measured_ns[target]
-    by_roofline = moved(time_ns, (bounds.roofline_ns / here.roofline_ns)[:, 0])
+    by_roofline = moved(time_ns, (bounds.roofline_ns / here.roofline_ns)[:, 0], origin, fleet)
     obeys = time_ns >= here.lower_ns[:, 0]
     predicted = {
         "bound": np.maximum(by_roofline, np.where(obeys, bounds.lower_ns[:, 0], 0.0)),
-        "compute": moved(time_ns, (rate_matrix(shared.rate, origin) / rate_matrix(shared.rate, fleet))[:, 0]),
-        "guess": moved(time_ns, origin.flops_per_s[Rate.FP32] / fleet.flops_per_s[Rate.FP32]),
-        "bandwidth": moved(time_ns, origin.bandwidth_bytes_per_s / fleet.bandwidth_bytes_per_s),
+        "compute": moved(
+            time_ns, (rate_matrix(shared.rate, origin) / rate_matrix(shared.rate, fleet))[:, 0], origin, fleet
+        ),
+        "guess": moved(time_ns, origin.flops_per_s[Rate.FP32] / fleet.flops_per_s[Rate.FP32], origin, fleet),
+        "bandwidth": moved(time_ns, memory_rates(origin).dram / memory_rates(fleet).dram, origin, fleet),
     }
     names = samples.family[source].astype(str)
     dtypes = samples.dtype[source].astype(str)
@@ -209,7 +212,7 @@ def _family(model: str) -> Family:
 
 
 def wave_blocks(data: Path) -> Iterator[PairErrors]:
-    """Yield PyTorch's kernels with their launches, intensity unknown as in most recordings: gamma = 1."""
+    """Yield PyTorch's kernels with their launches and bytes."""
     rows, catalog = load_rows(data), load_catalog()
     for kind in FAMILIES:
         by_gpu = {
@@ -225,24 +228,24 @@ def wave_blocks(data: Path) -> Iterator[PairErrors]:
                 continue
             pair = GpuPair(find_gpu(catalog, here), find_gpu(catalog, there))
             found = pair_up(kind, shared, build_fleet([pair.source]), build_fleet([pair.target]))
-            factor = _wave_factor(found.source, found.target, found.block_count, found.block_threads)
-            log_ratio = np.log(moved(found.source_us * 1e3, factor) / (found.target_us * 1e3))
+            predicted_ns = moved(found.source_us * 1e3, _wave_factor(found), found.source, found.target)
+            log_ratio = np.log(predicted_ns / (found.target_us * 1e3))
             yield from memory_blocks("wave", kind, pair, found.source_us * 1e3, log_ratio)
 
 
-def _wave_factor(source: Fleet, target: Fleet, blocks: Floats, threads: Floats) -> Floats:
-    bandwidth, clock = (
-        source.bandwidth_bytes_per_s / target.bandwidth_bytes_per_s,
-        source.clock_hz / target.clock_hz,
-    )
-    gamma, missing = np.ones(len(blocks)), np.full(len(blocks), -1)
+def _wave_factor(found: Pairing) -> Floats:
+    """Return wave scaling's factor; no row tells of registers and shared memory."""
+    source, target = found.source, found.target
+    rates, clock = [memory_rates(fleet).dram for fleet in (source, target)], source.clock_hz / target.clock_hz
+    gamma = reached_boundedness(found.moved_bytes, found.source_us * 1e3 - kernel_overhead_ns(source), rates[0])
+    bandwidth, missing = rates[0] / rates[1], np.full(len(gamma), -1)
     if source.warp_size != target.warp_size:
         return large_wave_factor(gamma, bandwidth, clock, source.sm_count / target.sm_count)
     waves = [
-        resident_blocks(threads.astype(np.int64), missing, missing, fleet.gpus)[:, 0] * fleet.sm_count
+        resident_blocks(found.block_threads.astype(np.int64), missing, missing, fleet.gpus)[:, 0] * fleet.sm_count
         for fleet in (source, target)
     ]
-    return exact_wave_factor(gamma, bandwidth, clock, blocks, *waves)
+    return exact_wave_factor(gamma, bandwidth, clock, found.block_count, *waves)
 
 
 def link_blocks(data: Path) -> Iterator[PairErrors]:
@@ -262,7 +265,8 @@ def link_blocks(data: Path) -> Iterator[PairErrors]:
             if min(gpu.link_bandwidth_bytes_per_s for gpu in pair) and len(shared) >= FEWEST_ROWS // 2:
                 source, target = (np.array([np.median(times[gpu][key]) for key in shared]) for gpu in (here, there))
                 factor = pair.source.link_bandwidth_bytes_per_s / pair.target.link_bandwidth_bytes_per_s
-                log_ratio = np.log(moved(source, factor) / target)
+                predicted_ns = moved(source, factor, build_fleet([pair.source]), build_fleet([pair.target]))
+                log_ratio = np.log(predicted_ns / target)
                 yield block("link", collective, pair, log_ratio, least=abs(float(np.log(factor))))
 
 

@@ -84,7 +84,8 @@ def correction_factor(calibration: Calibration, described: Floats, kinds: Codes)
     """Return by what the model's times are multiplied, for descriptors [..., d] and kinds of kernel [...]."""
     design = design_matrix(described[..., calibration.columns], calibration.mean, calibration.scale)
     log_factor = (design @ calibration.coefficients + _kind_offset(calibration, kinds)).ravel()
-    rows, flat = design.reshape(-1, design.shape[-1])[:, 1:], np.ravel(kinds)
+    rows = design.reshape(-1, design.shape[-1])[:, 1:]
+    flat = np.broadcast_to(kinds, design.shape[:-1]).ravel()
     for start in range(0, len(rows), _BLOCK_ROW_COUNT):
         block = slice(start, start + _BLOCK_ROW_COUNT)
         near = proximity(rows[block], calibration.taught, calibration.reach)

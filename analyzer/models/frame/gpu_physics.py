@@ -84,7 +84,7 @@ def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
         fleet
     )
     with_memory = values["gddr_l2_ratio"] * fleet.bandwidth_bytes_per_s
-    return np.where(fleet.has_hbm, per_clock * fleet.sm_count * fleet.clock_hz, with_memory)
+    return fleet.l2_ratio * np.where(fleet.has_hbm, per_clock * fleet.sm_count * fleet.clock_hz, with_memory)
 
 
 def switching_w(fleet: Fleet, values: Values) -> Floats:
@@ -136,4 +136,4 @@ def stretch(joule: Floats, full_s: Floats, limit_w: Floats, least_ratio: Floats,
 def launch_s(fleet: Fleet, values: Values) -> Floats:
     """Return the seconds of a kernel beside its work, by vendor and clock."""
     fixed = np.where(is_amd(fleet), values["amd_launch_us"], values["launch_us"]) * 1e-6
-    return np.asarray(fixed + values["launch_cycles"] / fleet.clock_hz)
+    return np.asarray(fleet.launch_ratio * (fixed + values["launch_cycles"] / fleet.clock_hz))

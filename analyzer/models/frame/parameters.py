@@ -57,3 +57,8 @@ def resolve(
         else:
             values[item.name] = np.full(gpu_class.shape, np.exp(shared))
     return values
+
+
+def prior_values(parameters: Sequence[Parameter], gpu_count: int) -> Values:
+    """Return each parameter's prior per GPU: what holds where no model has fitted it."""
+    return {item.name: np.full(gpu_count, item.prior) for item in parameters}

@@ -14,7 +14,7 @@ from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
-from ...work.work import MatmulDims, Work
+from ...work.work import MatmulDims, Work, copies_between
 from ..frame.units import rate_codes, rates_of
 
 COLD_COPIES: Final = 6.0
@@ -117,7 +117,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
         rate=rate_codes(rates),
         kind=np.array([kernel_of(work, rate) for work, rate in zip(works, rates, strict=True)], dtype=np.int64),
         quantized=np.zeros(len(works), dtype=np.int64),
-        copies=np.full(len(works), COLD_COPIES),
+        copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
     )
 
 

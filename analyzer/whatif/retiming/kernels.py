@@ -22,7 +22,7 @@ from ....formats.trace import KernelKind, Trace
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Gpu, Rate
 from ...models.library import Library
-from ...prediction.predict import KERNEL_OVERHEAD_NS
+from ...prediction.bounds import KERNEL_OVERHEAD_NS
 from ...work import VARYING_FAMILIES, Family, Work
 from ...work.kernel_names import family_of_kernel
 from ...work.lookup import WorkLookup

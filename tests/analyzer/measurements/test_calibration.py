@@ -13,7 +13,7 @@ from wavecast.analyzer.measurements.calibration import calibrate_library
 from wavecast.analyzer.measurements.convolution import load_samples as load_convolution_samples
 from wavecast.analyzer.measurements.gaussian_process import calibrated_ns, fit_calibration
 from wavecast.analyzer.measurements.matmul import load_training_samples
-from wavecast.analyzer.measurements.rates import Evidence
+from wavecast.analyzer.measurements.rates import GpuMeasurements
 from wavecast.analyzer.measurements.trial import FOLDS, learn_rates
 from wavecast.analyzer.measurements.vector import load_samples as load_vector_samples
 from wavecast.analyzer.models.frame.gpu_factors import GpuFactors, scale_gpus
@@ -99,7 +99,7 @@ def test_a_gpu_whose_memory_is_slower_is_found_to_have_slower_memory(data_dir: P
         problems, fitted = take_problems(samples.problems, rows), library.fitted[samples.model]
         fleet = take_gpus(build_fleet([l40s]), np.zeros(len(rows), dtype=np.int64))
         measured = corrected_ns(fitted, simulate(fitted, problems, scale_gpus(fleet, {"L40S": wanted})))
-        evidence.append(Evidence(fitted=fitted, problems=problems, fleet=fleet, measured_ns=measured))
+        evidence.append(GpuMeasurements(fitted=fitted, problems=problems, fleet=fleet, measured_ns=measured))
     found, folds = learn_rates("L40S", evidence)
     assert found is not None
     assert found.is_applied

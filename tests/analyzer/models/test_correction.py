@@ -27,15 +27,19 @@ def build_calibration(
     coefficient: float = 0.0,
     kind_offsets: Mapping[int, float] | None = None,
     spared_kinds: Sequence[int] = (),
+    taught_kinds: Sequence[int] = (),
 ) -> Calibration:
     count, offsets = len(taught[0]), dict(sorted((kind_offsets or {}).items()))
     return Calibration(
+        columns=np.arange(count),
         mean=np.zeros(count),
         scale=np.ones(count),
         coefficients=np.r_[coefficient, np.zeros(count)],
         taught=np.array(taught),
+        taught_kinds=np.array(taught_kinds or [-1] * len(taught), dtype=np.int64),
         weights=np.array(weights),
         reach=REACH,
+        other_kind_ratio=0.5,
         kinds=np.array(list(offsets), dtype=np.int64),
         kind_offsets=np.array(list(offsets.values())),
         spared_kinds=np.array(spared_kinds, dtype=np.int64),
@@ -61,6 +65,12 @@ def test_kinds_of_kernel_that_were_measured_have_a_factor_of_their_own() -> None
     kinds = np.array([[2, 7, 7], [-1, 5, 9]])
     found = np.log(correction_factor(calibration, np.empty((2, 3, 0)), kinds))
     assert found == pytest.approx(np.array([[0.4, -0.1, -0.1], [0.1, 0.1, 0.1]]))
+
+
+def test_a_measurement_says_less_of_other_kinds_of_kernel() -> None:
+    calibration = build_calibration([[0.0]], [0.2], taught_kinds=[3])
+    found = np.log(correction_factor(calibration, np.zeros((3, 1)), np.array([3, 4, -1])))
+    assert found == pytest.approx([0.2, 0.1, 0.1])
 
 
 def test_spared_kinds_keep_the_times_of_the_model() -> None:

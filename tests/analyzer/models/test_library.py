@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.models.assignment import assign_models
 from wavecast.analyzer.models.frame.correction import Calibration
+from wavecast.analyzer.models.frame.gpu_factors import GpuFactors
 from wavecast.analyzer.models.frame.intervals import distances, gpu_positions, separations
 from wavecast.analyzer.models.frame.problems import problem_count
 from wavecast.analyzer.models.library import Library, carried_factor, load_library
@@ -83,12 +84,15 @@ def test_a_prediction_is_the_model_with_its_interval_and_what_was_learned_of_anc
 
 def calibration(offset: float, slope: float) -> Calibration:
     return Calibration(
+        columns=np.zeros(1, dtype=np.int64),
         mean=np.zeros(1),
         scale=np.full(1, 10.0),
         coefficients=np.array([offset, slope]),
         taught=np.zeros((0, 1)),
+        taught_kinds=np.zeros(0, dtype=np.int64),
         weights=np.zeros(0),
         reach=0.5,
+        other_kind_ratio=0.5,
         kinds=np.zeros(0, dtype=np.int64),
         kind_offsets=np.zeros(0),
         spared_kinds=np.zeros(0, dtype=np.int64),
@@ -112,6 +116,18 @@ def test_only_the_calibrated_gpu_is_corrected_with_its_whole_interval() -> None:
     assert pairs.time_ns == pytest.approx(after.time_ns[:, 1])
     assert taught.prepare("moves", fleet).width_factor[0] == pytest.approx(before.half_width[0] / 0.1)
     assert taught.trained_chips("moves") == {"GH100"}
+
+
+def test_rates_that_measurements_found_move_every_model_of_their_gpu() -> None:
+    problems = Moves(moved_bytes=np.array([[1e6], [1e8], [1e9]]))
+    plain, fleet = Library(fitted={"moves": fitted()}), build_fleet(GPUS)
+    found = replace(plain, factors={"Two": GpuFactors(bandwidth=0.5)})
+    before, after = (library.predict("moves", problems, fleet) for library in (plain, found))
+    np.testing.assert_array_equal(after.time_ns[:, 0], before.time_ns[:, 0])
+    assert after.time_ns[:, 1] - 2e3 == pytest.approx(2 * (before.time_ns[:, 1] - 2e3))
+    assert after.half_width == pytest.approx(before.half_width)
+    spared = replace(found, spared=frozenset({("moves", "Two")})).predict("moves", problems, fleet)
+    np.testing.assert_array_equal(spared.time_ns, before.time_ns)
 
 
 DECODE = AttentionDims(batch=2, heads=8, kv_heads=8, queries=1, keys=64, query_dim=64, value_dim=64)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wavecast.analyzer.prediction.bounds import LAUNCH_FLOOR_NS, Limit, bound_ops, limit_of
-from wavecast.analyzer.prediction.predict import KERNEL_OVERHEAD_NS
+from wavecast.analyzer.prediction.bounds import KERNEL_OVERHEAD_NS, LAUNCH_FLOOR_NS, Limit, bound_ops, limit_of
 from wavecast.analyzer.work.table import WorkTable
 from wavecast.formats.files import load_trace
 from wavecast.formats.trace import KernelKind

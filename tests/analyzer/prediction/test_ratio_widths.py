@@ -16,6 +16,7 @@ from wavecast.analyzer.analysis.op_rows import list_ops
 from wavecast.analyzer.analysis.report import OpPrediction
 from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import Library
+from wavecast.analyzer.prediction.memory_rates import memory_rates
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.prediction.ratios import RULE_OF, ratio_half_widths
 from wavecast.analyzer.prediction.sum_interval import busy_interval_ns
@@ -88,9 +89,11 @@ def test_a_faster_link_promises_nothing() -> None:
 
 
 def test_what_a_cache_may_hold_is_less_certain_than_what_comes_from_memory() -> None:
-    """L40S has a quarter of an H100's DRAM bandwidth, but more bandwidth to 96 MB of cache."""
+    """L40S has a quarter of an H100's DRAM bandwidth, but half its bandwidth to 96 MB of cache."""
     short, long = (widths("wave", "L40S", source="H100 SXM5 80GB", time_ns=time_ns)[0] for time_ns in (2e4, 1e6))
-    ratio = 3.35e12 / 864e9 / ((132 * 1.98) / (142 * 2.52))
+    rates = memory_rates(build_fleet([find_gpu(load_catalog(), name) for name in ("H100 SXM5 80GB", "L40S")]))
+    ratio = (rates.dram[0] / rates.dram[1]) / (rates.l2[0] / rates.l2[1])
+    assert 1.3 < ratio < 5.0
     assert short == pytest.approx(np.hypot(long, np.log(ratio)), rel=0.05)
     assert widths("compute", "L40S", source="H100 SXM5 80GB", family=Family.MATMUL, time_ns=2e4) == pytest.approx(
         widths("compute", "L40S", source="H100 SXM5 80GB", family=Family.MATMUL, time_ns=1e6)

@@ -6,25 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wavecast.analyzer.prediction.wave import exact_wave_factor, large_wave_factor, memory_boundedness
+from wavecast.analyzer.prediction.wave import exact_wave_factor, large_wave_factor, reached_boundedness
 
 
 def array(*values: float) -> np.ndarray:
     return np.array(values, dtype=np.float64)
 
 
-@pytest.mark.parametrize(
-    ("intensity", "ridge", "gamma"),
-    [
-        (0.0, 10.0, 1.0),  # no arithmetic: all memory
-        (5.0, 10.0, 0.75),  # 1 - 5 / 20
-        (10.0, 10.0, 0.5),  # the ridge
-        (20.0, 10.0, 0.25),  # 10 / 40
-        (1000.0, 10.0, 0.005),
-    ],
-)
-def test_gamma(intensity: float, ridge: float, gamma: float) -> None:
-    assert memory_boundedness(array(intensity), array(ridge))[0] == pytest.approx(gamma)
+@pytest.mark.parametrize(("moved_bytes", "gamma"), [(3e6, 1.0), (6e6, 1.0), (1.5e6, 0.5), (0.0, 0.0)])
+def test_a_kernel_is_bound_by_memory_as_far_as_its_bytes_take_its_time(moved_bytes: float, gamma: float) -> None:
+    # 3 TB/s move 3 MB in a microsecond.
+    assert reached_boundedness(array(moved_bytes), array(1e3), array(3e12))[0] == pytest.approx(gamma)
 
 
 def test_large_wave_factor_of_a_memory_bound_kernel_is_the_bandwidth_ratio() -> None:
