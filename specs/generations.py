@@ -8,123 +8,28 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from typing import Final
 
 import numpy as np
 
 from ..arrays import Codes, Floats, Mask
+from .allocation import AMPERE_RULES, GFX90A_RULES, GFX908_RULES, GP100_RULES, KEPLER_RULES, AllocationRules
 from .attention_kernels import ANYWHERE, BEFORE_AMPERE, SINCE_AMPERE, SINCE_CDNA2, AttentionKernel
 from .fleet import Fleet
+from .processes import NM_3, NM_4, NM_5, NM_6, NM_7, NM_8, NM_12, NM_16, ProcessNode
+from .product_kernels import QuantizedKernels, SgemmKernels
 
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
-UNLIMITED: Final = 2**31
+_KIB: Final = 1024
+_MIB: Final = 1024 * _KIB
 _GFX_NAME: Final = re.compile(r"gfx(\d+)([0-9a-f])[0-9a-f]")
 """AMD's names of architectures: major, minor, stepping."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocationRules:
-    """Say in which units a multiprocessor hands out its registers and shared memory."""
-
-    register_unit: int
-    """Registers per warp come in multiples of this."""
-    partition_count: int = 4
-    """Parts of the multiprocessor, each with its own registers, over which warps are spread."""
-    max_registers_per_thread: int
-    shared_memory_unit_bytes: int
-    reserved_shared_memory_bytes: int = 0
-    """What the system takes for itself in each block."""
-    max_multi_warp_blocks: int = UNLIMITED
-    """Blocks of more than one warp that fit, whatever they use; on AMD the number of barriers."""
-
-
-_KEPLER_RULES: Final = AllocationRules(register_unit=256, max_registers_per_thread=255, shared_memory_unit_bytes=256)
-_GP100_RULES: Final = AllocationRules(
-    register_unit=256, partition_count=2, max_registers_per_thread=255, shared_memory_unit_bytes=256
-)
-_AMPERE_RULES: Final = AllocationRules(
-    register_unit=256,
-    max_registers_per_thread=255,
-    shared_memory_unit_bytes=128,
-    reserved_shared_memory_bytes=1024,
-)
-"""NVIDIA (`cuda_occupancy.h`): registers in units of 256 per warp since 3.0; 4 sub-partitions, on 6.0 two; shared
-memory in units of 256 bytes up to 7.x and 128 bytes from 8.0 on, where 1 KiB per block is reserved; 255 registers per
-thread."""
-_GFX908_RULES: Final = AllocationRules(
-    register_unit=256, max_registers_per_thread=256, shared_memory_unit_bytes=512, max_multi_warp_blocks=16
-)
-_GFX90A_RULES: Final = AllocationRules(
-    register_unit=512, max_registers_per_thread=512, shared_memory_unit_bytes=512, max_multi_warp_blocks=16
-)
-"""AMD (LLVM): 8 vector registers × 64 lanes on gfx90a and later, with up to 512 per lane (accumulation registers
-included), 4 × 64 and 256 on gfx908; LDS in units of 512 bytes (for gfx950 no source: assumed)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessNode:
-    """Hold what a manufacturing process means for power."""
-
-    energy_ratio: float
-    """Energy per operation over the 16 nm process's."""
-    clock_hz: float
-    """The clock that it refers to."""
-
-
-_16_NM: Final = ProcessNode(energy_ratio=1.0, clock_hz=1.4e9)
-_12_NM: Final = ProcessNode(energy_ratio=0.85, clock_hz=1.4e9)
-_7_NM: Final = ProcessNode(energy_ratio=0.5, clock_hz=1.4e9)
-_8_NM: Final = ProcessNode(energy_ratio=0.65, clock_hz=1.7e9)
-_4_NM: Final = ProcessNode(energy_ratio=0.33, clock_hz=2.2e9)
-_6_NM: Final = ProcessNode(energy_ratio=0.46, clock_hz=1.5e9)
-_5_NM: Final = ProcessNode(energy_ratio=0.36, clock_hz=2.0e9)
-_3_NM: Final = ProcessNode(energy_ratio=0.25, clock_hz=2.4e9)
-"""After what the foundries state for power at the same speed from one process to the next, rounded down to what boards
-reach."""
-
-
-class SgemmKernels(IntEnum):
-    """Name the generation whose kernels cuBLAS runs for fp32 matrix products on vector units."""
-
-    PASCAL = 0
-    VOLTA = 1
-    TURING = 2
-    AMPERE = 3
-    """Ada runs Ampere's too."""
-    HOPPER = 4
-    """CUTLASS's kernels for vector units and others with its tiles (`cutlass_80_simt_sgemm`, `sm80_xmma_gemm_f32f32`),
-    which cuBLAS runs from compute capability 9.0 on, in place of `ampere_sgemm`."""
-    AMD_MATRIX = 5
-    """Tensile's for matrix units that take fp32."""
-    OTHER = 6
-    """Another library, or one that nobody looked at."""
-
-
-class QuantizedKernels(IntEnum):
-    """Name the generation whose kernels multiply quantised operands: each has its own tiles."""
-
-    NONE = 0
-    """No such units, or nobody looked."""
-    ADA = 1
-    HOPPER = 2
-    BLACKWELL = 3
-    """Of data centres."""
-    GB20X = 4
-    """Blackwell of consumers and workstations."""
-    CDNA = 5
-
-
-_SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB
+_SMALL_WORKSPACE_BYTES: Final = 8192 * _KIB + 128 * _KIB
 """cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
-_LARGE_WORKSPACE_BYTES: Final = 32 * MIB
+_LARGE_WORKSPACE_BYTES: Final = 32 * _MIB
 """The same on compute capability 9, 10 and 12 (`:4096:8`; before 2026 only on 9), and hipBLAS's default.
 The public recordings of one model on H100 and on MI300X start with totals exactly this far apart, twice."""
-_LARGEST_WORKSPACE_BYTES: Final = 128 * MIB
+_LARGEST_WORKSPACE_BYTES: Final = 128 * _MIB
 """hipBLAS on gfx94x and gfx95x, same file."""
-
-
 _NARROW_L2: Final = (2048 / 80) / (5120 / 108)
 """NVIDIA: V100's slices read 2048 bytes per clock for 80 multiprocessors, A100's 5120 for 108 (its white paper)."""
 _CDNA_L2: Final = (2048 / 120) / 27
@@ -173,29 +78,27 @@ class Generation:
     (`ops/attention.parquet`, TensorRT-LLM). Earlier ones, which nobody measured, have no instruction for it at all."""
 
 
-_KEPLER: Final = Generation(
-    name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM, l2_width=_NARROW_L2
-)
+_KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=KEPLER_RULES, process=NM_16, l2_width=_NARROW_L2)
 _MAXWELL: Final = replace(
     _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=BEFORE_AMPERE
 )
-_GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
+_GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=GP100_RULES)
 _PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
-_VOLTA: Final = replace(_PASCAL, name="Volta", starts_at="7.0", process=_12_NM, sgemm_kernels=SgemmKernels.VOLTA)
+_VOLTA: Final = replace(_PASCAL, name="Volta", starts_at="7.0", process=NM_12, sgemm_kernels=SgemmKernels.VOLTA)
 _TURING: Final = replace(_VOLTA, name="Turing", starts_at="7.5", sgemm_kernels=SgemmKernels.TURING)
 _GA100: Final = replace(
     _TURING,
     name="Ampere GA100",
     starts_at="8.0",
-    allocation=_AMPERE_RULES,
-    process=_7_NM,
+    allocation=AMPERE_RULES,
+    process=NM_7,
     sgemm_kernels=SgemmKernels.AMPERE,
     attention=SINCE_AMPERE,
     l2_width=1.0,
     has_tf32=True,
 )
-_GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
-_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=_4_NM, quantized_kernels=QuantizedKernels.ADA)
+_GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=NM_8)
+_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=NM_4, quantized_kernels=QuantizedKernels.ADA)
 _HOPPER: Final = replace(
     _ADA,
     name="Hopper",
@@ -244,8 +147,8 @@ NVIDIA: Final = (
 _CDNA: Final = Generation(
     name="CDNA",
     starts_at="gfx908",
-    allocation=_GFX908_RULES,
-    process=_7_NM,
+    allocation=GFX908_RULES,
+    process=NM_7,
     sgemm_kernels=SgemmKernels.AMD_MATRIX,
     l2_width=_CDNA_L2,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
@@ -254,8 +157,8 @@ _CDNA2: Final = replace(
     _CDNA,
     name="CDNA2",
     starts_at="gfx90a",
-    allocation=_GFX90A_RULES,
-    process=_6_NM,
+    allocation=GFX90A_RULES,
+    process=NM_6,
     attention=SINCE_CDNA2,
     l2_width=1.0,
 )
@@ -263,17 +166,17 @@ _CDNA3: Final = replace(
     _CDNA2,
     name="CDNA3",
     starts_at="gfx94",
-    process=_5_NM,
+    process=NM_5,
     quantized_kernels=QuantizedKernels.CDNA,
     has_square_tiles=True,
     blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES,
 )
-_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95", process=_3_NM)
+_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95", process=NM_3)
 _OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")
 AMD: Final = (_CDNA, _CDNA2, _CDNA3, _CDNA4, _OTHER_GFX)
 """The first whose `starts_at` begins a target's name."""
 
-_UNKNOWN: Final = replace(_KEPLER, name="of another vendor", starts_at="", process=_7_NM)
+_UNKNOWN: Final = replace(_KEPLER, name="of another vendor", starts_at="", process=NM_7)
 """What is neither NVIDIA's nor AMD's."""
 _ROWS: Final = (_UNKNOWN, *NVIDIA, *AMD)
 _EDGES: Final = np.array([float(row.starts_at) for row in NVIDIA])

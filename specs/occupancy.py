@@ -23,7 +23,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .generations import UNLIMITED, generation_at
+from .allocation import UNLIMITED
+from .generations import generation_at
 from .gpu import Gpu
 
 IntArray = npt.NDArray[np.int64]

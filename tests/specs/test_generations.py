@@ -12,7 +12,8 @@ from wavecast.arrays import Mask
 from wavecast.specs import generations
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet
-from wavecast.specs.generations import SgemmKernels, generation_at, generation_of
+from wavecast.specs.generations import generation_at, generation_of
+from wavecast.specs.product_kernels import SgemmKernels
 
 ROOT = Path(generations.__file__).parents[1]
 HOME = Path("specs/generations.py")

@@ -12,7 +12,8 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import QuantizedKernels, quantized_kernels
+from ....specs.generations import quantized_kernels
+from ....specs.product_kernels import QuantizedKernels
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .limits import SQUARE_TRAFFIC, STEP_BYTES, Machine, cache_hit, machine_of

@@ -10,7 +10,8 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Rows
 from ....specs.fleet import Fleet, take_gpus
-from ....specs.generations import SgemmKernels, sgemm_kernels
+from ....specs.generations import sgemm_kernels
+from ....specs.product_kernels import SgemmKernels
 from ..frame.parameters import Values
 from ..frame.problems import take_problems
 from .problems import MatmulSimtProblems

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import SgemmKernels
+from ....specs.product_kernels import SgemmKernels
 
 # columns: output columns, output rows, parts of a block that share k (sliced kernels), threads
 _TILES: Final = {
