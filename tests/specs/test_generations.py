@@ -96,7 +96,7 @@ def test_a_fleet_and_a_capability_agree() -> None:
     ]
     assert generations.is_amd(fleet).tolist() == [gpu.vendor == "AMD" for gpu in gpus]
     others = generations.sgemm_kernels(fleet)[~generations.is_nvidia(fleet)]
-    assert set(others.tolist()) == {SgemmKernels.OTHER}
+    assert set(others.tolist()) == {SgemmKernels.AMD_MATRIX}
 
 
 def test_generations_of_a_fleet_are_those_of_its_capabilities() -> None:
