@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Floats, Mask
-from .gpu import Gpu, Rate
+from ..arrays import Codes, Floats, Mask
+from .gpu import Gpu, Rate, has_inline_ecc, is_hbm, memory_kind
 
 FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
     Rate.MATRIX_FP4: (Rate.MATRIX_FP8, Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),
@@ -28,6 +29,9 @@ FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
 
 bfloat16 on GPUs before Ampere runs through FP32 arithmetic in cuBLAS, not through the FP16 units.
 """
+
+
+_GFX_NAME: Final = re.compile(r"gfx([0-9a-f]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +55,18 @@ class Fleet:
     tdp_w: Floats
     capability: Floats
     """CUDA compute capability as a number, e.g. 9.0; 0 for other vendors."""
+    amd_target: Codes
+    """AMD's target as a number, e.g. 0x942 for `gfx942`; 0 for other vendors."""
     has_hbm: Mask
     """HBM rather than GDDR or LPDDR."""
+    memory_kind: Codes
+    """`MemoryKind`."""
+    has_inline_ecc: Mask
+    """Error correction is on and lies in the same memory as the data."""
+    l2_ratio: Floats
+    """What measurements found of the rate of the second-level cache over what the models take it to be; 1: nothing."""
+    launch_ratio: Floats
+    """The same of what a kernel takes beside its work."""
     warp_size: Floats
     pcie_bytes_per_s: Floats
     link_bytes_per_s: Floats
@@ -83,7 +97,12 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
         registers_per_sm=values("registers_per_sm"),
         tdp_w=values("tdp_w"),
         capability=np.array([_capability(gpu) for gpu in gpus], dtype=np.float64),
-        has_hbm=np.array([gpu.memory_type.upper().startswith("HBM") for gpu in gpus], dtype=bool),
+        amd_target=np.array([_amd_target(gpu) for gpu in gpus], dtype=np.int64),
+        has_hbm=np.array([is_hbm(gpu.memory_type) for gpu in gpus], dtype=bool),
+        memory_kind=np.array([memory_kind(gpu.memory_type) for gpu in gpus], dtype=np.int64),
+        has_inline_ecc=np.array([has_inline_ecc(gpu) for gpu in gpus], dtype=bool),
+        l2_ratio=np.ones(len(gpus)),
+        launch_ratio=np.ones(len(gpus)),
         warp_size=values("warp_size"),
         pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
         link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
@@ -109,8 +128,33 @@ def take_gpus(fleet: Fleet, columns: npt.NDArray[np.int64]) -> Fleet:
     return Fleet(**chosen)
 
 
+def scale_rates(fleet: Fleet, clock: Floats, bandwidth: Floats, l2: Floats, launch: Floats) -> Fleet:
+    """Return the fleet with each GPU's clock, bandwidth, cache rate and launch time multiplied by its own ratio, [m].
+
+    With the clock go all rates of arithmetic, and the power that limits it.
+
+    >>> half, one = np.full(2, 0.5), np.ones(2)
+    >>> scale_rates(fleet, clock=half, bandwidth=one, l2=one, launch=one).clock_hz / 1e6
+    array([990., 705.])
+    """
+    clocks = {name: getattr(fleet, name) * clock for name in ("clock_hz", "base_clock_hz", "matrix_clock_hz", "tdp_w")}
+    return replace(
+        fleet,
+        **clocks,
+        bandwidth_bytes_per_s=fleet.bandwidth_bytes_per_s * bandwidth,
+        l2_ratio=fleet.l2_ratio * l2,
+        launch_ratio=fleet.launch_ratio * launch,
+        flops_per_s={rate: flops * clock for rate, flops in fleet.flops_per_s.items()},
+    )
+
+
 def _capability(gpu: Gpu) -> float:
     return float(gpu.compute_capability) if gpu.vendor == "NVIDIA" else 0.0
+
+
+def _amd_target(gpu: Gpu) -> int:
+    found = _GFX_NAME.fullmatch(gpu.compute_capability)
+    return int(found[1], 16) if found else 0
 
 
 def _effective_rate(gpu: Gpu, rate: Rate) -> float:

@@ -7,7 +7,6 @@ changes is its row. A capability beyond the last row counts as that row's genera
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
@@ -78,6 +77,9 @@ _12_NM: Final = ProcessNode(energy_ratio=0.85, clock_hz=1.4e9)
 _7_NM: Final = ProcessNode(energy_ratio=0.5, clock_hz=1.4e9)
 _8_NM: Final = ProcessNode(energy_ratio=0.65, clock_hz=1.7e9)
 _4_NM: Final = ProcessNode(energy_ratio=0.33, clock_hz=2.2e9)
+_6_NM: Final = ProcessNode(energy_ratio=0.46, clock_hz=1.5e9)
+_5_NM: Final = ProcessNode(energy_ratio=0.36, clock_hz=2.0e9)
+_3_NM: Final = ProcessNode(energy_ratio=0.25, clock_hz=2.4e9)
 """After what the foundries state for power at the same speed from one process to the next, rounded down to what boards
 reach."""
 
@@ -89,11 +91,61 @@ class SgemmKernels(IntEnum):
     VOLTA = 1
     TURING = 2
     AMPERE = 3
-    """Later generations run Ampere's too."""
-    OTHER = 4
+    """Ada runs Ampere's too."""
+    HOPPER = 4
+    """CUTLASS's kernels for vector units and others with its tiles (`cutlass_80_simt_sgemm`, `sm80_xmma_gemm_f32f32`),
+    which cuBLAS runs from compute capability 9.0 on, in place of `ampere_sgemm`."""
+    AMD_MATRIX = 5
+    """Tensile's for matrix units that take fp32."""
+    OTHER = 6
     """Another library, or one that nobody looked at."""
 
 
+class QuantizedKernels(IntEnum):
+    """Name the generation whose kernels multiply quantised operands: each has its own tiles."""
+
+    NONE = 0
+    """No such units, or nobody looked."""
+    ADA = 1
+    HOPPER = 2
+    BLACKWELL = 3
+    """Of data centres."""
+    GB20X = 4
+    """Blackwell of consumers and workstations."""
+    CDNA = 5
+
+
+class AttentionKernel(IntEnum):
+    """Name whose fused attention runs; each has its own instructions, splits and groups."""
+
+    FLASH2 = 0
+    """FlashAttention-2 on dense tensors, as PyTorch's scaled dot-product attention calls it."""
+    PAGED = 1
+    """vLLM's flash attention on a paged cache: 3 on Hopper, else 2."""
+    TENSORRT_LLM = 2
+    """TensorRT-LLM's: also applies the rotary embedding and writes the cache."""
+    FLASH3 = 3
+    """FlashAttention-3, Hopper's own instructions."""
+    CUDNN = 4
+    EFFICIENT = 5
+    """The memory-efficient kernels (xFormers, CUTLASS): any NVIDIA GPU, FP32, masks."""
+    MATH = 6
+    """No fused kernel: two batched products and a softmax between them."""
+    TRITON = 7
+    """Written in Triton: AOTriton, ROCm's default; inductor's; vLLM's on AMD."""
+    CK = 8
+    """AMD's composable kernels, or aiter's assembly."""
+
+
+_ANYWHERE: Final = frozenset({AttentionKernel.MATH})
+_BEFORE_AMPERE: Final = _ANYWHERE | {AttentionKernel.EFFICIENT}
+_SINCE_AMPERE: Final = _BEFORE_AMPERE | {
+    *(AttentionKernel.FLASH2, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM),
+    *(AttentionKernel.CUDNN, AttentionKernel.TRITON),
+}
+_SINCE_CDNA2: Final = _ANYWHERE | {AttentionKernel.TRITON, AttentionKernel.CK}
+"""torch's `sdp_utils.cpp`: memory-efficient kernels from compute capability 5.0, FlashAttention-2 and cuDNN from 8.0;
+FlashAttention-3 is for 9.0 alone. AOTriton and composable kernels start with gfx90a."""
 _SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB
 """cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
 _LARGE_WORKSPACE_BYTES: Final = 32 * MIB
@@ -101,6 +153,14 @@ _LARGE_WORKSPACE_BYTES: Final = 32 * MIB
 The public recordings of one model on H100 and on MI300X start with totals exactly this far apart, twice."""
 _LARGEST_WORKSPACE_BYTES: Final = 128 * MIB
 """hipBLAS on gfx94x and gfx95x, same file."""
+
+
+_NARROW_L2: Final = (2048 / 80) / (5120 / 108)
+"""NVIDIA: V100's slices read 2048 bytes per clock for 80 multiprocessors, A100's 5120 for 108 (its white paper)."""
+_CDNA_L2: Final = (2048 / 120) / 27
+"""AMD: MI100's 16 channels give 128 bytes per clock (CDNA white paper) to 120 compute units; on MI300X, whose dies have
+a second-level cache each, the Infinity Cache behind them gives 17.2 TB/s, 27 bytes per clock and unit. MI250X is
+assumed like it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +173,16 @@ class Generation:
     allocation: AllocationRules
     process: ProcessNode
     sgemm_kernels: SgemmKernels = SgemmKernels.OTHER
+    quantized_kernels: QuantizedKernels = QuantizedKernels.NONE
     blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
     """What torch gives cuBLAS or hipBLAS per thread and stream."""
+    l2_width: float = 1.0
+    """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest."""
+    attention: frozenset[AttentionKernel] = _ANYWHERE
+    """What of it exists."""
+    prefers_cudnn_attention: bool = False
+    """Where versions of torch that put cuDNN's attention first do so (`check_prefer_cudnn_attention`: 9.0, 10.0, from
+    2.11 on 10.3)."""
     has_tf32: bool = False
     """Matrix units take TF32 and bfloat16 (CUDA C++ programming guide)."""
     is_async: bool = False
@@ -122,10 +190,23 @@ class Generation:
     by the warps' own registers."""
     has_tensor_memory: bool = False
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile."""
+    has_square_tiles: bool = False
+    """Products are made of tiles of 256 x 256: by two multiprocessors together, or by one with 512 KiB of registers."""
+    has_wide_head_blocks: bool = False
+    """TensorRT-LLM's attention for head dims above 64 runs in few large blocks, of which one that holds a few queries
+    alone takes three times as long as elsewhere: its kernels of compute capability 12.0, whose times show it."""
+    converts_fp8_fast: bool = False
+    """Kernels that widen FP8 operands themselves keep up with their loads. On compute capability 8.9 they do not: one
+    query on an FP8 cache takes up to three times a BF16 cache's time there, and no longer than it on 9.0, 10.0 and 12.0
+    (`ops/attention.parquet`, TensorRT-LLM). Earlier ones, which nobody measured, have no instruction for it at all."""
 
 
-_KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM)
-_MAXWELL: Final = replace(_KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL)
+_KEPLER: Final = Generation(
+    name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM, l2_width=_NARROW_L2
+)
+_MAXWELL: Final = replace(
+    _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=_BEFORE_AMPERE
+)
 _GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=_GP100_RULES)
 _PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
 _VOLTA: Final = replace(_PASCAL, name="Volta", starts_at="7.0", process=_12_NM, sgemm_kernels=SgemmKernels.VOLTA)
@@ -137,19 +218,45 @@ _GA100: Final = replace(
     allocation=_AMPERE_RULES,
     process=_7_NM,
     sgemm_kernels=SgemmKernels.AMPERE,
+    attention=_SINCE_AMPERE,
+    l2_width=1.0,
     has_tf32=True,
 )
 _GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
-_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=_4_NM)
+_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=_4_NM, quantized_kernels=QuantizedKernels.ADA)
 _HOPPER: Final = replace(
-    _ADA, name="Hopper", starts_at="9.0", is_async=True, blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
+    _ADA,
+    name="Hopper",
+    starts_at="9.0",
+    sgemm_kernels=SgemmKernels.HOPPER,
+    quantized_kernels=QuantizedKernels.HOPPER,
+    attention=_SINCE_AMPERE | {AttentionKernel.FLASH3},
+    prefers_cudnn_attention=True,
+    is_async=True,
+    converts_fp8_fast=True,
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_BLACKWELL: Final = replace(_HOPPER, name="Blackwell of data centres", starts_at="10.0", has_tensor_memory=True)
+_BLACKWELL: Final = replace(
+    _HOPPER,
+    name="Blackwell of data centres",
+    starts_at="10.0",
+    quantized_kernels=QuantizedKernels.BLACKWELL,
+    attention=_SINCE_AMPERE,
+    has_tensor_memory=True,
+    has_square_tiles=True,
+)
 _THOR: Final = replace(
     _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
 )
 _GB20X: Final = replace(
-    _ADA, name="Blackwell of consumers", starts_at="12.0", blas_workspace_bytes=_LARGE_WORKSPACE_BYTES
+    _ADA,
+    name="Blackwell of consumers",
+    starts_at="12.0",
+    sgemm_kernels=SgemmKernels.HOPPER,
+    quantized_kernels=QuantizedKernels.GB20X,
+    has_wide_head_blocks=True,
+    converts_fp8_fast=True,
+    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
 _LATER: Final = replace(_GB20X, name="later", starts_at="13.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES)
 NVIDIA: Final = (
@@ -163,27 +270,50 @@ _CDNA: Final = Generation(
     starts_at="gfx908",
     allocation=_GFX908_RULES,
     process=_7_NM,
+    sgemm_kernels=SgemmKernels.AMD_MATRIX,
+    l2_width=_CDNA_L2,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_CDNA3: Final = replace(
+_CDNA2: Final = replace(
     _CDNA,
+    name="CDNA2",
+    starts_at="gfx90a",
+    allocation=_GFX90A_RULES,
+    process=_6_NM,
+    attention=_SINCE_CDNA2,
+    l2_width=1.0,
+)
+_CDNA3: Final = replace(
+    _CDNA2,
     name="CDNA3",
     starts_at="gfx94",
-    allocation=_GFX90A_RULES,
+    process=_5_NM,
+    quantized_kernels=QuantizedKernels.CDNA,
+    has_square_tiles=True,
     blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES,
 )
-_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95")
-_OTHER_GFX: Final = replace(_CDNA, name="CDNA2 and others", starts_at="gfx", allocation=_GFX90A_RULES)
-AMD: Final = (_CDNA, _CDNA3, _CDNA4, _OTHER_GFX)
+_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95", process=_3_NM)
+_OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")
+AMD: Final = (_CDNA, _CDNA2, _CDNA3, _CDNA4, _OTHER_GFX)
 """The first whose `starts_at` begins a target's name."""
 
 _UNKNOWN: Final = replace(_KEPLER, name="of another vendor", starts_at="", process=_7_NM)
-"""What is no NVIDIA GPU, to models that know NVIDIA's generations alone: theirs were fitted with MI100, of 7 nm."""
-_ROWS: Final = (_UNKNOWN, *NVIDIA)
+"""What is neither NVIDIA's nor AMD's."""
+_ROWS: Final = (_UNKNOWN, *NVIDIA, *AMD)
 _EDGES: Final = np.array([float(row.starts_at) for row in NVIDIA])
+_AMD_EDGES: Final = np.array([0, 0x908, 0x909, 0x90A, 0x90B, 0x940, 0x950, 0x960])
+"""Targets as numbers at which a generation starts, as the prefixes in `AMD` say."""
+_AMD_ROWS: Final = np.array(
+    [_ROWS.index(row) for row in (_OTHER_GFX, _CDNA, _OTHER_GFX, _CDNA2, _OTHER_GFX, _CDNA3, _CDNA4, _OTHER_GFX)]
+)
 
-ARCHITECTURES: Final = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA")
-"""Names that the catalogue's architectures begin with."""
+ARCHITECTURES: Final = (
+    *("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"),
+    *("CDNA4", "CDNA3", "CDNA2", "CDNA"),
+)
+"""Names that the catalogue's architectures begin with; the first that fits counts."""
+AMD_ARCHITECTURES: Final = ("CDNA", "RDNA")
+"""What names of AMD's architectures begin with."""
 
 
 def generation_at(compute_capability: str) -> Generation:
@@ -211,38 +341,81 @@ def is_reported_as(compute_capability: str, reported: str) -> bool:
 
 
 def generation_of(architecture: str | None) -> str | None:
-    """Return the one of `ARCHITECTURES` that a catalogue's architecture is of: `CDNA3` is of `CDNA`; None: of none.
+    """Return the one of `ARCHITECTURES` that a catalogue's architecture is of; None: of none.
 
-    >>> generation_of("CDNA3")
-    'CDNA'
+    >>> generation_of("Blackwell Ultra"), generation_of("CDNA3")
+    ('Blackwell', 'CDNA3')
     """
     return next((name for name in ARCHITECTURES if (architecture or "").startswith(name)), None)
 
 
+def is_of_amd(architecture: str | None) -> bool:
+    """Say whether a catalogue's architecture, or one of `ARCHITECTURES`, is AMD's.
+
+    >>> is_of_amd("CDNA3"), is_of_amd("Hopper")
+    (True, False)
+    """
+    return (architecture or "").startswith(AMD_ARCHITECTURES)
+
+
 def _row(fleet: Fleet) -> Codes:
     """Return the index into `_ROWS` of each GPU."""
-    return np.searchsorted(_EDGES, fleet.capability, side="right").astype(np.int64)
+    row = np.searchsorted(_EDGES, fleet.capability, side="right").astype(np.int64)
+    amd = _AMD_ROWS[np.searchsorted(_AMD_EDGES, fleet.amd_target, side="right") - 1]
+    return np.where(fleet.amd_target > 0, amd, row).astype(np.int64)
 
 
-def _flag(values: Iterable[bool]) -> Mask:
-    return np.fromiter(values, dtype=np.bool_, count=len(_ROWS))
+def _is_of(*rows: Generation) -> Mask:
+    return np.array([any(row is one for one in rows) for row in _ROWS])
 
 
-_IS_NVIDIA: Final = _flag(row is not _UNKNOWN for row in _ROWS)
-_IS_EARLY: Final = _flag(row in (_KEPLER, _MAXWELL, _GP100, _PASCAL) for row in _ROWS)
-_IS_HOPPER: Final = _flag(row is _HOPPER for row in _ROWS)
-_IS_BLACKWELL: Final = _flag(row in (_BLACKWELL, _THOR) for row in _ROWS)
-_IS_ASYNC: Final = _flag(row.is_async for row in _ROWS)
-_HAS_TENSOR_MEMORY: Final = _flag(row.has_tensor_memory for row in _ROWS)
-_HAS_TF32: Final = _flag(row.has_tf32 for row in _ROWS)
+def _having(name: str) -> Mask:
+    """Return which rows have what a field of `Generation` says."""
+    return np.array([bool(getattr(row, name)) for row in _ROWS])
+
+
+_IS_NVIDIA: Final = _is_of(*NVIDIA)
+_IS_AMD: Final = _is_of(*AMD)
+_IS_EARLY: Final = _is_of(_KEPLER, _MAXWELL, _GP100, _PASCAL)
+_IS_HOPPER: Final = _is_of(_HOPPER)
+_IS_BLACKWELL: Final = _is_of(_BLACKWELL, _THOR)
+_IS_ASYNC: Final = _having("is_async")
+_HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
+_HAS_SQUARE_TILES: Final = _having("has_square_tiles")
+_PREFERS_CUDNN_ATTENTION: Final = _having("prefers_cudnn_attention")
+_ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
+_HAS_WIDE_HEAD_BLOCKS: Final = _having("has_wide_head_blocks")
+_CONVERTS_FP8_FAST: Final = _having("converts_fp8_fast")
+_HAS_TF32: Final = _having("has_tf32")
 _SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
+_QUANTIZED_KERNELS: Final = np.array([row.quantized_kernels for row in _ROWS], dtype=np.int64)
 _ENERGY_RATIO: Final = np.array([row.process.energy_ratio for row in _ROWS])
+_L2_WIDTH: Final = np.array([row.l2_width for row in _ROWS])
 _CLOCK_HZ: Final = np.array([row.process.clock_hz for row in _ROWS])
+
+
+def l2_width(fleet: Fleet) -> Floats:
+    """Return the bytes per clock and multiprocessor of each second-level cache over those of its vendor's newest."""
+    return _L2_WIDTH[_row(fleet)]
+
+
+def generation_codes(fleet: Fleet) -> Codes:
+    """Return a number per GPU that tells generations apart, also AMD's; for grouping, not for comparing with.
+
+    >>> len(set(generation_codes(fleet).tolist()))
+    2
+    """
+    return _row(fleet)
 
 
 def is_nvidia(fleet: Fleet) -> Mask:
     """Say which GPUs are NVIDIA's."""
     return _IS_NVIDIA[_row(fleet)]
+
+
+def is_amd(fleet: Fleet) -> Mask:
+    """Say which GPUs are AMD's."""
+    return _IS_AMD[_row(fleet)]
 
 
 def is_before_volta(fleet: Fleet) -> Mask:
@@ -253,6 +426,20 @@ def is_before_volta(fleet: Fleet) -> Mask:
 def is_since_volta(fleet: Fleet) -> Mask:
     """Say which GPUs are NVIDIA's of Volta or later."""
     return is_nvidia(fleet) & ~is_before_volta(fleet)
+
+
+def has_attention(kernel: Codes, fleet: Fleet) -> Mask:
+    """Say whether an `AttentionKernel` exists on a GPU; the arrays broadcast.
+
+    >>> has_attention(np.array([[AttentionKernel.FLASH3]]), fleet)
+    array([[ True, False]])
+    """
+    return np.asarray(_ATTENTION[kernel, _row(fleet)])
+
+
+def prefers_cudnn_attention(fleet: Fleet) -> Mask:
+    """Say where versions of torch that put cuDNN's attention first do so."""
+    return _PREFERS_CUDNN_ATTENTION[_row(fleet)]
 
 
 def is_hopper(fleet: Fleet) -> Mask:
@@ -270,9 +457,24 @@ def has_tensor_memory(fleet: Fleet) -> Mask:
     return _HAS_TENSOR_MEMORY[_row(fleet)]
 
 
+def has_wide_head_blocks(fleet: Fleet) -> Mask:
+    """Say where TensorRT-LLM's attention of head dims above 64 runs in few large blocks."""
+    return _HAS_WIDE_HEAD_BLOCKS[_row(fleet)]
+
+
+def converts_fp8_fast(fleet: Fleet) -> Mask:
+    """Say on which GPUs kernels that widen FP8 operands keep up with their loads."""
+    return _CONVERTS_FP8_FAST[_row(fleet)]
+
+
 def is_blackwell(fleet: Fleet) -> Mask:
     """Say which GPUs are data-centre Blackwell."""
     return _IS_BLACKWELL[_row(fleet)]
+
+
+def has_square_tiles(fleet: Fleet) -> Mask:
+    """Say which GPUs' libraries take tiles of 256 x 256: data-centre Blackwell, CDNA3 and later."""
+    return _HAS_SQUARE_TILES[_row(fleet)]
 
 
 def has_tf32(fleet: Fleet) -> Mask:
@@ -287,6 +489,15 @@ def sgemm_kernels(fleet: Fleet) -> Codes:
     ['AMPERE', 'AMPERE']
     """
     return _SGEMM_KERNELS[_row(fleet)]
+
+
+def quantized_kernels(fleet: Fleet) -> Codes:
+    """Return the `QuantizedKernels` of each GPU.
+
+    >>> [QuantizedKernels(code).name for code in quantized_kernels(fleet)]
+    ['HOPPER', 'NONE']
+    """
+    return _QUANTIZED_KERNELS[_row(fleet)]
 
 
 def process_energy(fleet: Fleet) -> tuple[Floats, Floats]:

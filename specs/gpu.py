@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+from typing import Final
 
 
 class Rate(StrEnum):
@@ -28,6 +29,29 @@ class Rate(StrEnum):
     MATRIX_FP8_ACCUMULATE_FP16 = "matrix_fp8_accumulate_fp16"
     MATRIX_FP4 = "matrix_fp4"
     MATRIX_INT8 = "matrix_int8"
+
+
+class MemoryKind(IntEnum):
+    """Name a kind of memory; what none of these is named after is the kind's newest, or `OTHER`."""
+
+    GDDR5 = 0
+    GDDR5X = 1
+    GDDR6 = 2
+    GDDR6X = 3
+    GDDR7 = 4
+    HBM2 = 5
+    HBM2E = 6
+    HBM3 = 7
+    HBM3E = 8
+    LPDDR = 9
+    OTHER = 10
+
+
+_NEWEST_KINDS: Final = {"LPDDR": MemoryKind.LPDDR, "GDDR": MemoryKind.GDDR7, "HBM": MemoryKind.HBM3E}
+_HBM_KINDS: Final = frozenset({MemoryKind.HBM2, MemoryKind.HBM2E, MemoryKind.HBM3, MemoryKind.HBM3E})
+_INLINE_ECC_KINDS: Final = frozenset({MemoryKind.GDDR5, MemoryKind.GDDR5X, MemoryKind.GDDR6, MemoryKind.GDDR6X})
+"""Where the correction bits lie in the same memory as the data: HBM has room of its own for them, GDDR7 corrects on its
+die and keeps its whole size (see the top of gpus.toml)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +90,8 @@ class Gpu:
     reported_memory_bytes: int | None = None
     """What the framework reports as total, where seen."""
     memory_type: str
+    has_ecc: bool = False
+    """Whether the memory is corrected: as the card is delivered, or as the user's file says."""
     memory_bus_bits: int | None = None
     memory_pin_rate_bits_per_s: float | None = None
     """Nominal data rate of one pin: bandwidth = bus bits x this / 8."""
@@ -113,6 +139,28 @@ def chip_of(gpu: Gpu) -> str:
     'GH100'
     """
     return gpu.chip or gpu.name
+
+
+def memory_kind(memory_type: str) -> MemoryKind:
+    """Return the kind that a catalogue's memory type names, whatever its case.
+
+    >>> memory_kind("HBM2e"), memory_kind("LPDDR5X"), memory_kind("HBM4")
+    (<MemoryKind.HBM2E: 6>, <MemoryKind.LPDDR: 9>, <MemoryKind.HBM3E: 8>)
+    """
+    name = memory_type.upper().replace(" ", "")
+    if name in MemoryKind.__members__:
+        return MemoryKind[name]
+    return next((kind for start, kind in _NEWEST_KINDS.items() if name.startswith(start)), MemoryKind.OTHER)
+
+
+def is_hbm(memory_type: str) -> bool:
+    """Say whether a memory type is HBM rather than GDDR, LPDDR or another."""
+    return memory_kind(memory_type) in _HBM_KINDS
+
+
+def has_inline_ecc(gpu: Gpu) -> bool:
+    """Say whether error correction is on and keeps its bits among the data, which costs a share of the bandwidth."""
+    return gpu.has_ecc and memory_kind(gpu.memory_type) in _INLINE_ECC_KINDS
 
 
 def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..errors import InputError
-from .gpu import Gpu, Rate, SourceNote
+from .gpu import Gpu, Rate, SourceNote, is_hbm
 
 Entry = dict[str, Any]
 """A table as tomllib returns it."""
@@ -65,6 +65,7 @@ GROUPS: Final[dict[str, dict[str, Key]]] = {
         "size_gib": Key("memory_bytes", scale=GIB, required=True),
         "reported_bytes": Key("reported_memory_bytes", int),
         "type": Key("memory_type", str, required=True),
+        "ecc": Key("has_ecc", bool),
         "bus_bits": Key("memory_bus_bits", int),
         "pin_gbit_per_s": Key("memory_pin_rate_bits_per_s", scale=GIGA),
         "bandwidth_gb_per_s": Key("memory_bandwidth_bytes_per_s", scale=GIGA, required=True),
@@ -153,6 +154,7 @@ def build_gpu(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Gp
             else:
                 values[field] = value
         sources[name] = _source_note(group, complete, f"{where}, {name}")
+    values.setdefault("has_ecc", is_hbm(values["memory_type"]))
     values["pcie_bandwidth_bytes_per_s"] = _pcie_bytes_per_s(values, where)
     return Gpu(**values, peak_flops_per_s=rates, sources=sources)
 

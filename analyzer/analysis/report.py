@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..graph.export.path import PathSummary
-from ..measurements.correction import Correction
+from ..measurements.correction import Correction, RateCorrection
 from ..memory.use import MemoryUse
 from ..prediction.method import Method
 from ..recorded.compiled import CompiledCode
@@ -176,6 +176,8 @@ class Report:
     """What was recorded eagerly and is predicted as compiled; None where nothing is."""
     calibration: tuple[Correction, ...] = ()
     """What measurements of the GPUs taught the op models, where any were given."""
+    rates: tuple[RateCorrection, ...] = ()
+    """What they taught of the GPUs' rates, which all models share."""
     gains: tuple[Gain, ...] = ()
     """What one more change would gain on `ops_gpu`, largest first, faster kernels last; empty where the host does not
     limit it."""

@@ -172,7 +172,7 @@ def _predict(request: AnalyzeRequest) -> Report:
     named = (*request.targets, *([request.source] if request.source is not None else []))
     report = replace(report, warnings=(*describe_machines(catalog, named), *report.warnings))
     if sharpened is not None:
-        report = replace(report, calibration=sharpened.corrections)
+        report = replace(report, calibration=sharpened.corrections, rates=sharpened.rates)
     if request.timeline is not None:
         from ..analysis.gpu_replay import save_timeline
 

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 @click.command("score", cls=WavecastCommand, short_help="Compare predictions with measurement tables.")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
 @click.option(
-    "--leave-one-out",
-    is_flag=True,
-    help="Predict each GPU with weights that were trained without its chip: errors as for a GPU never seen.",
+    "--leave-out",
+    "left_out",
+    type=click.Choice(("chips", "shapes")),
+    help="chips: predict each GPU with weights that were trained without its chip, as a GPU never seen. "
+    "shapes: score only shapes that the weights never trained on, on GPUs that they saw.",
 )
+@click.option("--leave-one-out", is_flag=True, help="The same as --leave-out chips.")
 @click.option(
     "--exclude-gpu",
     "excluded",
@@ -33,7 +36,12 @@ if TYPE_CHECKING:
 )
 @output_options(*REPORT_FORMATS)
 def score(
-    directory: Path, leave_one_out: bool, excluded: tuple[str, ...], form: str | None, output: Path | None
+    directory: Path,
+    left_out: str | None,
+    leave_one_out: bool,
+    excluded: tuple[str, ...],
+    form: str | None,
+    output: Path | None,
 ) -> None:
     """Predict every measurement in DIR and say how wrong that was, beside simpler predictions.
 
@@ -44,7 +52,8 @@ def score(
 
     \b
     Examples:
-      wavecast score DIR --leave-one-out
+      wavecast score DIR --leave-out chips
+      wavecast score DIR --leave-out shapes
       wavecast score DIR --exclude-gpu L40S --format json -o score.json
     """
     from ..accuracy.score.scoring import score_directory
@@ -53,7 +62,7 @@ def score(
     from ..rendering.score.json import draw_score_json
     from ..rendering.score.text import describe_score
 
-    weights = _weights(excluded, leave_one_out=leave_one_out)
+    weights = _weights(excluded, left_out, leave_one_out=leave_one_out)
     with progress_on_stderr("Predicting") as progress:
         found = score_directory(directory, weights, progress)
     text = render(
@@ -66,13 +75,16 @@ def score(
     write_result(text, output)
 
 
-def _weights(excluded: tuple[str, ...], *, leave_one_out: bool) -> Weights:
+def _weights(excluded: tuple[str, ...], left_out: str | None, *, leave_one_out: bool) -> Weights:
     from ...errors import InputError
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpus
-    from ..accuracy.score.weights import choose_weights
+    from ..accuracy.score.weights import Withheld, choose_weights
 
-    if leave_one_out and excluded:
-        raise InputError("--leave-one-out leaves out each GPU in turn: it goes without --exclude-gpu")
+    if leave_one_out and left_out not in (None, Withheld.CHIPS):
+        raise InputError(f"--leave-one-out leaves out chips: it goes without --leave-out {left_out}")
+    chosen = Withheld.CHIPS if leave_one_out else left_out and Withheld(left_out)
+    if chosen and excluded:
+        raise InputError(f"--leave-out {chosen} says which weights predict: it goes without --exclude-gpu")
     gpus = {gpu.name: gpu for name in excluded for gpu in find_gpus(load_catalog(), name)}
-    return choose_weights(tuple(gpus.values()), leaves_each_out=leave_one_out)
+    return choose_weights(tuple(gpus.values()), left_out=chosen or None)

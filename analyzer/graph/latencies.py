@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Floats
 from ...formats.constants import read_constants
-from ...specs.generations import generation_of
+from ...specs.generations import generation_of, is_of_amd
 
 
 class Term(IntEnum):
@@ -43,13 +43,16 @@ SYNC_COST_NS: Final = 3000.0
 CONSTANTS: Final = "latencies"
 DEFAULT: Final = "default"
 """The part of the file for generations of which no trace tells a term."""
+AMD: Final = "AMD"
+"""The same for AMD's, whose runtime launches otherwise."""
 
 
 def generation_latencies(architecture: str | None) -> Floats:
-    """Return the latency of each term on GPUs of an architecture, [terms]; defaults where none was measured.
+    """Return the latency of each term on GPUs of an architecture, [terms]; its vendor's or the default where none was.
 
     Means over the traces of each generation, by mlp_weights/train/latencies.py; `wavecast replay` prints a trace's own.
     """
     table = read_constants(CONSTANTS)
-    known = table[DEFAULT] | table.get(generation_of(architecture) or "", {})
+    of_vendor = table.get(AMD, {}) if is_of_amd(architecture) else {}
+    known = table[DEFAULT] | of_vendor | table.get(generation_of(architecture) or "", {})
     return np.array([0.0 if term is Term.NONE else known[term.name.lower()] for term in Term])

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from ...specs.generations import AttentionKernel
 from ...specs.gpu import Catalog
-from ..models.attention.problems import ArithmeticFormat, AttentionLibrary, AttentionProblems
+from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 from .table_columns import check_known
 
@@ -20,10 +21,10 @@ COLUMNS: Final = (
 SIZES: Final = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "window")
 DECODE: Final = "generation"
 PHASE_NAMES: Final = {"context": "prefill", "encoder": "encoder", DECODE: "decode"}
-LIBRARY_NAMES: Final = {
-    AttentionLibrary.FLASH: "torch",
-    AttentionLibrary.FLASH_PAGED: "vllm",
-    AttentionLibrary.TENSORRT_LLM: "trtllm",
+KERNEL_NAMES: Final = {
+    AttentionKernel.FLASH2: "torch",
+    AttentionKernel.PAGED: "vllm",
+    AttentionKernel.TENSORRT_LLM: "trtllm",
 }
 OWN_SOURCE: Final = "wavecast/"
 """Rows of `wavecast measure`: PyTorch's ops, called alone."""
@@ -50,7 +51,7 @@ def _table(data: Path) -> MeasurementTable:
 def _samples(table: dict[str, TableColumn], model: str, catalog: Catalog | None) -> Samples[AttentionProblems]:
     problems = _problems(table)
     gpus, gpu = gpus_of(table["gpu"], catalog)
-    pairs = zip(table["phase"], (LIBRARY_NAMES[code] for code in problems.library.tolist()), strict=True)
+    pairs = zip(table["phase"], (KERNEL_NAMES[code] for code in problems.kernel.tolist()), strict=True)
     return Samples(
         table=TABLE,
         model=model,
@@ -74,6 +75,7 @@ def _problems(table: dict[str, TableColumn]) -> AttentionProblems:
     def column(name: str) -> TableColumn:
         return table[name].astype(np.float64)
 
+    kernel = np.array([_kernel(source) for source in table["source"]], dtype=np.int64)
     return AttentionProblems(
         batch=column("batch"),
         heads=column("heads"),
@@ -84,14 +86,16 @@ def _problems(table: dict[str, TableColumn]) -> AttentionProblems:
         value_dim=column("head_dim"),
         window=column("window"),
         is_causal=(table["phase"] == "context").astype(np.int64),
-        library=np.array([_library(source) for source in table["source"]], dtype=np.int64),
+        kernel=kernel,
+        dispatch=np.where(kernel == AttentionKernel.FLASH2, Dispatch.FLASH_FIRST, Dispatch.FIXED).astype(np.int64),
         arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16).astype(np.int64),
         kv_bytes=np.where(table["kv_dtype"] == "fp8", 1.0, 2.0),
         is_backward=np.zeros(len(table["phase"]), dtype=np.int64),
+        copies=np.ones(len(table["phase"])),
     )
 
 
-def _library(source: str) -> AttentionLibrary:
+def _kernel(source: str) -> AttentionKernel:
     if source.startswith(OWN_SOURCE):
-        return AttentionLibrary.FLASH
-    return AttentionLibrary.TENSORRT_LLM if "/trtllm/" in source else AttentionLibrary.FLASH_PAGED
+        return AttentionKernel.FLASH2
+    return AttentionKernel.TENSORRT_LLM if "/trtllm/" in source else AttentionKernel.PAGED

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import Codes, Floats, Rows
+from ...arrays import Rows
 from ...errors import InputError
 from ...specs.fleet import build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu
-from ..models.frame.correction import Calibration
-from ..models.frame.model import kind_of
+from ..models.frame.gpu_factors import UNCHANGED
 from ..models.frame.problems import take_problems
-from ..models.library import Fitted, Library, corrected_ns, simulate
-from .correction import Correction
-from .gaussian_process import FEWEST_POINTS, calibrated_ns, fit_calibration
+from ..models.library import Library
+from .correction import Correction, RateCorrection
+from .rates import Evidence
 from .readers import load_tables
 from .samples import Samples
+from .trial import learn_model, learn_rates
 
-FOLDS: Final = 5
-"""Parts of the measurements, each left out once and predicted from the others."""
 MOST_POINTS: Final = 1000
 """Measurements used per model and GPU: solving for them takes their number cubed, here a tenth of a second."""
 LEAST_EVENT_TIME_NS: Final = 100e3
@@ -37,6 +35,7 @@ class CalibratedLibrary:
 
     library: Library
     corrections: tuple[Correction, ...]
+    rates: tuple[RateCorrection, ...] = ()
 
 
 def calibrate_library(
@@ -44,17 +43,18 @@ def calibrate_library(
 ) -> CalibratedLibrary:
     """Calibrate the models by the tables of a directory (or one of its tables) for the GPUs that they measure.
 
-    `gpus` limits it to these (default: all); `catalog` None: the built-in one. A correction that does not make left-out
-    measurements fit better, of a kind of kernel or of all, is not applied to them. Raises InputError where there is no
-    such table, or where it measures none of `gpus`.
+    First the GPU's rates, which all models share, those too that nothing measured; then each model by what is left.
+    `gpus` limits it to these (default: all); `catalog` None: the built-in one. What does not make left-out measurements
+    fit better, of a kind of kernel or of all, is not applied to them. Raises InputError where there is no such table,
+    or where it measures none of `gpus`.
 
     >>> [(found.gpu, found.model, found.is_applied) for found in calibrate_library(library, tables).corrections]
     [('L4', 'matmul', True)]
     """
     directory, table = _locate(path)
     wanted = {gpu.name for gpu in gpus}
-    calibrations: dict[str, dict[str, Calibration]] = {}
-    corrections, seen = list[Correction](), set[str]()
+    evidence: dict[str, list[tuple[str, Evidence]]] = {}
+    seen = set[str]()
     for samples in load_tables(directory, catalog):
         if not samples.table.startswith(f"{OPS}/") or table not in (None, samples.table):
             continue
@@ -62,12 +62,12 @@ def calibrate_library(
             seen.add(gpu.name)
             if (wanted and gpu.name not in wanted) or samples.model not in library.fitted:
                 continue
-            correction, found = _calibrate(library.fitted[samples.model], samples, at)
-            corrections.append(correction)
-            if found is not None:
-                calibrations.setdefault(samples.model, {})[gpu.name] = found
+            evidence.setdefault(gpu.name, []).append((samples.model, _gather(library, samples, at)))
     _check(path, seen, wanted)
-    return CalibratedLibrary(library=replace(library, calibrations=calibrations), corrections=tuple(corrections))
+    result = CalibratedLibrary(library=library, corrections=())
+    for name, found in evidence.items():
+        result = _calibrate(result, name, found)
+    return result
 
 
 def _locate(path: Path) -> tuple[Path, str | None]:
@@ -90,43 +90,38 @@ def _check(path: Path, seen: Collection[str], wanted: Collection[str]) -> None:
         )
 
 
-def _calibrate(fitted: Fitted, samples: Samples[Any], gpu: int) -> tuple[Correction, Calibration | None]:
-    """Return what the measurements of one GPU are worth to a model, and the correction where it is worth something."""
+def _gather(library: Library, samples: Samples[Any], gpu: int) -> Evidence:
+    """Return the measurements of one GPU, in a random order, at most `MOST_POINTS`."""
     rows = np.flatnonzero((samples.gpu == gpu) & tells_of_kernels(samples))
     rows = np.random.default_rng(0).permutation(rows)[:MOST_POINTS]
-    name = samples.gpus[gpu].name
-    if len(rows) * (FOLDS - 1) // FOLDS < FEWEST_POINTS:
-        return Correction(gpu=name, model=samples.model, point_count=len(rows)), None
-    measured = samples.measured_ns[rows]
-    before = _plain_ns(fitted, samples, rows)
-    after = np.empty_like(before)
-    for taught, left in _folds(len(rows)):
-        after[left] = _taught_ns(fitted, samples, rows[taught], rows[left])
-    errors = [np.abs(predicted / measured - 1.0) for predicted in (before, after)]
-    kinds = kind_of(fitted.model, take_problems(samples.problems, rows))
-    spared = _spared_kinds(kinds, errors[1] - errors[0])
-    errors[1] = np.where(np.isin(kinds, spared), errors[0], errors[1])
-    found = replace(_fit(fitted, samples, rows), spared_kinds=spared)
-    factor = _calibrated_ns(found, fitted, samples, rows) / before
-    correction = Correction(
-        gpu=name,
-        model=samples.model,
-        point_count=len(rows),
-        factor=float(np.median(factor)),
-        error_before=float(errors[0].mean()),
-        error_after=float(errors[1].mean()),
+    return Evidence(
+        fitted=library.fitted[samples.model],
+        problems=take_problems(samples.problems, rows),
+        fleet=take_gpus(build_fleet(samples.gpus), samples.gpu[rows]),
+        measured_ns=samples.measured_ns[rows],
     )
-    return correction, found if correction.is_applied else None
 
 
-def _spared_kinds(kinds: Codes, growth: Floats) -> Codes:
-    """Return the kinds of kernel whose left-out measurements fit no better; few of a kind are judged with all others.
-
-    `growth`: of each measurement's error by the correction.
-    """
-    names, counts = np.unique(kinds[kinds >= 0], return_counts=True)
-    judged = names[counts >= FEWEST_POINTS]
-    return np.array([kind for kind in judged if growth[kinds == kind].mean() >= 0.0], dtype=np.int64)
+def _calibrate(so_far: CalibratedLibrary, gpu: str, found: Sequence[tuple[str, Evidence]]) -> CalibratedLibrary:
+    """Return the library with what the measurements of one GPU are worth to it: its rates, then each model's own."""
+    rates, folds = learn_rates(gpu, [item for _, item in found])
+    factors = rates.factors if rates is not None and rates.is_applied else UNCHANGED
+    library, corrections = so_far.library, list[Correction]()
+    if factors != UNCHANGED:
+        library = replace(library, factors={**library.factors, gpu: factors})
+    for model, item in found:
+        lesson = learn_model(gpu, model, item, factors, folds)
+        corrections.append(lesson.correction)
+        if lesson.calibration is not None:
+            known = {**library.calibrations.get(model, {}), gpu: lesson.calibration}
+            library = replace(library, calibrations={**library.calibrations, model: known})
+        if lesson.is_spared:
+            library = replace(library, spared=library.spared | {(model, gpu)})
+    return CalibratedLibrary(
+        library=library,
+        corrections=(*so_far.corrections, *corrections),
+        rates=so_far.rates if rates is None else (*so_far.rates, rates),
+    )
 
 
 def tells_of_kernels(samples: Samples[Any]) -> Rows:
@@ -134,29 +129,3 @@ def tells_of_kernels(samples: Samples[Any]) -> Rows:
     floor = getattr(samples.problems, "host_floor_ns", np.zeros(len(samples.measured_ns)))
     is_event = getattr(samples.problems, "is_event_timed", floor != 0) != 0
     return np.asarray(~is_event | (samples.measured_ns >= LEAST_EVENT_TIME_NS))
-
-
-def _folds(count: int) -> Iterator[tuple[Rows, Rows]]:
-    """Yield what teaches and what is left out."""
-    fold = np.arange(count) % FOLDS
-    for part in range(FOLDS):
-        yield np.flatnonzero(fold != part), np.flatnonzero(fold == part)
-
-
-def _plain_ns(fitted: Fitted, samples: Samples[Any], rows: Rows) -> Floats:
-    fleet = take_gpus(build_fleet(samples.gpus), samples.gpu[rows])
-    return corrected_ns(fitted, simulate(fitted, take_problems(samples.problems, rows), fleet))
-
-
-def _fit(fitted: Fitted, samples: Samples[Any], rows: Rows) -> Calibration:
-    fleet = take_gpus(build_fleet(samples.gpus), samples.gpu[rows])
-    return fit_calibration(fitted, take_problems(samples.problems, rows), fleet, samples.measured_ns[rows])
-
-
-def _calibrated_ns(found: Calibration, fitted: Fitted, samples: Samples[Any], rows: Rows) -> Floats:
-    fleet = take_gpus(build_fleet(samples.gpus), samples.gpu[rows])
-    return calibrated_ns(found, fitted, take_problems(samples.problems, rows), fleet)
-
-
-def _taught_ns(fitted: Fitted, samples: Samples[Any], taught: Rows, left: Rows) -> Floats:
-    return _calibrated_ns(_fit(fitted, samples, taught), fitted, samples, left)

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..models.frame.gpu_factors import GpuFactors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateCorrection:
+    """Say what measurements of one GPU, of all models together, taught of its rates."""
+
+    gpu: str
+    point_count: int
+    factors: GpuFactors
+    error_before: float
+    """Mean over models of |predicted / measured - 1|, as shipped."""
+    error_after: float
+    """The same, of measurements left out, with these rates alone."""
+
+    @property
+    def is_applied(self) -> bool:
+        """Say whether left-out measurements fit better with them."""
+        return self.error_after < self.error_before
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """Say what measurements of one GPU taught one op model."""
+    """Say what measurements of one GPU taught one op model: the GPU's rates, and what is the model's own."""
 
     gpu: str
     model: str

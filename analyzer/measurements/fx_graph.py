@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
@@ -145,11 +145,12 @@ def _copied(node: FxNode, latest: LatestTensors) -> Sequence[OpCall]:
 def _linear(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
     shape = node.inputs[0]
     m, k, n = prod(shape[:-1]), shape[-1], node.output[-1]
-    return (_call("addmm", *(_tensor(node, item) for item in ((n,), (m, k), (k, n)))),)
+    x, weight = _dense(node, (m, k)), replace(_tensor(node, (k, n)), strides=(1, k))
+    return (_call("addmm", _tensor(node, (n,)), x, weight),)
 
 
 def _addmm(node: FxNode, _: LatestTensors) -> Sequence[OpCall]:
-    return (_call("addmm", *(_tensor(node, shape) for shape in node.inputs[:3])),)
+    return (_call("addmm", *(_dense(node, shape) for shape in node.inputs[:3])),)
 
 
 def _matmul(node: FxNode, latest: LatestTensors) -> Sequence[OpCall]:
@@ -249,13 +250,16 @@ def _mul_backward(call: OpCall, node: FxNode) -> Sequence[OpCall]:
 
 
 def _product_backward(call: OpCall, node: FxNode) -> Sequence[OpCall]:
-    """Gradients of both operands of a product, and of a bias: [m,n] @ [n,k] and [k,m] @ [m,n]."""
+    """Gradients of both operands of a product, and of a bias: [m,n] @ [n,k] and [k,m] @ [m,n].
+
+    In neither is k, the sum's index, contiguous in both operands.
+    """
     tensors = call.signature.tensors()
     a, b = tensors[-2].shape, tensors[-1].shape
     batch, (m, k), n = a[:-2], a[-2:], b[-1]
     op = "bmm" if batch else "mm"
     pairs = (((*batch, m, n), (*batch, n, k)), ((*batch, k, m), (*batch, m, n)))
-    found = [_call(op, *(_tensor(node, shape) for shape in pair)) for pair in pairs]
+    found = [_call(op, *(_dense(node, shape) for shape in pair)) for pair in pairs]
     return [*found, _call("sum", _tensor(node, (m, n)), (0,))] if call.op == "aten::addmm" else found
 
 
@@ -309,3 +313,9 @@ def _call(op: str, *arguments: Argument) -> OpCall:
 
 def _tensor(node: FxNode, shape: Shape, dtype: str | None = None) -> TensorSpec:
     return TensorSpec(dtype or node.dtype or "float32", tuple(shape))
+
+
+def _dense(node: FxNode, shape: Shape) -> TensorSpec:
+    """Return a tensor whose elements lie in the order of its indices."""
+    strides = tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
+    return replace(_tensor(node, shape), strides=strides)

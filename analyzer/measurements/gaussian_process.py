@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Codes, Floats
 from ...specs.fleet import Fleet
-from ..models.frame.correction import Calibration, correction_factor, design_matrix, proximity
+from ..models.frame.correction import Calibration, correction_factor, descriptors, design_matrix, likeness, proximity
 from ..models.frame.model import kind_of
 from ..models.frame.problems import Problems, problem_count
 from ..models.library import Fitted, corrected_ns, simulate
@@ -17,7 +17,9 @@ from ..models.library import Fitted, corrected_ns, simulate
 OFFSET_SPREAD: Final = 0.2
 """Prior standard deviation of the GPU's common error, natural log: what the models show on GPUs left out."""
 FEATURE_SPREAD: Final = 0.05
-"""Of the error per standard deviation of a feature."""
+"""Of the error per standard deviation of a descriptor."""
+LEAST_DEVIATION: Final = 1e-6
+"""Standard deviation of a descriptor that tells measurements apart."""
 NOISE: Final = 0.1
 """Of one measurement, library choices included."""
 FEWEST_POINTS: Final = 10
@@ -35,7 +37,10 @@ class Prior:
     local_spread: float = 0.2
     """Standard deviation, natural log, of what only problems alike share: a measurement speaks for its neighbours."""
     reach: float = 0.5
-    """Distance, in standard deviations of a feature, over which it does."""
+    """Distance, in standard deviations of a descriptor, over which it does."""
+    other_kind_ratio: float = 0.5
+    """What a measurement says of neighbours of another kind of kernel, over what it says of its own. Any ratio from 0
+    to 0.7 leaves the same errors (seen on all GPUs of `few_shot --rows`), 1 leaves a tenth more of vector ops'."""
     kind_spread: float = 0.1
     """Of what kernels of one kind share, in models that tell kinds apart (`Model.kind`); the fewer measurements of a
     kind, the more it leans on what all have in common."""
@@ -50,32 +55,36 @@ def fit_calibration(
     """Fit the correction to n measurements of the target; `fleet` holds the target n times.
 
     Gaussian process regression (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, eq. 2.25) with
-    a linear covariance, a squared exponential one and one between kernels of a kind, reweighted so that outliers count
-    less. 50 to 100 points suffice, more teach more; raises ValueError below 10, which would rather hurt.
+    a linear covariance, a squared exponential one that is weaker between kinds of kernel, and one between kernels of a
+    kind, reweighted so that outliers count less. 50 to 100 points suffice, more teach more; raises ValueError below 10,
+    which would rather hurt.
     """
     if problem_count(problems) < FEWEST_POINTS:
         raise ValueError(f"{problem_count(problems)} measurements are too few to calibrate with; give {FEWEST_POINTS}")
     estimate = simulate(fitted, problems, fleet)
-    residual = np.log(measured_ns / corrected_ns(fitted, estimate))
-    features = estimate.features
-    mean, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
-    design = design_matrix(features, mean, scale)
+    time_ns, kind = corrected_ns(fitted, estimate), kind_of(fitted.model, problems)
+    described = descriptors(problems, time_ns, estimate.features)
+    columns = np.flatnonzero(described.std(axis=0) > LEAST_DEVIATION)
+    described = described[:, columns]
+    mean, scale = described.mean(axis=0), described.std(axis=0)
+    design = design_matrix(described, mean, scale)
     taught = design[:, 1:]
-    kinds, member = _memberships(kind_of(fitted.model, problems))
-    spread = np.r_[OFFSET_SPREAD, np.full(features.shape[1], FEATURE_SPREAD)]
-    covariance = (
-        (design * spread**2) @ design.T
-        + prior.local_spread**2 * proximity(taught, taught, prior.reach)
-        + prior.kind_spread**2 * member @ member.T
-    )
-    dual = _solve_robustly(covariance, residual)
+    kinds, member = _memberships(kind)
+    spread = np.r_[OFFSET_SPREAD, np.full(len(columns), FEATURE_SPREAD)]
+    alike = likeness(proximity(taught, taught, prior.reach), kind, kind, prior.other_kind_ratio)
+    covariance = (design * spread**2) @ design.T
+    covariance = covariance + prior.local_spread**2 * alike + prior.kind_spread**2 * member @ member.T
+    dual = _solve_robustly(covariance, np.log(measured_ns / time_ns))
     return Calibration(
+        columns=columns,
         mean=mean,
         scale=scale,
         coefficients=spread**2 * (design.T @ dual),
         taught=taught,
+        taught_kinds=kind,
         weights=prior.local_spread**2 * dual,
         reach=prior.reach,
+        other_kind_ratio=prior.other_kind_ratio,
         kinds=kinds,
         kind_offsets=prior.kind_spread**2 * (member.T @ dual),
         spared_kinds=np.empty(0, dtype=np.int64),
@@ -100,5 +109,6 @@ def _solve_robustly(covariance: Floats, residual: Floats) -> Floats:
 def calibrated_ns(calibration: Calibration, fitted: Fitted, problems: Problems, fleet: Fleet) -> Floats:
     """Return predicted times with the correction."""
     estimate = simulate(fitted, problems, fleet)
-    factor = correction_factor(calibration, estimate.features, kind_of(fitted.model, problems))
-    return corrected_ns(fitted, estimate) * factor
+    time_ns = corrected_ns(fitted, estimate)
+    described = descriptors(problems, time_ns, estimate.features)
+    return time_ns * correction_factor(calibration, described, kind_of(fitted.model, problems))

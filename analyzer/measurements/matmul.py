@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -10,36 +11,153 @@ import numpy as np
 
 from ...arrays import Floats
 from ...specs.gpu import Catalog
+from ..models.frame.problems import take_problems
 from ..models.frame.units import rate_codes
-from ..models.matmul.problems import COLD_COPIES, FORMATS, MatmulKernel, MatmulProblems
+from ..models.matmul.problems import COLD_COPIES, FORMATS, Format, MatmulKernel, MatmulProblems
 from .samples import Samples, TableColumn, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/matmul.parquet"
+MORE_TABLE: Final = "ops/matmul_more.parquet"
 COLUMNS: Final = ("gpu", "batch", "m", "n", "k", "dtype", "latency_us", "suspect")
+MORE_COLUMNS: Final = ("gpu", "batch", "m", "n", "k", "dtype", "latency_us", "source", "note", "accumulate")
 OUT_BYTES: Final = 2.0
 """Every format here writes 2-byte floats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulSource:
+    """Say how a project measured its products."""
+
+    family: str
+    copies: float
+    """Working sets that it goes through; 1: the same operands again and again."""
+    is_column_major: bool = False
+    """Its m lies along memory: the product of the transposed matrices in rows."""
+
+
+SOURCES: Final[Mapping[str, MatmulSource]] = {
+    "llmservingsim/v0": MatmulSource(family="matmul (LLMServingSim)", copies=COLD_COPIES),
+    "aiter": MatmulSource(family="matmul (aiter)", copies=COLD_COPIES),
+    "deepbench": MatmulSource(family="matmul (DeepBench)", copies=1.0, is_column_major=True),
+    "hipblaslt_logic": MatmulSource(family="matmul (hipBLASLt)", copies=1.0),
+}
+"""Of `ops/matmul_more.parquet`. LLMServingSim goes through a model's layers (on H100 its times are those of the first
+table, whose operands rotate); DeepBench and hipBLASLt repeat one product; aiter's tuner rotates its operands."""
+UNTRAINED_SOURCES: Final = frozenset({"matmul (DeepBench)"})
+"""cuBLAS of 2018 by a host's clock, 160 rows of V100: trained on, they made A100, left out, 7.9 -> 10.4 % (a choice that
+looked at A100)."""
+UNTRAINED_GPUS: Final = frozenset({"Instinct MI308X"})
+"""Nobody states its rates: its firmware limits them below those of its units, which the catalogue has."""
+FUSED_LOGIC: Final = "_Bias_"
+"""In hipBLASLt's notes: tuned with bias, activation and scales in one kernel, which is another op."""
+
+
+TUNED_SOURCE: Final = "aiter"
+TUNED_FORMATS: Final[Mapping[str, Format]] = {
+    **{name: FORMATS[name] for name in ("bf16", "fp8_block", "fp8_static")},
+    "int8": FORMATS["sq"],
+    "mxfp4": replace(FORMATS["nvfp4"], left_bytes=0.53125, right_bytes=0.53125),
+}
+"""As aiter writes them; mxfp4 has one byte of scale per 32 elements."""
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the rows of bf16 and fp16."""
     names = [name for name, item in FORMATS.items() if item.kind == MatmulKernel.PLAIN]
-    return [_samples(data, "matmul", names, catalog)]
+    return [_samples(data, "matmul", names, catalog), *load_more_samples(data, catalog)]
 
 
 def load_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
-    """Return the rows of bf16 alone: the fp16 ones are of an older library, 9 % slower on H100 at the same shapes."""
-    return [_samples(data, "matmul", ["bf16"])]
+    """Return the rows of bf16, and those of the second table that today's libraries computed.
+
+    The first table's fp16 rows are of an older library, 9 % slower on H100 at the same shapes.
+    """
+    return [_samples(data, "matmul", ["bf16"]), *(_trained(item) for item in load_more_samples(data))]
+
+
+def _trained(samples: Samples[MatmulProblems]) -> Samples[MatmulProblems]:
+    """Return the rows whose source and GPU are trained on."""
+    is_known = np.array([gpu.name not in UNTRAINED_GPUS for gpu in samples.gpus], dtype=bool)[samples.gpu]
+    rows = np.flatnonzero(is_known & ~np.isin(samples.family.astype(str), list(UNTRAINED_SOURCES)))
+    used, gpu = np.unique(samples.gpu[rows], return_inverse=True)
+    return replace(
+        samples,
+        problems=take_problems(samples.problems, rows),
+        gpus=tuple(samples.gpus[index] for index in used.tolist()),
+        gpu=gpu.astype(np.int64),
+        **{name: getattr(samples, name)[rows] for name in ("measured_ns", "family", "dtype", "share")},
+    )
+
+
+def load_more_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
+    """Return the 16-bit rows of `ops/matmul_more.parquet` that matrix units computed; none where there is no table."""
+    path = data / MORE_TABLE
+    if not path.exists():
+        return []
+    table = read_table(path, MORE_COLUMNS, may_lack=("note", "accumulate"))
+    is_plain = np.isin(table["dtype"].astype(str), ["bf16", "fp16"])
+    is_matrix = table["accumulate"].astype(str) != "fp32_math"
+    is_fused = np.array([FUSED_LOGIC in str(note) for note in table["note"].tolist()])
+    table = pick(table, is_plain & is_matrix & ~is_fused & np.isin(table["source"].astype(str), list(SOURCES)))
+    sources = [SOURCES[name] for name in table["source"].astype(str).tolist()]
+    is_turned = np.array([item.is_column_major for item in sources])
+    table["m"], table["n"] = np.where(is_turned, table["n"], table["m"]), np.where(is_turned, table["m"], table["n"])
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    copies = np.array([item.copies for item in sources], dtype=np.float64)
+    return [
+        Samples(
+            table=MORE_TABLE,
+            model="matmul",
+            problems=replace(problems_of_rows(table), copies=copies),
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+            family=np.array([item.family for item in sources], dtype=object),
+            dtype=table["dtype"].astype(str).astype(object),
+            share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
+        )
+    ]
 
 
 def load_quantized_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats."""
     names = [name for name, item in FORMATS.items() if item.kind != MatmulKernel.PLAIN]
-    return [_samples(data, "matmul_quantized", names, catalog)]
+    return [_samples(data, "matmul_quantized", names, catalog), *load_tuned_samples(data, catalog)]
 
 
 def load_quantized_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats, and those of bf16, which alone show what each GPU has beside the format."""
-    return [*load_quantized_samples(data), *load_training_samples(data)]
+    return [
+        *load_quantized_samples(data),
+        _samples(data, "matmul", ["bf16"]),
+        *load_tuned_samples(data, formats=("bf16",)),
+    ]
+
+
+def load_tuned_samples(
+    data: Path, catalog: Catalog | None = None, formats: Sequence[str] = tuple(TUNED_FORMATS)
+) -> list[Samples[MatmulProblems]]:
+    """Return the rows of these formats that aiter tuned on AMD's GPUs, whose operands come quantised; none without."""
+    path = data / MORE_TABLE
+    if not path.exists():
+        return []
+    table = read_table(path, ("gpu", "batch", "m", "n", "k", "dtype", "latency_us", "source"))
+    table = pick(table, np.isin(table["dtype"].astype(str), formats) & (table["source"].astype(str) == TUNED_SOURCE))
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    problems = problems_of_rows(table, TUNED_FORMATS)
+    return [
+        Samples(
+            table=MORE_TABLE,
+            model="matmul_quantized",
+            problems=replace(problems, quantized=np.zeros_like(problems.quantized)),
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+            family=np.full(len(gpu), SOURCES[TUNED_SOURCE].family, dtype=object),
+            dtype=table["dtype"].astype(str).astype(object),
+            share=shape_share(table["batch"], table["m"], table["n"], table["k"]),
+        )
+    ]
 
 
 def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | None = None) -> Samples[MatmulProblems]:
@@ -61,13 +179,13 @@ def _samples(data: Path, model: str, formats: Sequence[str], catalog: Catalog | 
     )
 
 
-def problems_of_rows(table: dict[str, TableColumn]) -> MatmulProblems:
+def problems_of_rows(table: dict[str, TableColumn], known: Mapping[str, Format] = FORMATS) -> MatmulProblems:
     """Return rows of the table as problems.
 
     Integer formats come with a plugin's launches, the dynamic float formats with the activations' conversion.
     """
     names, index = np.unique(table["dtype"].astype(str), return_inverse=True)
-    formats = [FORMATS[name] for name in names.tolist()]
+    formats = [known[name] for name in names.tolist()]
 
     def column(values: list[float]) -> Floats:
         return np.array(values, dtype=np.float64)[index]

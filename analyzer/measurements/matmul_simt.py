@@ -27,12 +27,6 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Mat
     return [_samples(_table(data), catalog)]
 
 
-def load_training_samples(data: Path) -> list[Samples[MatmulSimtProblems]]:
-    """Read the products of NVIDIA GPUs; AMD's run on matrix cores, another unit than the one this model is about."""
-    table = _table(data)
-    return [_samples(pick(table, np.char.find(table["gpu"].astype(str), "Instinct") < 0))]
-
-
 def _table(data: Path) -> MeasurementTable:
     table = read_table(data / TABLE, COLUMNS)
     return pick(table, (table["dtype"].astype(str) == "fp32") & ~table["suspect"].astype(bool))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, NoReturn
 
@@ -17,11 +17,11 @@ from ...specs.catalog import load_catalog
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Catalog, Gpu, chip_of
 from ...specs.match import find_gpu
-from ..models.frame.problems import P
+from ..models.frame.problems import P, take_problems
 from ..work.table import WorkTable
 from .table_columns import check_column
 
-__all__ = ["MeasurementTable", "Samples", "chip_of", "gpus_of", "pick", "read_table", "shape_share"]
+__all__ = ["MeasurementTable", "Samples", "chip_of", "gpus_of", "pick", "read_table", "shape_share", "take_samples"]
 
 TableColumn = npt.NDArray[Any]
 
@@ -54,6 +54,24 @@ class Samples(Generic[P]):
     def fleet(self) -> Fleet:
         """Return one GPU per row."""
         return take_gpus(build_fleet(self.gpus), self.gpu)
+
+
+def take_samples(samples: Samples[P], rows: npt.NDArray[np.int64]) -> Samples[P]:
+    """Return some rows."""
+    work = samples.work
+    if work is not None:
+        work = WorkTable(flops=work.flops[rows], moved_bytes=work.moved_bytes[rows], rate=work.rate[rows])
+    return replace(
+        samples,
+        problems=take_problems(samples.problems, rows),
+        gpu=samples.gpu[rows],
+        measured_ns=samples.measured_ns[rows],
+        family=samples.family[rows],
+        dtype=samples.dtype[rows],
+        share=samples.share[rows],
+        work=work,
+        peers_ns={name: values[rows] for name, values in samples.peers_ns.items()},
+    )
 
 
 class MeasurementTable(dict[str, TableColumn]):

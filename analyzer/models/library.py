@@ -13,7 +13,8 @@ import numpy.typing as npt
 from ...arrays import Floats
 from ...errors import InputError
 from ...specs.fleet import Fleet, take_gpus
-from .frame.correction import Calibration, correction_factor
+from .frame.correction import Calibration, correction_factor, descriptors
+from .frame.gpu_factors import GpuFactors, scale_gpus
 from .frame.intervals import GPU_CLASSES, IntervalTable, factor_of, half_width, width_factors
 from .frame.model import Estimate, Model, group_of, kind_of
 from .frame.network import Network, correct
@@ -75,7 +76,11 @@ class Library:
 
     fitted: Mapping[str, Fitted]
     calibrations: Mapping[str, Mapping[str, Calibration]] = field(default_factory=dict)
-    """By model and by name of GPU: what measurements there taught."""
+    """By model and by name of GPU: what measurements there taught beyond `factors`."""
+    factors: Mapping[str, GpuFactors] = field(default_factory=dict)
+    """By name of GPU: what measurements there taught of its rates."""
+    spared: frozenset[tuple[str, str]] = frozenset()
+    """Models and GPUs whose left-out measurements fit no better with these factors: there they are not used."""
 
     def predict(self, name: str, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:
         """Predict problems [n,1] on a fleet of m, or [n] on a paired fleet of n.
@@ -86,6 +91,8 @@ class Library:
         >>> library.predict("matmul", as_columns(problems), fleet).time_ns.shape
         (5, 2)
         """
+        prepared = prepared or self.prepare(name, fleet)
+        fleet = self.known_fleet(name, fleet)
         predicted = predict_fitted(self.fitted[name], problems, fleet, prepared)
         known = self.calibrations.get(name, {})
         columns = [column for column, gpu in enumerate(fleet.gpus) if gpu.name in known]
@@ -97,6 +104,12 @@ class Library:
     def prepare(self, name: str, fleet: Fleet) -> Prepared:
         """Return what a model needs to know of a fleet."""
         return prepare(self.fitted[name], fleet)
+
+    def known_fleet(self, name: str, fleet: Fleet) -> Fleet:
+        """Return the fleet with the rates that measurements found, as a model takes them."""
+        if not self.factors:
+            return fleet
+        return scale_gpus(fleet, {gpu: found for gpu, found in self.factors.items() if (name, gpu) not in self.spared})
 
     def trained_chips(self, name: str) -> frozenset[str]:
         """Return the chips that the model was trained on."""
@@ -132,11 +145,12 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
 
 def _correction_factors(fitted: Fitted, known: Mapping[str, Calibration], problems: Problems, fleet: Fleet) -> Floats:
     """Return the factor on each problem's time on each GPU of a fleet of calibrated ones, as the problems broadcast."""
-    features, kinds = simulate(fitted, problems, fleet).features, kind_of(fitted.model, problems)
-    if features.ndim == 2:  # one GPU per problem
-        rows = zip(fleet.gpus, features, kinds, strict=True)
+    estimate, kinds = simulate(fitted, problems, fleet), kind_of(fitted.model, problems)
+    found = descriptors(problems, corrected_ns(fitted, estimate), estimate.features)
+    if found.ndim == 2:  # one GPU per problem
+        rows = zip(fleet.gpus, found, kinds, strict=True)
         return np.array([correction_factor(known[gpu.name], row, kind) for gpu, row, kind in rows])
-    columns = [correction_factor(known[gpu.name], features[:, at], kinds[:, 0]) for at, gpu in enumerate(fleet.gpus)]
+    columns = [correction_factor(known[gpu.name], found[:, at], kinds[:, 0]) for at, gpu in enumerate(fleet.gpus)]
     return np.stack(columns, axis=1)
 
 

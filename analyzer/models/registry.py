@@ -76,7 +76,7 @@ _ROWS: Final = (
         family="matmul",
         dims=MatmulDims,
         covers=_is_on_matrix_units,
-        model="model.QUANTIZED",
+        model="quantized.QUANTIZED",
         reader="load_quantized_samples",
         recipe="QUANTIZED_RECIPE",
     ),

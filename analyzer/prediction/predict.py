@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from ...arrays import Floats, Mask
+from ...arrays import Floats, Mask, Rows
 from ...formats.trace import KernelKind, Trace
 from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu
+from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
 from .bounds import bound_ops
 from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Prediction
-from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
+from .ratios import BLOCK_ROWS, RULE_OF, Move, Ratios, move_by_ratios, ratio_half_widths
 from .shared_error import ANY_KIND, IterationKind, shared_half_widths
 from .workload import GpuWorkload
 
@@ -45,15 +48,10 @@ def predict_measured(
     modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, modelled)
-    time, method, width, measured = ratios.factor, ratios.method, ratios.half_width, workload.duration_ns
-    fixed = np.minimum(measured, KERNEL_OVERHEAD_NS)
-    time *= (measured - fixed)[:, None]
-    time += fixed[:, None]
+    measured = workload.duration_ns
+    time, method, width = _scaled_ns(measured, ratios), ratios.method, ratios.half_width
     if modelled.any():
-        target_model, source_model = (model_times(assignments, count, item, library) for item in (fleet, origin))
-        apart = separations(fleet, origin)
-        time[modelled] = _anchored_ns(workload, target_model, source_model, modelled, apart)
-        width[modelled] = _anchored_width(workload, target_model, modelled, fleet, origin)
+        time[modelled], width[modelled] = _anchored(workload, assignments, modelled, fleet, origin, library)
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = workload.op_share * obeys
     for begin in range(0, len(time), BLOCK_ROWS):
@@ -74,6 +72,73 @@ def predict_measured(
         bounds=bounds,
         bound_share=share,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BothWays:
+    """Hold what measured kernels take on m GPUs by their op's model, and by a plain ratio without it: arrays [rows, m].
+
+    Neither is held to the physical bound.
+    """
+
+    rows: Rows
+    """Of the workload: those that a model covers, [rows]."""
+    model_ns: Floats
+    model_width: Floats
+    """Half-widths of the 90 % intervals, natural log."""
+    ratio_ns: Floats
+    ratio_width: Floats
+    ratio_method: npt.NDArray[np.int8]
+    """Index into `METHODS`."""
+
+
+def predict_both_ways(
+    trace: Trace, workload: GpuWorkload, source: Gpu, targets: Sequence[Gpu], library: Library
+) -> BothWays:
+    """Move measured kernels that a model covers by the model, and as if there were none.
+
+    >>> both = predict_both_ways(measured, kernels, a100, [h100], library)
+    >>> both.rows, (both.model_ns / 1e3).round(-1).ravel(), (both.ratio_ns / 1e3).round(-1).ravel()  # µs
+    (array([0, 1]), array([150.,  10.]), array([160.,  20.]))
+    """
+    fleet, origin = build_fleet(targets), build_fleet([source])
+    assignments, count = assign_rows(workload, library), len(workload.op)
+    modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
+    bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
+    move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
+    ratios = move_by_ratios(move, np.zeros(count, dtype=bool))
+    time, width = _anchored(workload, assignments, modelled, fleet, origin, library)
+    return BothWays(
+        rows=np.flatnonzero(modelled),
+        model_ns=time,
+        model_width=width,
+        ratio_ns=_scaled_ns(workload.duration_ns, ratios)[modelled],
+        ratio_width=ratios.half_width[modelled],
+        ratio_method=ratios.method[modelled],
+    )
+
+
+def _scaled_ns(measured_ns: Floats, ratios: Ratios) -> Floats:
+    """Return measured times moved by their ratios, all but a kernel's overhead, [n, m]."""
+    fixed = np.minimum(measured_ns, KERNEL_OVERHEAD_NS)
+    time = ratios.factor
+    time *= (measured_ns - fixed)[:, None]
+    time += fixed[:, None]
+    return time
+
+
+def _anchored(
+    workload: GpuWorkload,
+    assignments: Sequence[Assignment],
+    rows: Mask,
+    fleet: Fleet,
+    origin: Fleet,
+    library: Library,
+) -> tuple[Floats, Floats]:
+    """Return times and half-widths of the rows that models cover, [rows, m]."""
+    target, source = (model_times(assignments, len(rows), item, library) for item in (fleet, origin))
+    time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
+    return time, _anchored_width(workload, target, rows, fleet, origin)
 
 
 def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: Mask, apart: Floats) -> Floats:

@@ -131,7 +131,7 @@ def linear(signature: Signature) -> Work:
     _require_equal(k, weight.shape[-1])
     out_count = prod(x.shape[:-1]) * prod(weight.shape[:-1])
     inputs = (x, weight, *tensors_at(signature, 2))
-    dims = MatmulDims(m=prod(x.shape[:-1]), n=prod(weight.shape[:-1]), k=k)
+    dims = MatmulDims(m=prod(x.shape[:-1]), n=prod(weight.shape[:-1]), k=k, is_k_contiguous=True)
     return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, x.dtype), x.dtype, dims=dims)
 
 
@@ -194,8 +194,16 @@ def _product(
     _require_equal(prod(a.shape[:-2]), prod(b.shape[:-2]))
     products = prod(a.shape[:-1]) * b.shape[-1]
     written = _out_bytes(signature, products if out_count is None else out_count, out_dtype or a.dtype)
-    dims = MatmulDims(batch=prod(a.shape[:-2]), m=a.shape[-2], n=b.shape[-1], k=a.shape[-1])
+    dims = MatmulDims(
+        batch=prod(a.shape[:-2]), m=a.shape[-2], n=b.shape[-1], k=a.shape[-1], is_k_contiguous=_is_k_contiguous(a, b)
+    )
     return _work(2 * products * dims.k, (a, b, *extras), written, a.dtype, dims=dims)
+
+
+def _is_k_contiguous(a: TensorSpec, b: TensorSpec) -> bool | None:
+    if a.strides is None or b.strides is None:
+        return None
+    return a.strides[-1] == 1 and b.strides[-2] == 1
 
 
 def _vector_product(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from ...specs.generations import AttentionKernel
+
 
 class Family(StrEnum):
     """Group ops that the same model can predict."""
@@ -52,6 +54,8 @@ class MatmulDims:
     m: int
     n: int
     k: int
+    is_k_contiguous: bool | None = None
+    """Whether k is contiguous in both operands, as in x @ weightᵀ; None where strides were not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,12 @@ class AttentionDims:
     """Keys that a query sees at most; 0: all."""
     has_mask: bool = False
     direction: Direction = Direction.FORWARD
+    kernel: AttentionKernel = AttentionKernel.FLASH2
+    """Which one ran, or is asked for."""
+    is_chosen_by_torch: bool = True
+    """Whether PyTorch chooses another where the GPU's default is another."""
+    prefers_cudnn: bool = False
+    """Whether it was recorded by a version of PyTorch that puts cuDNN's first on some GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

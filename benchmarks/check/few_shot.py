@@ -15,7 +15,8 @@ are taught in their stead. Errors of the own rows: MAPE / of their sum.
 
 With --rows, what `wavecast measure` and `analyze --calibration` are worth together: so many rows of each table are
 drawn for one GPU (default: each in turn), written as measurements of it, and correct all models as the command does,
-where its own test of left-out rows lets them. By family, the error of the other rows, at most 4,000 per model.
+where its own test of left-out rows lets them. By family, the error of the other rows, at most 4,000 per model: of all /
+of those over 20 us, before and after, and beside them the mean difference of the table's own repetitions, if any.
 
 With --grid, what `calibration.Prior` was chosen by, on the A100s alone: errors of rows left out, for 100 and 1,000 rows
 taught, mean over models and draws, every family counting alike. First over local spread and reach, for models with
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,9 +42,10 @@ from wavecast.analyzer.measurements.calibration import calibrate_library, tells_
 from wavecast.analyzer.measurements.gaussian_process import PRIOR, Prior, calibrated_ns, fit_calibration
 from wavecast.analyzer.measurements.matmul import load_quantized_samples, load_training_samples
 from wavecast.analyzer.measurements.readers import load_tables
-from wavecast.analyzer.measurements.samples import Samples
-from wavecast.analyzer.models.frame.problems import take_problems
+from wavecast.analyzer.measurements.samples import Samples, read_table
+from wavecast.analyzer.models.frame.problems import problem_columns, take_problems
 from wavecast.analyzer.models.library import Fitted, Library, corrected_ns, load_library, simulate
+from wavecast.arrays import group_rows
 from wavecast.mlp_weights.train.variant import Pool, join_samples
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet, take_gpus
@@ -141,6 +143,10 @@ def split_tables(data: Path, gpu: str, count: int, folders: tuple[Path, Path]) -
 def print_gain(gpu: Gpu, taught: Path, rest: Path) -> None:
     plain = load_library(frozenset({chip_of(gpu)}))
     found = calibrate_library(plain, taught, [gpu])
+    for item in found.rates:
+        rates = ", ".join(f"{name} {value:.2f}" for name, value in asdict(item.factors).items())
+        errors = f"{item.error_before:.1%} to {item.error_after:.1%}"
+        print(f"{gpu.name:24}rates: {rates}; {errors}{'' if item.is_applied else ', not applied'}", flush=True)
     counts = {item.model: item.point_count for item in found.corrections}
     for samples in load_tables(rest):
         kernels = np.flatnonzero(tells_of_kernels(samples))
@@ -148,34 +154,62 @@ def print_gain(gpu: Gpu, taught: Path, rest: Path) -> None:
         if samples.model not in plain.fitted or not len(rows):
             continue
         measured = samples.measured_ns[rows]
-        before, after = (predict(library, samples, rows, gpu) for library in (plain, found.library))
-        note = "" if samples.model in found.library.calibrations else "  not applied"
+        before, after = (predict(library, samples, rows) for library in (plain, found.library))
+        note = "" if samples.model in found.library.calibrations else "  rates only"
         for family in np.unique(samples.family[rows].astype(str)):
             own = samples.family[rows].astype(str) == family
-            wrong = [np.abs(predicted[own] / measured[own] - 1).mean() for predicted in (before, after)]
+            long = own & (measured > LONG_NS)
+            wrong = [[np.abs(predicted[part] / measured[part] - 1).mean() if part.any() else np.nan
+                      for part in (own, long)] for predicted in (before, after)]  # fmt: skip
             count = counts.get(samples.model, 0)
             label = samples.model if family == "matmul" else family
-            print(f"{gpu.name:24}{label:34}{count:>8}{own.sum():>8}{wrong[0]:>9.1%}{wrong[1]:>9.1%}{note}", flush=True)
+            cells = "".join(f"{every:>9.1%} /{large:>6.1%}" for every, large in wrong)
+            noise = own_noise(samples, rows[own])
+            print(f"{gpu.name:24}{label:34}{count:>8}{own.sum():>8}{cells}{noise:>8.1%}{note}", flush=True)
 
 
-def predict(library: Library, samples: Samples[Any], rows: np.ndarray, gpu: Gpu) -> np.ndarray:
-    fitted, problems = library.fitted[samples.model], take_problems(samples.problems, rows)
-    fleet = take_gpus(build_fleet(samples.gpus), samples.gpu[rows])
-    calibration = library.calibrations.get(samples.model, {}).get(gpu.name)
-    if calibration is not None:
-        return calibrated_ns(calibration, fitted, problems, fleet)
-    return corrected_ns(fitted, simulate(fitted, problems, fleet))
+def own_noise(samples: Samples[Any], rows: np.ndarray) -> float:
+    """Return the mean difference of two measurements of equal problems; NaN: none."""
+    columns = problem_columns(take_problems(samples.problems, rows)).values()
+    keys = [np.unique(np.nan_to_num(np.asarray(column)), return_inverse=True)[1] for column in columns]
+    _, group = group_rows(keys)
+    order = np.argsort(group, kind="stable")
+    twice = np.flatnonzero(group[order][1:] == group[order][:-1])
+    times = samples.measured_ns[rows][order]
+    return float(np.abs(times[twice + 1] / times[twice] - 1).mean()) if len(twice) else np.nan
+
+
+def product_noise(data: Path, gpu: str) -> tuple[float, float]:
+    """Return the mean difference of bf16 products between two versions of a library, of all and of long ones."""
+    first, again = (read_table(data / "ops" / name, ["gpu", "m", "n", "k", "dtype", "latency_us"])
+                    for name in ("matmul.parquet", "matmul_repeat.parquet"))  # fmt: skip
+    times: list[dict[tuple[int, ...], float]] = []
+    for table in (first, again):
+        rows = np.flatnonzero((table["gpu"] == gpu) & (table["dtype"] == "bf16"))
+        sizes = zip(*(table[name][rows].tolist() for name in ("m", "n", "k")), strict=True)
+        times.append(dict(zip(sizes, table["latency_us"][rows].tolist(), strict=True)))
+    shared = np.array([(times[0][key], times[1][key]) for key in times[0].keys() & times[1].keys()]).reshape(-1, 2)
+    wrong, is_long = np.abs(shared[:, 1] / shared[:, 0] - 1), shared.min(axis=1) > LONG_NS / 1e3
+    return (float(wrong.mean()), float(wrong[is_long].mean())) if len(wrong) else (np.nan, np.nan)
+
+
+def predict(library: Library, samples: Samples[Any], rows: np.ndarray) -> np.ndarray:
+    problems, fleet = take_problems(samples.problems, rows), take_gpus(build_fleet(samples.gpus), samples.gpu[rows])
+    return library.predict(samples.model, problems, fleet).time_ns
 
 
 def compare_tables(data: Path, count: int, names: Sequence[str]) -> None:
     """Print by family what rows of its own are worth to each GPU."""
-    print(f"{'GPU':24}{'family':34}{'taught':>8}{'rows':>8}{'before':>9}{'after':>9}")
+    print(f"{'GPU':24}{'family':34}{'taught':>8}{'rows':>8}{'before':>17}{'after':>17}{'noise':>8}")
     for name in names or GPUS:
         gpu = find_gpu(load_catalog(), name)
         with TemporaryDirectory() as folder:
             folders = (Path(folder) / "taught", Path(folder) / "rest")
             split_tables(data, gpu.name, count, folders)
             print_gain(gpu, *folders)
+        every, large = product_noise(data, gpu.name)
+        if not np.isnan(every):
+            print(f"{gpu.name:24}products by two versions of one library differ by {every:.1%} / {large:.1%}")
 
 
 @cache

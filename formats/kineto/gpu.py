@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Rows
+from ...arrays import Mask, Rows
 from ..column import MISSING, Column, build_table
 from ..interner import Interner
 from ..trace import CallTable, CollectiveTable, KernelTable, MemoryTable, SyncTable
@@ -20,6 +20,8 @@ from .values import Names
 
 _LAUNCH: Final = re.compile(r"Launch(?!HostFunc)")
 """Calls after which kernels run: cudaLaunchKernel, cuLaunchKernelEx, hipModuleLaunchKernel, cudaGraphLaunch."""
+_THREAD_GRIDS: Final = frozenset({"hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel"})
+"""Calls whose grid counts threads, not blocks (HIP's documentation: global work size); libraries of ROCm launch so."""
 _LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
 _NO_STREAM: Final = 2**31 - 1
 """Stream numbers from here on are unsigned stand-ins for "none"."""
@@ -54,6 +56,8 @@ def build_kernels(recording: Recording, calls: CallTable) -> KernelTable:
     grid, block = (
         _or_of_call(getattr(rows, name), getattr(recording.calls, name), call, 0) for name in ("grid", "block")
     )
+    is_found = call != MISSING
+    counts_threads = is_found & _counts_threads(recording)[np.where(is_found, call, 0)] if len(calls.name) else is_found
     shared = np.clip(recording.calls.shared_memory_bytes, MISSING, np.iinfo(np.int32).max)
     return build_table(
         KernelTable,
@@ -66,7 +70,7 @@ def build_kernels(recording: Recording, calls: CallTable) -> KernelTable:
         duration_ns=rows.duration_ns,
         call=call,
         op=_at(calls.op, call),
-        grid=grid,
+        grid=_in_blocks(grid, block, counts_threads),
         block=block,
         registers=rows.registers,
         shared_memory_bytes=_or_of_call(rows.shared_memory_bytes, shared, call, MISSING),
@@ -86,9 +90,22 @@ def keep_unrun_kernels(calls: CallTable, recording: Recording, kernels: KernelTa
     return replace(
         calls,
         kernel=name,
-        grid=np.where(unrun[:, None], rows.grid, 0).astype(calls.grid.dtype),
+        grid=np.where(unrun[:, None], _in_blocks(rows.grid, rows.block, _counts_threads(recording)), 0).astype(
+            calls.grid.dtype
+        ),
         block=np.where(unrun[:, None], rows.block, 0).astype(calls.block.dtype),
     )
+
+
+def _counts_threads(recording: Recording) -> Mask:
+    """Say of which calls the grid counts threads."""
+    by_name = np.array([name in _THREAD_GRIDS for name in recording.names.texts], dtype=bool)
+    return np.asarray(by_name[recording.calls.name])
+
+
+def _in_blocks(grid: Column, block: Column, counts_threads: Mask) -> Column:
+    """Return grids in blocks, those too that count threads."""
+    return np.where(counts_threads[:, None], -(-grid // np.maximum(block, 1)), grid).astype(grid.dtype)
 
 
 def count_launches_without_kernel(recording: Recording) -> int:

@@ -4,8 +4,8 @@
 
 Each trace in DATA/traces is replayed by its own times, as `wavecast replay` does: a latency is read where it alone held
 a node, at least eight times. Traces of one generation count alike. The default of a term is the median over
-generations; where fewer than three show it, the one in use stays. Values are rounded to 50 ns, from 0 on: traces of one
-generation differ by more.
+NVIDIA's generations; where fewer than three show it, the one in use stays. What a generation of AMD does not show is the
+mean over those that do. Values are rounded to 50 ns, from 0 on: traces of one generation differ by more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 import numpy as np
 
 from ...analyzer.graph.build import build_graph
-from ...analyzer.graph.latencies import CONSTANTS, DEFAULT, Term
+from ...analyzer.graph.latencies import AMD, CONSTANTS, DEFAULT, Term
 from ...analyzer.graph.rules import lane_firsts, seen_latencies
 from ...analyzer.graph.steps import with_iterations
 from ...errors import InputError
@@ -28,7 +28,7 @@ from ...formats.constants import read_constants
 from ...formats.files import load_trace
 from ...formats.trace import Trace
 from ...specs.catalog import load_catalog
-from ...specs.generations import generation_of
+from ...specs.generations import generation_of, is_of_amd
 from ...specs.gpu import Gpu
 from ...specs.match import match_device
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
@@ -38,6 +38,8 @@ ABOUT: Final = (
     "Latencies of the replay's rules in ns, by term, where a trace shows too few of its own: per generation of GPU, "
     "and by default where no trace of the generation shows them. Terms: analyzer/graph/latencies.py. counts: traces."
 )
+ODD: Final = ("odd/mi210_gpu_only.json.gz",)
+"""Recordings beside the usual ones: the only one of CDNA2 on a GPU that its file names."""
 STEP_NS: Final = 50.0
 FEWEST_GENERATIONS: Final = 3
 
@@ -52,7 +54,7 @@ def main(data: Path, write: bool, keep: str | None) -> None:
     """Print a line per trace, then generation, then the values."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     used = []
-    for path in trace_paths(data):
+    for path in (*trace_paths(data), *(data / TRACES / name for name in ODD if (data / TRACES / name).exists())):
         generation, latencies = measure(load_trace(path))
         if generation is not None and latencies:
             used.append(path)
@@ -86,12 +88,15 @@ def latencies_of(seen: Seen) -> dict[str, dict[str, float]]:
         name: {_key(term): _rounded(np.mean(terms[_key(term)])) for term in Term if _key(term) in terms}
         for name, terms in seen.items()
     }
-    default = dict(read_constants(CONSTANTS)[DEFAULT])
+    default, of_amd = dict(read_constants(CONSTANTS)[DEFAULT]), dict[str, float]()
     for term in default:
-        known = [terms[term] for terms in by_generation.values() if term in terms]
+        known = [terms[term] for name, terms in by_generation.items() if term in terms and not is_of_amd(name)]
         if len(known) >= FEWEST_GENERATIONS:
             default[term] = _rounded(np.median(known))
-    return {DEFAULT: default, **dict(sorted(by_generation.items()))}
+        others = [terms[term] for name, terms in by_generation.items() if term in terms and is_of_amd(name)]
+        if others:
+            of_amd[term] = _rounded(np.mean(others))
+    return {DEFAULT: default, **dict(sorted({AMD: of_amd, **by_generation}.items()))}
 
 
 def _gpu_of(trace: Trace) -> Gpu | None:

@@ -34,6 +34,7 @@ class Pairing:
     target_us: Floats
     intensity: Floats
     """FLOP per byte."""
+    moved_bytes: Floats
     block_count: Floats
     block_threads: Floats
 
@@ -68,6 +69,7 @@ def pair_up(family: str, shared: Sequence[tuple[LaunchedRow, LaunchedRow]], sour
                 left["rows"] * left["cols"] * flops_per_element / (left["bytes_read"] + left["bytes_written"])
             )
         ),
+        moved_bytes=values(lambda left, _: left["bytes_read"] + left["bytes_written"]),
         block_count=values(lambda left, _: left["grid_x"] * left["grid_y"] * left["grid_z"]),
         block_threads=values(lambda left, _: left["block_x"] * left["block_y"] * left["block_z"]),
     )

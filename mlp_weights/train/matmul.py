@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from ...analyzer.measurements.matmul import load_quantized_training_samples, load_training_samples
-from ...analyzer.models.matmul.model import MODEL, QUANTIZED
+from ...analyzer.models.matmul.model import MODEL
+from ...analyzer.models.matmul.quantized import QUANTIZED
 from .recipe import AICONFIGURATOR, Recipe
 
+AITER = "ROCm/aiter e404860 (MIT, Advanced Micro Devices, Inc.)"
 RECIPE = Recipe(model=MODEL, load=load_training_samples, sources=(AICONFIGURATOR,), rows_per_gpu=2500)
 QUANTIZED_RECIPE = Recipe(
     model=QUANTIZED,
     load=load_quantized_training_samples,
-    sources=(AICONFIGURATOR,),
-    rows_per_gpu=3000,
+    sources=(AICONFIGURATOR, AITER),
+    rows_per_gpu=1000,
     points=4000.0,
     hidden=(),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...analyzer.measurements.matmul_simt import load_training_samples
+from ...analyzer.measurements.matmul_simt import load_samples
 from ...analyzer.models.matmul_simt.model import MODEL
 from .recipe import NEUSIGHT, Recipe
 
-RECIPE = Recipe(model=MODEL, load=load_training_samples, sources=(NEUSIGHT,), rows_per_gpu=2000)
+RECIPE = Recipe(model=MODEL, load=load_samples, sources=(NEUSIGHT,), rows_per_gpu=2000, hidden=())

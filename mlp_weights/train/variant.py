@@ -75,6 +75,7 @@ def fit_variant(
 ) -> Variant:
     """Fit without the rows of the excluded chips; only shapes below the recipe's share are used.
 
+    No row counts as more than one measurement, so that a chip with a few dozen does not bend what all share.
     `start` is a theta near by, from which the fit needs fewer rounds and rows; default: the priors.
     """
     part = 1.0 if start is None else ROWS_FROM_NEAR
@@ -87,7 +88,7 @@ def fit_variant(
         problems,
         take_gpus(build_fleet(pool.gpus), pool.gpu[rows]),
         pool.measured_ns[rows],
-        balanced_weight(pool.chip[rows], recipe.points),
+        np.minimum(balanced_weight(pool.chip[rows], recipe.points), 1.0),
         noise=recipe.noise,
         start=theta,
         rounds=ROUNDS if start is None else ROUNDS_FROM_NEAR,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ...analyzer.measurements.vector import load_samples
 from ...analyzer.models.vector.model import MODEL
-from .recipe import AICONFIGURATOR, NEUSIGHT, VIDUR, Recipe
+from .recipe import AICONFIGURATOR, LLMSERVINGSIM, NEUSIGHT, VIDUR, Recipe
 
 RECIPE = Recipe(
     model=MODEL,
     load=load_samples,
-    sources=(NEUSIGHT, AICONFIGURATOR, VIDUR),
+    sources=(NEUSIGHT, AICONFIGURATOR, VIDUR, LLMSERVINGSIM),
     rows_per_gpu=1000,
     hidden=(),
 )

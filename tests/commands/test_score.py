@@ -26,6 +26,8 @@ def test_a_directory_without_tables_is_refused(run: Run, tmp_path: Path) -> None
     [
         (["--exclude-gpu", "Voodoo"], "no GPU of the catalogue is called 'Voodoo'"),
         (["--exclude-gpu", "L40S", "--leave-one-out"], "goes without --exclude-gpu"),
+        (["--exclude-gpu", "L40S", "--leave-out", "shapes"], "goes without --exclude-gpu"),
+        (["--leave-one-out", "--leave-out", "shapes"], "goes without --leave-out shapes"),
     ],
 )
 def test_bad_options_are_one_line(options: list[str], message: str, run: Run, tmp_path: Path) -> None:

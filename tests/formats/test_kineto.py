@@ -195,6 +195,21 @@ def test_kinds_launch_configurations_and_copies() -> None:
     assert trace.kernels.stream.tolist() == [7, 7, 7, 7, 7, -1]
 
 
+@pytest.mark.parametrize(
+    ("name", "grid"), [("hipExtModuleLaunchKernel", [4, 1, 64]), ("hipModuleLaunchKernel", [784, 1, 64])]
+)
+def test_a_grid_that_counts_threads_is_turned_into_blocks(name: str, grid: list[int]) -> None:
+    hip = {"grid": [784, 1, 64], "block": [256, 1, 1], "kernel": "transpose"}
+    trace = load(
+        call(1, 1, 1, name=name, **hip),
+        call(3, 1, 2, name=name, **hip),
+        kernel(10, 1, 1),
+        kernel(12, 1, 9, grid=[784, 1, 1]),
+    )
+    assert trace.kernels.grid.tolist() == [grid, [784, 1, 1]]
+    assert trace.calls.grid.tolist() == [[0, 0, 0], grid]
+
+
 def test_rocm_launch_configurations_come_from_the_call() -> None:
     hip = {"grid": [5, 1, 1], "block": [256, 1, 1], "shared memory": 512, "kernel": "gemm"}
     trace = load(call(1, 1, 1, name="hipLaunchKernel", **hip), kernel(10, 1, 1), kernel(12, 1, 1, grid=[9, 1, 1]))

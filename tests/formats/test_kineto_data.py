@@ -246,3 +246,14 @@ def test_recomputed_ops_stay_backward_and_keep_their_module(data_dir: Path) -> N
     assert phases[Phase.BACKWARD] == len(convolutions) - 60 > 0
     backward = [row for row, name in enumerate(trace.ops.name) if trace.strings[name] == "ConvolutionBackward0"]
     assert all("Conv2d" in trace.strings[trace.ops.module[row]] for row in backward)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["mi300x_vit_small_inference", "mi300x_bert_small_inference"])
+def test_rocms_products_have_as_many_blocks_as_tiles(data_dir: Path, name: str) -> None:
+    """Tensile names its tile, `MT16x16x128`, and a grid holds no more blocks than the largest output has such tiles."""
+    trace = import_kineto(gzip.decompress((data_dir / "traces" / f"{name}.json.gz").read_bytes())).trace
+    names = [trace.strings[row] for row in trace.kernels.name.tolist()]
+    blocks = trace.kernels.grid.prod(axis=1)[[text.startswith("Cijk_") for text in names]]
+    assert len(blocks) > 20
+    assert 1 < blocks.max() < 10_000

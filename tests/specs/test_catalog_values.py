@@ -8,6 +8,8 @@ from wavecast.specs.gpu import (
     Catalog,
     Gpu,
     Rate,
+    has_inline_ecc,
+    is_hbm,
     is_matrix_rate,
     peak_flops_per_s,
     rate_clock_hz,
@@ -160,3 +162,9 @@ def test_accessors(catalog: Catalog) -> None:
     # 989.4 TFLOPS / 3352.3 GB/s = 295 FLOP per byte
     assert ridge_flops_per_byte(h100, Rate.MATRIX_BF16) == pytest.approx(295.1, abs=0.1)
     assert ridge_flops_per_byte(p100, Rate.MATRIX_BF16) is None
+
+
+def test_correction_among_the_data_takes_a_sixteenth_of_what_is_reported(catalog: Catalog) -> None:
+    for gpu in catalog.gpus:
+        if gpu.reported_memory_bytes is not None and not is_hbm(gpu.memory_type):
+            assert (gpu.reported_memory_bytes < gpu.memory_bytes * 15 / 16) == has_inline_ecc(gpu), gpu.name

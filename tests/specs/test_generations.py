@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from wavecast.specs.generations import SgemmKernels, generation_at, generation_o
 
 ROOT = Path(generations.__file__).parents[1]
 HOME = Path("specs/generations.py")
-NAMES = {"capability", "compute_capability", "architecture"}
+NAMES = {"capability", "compute_capability", "architecture", "amd_target"}
 COMPARING = {"startswith", "endswith", "searchsorted", "digitize", "partition", "split"}
 
 
@@ -32,7 +33,9 @@ COMPARING = {"startswith", "endswith", "searchsorted", "digitize", "partition", 
         ("12.1", "Blackwell of consumers"),
         ("99.0", "later"),
         ("gfx908", "CDNA"),
-        ("gfx90a", "CDNA2 and others"),
+        ("gfx90a", "CDNA2"),
+        ("gfx90c", "of AMD, others"),
+        ("gfx1100", "of AMD, others"),
         ("gfx942", "CDNA3"),
         ("gfx950", "CDNA4"),
         ("x1", "of another vendor"),
@@ -44,7 +47,14 @@ def test_a_capability_is_of_the_last_generation_that_starts_below_it(capability:
 
 @pytest.mark.parametrize(
     ("architecture", "name"),
-    [("Blackwell Ultra", "Blackwell"), ("CDNA3", "CDNA"), ("Volta", "Volta"), ("Imaginary", None), (None, None)],
+    [
+        ("Blackwell Ultra", "Blackwell"),
+        ("CDNA3", "CDNA3"),
+        ("CDNA 3", "CDNA"),
+        ("Volta", "Volta"),
+        ("Imaginary", None),
+        (None, None),
+    ],
 )
 def test_an_architecture_is_of_the_generation_that_its_name_begins_with(
     architecture: str | None, name: str | None
@@ -83,8 +93,20 @@ def test_a_fleet_and_a_capability_agree() -> None:
     assert (generations.is_since_volta(fleet) | generations.is_before_volta(fleet)).tolist() == [
         gpu.vendor == "NVIDIA" for gpu in gpus
     ]
+    assert generations.is_amd(fleet).tolist() == [gpu.vendor == "AMD" for gpu in gpus]
     others = generations.sgemm_kernels(fleet)[~generations.is_nvidia(fleet)]
     assert set(others.tolist()) == {SgemmKernels.OTHER}
+
+
+def test_generations_of_a_fleet_are_those_of_its_capabilities() -> None:
+    h100 = load_catalog().gpus[0]
+    targets = ["gfx900", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx940", "gfx942", "gfx950", "gfx1030", "gfx1201"]
+    gpus = [replace(h100, vendor="AMD", compute_capability=target) for target in targets]
+    gpus += [*load_catalog().gpus, replace(h100, vendor="Intel", compute_capability="1")]
+    codes = generations.generation_codes(build_fleet(gpus)).tolist()
+    names = {code: generation_at(gpu.compute_capability).name for code, gpu in zip(codes[:-1], gpus, strict=False)}
+    assert [names.get(code) for code in codes[:-1]] == [generation_at(gpu.compute_capability).name for gpu in gpus[:-1]]
+    assert codes[-1] not in names
 
 
 def test_nothing_else_compares_a_capability_or_an_architecture() -> None:

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
-from wavecast.specs.gpu import Catalog, Gpu, Rate
+from wavecast.specs.fleet import build_fleet
+from wavecast.specs.gpu import Catalog, Gpu, Rate, memory_kind
 from wavecast.specs.match import find_gpu, match_device
 
 ENTRY: dict[str, Any] = {
@@ -80,6 +81,7 @@ def test_an_entry_is_added_in_si_units(load: Load, catalog: Catalog) -> None:
         boost_clock_hz=1.5e9,
         memory_bytes=40 * 1024**3,
         memory_type="HBM3",
+        has_ecc=True,
         memory_bandwidth_bytes_per_s=2e12,
         l2_cache_bytes=50 * 1024**2,
         peak_flops_per_s={Rate.FP32: 38.4e12, Rate.MATRIX_FP16: 614.4e12},
@@ -261,7 +263,7 @@ def examples_of(root: Path) -> list[str]:
 def test_the_examples_of_the_documentation_load(load: Load, root_dir: Path, catalog: Catalog) -> None:
     first, second = examples_of(root_dir)
     extended = load(first)
-    x1, wide, many = extended.gpus[len(catalog.gpus) :]
+    x1, wide, plain, many = extended.gpus[len(catalog.gpus) :]
     assert x1.vendor == "NVIDIA"
     assert match_device(extended, "NVIDIA Example X1", sm_count=160, memory_bytes=96 * 1024**3) == x1
     # The example keeps the catalogue's own rules.
@@ -270,6 +272,56 @@ def test_the_examples_of_the_documentation_load(load: Load, root_dir: Path, cata
     assert x1.memory_bandwidth_bytes_per_s == pytest.approx(8192 * 8e9 / 8)
     h100 = find_gpu(catalog, "H100 SXM5 80GB")
     assert wide.memory_bandwidth_bytes_per_s == pytest.approx(2 * h100.memory_bandwidth_bytes_per_s, rel=0.01)
+    assert not plain.has_ecc
     assert many.peak_flops_per_s[Rate.FP32] == pytest.approx(h100.peak_flops_per_s[Rate.FP32] * 160 / 132)
     n1 = load(second).gpus[-1]
     assert (n1.architecture, n1.shared_memory_per_sm_bytes) == ("Next", 256 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("memory", "inline"),
+    [
+        ({"type": "GDDR6"}, False),
+        ({"type": "GDDR6", "ecc": True}, True),
+        ({"type": "gddr5x", "ecc": True}, True),
+        ({"type": "GDDR7", "ecc": True}, False),
+        ({"type": "HBM3"}, False),
+        ({"type": "HBM3", "ecc": True}, False),
+        ({"type": "LPDDR5X", "ecc": False}, False),
+    ],
+)
+def test_error_correction_costs_bandwidth_where_its_bits_lie_among_the_data(
+    load: Load, memory: dict[str, Any], inline: bool
+) -> None:
+    fleet = build_fleet(load(toml_entry(**{f"memory__{key}": value for key, value in memory.items()})).gpus[-1:])
+    assert fleet.has_inline_ecc.tolist() == [inline]
+
+
+def test_error_correction_of_a_known_card_can_be_switched(load: Load, catalog: Catalog) -> None:
+    own = load(
+        '[[gpu]]\nname = "L4"\nbased_on = "L4"\nmemory = { ecc = false }\n'
+        '[[gpu]]\nname = "A6000 corrected"\nbased_on = "RTX A6000"\nmemory = { ecc = true }\n'
+    )
+    off, on = find_gpu(own, "L4"), find_gpu(own, "A6000 corrected")
+    known = [find_gpu(catalog, "L4"), find_gpu(catalog, "RTX A6000")]
+    assert build_fleet([*known, off, on]).has_inline_ecc.tolist() == [True, False, False, True]
+
+
+def test_error_correction_is_true_or_false(load: Load) -> None:
+    with pytest.raises(InputError, match="memory: ecc: expected true or false, found 'on'"):
+        load(toml_entry(memory__ecc="on"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("HBM2e", "HBM2E"),
+        ("GDDR6X", "GDDR6X"),
+        ("HBM", "HBM3E"),
+        ("GDDR8", "GDDR7"),
+        ("LPDDR5X", "LPDDR"),
+        ("x", "OTHER"),
+    ],
+)
+def test_a_memory_type_is_of_a_kind(name: str, kind: str) -> None:
+    assert memory_kind(name).name == kind

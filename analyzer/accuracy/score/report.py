@@ -178,6 +178,8 @@ class Score:
 
     weights: str
     """Which weights predicted, in words."""
+    left_out: str = ""
+    """What those weights never saw of each measurement: `chips`, `shapes`, or nothing in particular."""
     rows: tuple[ScoreRow, ...]
     worst: tuple[WorstRow, ...] = ()
     networks: tuple[NetworkRow, ...] = ()

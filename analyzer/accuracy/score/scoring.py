@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from ....arrays import Floats
 from ...measurements.readers import TRACES, check_directory, load_tables
-from ...measurements.samples import Samples
+from ...measurements.samples import Samples, take_samples
 from .baselines import (
     ANCHORED,
     BANDWIDTH_RATIO,
@@ -33,10 +35,11 @@ from .report import Score, ScoreRow
 from .rows import PredictedSamples, predict_samples
 from .throughput import score_throughput
 from .traces import score_traces
-from .weights import Weights
+from .weights import Weights, Withheld, trained_share
 from .worst import worst_rows
 
 WORST_COUNT: Final = 20
+WHOLES_NOTE: Final = "whole networks and traces left out: shapes are of single ops"
 Progress = Callable[[int, int], None]
 """Takes the rows done and their total."""
 
@@ -52,11 +55,20 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     """
     check_directory(data)
     made, notes = _forecasts(data, weights, progress)
+    if weights.left_out is Withheld.SHAPES:
+        return Score(
+            weights=weights.description,
+            left_out=str(weights.left_out),
+            rows=_score_rows(made, weights),
+            worst=worst_rows(made, WORST_COUNT),
+            notes=(*notes, WHOLES_NOTE),
+        )
     networks = score_networks(data, weights)
     throughput, throughput_notes = score_throughput(data, weights)
     traces, trace_notes = score_traces(data / TRACES, weights)
     return Score(
         weights=weights.description,
+        left_out="" if weights.left_out is None else str(weights.left_out),
         rows=(
             *_score_rows(made, weights),
             *(score_rows(network_entries(networks)) if networks else ()),
@@ -75,6 +87,8 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
     """Return the forecasts of every table, and which of their rows no weights cover."""
     made, notes, done = [], [], 0
     tables = list(load_tables(data))
+    if weights.left_out is Withheld.SHAPES:
+        tables = [kept for samples in tables if len((kept := untrained_shapes(samples)).measured_ns)]
     total = sum(len(samples.measured_ns) for samples in tables)
     for samples in tables:
         if _is_covered(samples, weights):
@@ -87,6 +101,16 @@ def _forecasts(data: Path, weights: Weights, progress: Progress | None) -> tuple
         if progress is not None:
             progress(done, total)
     return made, notes
+
+
+def untrained_shapes(samples: Samples[Any]) -> Samples[Any]:
+    """Return the rows of shapes that the shipped weights never trained on; training drew shapes by `Samples.share`.
+
+    >>> from wavecast.analyzer.measurements.readers import load_tables
+    >>> [len(untrained_shapes(samples).measured_ns) for samples in load_tables(tables)]
+    [28]
+    """
+    return take_samples(samples, np.flatnonzero(samples.share >= trained_share(samples.model)))
 
 
 def _score_rows(made: list[PredictedSamples], weights: Weights) -> tuple[ScoreRow, ...]:

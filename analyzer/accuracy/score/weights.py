@@ -1,16 +1,27 @@
-"""Which weights predict which GPU."""
+"""Which weights predict which GPU, and of which measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ....specs.gpu import Gpu, chip_of
 from ...models.library import Library, load_library
+from ...models.store import has_model, read_manifest
 from .report import Split
 
 Loader = Callable[[frozenset[str]], Library]
 """Chips that the weights never saw -> the op models."""
+
+
+class Withheld(StrEnum):
+    """Name what the weights that predict a measurement never saw."""
+
+    CHIPS = "chips"
+    """Any measurement of its chip."""
+    SHAPES = "shapes"
+    """Any measurement of its shape; its chip they saw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +30,7 @@ class Weights:
 
     description: str
     excluded_chips: frozenset[str] = frozenset()
-    leaves_each_out: bool = False
+    left_out: Withheld | None = None
     load: Loader = load_library
 
     def library_for(self, gpu: Gpu) -> Library:
@@ -27,7 +38,7 @@ class Weights:
 
         Raises InputError where no weights were trained without the chips that they must not have seen.
         """
-        return self.load(frozenset({chip_of(gpu)}) if self.leaves_each_out else self.excluded_chips)
+        return self.load(frozenset({chip_of(gpu)}) if self.left_out is Withheld.CHIPS else self.excluded_chips)
 
     def split_of(self, gpu: Gpu, models: Sequence[str]) -> Split:
         """Say whether any of the models that predict this GPU saw its chip."""
@@ -36,13 +47,25 @@ class Weights:
 
 
 def choose_weights(
-    excluded: Sequence[Gpu] = (), *, leaves_each_out: bool = False, load: Loader = load_library
+    excluded: Sequence[Gpu] = (), *, left_out: Withheld | None = None, load: Loader = load_library
 ) -> Weights:
     """Return shipped weights, those trained without the chips of `excluded`, or for each GPU those without its own."""
-    if leaves_each_out:
-        return Weights(description="each GPU by weights that never saw its chip", leaves_each_out=True, load=load)
+    if left_out is Withheld.CHIPS:
+        return Weights(description="each GPU by weights that never saw its chip", left_out=left_out, load=load)
+    if left_out is Withheld.SHAPES:
+        text = "the shipped weights, which saw the GPUs marked so, but none of the shapes that are scored"
+        return Weights(description=text, left_out=left_out, load=load)
     if not excluded:
         return Weights(description="the shipped weights, trained on all measured GPUs", load=load)
     names = ", ".join(gpu.name for gpu in excluded)
     chips = frozenset(chip_of(gpu) for gpu in excluded)
     return Weights(description=f"weights that never saw the chip of {names}", excluded_chips=chips, load=load)
+
+
+def trained_share(model: str) -> float:
+    """Return the share of shapes, by `Samples.share`, that the shipped weights of a model trained on; 0: none.
+
+    >>> trained_share("matmul"), trained_share("recurrent")
+    (0.25, 0.0)
+    """
+    return float(read_manifest()["models"][model].get("shape_share", 0.0)) if has_model(model) else 0.0

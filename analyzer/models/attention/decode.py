@@ -25,9 +25,11 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async, is_blackwell, is_hopper
+from ....specs.generations import AttentionKernel, converts_fp8_fast, is_async, is_blackwell, is_hopper
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
+from .kernels import PARAMETERS as KERNEL_PARAMETERS
+from .kernels import as_run, is_trtllm, speed_ratio
 from .limits import (
     CLASS_NAMES,
     KILO,
@@ -39,7 +41,7 @@ from .limits import (
     lift,
     miss_ratio,
 )
-from .problems import AttentionLibrary, AttentionProblems, operand_bytes, peak_flops_per_s, visible_keys
+from .problems import AttentionProblems, operand_bytes, peak_flops_per_s, visible_keys
 
 SPLITS: Final = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 MIN_SPLIT_KEYS: Final = 128.0
@@ -54,22 +56,28 @@ FREE_GROUP: Final = 8.0
 """Query heads per KV head that fit the smallest tile."""
 GROUP_STEP: Final = 16.0
 """Larger tiles come in steps of this."""
+NEVER_SPLIT: Final = (AttentionKernel.EFFICIENT, AttentionKernel.TRITON)
+"""Their forward passes walk over all keys in one block."""
 FLASH_ROWS: Final = 64.0
 FLASH_MIN_KEYS: Final = 128.0
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=3.0, spread=0.3),
+    Parameter(name="floor_us", prior=3.0, spread=0.3, class_spread=0.3),
     Parameter(name="flash_floor_us", prior=3.0, spread=0.3),
     Parameter(name="floor_kcycles", prior=6.0, spread=0.3),
     Parameter(name="single_fix_kcycles", prior=9.0, spread=0.5),
     Parameter(name="single_key_cycles", prior=30.0, spread=0.5),
     Parameter(name="single_occupancy", prior=3.0, spread=0.3),
-    Parameter(name="single_fp8_ratio", prior=1.0, spread=0.3, class_spread=0.5),
+    Parameter(name="single_fp8_ratio", prior=0.9, spread=0.3),
     Parameter(name="single_dim_share", prior=0.1, spread=0.5),
     Parameter(name="group_fix_kcycles", prior=9.0, spread=0.5),
     Parameter(name="group_key_cycles", prior=50.0, spread=0.5),
     Parameter(name="group_occupancy", prior=1.0, spread=0.15),
-    Parameter(name="group_fp8_ratio", prior=0.8, spread=0.3, class_spread=0.3),
+    Parameter(name="whole_key_cycles", prior=25.0, spread=0.4),
+    Parameter(name="whole_dim_share", prior=0.85, spread=0.1),
+    Parameter(name="whole_growth", prior=0.3, spread=0.3),
+    Parameter(name="slow_elements_per_cycle", prior=6.3, spread=0.1),
+    Parameter(name="slow_single_ratio", prior=3.2, spread=0.2),
     Parameter(name="group_growth", prior=0.2, spread=0.5),
     Parameter(name="group_dim_share", prior=0.13, spread=0.5),
     Parameter(name="fused_fix_ratio", prior=1.0, spread=0.5),
@@ -81,17 +89,21 @@ PARAMETERS: Final = (
     Parameter(name="flash_split_ratio", prior=1.3, spread=0.3),
     Parameter(name="flash_occupancy", prior=1.5, spread=0.3),
     Parameter(name="flash_growth", prior=0.2, spread=0.5),
-    Parameter(name="l2_bytes_per_cycle", prior=50.0, spread=0.3, class_spread=0.2),
+    Parameter(name="l2_bytes_per_cycle", prior=25.0, spread=0.3, class_spread=0.2),
     Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
     Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
     Parameter(name="ramp_us", prior=3.0, spread=0.7),
     Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.3),
-    Parameter(name="gddr_resident_ratio", prior=0.8, spread=0.2),
-    Parameter(name="resident_sharpness", prior=5.0, spread=0.5),
+    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
+    Parameter(name="hbm_resident_sharpness", prior=5.0, spread=0.5),
+    Parameter(name="gddr_resident_sharpness", prior=15.0, spread=0.3),
     Parameter(name="sharpness", prior=2.5, spread=0.3),
     Parameter(name="combine_us", prior=2.0, spread=0.5),
     Parameter(name="combine_kcycles", prior=2.0, spread=0.5),
+    Parameter(name="dispatch_cycles", prior=17.0, spread=0.2),
     Parameter(name="exact_rounds_share", prior=0.5, spread=0.15),
+    Parameter(name="legacy_ratio", prior=4.0, spread=0.0),
+    *KERNEL_PARAMETERS,
 )
 FEATURES: Final = (
     *("log time", "rounds share", "L2 share", "DRAM share", "floor share", "miss"),
@@ -129,12 +141,16 @@ class _Memory:
 class _Masks:
     single: Mask
     group: Mask
+    whole: Mask
     fused: Mask
     flash: Mask
+    slow: Mask
+    """An FP8 cache where widening it holds the kernel up."""
 
 
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the numbers of splits."""
+    problems = as_run(problems, fleet)
     kernel, memory = _kernel(problems, fleet, values), _memory(problems, fleet, values)
     clock = fleet.clock_hz / 1e9
     combine = values["combine_us"] * US + values["combine_kcycles"] * KILO / clock
@@ -177,26 +193,34 @@ def _parts_ns(
     keys = np.minimum(expand(visible_keys(problems)), expand(problems.keys) / splits)
     cycles = kernel.fix_cycles + kernel.key_cycles * np.maximum(keys, kernel.least_keys)
     rate = expand(values["l2_bytes_per_cycle"]) * np.minimum(sms, ctas) * clock
-    return rounds * cycles / clock, expand(memory.cache_bytes) * kernel.loads / rate
+    busy = np.maximum(rounds * cycles, ctas * expand(values["dispatch_cycles"]))
+    return busy / clock, expand(memory.cache_bytes) * kernel.loads / rate
 
 
 def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
     dims = p.query_dim + p.value_dim
     cache = p.batch * p.kv_heads * visible_keys(p) * dims * p.kv_bytes
     moved = cache + p.batch * p.heads * dims * operand_bytes(p)
-    miss = miss_ratio(moved, fleet, v)
+    miss = miss_ratio(moved * p.copies, fleet, v)
     dram = miss * (moved / dram_bytes_per_s(fleet, v) * 1e9 + v["ramp_us"] * US)
     return _Memory(cache, dram, miss)
 
 
 def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
     group = p.heads / p.kv_heads
-    trtllm, is_grouped = p.library == AttentionLibrary.TENSORRT_LLM, group > 1
+    trtllm, is_grouped = is_trtllm(p), group > 1
     fp8_on_hopper = is_hopper(fleet) & (p.kv_bytes == 1) & is_grouped & (group <= MAX_FUSED_FP8_GROUP)
     newer = is_blackwell(fleet) | fp8_on_hopper
     single = trtllm & ((group > MAX_SHARED_GROUP) | (~is_grouped & ~newer))
+    is_fp8 = p.kv_bytes == 1
+    grouped = trtllm & ~single & ~newer
     return _Masks(
-        single=single, group=trtllm & ~single & ~newer, fused=trtllm & ~single & newer, flash=~trtllm & (group > 0)
+        single=single,
+        group=grouped & (is_async(fleet) | ~is_fp8),
+        whole=grouped & ~is_async(fleet) & is_fp8,
+        fused=trtllm & ~single & newer,
+        flash=~trtllm & (group > 0),
+        slow=is_fp8 & ~converts_fp8_fast(fleet),
     )
 
 
@@ -206,7 +230,8 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
     fix, key = _cycles(p, fleet, v, masks)
     occupancy = np.where(masks.single | masks.fused, v["single_occupancy"], v["group_occupancy"])
     flash_occupancy = np.where(is_async(fleet), 1.0, v["flash_occupancy"])
-    may_not = (p.library == AttentionLibrary.FLASH_PAGED) & (group == 1) & ~is_async(fleet)
+    may_not = (p.kernel == AttentionKernel.PAGED) & (group == 1) & ~is_async(fleet)
+    may_not = may_not | np.isin(p.kernel, NEVER_SPLIT)
     parts = np.minimum(np.ceil(p.keys / MIN_SPLIT_KEYS), np.maximum(np.round(SPLITS_PER_ROOT_KEY * np.sqrt(p.keys)), 2))
     parts = np.minimum(parts, np.round(SPLIT_CTAS_PER_SM * fleet.sm_count / (p.batch * p.kv_heads)))
     return _Kernel(
@@ -217,7 +242,7 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
         least_keys=np.where(masks.flash, FLASH_MIN_KEYS, 1.0),
         occupancy=np.where(masks.flash, flash_occupancy, occupancy),
         may_split=~may_not,
-        fixed_splits=np.where(masks.group, np.maximum(parts, 1.0), 0.0),
+        fixed_splits=np.where(masks.whole, 1.0, np.where(masks.group, np.maximum(parts, 1.0), 0.0)),
     )
 
 
@@ -227,23 +252,27 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     tile = np.where(group > FREE_GROUP, np.ceil(group / GROUP_STEP) * GROUP_STEP, FREE_GROUP)
     excess = tile / FREE_GROUP - 1.0
     rows = np.minimum(group, FLASH_ROWS) / FREE_GROUP
-    grown = 1.0 + np.where(masks.group, v["group_growth"], np.where(masks.fused, v["fused_growth"], 0.0)) * excess
-    group_fp8 = np.where(masks.group & (group <= MAX_FUSED_FP8_GROUP), v["group_fp8_ratio"], 1.0)
-    fp8 = np.where(p.kv_bytes == 1, np.where(masks.single, v["single_fp8_ratio"], group_fp8), 1.0)
-    dim_share = np.where(masks.group | masks.fused, v["group_dim_share"], v["single_dim_share"])
-    scale = (1.0 + dim_share * (dim**2 - 1.0)) * fp8
+    grouped = masks.group | masks.whole
+    grown = 1.0 + np.where(grouped, v["group_growth"], np.where(masks.fused, v["fused_growth"], 0.0)) * excess
+    fp8 = np.where(masks.single & (p.kv_bytes == 1), v["single_fp8_ratio"], 1.0)
+    fp8 = fp8 * np.where(masks.single & masks.slow, v["slow_single_ratio"], 1.0)
+    dim_share = np.where(grouped | masks.fused, v["group_dim_share"], v["single_dim_share"])
+    scale = 1.0 + dim_share * (dim**2 - 1.0)
     fused_fix = v["single_fix_kcycles"] * v["fused_fix_ratio"]
-    fix = (
-        np.where(masks.group, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
-    )
+    fix = np.where(grouped, v["group_fix_kcycles"], np.where(masks.fused, fused_fix, v["single_fix_kcycles"])) * grown
     fix = np.where(masks.flash, v["flash_fix_kcycles"] * (1.0 + v["flash_growth"] * rows), fix)
     flops_per_cycle = peak_flops_per_s(p, fleet) / fleet.sm_count / fleet.clock_hz
+    flops_per_cycle = flops_per_cycle * speed_ratio(p, p.kernel, fleet, v)
     matrix = v["flash_matrix_ratio"] * 4.0 * FLASH_ROWS * p.query_dim / flops_per_cycle
     split = np.where((group > 1) & ~is_async(fleet), v["flash_split_ratio"], 1.0)
     fused_key = v["flash_key_cycles"] * v["fused_key_ratio"]
     key = np.where(masks.group, v["group_key_cycles"], np.where(masks.fused, fused_key, v["single_key_cycles"])) * grown
     key = np.where(masks.flash, (v["flash_key_cycles"] * dim + matrix) * split, key * dim)
-    return fix * scale * KILO, key * fp8
+    whole = v["whole_key_cycles"] * (1.0 + v["whole_dim_share"] * (dim - 1.0))
+    whole = whole * (1.0 + v["whole_growth"] * (np.ceil(group / GROUP_STEP) - 1.0))
+    widening = np.where(masks.slow, (p.query_dim + p.value_dim) / v["slow_elements_per_cycle"], 0.0)
+    key = np.where(masks.whole, np.maximum(whole, widening), key)
+    return fix * scale * KILO * fp8, key * fp8
 
 
 def _features(
@@ -266,7 +295,7 @@ def _features(
         np.log(group),
         p.query_dim / REFERENCE_DIM,
         p.kv_bytes,
-        p.library != AttentionLibrary.TENSORRT_LLM,
+        ~is_trtllm(p),
         kernel.loads == group,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
@@ -274,7 +303,7 @@ def _features(
 
 def group_of_library(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    return np.asarray(problems.library != AttentionLibrary.TENSORRT_LLM, dtype=np.int64)
+    return np.asarray(~is_trtllm(problems), dtype=np.int64)
 
 
 DECODE: Final = Model(

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async
+from ....specs.generations import AttentionKernel, is_async
 from ..frame.parameters import Values
-from .problems import AttentionLibrary, AttentionProblems
+from .kernels import MATH_LAUNCH_COUNT, is_trtllm
+from .problems import AttentionProblems
 
 CLASS_NAMES: Final = ("sync", "async")
 """How matrix units are fed: by the warps' own registers, or asynchronously from shared memory (Hopper, Blackwell)."""
@@ -29,8 +30,9 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
     """Return what the shortest kernel of the problem's library takes."""
-    floor = np.where(p.library == AttentionLibrary.TENSORRT_LLM, v["floor_us"], v["flash_floor_us"]) * US
-    return np.asarray(floor + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9))
+    floor = np.where(is_trtllm(p), v["floor_us"], v["flash_floor_us"]) * US
+    launches = np.where(p.kernel == AttentionKernel.MATH, MATH_LAUNCH_COUNT, 1.0)
+    return np.asarray(launches * (floor + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9)))
 
 
 def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:
@@ -41,7 +43,8 @@ def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:
 def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
     """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
     resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
-    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** v["resident_sharpness"]
+    sharpness = np.where(fleet.has_hbm, v["hbm_resident_sharpness"], v["gddr_resident_sharpness"])
+    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
     return np.asarray(full / (1.0 + full))
 
 

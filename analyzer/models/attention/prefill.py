@@ -23,10 +23,13 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async, is_blackwell, is_hopper
+from ....specs.generations import AttentionKernel, has_wide_head_blocks, is_async, is_blackwell, is_hopper
 from ....specs.gpu import Rate
+from ..frame.gpu_physics import POWER_PARAMETERS, matrix_joule_per_flop, slow_down
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
+from .kernels import PARAMETERS as KERNEL_PARAMETERS
+from .kernels import as_run, is_trtllm, speed_ratio
 from .limits import (
     CLASS_NAMES,
     KILO,
@@ -38,7 +41,7 @@ from .limits import (
     lift,
     miss_ratio,
 )
-from .problems import ArithmeticFormat, AttentionLibrary, AttentionProblems, operand_bytes, peak_flops_per_s
+from .problems import ArithmeticFormat, AttentionProblems, operand_bytes, peak_flops_per_s
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
 ASYNC_KEY_BLOCK: Final = 128.0
@@ -48,6 +51,11 @@ FP8_DIM_BEFORE_HOPPER: Final = 128.0
 DIM_STEP: Final = 16.0
 """TensorRT-LLM's Blackwell kernels take dims that are multiples of this; others fall to kernels for the
 older matrix instructions, which run at about a quarter of the rate (measured) and pad to powers of two."""
+SCORE_PASSES: Final = 6.0
+SCORE_BYTES: Final = 4.0
+"""Without a fused kernel the scores are written, scaled (read and written), normalised (read and written) and read;
+PyTorch computes them in FP32 whatever the inputs are (since 2.5)."""
+NARROW_DIM: Final = 64.0
 BACKWARD_FLOPS: Final = 2.5
 BACKWARD_EFFICIENCY: Final = 0.75
 BACKWARD_BYTES: Final = 2.25
@@ -61,6 +69,10 @@ PARAMETERS: Final = (
     Parameter(name="flash_matrix_ratio", prior=1.0, spread=0.1),
     Parameter(name="fp8_efficiency_ratio", prior=0.85, spread=0.15),
     Parameter(name="fallback_ratio", prior=1.5, spread=0.3),
+    Parameter(name="fallback_dim_exponent", prior=0.2, spread=0.5),
+    Parameter(name="windowed_fp8_ratio", prior=1.5, spread=0.3),
+    Parameter(name="widened_fix_ratio", prior=1.5, spread=0.5),
+    Parameter(name="wide_head_fix_ratio", prior=1.0, spread=0.7),
     Parameter(name="legacy_ratio", prior=4.0, spread=0.15),
     Parameter(name="exponentials_per_cycle", prior=16.0, spread=0.2),
     Parameter(name="key_cycles", prior=4.0, spread=0.5, class_spread=0.2),
@@ -68,20 +80,23 @@ PARAMETERS: Final = (
     Parameter(name="fix_row_share", prior=0.5, spread=0.2),
     Parameter(name="small_tile_penalty", prior=0.2, spread=0.4),
     Parameter(name="longest_ratio", prior=1.0, spread=0.2),
+    Parameter(name="dispatch_cycles", prior=17.0, spread=0.1),
     Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="hbm_sustained_ratio", prior=0.8, spread=0.15),
-    Parameter(name="gddr_sustained_ratio", prior=0.6, spread=0.15),
-    Parameter(name="power_delay_us", prior=150.0, spread=0.3),
+    Parameter(name="energy_ratio", prior=1.2, spread=0.2),
+    Parameter(name="flash_energy_ratio", prior=1.0, spread=0.2),
+    *(item for item in POWER_PARAMETERS if item.name != "picojoule_per_byte"),
     Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
     Parameter(name="gddr_efficiency", prior=0.85, spread=0.03),
     Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.3),
-    Parameter(name="gddr_resident_ratio", prior=0.8, spread=0.2),
-    Parameter(name="resident_sharpness", prior=3.0, spread=0.5),
+    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.2),
+    Parameter(name="hbm_resident_sharpness", prior=3.0, spread=0.5),
+    Parameter(name="gddr_resident_sharpness", prior=15.0, spread=0.3),
     Parameter(name="extra_passes", prior=2.0, spread=0.4),
     Parameter(name="paged_extra_passes", prior=1.0, spread=0.4),
     Parameter(name="encoder_extra_ratio", prior=0.5, spread=0.4),
     Parameter(name="extra_l2_ratio", prior=2.0, spread=0.4),
     Parameter(name="sharpness", prior=3.0, spread=0.3),
+    *KERNEL_PARAMETERS,
 )
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "extra share", "floor share", "log slow-down"),
@@ -104,6 +119,12 @@ class _Unit:
     """Head dim as the kernel pads it."""
     exponentials_per_cycle: Floats
     key_block: Floats
+    element_bytes: Floats
+    """Of the operands as the products take them."""
+    energy_ratio: Floats
+    """Of a FLOP, over a plain product's: exponentials and what feeds them draw power too."""
+    fix_ratio: Floats
+    """Of a CTA's fixed cycles, over the usual kernel's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +142,7 @@ class _Shape:
 
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the tiles."""
-    p, v = problems, values
+    p, v = as_run(problems, fleet), values
     unit = _unit(p, fleet, v)
     if choice is None:
         lifted = _Unit(*(lift(getattr(unit, name)) for name in _Unit.__slots__))
@@ -142,23 +163,30 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
-    trtllm = p.library == AttentionLibrary.TENSORRT_LLM
+    trtllm = is_trtllm(p)
     fp8_cache = trtllm & (p.kv_bytes == 1) & is_async(fleet)
     fp8 = fp8_cache | (p.arithmetic == ArithmeticFormat.FP8)
     widened = trtllm & ~is_async(fleet) & fp8 & (p.query_dim != FP8_DIM_BEFORE_HOPPER)
-    widened = widened | (fp8_cache & is_hopper(fleet) & (p.window > 0) & (p.window < p.keys))
+    windowed = fp8_cache & is_hopper(fleet) & (p.window > 0) & (p.window < p.keys)
     peak = np.where(fp8_cache, fleet.flops_per_s[Rate.MATRIX_FP8], peak_flops_per_s(p, fleet))
-    peak = np.where(widened, fleet.flops_per_s[Rate.MATRIX_BF16] / v["fallback_ratio"], peak)
+    fallback = v["fallback_ratio"] * (p.query_dim / REFERENCE_DIM) ** v["fallback_dim_exponent"]
+    fallback = np.where(windowed, v["windowed_fp8_ratio"], fallback)
+    peak = np.where(widened | windowed, fleet.flops_per_s[Rate.MATRIX_BF16] / fallback, peak)
     legacy = trtllm & is_blackwell(fleet) & (p.query_dim % DIM_STEP > 0)
     peak = peak / np.where(legacy, v["legacy_ratio"], 1.0)
     efficiency = v["matrix_efficiency"] * np.where(trtllm, 1.0, v["flash_matrix_ratio"])
-    efficiency = np.minimum(efficiency * np.where(fp8, v["fp8_efficiency_ratio"], 1.0), 1.0)
+    efficiency = efficiency * speed_ratio(p, p.kernel, fleet, v)
+    efficiency = np.minimum(efficiency * np.where(fp8 & ~widened, v["fp8_efficiency_ratio"], 1.0), 1.0)
+    wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
     return _Unit(
         flops_per_cycle=peak * efficiency / (fleet.sm_count * fleet.clock_hz),
         peak_flops_per_s=peak,
         dim=_padded_dim(p, fleet),
         exponentials_per_cycle=np.asarray(v["exponentials_per_cycle"]),
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
+        element_bytes=np.where(fp8 & ~widened & ~windowed, 1.0, operand_bytes(p)),
+        energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
+        fix_ratio=np.where(widened, v["widened_fix_ratio"], np.where(wide, v["wide_head_fix_ratio"], 1.0)),
     )
 
 
@@ -167,13 +195,13 @@ def _padded_dim(p: AttentionProblems, fleet: Fleet) -> Floats:
     power = 2.0 ** np.ceil(np.log2(np.maximum(p.query_dim, 64.0)))
     fine = np.ceil(p.query_dim / DIM_STEP) * DIM_STEP
     coarse = np.ceil(p.query_dim / (2 * DIM_STEP)) * 2 * DIM_STEP
-    newest = is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0)
-    return np.where(p.library == AttentionLibrary.TENSORRT_LLM, np.where(newest, fine, power), coarse)
+    is_fine = ~is_async(fleet) | (is_blackwell(fleet) & (p.query_dim % DIM_STEP == 0))
+    return np.where(is_trtllm(p), np.where(is_fine, fine, power), coarse)
 
 
 def _packed_group(p: AttentionProblems, fleet: Fleet) -> Floats:
     """Return the query heads whose rows share a tile: flash attention packs groups on Hopper, or for one query."""
-    packs = (p.library != AttentionLibrary.TENSORRT_LLM) & (is_async(fleet) | (p.queries == 1))
+    packs = ~is_trtllm(p) & (is_async(fleet) | (p.queries == 1))
     return np.where(packs, p.heads / p.kv_heads, 1.0)
 
 
@@ -185,13 +213,14 @@ def _compute_ns(p: AttentionProblems, fleet: Fleet, v: Values, unit: _Unit, rows
     matrix = 4.0 * rows * unit.dim / unit.flops_per_cycle * penalty
     exponentials = rows / unit.exponentials_per_cycle
     key = np.cbrt(matrix * matrix * matrix + exponentials * exponentials * exponentials) + expand(v["key_cycles"])
-    fix = expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
+    fix = unit.fix_ratio * expand(v["fix_kcycles"]) * KILO * (1.0 - expand(v["fix_row_share"]) * (1.0 - shape.filled))
     work = shape.keys * key + fix
     rounds = shape.ctas / expand(fleet.sm_count)
     longest = shape.longest * key * expand(v["longest_ratio"]) + fix
     exact = expand(v["exact_rounds_share"])
     alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
     cycles = np.where(expand(p.is_causal) == 1, np.sqrt((rounds * work) ** 2 + longest**2), alike)
+    cycles = np.maximum(cycles, shape.ctas * expand(v["dispatch_cycles"]))
     return cycles / expand(fleet.clock_hz / 1e9), shape
 
 
@@ -221,12 +250,9 @@ def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_
 
 
 def _throttled(fleet: Fleet, v: Values, unit: _Unit, free_ns: Floats, flops: Floats) -> tuple[Floats, Floats]:
-    """Slow a long kernel down to the share of the unit's peak that the GPU sustains; return time and slow-down."""
-    sustained = np.where(fleet.has_hbm, v["hbm_sustained_ratio"], v["gddr_sustained_ratio"])
-    load = flops / free_ns * 1e9 / (unit.peak_flops_per_s * sustained)
-    eighth = np.square(np.square(np.square(load)))
-    excess = np.sqrt(np.sqrt(np.sqrt(1.0 + eighth))) - 1.0
-    slow = 1.0 + excess * free_ns / (free_ns + v["power_delay_us"] * US)
+    """Slow a long kernel down to what the board's power sustains; return time and slow-down."""
+    per_flop = matrix_joule_per_flop(fleet, v, unit.element_bytes) * unit.energy_ratio
+    slow = 1.0 + slow_down(flops * per_flop, free_ns * 1e-9, fleet, v)
     return free_ns * slow, slow
 
 
@@ -237,12 +263,14 @@ def _memory_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> tuple[Floats, F
     keys = p.batch * p.kv_heads * p.keys * dims
     own = query_bytes + keys * p.kv_bytes
     rotated = v["extra_passes"] * (query_bytes + keys * (2.0 + p.kv_bytes)) / 2.0
-    paged = np.where(p.library == AttentionLibrary.FLASH_PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
-    extra = np.where(p.library == AttentionLibrary.TENSORRT_LLM, rotated, paged)
-    extra = extra * np.where(p.is_causal == 1, 1.0, v["encoder_extra_ratio"])
+    paged = np.where(p.kernel == AttentionKernel.PAGED, v["paged_extra_passes"] * 2.0 * keys * p.kv_bytes, 0.0)
+    scores = SCORE_PASSES * SCORE_BYTES * p.batch * p.heads * p.queries * p.keys
+    extra = np.where(is_trtllm(p), rotated, np.where(p.kernel == AttentionKernel.MATH, scores, paged))
+    extra = extra * np.where((p.is_causal == 1) | ~is_trtllm(p), 1.0, v["encoder_extra_ratio"])
     miss = miss_ratio(own + extra, fleet, v)
+    own_miss = miss_ratio((own + extra) * p.copies, fleet, v)
     ns_per_byte = 1e9 / dram_bytes_per_s(fleet, v)
-    return miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"])
+    return own_miss * own * ns_per_byte, extra * ns_per_byte * (miss + (1.0 - miss) / v["extra_l2_ratio"])
 
 
 def _features(
@@ -267,7 +295,7 @@ def _features(
         p.is_causal,
         p.arithmetic == ArithmeticFormat.FP8,
         p.kv_bytes,
-        p.library != AttentionLibrary.TENSORRT_LLM,
+        ~is_trtllm(p),
         np.log1p(p.window) / 8.0,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64, copy=False)
@@ -275,7 +303,7 @@ def _features(
 
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
-    causal = np.where(problems.library == AttentionLibrary.TENSORRT_LLM, 0, 1)
+    causal = np.where(is_trtllm(problems), 0, 1)
     forward = np.where(problems.is_causal == 1, causal, 2)
     return np.where(problems.is_backward == 1, 3, forward).astype(np.int64)
 

@@ -18,15 +18,19 @@ from ...work.work import AttentionDims, Direction, Work
 from ..frame.units import rates_of
 
 
-class AttentionLibrary(IntEnum):
-    """Name whose attention kernels run; each has its own rules for splits, groups and what else it does."""
+class Dispatch(IntEnum):
+    """Say who chooses the kernel."""
 
-    FLASH = 0
-    """Flash attention on dense tensors, as PyTorch's scaled dot-product attention calls it."""
-    FLASH_PAGED = 1
-    """Flash attention on a paged cache, as vLLM calls it."""
-    TENSORRT_LLM = 2
-    """TensorRT-LLM: also applies the rotary embedding and writes the cache."""
+    FIXED = 0
+    """The problem names it: it was recorded, measured or asked for."""
+    FLASH_FIRST = 1
+    """PyTorch, by the GPU: flash attention before all others."""
+    CUDNN_FIRST = 2
+    """PyTorch in a version that puts cuDNN's first on some GPUs."""
+
+
+COLD_COPIES: Final = 6.0
+"""Working sets between two uses of the same one, as for products: in a step the rest of the model lies between."""
 
 
 class ArithmeticFormat(IntEnum):
@@ -60,17 +64,22 @@ class AttentionProblems:
     """Keys that a query sees at most; 0: all."""
     is_causal: Codes
     """1: a query sees no key after its own place, aligned at the end."""
-    library: Codes
+    kernel: Codes
+    """`AttentionKernel`."""
+    dispatch: Codes
+    """`Dispatch`: whether another one runs where the GPU's default is another."""
     arithmetic: Codes
     """`ArithmeticFormat`."""
     kv_bytes: Floats
     """Per element of the keys and values."""
     is_backward: Codes
     """1: the gradients, with the scores computed again."""
+    copies: Floats
+    """Working sets of this size between two uses of the same one; 1: the same tensors again and again."""
 
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProblems:
-    """Return the problems of works with attention dims; kernels are those of PyTorch's own dispatch."""
+    """Return the problems of works with attention dims."""
     dims = [_dims(work) for work in works]
 
     def column(name: str) -> Floats:
@@ -86,10 +95,12 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProble
         value_dim=column("value_dim"),
         window=column("window"),
         is_causal=column("is_causal").astype(np.int64),
-        library=np.full(len(works), AttentionLibrary.FLASH, dtype=np.int64),
+        kernel=np.array([item.kernel for item in dims], dtype=np.int64),
+        dispatch=np.array([_dispatch(item) for item in dims], dtype=np.int64),
         arithmetic=np.array([_arithmetic(rate) for rate in rates], dtype=np.int64),
         kv_bytes=np.array([DTYPE_BYTES.get(work.dtype, 2) for work in works], dtype=np.float64),
         is_backward=np.array([item.direction is not Direction.FORWARD for item in dims], dtype=np.int64),
+        copies=np.full(len(works), COLD_COPIES),
     )
 
 
@@ -135,6 +146,12 @@ def _dims(work: Work) -> AttentionDims:
     if not isinstance(work.dims, AttentionDims):
         raise TypeError(f"work of {work.family} has no attention dims")
     return work.dims
+
+
+def _dispatch(dims: AttentionDims) -> Dispatch:
+    if not dims.is_chosen_by_torch:
+        return Dispatch.FIXED
+    return Dispatch.CUDNN_FIRST if dims.prefers_cudnn else Dispatch.FLASH_FIRST
 
 
 def _arithmetic(rate: Rate) -> ArithmeticFormat:

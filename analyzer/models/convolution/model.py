@@ -21,6 +21,7 @@ from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta
 from ....specs.gpu import Rate
 from ..frame.event_timing import event_time_ns
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from ..frame.units import RATES
@@ -44,9 +45,12 @@ PARAMETERS: Final = (
     Parameter(name="epilogue_k", prior=12.0, spread=0.4),
     Parameter(name="fused_epilogue_k", prior=15.0, spread=0.4),
     Parameter(name="start_cycles", prior=1500.0, spread=0.5),
-    Parameter(name="dram_ratio", prior=0.75, spread=0.15),
-    Parameter(name="transform_ratio", prior=0.68, spread=0.2),
-    Parameter(name="l2_bytes_per_cycle_per_sm", prior=40.0, spread=0.3),
+    *DRAM_PARAMETERS,
+    *L2_PARAMETERS,
+    *POWER_PARAMETERS,
+    Parameter(name="dram_ratio", prior=0.85, spread=0.15),
+    Parameter(name="transform_ratio", prior=0.77, spread=0.2),
+    Parameter(name="feed_ratio", prior=1.5, spread=0.3),
     Parameter(name="l2_hot_ratio", prior=0.7, spread=0.3),
     Parameter(name="launch_us", prior=2.0, spread=0.3),
     Parameter(name="throttle_ratio", prior=0.4, spread=0.3),
@@ -59,11 +63,11 @@ PARAMETERS: Final = (
     # No measurement here covers what follows: priors from what is known of cuDNN, not fitted.
     Parameter(name="matrix_efficiency", prior=0.7, spread=0.0),
     Parameter(name="matrix_chain_cycles", prior=60.0, spread=0.0),
-    Parameter(name="matrix_l2_bytes_per_cycle_per_sm", prior=120.0, spread=0.0),
-    Parameter(name="matrix_dram_ratio", prior=0.85, spread=0.0),
+    Parameter(name="matrix_feed_ratio", prior=3.3, spread=0.0),
+    Parameter(name="matrix_dram_ratio", prior=0.95, spread=0.0),
     Parameter(name="weight_gradient_cost", prior=1.1, spread=0.0),
     Parameter(name="direct_efficiency", prior=0.25, spread=0.0),
-    Parameter(name="direct_dram_ratio", prior=0.5, spread=0.0),
+    Parameter(name="direct_dram_ratio", prior=0.55, spread=0.0),
     Parameter(name="direct_weight_gradient_cost", prior=3.0, spread=0.0),
 )
 

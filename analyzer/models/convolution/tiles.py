@@ -12,6 +12,7 @@ from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
+from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop, slow_down
 from ..frame.parameters import Values
 from ..frame.units import RATES, peak_flops_per_s
 from .problems import FUSED_CHANNELS, ConvolutionProblems
@@ -60,8 +61,12 @@ class Setting:
     clock_hz: Floats
     chain_cycles: Floats
     edge_loss: Floats
-    dram_ratio: Floats
-    l2_bytes_per_cycle: Floats
+    dram_bytes_per_s: Floats
+    """That kernels of tiles reach."""
+    l2_bytes_per_s: Floats
+    """At which the cache beside the multiprocessors, and the one they share, feed tiles together."""
+    joule_per_flop: Floats
+    """Of the matrix units."""
 
 
 def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Setting:
@@ -78,10 +83,11 @@ def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> S
         clock_hz=clock,
         chain_cycles=np.where(is_matrix, values["matrix_chain_cycles"], values["chain_cycles"]),
         edge_loss=np.where(is_matrix, 0.0, values["edge_loss"]),
-        dram_ratio=np.where(is_matrix, values["matrix_dram_ratio"], values["dram_ratio"]),
-        l2_bytes_per_cycle=np.where(
-            is_matrix, values["matrix_l2_bytes_per_cycle_per_sm"], values["l2_bytes_per_cycle_per_sm"]
-        ),
+        dram_bytes_per_s=dram_bytes_per_s(fleet, values)
+        * np.where(is_matrix, values["matrix_dram_ratio"], values["dram_ratio"]),
+        l2_bytes_per_s=l2_bytes_per_s(fleet, values)
+        * np.where(is_matrix, values["matrix_feed_ratio"], values["feed_ratio"]),
+        joule_per_flop=matrix_joule_per_flop(fleet, values, problems.element_bytes),
     )
 
 
@@ -160,7 +166,7 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
 
     product_ns, tile = _best(timed, SEPARATE_TILES, None if choice is None else choice // TILE_CODES)
     moved = problems.moved_bytes + cold + HOT_TRANSFORM_RATIO * between * hit
-    transform_ns = moved / (setting.fleet.bandwidth_bytes_per_s * values["transform_ratio"]) * 1e9
+    transform_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["transform_ratio"]) * 1e9
     return _where_winograd(setting, product_ns + transform_ns + 3e3 * values["launch_us"]), tile
 
 
@@ -169,7 +175,7 @@ def direct_time(setting: Setting) -> Floats:
     problems, values, fleet = setting.problems, setting.values, setting.fleet
     flops = 2.0 * problems.m * problems.n * problems.k * problems.groups
     compute_ns = flops / (fleet.flops_per_s[Rate.FP32] * values["direct_efficiency"]) * 1e9
-    dram_ns = problems.moved_bytes / (fleet.bandwidth_bytes_per_s * values["direct_dram_ratio"]) * 1e9
+    dram_ns = problems.moved_bytes / (dram_bytes_per_s(fleet, values) * values["direct_dram_ratio"]) * 1e9
     return np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)
 
 
@@ -222,14 +228,18 @@ def _tile_time(setting: Setting, tile: Tile) -> Floats:
     busy = np.ceil(rounds) * (trips * K_STEP * cycles_per_k + epilogue_cycles)
     waiting = np.ceil(rounds / resident) * (trips * setting.chain_cycles + epilogue_cycles)
     compute_ns = (np.maximum(busy, waiting) + values["start_cycles"]) / clock_hz * 1e9
-    dram_ns = tile.dram_bytes / (fleet.bandwidth_bytes_per_s * setting.dram_ratio) * 1e9
+    dram_ns = tile.dram_bytes / setting.dram_bytes_per_s * 1e9
     feed = edge * setting.problems.element_bytes * (1.0 if tile.points == 1.0 else FUSED_FEED_RATIO)
-    l2_ns = tile.blocks * tile.k * feed / (setting.l2_bytes_per_cycle * fleet.sm_count * clock_hz) * 1e9
+    l2_ns = tile.blocks * tile.k * feed / setting.l2_bytes_per_s * 1e9
     time_ns = np.sqrt(compute_ns**2 + dram_ns**2 + l2_ns**2)
-    cycles = 2.0 * tile.blocks * area * trips * K_STEP / (setting.flops_per_cycle * fleet.sm_count)
+    flops = 2.0 * tile.blocks * area * trips * K_STEP
+    cycles = flops / (setting.flops_per_cycle * fleet.sm_count)
     used = cycles / (clock_hz * time_ns) * 1e9
-    slow = 1.0 + values["throttle_ratio"] * used * (fleet.clock_hz / fleet.base_clock_hz - 1.0)
-    return np.asarray(time_ns * slow)
+    slow = values["throttle_ratio"] * used * (fleet.clock_hz / fleet.base_clock_hz - 1.0)
+    if setting.is_matrix.any():
+        joule = flops * setting.joule_per_flop + tile.dram_bytes * values["picojoule_per_byte"] * 1e-12
+        slow = np.where(setting.is_matrix, slow_down(joule, time_ns * 1e-9, fleet, values), slow)
+    return np.asarray(time_ns * (1.0 + slow))
 
 
 def _where_winograd(setting: Setting, time_ns: Floats) -> Floats:

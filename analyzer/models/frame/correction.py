@@ -9,9 +9,12 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from .network import CLIP
+from .problems import Problems, problem_columns
 
 LIMIT: Final = 0.7
 """Natural log: no correction goes further."""
+LEAST_SIZE: Final = 1e-3
+"""Stands for a column's zero among its logarithms."""
 _BLOCK_ROW_COUNT: Final = 4096
 """Problems whose distances to all measurements are in memory at a time."""
 
@@ -20,26 +23,39 @@ _BLOCK_ROW_COUNT: Final = 4096
 class Calibration:
     """Hold a correction of one model for one GPU.
 
-    log factor = coefficients . [1, x] + proximity(x, taught) . weights + offset of the kind of kernel, with
-    x = (features - mean) / scale.
+    log factor = coefficients . [1, x] + likeness(x, taught) . weights + offset of the kind of kernel, with
+    x = (descriptors - mean) / scale of those that differed among the measurements.
     """
 
+    columns: Codes
+    """Which descriptors differed, [f]."""
     mean: Floats
     scale: Floats
     coefficients: Floats
     """[f + 1]"""
     taught: Floats
-    """Standardised features of the measurements, [n, f]."""
+    """Standardised descriptors of the measurements, [n, f]."""
+    taught_kinds: Codes
+    """[n]"""
     weights: Floats
     """[n]"""
     reach: float
     """See `proximity`."""
+    other_kind_ratio: float
+    """See `likeness`."""
     kinds: Codes
     """Kinds of kernel that were measured (`Model.kind`), ascending, [g]; g may be 0."""
     kind_offsets: Floats
     """[g]"""
     spared_kinds: Codes
     """Kinds whose times stay as the model has them: left-out measurements of them fit no better."""
+
+
+def descriptors(problems: Problems, time_ns: Floats, features: Floats) -> Floats:
+    """Return what problems are told apart by, [..., d]: the model's features, logarithms of their sizes and times."""
+    sizes = [np.nan_to_num(np.asarray(column, dtype=np.float64)) for column in problem_columns(problems).values()]
+    logs = [np.broadcast_to(np.log(np.maximum(size, LEAST_SIZE)), time_ns.shape) for size in sizes]
+    return np.concatenate([features, np.stack([*logs, np.log(time_ns)], axis=-1)], axis=-1)
 
 
 def design_matrix(features: Floats, mean: Floats, scale: Floats) -> Floats:
@@ -59,14 +75,21 @@ def proximity(left: Floats, right: Floats, reach: float) -> Floats:
     return np.asarray(np.exp(np.maximum(squared, 0.0) / (-2 * left.shape[1] * reach**2)))
 
 
-def correction_factor(calibration: Calibration, features: Floats, kinds: Codes) -> Floats:
-    """Return by what the model's times are multiplied, for features [..., f] and kinds of kernel [...]."""
-    design = design_matrix(features, calibration.mean, calibration.scale)
+def likeness(near: Floats, left: Codes, right: Codes, other_kind_ratio: float) -> Floats:
+    """Return how alike problems of kinds [n] and [m] are that are so near, [n, m]: less between kinds of kernel."""
+    return near * np.where(left[:, None] == right, 1.0, other_kind_ratio)
+
+
+def correction_factor(calibration: Calibration, described: Floats, kinds: Codes) -> Floats:
+    """Return by what the model's times are multiplied, for descriptors [..., d] and kinds of kernel [...]."""
+    design = design_matrix(described[..., calibration.columns], calibration.mean, calibration.scale)
     log_factor = (design @ calibration.coefficients + _kind_offset(calibration, kinds)).ravel()
-    rows = design.reshape(-1, design.shape[-1])[:, 1:]
+    rows, flat = design.reshape(-1, design.shape[-1])[:, 1:], np.ravel(kinds)
     for start in range(0, len(rows), _BLOCK_ROW_COUNT):
         block = slice(start, start + _BLOCK_ROW_COUNT)
-        log_factor[block] += proximity(rows[block], calibration.taught, calibration.reach) @ calibration.weights
+        near = proximity(rows[block], calibration.taught, calibration.reach)
+        alike = likeness(near, flat[block], calibration.taught_kinds, calibration.other_kind_ratio)
+        log_factor[block] += alike @ calibration.weights
     factor = np.exp(np.clip(log_factor, -LIMIT, LIMIT)).reshape(design.shape[:-1])
     return np.where(np.isin(kinds, calibration.spared_kinds), 1.0, factor)
 

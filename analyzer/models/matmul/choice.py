@@ -14,12 +14,11 @@ from .limits import (
     REDUCTION_BYTES_PER_CLOCK,
     Machine,
     cache_traffic,
-    split_us,
     tile_cycles,
     traffic_of,
 )
 from .problems import MatmulProblems
-from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE
+from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 
 MILLISECONDS = np.float32(1e3)
 LONGEST = np.float32(1e9)
@@ -40,7 +39,9 @@ def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     tiles = _single(np.where(is_wasted, NEVER, 1.0) * rows * columns * p.batch[..., None])
     fixed = _fixed(p, machine, values)
     whole = _score(tiles, fixed["k"], fixed)
-    parts = np.minimum(fixed["sm_count"] / tiles, fixed["k"] * np.float32(1.0 / LEAST_DEPTH))
+    parts = fixed["sm_count"] / tiles
+    parts[parts < np.float32(2.0)] = np.float32(WAVE_PARTS)
+    np.minimum(parts, fixed["k"] * np.float32(1.0 / LEAST_DEPTH), out=parts)
     parts = np.floor(np.clip(parts, np.float32(1.0), np.float32(MOST_SPLITS), out=parts), out=parts)
     split = _score(tiles * parts, fixed["k"] / parts, fixed)
     split += (fixed["split_s"] + fixed["reduction_s"] * (parts + np.float32(1.0))) * MILLISECONDS
@@ -68,13 +69,14 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "moved": traffic.operand_bytes + traffic.out_bytes,
         "read": traffic.read_bytes,
         "written": traffic.written_bytes,
-        "stage_overlap": np.minimum(values["stage_overlap"], 1.0),
+        "stage_overlap": values["stage_overlap"],
+        "wave_overlap": values["wave_overlap"],
         "traffic": cache_traffic(machine, values),
         "cache_rate": machine.l2_bytes_per_s,
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz,
         "dram_rate": machine.bandwidth_bytes_per_s,
         "sm_dram_rate": values["sm_bytes_per_clock"] * machine.clock_hz,
-        "split_s": split_us(p, values) * 1e-6,
+        "split_s": values["split_us"] * 1e-6,
         "reduction_s": values["reduction"]
         * (4.0 * p.batch * p.m * p.n)
         / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz),
@@ -99,6 +101,10 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     rounds -= started
     rounds *= fixed["rounding"]
     rounds += started
+    overlap = np.float32(1.0) - np.float32(1.0) / np.maximum(rounds, np.float32(1.0))
+    overlap *= fixed["wave_overlap"]
+    overlap += fixed["stage_overlap"]
+    np.minimum(overlap, np.float32(1.0), out=overlap)
     full = depth * fixed["cycles_s"]
     full = full * rounds
     epilogue = _single(rounds * fixed["epilogue_s"])
@@ -121,7 +127,7 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     for powers in (main, last, main, last):
         np.sqrt(powers, out=powers)
     hidden = np.minimum(main, last)
-    hidden *= fixed["stage_overlap"]
+    hidden *= overlap
     main += last
     main -= hidden
     return main

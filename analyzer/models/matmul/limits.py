@@ -9,12 +9,21 @@ import numpy as np
 
 from ....arrays import Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tensor_memory, is_async
+from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
 from ....specs.gpu import Rate
+from ..frame.gpu_physics import (
+    dram_bytes_per_s,
+    l2_bytes_per_s,
+    launch_s,
+    least_clock_ratio,
+    matrix_joule_per_flop,
+    stretch,
+    switching_w,
+)
 from ..frame.parameters import Values
 from ..frame.problems import P, problem_columns
 from ..frame.units import peak_flops_per_s
-from .problems import MatmulKernel, MatmulProblems
+from .problems import MatmulProblems
 from .tiles import MatmulLaunch
 
 STEP_BYTES: Final = 128.0
@@ -29,14 +38,10 @@ LARGEST_WARP_SIDE: Final = 128.0
 ALIGNED_BYTES: Final = 16.0
 UNALIGNED_RATE: Final = 0.5
 """Of the arithmetic rate where rows do not start at multiples of 16 bytes: an assumption; no measurement has such."""
-REFERENCE_FLOPS: Final = 4096.0
-"""FLOP per clock and multiprocessor to which the energy per FLOP refers: Hopper's at fp16."""
-PAIR_TRAFFIC: Final = 2.0 / 3.0
-"""Two multiprocessors that work on one 256 x 256 tile (data-centre Blackwell) each fetch 128 + 128 rows of operands,
-where 128 x 256 tiles take 128 + 256."""
+SQUARE_TRAFFIC: Final = 2.0 / 3.0
+"""Tiles of 256 x 256 fetch 256 + 256 rows of operands where two of 128 x 256 take 128 + 256 each: one of two
+multiprocessors together (data-centre Blackwell), or of one compute unit (AMD since CDNA3, by its kernels' names)."""
 REDUCTION_BYTES_PER_CLOCK: Final = 32.0
-POWER_SHARPNESS: Final = 8.0
-QUANTIZED_FROM_BYTES: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,16 +55,19 @@ class Machine:
     l2_bytes_per_s: Floats
     flops_per_clock: Floats
     """Of one multiprocessor, at the problem's format."""
-    half_flops_per_clock: Floats
-    """The same at fp16."""
+    joule_per_flop: Floats
     rounding: Floats
     """How far a last wave that is not full counts as one, 0 to 1."""
     power_w: Floats
     """What the limit leaves for switching."""
+    least_clock_ratio: Floats
+    """The lowest clock that the limit enforces over the boost clock."""
+    launch_s: Floats
     is_async: Mask
     """Operands are fetched by the copy engine, and clusters of blocks share them (Hopper, Blackwell)."""
     has_tensor_memory: Mask
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile (data-centre Blackwell)."""
+    has_square_tiles: Mask
     is_large: Mask
     """A second-level cache in two halves beside HBM."""
 
@@ -77,6 +85,8 @@ class ResourceTimes:
     write_s: Floats
     """To DRAM."""
     split_s: Floats
+    rounds: Floats
+    """Waves of blocks, as far as the last one counts."""
     dram_bytes: Floats
     """That miss the second-level cache."""
     hit: Floats
@@ -86,22 +96,21 @@ class ResourceTimes:
 def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machine:
     """Return the GPUs' columns; rates broadcast with the problems, since each has its own format."""
     flops_per_s = np.maximum(peak_flops_per_s(problems.rate, fleet), fleet.flops_per_s[Rate.FP32])
-    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
-    cycles = fleet.sm_count * fleet.clock_hz
-    l2_rate = values["l2_bytes_per_clock"] * np.where(fleet.has_hbm, 1.0, values["gddr_l2_ratio"])
-    idle = np.where(fleet.has_hbm, values["idle_share"], values["gddr_idle_share"])
     return Machine(
         sm_count=fleet.sm_count,
         clock_hz=fleet.clock_hz,
-        bandwidth_bytes_per_s=fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0),
+        bandwidth_bytes_per_s=dram_bytes_per_s(fleet, values),
         l2_bytes=fleet.l2_cache_bytes,
-        l2_bytes_per_s=l2_rate * cycles,
-        flops_per_clock=flops_per_s / cycles,
-        half_flops_per_clock=half / cycles,
+        l2_bytes_per_s=l2_bytes_per_s(fleet, values),
+        flops_per_clock=flops_per_s / (fleet.sm_count * fleet.matrix_clock_hz),
+        joule_per_flop=matrix_joule_per_flop(fleet, values, 0.5 * (problems.left_bytes + problems.right_bytes)),
         rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
-        power_w=fleet.tdp_w * (1.0 - np.minimum(idle, 0.5)),
+        power_w=switching_w(fleet, values),
+        least_clock_ratio=least_clock_ratio(fleet),
+        launch_s=launch_s(fleet, values),
         is_async=is_async(fleet),
         has_tensor_memory=has_tensor_memory(fleet),
+        has_square_tiles=has_square_tiles(fleet),
         is_large=fleet.has_hbm,
     )
 
@@ -118,7 +127,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
-    compute_s, epilogue_s = _compute(p, launch, machine, values)
+    compute_s, epilogue_s, rounds = _compute(p, launch, machine, values)
     return ResourceTimes(
         compute_s=compute_s,
         epilogue_s=epilogue_s,
@@ -128,13 +137,14 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
         split_s=_split(p, launch, machine, values),
         dram_bytes=read + traffic.written_bytes,
         hit=hit,
+        rounds=rounds,
     )
 
 
 def cache_traffic(machine: Machine, values: Values) -> Floats:
     """Return bytes asked of the second-level cache over those that blocks would ask for by themselves."""
     cluster = np.where(machine.is_async, values["cluster_traffic"], 1.0)
-    return np.asarray(cluster * np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0))
+    return np.asarray(cluster * np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,9 +170,8 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     """
     operands = p.batch * p.k * (p.m * p.left_bytes + p.n * p.right_bytes)
     out = p.batch * p.m * p.n * p.out_bytes
-    per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
-    hit = 1.0 / (1.0 + _eighth((p.copies * operands + out) * per_cache))
-    out_hit = 1.0 / (1.0 + _eighth((operands + out) * (per_cache * values["out_pressure"])))
+    hit = cache_hit(p.copies * operands + out, machine, values)
+    out_hit = cache_hit((operands + out) * values["out_pressure"], machine, values)
     return Traffic(
         operand_bytes=operands,
         out_bytes=out,
@@ -172,14 +181,22 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     )
 
 
+def cache_hit(working_set: Floats, machine: Machine, values: Values) -> Floats:
+    """Return the share of so many bytes that the second-level cache holds until they are read again."""
+    per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
+    return np.asarray(1.0 / (1.0 + _eighth(working_set * per_cache)))
+
+
 def _eighth(values: Floats) -> Floats:
     squared = values * values
     squared = squared * squared
     return squared * squared
 
 
-def _compute(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> tuple[Floats, Floats]:
-    """Return seconds of the main loops and of the epilogues.
+def _compute(
+    p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values
+) -> tuple[Floats, Floats, Floats]:
+    """Return seconds of the main loops and of the epilogues, and the waves.
 
     Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
 
@@ -191,7 +208,7 @@ def _compute(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: 
     rounds = started + machine.rounding * (np.ceil(waves) - started)
     full = rounds * (launch.depth * cycles)
     latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
-    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz
+    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz, rounds
 
 
 def tile_cycles(
@@ -217,7 +234,7 @@ def _cycles(
     """
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
-    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0) * kind_efficiency(p, machine, values)
+    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0)
     multiply = 2.0 * area / (rate * _alignment(p))
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
@@ -233,42 +250,11 @@ def _alignment(p: MatmulProblems) -> Floats | float:
     return 1.0 if aligned.all() else np.where(aligned, 1.0, UNALIGNED_RATE)
 
 
-def kind_efficiency(p: MatmulProblems, machine: Machine, values: Values) -> Floats:
-    """Return the rate of the problem's kind of kernel over a plain one's.
-
-    Data-centre Blackwell's matrix units apply the scales of blocks; elsewhere other instructions do.
-    """
-    result: Floats = np.ones(1)
-    for kind, name in KIND_EFFICIENCY:
-        if name in values:
-            result = np.where(p.kind == kind, values[name], result)
-    if "native_block_efficiency" in values:
-        is_native = (p.kind == MatmulKernel.FP8_BLOCK) & machine.has_tensor_memory
-        result = np.where(is_native, values["native_block_efficiency"], result)
-    return result
-
-
-KIND_EFFICIENCY: Final = (
-    (MatmulKernel.FP8, "fp8_efficiency"),
-    (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),
-    (MatmulKernel.FP4, "fp4_efficiency"),
-    (MatmulKernel.WEIGHT_ONLY, "weight_only_efficiency"),
-    (MatmulKernel.INT8, "int8_efficiency"),
-)
-
-
 def _split(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> Floats:
     """Return what adding up the parts of a split product costs: a hand-over, and fp32 parts written and read."""
     moved = 4.0 * p.batch * p.m * p.n * (launch.split + 1.0)
     reduction = values["reduction"] * moved / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz)
-    return np.where(launch.split > 1.0, split_us(p, values) * 1e-6 + reduction, 0.0)
-
-
-def split_us(p: MatmulProblems, values: Values) -> Floats:
-    """Return the hand-over of a split product; quantised kernels hardly ever split."""
-    if "quantized_split_us" not in values:
-        return values["split_us"]
-    return np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"])
+    return np.where(launch.split > 1.0, values["split_us"] * 1e-6 + reduction, 0.0)
 
 
 def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
@@ -281,22 +267,13 @@ def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     main_s = busy ** (1.0 / sharpness)
     epilogue, write = limits.epilogue_s * limits.epilogue_s, limits.write_s * limits.write_s
     last_s = np.sqrt(np.sqrt(epilogue * epilogue + write * write))
-    hidden_s = np.minimum(values["stage_overlap"], 1.0) * np.minimum(main_s, last_s)
+    overlap = values["stage_overlap"] + values["wave_overlap"] * (1.0 - 1.0 / np.maximum(limits.rounds, 1.0))
+    hidden_s = np.minimum(overlap, 1.0) * np.minimum(main_s, last_s)
     return np.asarray(main_s + last_s - hidden_s + limits.split_s)
 
 
 def slow_down(p: MatmulProblems, limits: ResourceTimes, machine: Machine, values: Values, full_s: Floats) -> Floats:
-    """Return by how much the power limit stretches arithmetic beyond 1: (power / limit)^g - 1, after some time.
-
-    Energy per FLOP falls with the size of the unit, which shares its operands' delivery among more multipliers, and
-    with the width of the format. Short kernels end before the clock falls.
-    """
-    relative = REFERENCE_FLOPS / machine.half_flops_per_clock
-    picojoule = values["picojoule_per_flop"] * relative ** values["energy_exponent"]
-    picojoule = picojoule * (0.25 * (p.left_bytes + p.right_bytes)) ** values["format_exponent"]
+    """Return by how much the power limit stretches arithmetic beyond 1."""
     flops = 2.0 * p.batch * p.m * p.n * p.k
-    joule = (flops * picojoule + limits.dram_bytes * values["picojoule_per_byte"]) * 1e-12
-    squared = (joule / (full_s * machine.power_w)) ** 2
-    fourth = squared * squared
-    excess = (1.0 + fourth * fourth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
-    return np.asarray(excess * full_s / (full_s + values["throttle_us"] * 1e-6))
+    joule = flops * machine.joule_per_flop + limits.dram_bytes * (values["picojoule_per_byte"] * 1e-12)
+    return stretch(joule, full_s, machine.power_w, machine.least_clock_ratio, values)

@@ -1,4 +1,4 @@
-"""Matrix products on matrix (tensor) units: bf16, fp16, TF32, fp8, fp4, int8 and packed weights.
+"""Matrix products on matrix (tensor) units: bf16, fp16, TF32; what narrower formats add is in `quantized`.
 
 A library's choice among tiles; main loops, a norm of what arithmetic, DRAM and the second-level cache take; epilogues;
 the power limit; a launch. The same parameters for all GPUs; two classes differ a little: multiprocessors that fetch
@@ -14,12 +14,14 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async
+from ....specs.generations import is_amd, is_async
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .choice import choose_launch
 from .limits import Machine, ResourceTimes, limits_of, machine_of, slow_down, unthrottled_s
-from .problems import MatmulKernel, MatmulProblems
+from .menus import RuledTiles
+from .problems import MatmulProblems
 from .tiles import MatmulLaunch, launch_of
 
 PARAMETERS: Final = (
@@ -28,14 +30,12 @@ PARAMETERS: Final = (
     Parameter(name="step_ns", prior=165.0, spread=0.3, class_spread=0.4),
     Parameter(name="epilogue_cycles", prior=2500.0, spread=0.2, class_spread=0.4),
     Parameter(name="stage_overlap", prior=0.25, spread=0.2, class_spread=0.5),
+    Parameter(name="wave_overlap", prior=0.3, spread=0.4, class_spread=0.4),
     Parameter(name="tensor_memory_epilogue", prior=0.5, spread=0.2),
     Parameter(name="async_rounding", prior=0.3, spread=0.3),
     Parameter(name="sync_rounding", prior=0.9, spread=0.1),
-    Parameter(name="bandwidth_efficiency", prior=0.83, spread=0.05),
     Parameter(name="sm_bytes_per_clock", prior=60.0, spread=0.3),
     Parameter(name="ramp_us", prior=1.0, spread=0.4),
-    Parameter(name="l2_bytes_per_clock", prior=40.0, spread=0.2),
-    Parameter(name="gddr_l2_ratio", prior=0.39, spread=0.15),
     Parameter(name="cluster_traffic", prior=0.5, spread=0.1),
     Parameter(name="l2_share", prior=1.05, spread=0.1),
     Parameter(name="half_l2_share", prior=0.5, spread=0.15),
@@ -44,48 +44,18 @@ PARAMETERS: Final = (
     Parameter(name="reread_l2_share", prior=0.5, spread=0.3),
     Parameter(name="sharpness", prior=3.4, spread=0.1, class_spread=0.12),
     Parameter(name="split_us", prior=2.7, spread=0.3),
-    Parameter(name="reduction", prior=1.2, spread=0.3),
-    Parameter(name="launch_us", prior=1.0, spread=0.3),
-    Parameter(name="launch_cycles", prior=3500.0, spread=0.3, class_spread=0.1),
+    Parameter(name="reduction", prior=2.5, spread=0.4, class_spread=0.4),
     Parameter(name="early_launch_us", prior=0.5, spread=0.2),
-    Parameter(name="picojoule_per_flop", prior=0.85, spread=0.2),
-    Parameter(name="energy_exponent", prior=0.4, spread=0.1),
-    Parameter(name="format_exponent", prior=0.6, spread=0.2),
-    Parameter(name="picojoule_per_byte", prior=60.0, spread=0.3),
-    Parameter(name="idle_share", prior=0.12, spread=0.1),
-    Parameter(name="gddr_idle_share", prior=0.25, spread=0.1),
-    Parameter(name="throttle_exponent", prior=0.9, spread=0.1),
-    Parameter(name="throttle_us", prior=400.0, spread=0.4),
+    *DRAM_PARAMETERS,
+    *L2_PARAMETERS,
+    *POWER_PARAMETERS,
+    *LAUNCH_PARAMETERS,
 )
-"""`l2_bytes_per_clock` and its ratio: published micro-benchmarks, about 40 bytes per clock and multiprocessor on A100
-and H100, 16 on RTX 4090. `cluster_traffic`: two blocks that share an operand ask for two thirds, four for half.
+"""`cluster_traffic`: two blocks that share an operand ask for two thirds, four for half.
 `early_launch_us`: a B200 trace's kernels overlap by 0.9 us where launched before their predecessor ends; half of it.
-`tensor_memory_epilogue`: with two accumulators, half of the epilogue hides. `gddr_idle_share`: memory and regulators of
-a board; the others as usual."""
+`tensor_memory_epilogue`: with two accumulators, half of the epilogue hides."""
 
-QUANTIZED_PARAMETERS: Final = (
-    *PARAMETERS,
-    Parameter(name="quantized_split_us", prior=30.0, spread=0.5),
-    Parameter(name="fp8_efficiency", prior=0.85, spread=0.2),
-    Parameter(name="fp8_block_efficiency", prior=0.8, spread=0.2, class_spread=0.3),
-    Parameter(name="native_block_efficiency", prior=0.95, spread=0.2),
-    Parameter(name="fp4_efficiency", prior=0.65, spread=0.2),
-    Parameter(name="weight_only_efficiency", prior=0.85, spread=0.2),
-    Parameter(name="int8_efficiency", prior=0.85, spread=0.2),
-    Parameter(name="quantize_traffic", prior=1.2, spread=0.3),
-    Parameter(name="quantize_fp8_us", prior=1.9, spread=0.3),
-    Parameter(name="quantize_fp8_block_us", prior=1.9, spread=0.3),
-    Parameter(name="quantize_fp4_us", prior=5.0, spread=0.3),
-    Parameter(name="plugin_us", prior=3.0, spread=0.4),
-)
-CLASSES: Final = ("async", "sync")
-QUANTIZE: Final = (
-    (MatmulKernel.FP8, "quantize_fp8_us"),
-    (MatmulKernel.FP8_BLOCK, "quantize_fp8_block_us"),
-    (MatmulKernel.FP4, "quantize_fp4_us"),
-    (MatmulKernel.WEIGHT_ONLY, "plugin_us"),
-    (MatmulKernel.INT8, "plugin_us"),
-)
+CLASSES: Final = ("async", "sync", "amd")
 FEATURES: Final = (
     "share of compute",
     "share of reads",
@@ -100,21 +70,14 @@ FEATURES: Final = (
     "log tile area",
     "log padding",
     "log depth",
-    "fp8",
-    "fp8 block",
-    "fp4",
-    "integer",
 )
-
-
-PLAIN_FEATURES: Final = 13
-"""Features of products without a quantised operand: the first ones. Those that tell one GPU from another (time over
-bound, intensity over ridge, bytes over cache) were left out: with them the correction hurt on GPUs not trained on."""
+"""Those that tell one GPU from another (time over bound, intensity over ridge, bytes over cache) were left out: with
+them the correction hurt on GPUs not trained on."""
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return the class of each GPU; what is not NVIDIA counts as synchronous."""
-    return np.where(is_async(fleet), 0, 1).astype(np.int64)
+    """Return the class of each GPU."""
+    return np.where(is_amd(fleet), 2, np.where(is_async(fleet), 0, 1)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,26 +91,31 @@ class _Outcome:
 
 
 def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
-    """Return the time of the kernel that the library would launch, and of the conversion before it."""
-    p = _compact(problems)
-    machine = machine_of(p, fleet, values)
+    """Return the time of the kernel that the library would launch."""
+    p = compact(problems)
+    return simulate_on(p, machine_of(p, fleet, values), values, choice)
+
+
+def simulate_on(
+    p: MatmulProblems, machine: Machine, values: Values, choice: Codes | None, ruled: RuledTiles | None = None
+) -> Estimate:
+    """Return the time of the kernel that the library would launch; values may differ by problem, too."""
     candidate = choose_launch(p, machine, values) if choice is None else choice
     launch = launch_of(candidate, p.batch, p.m, p.n, p.k, machine.sm_count)
+    launch = launch if ruled is None else ruled.apply(p, launch)
     limits = limits_of(p, launch, machine, values)
     full_s = unthrottled_s(limits, values)
     slow = slow_down(p, limits, machine, values, full_s)
-    launch_s = values["launch_cycles"] / machine.clock_hz + values["launch_us"] * 1e-6
-    launch_s = launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
-    total_s = full_s + slow * (limits.compute_s + limits.epilogue_s) + launch_s + _conversion(p, machine, values)
-    features = _features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s))
+    launch_s = machine.launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
+    total_s = full_s + slow * (limits.compute_s + limits.epilogue_s) + launch_s
     return Estimate(
         time_ns=total_s * 1e9,
-        features=features if "plugin_us" in values else features[..., :PLAIN_FEATURES],
+        features=_features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)),
         choice=candidate,
     )
 
 
-def _compact(problems: MatmulProblems) -> MatmulProblems:
+def compact(problems: MatmulProblems) -> MatmulProblems:
     """Return the problems with columns of one value shortened to one element, which broadcasts."""
     formats = ("left_bytes", "right_bytes", "out_bytes", "rate", "kind", "quantized", "copies", "batch")
     same = {name: column[:1] for name in formats if _is_constant(column := getattr(problems, name))}
@@ -156,19 +124,6 @@ def _compact(problems: MatmulProblems) -> MatmulProblems:
 
 def _is_constant(column: Any) -> bool:
     return bool(len(column) > 1 and (column == column[0]).all())
-
-
-def _conversion(p: MatmulProblems, machine: Machine, values: Values) -> Floats:
-    """Return seconds that go to converting activations, or to a plugin, before the product."""
-    if "plugin_us" not in values:
-        return np.zeros(1)
-    launch_us: Floats = np.zeros(1)
-    for kind, name in QUANTIZE:
-        launch_us = np.where(p.kind == kind, values[name], launch_us)
-    is_float = (p.kind >= MatmulKernel.FP8) & (p.kind <= MatmulKernel.FP4)
-    moved = np.where(is_float, p.batch * p.m * p.k * (2.0 + p.left_bytes), 0.0)
-    seconds = launch_us * 1e-6 + values["quantize_traffic"] * moved / machine.bandwidth_bytes_per_s
-    return np.where(p.quantized > 0, seconds, 0.0)
 
 
 def _features(
@@ -191,17 +146,8 @@ def _features(
         np.log(launch.height * launch.width / 16384.0),
         np.log(padded),
         np.log(launch.depth / 1024.0),
-        (p.kind == MatmulKernel.FP8) * 1.0,
-        (p.kind == MatmulKernel.FP8_BLOCK) * 1.0,
-        (p.kind == MatmulKernel.FP4) * 1.0,
-        (p.kind >= MatmulKernel.WEIGHT_ONLY) * 1.0,
     )
     return np.stack(np.broadcast_arrays(*columns), axis=-1)
-
-
-def group(problems: MatmulProblems) -> Codes:
-    """Return the kind of each problem, whose errors differ."""
-    return problems.kind
 
 
 MODEL: Final = Model(
@@ -210,15 +156,5 @@ MODEL: Final = Model(
     class_names=CLASSES,
     gpu_class=gpu_class,
     simulate=simulate,
-    feature_names=FEATURES[:PLAIN_FEATURES],
-)
-QUANTIZED: Final = Model(
-    name="matmul_quantized",
-    parameters=QUANTIZED_PARAMETERS,
-    class_names=CLASSES,
-    gpu_class=gpu_class,
-    simulate=simulate,
     feature_names=FEATURES,
-    group_names=("plain", "fp8", "fp8 block", "fp4", "weight only", "int8"),
-    group=group,
 )

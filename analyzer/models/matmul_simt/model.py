@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -15,7 +15,9 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from ..frame.units import peak_flops_per_s
 from .problems import MatmulSimtProblems
-from .tiles import SimtLaunch, choose_tile, launch_of
+from .tiles import SimtLaunch, launch_of, menus_of
+from ..frame.problems import take_problems
+from ....specs.fleet import take_gpus
 
 FEATURES: Final = (
     "log time / bound",
@@ -38,11 +40,15 @@ FEATURES: Final = (
 PARAMETERS: Final = (
     Parameter(name="fma_efficiency", prior=0.96, spread=0.05, class_spread=0.05),
     Parameter(name="shared_memory_load", prior=0.85, spread=0.3, class_spread=0.15),
+    Parameter(name="other_instructions", prior=1.0, spread=0.15),
+    Parameter(name="matrix_load", prior=0.2, spread=0.3),
+    Parameter(name="exposed_write", prior=0.7, spread=0.4),
     Parameter(name="stall_cycles", prior=400.0, class_spread=0.3),
     Parameter(name="epilogue_depth", prior=14.0, class_spread=0.3),
     Parameter(name="epilogue_cycles", prior=1300.0, class_spread=0.3),
     Parameter(name="bandwidth_efficiency", prior=0.75, spread=0.15, class_spread=0.1),
     Parameter(name="strided_efficiency", prior=0.45, spread=0.3, class_spread=0.3),
+    Parameter(name="gddr_strided_ratio", prior=0.7, spread=0.3),
     Parameter(name="stride_bytes", prior=1000.0),
     Parameter(name="drift_bytes", prior=200.0, spread=0.8, class_spread=0.5),
     Parameter(name="l2_share", prior=0.8, spread=0.3),
@@ -50,7 +56,7 @@ PARAMETERS: Final = (
     Parameter(name="translation_bytes_per_clock", prior=4.0, spread=0.5, class_spread=0.3),
     Parameter(name="picojoule_per_flop", prior=20.0, spread=0.1),
     Parameter(name="operand_energy", prior=22.0, spread=0.15),
-    Parameter(name="throttle_exponent", prior=0.7, spread=0.1),
+    Parameter(name="throttle_exponent", prior=0.9, spread=0.1),
     Parameter(name="throttle_us", prior=600.0, spread=0.3),
     Parameter(name="launch_us", prior=1.5),
     Parameter(name="split_us", prior=6.0),
@@ -67,6 +73,8 @@ STEP_DEPTH: Final = 8.0
 """k that a block loads at once."""
 SCHEDULERS: Final = 4.0
 POWER_SHARPNESS: Final = 12.0
+ISSUED_PER_CLOCK: Final = 128.0
+UNIT_ENERGY_EXPONENT: Final = 0.37
 REGISTERS_BESIDE: Final = 56.0
 """Registers of a thread beside its accumulators: addresses and the next operands; 120 for 64, as profilers show."""
 
@@ -96,11 +104,13 @@ class _Parts:
     compute_s: Floats
     memory_s: Floats
     translation_s: Floats
+    write_s: Floats
     waves: Floats
 
     def total_s(self, slow: Floats | float = 1.0) -> Floats:
         """Return the cubic mean of the limiters, the first one slowed down by the clock."""
-        return np.asarray(np.cbrt(_cube(self.compute_s * slow) + _cube(self.memory_s) + _cube(self.translation_s)))
+        together = np.cbrt(_cube(self.compute_s * slow) + _cube(self.memory_s) + _cube(self.translation_s))
+        return np.asarray(together + self.write_s)
 
 
 def _square(values: Floats) -> Floats:
@@ -118,7 +128,7 @@ def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice:
     Compute, memory and address translation overlap (cubic mean); the clock falls where power exceeds the limit.
     """
     p = problems
-    tile = choose_tile(p.batch, p.m, p.n, p.k, p.contiguous, fleet) if choice is None else choice
+    tile = _choose(p, fleet, values) if choice is None else choice
     launch = launch_of(p.batch, p.m, p.n, p.k, tile, fleet)
     grid = _grid(p, launch, fleet)
     parts = _limits(p, launch, fleet, values, grid)
@@ -133,10 +143,33 @@ def simulate(problems: MatmulSimtProblems, fleet: Fleet, values: Values, choice:
     )
 
 
+def _choose(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> Codes:
+    """Return the tile of least time on the menu of each GPU."""
+    grid = np.ndim(p.m) == 2
+    found = np.zeros(np.broadcast_shapes(p.m.shape, fleet.sm_count.shape), dtype=np.int64)
+    for rows, gpus, tiles in menus_of(p.batch, p.contiguous, fleet):
+        both = rows if grid else np.intersect1d(rows, gpus)
+        if not len(both) or not len(gpus):
+            continue
+        mine, here = take_problems(p, both), gpus if grid else both
+        if tiles[0] >= 21:
+            mine = replace(mine, batch=np.where(mine.batch > 1, 1.0 + 1e-9, 1.0))
+        some, part = take_gpus(fleet, here), {name: value[here] for name, value in values.items()}
+        best, least = None, None
+        for tile in tiles:
+            time = simulate(mine, some, part, np.array(tile)).time_ns if len(tiles) > 1 else np.zeros(1)
+            if least is None:
+                best, least = np.full(time.shape, tile), time
+            else:
+                best, least = np.where(time < least, tile, best), np.minimum(time, least)
+        found[np.ix_(both, gpus) if grid else both] = best
+    return found
+
+
 def _grid(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet) -> _Grid:
     """Spread a launch over the multiprocessors, which hold blocks as registers and threads allow."""
     blocks = p.batch * launch.columns * launch.rows * launch.split
-    registers = launch.threads * (np.minimum(launch.per_thread, 64.0) + REGISTERS_BESIDE)
+    registers = launch.threads * (launch.per_thread + REGISTERS_BESIDE)
     held = np.minimum(fleet.registers_per_sm / registers, fleet.threads_per_sm / launch.threads)
     return _Grid(
         flops_per_s=peak_flops_per_s(p.rate, fleet),
@@ -147,11 +180,12 @@ def _grid(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet) -> _Grid:
 
 
 def _limits(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Values, grid: _Grid) -> _Parts:
-    memory_s, translation_s = _memory(p, launch, fleet, values, grid)
+    memory_s, translation_s, write_s = _memory(p, launch, fleet, values, grid)
     return _Parts(
         compute_s=_compute(p, launch, fleet, values, grid),
         memory_s=memory_s,
         translation_s=translation_s,
+        write_s=write_s,
         waves=grid.blocks / fleet.sm_count,
     )
 
@@ -163,13 +197,24 @@ def _compute(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Va
     each thread reads 2 r words for its r x r accumulators. Alone, a block of few warps waits for its own results.
     """
     flops_per_clock = grid.flops_per_s / (fleet.sm_count * fleet.clock_hz)
-    area, held = launch.width * launch.height, np.minimum(launch.per_thread, 64.0)
+    nvidia = is_nvidia(fleet)
+    area, held = launch.width * launch.height, np.minimum(launch.per_thread, 128.0)
     fma = 2.0 * area / (flops_per_clock * np.minimum(values["fma_efficiency"], 1.0))
-    reads = values["shared_memory_load"] * area / (16.0 * np.sqrt(held)) * (p.element_bytes / 4.0)
-    reads = reads * np.where(is_nvidia(fleet), 1.0, 0.3)
-    cycles = np.sqrt(np.sqrt(_square(_square(fma)) + _square(_square(reads))))
+    others = 0.5 * np.sqrt(held) + (launch.width + launch.height) / launch.threads
+    issued = (1.0 + values["other_instructions"] * others / held) * area / ISSUED_PER_CLOCK
+    issued = np.where(nvidia & ~is_before_volta(fleet), issued, 0.0)
+    words = 32.0
+    reads = values["shared_memory_load"] * area / (0.5 * words * np.sqrt(held)) * (p.element_bytes / 4.0)
+    overlapped = np.sqrt(
+        np.sqrt(
+            _square(_square(np.maximum(fma, issued / np.minimum(values["fma_efficiency"], 1.0))))
+            + _square(_square(reads))
+        )
+    )
+    cycles = np.where(nvidia, overlapped, fma + values["matrix_load"] * (launch.width + launch.height))
     depth = np.ceil(p.k / launch.split / STEP_DEPTH) * STEP_DEPTH + values["epilogue_depth"]
     warps = np.maximum(launch.threads / 32.0 / SCHEDULERS, 1.0)
+    held = np.minimum(held, 128.0)
     alone = warps * held * 256.0 / flops_per_clock + values["stall_cycles"] / STEP_DEPTH / warps
     rounds = np.ceil(grid.waves / grid.occupancy) * (depth * alone / launch.slices + values["epilogue_cycles"])
     return np.asarray(np.maximum(grid.waves * depth * cycles, rounds) / fleet.clock_hz)
@@ -177,7 +222,7 @@ def _compute(p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Va
 
 def _memory(
     p: MatmulSimtProblems, launch: SimtLaunch, fleet: Fleet, values: Values, grid: _Grid
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Floats, Floats]:
     """Return seconds of DRAM traffic, and of address translation.
 
     Blocks that run together share operands in L2 as far as they advance together: what they spread over is the rows in
@@ -204,14 +249,16 @@ def _memory(
     read_right = right * cold + (shared_right - right) * leaves + (asked_right - shared_right) * lost
     written = result * cold * np.where(launch.split > 1, 1.0 + 2.0 * launch.split, 1.0)
     stride = (values["stride_bytes"] / (p.element_bytes * p.k)) ** 2
-    strided = 1.0 + (1.0 / np.minimum(values["strided_efficiency"], 1.0) - 1.0) / (1.0 + stride)
+    pieces = values["strided_efficiency"] * np.where(fleet.has_hbm, 1.0, values["gddr_strided_ratio"])
+    strided = 1.0 + (1.0 / np.minimum(pieces, 1.0) - 1.0) / (1.0 + stride)
     bandwidth = fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0)
     memory_s = (read_left * strided + read_right * np.where(p.contiguous > 0, strided, 1.0) + written) / bandwidth
+    write_s = values["exposed_write"] * written / bandwidth
     together = np.minimum(grid.occupancy, np.maximum(grid.waves, 1.0))
     covered = ((together * launch.width + launch.height) * p.k * p.element_bytes / 2.0**20) ** 2
-    missed = np.where(p.contiguous > 0, covered / (covered + values["translation_mib"] ** 2), 0.0)
+    missed = np.where((p.contiguous > 0) & is_nvidia(fleet), covered / (covered + values["translation_mib"] ** 2), 0.0)
     served = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
-    return memory_s, (asked_left + asked_right) * missed / served
+    return memory_s, (asked_left + asked_right) * missed / served, write_s
 
 
 def _slow_down(
@@ -230,6 +277,8 @@ def _slow_down(
     """
     energy, reference_hz = process_energy(fleet)
     joule = energy * values["picojoule_per_flop"] * 1e-12 * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
+    vector = fleet.sm_count * fleet.fp32_lanes_per_sm * 2.0 * fleet.clock_hz
+    joule = joule * np.minimum(vector / peak_flops_per_s(p.rate, fleet), 1.0) ** UNIT_ENERGY_EXPONENT
     operands = 1.0 + values["operand_energy"] * (1.0 / launch.width + 1.0 / launch.height)
     excess = (p.element_bytes / 4.0) * operands * computed_per_s * (joule / fleet.tdp_w)
     squared = excess * excess

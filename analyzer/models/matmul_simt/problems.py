@@ -35,7 +35,7 @@ class MatmulSimtProblems:
 
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProblems:
-    """Build problems of works that hold `MatmulDims`; a single product counts as a linear layer."""
+    """Build problems of works that hold `MatmulDims`; without strides a single product counts as a linear layer."""
     dims = [work.dims for work in works if isinstance(work.dims, MatmulDims)]
     if len(dims) != len(works):
         raise TypeError("matrix products without MatmulDims")
@@ -49,10 +49,14 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulSimtProbl
         k=k,
         element_bytes=np.array([float(DTYPE_BYTES.get(work.dtype, 4)) for work in works]),
         rate=rate_codes(rates),
-        contiguous=(batch == 1).astype(np.int64),
+        contiguous=np.array([_is_contiguous(item) for item in dims], dtype=np.int64),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
     )
+
+
+def _is_contiguous(dims: MatmulDims) -> bool:
+    return dims.batch == 1 if dims.is_k_contiguous is None else dims.is_k_contiguous
 
 
 def least_work(problems: MatmulSimtProblems) -> WorkTable:

@@ -75,13 +75,17 @@ class BlockShape:
     threads: Floats
     steps: Floats
     """Loop iterations of a thread, each waiting for its loads."""
+    passed: Floats
+    """The same without rounding: of one pass over the row."""
+    is_ragged: Mask
+    """Lanes of one warp of a layer norm end their loops apart."""
     worked: Floats
     """Elements that instructions are issued for: padding, scalar tails and diverging lanes included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VectorLaunch:
-    """Hold what n problems launch, as columns; `threads`, `latency_cycles` and `instructions` broadcast with GPUs."""
+    """Hold what n problems launch, as columns that broadcast with GPUs."""
 
     blocks: Floats
     threads: Floats
@@ -90,9 +94,11 @@ class VectorLaunch:
     instructions: Floats
     """Thread instructions of the whole grid but those of `flops`."""
     flops: Floats
-    row_bytes: Floats
-    """Input bytes that a block reads more than once."""
+    row_steps: Floats
+    """Loads that a thread waits for, one after another, before a row is read again."""
     rereads: Floats
+    first_level_bytes: Floats
+    """Of a row that its block alone reads again, written to by nobody; infinite where others pass between."""
     launches: Floats
 
 
@@ -109,21 +115,28 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
         np.where(is_warp, shared[f"warp_softmax_{part}"], _by_name(part, shared)[kind])
         for part in ("latency_cycles", "step_cycles", "instructions")
     )
-    per_row = np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
-    threads, latency, work = narrow.threads, first + each * narrow.steps, issued * narrow.worked + per_row
+    each_row = np.where(kind == VectorKernel.ROW_NORM, shared["row_norm_row_instructions"], 0.0) * problems.rows
+    ragged_row = shared["ragged_row_instructions"] * problems.rows
+    threads, latency, passed = narrow.threads, first + each * narrow.steps, narrow.passed
+    work = issued * narrow.worked + each_row + ragged_row * narrow.is_ragged
     if (is_wide := fleet.warp_size > WARP).any():
         wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
         threads = np.where(is_wide, wide.threads, threads)
         latency = np.where(is_wide, first + each * wide.steps, latency)
-        work = np.where(is_wide, issued * wide.worked + per_row, work)
+        wide_work = issued * wide.worked + each_row + ragged_row * wide.is_ragged
+        work = np.where(is_wide, wide_work, work)
+        passed = np.where(is_wide, wide.passed, passed)
     return VectorLaunch(
         blocks=blocks,
         threads=threads,
         latency_cycles=latency,
         instructions=work,
         flops=np.where(is_by_row, 0.0, problems.flops),
-        row_bytes=np.where(is_again, np.inf, problems.read_bytes / np.maximum(blocks, 1.0)),
+        row_steps=np.where(is_again, np.inf, passed),
         rereads=np.where(is_warp, 0.0, _REREADS[kind]),
+        first_level_bytes=np.where(
+            kind == VectorKernel.SOFTMAX, problems.read_bytes / np.maximum(problems.rows, 1.0), np.inf
+        ),
         launches=np.where(is_again, shared["quantize_dynamic_launches"], 1.0),
     )
 
@@ -137,9 +150,11 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     vector = np.clip(VECTOR_BYTES * problems.elements / np.maximum(problems.read_bytes, 1.0), 1.0, 8.0)
     threads = np.where(is_softmax, np.where(is_warp, 128.0, _softmax_threads(columns / vector, warp)), threads)
     steps = np.where(_IS_BY_ROW[kind] > 0, np.ceil(columns / (threads * span)), 1.0)
-    again = np.where(is_norm & _diverges(columns, steps, warp), UNROLLED_STEPS - 1.0, 0.0)
+    is_ragged = is_norm & ((columns / VECTOR_ELEMENTS) % warp != 0.0)
+    again = np.where(is_ragged & (steps % UNROLLED_STEPS == 0.0), UNROLLED_STEPS - 1.0, 0.0)
     whole = np.floor(columns / (vector * threads))
     tail = np.ceil(columns / threads - vector * whole)
+    passed = columns / (threads * np.where(is_softmax, vector, span))
     padded = _next_power(columns)
     row = np.where(is_warp, padded, threads * (vector * whole + tail_ratio * tail))
     worked = problems.elements * (1.0 + again / np.maximum(steps, 1.0))
@@ -147,6 +162,8 @@ def _blocks(problems: VectorProblems, is_warp: Mask, warp: float, tail_ratio: fl
     return BlockShape(
         threads=threads,
         steps=np.maximum(steps, 1.0),
+        passed=passed,
+        is_ragged=np.asarray(is_ragged),
         worked=np.where(is_softmax, problems.rows * row, worked),
     )
 
@@ -169,11 +186,6 @@ def _next_power(columns: Floats) -> Floats:
     """Return the power of two that is not under the columns: 2^e where columns = m 2^e with m in (1/2, 1]."""
     mantissa, exponent = np.frexp(np.maximum(columns, 1.0))
     return np.asarray(np.ldexp(1.0, exponent - (mantissa == 0.5)), dtype=np.float64)
-
-
-def _diverges(columns: Floats, steps: Floats, warp: float) -> Mask:
-    """Say where lanes of one warp leave an unrolled loop at different trips."""
-    return np.asarray((steps % UNROLLED_STEPS == 0.0) & ((columns / VECTOR_ELEMENTS) % warp != 0.0))
 
 
 def _by_name(part: str, shared: Mapping[str, float]) -> Floats:

@@ -11,6 +11,7 @@ the SMs' issue rate; Tw: waves of blocks, each as long as one block's chain of d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,52 +20,51 @@ from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_before_volta, is_nvidia, is_since_volta
 from ..frame.event_timing import event_time_ns
+from ..frame.gpu_physics import DRAM_PARAMETERS, dram_bytes_per_s
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .launch import launch_of
 from .problems import GROUP_NAMES, VectorKernel, VectorProblems, group, kernel_kind
 
-STEADY, LOSSY, PLAIN_GDDR, OTHER_VENDOR = range(4)
-CLASS_NAMES: Final = ("HBM since Volta", "Pascal, or GDDR with ECC", "GDDR without ECC", "AMD")
-WITHOUT_ECC: Final = ("GeForce", "TITAN", "RTX")
-"""Parts of the names of boards whose ECC is absent or off as they ship."""
+HBM, PASCAL, GDDR, OTHER_VENDOR = range(4)
+CLASS_NAMES: Final = ("HBM since Volta", "Pascal", "GDDR since Volta", "AMD")
 MAX_BLOCKS_PER_SM: Final = 32
 SCHEDULED_LANES: Final = 128.0
-_ALL_MISS: Final = 1e6
-"""Of what a cache is asked for over what it holds: its fourth power still is a single float, and nothing hits."""
+"""Four schedulers of 32 lanes."""
+_MOST_PRESSURE: Final = 1e2
+"""Of what a cache is asked for over what it holds: its sixteenth power still is a single float, and nothing hits."""
 _LONGEST_SINGLE: Final = 1e9
 """Its fourth power still is a single float; in microseconds a quarter of an hour."""
-"""Four schedulers of 32 lanes."""
+
+
+_IS_QUANTIZE: Final = np.isin(list(VectorKernel), (VectorKernel.QUANTIZE, VectorKernel.QUANTIZE_DYNAMIC))
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return how the memory behaves.
-
-    Pascal's controller reaches 3/4 of the peak where Volta's reaches more than 9/10 (NVIDIA, Tesla V100 GPU
-    Architecture, 2017, STREAM figure); GDDR keeps ECC in the same memory, at the cost of bandwidth, and data-centre
-    boards have it on.
-    """
-    plain = np.array([any(part in gpu.name for part in WITHOUT_ECC) for gpu in fleet.gpus])
-    lossy = is_before_volta(fleet) | ~(fleet.has_hbm | plain)
-    classes = np.where(lossy, LOSSY, np.where(fleet.has_hbm, STEADY, PLAIN_GDDR))
+    """Return what sets GPUs apart in arithmetic and caches; what memories differ in are parameters of their own."""
+    classes = np.where(is_before_volta(fleet), PASCAL, np.where(fleet.has_hbm, HBM, GDDR))
     return np.where(is_nvidia(fleet), classes, OTHER_VENDOR).astype(np.int64)
 
 
 # Prior per kind: instructions per element, cycles of a block before its steps, and of each step.
 _PRIORS: Final[Mapping[VectorKernel, tuple[float, float, float]]] = {
-    VectorKernel.ELEMENTWISE: (4.0, 600.0, 200.0),
+    VectorKernel.ELEMENTWISE: (4.0, 1000.0, 100.0),
     VectorKernel.ROW_NORM: (40.0, 6000.0, 300.0),
     VectorKernel.SOFTMAX: (50.0, 6000.0, 300.0),
     VectorKernel.REDUCTION: (6.0, 2500.0, 250.0),
     VectorKernel.GATHER: (200.0, 2000.0, 500.0),
     VectorKernel.TOKEN_NORM: (90.0, 2000.0, 500.0),
-    VectorKernel.TOKEN_GATED: (80.0, 1000.0, 800.0),
-    VectorKernel.TOKEN_GELU: (40.0, 1000.0, 200.0),
+    VectorKernel.TOKEN_GATED: (80.0, 300.0, 900.0),
+    VectorKernel.TOKEN_GELU: (40.0, 300.0, 200.0),
     VectorKernel.TOKEN_ROPE: (80.0, 1000.0, 400.0),
-    VectorKernel.QUANTIZE: (20.0, 600.0, 200.0),
+    VectorKernel.QUANTIZE: (20.0, 1000.0, 100.0),
     VectorKernel.QUANTIZE_DYNAMIC: (20.0, 2000.0, 300.0),
     VectorKernel.GATHER_SHARD: (200.0, 2000.0, 500.0),
 }
+
+
+_LATENCY_SPREADS: Final = {VectorKernel.ELEMENTWISE: 0.1, VectorKernel.QUANTIZE: 0.1}
+"""One load and one store: hundreds of cycles each, as `membench` has them (500-650 from DRAM)."""
 
 
 def _kind_parameters() -> tuple[Parameter, ...]:
@@ -73,30 +73,40 @@ def _kind_parameters() -> tuple[Parameter, ...]:
         name = kind.name.lower()
         found += [
             Parameter(name=f"{name}_instructions", prior=instructions, spread=0.5),
-            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=0.7),
-            Parameter(name=f"{name}_step_cycles", prior=step, spread=0.7),
+            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=_LATENCY_SPREADS.get(kind, 0.6)),
+            Parameter(name=f"{name}_step_cycles", prior=step, spread=_LATENCY_SPREADS.get(kind, 0.7)),
         ]
     return tuple(found)
 
 
+_DRAM: Final = tuple(
+    replace(item, prior=0.83, spread=0.06) if item.name == "inline_ecc_ratio" else item for item in DRAM_PARAMETERS
+)
+"""Correction costs copies more than reads: cards with it move 75-82 % of the datasheet, without it 92-97 %."""
 PARAMETERS: Final = (
-    Parameter(name="dram_loss_ratio", prior=0.14, spread=0.5, class_spread=0.6),
-    Parameter(name="l2_bytes_per_cycle_per_sm", prior=20.0, spread=0.3, class_spread=0.2),
+    *_DRAM,
+    Parameter(name="early_hbm_ratio", prior=0.82, spread=0.06),
+    Parameter(name="amd_dram_ratio", prior=0.87, spread=0.05),
+    Parameter(name="l2_bytes_per_cycle_per_sm", prior=16.0, spread=0.3, class_spread=0.1),
     Parameter(name="l2_over_dram_ratio", prior=1.8, spread=0.1),
-    Parameter(name="l2_hot_ratio", prior=0.7, spread=0.4, class_spread=0.2),
-    Parameter(name="l2_row_ratio", prior=0.55, spread=0.12),
-    Parameter(name="l1_row_ratio", prior=0.9, spread=0.12),
-    Parameter(name="floor_us", prior=0.8, spread=0.5),
-    Parameter(name="floor_cycles", prior=1000.0, spread=0.7),
+    Parameter(name="whole_l2_ratio", prior=1.0, spread=0.08),
+    Parameter(name="halved_l2_ratio", prior=0.8, spread=0.08),
+    Parameter(name="first_level_ratio", prior=0.9, spread=0.12),
+    Parameter(name="row_step_us", prior=4.0, spread=0.3),
+    Parameter(name="floor_us", prior=0.45, spread=0.05),
+    Parameter(name="floor_cycles", prior=1550.0, spread=0.05),
+    Parameter(name="quantize_floor_us", prior=0.2, spread=0.7),
     Parameter(name="fp32_share", prior=0.22, spread=0.1),
-    Parameter(name="flop_instructions", prior=1.0, spread=0.15, class_spread=0.4),
-    Parameter(name="row_norm_row_instructions", prior=40000.0, spread=1.0),
+    Parameter(name="flop_instructions", prior=1.5, spread=0.15, class_spread=0.1),
+    Parameter(name="amd_flop_ratio", prior=2.5, spread=0.2),
+    Parameter(name="row_norm_row_instructions", prior=10000.0, spread=1.0),
+    Parameter(name="ragged_row_instructions", prior=30000.0, spread=1.0),
     Parameter(name="warp_softmax_latency_cycles", prior=1500.0, spread=0.7),
     Parameter(name="warp_softmax_step_cycles", prior=30.0, spread=0.7),
     Parameter(name="warp_softmax_instructions", prior=30.0, spread=0.5),
     Parameter(name="softmax_tail_ratio", prior=2.0, spread=0.4),
     Parameter(name="quantize_dynamic_launches", prior=5.0, spread=0.5),
-    Parameter(name="host_floor_us", prior=28.0, spread=0.5),
+    Parameter(name="host_floor_us", prior=29.0, spread=0.0),
     Parameter(name="host_overlap", prior=0.57, spread=0.2),
     *_kind_parameters(),
 )
@@ -112,30 +122,57 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     launch = launch_of(problems, fleet, shared)
     cycle_us = 1e6 / fleet.clock_hz
     moved, again = _single(problems.read_bytes + problems.written_bytes), _single(launch.rereads * problems.read_bytes)
-    cold = _miss(moved * _single(1.0 / (values["l2_hot_ratio"] * fleet.l2_cache_bytes)))
+    reused = _single(problems.read_bytes + problems.written_bytes + problems.moved_since_bytes)
+    cold = _cold(reused * _single(1.0 / _hot_bytes(fleet, shared)))
     resident = np.floor(_single(fleet.threads_per_sm) / _single(launch.threads))
     resident = np.minimum(np.maximum(resident, 1.0), MAX_BLOCKS_PER_SM)
-    miss = _miss(resident * _single(launch.row_bytes) * _single(1.0 / _row_bytes_per_sm(fleet, shared)))
-    byte_us = (1.0 + values["dram_loss_ratio"]) * (1e6 / fleet.bandwidth_bytes_per_s)
-    dram_us = (moved + again * miss) * cold * _single(byte_us)
+    first = resident * _single(launch.first_level_bytes) * _single(1.0 / _first_level_bytes(fleet, shared))
+    miss = _miss(np.minimum(_single(launch.row_steps) * _single(_row_pressure(fleet, shared)), first))
+    dram_us = (moved + again * miss) * cold * _single(1e6 / _dram_bytes_per_s(fleet, values))
     l2_us = (moved + again) * _single(1e6 / _l2_bytes_per_s(fleet, values))
-    issue_us = _single(launch.instructions) + _single(launch.flops) * _single(values["flop_instructions"])
+    issue_us = _single(launch.instructions) + _single(launch.flops) * _single(_flop_instructions(fleet, values))
     issue_us = issue_us * _single(cycle_us / fleet.sm_count / _issue_width(fleet, shared["fp32_share"]))
     waves = np.maximum(_single(launch.blocks) / (resident * _single(fleet.sm_count)), 1.0)
     wave_us = waves * (_single(launch.latency_cycles) * _single(cycle_us))
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
-    floor_us = _single(launch.launches) * _single(shared["floor_us"] + shared["floor_cycles"] * cycle_us)
-    time_ns = (busy_us + floor_us).astype(np.float64) * 1e3
+    own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
+    floor_us = _single(shared["floor_us"] + shared["floor_cycles"] * cycle_us) + _single(own_us)
+    floor_us = _single(launch.launches) * floor_us
+    time_ns = (_single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
 
 
 def _event(problems: VectorProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:
-    """Return event times; what an op's own floor has beyond the plain one comes before its launch."""
+    """Return event times: what of the floor comes before the launch, then the kernel or the rest, whichever is longer.
+
+    What an op's own floor has beyond the plain one comes before.
+    """
     if not np.any(problems.host_floor_ns != 0):
         return time_ns
     floor = np.where(np.isnan(problems.host_floor_ns), 1e3 * shared["host_floor_us"], problems.host_floor_ns)
-    before = np.minimum(shared["host_overlap"] * problems.host_ratio, 1.0)
-    return np.where(floor > 0, event_time_ns(time_ns, floor * problems.host_ratio, before), time_ns)
+    floor = floor * problems.host_ratio
+    before = np.minimum(shared["host_overlap"] * problems.host_ratio, 1.0) * floor
+    return np.where(floor > 0, before + event_time_ns(time_ns, floor - before, 0.0), time_ns)
+
+
+def _dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
+    """Return the rate of DRAM for streams that are read and written.
+
+    P100's controller reaches 3/4 of the peak where V100's reaches more than 9/10 (NVIDIA, Tesla V100 GPU
+    Architecture, 2017, STREAM figure), AMD's with HBM 0.76-0.85 (BabelStream on MI250X and MI300X).
+    """
+    vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
+    is_early = is_before_volta(fleet) & fleet.has_hbm
+    return dram_bytes_per_s(fleet, values) * np.where(is_early, values["early_hbm_ratio"], vendor)
+
+
+def _hot_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
+    """Return the bytes that L2 holds from one use to the next: all of it where there is one; beside HBM it is halved.
+
+    Since A100 each half keeps what the multiprocessors at its side read (NVIDIA A100 Tensor Core GPU Architecture,
+    2020), so that a part lies in both.
+    """
+    return np.where(fleet.has_hbm, shared["halved_l2_ratio"], shared["whole_l2_ratio"]) * fleet.l2_cache_bytes
 
 
 def _l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
@@ -144,16 +181,32 @@ def _l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     return np.maximum(by_sms, values["l2_over_dram_ratio"] * fleet.bandwidth_bytes_per_s)
 
 
-def _row_bytes_per_sm(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
-    """Return the bytes of rows in flight that stay near an SM: in its first level, or its part of the second."""
-    first = np.where(is_since_volta(fleet), shared["l1_row_ratio"] * fleet.shared_memory_per_sm_bytes, 1.0)
-    second = shared["l2_row_ratio"] * fleet.l2_cache_bytes / fleet.sm_count
-    return np.maximum(first, second)
+def _row_pressure(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
+    """Return how often DRAM fills the second level in the time of one dependent load.
+
+    A row is read again after as many such loads as a thread takes of it; what passed through the cache meanwhile is
+    their time x the DRAM's rate. NeuSight's layer norms and softmaxes lose half of their rows at 250 steps x GB/s / MiB
+    on P4, T4, P100, A100 and MI100 alike (seen in choosing the form), whatever their multiprocessors hold.
+    """
+    return np.asarray(shared["row_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s / fleet.l2_cache_bytes)
+
+
+def _first_level_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
+    """Return what an SM keeps of rows that its blocks read again: since Volta the first level is shared memory's."""
+    return np.where(is_since_volta(fleet), shared["first_level_ratio"] * fleet.shared_memory_per_sm_bytes, 1.0)
 
 
 def _miss(pressure: Singles) -> Singles:
     """Return the share of bytes that a cache does not hold: x^4 / (1 + x^4) of the bytes over its useful size."""
-    return 1.0 - 1.0 / (1.0 + _fourth(np.minimum(pressure, _ALL_MISS)))
+    return 1.0 - 1.0 / (1.0 + _fourth(np.minimum(pressure, _MOST_PRESSURE)))
+
+
+def _cold(pressure: Singles) -> Singles:
+    """Return the share of bytes that L2 lost since their last use: x^16 / (1 + x^16) of all moved since over its size.
+
+    A stream that comes round evicts itself: between 0.97 and 1.15 times its size L40S's cache turns from all to none.
+    """
+    return 1.0 - 1.0 / (1.0 + _fourth(_fourth(np.minimum(pressure, _MOST_PRESSURE))))
 
 
 def _joined(*times: Singles) -> Singles:
@@ -171,6 +224,14 @@ def _fourth(value: Singles) -> Singles:
 
 def _single(value: Floats) -> Singles:
     return value.astype(np.float32)
+
+
+def _flop_instructions(fleet: Fleet, values: Values) -> Floats:
+    """Return instructions per counted one: AMD's library computes powers in pairs of floats.
+
+    The prior of its ratio was chosen with MI100 in sight, the only card of its vendor that is measured.
+    """
+    return values["flop_instructions"] * np.where(is_nvidia(fleet), 1.0, values["amd_flop_ratio"])
 
 
 def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:

@@ -56,8 +56,14 @@ class VectorProblems:
     columns: Floats
     """Elements per row; rows x columns = elements where a row matters."""
     flops: Floats
+    launches: Floats
+    """Kernels alike that run one after another; the other columns are of one of them."""
+    moved_since_bytes: Floats
+    """Bytes that the GPU moved between the operands' last touch and this kernel: 0: none, as in benchmarks that repeat
+    one call; infinite: the operands come from DRAM and go there. A network's graph knows it by producer and consumer;
+    of several operands it is that of the largest."""
     host_floor_ns: Floats
-    """What CUDA events around an empty launch read; 0: kernel time; NaN: unknown."""
+    """What events around an empty launch read; 0: kernel time; NaN: unknown."""
     host_ratio: Floats
     """The op's own floor over that of a plain elementwise op."""
     is_stand_in: Floats
@@ -120,6 +126,8 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
         rows=np.array([rows for rows, _ in sizes], dtype=np.float64),
         columns=np.array([columns for _, columns in sizes], dtype=np.float64),
         flops=np.array([work.flops for work in works], dtype=np.float64),
+        launches=np.ones(len(works)),
+        moved_since_bytes=np.zeros(len(works)),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
         is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
@@ -127,10 +135,11 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
 
 
 def least_work(problems: VectorProblems) -> WorkTable:
-    """Return one operation per element, with each tensor moved once."""
+    """Return one operation per element, with each tensor moved once by each kernel."""
     rate = np.empty(len(problems.elements), dtype=object)
     rate[:] = Rate.FP32
-    return WorkTable(flops=problems.elements, moved_bytes=problems.read_bytes + problems.written_bytes, rate=rate)
+    moved = problems.launches * (problems.read_bytes + problems.written_bytes)
+    return WorkTable(flops=problems.launches * problems.elements, moved_bytes=moved, rate=rate)
 
 
 def _is_stand_in(work: Work) -> bool:

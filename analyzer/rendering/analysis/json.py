@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...analysis.report import REPORT_FORMAT, REPORT_VERSION, GpuPrediction, OpPrediction, Report
+from ...measurements.correction import RateCorrection
 from ...prediction.method import Method
 from ..page.encoding import encode_json
 
@@ -28,6 +29,8 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
     }
     if report.compiled is not None:
         document["compiled"] = asdict(report.compiled)
+    if report.rates:
+        document["rates"] = [_rates(item) for item in report.rates]
     if report.calibration:
         document["calibration"] = [{**asdict(item), "is_applied": item.is_applied} for item in report.calibration]
     if with_ops:
@@ -80,3 +83,8 @@ def _shares(methods: Mapping[Method, float]) -> dict[str, float]:
 
 def _op(row: OpPrediction) -> dict[str, Any]:
     return {**asdict(row), "method": row.method.value}
+
+
+def _rates(item: RateCorrection) -> dict[str, Any]:
+    found = asdict(item)
+    return {"gpu": found.pop("gpu"), **found.pop("factors"), **found, "is_applied": item.is_applied}

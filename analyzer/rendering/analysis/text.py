@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ....formats.printable import clean_text
 from ...analysis.report import GpuPrediction, OpPrediction, Report
-from ...measurements.correction import Correction
+from ...measurements.correction import Correction, RateCorrection
 from ...prediction.method import Method
 from ..op_columns import (
     bound_column,
@@ -137,7 +137,8 @@ def _calibration_notes(report: Report) -> Iterator[str]:
     """Say for each GPU that was measured by how much each model is corrected, and what that is worth."""
     for gpu in dict.fromkeys(item.gpu for item in report.calibration):
         mine = [item for item in report.calibration if item.gpu == gpu]
-        applied = ", ".join(_correction(item) for item in mine if item.is_applied)
+        rates = [_rates(item) for item in report.rates if item.gpu == gpu and item.is_applied]
+        applied = ", ".join([*rates, *(_correction(item) for item in mine if item.is_applied)])
         few = ", ".join(f"{item.model} ({item.point_count:,})" for item in mine if item.factor is None)
         useless = ", ".join(item.model for item in mine if item.factor is not None and not item.is_applied)
         parts = [
@@ -148,10 +149,23 @@ def _calibration_notes(report: Report) -> Iterator[str]:
         yield "; ".join(part for part in parts if part) + "."
 
 
+def _rates(item: RateCorrection) -> str:
+    """Say what all models share, e.g. `clock 0.95×, memory 1.02×`; what stays within a percent is left out."""
+    names = {"clock": "clock", "bandwidth": "memory bandwidth", "l2": "L2 rate", "launch": "launches"}
+    found = {text: getattr(item.factors, name) for name, text in names.items()}
+    changed = [f"{text} {format_factor(value)}" for text, value in found.items() if abs(value - 1.0) >= 0.01]
+    worth = _worth(item.error_before, item.error_after, item.point_count)
+    return f"all models: {', '.join(changed)} {worth}" if changed else f"all models {worth}"
+
+
 def _correction(item: Correction) -> str:
-    errors = " to ".join(f"{100 * (error or 0.0):.1f}" for error in (item.error_before, item.error_after))
-    points = format_count(item.point_count, "measurement")
-    return f"{item.model} {format_factor(item.factor)} (left-out error {errors} %, {points})"
+    worth = _worth(item.error_before or 0.0, item.error_after or 0.0, item.point_count)
+    return f"{item.model} {format_factor(item.factor)} {worth}"
+
+
+def _worth(before: float, after: float, point_count: int) -> str:
+    points = format_count(point_count, "measurement")
+    return f"(left-out error {100 * before:.1f} to {100 * after:.1f} %, {points})"
 
 
 def _gpu_name(row: GpuPrediction) -> str:

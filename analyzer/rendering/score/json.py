@@ -43,6 +43,7 @@ def read_score_json(document: Mapping[str, Any]) -> Score:
     try:
         return Score(
             weights=document["weights"],
+            left_out=document.get("left_out", ""),
             rows=_records(ScoreRow, document["rows"]),
             worst=_records(WorstRow, document["worst"]),
             networks=_records(NetworkRow, document["networks"]),

@@ -13,7 +13,7 @@ from wavecast.analyzer.models.attention.decode import DECODE, SPLITS
 from wavecast.analyzer.models.attention.prefill import PREFILL
 from wavecast.analyzer.models.attention.problems import (
     ArithmeticFormat,
-    AttentionLibrary,
+    AttentionKernel,
     AttentionProblems,
     least_work,
     problems_of,
@@ -41,7 +41,7 @@ def problems(**columns: Any) -> AttentionProblems:
         **{"batch": 4.0, "heads": 32.0, "kv_heads": 8.0, "queries": 1024.0, "keys": 1024.0},
         **{"query_dim": 128.0, "value_dim": 128.0, "window": 0.0, "is_causal": 1},
         **{
-            "library": int(AttentionLibrary.FLASH),
+            "kernel": int(AttentionKernel.FLASH2),
             "arithmetic": int(ArithmeticFormat.BF16),
             "kv_bytes": 2.0,
             "is_backward": 0,
@@ -72,7 +72,7 @@ decodes: st.SearchStrategy[dict[str, Any]] = st.builds(
     group=st.sampled_from([1.0, 8.0, 24.0, 64.0]),
     keys=st.sampled_from([2.0, 300.0, 4096.0, 65536.0]),
     kv_bytes=st.sampled_from([1.0, 2.0]),
-    library=st.sampled_from([int(item) for item in AttentionLibrary]),
+    kernel=st.sampled_from([int(item) for item in AttentionKernel]),
     window=st.sampled_from([0.0, 128.0]),
 )
 
@@ -91,11 +91,11 @@ def test_decode_reads_its_cache_no_faster_than_the_memory(drawn: dict[str, Any])
     assert (run(DECODE, given_problems, FLEET).time_ns >= 0.9 * bounds.lower_ns).all()
 
 
-@pytest.mark.parametrize("library", list(AttentionLibrary))
+@pytest.mark.parametrize("kernel", list(AttentionKernel))
 @pytest.mark.parametrize("queries", [16.0, 700.0, 16384.0])
 @pytest.mark.parametrize("causal", [0, 1])
-def test_prefill_stays_above_its_bound(library: AttentionLibrary, queries: float, causal: int) -> None:
-    given_problems = problems(library=int(library), queries=queries, keys=queries, is_causal=causal)
+def test_prefill_stays_above_its_bound(library: AttentionKernel, queries: float, causal: int) -> None:
+    given_problems = problems(kernel=int(library), queries=queries, keys=queries, is_causal=causal)
     bounds = bound_ops(least_work(given_problems), FLEET)
     assert (run(PREFILL, given_problems, FLEET).time_ns >= bounds.lower_ns).all()
 
@@ -114,7 +114,7 @@ def test_every_catalogued_gpu_gets_a_sane_time(model: Model[AttentionProblems]) 
 @pytest.mark.parametrize("model", [PREFILL, DECODE], ids=lambda model: model.name)
 def test_pairs_equal_the_table_of_all(model: Model[AttentionProblems]) -> None:
     queries = np.array([1.0, 1.0, 1.0]) if model is DECODE else np.array([1.0, 100.0, 5000.0])
-    given_problems = problems(queries=queries, keys=np.array([64.0, 3000.0, 9000.0]), library=np.array([0, 1, 2]))
+    given_problems = problems(queries=queries, keys=np.array([64.0, 3000.0, 9000.0]), kernel=np.array([0, 1, 2]))
     table = run(model, given_problems, FLEET)
     rows, columns = (index.ravel() for index in np.indices(table.time_ns.shape))
     paired = take_gpus(FLEET, columns)
@@ -138,7 +138,7 @@ def test_more_memory_speed_is_never_slower(name: str, drawn: dict[str, Any]) -> 
     better = replace(FLEET, **{name: getattr(FLEET, name) * 1.5})
     columns = decode_columns(drawn)
     assert (times(DECODE, better, **columns) <= times(DECODE, FLEET, **columns) * (1 + 1e-9)).all()
-    assert (times(PREFILL, better, library=drawn["library"]) <= times(PREFILL, library=drawn["library"]) + 1e-6).all()
+    assert (times(PREFILL, better, kernel=drawn["kernel"]) <= times(PREFILL, kernel=drawn["kernel"]) + 1e-6).all()
 
 
 def test_prefill_grows_with_its_square_and_halves_under_a_causal_mask() -> None:
@@ -160,7 +160,7 @@ def test_large_groups_fall_to_the_kernel_that_takes_heads_one_by_one() -> None:
         "queries": 1.0,
         "keys": 16.0,
         "kv_heads": 1.0,
-        "library": int(AttentionLibrary.TENSORRT_LLM),
+        "kernel": int(AttentionKernel.TENSORRT_LLM),
     }
     shared, apart = (times(DECODE, heads=heads, **columns) for heads in (32.0, 64.0))
     assert (apart > 4 * shared).all()
@@ -195,19 +195,19 @@ def test_problems_come_from_works() -> None:
 
 
 @pytest.mark.parametrize(
-    ("library", "group", "name", "may_split"),
+    ("kernel", "group", "name", "may_split"),
     [
-        (AttentionLibrary.FLASH_PAGED, 1.0, "A100 SXM4 80GB", False),
-        (AttentionLibrary.FLASH_PAGED, 4.0, "A100 SXM4 80GB", True),
-        (AttentionLibrary.FLASH_PAGED, 1.0, "H100 SXM5 80GB", True),
-        (AttentionLibrary.FLASH, 1.0, "A100 SXM4 80GB", True),
+        (AttentionKernel.PAGED, 1.0, "A100 SXM4 80GB", False),
+        (AttentionKernel.PAGED, 4.0, "A100 SXM4 80GB", True),
+        (AttentionKernel.PAGED, 1.0, "H100 SXM5 80GB", True),
+        (AttentionKernel.FLASH2, 1.0, "A100 SXM4 80GB", True),
     ],
 )
 def test_only_ungrouped_decodes_on_a_paged_cache_before_hopper_keep_their_keys_in_one_part(
-    library: AttentionLibrary, group: float, name: str, may_split: bool
+    library: AttentionKernel, group: float, name: str, may_split: bool
 ) -> None:
     columns: dict[str, Any] = {"batch": 1.0, "queries": 1.0, "keys": 65536.0, "kv_heads": 2.0, "heads": 2.0 * group}
-    choice = run(DECODE, problems(library=int(library), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
+    choice = run(DECODE, problems(kernel=int(library), **columns), build_fleet([find_gpu(CATALOG, name)])).choice
     assert choice is not None
     assert (SPLITS[choice] > 1).all() == may_split
 

@@ -12,8 +12,9 @@ from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.units import RATES
 from wavecast.analyzer.models.matmul.limits import REDUCTION_BYTES_PER_CLOCK, limits_of, machine_of
-from wavecast.analyzer.models.matmul.model import MODEL, QUANTIZED
+from wavecast.analyzer.models.matmul.model import MODEL
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulKernel, MatmulProblems, problems_of
+from wavecast.analyzer.models.matmul.quantized import QUANTIZED
 from wavecast.analyzer.models.matmul.tiles import MOST_SPLITS, TILES, launch_of
 from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Codes, Floats

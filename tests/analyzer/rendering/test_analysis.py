@@ -10,7 +10,8 @@ from io import StringIO
 
 import pytest
 from wavecast.analyzer.analysis.report import OpPrediction, Report
-from wavecast.analyzer.measurements.correction import Correction
+from wavecast.analyzer.measurements.correction import Correction, RateCorrection
+from wavecast.analyzer.models.frame.gpu_factors import GpuFactors
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
 from wavecast.analyzer.rendering.analysis.json import draw_report_json
@@ -136,6 +137,27 @@ def test_the_note_says_what_was_corrected_and_what_it_gains(measured_report: Rep
         "left-out measurements fit no better: vector; too few measurements: convolution (9).",
         "Not calibrated for T4; left as they are, as left-out measurements fit no better: vector.",
     ]
+
+
+def test_rates_come_before_the_models_that_share_them(measured_report: Report) -> None:
+    rates = RateCorrection(
+        gpu="L40S",
+        point_count=300,
+        factors=GpuFactors(clock=0.93, bandwidth=1.001, launch=1.5),
+        error_before=0.2,
+        error_after=0.1,
+    )
+    report = replace(measured_report, calibration=(APPLIED,), rates=(rates, replace(rates, gpu="T4")))
+    blocks = describe_report(report, name=NAME).blocks
+    lines = [line.text for block in blocks if isinstance(block, Passage) for line in block.lines]
+    assert [line for line in lines if "alibrated" in line] == [
+        "Calibrated for L40S: all models: clock 0.930×, launches 1.50× (left-out error 20.0 to 10.0 %, 300 "
+        "measurements), matmul 1.04× (left-out error 12.3 to 10.6 %, 1,000 measurements)."
+    ]
+    assert json.loads(draw_report_json(report, with_ops=False))["rates"][0] == {
+        "gpu": "L40S", "clock": 0.93, "bandwidth": 1.001, "l2": 1.0, "launch": 1.5, "point_count": 300,
+        "error_before": 0.2, "error_after": 0.1, "is_applied": True,
+    }  # fmt: skip
 
 
 def test_json_holds_the_corrections_where_there_are_any(measured_report: Report) -> None:

@@ -19,7 +19,7 @@ from wavecast.analyzer.commands.analyze import analyze
 from wavecast.analyzer.commands.score import score
 from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import read_table
-from wavecast.analyzer.models.attention.problems import AttentionLibrary
+from wavecast.specs.generations import AttentionKernel
 from wavecast.specs.gpu import Rate
 from wavecast.tracer.op_sweep.cases import Case
 from wavecast.tracer.op_sweep.sweep import FAMILIES, Sweep
@@ -79,7 +79,7 @@ def test_the_models_read_what_was_measured(measured: Path) -> None:
     }
     assert set(samples["matmul"].dtype) == {"tf32", "bf16"}
     for model in ("attention_prefill", "attention_decode"):
-        assert set(samples[model].problems.library.tolist()) == {AttentionLibrary.FLASH}
+        assert set(samples[model].problems.kernel.tolist()) == {AttentionKernel.FLASH2}
     assert set(samples["attention_prefill"].family) <= {
         "attention prefill (torch)",
         "attention encoder (torch)",

@@ -99,7 +99,7 @@ def build_samples(error: dict[str, float], **changes: Any) -> Samples[Copies]:
 
 @pytest.fixture
 def weights() -> Callable[..., Weights]:
-    """Return weights of the toy library: `weights(leaves_each_out=True)`."""
+    """Return weights of the toy library: `weights(left_out=Withheld.CHIPS)`."""
 
     def build(**options: Any) -> Weights:
         return choose_weights(load=build_library, **options)

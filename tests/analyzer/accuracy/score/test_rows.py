@@ -10,7 +10,7 @@ from wavecast.analyzer.accuracy.score.baselines import anchored_ns, bandwidth_ra
 from wavecast.analyzer.accuracy.score.ledger import forecast_entries, pooled_rows, score_rows
 from wavecast.analyzer.accuracy.score.report import MEAN, Size, Split
 from wavecast.analyzer.accuracy.score.rows import predict_samples
-from wavecast.analyzer.accuracy.score.weights import Weights
+from wavecast.analyzer.accuracy.score.weights import Weights, Withheld
 from wavecast.analyzer.accuracy.score.worst import worst_rows
 from wavecast.analyzer.measurements.samples import Samples
 
@@ -40,7 +40,7 @@ def test_each_gpu_is_scored_and_marked_by_what_its_weights_saw(samples: Samples[
 
 
 def test_leaving_one_out_leaves_nothing_seen(samples: Samples[Copies], weights: Build) -> None:
-    assert not predict_samples(samples, weights(leaves_each_out=True)).is_seen.any()
+    assert not predict_samples(samples, weights(left_out=Withheld.CHIPS)).is_seen.any()
 
 
 def test_leaving_a_gpu_out_leaves_its_twin_out(samples: Samples[Copies], weights: Build) -> None:
@@ -57,7 +57,7 @@ def test_sizes_part_the_rows(samples: Samples[Copies], weights: Build) -> None:
 
 
 def test_rows_pool_over_gpus_and_tables(samples: Samples[Copies], weights: Build) -> None:
-    entries = forecast_entries(predict_samples(samples, weights(leaves_each_out=True)), {})
+    entries = forecast_entries(predict_samples(samples, weights(left_out=Withheld.CHIPS)), {})
     (pooled,) = [row for row in pooled_rows(entries) if row.gpu == "all" and row.size is Size.ALL]
     assert pooled.rows == 12
     assert pooled.mape == pytest.approx(0.35 / 3)
@@ -104,7 +104,7 @@ def test_other_dtypes_are_other_problems() -> None:
 
 def test_given_a_measurement_the_common_error_goes(weights: Build) -> None:
     samples = build_samples({"A100 SXM4 80GB": 0.25, "L40S": 0.25})
-    made, source = predict_samples(samples, weights(leaves_each_out=True)), source_rows(samples)
+    made, source = predict_samples(samples, weights(left_out=Withheld.CHIPS)), source_rows(samples)
     np.testing.assert_allclose(anchored_ns(made, source, weights()), samples.measured_ns)
     np.testing.assert_allclose(bandwidth_ratio_ns(samples, source), samples.measured_ns)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast.analyzer.accuracy.score.scoring import score_directory
-from wavecast.analyzer.accuracy.score.weights import Weights
+from wavecast.analyzer.accuracy.score.weights import Weights, Withheld
 from wavecast.analyzer.measurements.readers import TABLES, check_directory, load_tables
 from wavecast.analyzer.measurements.samples import gpus_of, pick, read_table
 from wavecast.errors import InputError, UnknownGpuError
@@ -92,7 +92,7 @@ def test_tables_that_are_there_are_scored(
     (tmp_path / "traces").mkdir()
     monkeypatch.setattr("wavecast.analyzer.accuracy.score.scoring.load_tables", lambda _: [samples, unknown])
     done: list[tuple[int, int]] = []
-    score = score_directory(tmp_path, weights(leaves_each_out=True), lambda *args: done.append(args))
+    score = score_directory(tmp_path, weights(left_out=Withheld.CHIPS), lambda *args: done.append(args))
     assert done == [(8, 12), (12, 12)]
     assert {row.table for row in score.rows} == {"all", "ops/copy.parquet"}
     assert score.notes == ("4 rows of ops/copy.parquet left out: no weights of another",)
@@ -111,3 +111,21 @@ def test_pairs_of_traces_predict_each_other(data_dir: Path, weights: Callable[..
     assert len(rows) == 4
     assert {row.workload for row in rows} == {"bert_small_inference", "vit_small_inference"}
     assert all(row.predicted_busy_ns > 0 and row.measured_busy_ns < row.measured_iteration_ns for row in rows)
+
+
+def test_left_out_shapes_are_those_that_training_never_drew(
+    tmp_path: Path, weights: Callable[..., Weights], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows whose share is at least what the weights were trained on, and nothing beside single ops."""
+    samples = build_samples({"A100 SXM4 80GB": 0.1, "L4": 0.2}, share=np.array([0.1, 0.2, 0.3, 0.9] * 2))
+    monkeypatch.setattr("wavecast.analyzer.accuracy.score.scoring.load_tables", lambda _: [samples])
+    monkeypatch.setattr("wavecast.analyzer.accuracy.score.scoring.trained_share", {"copy": 0.25}.get)
+    write(tmp_path / TABLES[0], gpu=["L4"])
+    score = score_directory(tmp_path, weights(left_out=Withheld.SHAPES))
+    every = {
+        (row.gpu, row.split): row.rows for row in score.rows if row.table == "ops/copy.parquet" and row.size == "all"
+    }
+    assert every == {("A100 SXM4 80GB", "seen"): 2, ("L4", "unseen"): 2, ("all", "seen"): 2, ("all", "unseen"): 2}
+    assert score.left_out == "shapes"
+    assert "none of the shapes" in score.weights
+    assert "whole networks and traces left out" in score.notes[-1]

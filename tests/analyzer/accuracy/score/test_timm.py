@@ -22,7 +22,7 @@ from wavecast.analyzer.accuracy.score.recordings import (
 )
 from wavecast.analyzer.accuracy.score.report import Score, Size, Split, ThroughputRow
 from wavecast.analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput, torch_version
-from wavecast.analyzer.accuracy.score.weights import Weights, choose_weights
+from wavecast.analyzer.accuracy.score.weights import Weights, Withheld, choose_weights
 from wavecast.analyzer.rendering.page.markdown import draw_markdown
 from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
 from wavecast.analyzer.rendering.score.accuracy import describe_accuracy
@@ -284,7 +284,7 @@ def test_recorded_networks_are_the_measured_ones(data_dir: Path) -> None:
 
 @pytest.mark.data
 def test_a_few_networks_are_predicted_without_having_seen_the_chip(data_dir: Path, dla: Path) -> None:
-    rows, _ = score_throughput(data_dir, choose_weights(leaves_each_out=True), dla)
+    rows, _ = score_throughput(data_dir, choose_weights(left_out=Withheld.CHIPS), dla)
     eager = [item for item in rows if not item.is_compiled]
     assert {item.gpu for item in eager} == {RTX_3090, RTX_4090}
     assert {item.layout for item in eager} == {"nchw", "nhwc"}

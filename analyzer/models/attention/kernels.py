@@ -1,0 +1,89 @@
+"""Which fused attention runs where: what was asked for, what exists there, and what PyTorch chooses by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats, Mask
+from ....specs.fleet import Fleet
+from ....specs.generations import (
+    AttentionKernel,
+    has_attention,
+    has_tf32,
+    has_tensor_memory,
+    is_amd,
+    is_async,
+    prefers_cudnn_attention,
+)
+from ..frame.parameters import Parameter, Values
+from .problems import ArithmeticFormat, AttentionProblems, Dispatch
+
+HALF_ONLY: Final = (AttentionKernel.FLASH2, AttentionKernel.FLASH3, AttentionKernel.CUDNN, AttentionKernel.CK)
+OWN_INSTRUCTIONS: Final = (AttentionKernel.FLASH2, AttentionKernel.EFFICIENT)
+"""Compiled for Ampere's matrix instructions, whatever GPU they run on."""
+MATH_LAUNCH_COUNT: Final = 4.0
+"""Two products, the scaling and the softmax; a mask adds to the traffic only."""
+PARAMETERS: Final = (
+    Parameter(name="older_instructions_ratio", prior=0.52, spread=0.0),
+    Parameter(name="efficient_ratio", prior=0.5, spread=0.0),
+    Parameter(name="triton_ratio", prior=0.85, spread=0.0),
+    Parameter(name="amd_triton_ratio", prior=0.45, spread=0.0),
+    Parameter(name="ck_ratio", prior=0.65, spread=0.0),
+)
+"""Not fitted: no table names more than TensorRT-LLM's and vLLM's. FlashAttention-2 on H100: 329 TFLOP/s where cuDNN and
+FlashAttention-3 reach 631 and 632 (PyTorch issue 142132; 24 heads of 4,608 tokens, dim 128); cuDNN's on Ampere and Ada
+is within 25 % of FlashAttention-2 either way (PyTorch pull request 192799, transformers 48163): taken as equal. Memory-
+efficient: half of FlashAttention-2 on A100 (Dao, arXiv 2307.08691, figure 5). Triton and AMD: what their authors state
+of forward passes against flash attention's and the peak, no more than an order."""
+WIDE_PRODUCT_COUNT: Final = 3.0
+"""FP32 on TF32 units in memory-efficient attention: three products of halves of the mantissa (`OpMultiplyAddFastF32` in
+xFormers' and PyTorch's `gemm_kernel_utils.h`)."""
+
+
+def kernel_on(p: AttentionProblems, fleet: Fleet) -> Codes:
+    """Return the `AttentionKernel` that runs on each GPU: the problem's own, or that GPU's default.
+
+    A kernel that does not exist there, or not in the problem's format, gives way to the default. Where PyTorch chooses
+    (`Dispatch`), so does any other: flash attention 2 from compute capability 8.0 on, cuDNN's where the version prefers
+    it, memory-efficient kernels before, for FP32 and for masks; on AMD AOTriton.
+    """
+    is_wide = p.arithmetic == ArithmeticFormat.FP32
+    was_flash = (p.kernel != AttentionKernel.EFFICIENT) & ~is_wide
+    cudnn = (p.dispatch == Dispatch.CUDNN_FIRST) & prefers_cudnn_attention(fleet) & ~is_wide
+    flash2 = has_attention(np.array(AttentionKernel.FLASH2), fleet) & was_flash
+    default = np.where(
+        has_attention(np.array(AttentionKernel.EFFICIENT), fleet), AttentionKernel.EFFICIENT, AttentionKernel.MATH
+    )
+    default = np.where(
+        has_attention(np.array(AttentionKernel.TRITON), fleet) & is_amd(fleet), AttentionKernel.TRITON, default
+    )
+    default = np.where(flash2, AttentionKernel.FLASH2, default)
+    default = np.where(cudnn, AttentionKernel.CUDNN, default)
+    is_free = (p.dispatch != Dispatch.FIXED) & (p.kernel != AttentionKernel.MATH)
+    runs = has_attention(p.kernel, fleet) & ~(is_wide & np.isin(p.kernel, HALF_ONLY))
+    return np.asarray(np.where(is_free | ~runs, default, p.kernel), dtype=np.int64)
+
+
+def as_run(p: AttentionProblems, fleet: Fleet) -> AttentionProblems:
+    """Return the problems with the kernel that runs on each GPU; without a fused one the masked half is computed too."""
+    kernel = kernel_on(p, fleet)
+    return replace(p, kernel=kernel, is_causal=np.where(kernel == AttentionKernel.MATH, 0, p.is_causal))
+
+
+def speed_ratio(p: AttentionProblems, kernel: Codes, fleet: Fleet, v: Values) -> Floats:
+    """Return what share of the products' rate each kernel reaches of the one that was fitted on a GPU of its class."""
+    efficient, triton = kernel == AttentionKernel.EFFICIENT, kernel == AttentionKernel.TRITON
+    older = np.where(has_tensor_memory(fleet), 1.0 / v["legacy_ratio"], v["older_instructions_ratio"])
+    ratio = np.where(is_async(fleet) & np.isin(kernel, OWN_INSTRUCTIONS), older, 1.0)
+    wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
+    ratio = ratio * np.where(efficient, v["efficient_ratio"], 1.0) / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
+    amd = np.where(kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
+    return np.asarray(np.where(is_amd(fleet), amd, ratio * np.where(triton, v["triton_ratio"], 1.0)))
+
+
+def is_trtllm(p: AttentionProblems) -> Mask:
+    """Say which kernels are TensorRT-LLM's."""
+    return np.asarray(p.kernel == AttentionKernel.TENSORRT_LLM)

@@ -1,0 +1,139 @@
+"""What every family of ops meets on a GPU: rates of DRAM and L2, the clock that its power sustains, a launch.
+
+Pure functions of the GPUs' datasheets (a fleet) and of a model's values, one per GPU. Each model includes the
+parameters that it uses, and fits them with its own: priors come from public micro-benchmarks, of which
+`ops/membench.parquet` and `ops/clock_power.parquet` (A100, L40, H100 PCIe, V100, MI100) are the ones named here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats
+from ....specs.fleet import Fleet
+from ....specs.generations import is_amd, l2_width, process_energy
+from ....specs.gpu import Rate
+from .parameters import Parameter, Values
+
+DRAM_PARAMETERS: Final = (
+    Parameter(name="hbm_efficiency", prior=0.9, spread=0.04),
+    Parameter(name="gddr_efficiency", prior=0.94, spread=0.03),
+    Parameter(name="inline_ecc_ratio", prior=0.84, spread=0.04),
+)
+"""Share of the datasheet's bandwidth that reads reach: membench has 0.87 (A100 80GB), 0.96 (A100 40GB, V100, H100
+PCIe), 0.98 (L40, error correction off). With correction inside GDDR memory cards read 75-97 % of what they do
+without, by how random their accesses are."""
+
+L2_PARAMETERS: Final = (
+    Parameter(name="l2_bytes_per_clock", prior=40.0, spread=0.1),
+    Parameter(name="amd_l2_bytes_per_clock", prior=24.0, spread=0.2),
+    Parameter(name="gddr_l2_ratio", prior=5.8, spread=0.12),
+)
+"""membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe (three quarters of what the white papers say), 22 on V100 and 15 on MI100 (`l2_width` makes 19 and 15 of it), and 6.1-6.6 times the DRAM's
+bandwidth on L40, whose slices come with the memory's channels."""
+
+POWER_PARAMETERS: Final = (
+    Parameter(name="picojoule_per_flop", prior=0.8, spread=0.15),
+    Parameter(name="process_exponent", prior=0.45, spread=0.15),
+    Parameter(name="energy_exponent", prior=0.37, spread=0.1),
+    Parameter(name="format_exponent", prior=0.6, spread=0.2),
+    Parameter(name="picojoule_per_byte", prior=110.0, spread=0.2),
+    Parameter(name="idle_share", prior=0.16, spread=0.1),
+    Parameter(name="gddr_idle_share", prior=0.28, spread=0.1),
+    Parameter(name="throttle_exponent", prior=0.9, spread=0.1),
+    Parameter(name="throttle_us", prior=400.0, spread=0.4),
+)
+"""`picojoule_per_flop` and its exponents: what the longest products of A100, H100, B200, L40S, V100 and RTX A6000 leave
+of their boards' power (named: chosen with these in sight). `picojoule_per_byte` and idle: clock_power's curves, 121 pJ
+and 64 W of 400 on A100 40GB, about 100 W of 300 on L40. `throttle_exponent`: between 1 (the voltage is at its least)
+and 0.5, what L40's vector units show from 2.5 down to 1.8 GHz."""
+
+LAUNCH_PARAMETERS: Final = (
+    Parameter(name="launch_us", prior=1.0, spread=0.3),
+    Parameter(name="amd_launch_us", prior=1.0, spread=0.3),
+    Parameter(name="launch_cycles", prior=3500.0, spread=0.3),
+)
+"""What a kernel takes beside its work in a stream of others; AMD's after the shortest kernels that profilers show."""
+
+NEWEST_PROCESS: Final = 0.33
+"""`process_energy` to which the energy per FLOP refers: 4 nm."""
+REFERENCE_FLOPS: Final = 4096.0
+"""FLOP per clock and multiprocessor to which it refers: Hopper's at fp16."""
+POWER_SHARPNESS: Final = 8.0
+LEAST_CLOCK: Final = 0.75
+"""Of the base clock: matrix units draw more than what it is stated for; A100 and H100 hold 0.8-0.9 of it."""
+UNKNOWN_BASE_RATIO: Final = 0.5
+"""Base over boost clock where none is known."""
+
+
+def dram_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
+    """Return the rate at which DRAM is read, by its kind and by error correction inside it."""
+    gddr = values["gddr_efficiency"] * np.where(fleet.has_inline_ecc, values["inline_ecc_ratio"], 1.0)
+    return fleet.bandwidth_bytes_per_s * np.minimum(np.where(fleet.has_hbm, values["hbm_efficiency"], gddr), 1.0)
+
+
+def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
+    """Return the rate of the second-level cache.
+
+    Beside GDDR its slices come with the memory's channels: a multiple of the bandwidth. Beside HBM it grows with the
+    multiprocessors and the width of its generation.
+    """
+    per_clock = np.where(is_amd(fleet), values["amd_l2_bytes_per_clock"], values["l2_bytes_per_clock"]) * l2_width(
+        fleet
+    )
+    with_memory = values["gddr_l2_ratio"] * fleet.bandwidth_bytes_per_s
+    return np.where(fleet.has_hbm, per_clock * fleet.sm_count * fleet.clock_hz, with_memory)
+
+
+def switching_w(fleet: Fleet, values: Values) -> Floats:
+    """Return what the board's power limit leaves for switching, beside leakage, memory that idles, and regulators."""
+    idle = np.where(fleet.has_hbm, values["idle_share"], values["gddr_idle_share"])
+    return np.asarray(fleet.tdp_w * (1.0 - np.minimum(idle, 0.5)))
+
+
+def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | float = 2.0) -> Floats:
+    """Return the energy of one FLOP on the matrix units with operands of so many bytes.
+
+    It falls with the process, with the size of the unit, which shares its operands' delivery among more multipliers,
+    and with the width of the format.
+    """
+    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
+    per_clock = half / (fleet.sm_count * fleet.matrix_clock_hz)
+    process = (process_energy(fleet)[0] / NEWEST_PROCESS) ** values["process_exponent"]
+    unit = (REFERENCE_FLOPS / per_clock) ** values["energy_exponent"]
+    width = (0.5 * np.asarray(element_bytes)) ** values["format_exponent"]
+    return np.asarray(values["picojoule_per_flop"] * 1e-12 * process * unit * width)
+
+
+def slow_down(joule: Floats, full_s: Floats, fleet: Fleet, values: Values) -> Floats:
+    """Return by how much the power limit stretches arithmetic beyond 1: (power / limit)^g - 1, after some time.
+
+    `joule`: what switches in a kernel that takes `full_s` at the boost clock. The clock does not fall far below the
+    base clock. Short kernels end before it falls.
+    """
+    return stretch(joule, full_s, switching_w(fleet, values), least_clock_ratio(fleet), values)
+
+
+def least_clock_ratio(fleet: Fleet) -> Floats:
+    """Return the lowest clock that a power limit enforces over the boost clock."""
+    known = fleet.base_clock_hz < fleet.clock_hz
+    ratio = np.where(known, fleet.base_clock_hz / fleet.clock_hz, UNKNOWN_BASE_RATIO)
+    return np.asarray(LEAST_CLOCK * ratio)
+
+
+def stretch(joule: Floats, full_s: Floats, limit_w: Floats, least_ratio: Floats, values: Values) -> Floats:
+    """Return `slow_down` for a limit and a lowest clock that are already columns."""
+    squared = (joule / (full_s * limit_w)) ** 2
+    fourth = squared * squared
+    excess = (1.0 + fourth * fourth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
+    most = 1.0 / least_ratio - 1.0
+    held = excess / np.sqrt(np.sqrt(1.0 + (excess / most) ** 4))
+    return np.asarray(held * full_s / (full_s + values["throttle_us"] * 1e-6))
+
+
+def launch_s(fleet: Fleet, values: Values) -> Floats:
+    """Return the seconds of a kernel beside its work, by vendor and clock."""
+    fixed = np.where(is_amd(fleet), values["amd_launch_us"], values["launch_us"]) * 1e-6
+    return np.asarray(fixed + values["launch_cycles"] / fleet.clock_hz)

@@ -1,0 +1,194 @@
+"""Matrix products with a quantised operand: fp8, block-scaled fp8, fp4, int8 and packed weights.
+
+A product as `model` has it, by a kernel with an efficiency of its own; and the conversion of the activations before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
+from ....specs.generations import QuantizedKernels, quantized_kernels
+from ..frame.model import Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .limits import SQUARE_TRAFFIC, STEP_BYTES, Machine, cache_hit, machine_of
+from .menus import RuledTiles, ruled_tiles
+from .model import CLASSES, FEATURES, PARAMETERS, compact, gpu_class, simulate_on
+from .problems import MatmulKernel, MatmulProblems
+
+UNUSED: Final = frozenset({"format_exponent", "cluster_traffic"})
+"""Parameters of plain products in whose place each kind here has its own."""
+QUANTIZED_PARAMETERS: Final = (
+    *(item for item in PARAMETERS if item.name not in UNUSED),
+    Parameter(name="cluster_traffic", prior=0.7, spread=0.1),
+    Parameter(name="strip_l2_share", prior=1.0, spread=0.3),
+    Parameter(name="fp4_step_ratio", prior=2.5, spread=0.4),
+    Parameter(name="async_l2_ratio", prior=1.5, spread=0.07),
+    Parameter(name="missing_row_ps", prior=55.0, spread=0.2),
+    Parameter(name="fp8_energy", prior=0.65, spread=0.1, class_spread=0.3),
+    Parameter(name="fp4_energy", prior=0.4, spread=0.2, class_spread=0.5),
+    Parameter(name="weight_only_energy", prior=0.95, spread=0.1),
+    Parameter(name="int8_energy", prior=0.4, spread=0.2),
+    Parameter(name="quantized_split_us", prior=30.0, spread=0.5),
+    Parameter(name="fp8_efficiency", prior=0.85, spread=0.2, class_spread=0.1),
+    Parameter(name="fp8_block_efficiency", prior=0.8, spread=0.2, class_spread=0.3),
+    Parameter(name="native_block_efficiency", prior=0.95, spread=0.2),
+    Parameter(name="fp4_efficiency", prior=0.65, spread=0.2, class_spread=0.6),
+    Parameter(name="weight_only_efficiency", prior=0.85, spread=0.2),
+    Parameter(name="int8_efficiency", prior=0.85, spread=0.2),
+    Parameter(name="quantize_traffic", prior=1.0, spread=0.1),
+    Parameter(name="block_quantize_traffic", prior=1.4, spread=0.2),
+    Parameter(name="quantize_row_ns", prior=20.0, spread=0.3),
+    Parameter(name="quantize_fp8_us", prior=1.9, spread=0.3),
+    Parameter(name="quantize_fp8_block_us", prior=1.9, spread=0.3),
+    Parameter(name="quantize_fp4_us", prior=5.0, spread=0.3),
+    Parameter(name="plugin_us", prior=3.0, spread=0.4),
+)
+KIND_EFFICIENCY: Final = (
+    (MatmulKernel.FP8, "fp8_efficiency"),
+    (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),
+    (MatmulKernel.FP4, "fp4_efficiency"),
+    (MatmulKernel.WEIGHT_ONLY, "weight_only_efficiency"),
+    (MatmulKernel.INT8, "int8_efficiency"),
+)
+KIND_ENERGY: Final = (
+    (MatmulKernel.FP8, "fp8_energy"),
+    (MatmulKernel.FP8_BLOCK, "fp8_energy"),
+    (MatmulKernel.FP4, "fp4_energy"),
+    (MatmulKernel.WEIGHT_ONLY, "weight_only_energy"),
+    (MatmulKernel.INT8, "int8_energy"),
+)
+QUANTIZE: Final = (
+    (MatmulKernel.FP8, "quantize_fp8_us"),
+    (MatmulKernel.FP8_BLOCK, "quantize_fp8_block_us"),
+    (MatmulKernel.FP4, "quantize_fp4_us"),
+    (MatmulKernel.WEIGHT_ONLY, "plugin_us"),
+    (MatmulKernel.INT8, "plugin_us"),
+)
+LOW_TILE: Final = 64.0
+FLOAT_BYTES: Final = 2.0
+"""Of activations before their conversion."""
+KINDS: Final = ("plain", "fp8", "fp8 block", "fp4", "weight only", "int8")
+
+
+def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
+    """Return the time of the kernel that the library would launch, and of the conversion before it."""
+    p = compact(problems)
+    plain = machine_of(p, fleet, {**values, "format_exponent": np.zeros(1)})
+    machine = replace(
+        plain,
+        flops_per_clock=plain.flops_per_clock * kind_efficiency(p, plain, values),
+        l2_bytes_per_s=plain.l2_bytes_per_s * np.where(plain.is_async, values["async_l2_ratio"], 1.0),
+        joule_per_flop=plain.joule_per_flop * kind_energy(p, values),
+    )
+    kernels = quantized_kernels(fleet)
+    ruled = ruled_tiles(p, kernels, machine.sm_count)
+    pair = np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0)
+    product_values = {
+        **values,
+        "split_us": np.where(p.kind == MatmulKernel.PLAIN, values["split_us"], values["quantized_split_us"]),
+        "cluster_traffic": np.where(ruled.is_ruled, ruled.traffic / pair, values["cluster_traffic"]),
+        "reread": values["reread"] * ruled.reread,
+        "reread_l2_share": np.where(ruled.kept < 1.0, values["strip_l2_share"] / ruled.kept, values["reread_l2_share"]),
+        "step_ns": values["step_ns"] * np.where(p.kind == MatmulKernel.FP4, values["fp4_step_ratio"], 1.0),
+        "stage_overlap": values["stage_overlap"] * ruled.overlap,
+    }
+    product = simulate_on(p, machine, product_values, choice, ruled)
+    seconds = product.time_ns * 1e-9
+    read_s = product.features[..., FEATURES.index("share of reads")] * seconds
+    edge_s = missing_rows_s(p, kernels, ruled, read_s, values)
+    kinds = [np.broadcast_to((p.kind == kind) * 1.0, product.time_ns.shape) for kind in list(MatmulKernel)[1:]]
+    return replace(
+        product,
+        time_ns=(seconds + edge_s + conversion_s(p, plain, kernels, values)) * 1e9,
+        features=np.concatenate([product.features, np.stack(kinds, axis=-1)], axis=-1),
+    )
+
+
+def kind_efficiency(p: MatmulProblems, machine: Machine, values: Values) -> Floats:
+    """Return the rate of the problem's kind of kernel over a plain one's.
+
+    Data-centre Blackwell's matrix units apply the scales of blocks; elsewhere other instructions do.
+    """
+    result: Floats = np.ones(1)
+    for kind, name in KIND_EFFICIENCY:
+        result = np.where(p.kind == kind, values[name], result)
+    is_native = (p.kind == MatmulKernel.FP8_BLOCK) & machine.has_tensor_memory
+    return np.where(is_native, values["native_block_efficiency"], result)
+
+
+def kind_energy(p: MatmulProblems, values: Values) -> Floats:
+    """Return the energy per FLOP of the problem's format over bf16's."""
+    result: Floats = np.ones(1)
+    for kind, name in KIND_ENERGY:
+        result = np.where(p.kind == kind, values[name], result)
+    return result
+
+
+def missing_rows_s(p: MatmulProblems, kernels: Codes, ruled: RuledTiles, read_s: Floats, values: Values) -> Floats:
+    """Return seconds that rows beyond the last cost.
+
+    On H100 (in sight when this was chosen) 129 rows take up to twice as long as 256, by both libraries: each missing
+    row, step of k and column of tiles costs the same whatever else runs, as if all went to one slice of the cache.
+    Where there is one row of tiles, reads from DRAM hide it, and tiles of 64 rows show nothing; nor does B200.
+    """
+    rows = np.ceil(p.m / ruled.height)
+    missing = rows * ruled.height - p.m
+    columns = np.ceil(p.n / ruled.width) * p.batch
+    seconds = missing * columns * (p.k * p.left_bytes / STEP_BYTES) * (values["missing_row_ps"] * 1e-12)
+    hidden = np.where(ruled.height > LOW_TILE, np.hypot(read_s, seconds) - read_s, 0.0)
+    is_hopper = ruled.is_ruled & (kernels == QuantizedKernels.HOPPER)
+    return np.where(is_hopper, np.where(rows > 1.0, seconds, hidden), 0.0)
+
+
+def conversion_s(p: MatmulProblems, machine: Machine, kernels: Codes, values: Values) -> Floats:
+    """Return seconds that go to converting activations, or to a plugin, before the product.
+
+    One scale per row takes two passes over the row: for its largest element, then to convert. Blocks and groups of 16
+    take one, over activations that their benchmark shares.
+    """
+    launch_us: Floats = np.zeros(1)
+    for kind, name in QUANTIZE:
+        launch_us = np.where(p.kind == kind, values[name], launch_us)
+    is_float = (p.kind >= MatmulKernel.FP8) & (p.kind <= MatmulKernel.FP4)
+    elements = np.where(is_float, p.batch * p.m * p.k, 0.0)
+    is_twice = p.kind == MatmulKernel.FP8
+    touched = elements * (FLOAT_BYTES + p.left_bytes)
+    stays = cache_hit(touched, machine, values)
+    known = np.where(is_twice, cache_hit(p.copies * touched, machine, values), stays)
+    read = elements * FLOAT_BYTES * (1.0 - known + np.where(is_twice, 1.0 - stays, 0.0))
+    moved = read + elements * p.left_bytes * (1.0 - stays)
+    asked = touched + np.where(is_twice, elements * FLOAT_BYTES, 0.0)
+    bytes_s = np.hypot(moved / machine.bandwidth_bytes_per_s, asked / machine.l2_bytes_per_s)
+    slower = values["quantize_traffic"] * np.where(
+        p.kind == MatmulKernel.FP8_BLOCK, values["block_quantize_traffic"], 1.0
+    )
+    is_by_row = (p.kind == MatmulKernel.FP8_BLOCK) & (kernels == QuantizedKernels.GB20X)
+    rows_s = np.where(is_by_row, p.batch * p.m * values["quantize_row_ns"] * 1e-9, 0.0)
+    return np.where(p.quantized > 0, launch_us * 1e-6 + np.maximum(slower * bytes_s, rows_s), 0.0)
+
+
+def group(problems: MatmulProblems) -> Codes:
+    """Return the kind of each problem, whose errors differ."""
+    return problems.kind
+
+
+def quantized_class(fleet: Fleet) -> Codes:
+    """Return the class of each GPU: consumer Blackwell has kernels of its own."""
+    return np.where(quantized_kernels(fleet) == QuantizedKernels.GB20X, len(CLASSES), gpu_class(fleet))
+
+
+QUANTIZED: Final = Model(
+    name="matmul_quantized",
+    parameters=QUANTIZED_PARAMETERS,
+    class_names=(*CLASSES, "consumer Blackwell"),
+    gpu_class=quantized_class,
+    simulate=simulate,
+    feature_names=(*FEATURES, *KINDS[1:]),
+    group_names=KINDS,
+    group=group,
+)
