@@ -32,7 +32,7 @@ import numpy as np
 from ...analyzer.accuracy.score.end_to_end import NETWORKS, score_networks
 from ...analyzer.accuracy.score.report import NetworkRow, ThroughputRow
 from ...analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput
-from ...analyzer.accuracy.score.weights import choose_weights
+from ...analyzer.accuracy.score.weights import Withheld, choose_weights
 from ...analyzer.prediction.shared_error import IterationKind, shared_half_widths
 from ...formats.constants import read_constants
 from ...specs.catalog import load_catalog
@@ -93,7 +93,7 @@ Groups = Mapping[str, Mapping[str, Sequence[NetworkError]]]
 @write_options
 def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None:
     """Print a line per kind and chip, and the half-widths."""
-    weights = choose_weights(leaves_each_out=True)
+    weights = choose_weights(left_out=Withheld.CHIPS)
     rows: list[NetworkRow | ThroughputRow] = [*score_networks(data, weights), *score_throughput(data, weights)[0]]
     found = [scored_error(row) for row in rows]
     with TemporaryDirectory() as scratch:
