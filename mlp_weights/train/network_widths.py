@@ -32,7 +32,7 @@ import numpy as np
 from ...analyzer.accuracy.score.end_to_end import NETWORKS, score_networks
 from ...analyzer.accuracy.score.report import NetworkRow, ThroughputRow
 from ...analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput
-from ...analyzer.accuracy.score.weights import choose_weights
+from ...analyzer.accuracy.score.weights import Withheld, choose_weights
 from ...analyzer.prediction.shared_error import IterationKind, shared_half_widths
 from ...formats.constants import read_constants
 from ...specs.catalog import load_catalog
@@ -52,6 +52,8 @@ ABOUT: Final = (
     "networks by kind and chip."
 )
 STEP: Final = 0.01
+LEAST: Final = 0.1
+"""Two versions of one library differ by 4 to 8 % on the same GPU, in all times of a family."""
 COMPILED: Final = 0.3
 """Half-width of what a compiler does beyond merging pointwise ops (other layouts, other kernels), where no compiled
 network tells. Declared, looking at RTX 4090, where it makes networks shorter by a quarter."""
@@ -91,7 +93,7 @@ Groups = Mapping[str, Mapping[str, Sequence[NetworkError]]]
 @write_options
 def main(data: Path, traces: Path | None, write: bool, keep: str | None) -> None:
     """Print a line per kind and chip, and the half-widths."""
-    weights = choose_weights(leaves_each_out=True)
+    weights = choose_weights(left_out=Withheld.CHIPS)
     rows: list[NetworkRow | ThroughputRow] = [*score_networks(data, weights), *score_throughput(data, weights)[0]]
     found = [scored_error(row) for row in rows]
     with TemporaryDirectory() as scratch:
@@ -183,7 +185,7 @@ def _leave_out(chips: Mapping[str, Sequence[NetworkError]], chip: str) -> dict[s
 
 def half_width_of(chips: Mapping[str, Sequence[NetworkError]]) -> float:
     """Return the half-width on a chip that is not among these."""
-    widths = np.arange(0.0, WIDEST, STEP)
+    widths = np.arange(LEAST, WIDEST, STEP)
     held = [np.mean([np.mean([row.is_held(width) for row in rows]) for rows in chips.values()]) for width in widths]
     least = widths[min(int(np.searchsorted(np.maximum.accumulate(held), COVERAGE)), len(widths) - 1)]
     return round(float(least * np.sqrt(1.0 + 1.0 / len(chips))), 2)

@@ -50,6 +50,18 @@ def test_fit_recovers_the_true_parameters_from_any_three_chips() -> None:
         assert found["floor_us"][0] == pytest.approx(TRUE["floor_us"], rel=0.05)
 
 
+def test_a_fit_from_near_forgets_the_chip_that_its_start_saw() -> None:
+    """Pairs start at parameters of one chip less left out: what that chip told must not stay."""
+    clean = samples()
+    odd = dataclasses.replace(clean, measured_ns=np.where(clean.gpu == 2, clean.measured_ns * 2.0, clean.measured_ns))
+    pool = join_samples([odd])
+    start = fit_variant(RECIPE, pool, frozenset({"GH100"}), seed=1).theta
+    without = frozenset({"GH100", "AD102"})
+    near, whole = (fit_variant(RECIPE, pool, without, seed=1, start=item) for item in (start, None))
+    assert near.theta == pytest.approx(whole.theta, abs=0.03)
+    assert np.abs(start - whole.theta).max() > 0.1
+
+
 def test_same_rows_and_seed_give_the_same_weights() -> None:
     pool = join_samples([samples()])
     first, second = (fit_variant(RECIPE, pool, frozenset(), seed=1) for _ in range(2))
