@@ -50,7 +50,7 @@ def gpu_class(fleet: Fleet) -> Codes:
 _PRIORS: Final[Mapping[VectorKernel, tuple[float, float, float]]] = {
     VectorKernel.ELEMENTWISE: (4.0, 1000.0, 100.0),
     VectorKernel.ROW_NORM: (40.0, 6000.0, 300.0),
-    VectorKernel.SOFTMAX: (50.0, 6000.0, 300.0),
+    VectorKernel.SOFTMAX: (30.0, 4000.0, 2500.0),
     VectorKernel.REDUCTION: (6.0, 2500.0, 250.0),
     VectorKernel.GATHER: (200.0, 2000.0, 500.0),
     VectorKernel.TOKEN_NORM: (90.0, 2000.0, 500.0),
@@ -104,7 +104,7 @@ PARAMETERS: Final = (
     Parameter(name="warp_softmax_latency_cycles", prior=1500.0, spread=0.7),
     Parameter(name="warp_softmax_step_cycles", prior=30.0, spread=0.7),
     Parameter(name="warp_softmax_instructions", prior=30.0, spread=0.5),
-    Parameter(name="softmax_tail_ratio", prior=2.0, spread=0.4),
+    Parameter(name="softmax_tail_ratio", prior=1.5, spread=0.4),
     Parameter(name="quantize_dynamic_launches", prior=5.0, spread=0.5),
     Parameter(name="host_floor_us", prior=29.0, spread=0.0),
     Parameter(name="host_overlap", prior=0.57, spread=0.2),
