@@ -51,7 +51,7 @@ HOST_RATIO: Final[Mapping[str, float]] = {
 CUT_OFF: Final = "profiler_median"
 """Timing of values that are medians of whole microseconds."""
 HIDDEN_BYTES: Final = 1e6
-"""Kernels that move less take 3 us at most on every GPU that events were read on: under the floor of every host."""
+"""Kernels that move less take 7 us at most on each GPU that events were read on (P4): under the floor of its host."""
 FLOOR_BOUND_NS: Final = 60e3
 """Event times under this tell more of the host than of the kernel: a group of their own."""
 TRAINED_SHARE: Final = 0.25
