@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,19 @@ from wavecast.analyzer.models.matmul.problems import COLD_COPIES
 pyarrow = pytest.importorskip("pyarrow")
 pytest.importorskip("pyarrow.parquet")
 
-ROW = {"batch": 1, "m": 64, "n": 4096, "k": 1024, "dtype": "fp16", "latency_us": 20.0, "note": None, "accumulate": None}
+ROW: Mapping[str, object] = {
+    "batch": 1,
+    "m": 64,
+    "n": 4096,
+    "k": 1024,
+    "dtype": "fp16",
+    "latency_us": 20.0,
+    "note": None,
+    "accumulate": None,
+}
 
 
-def write(folder: Path, *rows: dict[str, object]) -> Path:
+def write(folder: Path, *rows: Mapping[str, object]) -> Path:
     from pyarrow import parquet
 
     (folder / "ops").mkdir(exist_ok=True)
@@ -25,10 +35,14 @@ def write(folder: Path, *rows: dict[str, object]) -> Path:
     return folder
 
 
-LAYER = {"gpu": "RTX A6000", "source": "llmservingsim/v0"}
-TUNED = {"gpu": "Instinct MI355X", "source": "aiter", "dtype": "bf16"}
-BENCH = {"gpu": "Tesla V100 SXM2 16GB", "source": "deepbench", "accumulate": "fp32"}
-LOGIC = {"gpu": "Instinct MI250X (1 GCD)", "source": "hipblaslt_logic", "note": "aldebaran_HHS_BH.yaml|out=4"}
+LAYER: Mapping[str, object] = {"gpu": "RTX A6000", "source": "llmservingsim/v0"}
+TUNED: Mapping[str, object] = {"gpu": "Instinct MI355X", "source": "aiter", "dtype": "bf16"}
+BENCH: Mapping[str, object] = {"gpu": "Tesla V100 SXM2 16GB", "source": "deepbench", "accumulate": "fp32"}
+LOGIC: Mapping[str, object] = {
+    "gpu": "Instinct MI250X (1 GCD)",
+    "source": "hipblaslt_logic",
+    "note": "aldebaran_HHS_BH.yaml|out=4",
+}
 
 
 def test_each_source_is_a_family_with_its_own_state_of_the_caches(tmp_path: Path) -> None:
@@ -53,7 +67,7 @@ def test_deepbench_counts_its_rows_along_memory(tmp_path: Path) -> None:
         {**TUNED, "source": "someone"},
     ],
 )
-def test_other_ops_units_formats_and_sources_are_left_out(tmp_path: Path, other: dict[str, object]) -> None:
+def test_other_ops_units_formats_and_sources_are_left_out(tmp_path: Path, other: Mapping[str, object]) -> None:
     (found,) = load_more_samples(write(tmp_path, LAYER, other))
     assert len(found.measured_ns) == 1
 
