@@ -55,6 +55,8 @@ class Machine:
     l2_bytes_per_s: Floats
     flops_per_clock: Floats
     """Of one multiprocessor, at the problem's format."""
+    peak_clock_ratio: Floats
+    """The clock at which the vendor states the rate over the boost clock: no kernel computes faster than stated."""
     joule_per_flop: Floats
     rounding: Floats
     """How far a last wave that is not full counts as one, 0 to 1."""
@@ -103,6 +105,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         l2_bytes=fleet.l2_cache_bytes,
         l2_bytes_per_s=l2_bytes_per_s(fleet, values),
         flops_per_clock=flops_per_s / (fleet.sm_count * fleet.matrix_clock_hz),
+        peak_clock_ratio=np.minimum(fleet.matrix_clock_hz / fleet.clock_hz, 1.0),
         joule_per_flop=matrix_joule_per_flop(fleet, values, 0.5 * (problems.left_bytes + problems.right_bytes)),
         rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
         power_w=switching_w(fleet, values),
@@ -237,7 +240,7 @@ def _cycles(
     """
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
-    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0)
+    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
     multiply = 2.0 * area / (rate * _alignment(p))
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
