@@ -140,6 +140,8 @@ class Generation:
     quantized_kernels: QuantizedKernels = QuantizedKernels.NONE
     blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
     """What torch gives cuBLAS or hipBLAS per thread and stream."""
+    matrix_energy: float = 1.0
+    """Of a FLOP on the matrix units, over what the process and the size of the units say."""
     l2_width: float = 1.0
     """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest."""
     has_tf32: bool = False
@@ -192,10 +194,14 @@ _BLACKWELL: Final = replace(
 _THOR: Final = replace(
     _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
 )
+_GB20X_ENERGY: Final = 0.7
+"""The longest fp8 products of RTX PRO 6000 reach 0.84 of their peak within 600 W, those of L40S 0.45 within 350 W: at
+most 0.63 of Ada's energy where as large a share of the board idles, 0.73 where a fifth does (looked at those rows)."""
 _GB20X: Final = replace(
     _ADA,
     name="Blackwell of consumers",
     starts_at="12.0",
+    matrix_energy=_GB20X_ENERGY,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
     quantized_kernels=QuantizedKernels.GB20X,
 )
@@ -304,8 +310,14 @@ _HAS_TF32: Final = _having("has_tf32")
 _SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
 _QUANTIZED_KERNELS: Final = np.array([row.quantized_kernels for row in _ROWS], dtype=np.int64)
 _ENERGY_RATIO: Final = np.array([row.process.energy_ratio for row in _ROWS])
+_MATRIX_ENERGY: Final = np.array([row.matrix_energy for row in _ROWS])
 _L2_WIDTH: Final = np.array([row.l2_width for row in _ROWS])
 _CLOCK_HZ: Final = np.array([row.process.clock_hz for row in _ROWS])
+
+
+def matrix_energy(fleet: Fleet) -> Floats:
+    """Return each GPU's energy per FLOP on matrix units over what its process and its units' size say."""
+    return _MATRIX_ENERGY[_row(fleet)]
 
 
 def l2_width(fleet: Fleet) -> Floats:

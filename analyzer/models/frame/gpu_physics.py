@@ -13,7 +13,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_amd, l2_width, process_energy
+from ....specs.generations import is_amd, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate
 from .parameters import Parameter, Values
 
@@ -23,16 +23,17 @@ DRAM_PARAMETERS: Final = (
     Parameter(name="inline_ecc_ratio", prior=0.84, spread=0.04),
 )
 """Share of the datasheet's bandwidth that reads reach: membench has 0.87 (A100 80GB), 0.96 (A100 40GB, V100, H100
-PCIe), 0.98 (L40, error correction off). With correction inside GDDR memory cards read 75-97 % of what they do
-without, by how random their accesses are."""
+PCIe), 0.98 (L40, error correction off). GDDR cards read 92-97 % of the datasheet's bandwidth without correction inside
+their memory and 75-82 % with it (the data's README), so 0.84 of it."""
 
 L2_PARAMETERS: Final = (
     Parameter(name="l2_bytes_per_clock", prior=40.0, spread=0.1),
     Parameter(name="amd_l2_bytes_per_clock", prior=24.0, spread=0.2),
     Parameter(name="gddr_l2_ratio", prior=5.8, spread=0.12),
 )
-"""membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe (three quarters of what the white papers say), 22 on V100 and 15 on MI100 (`l2_width` makes 19 and 15 of it), and 6.1-6.6 times the DRAM's
-bandwidth on L40, whose slices come with the memory's channels."""
+"""membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe, three quarters of what the white papers say
+(products ask for a little less than is counted: 40); 22 on V100 and 15 on MI100, where `l2_width` makes 22 and 15 of
+them; and 6.1-6.6 times the DRAM's bandwidth on L40, whose slices come with the memory's channels."""
 
 POWER_PARAMETERS: Final = (
     Parameter(name="picojoule_per_flop", prior=0.8, spread=0.15),
@@ -80,9 +81,8 @@ def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     Beside GDDR its slices come with the memory's channels: a multiple of the bandwidth. Beside HBM it grows with the
     multiprocessors and the width of its generation.
     """
-    per_clock = np.where(is_amd(fleet), values["amd_l2_bytes_per_clock"], values["l2_bytes_per_clock"]) * l2_width(
-        fleet
-    )
+    newest = np.where(is_amd(fleet), values["amd_l2_bytes_per_clock"], values["l2_bytes_per_clock"])
+    per_clock = newest * l2_width(fleet)
     with_memory = values["gddr_l2_ratio"] * fleet.bandwidth_bytes_per_s
     return np.where(fleet.has_hbm, per_clock * fleet.sm_count * fleet.clock_hz, with_memory)
 
@@ -96,15 +96,15 @@ def switching_w(fleet: Fleet, values: Values) -> Floats:
 def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | float = 2.0) -> Floats:
     """Return the energy of one FLOP on the matrix units with operands of so many bytes.
 
-    It falls with the process, with the size of the unit, which shares its operands' delivery among more multipliers,
-    and with the width of the format.
+    It falls with the process and the generation, with the size of the unit, which shares its operands' delivery among
+    more multipliers, and with the width of the format.
     """
     half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
     per_clock = half / (fleet.sm_count * fleet.matrix_clock_hz)
     process = (process_energy(fleet)[0] / NEWEST_PROCESS) ** values["process_exponent"]
     unit = (REFERENCE_FLOPS / per_clock) ** values["energy_exponent"]
     width = (0.5 * np.asarray(element_bytes)) ** values["format_exponent"]
-    return np.asarray(values["picojoule_per_flop"] * 1e-12 * process * unit * width)
+    return np.asarray(values["picojoule_per_flop"] * 1e-12 * matrix_energy(fleet) * process * unit * width)
 
 
 def slow_down(joule: Floats, full_s: Floats, fleet: Fleet, values: Values) -> Floats:

@@ -31,7 +31,7 @@ HEIGHT, WIDTH = TILES[:, 0], TILES[:, 1]
 def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     """Return the candidate of least score: each tile whole (first), or split over idle multiprocessors.
 
-    The score leaves out the power limit and what waves of tiles reread from DRAM.
+    The score leaves out the power limit alone, so that it and the final time rank candidates alike.
     """
     m, n = p.m[..., None], p.n[..., None]
     rows, columns = np.ceil(m / HEIGHT), np.ceil(n / WIDTH)
@@ -67,6 +67,9 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "per_sm": 1.0 / machine.sm_count,
         "rounding": machine.rounding,
         "moved": traffic.operand_bytes + traffic.out_bytes,
+        "operands": traffic.operand_bytes,
+        "reread": values["reread"] / cache_traffic(machine, values),
+        "spilled": traffic.spilled,
         "read": traffic.read_bytes,
         "written": traffic.written_bytes,
         "stage_overlap": values["stage_overlap"],
@@ -94,7 +97,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
 
 
 def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Singles:
-    """Return milliseconds before the power limit: `unthrottled_s` with fourth powers, and operands read once."""
+    """Return milliseconds before the power limit: `unthrottled_s` with fourth powers."""
     rounds = blocks * fixed["per_sm"]
     started = np.maximum(rounds, np.float32(1.0))
     np.ceil(rounds, out=rounds)
@@ -115,13 +118,19 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     compute = _single(np.maximum(full, rounds, out=rounds))
     active = np.minimum(blocks, fixed["sm_count"])
     cache = _single(fixed["lines"] * depth * blocks * fixed["traffic"])
+    reread = fixed["reread"] / np.sqrt(active)
+    reread = reread * cache
+    reread -= fixed["operands"]
+    np.maximum(reread, np.float32(0.0), out=reread)
+    reread *= fixed["spilled"]
+    reread += fixed["read"]
     cache += fixed["moved"]
     cache /= np.minimum(active * fixed["sm_cache_rate"], fixed["cache_rate"])
     active *= fixed["sm_dram_rate"]
-    memory = _single(fixed["read"] / np.minimum(active, fixed["dram_rate"], out=active))
+    reread /= np.minimum(active, fixed["dram_rate"], out=active)
     main = _fourth(compute)
     main += _fourth(cache)
-    main += _fourth(memory)
+    main += _fourth(reread)
     last = _fourth(_single(fixed["written"] / active))
     last = last + _fourth(epilogue)
     for powers in (main, last, main, last):

@@ -55,6 +55,8 @@ class Machine:
     l2_bytes_per_s: Floats
     flops_per_clock: Floats
     """Of one multiprocessor, at the problem's format."""
+    peak_clock_ratio: Floats
+    """The clock at which the vendor states the rate over the boost clock: no kernel computes faster than stated."""
     joule_per_flop: Floats
     rounding: Floats
     """How far a last wave that is not full counts as one, 0 to 1."""
@@ -103,6 +105,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         l2_bytes=fleet.l2_cache_bytes,
         l2_bytes_per_s=l2_bytes_per_s(fleet, values),
         flops_per_clock=flops_per_s / (fleet.sm_count * fleet.matrix_clock_hz),
+        peak_clock_ratio=np.minimum(fleet.matrix_clock_hz / fleet.clock_hz, 1.0),
         joule_per_flop=matrix_joule_per_flop(fleet, values, 0.5 * (problems.left_bytes + problems.right_bytes)),
         rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
         power_w=switching_w(fleet, values),
@@ -122,8 +125,7 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
     traffic = traffic_of(p, machine, values)
     operands, hit = traffic.operand_bytes, traffic.operand_hit
     wave = np.maximum(values["reread"] * asked / np.sqrt(active) - operands, 0.0)
-    spilled = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
-    read = traffic.read_bytes + (1.0 - hit) * wave * spilled / (1.0 + spilled)
+    read = traffic.read_bytes + wave * traffic.spilled
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
@@ -159,6 +161,8 @@ class Traffic:
     """Operands that come from DRAM."""
     written_bytes: Floats
     """Results that go to DRAM."""
+    spilled: Floats
+    """Share of what waves of tiles read again that comes from DRAM."""
 
 
 def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
@@ -172,12 +176,14 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     out = p.batch * p.m * p.n * p.out_bytes
     hit = cache_hit(p.copies * operands + out, machine, values)
     out_hit = cache_hit((operands + out) * values["out_pressure"], machine, values)
+    full = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
     return Traffic(
         operand_bytes=operands,
         out_bytes=out,
         operand_hit=hit,
         read_bytes=(1.0 - hit) * operands,
         written_bytes=(1.0 - out_hit) * out,
+        spilled=(1.0 - hit) * full / (1.0 + full),
     )
 
 
@@ -234,7 +240,7 @@ def _cycles(
     """
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
-    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0)
+    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
     multiply = 2.0 * area / (rate * _alignment(p))
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
