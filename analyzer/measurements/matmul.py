@@ -44,8 +44,8 @@ SOURCES: Final[Mapping[str, MatmulSource]] = {
 """Of `ops/matmul_more.parquet`. LLMServingSim goes through a model's layers (on H100 its times are those of the first
 table, whose operands rotate); DeepBench and hipBLASLt repeat one product; aiter's tuner rotates its operands."""
 UNTRAINED_SOURCES: Final = frozenset({"matmul (DeepBench)"})
-"""cuBLAS of 2018 by a host's clock, 160 rows of V100: trained on, they made A100, left out, 10.4 % instead of 7.9 (which
-was looked at)."""
+"""cuBLAS of 2018 by a host's clock, 160 rows of V100: trained on, they made A100, left out, 10.4 % instead of 7.9
+(which was looked at)."""
 UNTRAINED_GPUS: Final = frozenset({"Instinct MI308X"})
 """Nobody states its rates: its firmware limits them below those of its units, which the catalogue has."""
 FUSED_LOGIC: Final = "_Bias_"
