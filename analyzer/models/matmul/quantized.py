@@ -52,8 +52,8 @@ QUANTIZED_PARAMETERS: Final = (
 engine asks for whole lines, 54 of a port's 64 bytes per clock where loads get 36 (chosen with H100 and B200 in sight).
 `strip_l2_share`: an operand is reread once it is as large as the cache. `missing_row_ps`: H100. `fp4_step_ratio`:
 scales pass through tensor memory at each step (B200 in sight). Energies over bf16's: what the longest products of
-A100, L40S and B200 leave of their boards' power. `quantize_row_ns`, and the factor of blocks' conversions: a kernel that handles
-a row per warp (GB202), one that loads two elements at a time (TensorRT-LLM's `scale_1x128_kernel`)."""
+A100, L40S and B200 leave of their boards' power. `quantize_row_ns`, and the factor of blocks' conversions: a
+kernel that handles a row per warp (GB202), one that loads two elements at a time (TensorRT-LLM's `scale_1x128_kernel`)."""
 KIND_EFFICIENCY: Final = (
     (MatmulKernel.FP8, "fp8_efficiency"),
     (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),
