@@ -130,7 +130,7 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     reread /= np.minimum(active, fixed["dram_rate"], out=active)
     main = _fourth(compute)
     main += _fourth(cache)
-    main += _fourth(reread)
+    main += _fourth(_single(reread))
     last = _fourth(_single(fixed["written"] / active))
     last = last + _fourth(epilogue)
     for powers in (main, last, main, last):

@@ -107,7 +107,7 @@ def simulate_on(
     full_s = unthrottled_s(limits, values)
     slow = slow_down(p, limits, machine, values, full_s)
     launch_s = machine.launch_s - np.where(machine.has_tensor_memory, values["early_launch_us"] * 1e-6, 0.0)
-    total_s = full_s + slow * (limits.compute_s + limits.epilogue_s) + launch_s
+    total_s = full_s * (1.0 + slow) + launch_s
     return Estimate(
         time_ns=total_s * 1e9,
         features=_features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)),

@@ -104,6 +104,17 @@ def test_mixed_formats_equal_each_alone() -> None:
     np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-9)
 
 
+@settings(max_examples=30, deadline=None)
+@given(m=SIZES, n=SIZES.map(lambda size: 8 * size), k=SIZES.map(lambda size: 8 * size), batch=st.integers(1, 64))
+def test_the_cheap_score_finds_about_the_least_time(m: int, n: int, k: int, batch: int) -> None:
+    problems = column(products((batch, m, n, k)))
+    fleet = fleet_of("H100 SXM", "L40S", "Tesla T4", "RTX A6000", "Instinct MI355X")
+    chosen = run(problems, fleet).time_ns
+    tiles = [index for index, sides in enumerate(TILES) if all(side <= 64 for side in sides)]
+    every = [run(problems, fleet, np.full(chosen.shape, tile)).time_ns for tile in tiles]
+    assert (chosen <= 1.15 * np.min(every, axis=0)).all()
+
+
 def test_frozen_choice_repeats_the_chosen_launch() -> None:
     problems, fleet = column(products((1, 4096, 4096, 4096), (1, 8, 8192, 1024))), fleet_of("A100 SXM4 80GB", "B200")
     first = run(problems, fleet)
