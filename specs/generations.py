@@ -15,6 +15,7 @@ import numpy as np
 
 from ..arrays import Codes, Floats, Mask
 from .fleet import Fleet
+from .quantized_kernels import QuantizedKernels
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -94,20 +95,6 @@ class SgemmKernels(IntEnum):
     """Later generations run Ampere's too."""
     OTHER = 4
     """Another library, or one that nobody looked at."""
-
-
-class QuantizedKernels(IntEnum):
-    """Name the generation whose kernels multiply quantised operands: each has its own tiles."""
-
-    NONE = 0
-    """No such units, or nobody looked."""
-    ADA = 1
-    HOPPER = 2
-    BLACKWELL = 3
-    """Of data centres."""
-    GB20X = 4
-    """Blackwell of consumers and workstations."""
-    CDNA = 5
 
 
 _SMALL_WORKSPACE_BYTES: Final = 8192 * KIB + 128 * KIB

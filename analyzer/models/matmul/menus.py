@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
-from ....specs.generations import QuantizedKernels
+from ....specs.quantized_kernels import QuantizedKernels
 from .problems import MatmulKernel, MatmulProblems
 from .tiles import MatmulLaunch
 

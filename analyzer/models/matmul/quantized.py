@@ -12,7 +12,8 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import QuantizedKernels, quantized_kernels
+from ....specs.generations import quantized_kernels
+from ....specs.quantized_kernels import QuantizedKernels
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .limits import SQUARE_TRAFFIC, STEP_BYTES, Machine, cache_hit, machine_of
@@ -49,11 +50,11 @@ QUANTIZED_PARAMETERS: Final = (
     Parameter(name="plugin_us", prior=3.0, spread=0.4),
 )
 """`cluster_traffic`: two blocks that share one operand, as libraries' plain kernels do. `async_l2_ratio`: the copy
-engine asks for whole lines, 54 of a port's 64 bytes per clock where loads get 36 (chosen with H100 and B200 in sight).
-`strip_l2_share`: an operand is reread once it is as large as the cache. `missing_row_ps`: H100. `fp4_step_ratio`:
-scales pass through tensor memory at each step (B200 in sight). Energies over bf16's: what the longest products of
-A100, L40S and B200 leave of their boards' power. `quantize_row_ns`, and the factor of blocks' conversions: a
-kernel that handles a row per warp (GB202), one that loads two elements at a time (TensorRT-LLM's `scale_1x128_kernel`)."""
+engine asks for whole lines, 54 of a port's 64 bytes per clock where loads get 36 (H100 and B200 in sight).
+`strip_l2_share`: an operand is reread once it is as large as the cache. `missing_row_ps`: H100 in sight.
+`fp4_step_ratio`: scales pass through tensor memory at each step (B200 in sight). Energies over bf16's: what the longest
+products of A100, L40S and B200 leave of their boards' power. `quantize_row_ns`: a kernel that handles a row per warp
+(GB202 in sight). `block_quantize_traffic`: TensorRT-LLM's `scale_1x128_kernel` loads two elements at a time."""
 KIND_EFFICIENCY: Final = (
     (MatmulKernel.FP8, "fp8_efficiency"),
     (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),

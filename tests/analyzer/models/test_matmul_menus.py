@@ -14,8 +14,9 @@ from wavecast.analyzer.models.matmul.problems import COLD_COPIES, FORMATS, Matmu
 from wavecast.analyzer.models.matmul.quantized import QUANTIZED
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
-from wavecast.specs.generations import QuantizedKernels, quantized_kernels
+from wavecast.specs.generations import quantized_kernels
 from wavecast.specs.match import find_gpu
+from wavecast.specs.quantized_kernels import QuantizedKernels
 
 SIZES = st.tuples(*(st.integers(1, 40_000) for _ in range(3)))
 
