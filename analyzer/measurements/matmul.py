@@ -59,6 +59,7 @@ TUNED_FORMATS: Final[Mapping[str, Format]] = {
     "mxfp4": replace(FORMATS["nvfp4"], left_bytes=0.53125, right_bytes=0.53125),
 }
 """As aiter writes them; mxfp4 has one byte of scale per 32 elements."""
+TUNED_QUANTIZED: Final = tuple(name for name, item in TUNED_FORMATS.items() if item.kind != MatmulKernel.PLAIN)
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
@@ -127,15 +128,17 @@ def load_quantized_samples(data: Path, catalog: Catalog | None = None) -> list[S
 
 def load_quantized_training_samples(data: Path) -> list[Samples[MatmulProblems]]:
     """Return the rows of narrower formats, and those of bf16, which alone show what each GPU has beside the format."""
+    tuned = [*load_tuned_samples(data), *load_tuned_samples(data, formats=("bf16",))]
+    names = [name for name, item in FORMATS.items() if item.kind != MatmulKernel.PLAIN]
     return [
-        *load_quantized_samples(data),
+        _samples(data, "matmul_quantized", names),
         _samples(data, "matmul", ["bf16"]),
-        *load_tuned_samples(data, formats=("bf16",)),
+        *(_trained(samples) for samples in tuned),
     ]
 
 
 def load_tuned_samples(
-    data: Path, catalog: Catalog | None = None, formats: Sequence[str] = tuple(TUNED_FORMATS)
+    data: Path, catalog: Catalog | None = None, formats: Sequence[str] = TUNED_QUANTIZED
 ) -> list[Samples[MatmulProblems]]:
     """Return the rows of these formats that aiter tuned on AMD's GPUs, whose operands come quantised; none without."""
     path = data / MORE_TABLE

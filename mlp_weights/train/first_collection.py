@@ -10,6 +10,8 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 OPTION: Final = "--first-collection"
 _LATER_CHIPS: Final = frozenset({"GB202"})
+_TRAINED_ON_ALL: Final = frozenset({"matmul_quantized"})
+"""Models whose weights were fitted to what joined, too."""
 _LATER_CHIPS_OF_MODEL: Final = {"matmul_simt": frozenset({"GH100"})}
 
 
@@ -21,4 +23,6 @@ def first_collection_option(command: F) -> F:
 
 def later_chips(model: str) -> frozenset[str]:
     """Return the chips whose rows of a model joined later."""
+    if model in _TRAINED_ON_ALL:
+        return frozenset()
     return _LATER_CHIPS | _LATER_CHIPS_OF_MODEL.get(model, frozenset())

@@ -97,7 +97,7 @@ def _ladder(order: Order, *rungs: Rung) -> Rule:
         row = np.searchsorted(edges, p.m, side="left")
         said = {name: column[row] for name, column in columns.items()}
         said["traffic"] = _traffic(p, said["height"], said["width"], said["across"], said["down"])
-        return said | _ordered(order, p, said["height"], said["width"], sm_count)
+        return {**said, **_ordered(order, p, said["height"], said["width"], sm_count)}
 
     return rule
 

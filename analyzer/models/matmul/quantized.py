@@ -49,6 +49,12 @@ QUANTIZED_PARAMETERS: Final = (
     Parameter(name="quantize_fp4_us", prior=5.0, spread=0.3),
     Parameter(name="plugin_us", prior=3.0, spread=0.4),
 )
+"""`cluster_traffic`: two blocks that share one operand, as libraries' plain kernels do. `async_l2_ratio`: the copy
+engine asks for whole lines, 54 of a port's 64 bytes per clock where loads get 36 (H100 and B200 in sight).
+`strip_l2_share`: an operand is reread once it is as large as the cache. `missing_row_ps`: H100 in sight.
+`fp4_step_ratio`: scales pass through tensor memory at each step (B200 in sight). Energies over bf16's: what the longest
+products of A100, L40S and B200 leave of their boards' power. `quantize_row_ns`: a kernel that handles a row per warp
+(GB202 in sight). `block_quantize_traffic`: TensorRT-LLM's `scale_1x128_kernel` loads two elements at a time."""
 KIND_EFFICIENCY: Final = (
     (MatmulKernel.FP8, "fp8_efficiency"),
     (MatmulKernel.FP8_BLOCK, "fp8_block_efficiency"),
@@ -71,6 +77,7 @@ QUANTIZE: Final = (
     (MatmulKernel.INT8, "plugin_us"),
 )
 LOW_TILE: Final = 64.0
+"""Rows of a tile up to which missing ones cost nothing where there is one row of tiles."""
 FLOAT_BYTES: Final = 2.0
 """Of activations before their conversion."""
 KINDS: Final = ("plain", "fp8", "fp8 block", "fp4", "weight only", "int8")
