@@ -142,26 +142,3 @@ def test_the_width_of_links_comes_back(data_dir: Path) -> None:
 
     expected = given("ratio_widths", data_dir, COLLECTIVES)["by_rule"]["link"]
     assert widened(list(link_blocks(data_dir))) == pytest.approx(expected, abs=0.005)
-
-
-@pytest.mark.data
-def test_the_tile_rule_comes_back_from_a_part_of_the_products(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fifteenth of the products, by the blocks in use: merits within 0.1, and tiles named as well within 3 %."""
-    pytest.importorskip("pyarrow")
-    from wavecast.analyzer.models.matmul_simt.tiles import rule_of, tile_rule
-    from wavecast.mlp_weights.train import simt_tiles
-
-    given("simt_tiles", data_dir, simt_tiles.TABLE)
-    monkeypatch.setattr(simt_tiles, "ROWS_PER_CELL", 800)
-    launched = simt_tiles.read_launched(data_dir)
-    gpus = simt_tiles.fitted_gpus(launched, first_collection=True)
-    in_use = read_constants("simt_tiles")
-    choices = simt_tiles.choices_of(launched, gpus, in_use["menus"])
-    together = tile_rule().together.astype(np.float64)
-    values = simt_tiles.values_of(together, simt_tiles.fit_constants(choices, together, None)[1])
-    merits = [[tile["merit"] for tile in rule["tiles"].values()] for rule in (values, in_use)]
-    assert merits[0] == pytest.approx(merits[1], abs=0.1)
-    rows = np.concatenate([launched.rows_of(gpu)[::10] for gpu in gpus])
-    shares = [simt_tiles.agreement(launched, rows, rule) for rule in (rule_of({**in_use, **values}), tile_rule())]
-    assert shares[1] > 0.8
-    assert shares[0] > shares[1] - 0.03

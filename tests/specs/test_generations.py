@@ -95,8 +95,9 @@ def test_a_fleet_and_a_capability_agree() -> None:
         gpu.vendor == "NVIDIA" for gpu in gpus
     ]
     assert generations.is_amd(fleet).tolist() == [gpu.vendor == "AMD" for gpu in gpus]
-    others = generations.sgemm_kernels(fleet)[~generations.is_nvidia(fleet)]
-    assert set(others.tolist()) == {SgemmKernels.AMD_MATRIX}
+    kernels = generations.sgemm_kernels(fleet)
+    assert set(kernels[generations.is_amd(fleet)].tolist()) == {SgemmKernels.AMD_MATRIX}
+    assert set(kernels[generations.is_async(fleet)].tolist()) == {SgemmKernels.HOPPER}
 
 
 def test_generations_of_a_fleet_are_those_of_its_capabilities() -> None:

@@ -41,7 +41,7 @@ PARAMETERS: Final = (
     Parameter(name="shared_memory_load", prior=0.85, spread=0.3, class_spread=0.15),
     Parameter(name="other_instructions", prior=1.0, spread=0.15),
     Parameter(name="matrix_load", prior=0.2, spread=0.3),
-    Parameter(name="exposed_write", prior=0.7, spread=0.4),
+    Parameter(name="exposed_write", prior=0.7, spread=0.4, class_spread=0.3),
     Parameter(name="stall_cycles", prior=400.0, class_spread=0.3),
     Parameter(name="epilogue_depth", prior=14.0, class_spread=0.3),
     Parameter(name="epilogue_cycles", prior=1300.0, class_spread=0.3),
@@ -50,7 +50,7 @@ PARAMETERS: Final = (
     Parameter(name="gddr_strided_ratio", prior=0.7, spread=0.3),
     Parameter(name="stride_bytes", prior=1000.0),
     Parameter(name="drift_bytes", prior=200.0, spread=0.8, class_spread=0.5),
-    Parameter(name="l2_share", prior=0.8, spread=0.3),
+    Parameter(name="l2_share", prior=0.8, spread=0.3, class_spread=0.3),
     Parameter(name="translation_mib", prior=14.0, spread=0.5, class_spread=0.5),
     Parameter(name="translation_bytes_per_clock", prior=4.0, spread=0.5, class_spread=0.3),
     Parameter(name="picojoule_per_flop", prior=20.0, spread=0.1),
@@ -78,8 +78,8 @@ SCHEDULERS: Final = 4.0
 POWER_SHARPNESS: Final = 12.0
 ISSUED_PER_CLOCK: Final = 128.0
 """Lanes that a multiprocessor's four schedulers give an instruction per clock."""
-UNIT_ENERGY_EXPONENT: Final = 0.37
-"""How energy per FLOP falls with the size of a unit, as in gpu_physics.py."""
+MATRIX_ENERGY_RATIO: Final = 0.77
+"""Energy per FLOP of AMD's matrix units over vector lanes': twice the rate, to the power -0.37 of gpu_physics.py."""
 REGISTERS_BESIDE: Final = 56.0
 """Registers of a thread beside its accumulators: addresses and the next operands; 120 for 64, as profilers show."""
 
@@ -278,8 +278,7 @@ def _slow_down(
     """
     energy, reference_hz = process_energy(fleet)
     joule = energy * values["picojoule_per_flop"] * 1e-12 * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
-    vector = fleet.sm_count * fleet.fp32_lanes_per_sm * 2.0 * fleet.clock_hz
-    joule = joule * np.minimum(vector / peak_flops_per_s(p.rate, fleet), 1.0) ** UNIT_ENERGY_EXPONENT
+    joule = joule * np.where(is_nvidia(fleet), 1.0, MATRIX_ENERGY_RATIO)
     operands = 1.0 + values["operand_energy"] * (1.0 / launch.width + 1.0 / launch.height)
     excess = (p.element_bytes / 4.0) * operands * computed_per_s * (joule / fleet.tdp_w)
     squared = excess * excess

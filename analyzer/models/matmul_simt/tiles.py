@@ -97,14 +97,18 @@ class SimtLaunch:
     split: Floats
 
 
-def launch_of(batch: Floats, m: Floats, n: Floats, k: Floats, tile: Codes, fleet: Fleet) -> SimtLaunch:
-    """Return the launch of a tile; k is split only where a single product leaves multiprocessors idle."""
+def launch_of(batch: Floats, m: Floats, n: Floats, k: Floats, choice: Codes, fleet: Fleet) -> SimtLaunch:
+    """Return the launch of a choice: a row of `TILE_NAMES`, beyond them the same tiles with k in one piece.
+
+    k is split only where a single product leaves multiprocessors idle.
+    """
+    tile = choice % len(TILE_NAMES)
     width, height = WIDTH[tile], HEIGHT[tile]
     columns, rows = np.ceil(n / width), np.ceil(m / height)
     waves = columns * rows / fleet.sm_count
     wanted = np.round(1.0 + TARGET_WAVES / waves)
     deepest = np.maximum(1.0, np.floor(k / LEAST_DEPTH))
-    can_split = (batch == 1) & (waves < WAVES_WORTH_SPLITTING)
+    can_split = (batch == 1) & (waves < WAVES_WORTH_SPLITTING) & (choice < len(TILE_NAMES))
     return SimtLaunch(
         width=width,
         height=height,

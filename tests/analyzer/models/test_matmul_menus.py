@@ -16,7 +16,7 @@ from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.generations import quantized_kernels
 from wavecast.specs.match import find_gpu
-from wavecast.specs.quantized_kernels import QuantizedKernels
+from wavecast.specs.product_kernels import QuantizedKernels
 
 SIZES = st.tuples(*(st.integers(1, 40_000) for _ in range(3)))
 
