@@ -78,6 +78,9 @@ _12_NM: Final = ProcessNode(energy_ratio=0.85, clock_hz=1.4e9)
 _7_NM: Final = ProcessNode(energy_ratio=0.5, clock_hz=1.4e9)
 _8_NM: Final = ProcessNode(energy_ratio=0.65, clock_hz=1.7e9)
 _4_NM: Final = ProcessNode(energy_ratio=0.33, clock_hz=2.2e9)
+_6_NM: Final = ProcessNode(energy_ratio=0.46, clock_hz=1.5e9)
+_5_NM: Final = ProcessNode(energy_ratio=0.36, clock_hz=2.0e9)
+_3_NM: Final = ProcessNode(energy_ratio=0.25, clock_hz=2.4e9)
 """After what the foundries state for power at the same speed from one process to the next, rounded down to what boards
 reach."""
 
@@ -103,6 +106,14 @@ _LARGEST_WORKSPACE_BYTES: Final = 128 * MIB
 """hipBLAS on gfx94x and gfx95x, same file."""
 
 
+_NARROW_L2: Final = (2048 / 80) / (5120 / 108)
+"""NVIDIA: V100's slices read 2048 bytes per clock for 80 multiprocessors, A100's 5120 for 108 (its white paper)."""
+_CDNA_L2: Final = (2048 / 120) / 27
+"""AMD: MI100's 16 channels give 128 bytes per clock (CDNA white paper) to 120 compute units; on MI300X, whose dies have
+a second-level cache each, the Infinity Cache behind them gives 17.2 TB/s, 27 bytes per clock and unit. MI250X is
+assumed like it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """Hold what GPUs of one generation have in common beyond their figures."""
@@ -120,6 +131,10 @@ class Generation:
     prefers_cudnn_attention: bool = False
     """Where versions of torch that put cuDNN's attention first do so (`check_prefer_cudnn_attention`: 9.0, 10.0, from
     2.11 on 10.3)."""
+    matrix_energy: float = 1.0
+    """Of a FLOP on the matrix units, over what the process and the size of the units say."""
+    l2_width: float = 1.0
+    """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest."""
     has_tf32: bool = False
     """Matrix units take TF32 and bfloat16 (CUDA C++ programming guide)."""
     is_async: bool = False
@@ -134,9 +149,13 @@ class Generation:
     """Kernels that widen FP8 operands themselves keep up with their loads. On compute capability 8.9 they do not: one
     query on an FP8 cache takes up to three times a BF16 cache's time there, and no longer than it on 9.0, 10.0 and 12.0
     (`ops/attention.parquet`, TensorRT-LLM). Earlier ones, which nobody measured, have no instruction for it at all."""
+    has_square_tiles: bool = False
+    """Products are made of tiles of 256 x 256: by two multiprocessors together, or by one with 512 KiB of registers."""
 
 
-_KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM)
+_KEPLER: Final = Generation(
+    name="Kepler", starts_at="1.0", allocation=_KEPLER_RULES, process=_16_NM, l2_width=_NARROW_L2
+)
 _MAXWELL: Final = replace(
     _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=BEFORE_AMPERE
 )
@@ -152,6 +171,7 @@ _GA100: Final = replace(
     process=_7_NM,
     sgemm_kernels=SgemmKernels.AMPERE,
     attention=SINCE_AMPERE,
+    l2_width=1.0,
     has_tf32=True,
 )
 _GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=_8_NM)
@@ -172,16 +192,21 @@ _BLACKWELL: Final = replace(
     starts_at="10.0",
     attention=SINCE_AMPERE,
     has_tensor_memory=True,
+    has_square_tiles=True,
 )
 _THOR: Final = replace(
     _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
 )
+_GB20X_ENERGY: Final = 0.7
+"""The longest fp8 products of RTX PRO 6000 reach 0.84 of their peak within 600 W, those of L40S 0.45 within 350 W: at
+most 0.63 of Ada's energy where as large a share of the board idles, 0.73 where a fifth does (looked at those rows)."""
 _GB20X: Final = replace(
     _ADA,
     name="Blackwell of consumers",
     starts_at="12.0",
     has_wide_head_blocks=True,
     converts_fp8_fast=True,
+    matrix_energy=_GB20X_ENERGY,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
 _LATER: Final = replace(_GB20X, name="later", starts_at="13.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES)
@@ -196,11 +221,27 @@ _CDNA: Final = Generation(
     starts_at="gfx908",
     allocation=_GFX908_RULES,
     process=_7_NM,
+    l2_width=_CDNA_L2,
     blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
 )
-_CDNA2: Final = replace(_CDNA, name="CDNA2", starts_at="gfx90a", allocation=_GFX90A_RULES, attention=SINCE_CDNA2)
-_CDNA3: Final = replace(_CDNA2, name="CDNA3", starts_at="gfx94", blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES)
-_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95")
+_CDNA2: Final = replace(
+    _CDNA,
+    name="CDNA2",
+    starts_at="gfx90a",
+    allocation=_GFX90A_RULES,
+    process=_6_NM,
+    l2_width=1.0,
+    attention=SINCE_CDNA2,
+)
+_CDNA3: Final = replace(
+    _CDNA2,
+    name="CDNA3",
+    starts_at="gfx94",
+    process=_5_NM,
+    has_square_tiles=True,
+    blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES,
+)
+_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95", process=_3_NM)
 _OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")
 AMD: Final = (_CDNA, _CDNA2, _CDNA3, _CDNA4, _OTHER_GFX)
 """The first whose `starts_at` begins a target's name."""
@@ -279,10 +320,23 @@ _PREFERS_CUDNN_ATTENTION: Final = _having("prefers_cudnn_attention")
 _ATTENTION: Final = np.array([[kernel in row.attention for row in _ROWS] for kernel in AttentionKernel])
 _HAS_WIDE_HEAD_BLOCKS: Final = _having("has_wide_head_blocks")
 _CONVERTS_FP8_FAST: Final = _having("converts_fp8_fast")
+_HAS_SQUARE_TILES: Final = _having("has_square_tiles")
 _HAS_TF32: Final = _having("has_tf32")
 _SGEMM_KERNELS: Final = np.array([row.sgemm_kernels for row in _ROWS], dtype=np.int64)
 _ENERGY_RATIO: Final = np.array([row.process.energy_ratio for row in _ROWS])
+_MATRIX_ENERGY: Final = np.array([row.matrix_energy for row in _ROWS])
+_L2_WIDTH: Final = np.array([row.l2_width for row in _ROWS])
 _CLOCK_HZ: Final = np.array([row.process.clock_hz for row in _ROWS])
+
+
+def matrix_energy(fleet: Fleet) -> Floats:
+    """Return each GPU's energy per FLOP on matrix units over what its process and its units' size say."""
+    return _MATRIX_ENERGY[_row(fleet)]
+
+
+def l2_width(fleet: Fleet) -> Floats:
+    """Return the bytes per clock and multiprocessor of each second-level cache over those of its vendor's newest."""
+    return _L2_WIDTH[_row(fleet)]
 
 
 def generation_codes(fleet: Fleet) -> Codes:
@@ -356,6 +410,11 @@ def converts_fp8_fast(fleet: Fleet) -> Mask:
 def is_blackwell(fleet: Fleet) -> Mask:
     """Say which GPUs are data-centre Blackwell."""
     return _IS_BLACKWELL[_row(fleet)]
+
+
+def has_square_tiles(fleet: Fleet) -> Mask:
+    """Say which GPUs' libraries take tiles of 256 x 256: data-centre Blackwell, CDNA3 and later."""
+    return _HAS_SQUARE_TILES[_row(fleet)]
 
 
 def has_tf32(fleet: Fleet) -> Mask:

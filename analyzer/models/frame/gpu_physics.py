@@ -13,28 +13,27 @@ import numpy as np
 
 from ....arrays import Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tf32, is_amd, process_energy
+from ....specs.generations import is_amd, l2_width, matrix_energy, process_energy
 from ....specs.gpu import Rate
 from .parameters import Parameter, Values
 
 DRAM_PARAMETERS: Final = (
     Parameter(name="hbm_efficiency", prior=0.9, spread=0.04),
     Parameter(name="gddr_efficiency", prior=0.94, spread=0.03),
-    Parameter(name="inline_ecc_ratio", prior=0.9, spread=0.04),
+    Parameter(name="inline_ecc_ratio", prior=0.84, spread=0.04),
 )
 """Share of the datasheet's bandwidth that reads reach: membench has 0.87 (A100 80GB), 0.96 (A100 40GB, V100, H100
-PCIe), 0.98 (L40, error correction off). With correction inside GDDR memory cards read 75-97 % of what they do
-without, by how random their accesses are."""
+PCIe), 0.98 (L40, error correction off). GDDR cards read 92-97 % of the datasheet's bandwidth without correction inside
+their memory and 75-82 % with it (the data's README), so 0.84 of it."""
 
 L2_PARAMETERS: Final = (
-    Parameter(name="l2_bytes_per_clock", prior=36.0, spread=0.15),
-    Parameter(name="old_l2_ratio", prior=0.6, spread=0.1),
-    Parameter(name="amd_l2_bytes_per_clock", prior=24.0, spread=0.3),
+    Parameter(name="l2_bytes_per_clock", prior=40.0, spread=0.1),
+    Parameter(name="amd_l2_bytes_per_clock", prior=24.0, spread=0.2),
     Parameter(name="gddr_l2_ratio", prior=5.8, spread=0.12),
 )
-"""membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe, 22 on V100, 15 on MI100 (later ones: twice to
-three times as wide channels), and 6.1-6.6 times the DRAM's bandwidth on L40, whose slices come with the memory's
-channels."""
+"""membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe, three quarters of what the white papers say
+(products ask for a little less than is counted: 40); 22 on V100 and 15 on MI100, where `l2_width` makes 22 and 15 of
+them; and 6.1-6.6 times the DRAM's bandwidth on L40, whose slices come with the memory's channels."""
 
 POWER_PARAMETERS: Final = (
     Parameter(name="picojoule_per_flop", prior=0.8, spread=0.15),
@@ -54,10 +53,10 @@ and 0.5, what L40's vector units show from 2.5 down to 1.8 GHz."""
 
 LAUNCH_PARAMETERS: Final = (
     Parameter(name="launch_us", prior=1.0, spread=0.3),
-    Parameter(name="amd_launch_us", prior=2.0, spread=0.3),
+    Parameter(name="amd_launch_us", prior=1.0, spread=0.3),
     Parameter(name="launch_cycles", prior=3500.0, spread=0.3),
 )
-"""What a kernel takes beside its work in a stream of others; the rest of an AMD kernel's is from profilers' shortest."""
+"""What a kernel takes beside its work in a stream of others; AMD's after the shortest kernels that profilers show."""
 
 NEWEST_PROCESS: Final = 0.33
 """`process_energy` to which the energy per FLOP refers: 4 nm."""
@@ -80,10 +79,10 @@ def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """Return the rate of the second-level cache.
 
     Beside GDDR its slices come with the memory's channels: a multiple of the bandwidth. Beside HBM it grows with the
-    multiprocessors; before Ampere its slices were half as wide.
+    multiprocessors and the width of its generation.
     """
-    nvidia = values["l2_bytes_per_clock"] * np.where(has_tf32(fleet), 1.0, values["old_l2_ratio"])
-    per_clock = np.where(is_amd(fleet), values["amd_l2_bytes_per_clock"], nvidia)
+    newest = np.where(is_amd(fleet), values["amd_l2_bytes_per_clock"], values["l2_bytes_per_clock"])
+    per_clock = newest * l2_width(fleet)
     with_memory = values["gddr_l2_ratio"] * fleet.bandwidth_bytes_per_s
     return np.where(fleet.has_hbm, per_clock * fleet.sm_count * fleet.clock_hz, with_memory)
 
@@ -97,15 +96,15 @@ def switching_w(fleet: Fleet, values: Values) -> Floats:
 def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | float = 2.0) -> Floats:
     """Return the energy of one FLOP on the matrix units with operands of so many bytes.
 
-    It falls with the process, with the size of the unit, which shares its operands' delivery among more multipliers,
-    and with the width of the format.
+    It falls with the process and the generation, with the size of the unit, which shares its operands' delivery among
+    more multipliers, and with the width of the format.
     """
     half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
     per_clock = half / (fleet.sm_count * fleet.matrix_clock_hz)
     process = (process_energy(fleet)[0] / NEWEST_PROCESS) ** values["process_exponent"]
     unit = (REFERENCE_FLOPS / per_clock) ** values["energy_exponent"]
     width = (0.5 * np.asarray(element_bytes)) ** values["format_exponent"]
-    return np.asarray(values["picojoule_per_flop"] * 1e-12 * process * unit * width)
+    return np.asarray(values["picojoule_per_flop"] * 1e-12 * matrix_energy(fleet) * process * unit * width)
 
 
 def slow_down(joule: Floats, full_s: Floats, fleet: Fleet, values: Values) -> Floats:

@@ -18,7 +18,7 @@ from .limits import (
     traffic_of,
 )
 from .problems import MatmulProblems
-from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE
+from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 
 MILLISECONDS = np.float32(1e3)
 LONGEST = np.float32(1e9)
@@ -31,7 +31,7 @@ HEIGHT, WIDTH = TILES[:, 0], TILES[:, 1]
 def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     """Return the candidate of least score: each tile whole (first), or split over idle multiprocessors.
 
-    The score leaves out the power limit and what waves of tiles reread from DRAM.
+    The score leaves out the power limit alone, so that it and the final time rank candidates alike.
     """
     m, n = p.m[..., None], p.n[..., None]
     rows, columns = np.ceil(m / HEIGHT), np.ceil(n / WIDTH)
@@ -39,7 +39,9 @@ def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     tiles = _single(np.where(is_wasted, NEVER, 1.0) * rows * columns * p.batch[..., None])
     fixed = _fixed(p, machine, values)
     whole = _score(tiles, fixed["k"], fixed)
-    parts = np.minimum(fixed["sm_count"] / tiles, fixed["k"] * np.float32(1.0 / LEAST_DEPTH))
+    parts = fixed["sm_count"] / tiles
+    parts[parts < np.float32(2.0)] = np.float32(WAVE_PARTS)
+    np.minimum(parts, fixed["k"] * np.float32(1.0 / LEAST_DEPTH), out=parts)
     parts = np.floor(np.clip(parts, np.float32(1.0), np.float32(MOST_SPLITS), out=parts), out=parts)
     split = _score(tiles * parts, fixed["k"] / parts, fixed)
     split += (fixed["split_s"] + fixed["reduction_s"] * (parts + np.float32(1.0))) * MILLISECONDS
@@ -65,9 +67,13 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "per_sm": 1.0 / machine.sm_count,
         "rounding": machine.rounding,
         "moved": traffic.operand_bytes + traffic.out_bytes,
+        "operands": traffic.operand_bytes,
+        "reread": values["reread"] / cache_traffic(machine, values),
+        "spilled": traffic.spilled,
         "read": traffic.read_bytes,
         "written": traffic.written_bytes,
-        "stage_overlap": np.minimum(values["stage_overlap"], 1.0),
+        "stage_overlap": values["stage_overlap"],
+        "wave_overlap": values["wave_overlap"],
         "traffic": cache_traffic(machine, values),
         "cache_rate": machine.l2_bytes_per_s,
         "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz,
@@ -91,13 +97,17 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
 
 
 def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Singles:
-    """Return milliseconds before the power limit: `unthrottled_s` with fourth powers, and operands read once."""
+    """Return milliseconds before the power limit: `unthrottled_s` with fourth powers."""
     rounds = blocks * fixed["per_sm"]
     started = np.maximum(rounds, np.float32(1.0))
     np.ceil(rounds, out=rounds)
     rounds -= started
     rounds *= fixed["rounding"]
     rounds += started
+    overlap = np.float32(1.0) - np.float32(1.0) / np.maximum(rounds, np.float32(1.0))
+    overlap *= fixed["wave_overlap"]
+    overlap += fixed["stage_overlap"]
+    np.minimum(overlap, np.float32(1.0), out=overlap)
     full = depth * fixed["cycles_s"]
     full = full * rounds
     epilogue = _single(rounds * fixed["epilogue_s"])
@@ -108,19 +118,25 @@ def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Sin
     compute = _single(np.maximum(full, rounds, out=rounds))
     active = np.minimum(blocks, fixed["sm_count"])
     cache = _single(fixed["lines"] * depth * blocks * fixed["traffic"])
+    reread = fixed["reread"] / np.sqrt(active)
+    reread = reread * cache
+    reread -= fixed["operands"]
+    np.maximum(reread, np.float32(0.0), out=reread)
+    reread *= fixed["spilled"]
+    reread += fixed["read"]
     cache += fixed["moved"]
     cache /= np.minimum(active * fixed["sm_cache_rate"], fixed["cache_rate"])
     active *= fixed["sm_dram_rate"]
-    memory = _single(fixed["read"] / np.minimum(active, fixed["dram_rate"], out=active))
+    reread /= np.minimum(active, fixed["dram_rate"], out=active)
     main = _fourth(compute)
     main += _fourth(cache)
-    main += _fourth(memory)
+    main += _fourth(reread)
     last = _fourth(_single(fixed["written"] / active))
     last = last + _fourth(epilogue)
     for powers in (main, last, main, last):
         np.sqrt(powers, out=powers)
     hidden = np.minimum(main, last)
-    hidden *= fixed["stage_overlap"]
+    hidden *= overlap
     main += last
     main -= hidden
     return main

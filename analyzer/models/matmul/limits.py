@@ -9,7 +9,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tensor_memory, is_async
+from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     dram_bytes_per_s,
@@ -38,9 +38,9 @@ LARGEST_WARP_SIDE: Final = 128.0
 ALIGNED_BYTES: Final = 16.0
 UNALIGNED_RATE: Final = 0.5
 """Of the arithmetic rate where rows do not start at multiples of 16 bytes: an assumption; no measurement has such."""
-PAIR_TRAFFIC: Final = 2.0 / 3.0
-"""Two multiprocessors that work on one 256 x 256 tile (data-centre Blackwell) each fetch 128 + 128 rows of operands,
-where 128 x 256 tiles take 128 + 256."""
+SQUARE_TRAFFIC: Final = 2.0 / 3.0
+"""Tiles of 256 x 256 fetch 256 + 256 rows of operands where two of 128 x 256 take 128 + 256 each: one of two
+multiprocessors together (data-centre Blackwell), or of one compute unit (AMD since CDNA3, by its kernels' names)."""
 REDUCTION_BYTES_PER_CLOCK: Final = 32.0
 
 
@@ -55,6 +55,8 @@ class Machine:
     l2_bytes_per_s: Floats
     flops_per_clock: Floats
     """Of one multiprocessor, at the problem's format."""
+    peak_clock_ratio: Floats
+    """The clock at which the vendor states the rate over the boost clock: no kernel computes faster than stated."""
     joule_per_flop: Floats
     rounding: Floats
     """How far a last wave that is not full counts as one, 0 to 1."""
@@ -67,6 +69,7 @@ class Machine:
     """Operands are fetched by the copy engine, and clusters of blocks share them (Hopper, Blackwell)."""
     has_tensor_memory: Mask
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile (data-centre Blackwell)."""
+    has_square_tiles: Mask
     is_large: Mask
     """A second-level cache in two halves beside HBM."""
 
@@ -84,6 +87,8 @@ class ResourceTimes:
     write_s: Floats
     """To DRAM."""
     split_s: Floats
+    rounds: Floats
+    """Waves of blocks, as far as the last one counts."""
     dram_bytes: Floats
     """That miss the second-level cache."""
     hit: Floats
@@ -100,6 +105,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         l2_bytes=fleet.l2_cache_bytes,
         l2_bytes_per_s=l2_bytes_per_s(fleet, values),
         flops_per_clock=flops_per_s / (fleet.sm_count * fleet.matrix_clock_hz),
+        peak_clock_ratio=np.minimum(fleet.matrix_clock_hz / fleet.clock_hz, 1.0),
         joule_per_flop=matrix_joule_per_flop(fleet, values, 0.5 * (problems.left_bytes + problems.right_bytes)),
         rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
         power_w=switching_w(fleet, values),
@@ -107,6 +113,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         launch_s=launch_s(fleet, values),
         is_async=is_async(fleet),
         has_tensor_memory=has_tensor_memory(fleet),
+        has_square_tiles=has_square_tiles(fleet),
         is_large=fleet.has_hbm,
     )
 
@@ -118,12 +125,11 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
     traffic = traffic_of(p, machine, values)
     operands, hit = traffic.operand_bytes, traffic.operand_hit
     wave = np.maximum(values["reread"] * asked / np.sqrt(active) - operands, 0.0)
-    spilled = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
-    read = traffic.read_bytes + (1.0 - hit) * wave * spilled / (1.0 + spilled)
+    read = traffic.read_bytes + wave * traffic.spilled
     intake = active * machine.clock_hz
     dram_rate = np.minimum(machine.bandwidth_bytes_per_s, intake * values["sm_bytes_per_clock"])
     cache_rate = np.minimum(machine.l2_bytes_per_s, intake * L1_BYTES_PER_CLOCK)
-    compute_s, epilogue_s = _compute(p, launch, machine, values)
+    compute_s, epilogue_s, rounds = _compute(p, launch, machine, values)
     return ResourceTimes(
         compute_s=compute_s,
         epilogue_s=epilogue_s,
@@ -133,13 +139,14 @@ def limits_of(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values:
         split_s=_split(p, launch, machine, values),
         dram_bytes=read + traffic.written_bytes,
         hit=hit,
+        rounds=rounds,
     )
 
 
 def cache_traffic(machine: Machine, values: Values) -> Floats:
     """Return bytes asked of the second-level cache over those that blocks would ask for by themselves."""
     cluster = np.where(machine.is_async, values["cluster_traffic"], 1.0)
-    return np.asarray(cluster * np.where(machine.has_tensor_memory, PAIR_TRAFFIC, 1.0))
+    return np.asarray(cluster * np.where(machine.has_square_tiles, SQUARE_TRAFFIC, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -154,6 +161,8 @@ class Traffic:
     """Operands that come from DRAM."""
     written_bytes: Floats
     """Results that go to DRAM."""
+    spilled: Floats
+    """Share of what waves of tiles read again that comes from DRAM."""
 
 
 def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
@@ -168,12 +177,14 @@ def traffic_of(p: MatmulProblems, machine: Machine, values: Values) -> Traffic:
     per_cache = 1.0 / (machine.l2_bytes * values["l2_share"] * np.where(machine.is_large, values["half_l2_share"], 1.0))
     hit = 1.0 / (1.0 + _eighth((p.copies * operands + out) * per_cache))
     out_hit = 1.0 / (1.0 + _eighth((operands + out) * (per_cache * values["out_pressure"])))
+    full = (operands / (values["reread_l2_share"] * machine.l2_bytes)) ** 2
     return Traffic(
         operand_bytes=operands,
         out_bytes=out,
         operand_hit=hit,
         read_bytes=(1.0 - hit) * operands,
         written_bytes=(1.0 - out_hit) * out,
+        spilled=(1.0 - hit) * full / (1.0 + full),
     )
 
 
@@ -183,8 +194,10 @@ def _eighth(values: Floats) -> Floats:
     return squared * squared
 
 
-def _compute(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values) -> tuple[Floats, Floats]:
-    """Return seconds of the main loops and of the epilogues.
+def _compute(
+    p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: Values
+) -> tuple[Floats, Floats, Floats]:
+    """Return seconds of the main loops and of the epilogues, and the waves.
 
     Main loops take the throughput of the busiest multiprocessor, or the latency of its blocks one after the other.
 
@@ -196,7 +209,7 @@ def _compute(p: MatmulProblems, launch: MatmulLaunch, machine: Machine, values: 
     rounds = started + machine.rounding * (np.ceil(waves) - started)
     full = rounds * (launch.depth * cycles)
     latency = np.maximum(rounds / launch.resident, 1.0) * (launch.depth * step)
-    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz
+    return np.maximum(full, latency) / machine.clock_hz, rounds * epilogue / machine.clock_hz, rounds
 
 
 def tile_cycles(
@@ -222,7 +235,7 @@ def _cycles(
     """
     area = height * width
     element = 0.5 * (p.left_bytes + p.right_bytes)
-    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], 1.0)
+    rate = machine.flops_per_clock * np.minimum(values["mma_efficiency"], machine.peak_clock_ratio)
     multiply = 2.0 * area / (rate * _alignment(p))
     side = np.sqrt(np.minimum(height, LARGEST_WARP_SIDE) * np.minimum(width, LARGEST_WARP_SIDE))
     read = values["shared_load"] * element * (4.0 * area / (side * SHARED_BYTES_PER_CLOCK))
@@ -255,7 +268,8 @@ def unthrottled_s(limits: ResourceTimes, values: Values) -> Floats:
     main_s = busy ** (1.0 / sharpness)
     epilogue, write = limits.epilogue_s * limits.epilogue_s, limits.write_s * limits.write_s
     last_s = np.sqrt(np.sqrt(epilogue * epilogue + write * write))
-    hidden_s = np.minimum(values["stage_overlap"], 1.0) * np.minimum(main_s, last_s)
+    overlap = values["stage_overlap"] + values["wave_overlap"] * (1.0 - 1.0 / np.maximum(limits.rounds, 1.0))
+    hidden_s = np.minimum(overlap, 1.0) * np.minimum(main_s, last_s)
     return np.asarray(main_s + last_s - hidden_s + limits.split_s)
 
 

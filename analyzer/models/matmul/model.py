@@ -14,7 +14,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async
+from ....specs.generations import is_amd, is_async
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, LAUNCH_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
@@ -29,6 +29,7 @@ PARAMETERS: Final = (
     Parameter(name="step_ns", prior=165.0, spread=0.3, class_spread=0.4),
     Parameter(name="epilogue_cycles", prior=2500.0, spread=0.2, class_spread=0.4),
     Parameter(name="stage_overlap", prior=0.25, spread=0.2, class_spread=0.5),
+    Parameter(name="wave_overlap", prior=0.3, spread=0.4, class_spread=0.4),
     Parameter(name="tensor_memory_epilogue", prior=0.5, spread=0.2),
     Parameter(name="async_rounding", prior=0.3, spread=0.3),
     Parameter(name="sync_rounding", prior=0.9, spread=0.1),
@@ -42,7 +43,7 @@ PARAMETERS: Final = (
     Parameter(name="reread_l2_share", prior=0.5, spread=0.3),
     Parameter(name="sharpness", prior=3.4, spread=0.1, class_spread=0.12),
     Parameter(name="split_us", prior=2.7, spread=0.3),
-    Parameter(name="reduction", prior=1.2, spread=0.3),
+    Parameter(name="reduction", prior=2.5, spread=0.4, class_spread=0.4),
     Parameter(name="early_launch_us", prior=0.5, spread=0.2),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
@@ -53,7 +54,7 @@ PARAMETERS: Final = (
 `early_launch_us`: a B200 trace's kernels overlap by 0.9 us where launched before their predecessor ends; half of it.
 `tensor_memory_epilogue`: with two accumulators, half of the epilogue hides."""
 
-CLASSES: Final = ("async", "sync")
+CLASSES: Final = ("async", "sync", "amd")
 FEATURES: Final = (
     "share of compute",
     "share of reads",
@@ -74,8 +75,8 @@ them the correction hurt on GPUs not trained on."""
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return the class of each GPU; what is not NVIDIA counts as synchronous."""
-    return np.where(is_async(fleet), 0, 1).astype(np.int64)
+    """Return the class of each GPU."""
+    return np.where(is_amd(fleet), 2, np.where(is_async(fleet), 0, 1)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -19,6 +19,8 @@ TILES: Final = np.array(
 """Rows (of m) and columns (of n) of the output that one block computes: what a simulator with every pair of sides from
 16 to 256 chooses, where 20 tiles and 8 splits gained nothing over these 12 with one split each."""
 MOST_SPLITS: Final = 32.0
+WAVE_PARTS: Final = 4.0
+"""Parts of products that fill more than half of the multiprocessors: so many fill the last wave better."""
 LEAST_DEPTH: Final = 128.0
 """k that a part of a split product covers at least."""
 WASTED_SIDE: Final = 64.0
@@ -52,12 +54,14 @@ class MatmulLaunch:
 def launch_of(candidate: Codes, batch: Floats, m: Floats, n: Floats, k: Floats, sm_count: Floats) -> MatmulLaunch:
     """Return the launch of each candidate: a tile's number, or, beyond them, that of a tile split along k.
 
-    Splits fill the multiprocessors that whole tiles leave idle.
+    Splits fill the multiprocessors that whole tiles leave idle, in the first wave or in the last.
     """
     tile, is_split = candidate % len(TILES), candidate >= len(TILES)
     height, width = TILES[:, 0][tile], TILES[:, 1][tile]
     tiles = np.ceil(m / height) * np.ceil(n / width) * batch
-    parts = np.floor(np.clip(np.minimum(sm_count / tiles, k / LEAST_DEPTH), 1.0, MOST_SPLITS))
+    idle = sm_count / tiles
+    wanted = np.where(idle < 2.0, WAVE_PARTS, idle)
+    parts = np.floor(np.clip(np.minimum(wanted, k / LEAST_DEPTH), 1.0, MOST_SPLITS))
     split = np.where(is_split, parts, 1.0)
     return MatmulLaunch(
         height=height,
