@@ -5,12 +5,16 @@ A CTA handles one KV head of one sequence, or one of s parts of its keys (n CTAs
     Tc = rounds(n * s / (SM * occupancy)) * L / clock                 rounds between the exact and the smooth count
     Tm = max(loaded bytes / L2 rate, miss * (bytes / DRAM rate + ramp))
     t  = floor + (Tc^p + Tm^p)^(1/p) + [s > 1] * combine
-`miss` is 0 while the cache fits in L2: the measurements repeat on the same cache, as layers of a model do not.
+`miss` is 0 while the cache, and what else is read before it is read again (`copies`), fits in L2: the measurements
+repeat on the same cache, as layers of a model do not. A GPU starts at most one CTA in `dispatch` cycles.
 
 Kernels (from what is known of the libraries, and read off the measurements of `ops/attention.parquet`):
 - single: TensorRT-LLM's plain kernel, one query head per CTA: before Blackwell without groups, anywhere with groups
   above 32, whose query heads then read the same keys from L2 one by one.
-- group: its grouped kernel before Blackwell. It splits to six CTAs per SM, whatever that costs.
+- group: its grouped kernel before Blackwell and on consumers' Blackwell. It splits to six CTAs per SM, whatever that
+  costs.
+- whole: the same for FP8 caches where nothing is asynchronous. It never splits a sequence; where widening FP8 is slow
+  (`converts_fp8_fast`) that alone is what a key costs.
 - fused: its kernels for Blackwell, and for FP8 caches on Hopper. CTAs overlap like those of `single`, and stream keys
   like flash attention on asynchronous units.
 - flash: flash attention; a tile of 64 query rows is multiplied however few are filled.
@@ -106,6 +110,10 @@ PARAMETERS: Final = (
     Parameter(name="legacy_ratio", prior=4.0, spread=0.0),
     *KERNEL_PARAMETERS,
 )
+"""With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability
+8.9) are L40S's own times, of which no other card speaks; `whole_key_cycles` is RTX PRO 6000's, rounded, the only other
+one that runs the kernel; `dispatch_cycles`: 17 to 21 on all five GPUs, from calls of thousands of CTAs with a few keys;
+`gddr_resident_ratio` 1: L40S and RTX PRO 6000 hold repeated caches up to their L2's size. `legacy_ratio`: see prefill."""
 FEATURES: Final = (
     *("log time", "rounds share", "L2 share", "DRAM share", "floor share", "miss"),
     *("log CTAs per SM", "log keys", "log splits", "log group", "dim", "cache bytes", "is flash", "is single"),
