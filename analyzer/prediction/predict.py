@@ -46,13 +46,14 @@ def predict_measured(
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
     time, method = _scaled_ns(measured, ratios.factor, fleet, origin), ratios.method
-    width = with_overhead_spread(ratios.half_width, time)
+    width = ratios.half_width
     if modelled.any():
         time[modelled], width[modelled] = _anchored(workload, assignments, modelled, fleet, origin, library)
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = workload.op_share * obeys
     for begin in range(0, len(time), BLOCK_ROWS):
         block = slice(begin, begin + BLOCK_ROWS)
+        width[block] = with_overhead_spread(width[block], time[block])
         np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
     time[:, is_source] = measured[:, None]
@@ -108,7 +109,7 @@ def predict_both_ways(
     return BothWays(
         rows=np.flatnonzero(modelled),
         model_ns=time,
-        model_width=width,
+        model_width=with_overhead_spread(width, time),
         ratio_ns=ratio_ns[modelled],
         ratio_width=with_overhead_spread(ratios.half_width, ratio_ns)[modelled],
         ratio_method=ratios.method[modelled],
@@ -135,7 +136,7 @@ def _anchored(
     """Return times and half-widths of the rows that models cover, [rows, m]."""
     target, source = (model_times(assignments, len(rows), item, library) for item in (fleet, origin))
     time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
-    return time, with_overhead_spread(_anchored_width(workload, target, rows, fleet, origin), time)
+    return time, _anchored_width(workload, target, rows, fleet, origin)
 
 
 def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: Mask, apart: Floats) -> Floats:
@@ -158,8 +159,9 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
     than those of a plain ratio.
     """
     width = target.anchored_half_width[rows]
-    cached = may_be_cached(workload.duration_ns[rows], fleet, origin) & ~workload.is_varying[rows][:, None]
-    width = np.where(cached, np.hypot(width, cache_gap(fleet, origin)), width)
+    moving = np.flatnonzero(~workload.is_varying[rows])
+    cached = may_be_cached(workload.duration_ns[rows][moving], fleet, origin)
+    width[moving] = np.sqrt(width[moving] ** 2 + cached * cache_gap(fleet, origin) ** 2)
     foreign = np.array([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus], dtype=bool)
     if not foreign.any():
         return width
