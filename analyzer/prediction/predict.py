@@ -48,7 +48,9 @@ def predict_measured(
     time, method = _scaled_ns(measured, ratios.factor, fleet, origin), ratios.method
     width = ratios.half_width
     if modelled.any():
-        time[modelled], width[modelled] = _anchored(workload, assignments, modelled, fleet, origin, library)
+        time[modelled], width[modelled] = _anchored(
+            workload, (assignments, assignments), modelled, fleet, origin, library
+        )
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = workload.op_share * obeys
     for begin in range(0, len(time), BLOCK_ROWS):
@@ -105,7 +107,7 @@ def predict_both_ways(
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, np.zeros(count, dtype=bool))
     ratio_ns = _scaled_ns(workload.duration_ns, ratios.factor, fleet, origin)
-    time, width = _anchored(workload, assignments, modelled, fleet, origin, library)
+    time, width = _anchored(workload, (assignments, assignments), modelled, fleet, origin, library)
     return BothWays(
         rows=np.flatnonzero(modelled),
         model_ns=time,
@@ -127,14 +129,18 @@ def _scaled_ns(measured_ns: Floats, factor: Floats, fleet: Fleet, origin: Fleet)
 
 def _anchored(
     workload: GpuWorkload,
-    assignments: Sequence[Assignment],
+    assignments: tuple[Sequence[Assignment], Sequence[Assignment]],
     rows: Mask,
     fleet: Fleet,
     origin: Fleet,
     library: Library,
 ) -> tuple[Floats, Floats]:
-    """Return times and half-widths of the rows that models cover, [rows, m]."""
-    target, source = (model_times(assignments, len(rows), item, library) for item in (fleet, origin))
+    """Return times and half-widths of the rows that models cover, [rows, m].
+
+    `assignments`: as the targets run the ops, and as the source ran them.
+    """
+    sides = zip(assignments, (fleet, origin), strict=True)
+    target, source = (model_times(found, len(rows), item, library) for found, item in sides)
     time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
     return time, _anchored_width(workload, target, rows, fleet, origin)
 
