@@ -57,13 +57,14 @@ def predict_measured(
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
     time, method = _scaled_ns(measured, ratios.factor, fleet, origin), ratios.method
-    width = with_overhead_spread(ratios.half_width, time)
+    width = ratios.half_width
     if modelled.any():
-        time[modelled], width[modelled] = _anchored(workload, assignments, recorded, modelled, fleet, origin, library)
+        time[modelled], width[modelled] = _anchored(workload, (assignments, recorded), modelled, fleet, origin, library)
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = workload.op_share * obeys
     for begin in range(0, len(time), BLOCK_ROWS):
         block = slice(begin, begin + BLOCK_ROWS)
+        width[block] = with_overhead_spread(width[block], time[block])
         np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
     stands = ~attention_rows(workload) if attention is not None else np.ones(count, dtype=bool)
@@ -119,11 +120,11 @@ def predict_both_ways(
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, np.zeros(count, dtype=bool))
     ratio_ns = _scaled_ns(workload.duration_ns, ratios.factor, fleet, origin)
-    time, width = _anchored(workload, assignments, recorded, modelled, fleet, origin, library)
+    time, width = _anchored(workload, (assignments, recorded), modelled, fleet, origin, library)
     return BothWays(
         rows=np.flatnonzero(modelled),
         model_ns=time,
-        model_width=width,
+        model_width=with_overhead_spread(width, time),
         ratio_ns=ratio_ns[modelled],
         ratio_width=with_overhead_spread(ratios.half_width, ratio_ns)[modelled],
         ratio_method=ratios.method[modelled],
@@ -141,18 +142,20 @@ def _scaled_ns(measured_ns: Floats, factor: Floats, fleet: Fleet, origin: Fleet)
 
 def _anchored(
     workload: GpuWorkload,
-    asked: Sequence[Assignment],
-    recorded: Sequence[Assignment],
+    assignments: tuple[Sequence[Assignment], Sequence[Assignment]],
     rows: Mask,
     fleet: Fleet,
     origin: Fleet,
     library: Library,
 ) -> tuple[Floats, Floats]:
-    """Return times and half-widths of the rows that models cover, [rows, m]: as asked for, from what was recorded."""
-    target = model_times(asked, len(rows), fleet, library)
-    source = model_times(recorded, len(rows), origin, library)
+    """Return times and half-widths of the rows that models cover, [rows, m].
+
+    `assignments`: as the targets run the ops, and as the source ran them.
+    """
+    sides = zip(assignments, (fleet, origin), strict=True)
+    target, source = (model_times(found, len(rows), item, library) for found, item in sides)
     time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
-    return time, with_overhead_spread(_anchored_width(workload, target, rows, fleet, origin), time)
+    return time, _anchored_width(workload, target, rows, fleet, origin)
 
 
 def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: Mask, apart: Floats) -> Floats:
@@ -175,8 +178,9 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
     those of a plain ratio.
     """
     width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
-    cached = may_be_cached(workload.duration_ns[rows], fleet, origin) & ~workload.is_varying[rows][:, None]
-    width = np.where(cached, np.hypot(width, cache_gap(fleet, origin)), width)
+    moving = np.flatnonzero(~workload.is_varying[rows])
+    cached = may_be_cached(workload.duration_ns[rows][moving], fleet, origin)
+    width[moving] = np.sqrt(width[moving] ** 2 + cached * cache_gap(fleet, origin) ** 2)
     foreign = np.array([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus], dtype=bool)
     if not foreign.any():
         return width
