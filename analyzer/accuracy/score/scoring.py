@@ -108,7 +108,7 @@ def untrained_shapes(samples: Samples[Any]) -> Samples[Any]:
 
     >>> from wavecast.analyzer.measurements.readers import load_tables
     >>> [len(untrained_shapes(samples).measured_ns) for samples in load_tables(tables)]
-    [28]
+    [29]
     """
     return take_samples(samples, np.flatnonzero(samples.share >= trained_share(samples.model)))
 
