@@ -112,8 +112,8 @@ PARAMETERS: Final = (
 )
 """With chips in sight: `slow_elements_per_cycle` and `slow_single_ratio` (how fast FP8 is widened on compute capability
 8.9) are L40S's own times, of which no other card speaks; `whole_key_cycles` is RTX PRO 6000's, rounded, the only other
-one that runs the kernel; `dispatch_cycles`: 17 to 21 on all five GPUs, from calls of thousands of CTAs with a few keys;
-`gddr_resident_ratio` 1: L40S and RTX PRO 6000 hold repeated caches up to their L2's size. `legacy_ratio`: see prefill."""
+one that runs the kernel; `dispatch_cycles`: 17 to 21 on all five GPUs, from thousands of CTAs with a few keys each;
+`gddr_resident_ratio` 1: L40S and RTX PRO 6000 hold repeated caches up to their L2's size. `legacy_ratio`: prefill's."""
 FEATURES: Final = (
     *("log time", "rounds share", "L2 share", "DRAM share", "floor share", "miss"),
     *("log CTAs per SM", "log keys", "log splits", "log group", "dim", "cache bytes", "is flash", "is single"),

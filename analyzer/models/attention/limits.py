@@ -43,8 +43,8 @@ def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
 def dram_bytes_per_s(fleet: Fleet, v: Values) -> Floats:
     """Return the DRAM rate that kernels reach.
 
-    Own shares, by memory class alone: one query on a long cache reads 0.86 of the datasheet's bandwidth on L40S and 0.82
-    on RTX PRO 6000, whose memories correct errors in different ways; with the shared rule both came out worse.
+    Own shares, by memory class alone: one query on a long cache reads 0.86 of the datasheet's bandwidth on L40S and
+    0.82 on RTX PRO 6000, whose memories correct errors in different ways; with the shared rule both came out worse.
     """
     return np.where(fleet.has_hbm, v["hbm_efficiency"], v["gddr_efficiency"]) * fleet.bandwidth_bytes_per_s
 

@@ -12,8 +12,8 @@ whose kernel runs (`kernels.py`). Extra passes are kernels of their own beside t
 write the cache (TensorRT-LLM also rotates queries and keys): they stream tensors that are partly in L2.
 
 The backward is not in the measurements that are fitted; cuDNN's in bf16 (`ops/attention_backward.parquet`) lies
-within 16 % of it on H200 and 43 % on GB200. Flash attention's backward computes 2.5 times the forward's products, at about
-three quarters of its efficiency (Dao, "FlashAttention-2", arXiv 2307.08691: forward and backward speeds on A100).
+within 16 % of it on H200 and 43 % on GB200. Flash attention's computes 2.5 times the forward's products, at about three
+quarters of its efficiency (Dao, "FlashAttention-2", arXiv 2307.08691: forward and backward speeds on A100).
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from .limits import (
     CLASS_NAMES,
     KILO,
     REFERENCE_DIM,
+    dram_bytes_per_s,
     floor_ns,
     gpu_class,
     lift,
@@ -104,9 +105,9 @@ PARAMETERS: Final = (
     *KERNEL_PARAMETERS,
 )
 """`fallback_ratio` and its exponent: FP8 kernels that widen before Hopper, over bf16's (L40S and RTX PRO 6000 agree
-within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a window; `wide_head_fix_ratio` has a prior of
-1, as if nothing were known of the one chip that shows it. `energy_ratio`: of a FLOP over a plain product's; it was
-chosen on L40S, RTX PRO 6000 and A100."""
+within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a window; `wide_head_fix_ratio` has a prior
+of 1, as if nothing were known of the one chip that shows it. `energy_ratio`: of a FLOP over a plain product's; chosen
+with L40S, RTX PRO 6000 and A100 in sight."""
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "extra share", "floor share", "log slow-down"),
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
