@@ -13,6 +13,9 @@ from ...analyzer.models.frame.problems import P
 
 AICONFIGURATOR = "ai-dynamo/aiconfigurator 095f58a (Apache-2.0, NVIDIA CORPORATION & AFFILIATES)"
 NEUSIGHT = "sitar-lab/NeuSight 6945927 (MIT, Georgia Institute of Technology and Microsoft Corporation)"
+LLMSERVINGSIM = "casys-kaist/LLMServingSim 5daddb2 (MIT)"
+AITER = "ROCm/aiter e404860 (MIT, Advanced Micro Devices, Inc.)"
+HIPBLASLT = "ROCm/hipBLASLt 7d9fb68 (MIT, Advanced Micro Devices, Inc.)"
 VIDUR = "microsoft/vidur 7d47513 (MIT, Microsoft Corporation)"
 
 

@@ -88,7 +88,7 @@ def fit_variant(
         problems,
         take_gpus(build_fleet(pool.gpus), pool.gpu[rows]),
         pool.measured_ns[rows],
-        balanced_weight(pool.chip[rows], recipe.points),
+        np.minimum(balanced_weight(pool.chip[rows], recipe.points), 1.0),
         noise=recipe.noise,
         start=theta,
         rounds=ROUNDS if start is None else ROUNDS_FROM_NEAR,

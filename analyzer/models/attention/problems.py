@@ -100,7 +100,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProble
         arithmetic=np.array([_arithmetic(rate) for rate in rates], dtype=np.int64),
         kv_bytes=np.array([DTYPE_BYTES.get(work.dtype, 2) for work in works], dtype=np.float64),
         is_backward=np.array([item.direction is not Direction.FORWARD for item in dims], dtype=np.int64),
-        copies=np.full(len(works), COLD_COPIES),
+        copies=np.array([copies_between(work, COLD_COPIES) for work in works], dtype=np.float64),
     )
 
 

@@ -127,7 +127,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
         columns=np.array([columns for _, columns in sizes], dtype=np.float64),
         flops=np.array([work.flops for work in works], dtype=np.float64),
         launches=np.ones(len(works)),
-        moved_since_bytes=np.zeros(len(works)),
+        moved_since_bytes=np.array([work.moved_since_bytes or 0.0 for work in works], dtype=np.float64),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
         is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
