@@ -26,7 +26,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import has_wide_head_blocks, is_async, is_blackwell, is_hopper
+from ....specs.generations import has_wide_head_blocks, is_async, is_blackwell, is_hopper, matrix_energy
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     POWER_PARAMETERS,
@@ -88,7 +88,7 @@ PARAMETERS: Final = (
     Parameter(name="longest_ratio", prior=1.0, spread=0.2),
     Parameter(name="dispatch_cycles", prior=17.0, spread=0.1),
     Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
-    Parameter(name="energy_ratio", prior=1.5, spread=0.2),
+    Parameter(name="energy_ratio", prior=1.2, spread=0.2),
     Parameter(name="flash_energy_ratio", prior=1.0, spread=0.2),
     *(item for item in POWER_PARAMETERS if item.name != "picojoule_per_byte"),
     Parameter(name="hbm_efficiency", prior=0.93, spread=0.03),
@@ -270,7 +270,8 @@ def _shape(p: AttentionProblems, fleet: Fleet, unit: _Unit, rows: Floats, *, is_
 
 def _throttled(fleet: Fleet, v: Values, unit: _Unit, free_ns: Floats, flops: Floats) -> tuple[Floats, Floats]:
     """Slow a long kernel down to what the board's power sustains; return time and slow-down."""
-    per_flop = matrix_joule_per_flop(fleet, v, unit.element_bytes) * unit.energy_ratio
+    # What a generation's multipliers save is not saved in exponentials and registers (L40S, RTX PRO 6000 looked at).
+    per_flop = matrix_joule_per_flop(fleet, v, unit.element_bytes) / matrix_energy(fleet) * unit.energy_ratio
     slow = 1.0 + slow_down(flops * per_flop, free_ns * 1e-9, fleet, v)
     return free_ns * slow, slow
 
