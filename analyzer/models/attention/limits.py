@@ -33,7 +33,7 @@ def gpu_class(fleet: Fleet) -> Codes:
 def floor_ns(p: AttentionProblems, fleet: Fleet, v: Values) -> Floats:
     """Return what the shortest call takes: a serving library's with the kernels beside it, or one kernel's launch."""
     served = np.where(is_trtllm(p), v["floor_us"], v["flash_floor_us"]) * US
-    served = served + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9)
+    served = fleet.launch_ratio * (served + v["floor_kcycles"] * KILO / (fleet.clock_hz / 1e9))
     launches = np.where(p.kernel == AttentionKernel.MATH, MATH_LAUNCH_COUNT, 1.0)
     triton = np.where(is_amd(fleet) & (p.kernel == AttentionKernel.TRITON), v["amd_triton_us"], 0.0) * US
     is_served = is_trtllm(p) | (p.kernel == AttentionKernel.PAGED)

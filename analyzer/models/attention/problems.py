@@ -14,7 +14,7 @@ from ....formats.signature import DTYPE_BYTES
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
-from ...work.work import AttentionDims, Direction, Work
+from ...work.work import AttentionDims, Direction, Work, copies_between
 from ..frame.units import rates_of
 
 

@@ -145,7 +145,7 @@ def simulate(problems: VectorProblems, fleet: Fleet, values: Values, choice: Cod
     busy_us = _joined(dram_us, l2_us, issue_us, wave_us)
     own_us = np.where(_IS_QUANTIZE[problems.kind], shared["quantize_floor_us"], 0.0)
     launch_us = np.where(is_nvidia(fleet), shared["floor_us"], shared["amd_floor_us"])
-    floor_us = _single(launch_us + shared["floor_cycles"] * cycle_us) + _single(own_us)
+    floor_us = _single(fleet.launch_ratio * (launch_us + shared["floor_cycles"] * cycle_us)) + _single(own_us)
     floor_us = _single(launch.launches) * floor_us
     time_ns = (_single(problems.launches) * (busy_us + floor_us)).astype(np.float64) * 1e3
     return Estimate(time_ns=_event(problems, time_ns, fleet, shared), features=np.empty((*time_ns.shape, 0)))
@@ -188,7 +188,7 @@ def _hot_bytes(fleet: Fleet, shared: Mapping[str, float]) -> Floats:
 def _l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     """Return the rate of the second level: so much per SM, but where DRAM is fast, well over its rate."""
     by_sms = values["l2_bytes_per_cycle_per_sm"] * fleet.sm_count * fleet.clock_hz
-    return np.maximum(by_sms, values["l2_over_dram_ratio"] * fleet.bandwidth_bytes_per_s)
+    return fleet.l2_ratio * np.maximum(by_sms, values["l2_over_dram_ratio"] * fleet.bandwidth_bytes_per_s)
 
 
 def _row_pressure(fleet: Fleet, shared: Mapping[str, float]) -> Floats:

@@ -19,9 +19,10 @@ from wavecast.analyzer.work.work import Family, MatmulDims, Work
 from wavecast.arrays import Floats
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import Fleet, build_fleet, take_gpus
-from wavecast.specs.generations import SgemmKernels, sgemm_kernels
+from wavecast.specs.generations import sgemm_kernels
 from wavecast.specs.gpu import Rate
 from wavecast.specs.match import find_gpu
+from wavecast.specs.product_kernels import SgemmKernels
 
 CATALOG = load_catalog()
 EVERY = build_fleet(CATALOG.gpus)
