@@ -54,7 +54,8 @@ class Generation:
     matrix_energy: float = 1.0
     """Of a FLOP on the matrix units, over what the process and the size of the units say."""
     l2_width: float = 1.0
-    """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest."""
+    """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest.
+    AMD's: set with MI355X's products in sight, CDNA2's assumed; NVIDIA's: the white papers' as remembered."""
     attention: frozenset[AttentionKernel] = ANYWHERE
     """What of it exists."""
     prefers_cudnn_attention: bool = False
@@ -68,7 +69,8 @@ class Generation:
     has_tensor_memory: bool = False
     """Accumulators lie beside the registers, so that epilogues overlap with the next tile."""
     has_square_tiles: bool = False
-    """Products are made of tiles of 256 x 256: by two multiprocessors together, or by one with 512 KiB of registers."""
+    """Products are made of tiles of 256 x 256: by two multiprocessors together, or by one with 512 KiB of registers:
+    names of kernels have them; looked for after MI355X's residuals."""
     has_wide_head_blocks: bool = False
     """TensorRT-LLM's attention for head dims above 64 runs in few large blocks, of which one that holds a few queries
     alone takes three times as long as elsewhere: its kernels of compute capability 12.0, whose times show it."""
@@ -177,7 +179,6 @@ AMD: Final = (_CDNA, _CDNA2, _CDNA3, _CDNA4, _OTHER_GFX)
 """The first whose `starts_at` begins a target's name."""
 
 _UNKNOWN: Final = replace(_KEPLER, name="of another vendor", starts_at="", process=NM_7)
-"""What is neither NVIDIA's nor AMD's."""
 _ROWS: Final = (_UNKNOWN, *NVIDIA, *AMD)
 _EDGES: Final = np.array([float(row.starts_at) for row in NVIDIA])
 _AMD_EDGES: Final = np.array([0, 0x908, 0x909, 0x90A, 0x90B, 0x940, 0x950, 0x960])

