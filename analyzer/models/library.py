@@ -192,9 +192,9 @@ def simulate(fitted: Fitted, problems: Problems, fleet: Fleet) -> Estimate:
 
 def corrected_ns(fitted: Fitted, estimate: Estimate) -> Floats:
     """Return the simulated time with the learned correction."""
-    if fitted.network is None:
+    if fitted.network is None or estimate.sizes is None:
         return estimate.time_ns
-    return np.asarray(estimate.time_ns * np.exp(correct(fitted.network, estimate.features)))
+    return np.asarray(estimate.time_ns * np.exp(correct(fitted.network, estimate.sizes)))
 
 
 @lru_cache(maxsize=32)
@@ -214,9 +214,9 @@ def fitted_of(stored: StoredModel) -> Fitted:
     """Build a fitted model from its arrays."""
     arrays, model = stored.arrays, load_model(OP_MODELS[stored.name])
     network = _network(arrays)
-    features = len(model.feature_names) if network is None else len(network.mean)
+    inputs = len(model.size_names) if network is None else len(network.mean)
     size = theta_size(model.parameters, len(model.class_names))
-    if len(arrays["theta"]) != size or features != len(model.feature_names):
+    if len(arrays["theta"]) != size or inputs != len(model.size_names):
         raise InputError(
             f"the weights of model {stored.name} were trained for another version of it: reinstall wavecast, "
             "or retrain with python -m wavecast.mlp_weights.train DATA"

@@ -79,14 +79,14 @@ def fit_and_predict(name: str, data: tuple[Path, ...], excluded: frozenset[str],
 def _hold_out(recipe: Recipe[Any], pool: Pool, variant: Variant, chip: str) -> HeldOut:
     rows = _held_out_rows(pool, chip)
     problems = take_problems(pool.problems, rows)
-    time_ns, features = simulate_rows(recipe.model, variant.theta, problems, pool, rows)
+    time_ns, sizes = simulate_rows(recipe.model, variant.theta, problems, pool, rows)
     network = None if variant.network is None else replace(variant.network, limit=np.inf)
     return HeldOut(
         chip=chip,
         excluded=variant.excluded,
         rows=rows,
         log_ratio=np.log(pool.measured_ns[rows] / time_ns),
-        correction=correct(network, features) if network is not None else np.zeros(len(rows)),
+        correction=correct(network, sizes) if network is not None else np.zeros(len(rows)),
         simulated_ns=time_ns,
         group=group_of(recipe.model, problems),
         key=_problem_keys(problems),
@@ -237,7 +237,7 @@ def _manifest_entry(
         "classes": list(model.class_names),
         "parameters": {name: [float(f"{item:.5g}") for item in value] for name, value in values.items()},
         "groups": list(model.group_names),
-        "features": list(model.feature_names),
+        "features": list(model.size_names),
         "hidden": list(recipe.hidden),
         "ranges": _ranges(pool.problems),
         "held_out_errors": errors,

@@ -24,6 +24,8 @@ from .recipe import Recipe
 HOST_FLOOR = "host_floor_us"
 BLOCK_ROWS = 4096
 ROUNDS = 8
+MOST_WEIGHT = 3.0
+"""Of a row that trains a network: a chip of a few dozen rows would be learned by heart."""
 ROUNDS_FROM_NEAR = 2
 ROWS_FROM_NEAR = 0.4
 """Part of the rows that a fit from near by takes: it only calibrates, and starts where a whole fit ended."""
@@ -94,15 +96,15 @@ def fit_variant(
         rounds=ROUNDS if start is None else ROUNDS_FROM_NEAR,
     )
     variant = Variant(excluded=excluded, theta=theta, network=None)
-    if not recipe.hidden or not recipe.model.feature_names:
+    if not recipe.hidden or not recipe.model.size_names:
         return variant
     rows = _first_per_gpu(pool, wanted, int(part * recipe.network_rows_per_gpu))
     problems, _ = fill_host_floor(pool, rows)
-    time_ns, features = simulate_rows(recipe.model, theta, problems, pool, rows)
+    time_ns, sizes = simulate_rows(recipe.model, theta, problems, pool, rows)
     network = train_network(
-        features,
+        sizes,
         np.log(pool.measured_ns[rows] / time_ns),
-        balanced_weight(pool.chip[rows], float(len(rows))),
+        np.minimum(balanced_weight(pool.chip[rows], float(len(rows))), MOST_WEIGHT),
         recipe.hidden,
         limit=recipe.limit,
         seed=seed,
@@ -113,18 +115,19 @@ def fit_variant(
 def simulate_rows(
     model: Model[Any], theta: Floats, problems: Problems, pool: Pool, rows: npt.NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """Return simulated time [n] and features [n, f] of `problems`, which belong to these rows of the pool."""
+    """Return simulated time [n] and sizes [n, s] of `problems`, which belong to these rows of the pool."""
     fleet = build_fleet(pool.gpus)
     values = resolve(model.parameters, theta, len(model.class_names), model.gpu_class(fleet))
-    times, features = [], []
+    times, sizes = [], []
     for begin in range(0, len(rows), BLOCK_ROWS):
         block = np.arange(begin, min(begin + BLOCK_ROWS, len(rows)))
         gpu = pool.gpu[rows[block]]
         part = {name: value[gpu] for name, value in values.items()}
         estimate = model.simulate(take_problems(problems, block), take_gpus(fleet, gpu), part, None)
         times.append(estimate.time_ns)
-        features.append(estimate.features)
-    return np.concatenate(times), np.concatenate(features)
+        shape = (*estimate.time_ns.shape, len(model.size_names))
+        sizes.append(np.zeros(shape) if estimate.sizes is None else np.broadcast_to(estimate.sizes, shape))
+    return np.concatenate(times), np.concatenate(sizes)
 
 
 def fill_host_floor(pool: Pool, rows: npt.NDArray[np.int64]) -> tuple[Problems, float | None]:

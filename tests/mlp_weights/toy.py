@@ -29,7 +29,7 @@ def simulate(problems: ToyProblems, fleet: Fleet, values: Values, choice: Codes 
     floor_ns = values["floor_us"] * 1e3
     time_ns = memory_ns + floor_ns
     features = np.stack([np.log(memory_ns / floor_ns), memory_ns / time_ns], axis=-1)
-    return Estimate(time_ns=time_ns, features=features, choice=choice)
+    return Estimate(time_ns=time_ns, features=features, sizes=features, choice=choice)
 
 
 MODEL: Model[ToyProblems] = Model(
@@ -39,6 +39,7 @@ MODEL: Model[ToyProblems] = Model(
     gpu_class=lambda fleet: np.where(fleet.has_hbm, 0, 1).astype(np.int64),
     simulate=simulate,
     feature_names=("memory over floor", "memory share"),
+    size_names=("memory over floor", "memory share"),
 )
 
 

@@ -46,7 +46,7 @@ from .limits import (
     lift,
     miss_ratio,
 )
-from .problems import AttentionProblems, operand_bytes, peak_flops_per_s, visible_keys
+from .problems import SIZES, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of, visible_keys
 
 SPLITS: Final = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 MIN_SPLIT_KEYS: Final = 128.0
@@ -159,7 +159,7 @@ class _Masks:
 
 def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Estimate kernel times; the candidates are the numbers of splits."""
-    problems = as_run(problems, fleet)
+    sizes, problems = sizes_of(problems), as_run(problems, fleet)
     kernel, memory = _kernel(problems, fleet, values), _memory(problems, fleet, values)
     clock = fleet.clock_hz / 1e9
     combine = values["combine_us"] * US + values["combine_kcycles"] * KILO / clock
@@ -174,7 +174,10 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     total = rounds_ns + l2_ns + memory.dram_ns + floor
     shares = (rounds_ns / total, l2_ns / total, memory.dram_ns / total, floor / time)
     return Estimate(
-        time_ns=time, features=_features(problems, fleet, kernel, memory, splits, time, shares), choice=choice
+        time_ns=time,
+        features=_features(problems, fleet, kernel, memory, splits, time, shares),
+        sizes=sizes,
+        choice=choice,
     )
 
 
@@ -322,6 +325,7 @@ DECODE: Final = Model(
     gpu_class=gpu_class,
     simulate=simulate,
     feature_names=FEATURES,
+    size_names=SIZES,
     group_names=GROUPS,
     group=group_of_library,
 )

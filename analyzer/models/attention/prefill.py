@@ -47,7 +47,7 @@ from .limits import (
     lift,
     miss_ratio,
 )
-from .problems import ArithmeticFormat, AttentionProblems, operand_bytes, peak_flops_per_s
+from .problems import SIZES, ArithmeticFormat, AttentionProblems, operand_bytes, peak_flops_per_s, sizes_of
 
 TILE_ROWS: Final = np.array([64.0, 128.0])
 ASYNC_KEY_BLOCK: Final = 128.0
@@ -169,7 +169,12 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
     total = compute + dram + extra + floor
     shares = (compute / total, dram / total, extra / total, floor / time)
-    return Estimate(time_ns=time, features=_features(p, fleet, shape, rows, time, slow, shares), choice=choice)
+    return Estimate(
+        time_ns=time,
+        features=_features(p, fleet, shape, rows, time, slow, shares),
+        sizes=sizes_of(problems),
+        choice=choice,
+    )
 
 
 def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
@@ -335,6 +340,7 @@ PREFILL: Final = Model(
     gpu_class=gpu_class,
     simulate=simulate,
     feature_names=FEATURES,
+    size_names=SIZES,
     group_names=GROUPS,
     group=group_of_kind,
 )

@@ -11,6 +11,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....formats.signature import DTYPE_BYTES
+from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
@@ -158,3 +159,18 @@ def _arithmetic(rate: Rate) -> ArithmeticFormat:
     if rate in WIDE_RATES:
         return ArithmeticFormat.FP32
     return ArithmeticFormat(RATES.index(rate)) if rate in RATES else ArithmeticFormat.BF16
+
+
+SIZES: Final = (
+    *("log batch", "log heads", "log KV heads", "log queries", "log keys", "head dim", "log window"),
+    *("causal", "FP8", "bytes of the cache", "TensorRT-LLM"),
+)
+
+
+def sizes_of(problems: AttentionProblems) -> Floats:
+    """Return what the learned corrections see, [..., s]."""
+    p = problems
+    logs = [np.log2(size) for size in (p.batch, p.heads, p.kv_heads, p.queries, p.keys)]
+    others = (p.query_dim / 128.0, np.log1p(p.window) / 8.0, p.is_causal, p.arithmetic == ArithmeticFormat.FP8)
+    columns = (*logs, *others, p.kv_bytes, p.kernel == AttentionKernel.TENSORRT_LLM)
+    return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)

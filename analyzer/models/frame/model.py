@@ -21,7 +21,11 @@ class Estimate:
     time_ns: Floats
     """Kernel time: on the GPU, without the host's launch."""
     features: Floats
-    """Dimensionless inputs of the learned correction, [..., f]; f may be 0."""
+    """What tells problems on one GPU apart, dimensionless, [..., f]: measurements there speak for others like them
+    (`measurements/gaussian_process`); f may be 0."""
+    sizes: Floats | None = None
+    """What the learned correction sees, [..., s]: sizes of the problems alone, so that it is the same on every GPU and no
+    better GPU is slower by it. None: no correction."""
     choice: Codes | None = None
     """The candidate (tile, split, algorithm) that gave the least time; None where there are no candidates.
     Passed back to `simulate`, it fixes the candidates, so that derivatives cost one candidate each."""
@@ -47,6 +51,8 @@ class Model(Generic[P]):
     """Index into `class_names` per GPU."""
     simulate: Simulate[P]
     feature_names: Sequence[str] = ()
+    size_names: Sequence[str] = ()
+    """Of `Estimate.sizes`."""
     group_names: tuple[str, ...] = ("all",)
     """Kinds of problem whose errors are of different size: intervals and anchoring are learned for each."""
     group: Callable[[P], Codes] | None = None

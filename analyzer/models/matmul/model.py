@@ -74,8 +74,12 @@ FEATURES: Final = (
     "log padding",
     "log depth",
 )
-"""Those that tell one GPU from another (time over bound, intensity over ridge, bytes over cache) were left out: with
-them the correction hurt on GPUs not trained on."""
+SIZES: Final = (
+    *("log m", "log n", "log k", "log batch"),
+    *(f"padding of {side} to {tile}" for tile in (64, 128, 256) for side in ("m", "n")),
+)
+TILE_SIDES: Final = (64.0, 128.0, 256.0)
+MOST_PADDING: Final = 8.0
 
 
 def gpu_class(fleet: Fleet) -> Codes:
@@ -114,8 +118,17 @@ def simulate_on(
     return Estimate(
         time_ns=total_s * 1e9,
         features=_features(p, launch, machine, limits, _Outcome(slow=slow, launch_s=launch_s, total_s=total_s)),
+        sizes=_sizes(p),
         choice=candidate,
     )
+
+
+def _sizes(p: MatmulProblems) -> Floats:
+    """Return what the correction sees: the sizes, and what tiles of usual sides compute for nothing."""
+    columns = [np.log2(size) for size in (p.m, p.n, p.k, p.batch)]
+    for side in TILE_SIDES:
+        columns += [np.minimum(np.ceil(size / side) * side / size - 1.0, MOST_PADDING) for size in (p.m, p.n)]
+    return np.stack(np.broadcast_arrays(*columns), axis=-1)
 
 
 def compact(problems: MatmulProblems) -> MatmulProblems:
@@ -160,4 +173,5 @@ MODEL: Final = Model(
     gpu_class=gpu_class,
     simulate=simulate,
     feature_names=FEATURES,
+    size_names=SIZES,
 )

@@ -18,7 +18,7 @@ from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .limits import SQUARE_TRAFFIC, STEP_BYTES, Machine, cache_hit, machine_of
 from .menus import RuledTiles, ruled_tiles
-from .model import CLASSES, FEATURES, PARAMETERS, compact, gpu_class, simulate_on
+from .model import CLASSES, FEATURES, PARAMETERS, SIZES, compact, gpu_class, simulate_on
 from .problems import MatmulKernel, MatmulProblems
 
 UNUSED: Final = frozenset({"format_exponent", "cluster_traffic"})
@@ -114,7 +114,16 @@ def simulate(problems: MatmulProblems, fleet: Fleet, values: Values, choice: Cod
         product,
         time_ns=(seconds + edge_s + conversion_s(p, plain, kernels, values)) * 1e9,
         features=np.concatenate([product.features, np.stack(kinds, axis=-1)], axis=-1),
+        sizes=_sizes(p, product),
     )
+
+
+def _sizes(p: MatmulProblems, product: Estimate) -> Floats | None:
+    """Return what the correction sees of plain products, and the kind."""
+    if product.sizes is None:
+        return None
+    kinds = [np.broadcast_to((p.kind == kind) * 1.0, product.sizes.shape[:-1]) for kind in list(MatmulKernel)[1:]]
+    return np.concatenate([product.sizes, np.stack(kinds, axis=-1)], axis=-1)
 
 
 def kind_efficiency(p: MatmulProblems, machine: Machine, values: Values) -> Floats:
@@ -197,6 +206,7 @@ QUANTIZED: Final = Model(
     gpu_class=quantized_class,
     simulate=simulate,
     feature_names=(*FEATURES, *KINDS[1:]),
+    size_names=(*SIZES, *KINDS[1:]),
     group_names=KINDS,
     group=group,
 )

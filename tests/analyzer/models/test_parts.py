@@ -40,7 +40,8 @@ class Moves:
 
 def simulate_moves(problems: Moves, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     time_ns = problems.moved_bytes / fleet.bandwidth_bytes_per_s * 1e9 / values["efficiency"] + 2e3
-    return Estimate(time_ns=time_ns, features=np.log(time_ns)[..., None], choice=choice)
+    features = np.log(time_ns)[..., None]
+    return Estimate(time_ns=time_ns, features=features, sizes=features, choice=choice)
 
 
 def fitted(network: Network | None = None) -> Fitted:
@@ -51,6 +52,7 @@ def fitted(network: Network | None = None) -> Fitted:
         gpu_class=lambda fleet: np.zeros(len(fleet.gpus), dtype=np.int64),
         simulate=simulate_moves,
         feature_names=("log time",),
+        size_names=("log time",),
     )
     positions = gpu_positions(build_fleet([find_gpu(CATALOG, "H100 SXM5 80GB")]))
     return Fitted(
