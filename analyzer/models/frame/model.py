@@ -24,7 +24,7 @@ class Estimate:
     """What tells problems on one GPU apart, dimensionless, [..., f]: measurements there speak for others like them
     (`measurements/gaussian_process`); f may be 0."""
     sizes: Floats | None = None
-    """What the learned correction sees, [..., s]: sizes of the problems alone, so that it is the same on every GPU and no
+    """What the learned correction sees, [..., s]: sizes of the problems alone. It is the same on every GPU, so that no
     better GPU is slower by it. None: no correction."""
     choice: Codes | None = None
     """The candidate (tile, split, algorithm) that gave the least time; None where there are no candidates.
