@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Codes, Floats, Mask
-from .gpu import Gpu, Rate, has_inline_ecc, is_hbm, memory_kind
+from .gpu import Gpu, Rate, clock_headroom, has_inline_ecc, is_hbm, memory_kind
 
 FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
     Rate.MATRIX_FP4: (Rate.MATRIX_FP8, Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),
@@ -44,6 +44,8 @@ class Fleet:
     sm_count: Floats
     clock_hz: Floats
     """Boost clock."""
+    clock_headroom: Floats
+    """The highest clock over the boost clock."""
     base_clock_hz: Floats
     """The boost clock where no base clock is known."""
     matrix_clock_hz: Floats
@@ -89,6 +91,7 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
         l2_cache_bytes=values("l2_cache_bytes"),
         sm_count=values("sm_count"),
         clock_hz=values("boost_clock_hz"),
+        clock_headroom=np.array([clock_headroom(gpu) for gpu in gpus], dtype=np.float64),
         base_clock_hz=np.array([gpu.base_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
         matrix_clock_hz=np.array([gpu.matrix_clock_hz or gpu.boost_clock_hz for gpu in gpus], dtype=np.float64),
         fp32_lanes_per_sm=values("fp32_lanes_per_sm"),

@@ -54,6 +54,10 @@ _INLINE_ECC_KINDS: Final = frozenset({MemoryKind.GDDR5, MemoryKind.GDDR5X, Memor
 die and keeps its whole size (see the top of gpus.toml)."""
 
 
+DISPLAY_BRANDS: Final = ("GeForce", "TITAN", "Quadro", "RTX")
+DISPLAY_HEADROOM: Final = 1.1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNote:
     """Say where a group of values comes from and whether somebody checked it against a document or a device."""
@@ -161,6 +165,18 @@ def is_hbm(memory_type: str) -> bool:
 def has_inline_ecc(gpu: Gpu) -> bool:
     """Say whether error correction is on and keeps its bits among the data, which costs a share of the bandwidth."""
     return gpu.has_ecc and memory_kind(gpu.memory_type) in _INLINE_ECC_KINDS
+
+
+def clock_headroom(gpu: Gpu) -> float:
+    """Return the highest clock of a GPU over its stated boost clock.
+
+    What is stated of cards that drive displays is what they usually reach; they were measured at up to 1.07 of their
+    peak rates, and their firmware allows more. Data-centre cards state their maximum.
+
+    >>> clock_headroom(h100)
+    1.0
+    """
+    return DISPLAY_HEADROOM if gpu.vendor == "NVIDIA" and gpu.name.startswith(DISPLAY_BRANDS) else 1.0
 
 
 def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:
