@@ -2,54 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from ....arrays import Codes, Floats, Rows
-from ....specs.fleet import Fleet, take_gpus
+from ....arrays import Codes, Singles
+from ....specs.fleet import Fleet
 from ....specs.generations import sgemm_kernels
 from ....specs.product_kernels import SgemmKernels
-from ..frame.parameters import Values
-from ..frame.problems import take_problems
+from .limits import run_of
+from .pairs import SimtPairs, stack_pairs, take_pairs
 from .problems import MatmulSimtProblems
-from .tiles import MENUS, TILE_NAMES
+from .tiles import LAYOUTS, MENUS, TILE_NAMES, launch_of, may_split
 
-TimeOf = Callable[[MatmulSimtProblems, Fleet, Values, Codes], Floats]
-"""(problems, fleet, parameters, choice) -> seconds of the kernel."""
+PAIRS_AT_ONCE: Final = 2048
+"""Products on GPUs whose candidates stay in the processor's cache."""
 
 
-def choose_tile(problems: MatmulSimtProblems, fleet: Fleet, values: Values, time_of: TimeOf) -> Codes:
+def _numbered_menus() -> tuple[list[tuple[Codes, bool]], Codes]:
+    """Return the different menus, each of tiles [t, 1] and whether k can be split, and the number of each library's."""
+    numbers: dict[tuple[tuple[str, ...], bool], int] = {}
+    table = np.zeros((len(SgemmKernels), len(LAYOUTS)), dtype=np.int64)
+    for library, layouts in MENUS.items():
+        for row, names in enumerate(layouts):
+            table[library, row] = numbers.setdefault((names, row > 0), len(numbers))
+    tiles = [(np.array([[TILE_NAMES.index(name)] for name in names]), can_split) for names, can_split in numbers]
+    return tiles, table
+
+
+_MENUS, _NUMBERS = _numbered_menus()
+
+
+def choose_tile(problems: MatmulSimtProblems, fleet: Fleet, pairs: SimtPairs) -> Codes:
     """Return the choice of least time on each GPU's menu, [n, m], or [n] on a paired fleet; `launch_of` reads it.
 
     A GPU that is better in some figure is not slower by its choice: what it chooses costs no more than what the other
-    one chose. A single product's k may be split or not.
+    one chose. A single product's k may be split or not. Times are compared in single precision.
     """
-    is_grid = problems.m.ndim == 2
-    found = np.zeros(np.broadcast_shapes(problems.m.shape, fleet.sm_count.shape), dtype=np.int64)
-    for rows, gpus, choices in _menus(problems, fleet):
-        mine = rows if is_grid else np.intersect1d(rows, gpus)
-        here = gpus if is_grid else mine
-        if not len(mine) or not len(here):
-            continue
-        some, values_here = take_gpus(fleet, here), {name: value[here] for name, value in values.items()}
-        asked = take_problems(problems, mine)
-        best = np.full(np.broadcast_shapes(asked.m.shape, here.shape), choices[0])
-        if len(choices) > 1:
-            least = time_of(asked, some, values_here, np.array(choices[0]))
-            for choice in choices[1:]:
-                time_s = time_of(asked, some, values_here, np.array(choice))
-                best, least = np.where(time_s < least, choice, best), np.minimum(time_s, least)
-        found[np.ix_(mine, here) if is_grid else mine] = best
-    return found
+    layout = np.where(problems.batch > 1, 0, 1 + problems.contiguous)
+    number = _NUMBERS[sgemm_kernels(fleet), layout]
+    table = stack_pairs(pairs, number.shape)
+    found = np.empty(number.size, dtype=np.int64)
+    for menu, (tiles, can_split) in enumerate(_MENUS):
+        asked = np.flatnonzero(number == menu)
+        for start in range(0, len(asked), PAIRS_AT_ONCE):
+            chosen = asked[start : start + PAIRS_AT_ONCE]
+            found[chosen] = _least(table, chosen, tiles, can_split=can_split)
+    return found.reshape(number.shape)
 
 
-def _menus(problems: MatmulSimtProblems, fleet: Fleet) -> Iterator[tuple[Rows, Rows, tuple[int, ...]]]:
-    """Yield each menu's problems, GPUs and choices."""
-    library = sgemm_kernels(fleet)
-    layout = np.ravel(np.where(problems.batch > 1, 0, 1 + problems.contiguous))
-    for code in np.unique(library).tolist():
-        for row in np.unique(layout).tolist():
-            tiles = tuple(TILE_NAMES.index(name) for name in MENUS[SgemmKernels(code)][row])
-            whole = tuple(tile + len(TILE_NAMES) for tile in tiles)
-            yield np.flatnonzero(layout == row), np.flatnonzero(library == code), whole + tiles if row else whole
+def _least(table: Singles, chosen: npt.NDArray[np.int64], tiles: Codes, *, can_split: bool) -> Codes:
+    """Return the choice of least time of some pairs: k in one piece unless its parts are faster."""
+    whole = tiles + len(TILE_NAMES)
+    if len(tiles) == 1 and not can_split:
+        return np.full(len(chosen), whole[0, 0])
+    pairs = take_pairs(table, chosen)
+    best, least = _fastest(pairs, whole)
+    idle = np.flatnonzero(may_split(pairs)) if can_split else chosen[:0]
+    if len(idle):
+        split, time_s = _fastest(take_pairs(table, chosen[idle]), tiles)
+        best[idle] = np.where(time_s < least[idle], split, best[idle])
+    return best
+
+
+def _fastest(pairs: SimtPairs, choices: Codes) -> tuple[Codes, Singles]:
+    """Return the fastest of the choices [t, 1] of each pair, and its time."""
+    time_s = np.asarray(run_of(pairs, launch_of(pairs, choices)).kernel_s, dtype=np.float32)
+    row = np.argmin(time_s, axis=0)
+    return choices[row, 0], np.take_along_axis(time_s, row[None], axis=0)[0]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
-from ....specs.fleet import Fleet
+from ....arrays import Codes, Floats, Mask
 from ....specs.product_kernels import SgemmKernels
+from .pairs import Reals, SimtPairs
 
 # columns: output columns, output rows, parts of a block that share k (sliced kernels), threads
 _TILES: Final = {
@@ -52,9 +52,9 @@ The first size runs along the output's columns (n), since cuBLAS sees a row-majo
 `sm80_xmma_gemm` kernels give the rows first.
 """
 TILE_NAMES: Final = tuple(_TILES)
-WIDTH, HEIGHT, SLICES, THREADS = np.array(list(_TILES.values()), dtype=np.float64).T
-PER_THREAD: Final = WIDTH * HEIGHT * SLICES / THREADS
-"""Accumulators per thread."""
+SCHEDULERS: Final = 4.0
+REGISTERS_BESIDE: Final = 56.0
+"""Registers of a thread beside its accumulators: addresses and the next operands; 120 for 64, as profilers show."""
 
 _SIMT: Final = tuple(name for name in TILE_NAMES if name.startswith("simt"))
 _MATRIX: Final = tuple(name for name in TILE_NAMES if name.startswith("matrix"))
@@ -85,37 +85,89 @@ recorded launches."""
 class SimtLaunch:
     """Hold the tile and launch of each product; arrays broadcast with problems and fleet."""
 
-    width: Floats
-    height: Floats
-    slices: Floats
-    threads: Floats
-    per_thread: Floats
-    columns: Floats
+    width: Reals
+    height: Reals
+    area: Reals
+    sides: Reals
+    """Width and height."""
+    threads: Reals
+    registers: Reals
+    """Of a block."""
+    others: Reals
+    """Instructions beside the multiply-add, over those."""
+    reads: Reals
+    """Inverse of the side of a thread's square of accumulators."""
+    operands: Reals
+    """Words of operands per element and k."""
+    lone_warps: Reals
+    """Multiply-adds of a warp alone on its scheduler, per k."""
+    stalls: Reals
+    """Steps for which nobody hides a result's way, over the steps of k."""
+    columns: Reals
     """Tiles along n."""
-    rows: Floats
+    rows: Reals
     """Tiles along m."""
-    split: Floats
+    split: Reals
+    is_split: Reals
+    """1 or 0."""
+    written: Reals
+    """Results that are written, and read again where parts of k are summed."""
 
 
-def launch_of(batch: Floats, m: Floats, n: Floats, k: Floats, choice: Codes, fleet: Fleet) -> SimtLaunch:
+LARGEST_AREA: Final = max(width * height for width, height, _, _ in _TILES.values())
+
+
+def _tile_columns() -> dict[str, Floats]:
+    """Return what a tile alone says of its launch, one element per tile."""
+    width, height, slices, threads = np.array(list(_TILES.values()), dtype=np.float64).T
+    held = width * height * slices / threads
+    warps = np.maximum(threads / 32.0 / SCHEDULERS, 1.0)
+    return {
+        "width": width,
+        "height": height,
+        "area": width * height,
+        "sides": width + height,
+        "threads": threads,
+        "registers": threads * (held + REGISTERS_BESIDE),
+        "others": (0.5 * np.sqrt(held) + (width + height) / threads) / held,
+        "reads": 1.0 / np.sqrt(held),
+        "operands": 1.0 / width + 1.0 / height,
+        "lone_warps": warps * held / slices,
+        "stalls": 1.0 / (warps * slices),
+    }
+
+
+_COLUMNS: Final[Mapping[np.dtype[Any], Mapping[str, Reals]]] = {
+    np.dtype(np.float64): _tile_columns(),
+    np.dtype(np.float32): {name: column.astype(np.float32) for name, column in _tile_columns().items()},
+}
+
+
+def launch_of(p: SimtPairs, choice: Codes) -> SimtLaunch:
     """Return the launch of a choice: a row of `TILE_NAMES`, beyond them the same tiles with k in one piece.
 
     k is split only where a single product leaves multiprocessors idle.
     """
-    tile = choice % len(TILE_NAMES)
-    width, height = WIDTH[tile], HEIGHT[tile]
-    columns, rows = np.ceil(n / width), np.ceil(m / height)
-    waves = columns * rows / fleet.sm_count
-    wanted = np.round(1.0 + TARGET_WAVES / waves)
-    deepest = np.maximum(1.0, np.floor(k / LEAST_DEPTH))
-    can_split = (batch == 1) & (waves < WAVES_WORTH_SPLITTING) & (choice < len(TILE_NAMES))
-    return SimtLaunch(
-        width=width,
-        height=height,
-        slices=SLICES[tile],
-        threads=THREADS[tile],
-        per_thread=PER_THREAD[tile],
-        columns=columns,
-        rows=rows,
-        split=np.where(can_split, np.minimum(wanted, deepest), 1.0),
-    )
+    row = choice % len(TILE_NAMES)
+    tile = {name: column[row] for name, column in _COLUMNS[p.m.dtype].items()}
+    columns, rows = np.ceil(p.n / tile["width"]), np.ceil(p.m / tile["height"])
+    split, is_split, written = np.array([[1.0], [0.0], [1.0]], dtype=p.m.dtype)
+    if (choice < len(TILE_NAMES)).any():
+        split = _split(p, columns * rows, choice)
+        is_split = (split > 1).astype(p.m.dtype)
+        written = 1.0 + 2.0 * split * is_split
+    return SimtLaunch(**tile, columns=columns, rows=rows, split=split, is_split=is_split, written=written)
+
+
+def may_split(p: SimtPairs) -> Mask:
+    """Return whether k might be split with any tile: what costs time is not tried for the others."""
+    fewest_waves = p.m * p.n / (LARGEST_AREA * p.sm_count)
+    return np.asarray((p.batch == 1) & (fewest_waves < WAVES_WORTH_SPLITTING) & (p.k >= 2.0 * LEAST_DEPTH))
+
+
+def _split(p: SimtPairs, tiles: Reals, choice: Codes) -> Reals:
+    """Return the parts of k; in double precision, in which alone halves are rounded alike by all who ask."""
+    waves = np.divide(tiles, p.sm_count, dtype=np.float64)
+    wanted = np.minimum(np.round(1.0 + TARGET_WAVES / waves), np.maximum(1.0, np.floor(p.k / LEAST_DEPTH)))
+    can_split = (p.batch == 1) & (waves < WAVES_WORTH_SPLITTING) & (choice < len(TILE_NAMES))
+    return np.where(can_split, wanted, 1.0).astype(p.m.dtype)

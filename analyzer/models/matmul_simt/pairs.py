@@ -1,0 +1,198 @@
+"""Products on GPUs as columns of what no tile changes, so that trying a tile costs only what it changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ....arrays import Floats, Rows, Singles
+from ....specs.fleet import Fleet
+from ....specs.generations import is_before_volta, is_nvidia, process_energy
+from ..frame.parameters import Values
+from ..frame.units import peak_flops_per_s
+from .problems import MatmulSimtProblems
+
+Reals = npt.NDArray[np.floating[Any]]
+"""Quantities in the precision of whoever asks: double for times, single for the comparison of tiles."""
+
+CLOCK_EXPONENT: Final = 2.0
+"""Energy per operation goes with the square of the voltage, which near the top goes with the clock."""
+UNKNOWN_BASE_RATIO: Final = 0.75
+"""Base over boost clock where no base clock is known (the catalogue's median)."""
+STEP_DEPTH: Final = 8.0
+"""k that a block loads at once."""
+ISSUED_PER_CLOCK: Final = 128.0
+"""Lanes that a multiprocessor's four schedulers give an instruction per clock."""
+MATRIX_ENERGY_RATIO: Final = 0.77
+"""Energy per FLOP of AMD's matrix units over vector lanes': twice the rate, to the power -0.37 of gpu_physics.py."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SimtPairs:
+    """Hold what a product brings to a GPU whatever the tile; arrays broadcast with one another.
+
+    Cycles are a multiprocessor's; those of arithmetic count per k and element of the tile unless stated.
+    """
+
+    batch: Reals
+    m: Reals
+    n: Reals
+    k: Reals
+    sm_count: Reals
+    clock_hz: Reals
+    registers_per_sm: Reals
+    threads_per_sm: Reals
+    fma_cycles: Reals
+    issue_cycles: Reals
+    """Of the multiply-add's own instruction; 0 where issuing one is free."""
+    other_cycles: Reals
+    """Of every other instruction, times their number per multiply-add."""
+    shared_cycles: Reals
+    """Reads from shared memory for one accumulator per thread; 0 where `turn_cycles` counts them."""
+    turn_cycles: Reals
+    """Of each word of operands, in turn with arithmetic; 0 on NVIDIA."""
+    lone_cycles: Reals
+    """Of one warp's multiply-add."""
+    stall_cycles: Reals
+    epilogue_depth: Reals
+    epilogue_cycles: Reals
+    cold_s: Reals
+    """Reading both operands once."""
+    left_again_s: Reals
+    right_again_s: Reals
+    """Reading an operand once more, as far as L2 does not hold it."""
+    result_s: Reals
+    exposed_write: Reals
+    drift: Reals
+    """Of L2, per row in flight."""
+    left_walk_s: Reals
+    right_walk_s: Reals
+    """Address translation of an operand where every piece misses."""
+    page_reach: Reals
+    """Of the translation cache, per row that a multiprocessor works on."""
+    power: Reals
+    """Of the limit, for one FLOP of each of k per second without the operands' share."""
+    operand_energy: Reals
+    throttle_exponent: Reals
+    most_throttle: Reals
+    throttle_s: Reals
+    launch_s: Reals
+    split_s: Reals
+
+
+_NAMES: Final = tuple(item.name for item in fields(SimtPairs))
+
+
+def pairs_of(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> SimtPairs:
+    """Return the columns of n problems [n, 1] on m GPUs, or [n] on as many."""
+    return SimtPairs(
+        batch=p.batch,
+        m=p.m,
+        n=p.n,
+        k=p.k,
+        sm_count=fleet.sm_count,
+        clock_hz=fleet.clock_hz,
+        registers_per_sm=fleet.registers_per_sm,
+        threads_per_sm=fleet.threads_per_sm,
+        epilogue_depth=values["epilogue_depth"],
+        epilogue_cycles=values["epilogue_cycles"],
+        exposed_write=values["exposed_write"],
+        drift=values["drift_bytes"] / fleet.l2_cache_bytes,
+        operand_energy=values["operand_energy"],
+        throttle_exponent=values["throttle_exponent"],
+        throttle_s=values["throttle_us"] * 1e-6,
+        launch_s=values["launch_us"] * 1e-6,
+        split_s=values["split_us"] * 1e-6,
+        **_cycles(p, fleet, values),
+        **_traffic(p, fleet, values),
+        **_power(p, fleet, values),
+    )
+
+
+def stack_pairs(pairs: SimtPairs, shape: tuple[int, ...]) -> Singles:
+    """Return the columns in single precision, one row each, over the flattened `shape`."""
+    table = np.empty((len(_NAMES), *shape), dtype=np.float32)
+    for row, name in enumerate(_NAMES):
+        table[row] = getattr(pairs, name)
+    return table.reshape(len(_NAMES), -1)
+
+
+def take_pairs(table: Singles, chosen: Rows) -> SimtPairs:
+    """Return some pairs of what `stack_pairs` made."""
+    return SimtPairs(**dict(zip(_NAMES, np.take(table, chosen, axis=1), strict=True)))
+
+
+def _cycles(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Floats]:
+    """Return what arithmetic takes.
+
+    Since Volta a scheduler issues one instruction per clock: with 128 lanes every FMA takes such a slot, and so do the
+    reads, four words each, and the copies from memory. Matrix units (AMD) read in turn with their arithmetic.
+    """
+    period = fleet.sm_count * fleet.clock_hz / peak_flops_per_s(p.rate, fleet)
+    efficiency = np.minimum(values["fma_efficiency"], 1.0)
+    issues_alone = is_nvidia(fleet) & ~is_before_volta(fleet)
+    issued = np.where(issues_alone, 1.0 / (ISSUED_PER_CLOCK * efficiency), 0.0)
+    words = p.element_bytes / 4.0
+    return {
+        "fma_cycles": 2.0 * period / efficiency,
+        "issue_cycles": issued,
+        "other_cycles": issued * values["other_instructions"],
+        "shared_cycles": np.where(is_nvidia(fleet), values["shared_memory_load"] / 16.0, 0.0) * words,
+        "turn_cycles": np.where(is_nvidia(fleet), 0.0, values["matrix_load"]) * words,
+        "lone_cycles": 256.0 * period,
+        "stall_cycles": values["stall_cycles"] / STEP_DEPTH,
+    }
+
+
+def _traffic(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Floats]:
+    """Return what the operands and the result take in DRAM and in address translation.
+
+    An operand with k contiguous is read in pieces of 32 bytes, which DRAM serves at `strided_efficiency` once rows are
+    apart by more than `stride_bytes`; only such pieces miss the translation cache (NVIDIA; AMD's pages are larger).
+    """
+    left, right = p.element_bytes * p.batch * p.k * p.m, p.element_bytes * p.batch * p.k * p.n
+    result = p.element_bytes * p.batch * p.m * p.n
+    cache = values["l2_share"] * fleet.l2_cache_bytes
+    cold = 1.0 - 1.0 / (1.0 + cube((left + right + result) / cache))
+    leaves = 1.0 - 1.0 / (1.0 + square((left + right) / p.batch / cache))
+    stride = square(values["stride_bytes"] / (p.element_bytes * p.k))
+    pieces = values["strided_efficiency"] * np.where(fleet.has_hbm, 1.0, values["gddr_strided_ratio"])
+    strided = 1.0 + (1.0 / np.minimum(pieces, 1.0) - 1.0) / (1.0 + stride)
+    bandwidth = fleet.bandwidth_bytes_per_s * np.minimum(values["bandwidth_efficiency"], 1.0)
+    left_s, right_s = left * strided / bandwidth, right * (1.0 + p.contiguous * (strided - 1.0)) / bandwidth
+    walked = values["translation_bytes_per_clock"] * fleet.sm_count * fleet.clock_hz
+    pages = p.contiguous * p.k * p.element_bytes / 2.0**20
+    return {
+        "cold_s": (left_s + right_s) * cold,
+        "left_again_s": left_s * leaves,
+        "right_again_s": right_s * leaves,
+        "result_s": result * cold / bandwidth,
+        "left_walk_s": left / walked,
+        "right_walk_s": right / walked,
+        "page_reach": pages * np.where(is_nvidia(fleet), 1.0 / values["translation_mib"], 0.0),
+    }
+
+
+def _power(p: MatmulSimtProblems, fleet: Fleet, values: Values) -> dict[str, Floats]:
+    """Return what arithmetic draws, and how far the clock can fall: the base clock is what the vendor holds."""
+    energy, reference_hz = process_energy(fleet)
+    joule = energy * values["picojoule_per_flop"] * 1e-12 * (fleet.clock_hz / reference_hz) ** CLOCK_EXPONENT
+    joule = joule * np.where(is_nvidia(fleet), 1.0, MATRIX_ENERGY_RATIO)
+    base_hz = np.where(fleet.base_clock_hz < fleet.clock_hz, fleet.base_clock_hz, UNKNOWN_BASE_RATIO * fleet.clock_hz)
+    return {
+        "power": p.k * (p.element_bytes / 2.0) * (joule / fleet.tdp_w),
+        "most_throttle": fleet.clock_hz / base_hz - 1.0,
+    }
+
+
+def square(values: Reals) -> Reals:
+    """Multiply out: a power of arrays takes ten times as long."""
+    return np.asarray(values * values)
+
+
+def cube(values: Reals) -> Reals:
+    """Multiply out, as `square`."""
+    return np.asarray(values * values * values)
