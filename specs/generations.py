@@ -380,7 +380,7 @@ def sgemm_kernels(fleet: Fleet) -> Codes:
     """Return the `SgemmKernels` of each GPU.
 
     >>> [SgemmKernels(code).name for code in sgemm_kernels(fleet)]
-    ['AMPERE', 'AMPERE']
+    ['HOPPER', 'AMPERE']
     """
     return _SGEMM_KERNELS[_row(fleet)]
 

@@ -45,7 +45,7 @@ def predict_measured(
     are `retimed`: a what-if's, predicted there as well. `attention` is the kernel that is asked for, on the source too.
 
     >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
-    array([[500., 150.],
+    array([[500., 170.],
            [ 30.,  10.]])
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
@@ -110,7 +110,7 @@ def predict_both_ways(
 
     >>> both = predict_both_ways(measured, kernels, a100, [h100], library)
     >>> both.rows, (both.model_ns / 1e3).round(-1).ravel(), (both.ratio_ns / 1e3).round(-1).ravel()  # µs
-    (array([0, 1]), array([150.,  10.]), array([150.,  20.]))
+    (array([0, 1]), array([170.,  10.]), array([150.,  20.]))
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     assignments, count = assign_rows(as_asked(workload, None), library), len(workload.op)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 from typing import Final
 
-from wavecast.specs.gpu import Gpu, Rate, chip_of, is_matrix_rate
+from wavecast.specs.gpu import Gpu, Rate, chip_of, has_inline_ecc, is_matrix_rate
 
 Change = Callable[[Gpu, float], Gpu]
 
@@ -100,7 +100,10 @@ def unmeasured(gpu: Gpu) -> Gpu:
 
 
 def dominated_pairs(gpus: Sequence[Gpu]) -> list[tuple[int, int]]:
-    """Return the pairs of one architecture whose second GPU is at least as good in every figure, and better in one."""
+    """Return the pairs of one architecture whose second GPU is at least as good in every figure, and better in one.
+
+    Error correction that costs bandwidth counts as a figure.
+    """
     return [
         (one, other)
         for one, other in permutations(range(len(gpus)), 2)
@@ -111,6 +114,8 @@ def dominated_pairs(gpus: Sequence[Gpu]) -> list[tuple[int, int]]:
 def _is_better(one: Gpu, other: Gpu) -> bool:
     figures = [(getattr(one, name), getattr(other, name)) for name in _COMPARED]
     figures += [(peak, other.peak_flops_per_s.get(rate, 0.0)) for rate, peak in one.peak_flops_per_s.items()]
+    if has_inline_ecc(other) and not has_inline_ecc(one):
+        return False
     return all(left <= right for left, right in figures) and any(left < right for left, right in figures)
 
 

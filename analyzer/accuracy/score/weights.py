@@ -49,7 +49,11 @@ class Weights:
 def choose_weights(
     excluded: Sequence[Gpu] = (), *, left_out: Withheld | None = None, load: Loader = load_library
 ) -> Weights:
-    """Return shipped weights, those trained without the chips of `excluded`, or for each GPU those without its own."""
+    """Return shipped weights, those trained without the chips of `excluded`, or for each GPU those without its own.
+
+    >>> choose_weights([h100]).left_out is None
+    True
+    """
     if left_out is Withheld.CHIPS:
         return Weights(description="each GPU by weights that never saw its chip", left_out=left_out, load=load)
     if left_out is Withheld.SHAPES:

@@ -23,7 +23,7 @@ CASES: list[tuple[str, tuple[Argument, ...], MatmulDims]] = [
     # a matrix on the right folds the left one's leading sizes into its rows
     ("aten::matmul", (spec(7, 2, 3), spec(3, 4)), MatmulDims(m=14, n=4, k=3)),
     ("aten::matmul", (spec(7, 2, 3), spec(7, 3, 4)), MatmulDims(batch=7, m=2, n=4, k=3)),
-    ("aten::linear", (spec(7, 2, 3), spec(4, 3), spec(4)), MatmulDims(m=14, n=4, k=3)),
+    ("aten::linear", (spec(7, 2, 3), spec(4, 3), spec(4)), MatmulDims(m=14, n=4, k=3, is_k_contiguous=True)),
     ("aten::linear_backward", (spec(2, 3), spec(2, 4), spec(4, 3), (True, False, True)), MatmulDims(m=2, n=3, k=4)),
     (
         "aten::linear_backward",
