@@ -52,7 +52,7 @@ def run_of(p: SimtPairs, launch: SimtLaunch) -> SimtRun:
     compute_s = _compute(p, launch, grid)
     translation_s = _translation(p, launch, grid)
     written_s = p.result_s * launch.written
-    memory_s = _operands(p, launch, grid) + written_s
+    memory_s = _operands(p, launch, grid, compute_s) + written_s
     arithmetic, others = cube(compute_s), cube(memory_s) + cube(translation_s)
     after_s = p.exposed_write * written_s
     slow = _slow_down(p, launch, compute_s=compute_s, full_s=np.cbrt(arithmetic + others) + after_s)
@@ -78,22 +78,25 @@ def _compute(p: SimtPairs, launch: SimtLaunch, grid: _Grid) -> Reals:
     return np.asarray(np.maximum(grid.waves * depth * cycles, rounds) / p.clock_hz)
 
 
-def _operands(p: SimtPairs, launch: SimtLaunch, grid: _Grid) -> Reals:
+def _operands(p: SimtPairs, launch: SimtLaunch, grid: _Grid, compute_s: Reals) -> Reals:
     """Return seconds of reading the operands.
 
     Blocks that run together share operands in L2 as far as they advance together: what they spread over is the rows in
-    flight times `drift`. What they do not share, each reads again.
+    flight times `drift`. What they do not share, each reads again. Blocks that wait for memory advance at its pace, not
+    at their arithmetic's, and spread less by the ratio of the two: more multiprocessors on the same memory do not make
+    it slower. Where what is lost is itself what they wait for, loss = apart x (spread x compute / loss)^2.
     """
     flight = np.minimum(grid.blocks, p.sm_count * grid.occupancy)
     across = np.minimum(launch.columns, flight)
     down = np.minimum(np.maximum(flight / launch.columns, 1.0), launch.rows)
     rows = np.minimum(across * launch.width, p.n) + np.minimum(down * launch.height, p.m)
-    spread = square(rows * p.drift)
-    lost = spread / (1.0 + spread)
     shared_left, shared_right = launch.columns / across, launch.rows / down
-    left = shared_left - 1.0 + (launch.columns - shared_left) * lost
-    right = shared_right - 1.0 + (launch.rows - shared_right) * lost
-    return np.asarray(p.cold_s + p.left_again_s * left + p.right_again_s * right)
+    shared_s = p.cold_s + p.left_again_s * (shared_left - 1.0) + p.right_again_s * (shared_right - 1.0)
+    apart_s = p.left_again_s * (launch.columns - shared_left) + p.right_again_s * (launch.rows - shared_right)
+    spread = rows * p.drift
+    paced = square(spread * (compute_s / np.maximum(compute_s, shared_s)))
+    waiting_s = np.cbrt(apart_s * square(spread * compute_s))
+    return np.asarray(shared_s + np.minimum(apart_s * (paced / (1.0 + paced)), waiting_s))
 
 
 def _translation(p: SimtPairs, launch: SimtLaunch, grid: _Grid) -> Reals:

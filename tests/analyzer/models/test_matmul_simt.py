@@ -116,6 +116,16 @@ def test_a_few_more_multiprocessors_are_not_slower(
     assert (run(problems, more).time_ns <= run(problems, fleet).time_ns * 1.05).all()
 
 
+@pytest.mark.parametrize("factor", [1.5, 2.0, 4.0])
+def test_many_more_multiprocessors_on_the_same_memory_are_not_slower(factor: float) -> None:
+    fleet = fleet_of("Tesla P40", "Tesla P100 PCIe 12GB", "A10G", "GeForce RTX 3070 Ti", "RTX A2000")
+    rates = {rate: value * factor for rate, value in fleet.flops_per_s.items()}
+    more = replace(fleet, sm_count=np.round(fleet.sm_count * factor), flops_per_s=rates)
+    for contiguous in (0, 1):
+        problems = column(products((1, 2048, 50_272, 2560), (1, 8192, 50_272, 4096), contiguous=contiguous))
+        assert (run(problems, more).time_ns <= run(problems, fleet).time_ns * 1.15).all()
+
+
 def test_pairs_equal_the_grid() -> None:
     fleet = fleet_of("Tesla T4", "A100 PCIe 40GB", "Instinct MI100")
     problems = products((1, 640, 900, 3000), (12, 70, 33, 500), (1, 64, 64, 20_000))
