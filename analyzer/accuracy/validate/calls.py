@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -14,9 +14,10 @@ from ....arrays import Rows
 from ....formats.column import row_count
 from ....formats.signature import TensorSpec
 from ....formats.trace import KernelKind, Phase, Trace
+from ....specs.attention_kernels import AttentionKernel
 from ...prediction.workload import GpuWorkload
 from ...work import canonical_name, work_of
-from ...work.work import Family, RowDims, Work
+from ...work.work import AttentionDims, Dims, Family, MatmulDims, RowDims, Work
 
 NO_KEY: Final = -1
 _VENDOR: Final = re.compile(r"::(cudnn|miopen|mkldnn|native)_")
@@ -161,6 +162,16 @@ def _identity(name: str, tensors: tuple[TensorSpec, ...], work: Work | None) -> 
     """
     if work is not None and work.dims is not None:
         is_generic = isinstance(work.dims, RowDims) and work.family not in (Family.NORMALIZATION, Family.SOFTMAX)
-        return (work.family, work.dtype, work.dims, canonical_name(name) if is_generic else "")
+        return (work.family, work.dtype, _problem(work.dims), canonical_name(name) if is_generic else "")
     shapes = tuple((item.dtype, item.shape) for item in tensors if item.shape)
     return _VENDOR.sub("::", canonical_name(name)), shapes
+
+
+def _problem(dims: Dims) -> Dims:
+    """Return the sizes without what says whose kernel ran, and how its operands lay."""
+    match dims:
+        case AttentionDims():
+            return replace(dims, kernel=AttentionKernel.FLASH2, is_chosen_by_torch=True, prefers_cudnn=False)
+        case MatmulDims():
+            return replace(dims, is_k_contiguous=None)
+    return dims
