@@ -1,6 +1,6 @@
 """Measure whether intervals hold where all of a line of GPUs is missing, and whether families err together on a GPU.
 
-    python -m wavecast.mlp_weights.train.line_widths DATA [--model NAME]... [--first-collection]
+    python -m wavecast.mlp_weights.train.line_widths DATA [--model NAME]...
 
 Every op model is trained as the weights are, without one chip and without all chips of one line: boards with GDDR,
 boards with HBM, AMD. Its intervals, chosen from further chips left out, predict the chips that are missing. `needed` is
@@ -39,7 +39,6 @@ from ...specs.fleet import build_fleet
 from .calibrate import COVERAGE, HeldOut
 from .constants import Program, data_argument
 from .driver import RECIPES, SEED, assemble, find_recipe, fit_and_predict, load_pool
-from .first_collection import first_collection_option, later_chips
 from .recipe import Recipe
 from .variant import Pool, fill_host_floor, fit_variant, simulate_rows
 
@@ -82,41 +81,38 @@ class Cell:
 @click.command(cls=Program, help=__doc__)
 @data_argument
 @click.option("--model", "models", multiple=True, type=click.Choice(sorted(RECIPES)))
-@first_collection_option
-def main(data: Path, models: tuple[str, ...], first_collection: bool) -> None:
+def main(data: Path, models: tuple[str, ...]) -> None:
     """Print every cell, then the figures."""
     click.echo(f"{'model':18} {'missing':9} {'chip':9} {'needed':>6} {'h':>5} {'bias':>6}")
     cells = []
     for name in models or RECIPES:
-        for cell in cells_of(name, data, first_collection):
+        for cell in cells_of(name, data):
             cells.append(cell)
             click.echo(
                 f"{name:18} {cell.missing:9} {cell.chip:9} {cell.needed:6.2f} {cell.half_width:5.2f} {cell.bias:6.2f}"
             )
     values = figures_of(cells)
     if not models or VECTOR in models:
-        values["without_kind"] = dict(kind_errors(data, first_collection))
+        values["without_kind"] = dict(kind_errors(data))
     for key, value in values.items():
         click.echo(f"{key}: {value}")
 
 
-def cells_of(name: str, data: Path, first_collection: bool) -> Iterator[Cell]:
+def cells_of(name: str, data: Path) -> Iterator[Cell]:
     """Yield the cells of one model: every chip missing alone, and with its line."""
     recipe, pool = find_recipe(name), load_pool(name, (data,))
-    ignored = later_chips(name) & frozenset(pool.chips) if first_collection else frozenset()
-    known = frozenset(pool.chips) - ignored
+    known = frozenset(pool.chips)
     lines = {line: frozenset(chips) & known for line, chips in LINES.items()}
     for missing, chips in (*((chip, frozenset({chip})) for chip in sorted(known)), *lines.items()):
         if chips and len(known - chips) > 1:
-            for chip, figures in _missing(name, data, recipe, pool, chips, ignored):
+            for chip, figures in _missing(name, data, recipe, pool, chips):
                 yield Cell(model=name, missing=missing, is_line=missing in LINES, chip=chip, **figures)
 
 
 def _missing(
-    name: str, data: Path, recipe: Recipe[Any], pool: Pool, chips: frozenset[str], ignored: frozenset[str]
+    name: str, data: Path, recipe: Recipe[Any], pool: Pool, out: frozenset[str]
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Train without the chips as the weights are trained, and judge the result on each."""
-    out = chips | ignored
     rest, start = frozenset(pool.chips) - out, load_stored(name).arrays["theta"].astype(np.float64)
     wanted = [out, *(out | {chip} for chip in sorted(rest))]
     fits = {excluded: fit_and_predict(name, (data,), excluded, start) for excluded in wanted}
@@ -124,8 +120,7 @@ def _missing(
     stored = StoredModel(name=name, variant="", arrays=arrays, trained_chips=rest)
     fitted, shrink = fitted_of(stored), float(arrays.get("network.shrink", np.zeros(1))[0])
     for item in fits[out][1]:
-        if item.chip in chips:
-            yield item.chip, _judge(pool, fitted, item, shrink, recipe.limit)
+        yield item.chip, _judge(pool, fitted, item, shrink, recipe.limit)
 
 
 def _judge(pool: Pool, fitted: Fitted, item: HeldOut, shrink: float, limit: float) -> dict[str, float]:
@@ -166,16 +161,14 @@ def _biases_of_pairs(cells: Sequence[Cell]) -> list[tuple[float, float]]:
     return [pair for found in by_chip.values() for pair in combinations(found, 2)]
 
 
-def kind_errors(data: Path, first_collection: bool) -> Iterator[tuple[str, dict[str, float]]]:
+def kind_errors(data: Path) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield by kind of vector kernel how far off the model is that never saw one."""
     recipe, pool = find_recipe(VECTOR), load_pool(VECTOR, (data,))
-    ignored = later_chips(VECTOR) if first_collection else frozenset()
-    is_known = np.array([chip not in ignored for chip in pool.chips])[pool.chip]
     for name, kinds in KINDS.items():
         missing = np.isin(problem_columns(pool.problems)["kind"], kinds)
-        variant = fit_variant(recipe, _take(pool, np.flatnonzero(~missing & is_known)), frozenset(), SEED)
+        variant = fit_variant(recipe, _take(pool, np.flatnonzero(~missing)), frozenset(), SEED)
         errors = []
-        for gpu in np.unique(pool.gpu[missing & is_known]):
+        for gpu in np.unique(pool.gpu[missing]):
             rows = np.flatnonzero(missing & (pool.gpu == gpu) & (pool.measured_ns > SHORT_NS))
             if len(rows) >= FEWEST_ROWS:
                 problems, _ = fill_host_floor(pool, rows)

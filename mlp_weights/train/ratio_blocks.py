@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ...analyzer.accuracy.score.least_work import least_work, take_work
 from ...analyzer.accuracy.score.rows import problem_keys
@@ -35,7 +34,6 @@ from ...specs.fleet import Fleet, build_fleet
 from ...specs.gpu import Gpu, Rate, chip_of
 from ...specs.match import find_gpu, match_device
 from ...specs.occupancy import resident_blocks
-from .first_collection import later_chips
 from .launched_pairs import FAMILIES, Pairing, load_rows, pair_up
 
 POINTS: Final = np.linspace(0.0, 1.0, 1001)[:-1] + 0.0005
@@ -135,23 +133,18 @@ def moved(time_ns: Floats, factor: Floats | float, origin: Fleet, fleet: Fleet) 
     return np.asarray(fixed / here * there + (time_ns - fixed) * factor)
 
 
-def table_blocks(data: Path, first_collection: bool) -> Iterator[PairErrors]:
+def table_blocks(data: Path) -> Iterator[PairErrors]:
     """Yield products, convolutions, attention and vector ops by roofline, peak rate and bandwidth."""
     for samples in load_tables(data):
         if not samples.table.startswith("ops/"):
             continue
         keys = problem_keys(samples)
-        is_used = (samples.measured_ns > _least_ns(samples)) & _joined_first(samples, first_collection)
+        is_used = samples.measured_ns > _least_ns(samples)
         by_gpu = [np.flatnonzero((samples.gpu == column) & is_used) for column in range(len(samples.gpus))]
         for here, there in permutations(range(len(samples.gpus)), 2):
             _, left, right = np.intersect1d(keys[by_gpu[here]], keys[by_gpu[there]], return_indices=True)
             pair = GpuPair(samples.gpus[here], samples.gpus[there])
             yield from _pair_blocks(samples, pair, by_gpu[here][left], by_gpu[there][right])
-
-
-def _joined_first(samples: Samples[Any], first_collection: bool) -> npt.NDArray[np.bool_]:
-    later = later_chips(samples.model) if first_collection else frozenset()
-    return np.array([chip_of(gpu) not in later for gpu in samples.gpus])[samples.gpu]
 
 
 def _least_ns(samples: Samples[Any]) -> Floats:

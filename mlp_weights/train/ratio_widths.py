@@ -1,6 +1,6 @@
 """Measure how far off the rules without an op model are: the widths of analyzer/prediction/ratio_widths.py.
 
-    python -m wavecast.mlp_weights.train.ratio_widths DATA [--by-pair] [--first-collection] [--write]
+    python -m wavecast.mlp_weights.train.ratio_widths DATA [--by-pair] [--write]
 
 The rules predict the kernels of the measurement tables between every two GPUs that have them (ratio_blocks.py). A block
 is one table family between an ordered pair of GPUs, all blocks count alike. |ln(predicted / measured)|, divided by what
@@ -25,7 +25,6 @@ from ...analyzer.work import Family
 from ...arrays import Floats
 from .calibrate import COVERAGE
 from .constants import FittedConstants, Program, data_argument, hash_files, save_constants, write_options
-from .first_collection import OPTION, first_collection_option
 from .ratio_blocks import (
     BY_HOST_OR_NODE,
     CACHED,
@@ -64,11 +63,10 @@ Groups = Mapping[tuple[str, str], Sequence[PairErrors]]
 @click.command(cls=Program, help=__doc__)
 @data_argument
 @click.option("--by-pair", is_flag=True, help="Print every block as well.")
-@first_collection_option
 @write_options
-def main(data: Path, by_pair: bool, first_collection: bool, write: bool, keep: str | None) -> None:
+def main(data: Path, by_pair: bool, write: bool, keep: str | None) -> None:
     """Print a line per rule and family, then how alike errors are."""
-    groups = read_groups(data, first_collection)
+    groups = read_groups(data)
     leaps = "  ".join(f"{low:g}-{high:g}".center(7) for low, high in LEAPS)
     numbers = f"{'points':>8} {'blocks':>6} {'chips':>5} {'pooled':>7} {'width':>6}  {'left out':>8}"
     click.echo(f"{'rule':16} {'family':12} {numbers}  {'worst chip':26} {'in use':>7}  {leaps}")
@@ -83,14 +81,14 @@ def main(data: Path, by_pair: bool, first_collection: bool, write: bool, keep: s
     if write:
         paths = [*(data / "ops" / f"{name}.parquet" for name in TABLES), data / COLLECTIVES, *trace_paths(data)]
         fitted = FittedConstants(values=widths_of(groups), counts=counts_of(groups), inputs=hash_files(data, paths))
-        save_constants(NAME, ABOUT, fitted, options=OPTION if first_collection else "", keep=keep)
+        save_constants(NAME, ABOUT, fitted, keep=keep)
 
 
-def read_groups(data: Path, first_collection: bool) -> dict[tuple[str, str], list[PairErrors]]:
+def read_groups(data: Path) -> dict[tuple[str, str], list[PairErrors]]:
     """Return all blocks by rule and family."""
     groups: dict[tuple[str, str], list[PairErrors]] = defaultdict(list)
     readers: tuple[Iterator[PairErrors], ...] = (
-        table_blocks(data, first_collection), wave_blocks(data), link_blocks(data), pcie_blocks(data),
+        table_blocks(data), wave_blocks(data), link_blocks(data), pcie_blocks(data),
     )  # fmt: skip
     for item in chain(*readers):
         groups[item.rule, item.family.value if item.family else ""].append(item)
