@@ -15,7 +15,7 @@ from ..models.frame.problems import as_columns, take_problems
 from ..models.library import Library
 from .workload import GpuWorkload
 
-BLOCK_ROWS: Final = 96
+BLOCK_ROWS: Final = 256
 """Problems simulated at a time: with their candidates on a hundred GPUs, about what the processor's cache holds."""
 
 

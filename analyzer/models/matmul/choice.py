@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import Codes, Singles
+from ....arrays import Codes, Rows, Singles
 from ..frame.parameters import Values
 from .limits import (
     L1_BYTES_PER_CLOCK,
@@ -20,49 +20,109 @@ from .limits import (
 from .problems import MatmulProblems
 from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 
-MILLISECONDS = np.float32(1e3)
-LONGEST = np.float32(1e9)
+MILLISECONDS: Final = np.float32(1e3)
+LONGEST: Final = np.float32(1e9)
 """Milliseconds: the fourth power of more would leave single precision."""
-NEVER = 1e4
+NEVER: Final = 1e4
 """Factor on the blocks of a tile out of proportion to its problem."""
-HEIGHT, WIDTH = TILES[:, 0], TILES[:, 1]
+ONE: Final = np.float32(1.0)
+LEAST_PARTS: Final = 2.0
+BELOW: Final = np.float32(0.9999)
+"""On a bound, so that rounding does not lift it over the score."""
+FEW: Final = 0.6
+"""Share of the pairs of problem and GPU below which a candidate is scored on a copy of these alone."""
+Columns = Mapping[str, Singles]
+"""What scores are computed from, by name: arrays that broadcast with problems and GPUs."""
 
 
 def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     """Return the candidate of least score: each tile whole (first), or split over idle multiprocessors.
 
-    The score leaves out the power limit alone, so that it and the final time rank candidates alike.
+    The score leaves out the power limit alone, so that it and the final time rank candidates alike. A candidate is
+    scored only for pairs of problem and GPU where a bound on its score is less than the least score so far.
     """
-    m, n = p.m[..., None], p.n[..., None]
-    rows, columns = np.ceil(m / HEIGHT), np.ceil(n / WIDTH)
-    is_wasted = ((HEIGHT > WASTED_SIDE) & (m <= HEIGHT / 2.0)) | ((WIDTH > WASTED_SIDE) & (n <= WIDTH / 2.0))
-    tiles = _single(np.where(is_wasted, NEVER, 1.0) * rows * columns * p.batch[..., None])
-    fixed = _fixed(p, machine, values)
-    whole = _score(tiles, fixed["k"], fixed)
-    parts = fixed["sm_count"] / tiles
-    parts[parts < np.float32(2.0)] = np.float32(WAVE_PARTS)
-    np.minimum(parts, fixed["k"] * np.float32(1.0 / LEAST_DEPTH), out=parts)
-    parts = np.floor(np.clip(parts, np.float32(1.0), np.float32(MOST_SPLITS), out=parts), out=parts)
-    split = _score(tiles * parts, fixed["k"] / parts, fixed)
-    split += (fixed["split_s"] + fixed["reduction_s"] * (parts + np.float32(1.0))) * MILLISECONDS
-    best, best_split = np.argmin(whole, axis=-1), np.argmin(split, axis=-1)
-    least = np.take_along_axis(whole, best[..., None], axis=-1)[..., 0]
-    least_split = np.take_along_axis(split, best_split[..., None], axis=-1)[..., 0]
-    return np.asarray(np.where(least_split < least, best_split + len(TILES), best), dtype=np.int64)
+    shape = np.broadcast_shapes(p.m.shape, machine.sm_count.shape)
+    fixed, tiles = _fixed(p, machine, values), _tiles(p, machine, values)
+    least, choice = np.full(shape, np.inf, dtype=np.float32), np.zeros(shape, dtype=np.int64)
+    for number, tile in enumerate(tiles):
+        is_open = _bound(tile, fixed, ONE) < least
+        if np.count_nonzero(is_open) > FEW * is_open.size:
+            score = _score(tile, fixed)
+            is_better = score < least
+            np.copyto(least, score, where=is_better)
+            choice[is_better] = number
+        else:
+            pairs = np.flatnonzero(is_open)
+            _update(least, choice, pairs, number, _score(_taken(tile, pairs, shape), _taken(fixed, pairs, shape)))
+    cost = fixed["split_ms"] + np.float32(1.0 + LEAST_PARTS) * fixed["reduction_ms"]
+    for number, tile in enumerate(tiles, len(tiles)):
+        bound = _bound(tile, fixed, np.float32(0.0))
+        bound += cost
+        pairs = np.flatnonzero(bound < least)
+        own = _taken(fixed, pairs, shape)
+        split = _split(_taken(tile, pairs, shape), own)
+        is_open = np.flatnonzero(_bound(split, own, ONE) < least.ravel()[pairs])
+        score = _score(_taken(split, is_open, pairs.shape), _taken(own, is_open, pairs.shape))
+        _update(least, choice, pairs[is_open], number, score)
+    return choice
+
+
+def _update(least: Singles, choice: Codes, pairs: Rows, number: int, score: Singles) -> None:
+    """Take a candidate for those of some pairs of problem and GPU where its score is less than the least so far."""
+    is_better = score < least.ravel()[pairs]
+    least.ravel()[pairs[is_better]], choice.ravel()[pairs[is_better]] = score[is_better], number
+
+
+def _taken(columns: Columns, pairs: Rows, shape: tuple[int, ...]) -> Columns:
+    """Return the columns of some pairs of problem and GPU, by their places in all of a shape."""
+    row, column = pairs // shape[-1], pairs % shape[-1]
+    return {
+        name: found.reshape(-1)
+        if found.size == 1
+        else found.reshape(-1)[pairs if found.shape == shape else column if found.shape[-1] > 1 else row]
+        for name, found in columns.items()
+    }
 
 
 def _single(values: Any) -> Singles:
     return np.asarray(values, dtype=np.float32)
 
 
-def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, Singles]:
-    """Return what the score needs beside the number of blocks; the last axis is the candidates'."""
-    cycles, step, epilogue = tile_cycles(p, HEIGHT, WIDTH, machine, values)
+def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> list[Columns]:
+    """Return each tile whole."""
+    period_ms = 1e3 / machine.clock_hz
+    found = []
+    for (height, width), resident in zip(TILES.tolist(), RESIDENT.tolist(), strict=True):
+        is_wasted = ((height > WASTED_SIDE) & (p.m <= height / 2.0)) | ((width > WASTED_SIDE) & (p.n <= width / 2.0))
+        cycles, step, epilogue = tile_cycles(p, height, width, machine, values)
+        columns = {
+            "blocks": np.where(is_wasted, NEVER, 1.0) * np.ceil(p.m / height) * np.ceil(p.n / width) * p.batch,
+            "depth": p.k,
+            "lines": height * p.left_bytes + width * p.right_bytes,
+            "cycles_ms": cycles * period_ms,
+            "step_ms": step * period_ms,
+            "epilogue_ms": epilogue * period_ms,
+            "per_resident": 1.0 / resident,
+            "own_ms": 0.0,
+        }
+        found.append({name: _single(column) for name, column in columns.items()})
+    return found
+
+
+def _split(tile: Columns, fixed: Columns) -> Columns:
+    """Return a tile split along k, for pairs of problem and GPU."""
+    parts = fixed["sm_count"] / tile["blocks"]
+    parts = np.where(parts < np.float32(2.0), np.float32(WAVE_PARTS), parts)
+    np.minimum(parts, tile["depth"] * np.float32(1.0 / LEAST_DEPTH), out=parts)
+    parts = np.floor(np.clip(parts, ONE, np.float32(MOST_SPLITS), out=parts), out=parts)
+    own_ms = fixed["split_ms"] + fixed["reduction_ms"] * (parts + ONE)
+    return {**tile, "blocks": tile["blocks"] * parts, "depth": tile["depth"] / parts, "own_ms": own_ms}
+
+
+def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
+    """Return what the score needs beside the candidate."""
     traffic = traffic_of(p, machine, values)
-    period = 1.0 / machine.clock_hz
-    lines = HEIGHT * p.left_bytes[..., None] + WIDTH * p.right_bytes[..., None]
     columns = {
-        "k": p.k,
         "sm_count": machine.sm_count,
         "per_sm": 1.0 / machine.sm_count,
         "rounding": machine.rounding,
@@ -75,76 +135,75 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Mapping[str, 
         "stage_overlap": values["stage_overlap"],
         "wave_overlap": values["wave_overlap"],
         "traffic": cache_traffic(machine, values),
-        "cache_rate": machine.l2_bytes_per_s,
-        "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz,
-        "dram_rate": machine.bandwidth_bytes_per_s,
-        "sm_dram_rate": values["sm_bytes_per_clock"] * machine.clock_hz,
-        "split_s": values["split_us"] * 1e-6,
-        "reduction_s": values["reduction"]
-        * (4.0 * p.batch * p.m * p.n)
+        "cache_rate": machine.l2_bytes_per_s * 1e-3,
+        "sm_cache_rate": L1_BYTES_PER_CLOCK * machine.clock_hz * 1e-3,
+        "dram_rate": machine.bandwidth_bytes_per_s * 1e-3,
+        "sm_dram_rate": values["sm_bytes_per_clock"] * machine.clock_hz * 1e-3,
+        "split_ms": values["split_us"] * 1e-3,
+        "reduction_ms": values["reduction"]
+        * (4e3 * p.batch * p.m * p.n)
         / (REDUCTION_BYTES_PER_CLOCK * machine.sm_count * machine.clock_hz),
     }
-    candidates = {
-        "lines": lines,
-        "cycles_s": cycles * period[..., None],
-        "step_s": step * period[..., None],
-        "epilogue_s": epilogue * period[..., None],
-        "per_resident": 1.0 / RESIDENT,
-    }
-    return {name: _single(value) for name, value in candidates.items()} | {
-        name: _single(np.asarray(value)[..., None]) for name, value in columns.items()
-    }
+    return {name: _single(value) for name, value in columns.items()}
 
 
-def _score(blocks: Singles, depth: Singles, fixed: Mapping[str, Singles]) -> Singles:
+def _bound(it: Columns, fixed: Columns, least_rounds: Singles) -> Singles:
+    """Return milliseconds that a candidate takes at least: its arithmetic or what it asks of the cache."""
+    compute = np.maximum(it["blocks"] * fixed["per_sm"], least_rounds)
+    compute *= it["depth"] * it["cycles_ms"]
+    cache = it["lines"] * it["depth"] * it["blocks"] * (fixed["traffic"] / fixed["cache_rate"])
+    np.maximum(compute, cache, out=compute)
+    compute += it["own_ms"]
+    compute *= BELOW
+    return compute
+
+
+def _score(it: Columns, fixed: Columns) -> Singles:
     """Return milliseconds before the power limit: `unthrottled_s` with fourth powers."""
-    rounds = blocks * fixed["per_sm"]
-    started = np.maximum(rounds, np.float32(1.0))
+    rounds = it["blocks"] * fixed["per_sm"]
+    started = np.maximum(rounds, ONE)
     np.ceil(rounds, out=rounds)
     rounds -= started
     rounds *= fixed["rounding"]
     rounds += started
-    overlap = np.float32(1.0) - np.float32(1.0) / np.maximum(rounds, np.float32(1.0))
+    overlap = ONE - ONE / np.maximum(rounds, ONE)
     overlap *= fixed["wave_overlap"]
     overlap += fixed["stage_overlap"]
-    np.minimum(overlap, np.float32(1.0), out=overlap)
-    full = depth * fixed["cycles_s"]
-    full = full * rounds
-    epilogue = _single(rounds * fixed["epilogue_s"])
-    latency = depth * fixed["step_s"]
-    rounds *= fixed["per_resident"]
-    np.maximum(rounds, np.float32(1.0), out=rounds)
-    rounds *= latency
-    compute = _single(np.maximum(full, rounds, out=rounds))
-    active = np.minimum(blocks, fixed["sm_count"])
-    cache = _single(fixed["lines"] * depth * blocks * fixed["traffic"])
-    reread = fixed["reread"] / np.sqrt(active)
-    reread = reread * cache
-    reread -= fixed["operands"]
-    np.maximum(reread, np.float32(0.0), out=reread)
-    reread *= fixed["spilled"]
-    reread += fixed["read"]
-    cache += fixed["moved"]
+    np.minimum(overlap, ONE, out=overlap)
+    compute = it["depth"] * it["cycles_ms"] * rounds
+    epilogue = rounds * it["epilogue_ms"]
+    rounds *= it["per_resident"]
+    np.maximum(rounds, ONE, out=rounds)
+    rounds *= it["depth"] * it["step_ms"]
+    np.maximum(compute, rounds, out=compute)
+    active = np.minimum(it["blocks"], fixed["sm_count"])
+    cache = it["lines"] * it["depth"] * it["blocks"] * fixed["traffic"]
+    read = fixed["reread"] / np.sqrt(active)
+    read *= cache
+    read -= fixed["operands"]
+    np.maximum(read, np.float32(0.0), out=read)
+    read = read * fixed["spilled"]
+    read += fixed["read"]
+    cache = cache + fixed["moved"]
     cache /= np.minimum(active * fixed["sm_cache_rate"], fixed["cache_rate"])
-    active *= fixed["sm_dram_rate"]
-    reread /= np.minimum(active, fixed["dram_rate"], out=active)
+    active = np.minimum(active * fixed["sm_dram_rate"], fixed["dram_rate"])
+    read /= active
     main = _fourth(compute)
     main += _fourth(cache)
-    main += _fourth(_single(reread))
-    last = _fourth(_single(fixed["written"] / active))
-    last = last + _fourth(epilogue)
+    main += _fourth(read)
+    last = _fourth(fixed["written"] / active)
+    last += _fourth(epilogue)
     for powers in (main, last, main, last):
         np.sqrt(powers, out=powers)
-    hidden = np.minimum(main, last)
-    hidden *= overlap
+    overlap *= np.minimum(main, last)
     main += last
-    main -= hidden
+    main -= overlap
+    main += it["own_ms"]
     return main
 
 
 def _fourth(values: Singles) -> Singles:
     """Return fourth powers, in place; of times in milliseconds, so that single precision holds 1 ns and a week."""
-    values *= MILLISECONDS
     np.minimum(values, LONGEST, out=values)
     values *= values
     values *= values

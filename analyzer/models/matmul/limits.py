@@ -21,7 +21,6 @@ from ..frame.gpu_physics import (
     switching_w,
 )
 from ..frame.parameters import Values
-from ..frame.problems import P, problem_columns
 from ..frame.units import peak_flops_per_s
 from .problems import MatmulProblems
 from .tiles import MatmulLaunch
@@ -208,7 +207,7 @@ def _compute(
 
     Waves are whole where blocks are, and finer where kernels divide the last wave (persistent blocks, more tile sizes).
     """
-    cycles, step, epilogue = _cycles(p, launch.height, launch.width, machine, values)
+    cycles, step, epilogue = tile_cycles(p, launch.height, launch.width, machine, values)
     waves = launch.blocks / machine.sm_count
     started = np.maximum(waves, 1.0)
     rounds = started + machine.rounding * (np.ceil(waves) - started)
@@ -218,20 +217,7 @@ def _compute(
 
 
 def tile_cycles(
-    p: MatmulProblems, height: Floats, width: Floats, machine: Machine, values: Values
-) -> tuple[Floats, Floats, Floats]:
-    """Return `_cycles` of every tile, as a last axis."""
-    every = {name: value[..., None] for name, value in values.items()}
-    return _cycles(_with_axis(p), height, width, _with_axis(machine), every)
-
-
-def _with_axis(columns: P) -> P:
-    """Return the columns with a last axis of one, along which candidates vary."""
-    return type(columns)(**{name: column[..., None] for name, column in problem_columns(columns).items()})
-
-
-def _cycles(
-    p: MatmulProblems, height: Floats, width: Floats, machine: Machine, values: Values
+    p: MatmulProblems, height: Floats | float, width: Floats | float, machine: Machine, values: Values
 ) -> tuple[Floats, Floats, Floats]:
     """Return cycles per k of a tile in throughput and in latency, and those of its epilogue.
 
