@@ -55,19 +55,27 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Predicted:
-    """Hold predicted kernel times and the ends of their 90 % intervals, ns; arrays broadcast as the inputs do."""
+    """Hold predicted kernel times and their 90 % intervals; arrays broadcast as the inputs do."""
 
     time_ns: Floats
-    low_ns: Floats
-    high_ns: Floats
     half_width: Floats
-    """Natural log of high over time."""
+    """Of the interval, natural log."""
     anchor: Floats
     """How much of a source's measured deviation from the model carries over, 0 to 1, per problem."""
     anchored_half_width: Floats
     """Half-width of the interval that is left when a source of the same vendor was measured."""
     foreign_half_width: Floats
     """The same when a source of another vendor was; NaN where nothing tells; per problem."""
+
+    @property
+    def low_ns(self) -> Floats:
+        """Return the lower ends of the intervals."""
+        return np.asarray(self.time_ns * np.exp(-self.half_width))
+
+    @property
+    def high_ns(self) -> Floats:
+        """Return the upper ends of the intervals."""
+        return np.asarray(self.time_ns * np.exp(self.half_width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,11 +139,8 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
     time_ns = corrected_ns(fitted, fitted.model.simulate(problems, fleet, known.values, None))
     group = group_of(fitted.model, problems)
     width = half_width(fitted.interval, group, time_ns, known.width_factor)
-    factor = np.exp(width)
     return Predicted(
         time_ns=time_ns,
-        low_ns=time_ns / factor,
-        high_ns=time_ns * factor,
         half_width=width,
         anchor=fitted.anchor[group],
         anchored_half_width=fitted.anchored_half_width[group] * factor_of(group, known.width_factor),
@@ -158,12 +163,7 @@ def _corrected(predicted: Predicted, columns: npt.NDArray[np.int64], factor: Flo
     """Return the prediction with the times on some GPUs corrected; intervals keep their relative width."""
     whole = np.ones_like(predicted.time_ns)
     whole[..., columns] = factor
-    return replace(
-        predicted,
-        time_ns=predicted.time_ns * whole,
-        low_ns=predicted.low_ns * whole,
-        high_ns=predicted.high_ns * whole,
-    )
+    return replace(predicted, time_ns=predicted.time_ns * whole)
 
 
 def carried_factor(

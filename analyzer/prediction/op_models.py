@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -38,6 +38,16 @@ class ModelTimes:
     def is_covered(self) -> Mask:
         """Say which rows a model covers, [n]."""
         return ~np.isnan(self.anchor)
+
+    def on(self, column: int) -> ModelTimes:
+        """Return the same of one of the GPUs."""
+        one = slice(column, column + 1)
+        return replace(
+            self,
+            time_ns=self.time_ns[:, one],
+            half_width=self.half_width[:, one],
+            anchored_half_width=self.anchored_half_width[:, one],
+        )
 
 
 def assign_rows(workload: GpuWorkload, library: Library) -> list[Assignment]:

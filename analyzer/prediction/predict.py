@@ -50,8 +50,8 @@ def predict_measured(
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
-    assignments, count = assign_rows(as_asked(workload, attention), library), len(workload.op)
-    recorded = assign_rows(as_recorded(workload), library)
+    count = len(workload.op)
+    assignments, recorded = _assign_both(workload, attention, library)
     modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, modelled)
@@ -113,8 +113,8 @@ def predict_both_ways(
     (array([0, 1]), array([170.,  10.]), array([150.,  20.]))
     """
     fleet, origin = build_fleet(targets), build_fleet([source])
-    assignments, count = assign_rows(as_asked(workload, None), library), len(workload.op)
-    recorded = assign_rows(as_recorded(workload), library)
+    count = len(workload.op)
+    assignments, recorded = _assign_both(workload, None, library)
     modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
@@ -129,6 +129,15 @@ def predict_both_ways(
         ratio_width=with_overhead_spread(ratios.half_width, ratio_ns)[modelled],
         ratio_method=ratios.method[modelled],
     )
+
+
+def _assign_both(
+    workload: GpuWorkload, attention: AttentionKernel | None, library: Library
+) -> tuple[Sequence[Assignment], Sequence[Assignment]]:
+    """Return which model covers which rows, as the targets run the ops and as the source ran them; one, where alike."""
+    asked, recorded = as_asked(workload, attention), as_recorded(workload)
+    found = assign_rows(asked, library)
+    return found, found if recorded is asked else assign_rows(recorded, library)
 
 
 def _scaled_ns(measured_ns: Floats, factor: Floats, fleet: Fleet, origin: Fleet) -> Floats:
@@ -152,8 +161,12 @@ def _anchored(
 
     `assignments`: as the targets run the ops, and as the source ran them.
     """
-    sides = zip(assignments, (fleet, origin), strict=True)
-    target, source = (model_times(found, len(rows), item, library) for found, item in sides)
+    asked, recorded = assignments
+    target = model_times(asked, len(rows), fleet, library)
+    if recorded is asked and origin.gpus[0] in fleet.gpus:
+        source = target.on(fleet.gpus.index(origin.gpus[0]))
+    else:
+        source = model_times(recorded, len(rows), origin, library)
     time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
     return time, _anchored_width(workload, target, rows, fleet, origin)
 

@@ -108,16 +108,25 @@ def separations(fleet: Fleet, other: Fleet) -> Floats:
 
 def size_class(time_ns: Floats) -> Codes:
     """Return the size class of a predicted time."""
-    return np.searchsorted(SIZE_EDGES_NS, time_ns).astype(np.int64)
+    found = np.zeros(np.shape(time_ns), dtype=np.int64)
+    for edge in SIZE_EDGES_NS:
+        found += time_ns > edge
+    return found
 
 
 def half_width(table: IntervalTable, group: Codes, time_ns: Floats, factor: Floats) -> Floats:
     """Return the half-width of each prediction, natural log; `factor` is `width_factors`; the arrays broadcast."""
-    return np.asarray(table.half_width[group, size_class(time_ns)] * factor_of(group, factor))
+    place = size_class(time_ns)
+    place += group * table.half_width.shape[1]
+    width = table.half_width.ravel().take(place)
+    width *= factor_of(group, factor)
+    return width
 
 
 def factor_of(group: Codes, factor: Floats) -> Floats:
     """Return the factor [groups, m] of each problem: groups [n, 1] give [n, m], groups [m] one GPU each."""
+    if group.size and (group == group.flat[0]).all():
+        return np.asarray(np.broadcast_to(factor[group.flat[0]], np.broadcast_shapes(group.shape, factor.shape[1:])))
     return np.asarray(factor[group, np.arange(factor.shape[1])])
 
 

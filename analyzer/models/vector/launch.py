@@ -121,11 +121,16 @@ def launch_of(problems: VectorProblems, fleet: Fleet, shared: Mapping[str, float
     work = issued * narrow.worked + each_row + ragged_row * narrow.is_ragged
     if (is_wide := fleet.warp_size > WARP).any():
         wide = _blocks(problems, is_warp, WIDE_WARP, shared["softmax_tail_ratio"])
-        threads = np.where(is_wide, wide.threads, threads)
-        latency = np.where(is_wide, first + each * wide.steps, latency)
         wide_work = issued * wide.worked + each_row + ragged_row * wide.is_ragged
-        work = np.where(is_wide, wide_work, work)
-        passed = np.where(is_wide, wide.passed, passed)
+        pairs = (
+            (wide.threads, threads),
+            (first + each * wide.steps, latency),
+            (wide_work, work),
+            (wide.passed, passed),
+        )
+        threads, latency, work, passed = (
+            np.where(is_wide, wider.astype(np.float32), narrower.astype(np.float32)) for wider, narrower in pairs
+        )
     return VectorLaunch(
         blocks=blocks,
         threads=threads,

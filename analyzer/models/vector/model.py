@@ -233,7 +233,7 @@ def _fourth(value: Singles) -> Singles:
 
 
 def _single(value: Floats) -> Singles:
-    return value.astype(np.float32)
+    return np.asarray(value, dtype=np.float32)
 
 
 def _flop_instructions(fleet: Fleet, values: Values) -> Floats:
