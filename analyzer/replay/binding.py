@@ -21,18 +21,21 @@ def durations_ns(graph: Graph, timing: Timing) -> Floats:
     return np.where(graph.nodes.is_gpu, scaled, 0.0)
 
 
-def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows, columns: Rows) -> Rows:
-    """Return what holds some nodes, each on one GPU: the row of an edge, else LANE or RELEASE, [len(rows)].
+def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows) -> Rows:
+    """Return what holds some nodes on each GPU: the row of an edge, else LANE or RELEASE, [len(rows), m].
 
-    `end_ns` holds the ends of all nodes on all GPUs, [n, m], `columns` the GPU that each of `rows` is about.
+    `end_ns` holds the ends of all nodes on all GPUs, [n, m].
     """
     nodes, is_gpu = graph.nodes, graph.nodes.is_gpu[rows]
-    origin = np.where(is_gpu, NEVER_NS, 0.0)
-    before = np.where(lane_firsts(nodes)[rows], origin, end_ns[rows - 1, columns])
-    own = (nodes.lag_ns[rows] + nodes.cost_ns[rows]) * timing.host_ratio[columns]
-    bound = before + np.where(is_gpu, timing.latency_ns[nodes.gap_term[rows], columns], own)
-    binding = np.where(nodes.release_ns[rows] > bound, RELEASE, LANE)
-    bound = np.maximum(bound, nodes.release_ns[rows])
+    bound = end_ns.take(rows - 1, axis=0)
+    first = np.flatnonzero(lane_firsts(nodes)[rows])
+    bound[first] = np.where(is_gpu[first], NEVER_NS, 0.0)[:, None]
+    bound[is_gpu] += timing.latency_ns.take(nodes.gap_term[rows[is_gpu]], axis=0)
+    host = rows[~is_gpu]
+    bound[~is_gpu] += (nodes.lag_ns[host] + nodes.cost_ns[host])[:, None] * timing.host_ratio
+    release_ns = nodes.release_ns[rows, None]
+    binding = np.where(release_ns > bound, RELEASE, LANE)
+    np.maximum(bound, release_ns, out=bound)
     counts = graph.first_edge[rows + 1] - graph.first_edge[rows]
     waiting = np.flatnonzero(counts)
     if not len(waiting):
@@ -40,17 +43,20 @@ def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows, columns
     counts = counts[waiting]
     begin = np.cumsum(counts) - counts
     edge = np.arange(counts.sum()) + np.repeat(graph.first_edge[rows[waiting]] - begin, counts)
-    arrival = _arrival_ns(graph, timing, end_ns, edge, np.repeat(columns[waiting], counts))
-    latest = np.maximum.reduceat(arrival, begin)
-    last = np.maximum.reduceat(np.where(arrival == np.repeat(latest, counts), edge, LANE), begin)
-    later = latest > bound[waiting]
-    binding[waiting[later]] = last[later]
+    arrival = _arrival_ns(graph, timing, end_ns, edge)
+    latest = np.maximum.reduceat(arrival, begin, axis=0)
+    is_last = arrival == np.repeat(latest, counts, axis=0)
+    last = np.maximum.reduceat(np.where(is_last, edge[:, None], LANE), begin, axis=0)
+    binding[waiting] = np.where(latest > bound[waiting], last, binding[waiting])
     return binding
 
 
-def _arrival_ns(graph: Graph, timing: Timing, end_ns: Floats, edge: Rows, columns: Rows) -> Floats:
-    """Return when each edge lets its target go, on one GPU each."""
+def _arrival_ns(graph: Graph, timing: Timing, end_ns: Floats, edge: Rows) -> Floats:
+    """Return when each edge lets its target go on each GPU, [edges, m]."""
     source = graph.edges.source[edge]
-    leaves = end_ns[source, columns] + timing.latency_ns[graph.edges.term[edge], columns]
-    lasting = timing.base_ns[source] * timing.factor[timing.factor_row[source], columns]
-    return np.asarray(np.where(graph.edges.kind[edge] == EdgeKind.QUEUE, leaves - lasting, leaves))
+    leaves = end_ns.take(source, axis=0)
+    leaves += timing.latency_ns.take(graph.edges.term[edge], axis=0)
+    queued = np.flatnonzero(graph.edges.kind[edge] == EdgeKind.QUEUE)
+    held = source[queued]
+    leaves[queued] -= timing.base_ns[held, None] * timing.factor[timing.factor_row[held]]
+    return leaves

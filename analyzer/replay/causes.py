@@ -75,7 +75,14 @@ def occupation(graph: Graph, timing: Timing, end_ns: Floats, since_ns: Floats, u
     count = max(1, _BATCH_VALUES // max(1, len(end_ns)))
     batches = [slice(begin, begin + count) for begin in range(0, len(since_ns), count)]
     parts = [
-        _divide(graph, on_gpus(timing, batch), end_ns[:, batch], since_ns[batch], until_ns[batch]) for batch in batches
+        _divide(
+            graph,
+            on_gpus(timing, batch),
+            np.ascontiguousarray(end_ns[:, batch]),
+            since_ns[batch],
+            until_ns[batch],
+        )
+        for batch in batches
     ]
     return Occupation(
         busy_ns=np.concatenate([part.busy_ns for part in parts]),
@@ -132,7 +139,10 @@ def _share_gaps(graph: Graph, timing: Timing, end_ns: Floats, gaps: list[_Gaps])
     delay = timing.residual_ns[rows]
     unexplained = np.where(delay > UNEXPLAINED_NS, np.clip(delay, 0.0, length), 0.0)
     rest = length - unexplained
-    binding = bind_nodes(graph, timing, end_ns, rows, column)
+    is_held = np.zeros(len(end_ns), dtype=bool)
+    is_held[rows] = True
+    place = np.cumsum(is_held) - 1
+    binding = bind_nodes(graph, timing, end_ns, np.flatnonzero(is_held))[place[rows], column]
     by_edge = np.flatnonzero(binding >= 0)
     kind, source = graph.edges.kind[binding[by_edge]], graph.edges.source[binding[by_edge]]
     launched, from_collective = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
