@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...arrays import Floats, Mask, Rows
 from ...formats.trace import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
-from ...specs.fleet import Fleet, build_fleet
+from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu
 from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
@@ -194,16 +194,17 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
     moving = np.flatnonzero(~workload.is_varying[rows])
     cached = may_be_cached(workload.duration_ns[rows][moving], fleet, origin)
     width[moving] = np.sqrt(width[moving] ** 2 + cached * cache_gap(fleet, origin) ** 2)
-    foreign = np.array([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus], dtype=bool)
-    if not foreign.any():
+    foreign = np.flatnonzero([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus])
+    if not len(foreign):
         return width
+    abroad = take_gpus(fleet, foreign)
     chosen, is_varying = np.flatnonzero(rows), workload.is_varying[rows]
     for rule, mine in ((RULE_OF["bound"], is_varying), (RULE_OF["wave"], ~is_varying)):
         families = [workload.family[row] for row in chosen[mine].tolist()]
-        factor = np.ones((len(families), len(fleet.gpus)))
-        plain = ratio_half_widths(rule, families, workload.duration_ns[chosen[mine]], factor, fleet, origin)
-        apart = np.where(np.isnan(learned[mine]), np.fmax(width[mine], plain), learned[mine])
-        width[mine] = np.where(foreign, apart, width[mine])
+        factor = np.ones((len(families), len(foreign)))
+        plain = ratio_half_widths(rule, families, workload.duration_ns[chosen[mine]], factor, abroad, origin)
+        here = np.ix_(mine, foreign)
+        width[here] = np.where(np.isnan(learned[mine]), np.fmax(width[here], plain), learned[mine])
     return width
 
 

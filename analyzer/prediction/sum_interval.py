@@ -86,14 +86,16 @@ def busy_interval_ns(
     total = time.sum(axis=0)
     unknown = np.isnan(prediction.half_width)
     known = changes or row_changes(prediction)
-    share = np.where(prediction.method == _FROM_SHAPES, FAMILY_SHARE, 1.0)
+    is_from_shapes = prediction.method == _FROM_SHAPES
+    share = np.where(is_from_shapes, FAMILY_SHARE, 1.0) if is_from_shapes.any() else np.ones((1, 1))
     codes = np.unique(_groups(prediction, family), return_inverse=True)[1]
+    is_member = (codes == np.arange(int(codes.max(initial=-1)) + 1)[:, None]).astype(np.float64)
     spread = []
     for change, shared in ((known.fall, known.shared_fall), (known.rise, known.shared_rise)):
         own = time * change
-        parts = [(own * share)[codes == code].sum(axis=0) for code in range(int(codes.max(initial=-1)) + 1)]
-        alone = np.square(own * np.sqrt(1.0 - share**2)).sum(axis=0)
-        spread.append(np.sqrt(alone + sum(map(np.square, [*parts, _sum(time, shared)]))))
+        parts = is_member @ (own if share.size == 1 else own * share)
+        alone = np.zeros(1) if share.size == 1 else np.square(own * np.sqrt(1.0 - share**2)).sum(axis=0)
+        spread.append(np.sqrt(alone + np.square(parts).sum(axis=0) + np.square(_sum(time, shared))))
     fall = np.minimum(spread[0], _sum(time, known.joint_fall))
     left = np.einsum("ij,ij->j", time, unknown) / np.maximum(total, np.finfo(float).tiny)
     is_known = left <= UNKNOWN_SHARE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -17,6 +18,9 @@ _QUEUE: Final = int(EdgeKind.QUEUE)
 _PIECE_VALUES: Final = 1 << 16
 """Nodes times GPUs replayed in one step at most, so that what a step needs stays in the cache."""
 _FEWEST_ROWS: Final = 16
+_SHORTEST_STRETCH: Final = 3
+_FEWEST_COLUMNS: Final = 32
+"""Below these, rows are combined one after the other."""
 _LONGEST_LANE: Final = 8
 """Nodes of lanes that are replayed together where many of equal length follow one another."""
 
@@ -108,14 +112,14 @@ def replay(graph: Graph, timing: Timing, *, runs: Runs | None = None, piece_rows
             np.add(bound, step, out=end[run])
             continue
         if piece.width > 1:
-            np.cumsum(step, axis=0, out=step)
+            _scan(np.add, step)
         bound -= step
         if not is_first[piece.begin]:
             np.maximum(bound[0], end[piece.begin - 1], out=bound[0])
         elif not is_gpu[piece.begin]:
             np.maximum(bound[0], 0.0, out=bound[0])
         if piece.width > 1:
-            np.maximum.accumulate(bound, axis=0, out=bound)
+            _scan(np.maximum, bound)
         np.add(bound, step, out=end[run])
     return end
 
@@ -193,6 +197,25 @@ def _scan_lanes(bound: Floats, step: Floats, width: int, *, on_gpu: bool) -> Non
     if not on_gpu:
         np.maximum(bounds[:, 0], 0.0, out=bounds[:, 0])
     np.maximum.accumulate(bounds, axis=1, out=bounds)
+
+
+def _scan(combine: np.ufunc, values: Floats) -> None:
+    """Combine each row with all before it, in place: within stretches of rows side by side, then stretch by stretch.
+
+    `accumulate` goes down the columns one by one, which costs several times as much on many GPUs.
+    """
+    count, width = len(values), math.isqrt(len(values))
+    if width < _SHORTEST_STRETCH or values.shape[1] < _FEWEST_COLUMNS:
+        combine.accumulate(values, axis=0, out=values)
+        return
+    whole = count - count % width
+    stretches = values[:whole].reshape(-1, width, values.shape[1])
+    for row in range(1, width):
+        combine(stretches[:, row], stretches[:, row - 1], out=stretches[:, row])
+    for at in range(1, len(stretches)):
+        combine(stretches[at], stretches[at - 1, -1], out=stretches[at])
+    for row in range(whole, count):
+        combine(values[row], values[row - 1], out=values[row])
 
 
 def _latest_arrivals(graph: Graph, timing: Timing, end: Floats, heads: Rows, piece: _Piece) -> Floats:
