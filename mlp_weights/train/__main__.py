@@ -13,7 +13,7 @@ import click
 
 from ...analyzer.models.store import FOLDER
 from ...errors import InputError, WavecastError
-from .driver import PRIORS, RECIPES, store_priors, train_model
+from .driver import PRIORS, RECIPES, store_priors, train_models
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Workers compute on one thread each: sums in another order would give other weights."""
@@ -37,8 +37,8 @@ def main(data: tuple[Path, ...], models: tuple[str, ...], folder: Path, jobs: in
         folder.mkdir(parents=True, exist_ok=True)
         for name in PRIORS if not models else ():
             store_priors(name, folder)
-        for name in models or RECIPES:
-            click.echo(describe(name, train_model(name, data, folder, jobs)))
+        for name, entry in train_models(models or RECIPES, data, folder, jobs):
+            click.echo(describe(name, entry))
     except WavecastError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.exit_code)

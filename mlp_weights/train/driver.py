@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
@@ -42,6 +42,8 @@ NVIDIA: Final = "NVIDIA"
 """The vendor of most chips."""
 
 Fits = tuple[Variant, tuple[HeldOut, ...]]
+_Pending = Mapping[frozenset[str], Future[Fits]]
+_Shipped = tuple[Recipe[Any], Pool, _Pending]
 
 
 def find_recipe(name: str) -> Recipe[Any]:
@@ -116,19 +118,41 @@ def _problem_keys(problems: Problems) -> Any:
     return keys
 
 
+def train_models(
+    names: Sequence[str], data: tuple[Path, ...], folder: Path, jobs: int
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Train models and write their weights; yield each with its manifest entry.
+
+    The next model's first fits queue behind the last ones of a model, so that no worker waits for another, and each
+    reads a model's tables once. A model's file and entry are written whole or not at all, and nothing written is read.
+    """
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
+        following: _Shipped | None = None
+        for place, name in enumerate(names):
+            recipe, pool, pending = following or _begin(workers, name, data)
+            fits = _gathered(pending)
+            pairs = [frozenset(chips) for chips in combinations(pool.chips, 2)]
+            near = [fits[frozenset({min(chips)})][0].theta for chips in pairs]
+            more = _fit_all(workers, name, data, pairs, near)
+            following = _begin(workers, names[place + 1], data) if place + 1 < len(names) else None
+            shipped = list(fits)
+            fits |= _gathered(more)
+            variants = {variant_name(chips): assemble(recipe, pool, fits, chips) for chips in shipped}
+            entry = _manifest_entry(recipe, pool, fits, variants)
+            save_model(name, variants, entry, folder)
+            yield name, entry
+
+
 def train_model(name: str, data: tuple[Path, ...], folder: Path, jobs: int) -> Mapping[str, Any]:
     """Train a model and write its weights; return its manifest entry."""
-    recipe, pool = find_recipe(name), load_pool(name, data)
+    return next(train_models([name], data, folder, jobs))[1]
+
+
+def _begin(workers: ProcessPoolExecutor, name: str, data: tuple[Path, ...]) -> _Shipped:
+    """Start the fits whose weights are stored: with all chips, and without each."""
+    pool = load_pool(name, data)
     shipped = [frozenset(chips) for size in range(2) for chips in combinations(pool.chips, size)]
-    pairs = [frozenset(chips) for chips in combinations(pool.chips, 2)]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as workers:
-        fits = _fit_all(workers, name, data, shipped, [None] * len(shipped))
-        near = [fits[frozenset({min(chips)})][0].theta for chips in pairs]
-        fits |= _fit_all(workers, name, data, pairs, near)
-    variants = {variant_name(chips): assemble(recipe, pool, fits, chips) for chips in shipped}
-    entry = _manifest_entry(recipe, pool, fits, variants)
-    save_model(name, variants, entry, folder)
-    return entry
+    return find_recipe(name), pool, _fit_all(workers, name, data, shipped, [None] * len(shipped))
 
 
 def store_priors(name: str, folder: Path) -> None:
@@ -163,11 +187,14 @@ def _fit_all(
     data: tuple[Path, ...],
     left_out: Sequence[frozenset[str]],
     starts: Sequence[Floats | None],
-) -> dict[frozenset[str], Fits]:
-    """Fit one variant per set of chips left out, each from its start; None: from the priors."""
-    count = len(left_out)
-    fits = workers.map(fit_and_predict, [name] * count, [data] * count, left_out, starts)
-    return dict(zip(left_out, fits, strict=True))
+) -> _Pending:
+    """Start to fit one variant per set of chips left out, each from its start; None: from the priors."""
+    pairs = zip(left_out, starts, strict=True)
+    return {chips: workers.submit(fit_and_predict, name, data, chips, start) for chips, start in pairs}
+
+
+def _gathered(pending: _Pending) -> dict[frozenset[str], Fits]:
+    return {chips: future.result() for chips, future in pending.items()}
 
 
 def _inner(fits: Mapping[frozenset[str], Fits], excluded: frozenset[str]) -> list[HeldOut]:

@@ -56,8 +56,12 @@ FOREIGN_FACTOR: Final = 2.0
 """Widening for GPUs of a vendor of which no chip was measured. Declared, and looking at one chip: with MI100 left out,
 whose vector ops no other AMD chip stands for, intervals without it hold far too few of its rows."""
 AMD: Final = GPU_CLASSES.index(GpuClass.AMD)
-LONE_CHIP_SPREAD: Final = 0.3
-"""sd where no group was measured on two chips; what the models show is 0.2 to 0.5."""
+USUAL_SPREAD: Final = 0.3
+FEWEST_DEGREES: Final = 2
+"""sd where no group was measured on two chips, and the degrees of freedom up to which it fills up what there are: many
+chips show 0.2 to 0.5, and the one difference that two have says little. Declared."""
+LONE_REFERENCE: Final = 1.0
+"""Distance where every chip was judged by weights that saw none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,7 +101,8 @@ def fit_intervals(
     away = []
     for item in inner:
         others = positions[~np.isin(chips, list(item.excluded))]
-        away.append(float(_nearest(positions[chips == item.chip], others).mean()))
+        if len(others):
+            away.append(float(_nearest(positions[chips == item.chip], others).mean()))
     parts = {item.chip: residuals_of(item, shrink, limit) for item in inner}
     table = half_width_table(list(parts.values()), groups)
     is_declared = np.asarray(np.isnan(table).all(axis=1), dtype=np.bool_)
@@ -109,7 +114,7 @@ def fit_intervals(
         half_width=table,
         class_factor=factor,
         seen_ratio=_seen_ratio([residuals_of(item, shrink, limit) for item in seen], table),
-        reference=float(np.median(away)),
+        reference=float(np.median(away)) if away else LONE_REFERENCE,
         positions=positions[np.isin(chips, [item.chip for item in seen])],
         is_declared=is_declared,
     )
@@ -171,12 +176,12 @@ def class_factors(needed: Sequence[Mapping[str, float]], classes: Mapping[str, i
 
 
 def _spread(needed: Sequence[Mapping[str, float]]) -> float:
-    """Return the standard deviation over the chips of a group, of all groups together."""
+    """Return the standard deviation over the chips of a group, of all groups together, and the usual one for lack."""
     shared = [np.array(list(item.values())) for item in needed if len(item) > 1]
-    if not shared:
-        return LONE_CHIP_SPREAD
     freedom = sum(len(values) - 1 for values in shared)
-    return float(np.sqrt(sum(((values - values.mean()) ** 2).sum() for values in shared) / freedom))
+    lacking = max(FEWEST_DEGREES - freedom, 0)
+    squares = lacking * USUAL_SPREAD**2 + sum(float(((values - values.mean()) ** 2).sum()) for values in shared)
+    return float(np.sqrt(squares / (freedom + lacking)))
 
 
 def _nearest(left: Floats, others: Floats) -> Floats:
@@ -185,4 +190,6 @@ def _nearest(left: Floats, others: Floats) -> Floats:
 
 def _seen_ratio(seen: Sequence[Residuals], table: Floats) -> float:
     """Return by how much half-widths shrink on training chips for the wanted coverage there, at most 1."""
+    if not seen:
+        return 1.0
     return min(1.0, quantile_over_chips([part.absolute / table[part.group, part.size] for part in seen]))

@@ -77,12 +77,15 @@ def fit_variant(
 ) -> Variant:
     """Fit without the rows of the excluded chips; only shapes below the recipe's share are used.
 
-    No row counts as more than one measurement, so that a chip with a few dozen does not bend what all share.
+    No row counts as more than one measurement, so that a chip with a few dozen does not bend what all share. Where no
+    chip is left, the priors stand.
     `start` is a theta near by, from which the fit needs fewer rounds and rows; default: the priors.
     """
     part = 1.0 if start is None else ROWS_FROM_NEAR
     wanted = np.array([chip not in excluded for chip in pool.chips])[pool.chip] & (pool.share < recipe.shape_share)
     rows = _first_per_gpu(pool, wanted, int(part * recipe.rows_per_gpu))
+    if not len(rows):
+        return Variant(excluded=excluded, theta=_start(recipe.model, None, None)[0], network=None)
     problems, floor_us = fill_host_floor(pool, rows)
     theta, model = _start(recipe.model, floor_us, start)
     theta = fit_parameters(

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from wavecast.analyzer.models.frame.intervals import GPU_CLASSES, GpuClass, distances, half_width, width_factors
+from wavecast.analyzer.models.frame.intervals import (
+    GPU_CLASSES,
+    GpuClass,
+    IntervalTable,
+    distances,
+    half_width,
+    width_factors,
+)
 from wavecast.analyzer.models.frame.parameters import resolve
 from wavecast.analyzer.models.frame.problems import problem_count, take_problems
 from wavecast.analyzer.models.registry import OP_MODELS
 from wavecast.errors import InputError
+from wavecast.mlp_weights.train import driver
 from wavecast.mlp_weights.train.__main__ import main
 from wavecast.mlp_weights.train.calibrate import (
     HeldOut,
@@ -25,6 +34,7 @@ from wavecast.mlp_weights.train.driver import PRIORS, RECIPES, find_recipe, load
 from wavecast.mlp_weights.train.half_widths import (
     FOREIGN_FACTOR,
     UNMEASURED_HALF_WIDTH,
+    USUAL_SPREAD,
     Z,
     class_factors,
     fit_intervals,
@@ -60,6 +70,46 @@ def test_a_fit_from_near_forgets_the_chip_that_its_start_saw() -> None:
     near, whole = (fit_variant(RECIPE, pool, without, seed=1, start=item) for item in (start, None))
     assert near.theta == pytest.approx(whole.theta, abs=0.03)
     assert np.abs(start - whole.theta).max() > 0.1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_models_measured_on_few_chips_have_weights_and_intervals_without_each(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = samples(noise=0.1)
+    rows = every.gpu < count
+    few = dataclasses.replace(
+        every,
+        problems=take_problems(every.problems, rows),
+        gpu=every.gpu[rows],
+        gpus=every.gpus[:count],
+        measured_ns=every.measured_ns[rows] * np.array([1.0, 1.3, 0.8])[every.gpu[rows]],
+        **{name: getattr(every, name)[rows] for name in ("family", "dtype", "share")},
+    )
+    pool = join_samples([few])
+    monkeypatch.setattr(driver, "find_recipe", lambda _: RECIPE)
+    monkeypatch.setattr(driver, "load_pool", lambda *_: pool)
+    sets = [frozenset(chips) for size in range(3) for chips in combinations(pool.chips, size)]
+    fits = {chips: driver.fit_and_predict("toy", (), chips) for chips in sets}
+    covered = []
+    for chips in [frozenset[str](), *(frozenset({chip}) for chip in pool.chips)]:
+        found = driver.assemble(RECIPE, pool, fits, chips)
+        table = IntervalTable(
+            half_width=found["interval.half_width"],
+            class_factor=found["interval.class_factor"],
+            seen_ratio=float(found["interval.seen_ratio"][0]),
+            reference=float(found["interval.reference"][0]),
+            positions=found["interval.positions"],
+            is_declared=found["interval.is_declared"].astype(bool),
+        )
+        factor = width_factors(table, build_fleet(load_catalog().gpus))
+        assert np.isfinite(factor).all()
+        assert table.is_declared.all() == (len(chips) == count)
+        for item in fits[chips][1]:
+            residuals = residuals_of(item, 0.0, 0.7)
+            width = half_width(table, residuals.group, item.predicted_ns(0.0, 0.7), factor[:, :1].repeat(400, axis=1))
+            covered.append(float(np.mean(residuals.absolute <= width)))
+    assert np.mean(covered) > 0.8
 
 
 def test_same_rows_and_seed_give_the_same_weights() -> None:
@@ -136,8 +186,16 @@ def test_a_class_takes_what_its_own_chips_need() -> None:
 
 def test_a_group_of_one_chip_is_widened_by_what_other_groups_show() -> None:
     hbm = GPU_CLASSES.index(GpuClass.HBM)
-    factor = class_factors([{"GH100": 0.4, "GA100": -0.4}, {}], {"GH100": hbm, "GA100": hbm})
-    assert np.log(factor[hbm, 1]) == pytest.approx(Z * np.std([0.4, -0.4], ddof=1))
+    needed = {"GH100": 0.4, "GA100": -0.4, "GB100": 0.0}
+    factor = class_factors([needed, {}], dict.fromkeys(needed, hbm))
+    assert np.log(factor[hbm, 1]) == pytest.approx(Z * np.std([0.4, -0.4, 0.0], ddof=1))
+
+
+def test_the_difference_of_two_chips_counts_as_much_as_the_usual_one() -> None:
+    hbm = GPU_CLASSES.index(GpuClass.HBM)
+    for apart in (0.0, 0.6):
+        factor = class_factors([{"GH100": apart, "GA100": -apart}, {}], {"GH100": hbm, "GA100": hbm})
+        assert np.log(factor[hbm, 1]) == pytest.approx(Z * np.sqrt((USUAL_SPREAD**2 + 2 * apart**2) / 2))
 
 
 def test_a_misfit_of_one_size_on_one_chip_does_not_widen_the_others() -> None:

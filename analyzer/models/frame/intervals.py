@@ -90,10 +90,10 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 def distances(fleet: Fleet, positions: Floats) -> Floats:
-    """Return the distance of each GPU from the nearest training GPU, [m]."""
+    """Return the distance of each GPU from the nearest training GPU, [m]; infinite where there is none."""
     here = gpu_positions(fleet)
     apart = here[:, None, :] - positions[None, :, :]
-    return np.asarray(np.sqrt((apart**2).sum(axis=-1)).min(axis=1))
+    return np.asarray(np.sqrt((apart**2).sum(axis=-1)).min(axis=1, initial=np.inf))
 
 
 def separations(fleet: Fleet, other: Fleet) -> Floats:
@@ -116,11 +116,8 @@ def size_class(time_ns: Floats) -> Codes:
 
 def half_width(table: IntervalTable, group: Codes, time_ns: Floats, factor: Floats) -> Floats:
     """Return the half-width of each prediction, natural log; `factor` is `width_factors`; the arrays broadcast."""
-    place = size_class(time_ns)
-    place += group * table.half_width.shape[1]
-    width = table.half_width.ravel().take(place)
-    width *= factor_of(group, factor)
-    return width
+    place = group * table.half_width.shape[1] + size_class(time_ns)
+    return np.asarray(table.half_width.ravel().take(place) * factor_of(group, factor))
 
 
 def factor_of(group: Codes, factor: Floats) -> Floats:

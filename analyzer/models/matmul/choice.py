@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,12 +20,18 @@ from .limits import (
 from .problems import MatmulProblems
 from .tiles import LEAST_DEPTH, MOST_SPLITS, RESIDENT, TILES, WASTED_SIDE, WAVE_PARTS
 
+
+def _single(values: Any) -> Singles:
+    return np.asarray(values, dtype=np.float32)
+
+
 MILLISECONDS: Final = np.float32(1e3)
 LONGEST: Final = np.float32(1e9)
 """Milliseconds: the fourth power of more would leave single precision."""
 NEVER: Final = 1e4
 """Factor on the blocks of a tile out of proportion to its problem."""
-ONE: Final = np.float32(1.0)
+ONE: Final = _single(1.0)
+NONE: Final = _single(0.0)
 LEAST_PARTS: Final = 2.0
 BELOW: Final = np.float32(0.9999)
 """On a bound, so that rounding does not lift it over the score."""
@@ -56,14 +62,14 @@ def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
             _update(least, choice, pairs, number, _score(_taken(tile, pairs, shape), _taken(fixed, pairs, shape)))
     cost = fixed["split_ms"] + np.float32(1.0 + LEAST_PARTS) * fixed["reduction_ms"]
     for number, tile in enumerate(tiles, len(tiles)):
-        bound = _bound(tile, fixed, np.float32(0.0))
+        bound = _bound(tile, fixed, NONE)
         bound += cost
         pairs = np.flatnonzero(bound < least)
         own = _taken(fixed, pairs, shape)
         split = _split(_taken(tile, pairs, shape), own)
-        is_open = np.flatnonzero(_bound(split, own, ONE) < least.ravel()[pairs])
-        score = _score(_taken(split, is_open, pairs.shape), _taken(own, is_open, pairs.shape))
-        _update(least, choice, pairs[is_open], number, score)
+        left = np.flatnonzero(_bound(split, own, ONE) < least.ravel()[pairs])
+        score = _score(_taken(split, left, pairs.shape), _taken(own, left, pairs.shape))
+        _update(least, choice, pairs[left], number, score)
     return choice
 
 
@@ -84,11 +90,7 @@ def _taken(columns: Columns, pairs: Rows, shape: tuple[int, ...]) -> Columns:
     }
 
 
-def _single(values: Any) -> Singles:
-    return np.asarray(values, dtype=np.float32)
-
-
-def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> list[Columns]:
+def _tiles(p: MatmulProblems, machine: Machine, values: Values) -> Sequence[Columns]:
     """Return each tile whole."""
     period_ms = 1e3 / machine.clock_hz
     found = []
@@ -149,7 +151,7 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
 
 def _bound(it: Columns, fixed: Columns, least_rounds: Singles) -> Singles:
     """Return milliseconds that a candidate takes at least: its arithmetic or what it asks of the cache."""
-    compute = np.maximum(it["blocks"] * fixed["per_sm"], least_rounds)
+    compute = _single(np.maximum(it["blocks"] * fixed["per_sm"], least_rounds))
     compute *= it["depth"] * it["cycles_ms"]
     cache = it["lines"] * it["depth"] * it["blocks"] * (fixed["traffic"] / fixed["cache_rate"])
     np.maximum(compute, cache, out=compute)
@@ -188,11 +190,11 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     cache /= np.minimum(active * fixed["sm_cache_rate"], fixed["cache_rate"])
     active = np.minimum(active * fixed["sm_dram_rate"], fixed["dram_rate"])
     read /= active
-    main = _fourth(compute)
-    main += _fourth(cache)
-    main += _fourth(read)
-    last = _fourth(fixed["written"] / active)
-    last += _fourth(epilogue)
+    main = _fourth(_single(compute))
+    main += _fourth(_single(cache))
+    main += _fourth(_single(read))
+    last = _fourth(_single(fixed["written"] / active))
+    last += _fourth(_single(epilogue))
     for powers in (main, last, main, last):
         np.sqrt(powers, out=powers)
     overlap *= np.minimum(main, last)
