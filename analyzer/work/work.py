@@ -126,9 +126,14 @@ class LatentKernel(IntEnum):
     """Name who wrote a latent attention, which decides how long it takes."""
 
     LIBRARY = 0
-    """The fastest that serving libraries have for the GPU: FlashMLA, flash attention 3, TensorRT-LLM, FlashInfer."""
+    """The fastest that serving libraries have for the GPU: FlashMLA, flash attention 3, TensorRT-LLM, FlashInfer where
+    matrix units are fed asynchronously; before, Triton."""
     TRITON = 1
-    """vLLM's and SGLang's Triton kernels, where no other is built."""
+    """vLLM's: every sequence in four parts, a block per sixteen heads."""
+    SPLIT_TRITON = 2
+    """SGLang's: as many parts as the GPU has multiprocessors for."""
+    UNSPLIT = 3
+    """TensorRT-LLM's before Hopper: a sequence is one part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +189,8 @@ class StateSpaceDims:
     chunks of some length, the state passed on between them."""
     state_bytes: float = 4.0
     """Per element of the state."""
+    is_fused: bool = False
+    """Whether one kernel was written for it: FlashInfer's delta rule, Tri Dao's causal convolution; else Triton's."""
 
 
 Dims = MatmulDims | AttentionDims | ConvolutionDims | RowDims | RecurrentDims | LatentAttentionDims | StateSpaceDims
