@@ -1,8 +1,9 @@
 """Latent attention measured alone: `ops/context_mla.parquet` and `ops/generation_mla.parquet` as problems.
 
 What is left out, and why: vLLM 0.14's rows hold its host's work, 110 to 500 us whatever the shape: its prefill also
-projects the latent and copies keys and values together, so that only its decode above a millisecond is read. SGLang's
-decode on Hopper with an FP8 cache casts the whole pool first (ten bytes moved per element): a time of the pool.
+projects the latent and copies keys and values together. Only its decode in Triton above a millisecond is read. SGLang's
+decode on Hopper with an FP8 cache casts the whole pool first (ten bytes moved per element): a time of the pool. One
+head alone takes another kernel of Triton, without products of matrices.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ LEAST_HOST_BOUND_US: Final = 1000.0
 """vLLM 0.14's decode: above it the host's 110 to 500 us no longer hide the kernels."""
 KEPT_SHARE: Final = 0.6
 """Of the shapes of each GPU, by `shape_share`: all of them would be 18,766 rows on H100."""
+OLD_TRTLLM: Final = "aiconfigurator/trtllm/1.0.0"
+"""Its FP8 rows repeat the times of the bf16 cache within 0.5 %: the setting was not heard."""
 CACHE_BYTES: Final = {"bfloat16": 2.0, "fp8": 1.0}
 ABSORBED_SOURCES: Final = ("flash_attention", "triton")
 """SGLang's kernels that prefill on the latent itself, as their FLOP/s show: 2 * (576 + 512) per pair are 570 TFLOP/s on
@@ -73,10 +76,15 @@ def _samples(data: Path, name: str, catalog: Catalog | None, *, is_decode: bool)
 
 def _is_read(table: MeasurementTable, *, is_decode: bool) -> Mask:
     kernel, is_fp8 = table["kernel_source"].astype(str), table["kv_cache_dtype"].astype(str) == "fp8"
+    repeats = is_fp8 & (table["source"].astype(str) == OLD_TRTLLM)
     is_vllm = np.char.startswith(kernel.astype(np.str_), "vllm_")
     long = table["latency_us"].astype(np.float64) >= LEAST_HOST_BOUND_US
     casts = (kernel == "flash_attention") & is_fp8
-    return np.asarray(~(is_vllm & ~long) & ~casts if is_decode else ~is_vllm)
+    is_triton = kernel == "vllm_triton_mla"
+    if is_decode:
+        one = np.isin(kernel, ("triton", "vllm_triton_mla")) & (table["num_heads"].astype(np.int64) == 1)
+        return np.asarray((~is_vllm | (is_triton & long)) & ~casts & ~one & ~repeats)
+    return np.asarray(~is_vllm & ~repeats)
 
 
 def _problems(table: MeasurementTable, *, is_decode: bool) -> LatentAttentionProblems:
@@ -103,7 +111,7 @@ def _problems(table: MeasurementTable, *, is_decode: bool) -> LatentAttentionPro
 
 def _kernels(table: MeasurementTable) -> Codes:
     kernel, source = table["kernel_source"].astype(str), table["source"].astype(str)
-    is_old = source == "aiconfigurator/trtllm/1.0.0"
+    is_old = source == OLD_TRTLLM
     found = np.where(kernel == "triton", LatentKernel.SPLIT_TRITON, LatentKernel.LIBRARY)
     found = np.where(kernel == "vllm_triton_mla", LatentKernel.TRITON, found)
     return np.where(is_old, LatentKernel.UNSPLIT, found).astype(np.int64)

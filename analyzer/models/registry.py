@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.table import WorkTable
-from ..work.work import AttentionDims, ConvolutionDims, LatentAttentionDims, MatmulDims, RecurrentDims, StateSpaceDims
+from ..work.work import AttentionDims, ConvolutionDims, LatentAttentionDims, MatmulDims, RecurrentDims
 from .frame.model import Model
 from .frame.problems import Problems
 from .matmul.problems import MatmulKernel, kernel_of

@@ -34,7 +34,14 @@ TRITON_SPLITS: Final = 4.0
 MIN_SPLIT_KEYS: Final = 64.0
 ABSORBED_ROWS: Final = np.array([64.0, 16.0, 16.0, 64.0])
 """Rows of a tile by `LatentKernel`; the other form's are `HEAD_ROWS`."""
+PARTIAL_SPLITS: Final = np.array([0.0, 4.0, 8.0, 0.0])
+"""Parts whose results Triton's kernels write in FP32 and read again, whether there are keys for them or not."""
+HALF_SPLITS: Final = 16.0
+"""Parts of a sequence whose joining takes half of what that of many takes."""
+UNSPLIT_BLOCKS: Final = 2.0
+"""Blocks per tile of TensorRT-LLM's before Hopper, several at a time on a multiprocessor: A100's times step so."""
 HEAD_ROWS: Final = 128.0
+SYNC_HEAD_ROWS: Final = 64.0
 PREFILL_ROWS: Final = 64.0
 """Of an absorbed tile with several queries, in Triton too."""
 EXPONENTIALS_PER_CYCLE: Final = 16.0
@@ -42,26 +49,32 @@ EXPONENTIALS_PER_CYCLE: Final = 16.0
 MAX_RATIO: Final = 1e3
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=5.0, spread=0.4),
-    Parameter(name="floor_kcycles", prior=10.0, spread=0.4),
+    Parameter(name="floor_us", prior=5.0, spread=0.3),
+    Parameter(name="floor_kcycles", prior=10.0, spread=0.3),
     Parameter(name="fp8_floor_us", prior=3.0, spread=0.5),
     Parameter(name="triton_floor_ratio", prior=0.8, spread=0.3),
     Parameter(name="decode_ratio", prior=1.1, spread=0.2),
     Parameter(name="decode_key_cycles", prior=8.0, spread=0.5),
-    Parameter(name="decode_fix_kcycles", prior=5.0, spread=0.5),
+    Parameter(name="decode_fix_kcycles", prior=4.0, spread=0.3),
     Parameter(name="prefill_ratio", prior=1.3, spread=0.3),
-    Parameter(name="prefill_fix_kcycles", prior=5.0, spread=0.5),
+    Parameter(name="prefill_fix_kcycles", prior=6.0, spread=0.2),
+    Parameter(name="sync_prefill_fix_kcycles", prior=3.0, spread=0.3),
     Parameter(name="fp8_prefill_ratio", prior=0.9, spread=0.15),
     Parameter(name="sync_prefill_ratio", prior=1.7, spread=0.3),
     Parameter(name="absorbed_prefill_ratio", prior=1.5, spread=0.2),
-    Parameter(name="triton_ratio", prior=3.0, spread=0.3),
-    Parameter(name="triton_key_cycles", prior=110.0, spread=0.3),
+    Parameter(name="triton_ratio", prior=3.0, spread=0.15),
+    Parameter(name="triton_key_cycles", prior=110.0, spread=0.15),
     Parameter(name="triton_prefill_ratio", prior=4.0, spread=0.3),
     Parameter(name="unsplit_ratio", prior=0.5, spread=0.3),
     Parameter(name="unsplit_key_cycles", prior=130.0, spread=0.3),
-    Parameter(name="exact_rounds_share", prior=0.5, spread=0.3),
+    Parameter(name="unsplit_overlap", prior=0.75, spread=0.1),
     Parameter(name="resident_ratio", prior=0.7, spread=0.2),
     Parameter(name="sharpness", prior=2.0, spread=0.2),
+    Parameter(name="partial_passes", prior=1.6, spread=0.3),
+    Parameter(name="combine_us", prior=3.0, spread=0.5),
+    Parameter(name="combine_kcycles", prior=5.0, spread=0.5),
+    Parameter(name="longest_key_cycles", prior=10.0, spread=0.4),
+    Parameter(name="l2_pass_ratio", prior=2.0, spread=0.4),
     Parameter(name="decode_passes", prior=2.0, spread=0.4),
     Parameter(name="prefill_passes", prior=1.0, spread=0.4),
     Parameter(name="fp8_passes", prior=1.0, spread=0.5),
@@ -69,6 +82,7 @@ PARAMETERS: Final = (
     *L2_PARAMETERS,
 )
 RESIDENT_SHARPNESS: Final = 5.0
+OTHER_SHARPNESS: Final = 3.0
 CLASS_NAMES: Final = ("sync", "async")
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "floor share", "miss"),
@@ -82,20 +96,27 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     p, v = problems, values
     kernel = kernel_on(p, fleet)
     clock = fleet.clock_hz / 1e9
-    compute, blocks, loads = _compute_cycles(p, fleet, v, kernel)
+    compute, blocks, loads, splits = _compute_cycles(p, fleet, v, kernel)
     cached = cached_elements(p) * p.cache_bytes
     around = p.batch * p.heads * p.queries * (p.query_dim + p.value_dim) * p.element_bytes
     miss = miss_ratio((cached + around) * p.copies, fleet, v)
     dram = 1e9 / dram_bytes_per_s(fleet, v)
     memory = np.maximum(miss * (cached + around) * dram, cached * loads / l2_bytes_per_s(fleet, v) * 1e9)
-    sharpness = v["sharpness"]
-    busy = ((compute / clock) ** sharpness + memory**sharpness) ** (1.0 / sharpness)
     is_decode, is_fp8 = p.queries == 1, p.cache_bytes == 1.0
+    sharpness = np.where(is_decode & (kernel == LatentKernel.LIBRARY), v["sharpness"], OTHER_SHARPNESS)
+    busy = ((compute / clock) ** sharpness + memory**sharpness) ** (1.0 / sharpness)
     touched = around + np.where(is_decode | (p.is_absorbed == 1), 0.0, cached_elements(p) * p.element_bytes)
     passes = np.where(is_decode, v["decode_passes"], v["prefill_passes"] + np.where(is_fp8, v["fp8_passes"], 0.0))
     passes = np.where((kernel == LatentKernel.LIBRARY) | ~is_decode, passes, 0.0)
-    aside = touched * passes * dram * (miss + (1.0 - miss) * 0.4)
-    floor = 1e3 * (v["floor_us"] + v["floor_kcycles"] / clock + np.where(is_fp8, v["fp8_floor_us"], 0.0))
+    l2 = 1e9 / l2_bytes_per_s(fleet, v)
+    aside = touched * passes * (dram * miss + v["l2_pass_ratio"] * l2 * (1.0 - miss))
+    aside = aside + 1e3 * (v["combine_us"] + v["combine_kcycles"] / clock) * (
+        1.0 - HALF_SPLITS / (splits + HALF_SPLITS - 1)
+    )
+    partial = PARTIAL_SPLITS[kernel] * p.batch * p.heads * p.queries * p.value_dim * 4.0 * v["partial_passes"]
+    aside = aside + np.where(is_decode, partial, 0.0) * 2.0 * dram
+    quantises = np.where(is_fp8 & ~is_decode, v["fp8_floor_us"], 0.0)
+    floor = 1e3 * (v["floor_us"] + v["floor_kcycles"] / clock + quantises)
     floor = fleet.launch_ratio * floor * np.where(is_async(fleet), 1.0, v["triton_floor_ratio"])
     time = floor + busy + aside
     columns = (
@@ -121,11 +142,12 @@ def kernel_on(p: LatentAttentionProblems, fleet: Fleet) -> Codes:
 
 def _compute_cycles(
     p: LatentAttentionProblems, fleet: Fleet, v: Values, kernel: Codes
-) -> tuple[Floats, Floats, Floats]:
-    """Return cycles at full clock, blocks, and how often the blocks together load the keys."""
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return cycles at full clock, blocks, how often they together load the keys, and the parts of a sequence."""
     is_absorbed, is_decode = p.is_absorbed == 1, p.queries == 1
     rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
-    tile = np.where(is_absorbed, np.where(is_decode, ABSORBED_ROWS[kernel], PREFILL_ROWS), HEAD_ROWS)
+    head_rows = np.where(is_async(fleet), HEAD_ROWS, SYNC_HEAD_ROWS)
+    tile = np.where(is_absorbed, np.where(is_decode, ABSORBED_ROWS[kernel], PREFILL_ROWS), head_rows)
     per_sequence = np.ceil(rows / tile)
     blocks = np.where(is_absorbed, p.batch, p.batch * p.heads) * per_sequence
     span = np.minimum(np.where(is_absorbed, tile / p.heads, tile), p.queries)
@@ -136,9 +158,13 @@ def _compute_cycles(
     splits = np.where(kernel == LatentKernel.TRITON, TRITON_SPLITS, np.where(kernel == LatentKernel.UNSPLIT, 1.0, room))
     splits = np.where(is_decode, splits, 1.0)
     rounds = blocks * splits / fleet.sm_count
-    exact = np.where(kernel == LatentKernel.LIBRARY, 0.0, v["exact_rounds_share"])
-    count = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
-    return count * (fix + seen / splits * key), blocks * splits, per_sequence * seen / p.keys
+    is_exact = is_decode & (kernel != LatentKernel.LIBRARY)
+    count = np.where(is_exact, np.ceil(rounds), np.maximum(rounds, 1.0))
+    beside = v["unsplit_overlap"] * np.ceil(UNSPLIT_BLOCKS * rounds)
+    count = np.where(is_decode & (kernel == LatentKernel.UNSPLIT), np.maximum(beside, 1.0), count)
+    cycles = count * (fix + seen / splits * key)
+    longest = np.where(is_decode, 0.0, fix + p.keys * (key + v["longest_key_cycles"]))
+    return np.sqrt(cycles**2 + longest**2), blocks * splits, per_sequence * seen / p.keys, splits
 
 
 def _key_cycles(
@@ -161,7 +187,8 @@ def _key_cycles(
     prefill = np.where(is_absorbed, absorbed, by_heads)
     matrix = matrix * np.where(is_decode, decode, prefill)
     key = np.where(is_decode, matrix + waits, np.cbrt(matrix**3 + exponentials**3))
-    return key, 1e3 * np.where(is_decode, v["decode_fix_kcycles"], v["prefill_fix_kcycles"])
+    fix = np.where(is_async(fleet), v["prefill_fix_kcycles"], v["sync_prefill_fix_kcycles"])
+    return key, 1e3 * np.where(is_decode, v["decode_fix_kcycles"], fix)
 
 
 def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
