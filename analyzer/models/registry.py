@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.table import WorkTable
-from ..work.work import AttentionDims, ConvolutionDims, LatentAttentionDims, MatmulDims, RecurrentDims
+from ..work.work import AttentionDims, ConvolutionDims, LatentAttentionDims, MatmulDims, RecurrentDims, StateSpaceDims
 from .frame.model import Model
 from .frame.problems import Problems
 from .matmul.problems import MatmulKernel, kernel_of
@@ -105,6 +105,7 @@ _ROWS: Final = (
     OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims, is_measured=False),
     OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims),
+    OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""
