@@ -30,7 +30,8 @@ MAMBA_SIZES: Final = ("d_state", "nheads", "head_dim", "n_groups")
 KEPT_SHARE: Final = 0.55
 """Of the shapes of the larger table, by `shape_share`: all of them would be 20,830 rows on GB200."""
 FUSED: Final = ("chunk_gated_delta_rule_flashinfer",)
-OLD_SOURCES: Final = ("aiconfigurator/trtllm/1.3.0rc20", "aiconfigurator/sglang/0.5.10")
+OLD_SGLANG: Final = "aiconfigurator/sglang/0.5.10"
+OLD_SOURCES: Final = ("aiconfigurator/trtllm/1.3.0rc20", OLD_SGLANG)
 """Their convolutions are Tri Dao's kernels; their decode reads the state in FP32 and writes 16 bits."""
 KERNELS: Final = {
     "causal_conv1d_fn": "convolution",
@@ -97,7 +98,9 @@ def _problems(table: MeasurementTable, sizes: tuple[str, ...]) -> StateSpaceProb
         state_dim=np.where(is_convolution, column("d_conv"), state_dim),
         groups=np.where(is_convolution, 1.0, groups),
         is_update=is_update.astype(np.int64),
-        is_fused=np.where(is_convolution, is_old, np.isin(kernel, FUSED)).astype(np.int64),
+        is_fused=np.where(is_convolution, is_old * (1 + (source == OLD_SGLANG)), np.isin(kernel, FUSED)).astype(
+            np.int64
+        ),
         state_bytes=np.where(is_old, 3.0, 4.0),
         element_bytes=np.full(count, 2.0),
         rate=np.full(count, RATES.index(Rate.MATRIX_BF16)),

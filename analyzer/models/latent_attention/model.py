@@ -68,7 +68,8 @@ PARAMETERS: Final = (
     Parameter(name="unsplit_ratio", prior=0.5, spread=0.3),
     Parameter(name="unsplit_key_cycles", prior=130.0, spread=0.3),
     Parameter(name="unsplit_overlap", prior=0.75, spread=0.1),
-    Parameter(name="resident_ratio", prior=0.7, spread=0.2),
+    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.2),
+    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
     Parameter(name="sharpness", prior=2.0, spread=0.2),
     Parameter(name="partial_passes", prior=1.6, spread=0.3),
     Parameter(name="combine_us", prior=3.0, spread=0.5),
@@ -81,7 +82,9 @@ PARAMETERS: Final = (
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
 )
-RESIDENT_SHARPNESS: Final = 5.0
+HBM_SHARPNESS: Final = 5.0
+GDDR_SHARPNESS: Final = 15.0
+"""How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""
 OTHER_SHARPNESS: Final = 3.0
 CLASS_NAMES: Final = ("sync", "async")
 FEATURES: Final = (
@@ -193,7 +196,9 @@ def _key_cycles(
 
 def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
     """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
-    full = np.minimum(moved_bytes / (v["resident_ratio"] * fleet.l2_cache_bytes), MAX_RATIO) ** RESIDENT_SHARPNESS
+    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
+    sharpness = np.where(fleet.has_hbm, HBM_SHARPNESS, GDDR_SHARPNESS)
+    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
     return np.asarray(full / (1.0 + full))
 
 

@@ -35,7 +35,7 @@ class StateSpaceProblems:
     is_update: Codes
     """1: token by token on a state that is kept."""
     is_fused: Codes
-    """1: one kernel written for it, 0: Triton's."""
+    """1: one kernel written for it, 0: Triton's; 2: SGLang's older build of the convolution."""
     state_bytes: Floats
     """Per element of the state."""
     element_bytes: Floats
