@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.table import WorkTable
-from ..work.work import AttentionDims, ConvolutionDims, MatmulDims, RecurrentDims
+from ..work.work import AttentionDims, ConvolutionDims, LatentAttentionDims, MatmulDims, RecurrentDims, StateSpaceDims
 from .frame.model import Model
 from .frame.problems import Problems
 from .matmul.problems import MatmulKernel, kernel_of
@@ -23,7 +23,10 @@ from .matmul.problems import MatmulKernel, kernel_of
 VECTOR_UNITS: Final = frozenset({Rate.FP32, Rate.MATRIX_FP32, Rate.FP64, Rate.MATRIX_FP64})
 """Products in these formats run on vector units on most GPUs, with kernels of their own."""
 UNLIKE_COPIES: Final = frozenset(
-    {Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.COLLECTIVE, Family.SORT, Family.VIEW}
+    {
+        *(Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.STATE_SPACE),
+        *(Family.COLLECTIVE, Family.SORT, Family.VIEW),
+    }
 )
 """Families of which, without their sizes, bytes alone tell nothing."""
 
@@ -101,6 +104,8 @@ _ROWS: Final = (
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
     OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims, is_measured=False),
+    OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims),
+    OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""

@@ -1,0 +1,117 @@
+"""Latent attention measured alone: `ops/context_mla.parquet` and `ops/generation_mla.parquet` as problems.
+
+What is left out, and why: vLLM 0.14's rows hold its host's work, 110 to 500 us whatever the shape: its prefill also
+projects the latent and copies keys and values together. Only its decode in Triton above a millisecond is read. SGLang's
+decode on Hopper with an FP8 cache casts the whole pool first (ten bytes moved per element): a time of the pool. One
+head alone takes another kernel of Triton, without products of matrices.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Codes, Mask
+from ...specs.gpu import Catalog, Rate
+from ..models.frame.units import RATES
+from ..models.latent_attention.problems import LatentAttentionProblems
+from ..work.work import LatentKernel
+from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
+from .table_columns import check_known
+
+TABLE: Final = "ops/context_mla.parquet"
+DECODE_TABLE: Final = "ops/generation_mla.parquet"
+COLUMNS: Final = (
+    *("gpu", "kernel_source", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "source", "latency_us"),
+)
+SIZES: Final = ("num_heads", "batch_size", "isl", "step")
+LEAST_HOST_BOUND_US: Final = 1000.0
+"""vLLM 0.14's decode: above it the host's 110 to 500 us no longer hide the kernels."""
+KEPT_SHARE: Final = 0.6
+"""Of the shapes of each GPU, by `shape_share`: all of them would be 18,766 rows on H100."""
+OLD_TRTLLM: Final = "aiconfigurator/trtllm/1.0.0"
+"""Its FP8 rows repeat the times of the bf16 cache within 0.5 %: the setting was not heard."""
+CACHE_BYTES: Final = {"bfloat16": 2.0, "fp8": 1.0}
+ABSORBED_SOURCES: Final = ("flash_attention", "triton")
+"""SGLang's kernels that prefill on the latent itself, as their FLOP/s show: 2 * (576 + 512) per pair are 570 TFLOP/s on
+H100, 2 * (192 + 128) would be 168."""
+
+
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[LatentAttentionProblems]]:
+    """Return prefill and decode, each where its table is there."""
+    return [
+        _samples(data, name, catalog, is_decode=name == DECODE_TABLE)
+        for name in (TABLE, DECODE_TABLE)
+        if (data / name).exists()
+    ]
+
+
+def _samples(data: Path, name: str, catalog: Catalog | None, *, is_decode: bool) -> Samples[LatentAttentionProblems]:
+    table = read_table(data / name, COLUMNS)
+    check_known(table.path, "kv_cache_dtype", table["kv_cache_dtype"], CACHE_BYTES)
+    table = pick(
+        table, _is_read(table, is_decode=is_decode) & (shape_share(*(table[key] for key in SIZES)) < KEPT_SHARE)
+    )
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    count = len(gpu)
+    phase = "decode" if is_decode else "prefill"
+    problems = _problems(table, is_decode=is_decode)
+    names = [f"latent attention {phase} ({LatentKernel(code).name.lower()})" for code in problems.kernel.tolist()]
+    return Samples(
+        table=name,
+        model="latent_attention",
+        problems=problems,
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+        family=np.array(names, dtype=object),
+        dtype=np.array([f"bf16, {kind} cache" for kind in table["kv_cache_dtype"]], dtype=object)
+        if count
+        else np.zeros(0, dtype=object),
+        share=shape_share(*(table[key] for key in SIZES)),
+    )
+
+
+def _is_read(table: MeasurementTable, *, is_decode: bool) -> Mask:
+    kernel, is_fp8 = table["kernel_source"].astype(str), table["kv_cache_dtype"].astype(str) == "fp8"
+    repeats = is_fp8 & (table["source"].astype(str) == OLD_TRTLLM)
+    is_vllm = np.char.startswith(kernel.astype(np.str_), "vllm_")
+    long = table["latency_us"].astype(np.float64) >= LEAST_HOST_BOUND_US
+    casts = (kernel == "flash_attention") & is_fp8
+    is_triton = kernel == "vllm_triton_mla"
+    if is_decode:
+        one = np.isin(kernel, ("triton", "vllm_triton_mla")) & (table["num_heads"].astype(np.int64) == 1)
+        return np.asarray((~is_vllm | (is_triton & long)) & ~casts & ~one & ~repeats)
+    return np.asarray(~is_vllm & ~repeats)
+
+
+def _problems(table: MeasurementTable, *, is_decode: bool) -> LatentAttentionProblems:
+    count = len(table["gpu"])
+    source = table["kernel_source"].astype(str)
+    is_absorbed = np.full(count, True) if is_decode else np.isin(source, ABSORBED_SOURCES)
+    length, step = table["isl"].astype(np.float64), table["step"].astype(np.float64)
+    return LatentAttentionProblems(
+        batch=table["batch_size"].astype(np.float64),
+        heads=table["num_heads"].astype(np.float64),
+        queries=np.ones(count) if is_decode else length,
+        keys=length + step,
+        query_dim=np.where(is_absorbed, 576.0, 192.0),
+        value_dim=np.where(is_absorbed, 512.0, 128.0),
+        is_absorbed=is_absorbed.astype(np.int64),
+        is_causal=np.full(count, int(not is_decode)),
+        kernel=_kernels(table),
+        rate=np.full(count, RATES.index(Rate.MATRIX_BF16)),
+        element_bytes=np.full(count, 2.0),
+        cache_bytes=np.where(table["kv_cache_dtype"].astype(str) == "fp8", 1.0, 2.0),
+        copies=np.ones(count),
+    )
+
+
+def _kernels(table: MeasurementTable) -> Codes:
+    kernel, source = table["kernel_source"].astype(str), table["source"].astype(str)
+    is_old = source == OLD_TRTLLM
+    found = np.where(kernel == "triton", LatentKernel.SPLIT_TRITON, LatentKernel.LIBRARY)
+    found = np.where(kernel == "vllm_triton_mla", LatentKernel.TRITON, found)
+    return np.where(is_old, LatentKernel.UNSPLIT, found).astype(np.int64)

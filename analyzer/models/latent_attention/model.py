@@ -1,0 +1,225 @@
+"""Multi-head latent attention: prefill with keys and values per head, decode on the latent itself.
+
+A block takes `tile` rows of queries (absorbed: of all heads of a sequence, which read the same latent) through the keys
+that they see, or one of s parts of them:
+    C  = fix + keys / s * (ratio * 2 * tile * (d + e) / FLOP per cycle + key cycles)
+    Tc = max(1, blocks * s / SM) * C / clock                  with a part of the last round's waste
+    Tm = max(miss * bytes / DRAM rate, blocks' bytes / L2 rate)
+    t  = floor + (Tc^p + Tm^p)^(1/p) + passes over queries, results (and new keys) by the kernels beside it
+FLOPs: DeepSeek-V2 (arXiv 2405.04434), section 2.1: d = 576, e = 512 absorbed, else 192 and 128.
+
+Kernels (`LatentKernel`), as their times show. Where matrix units are asynchronous, hand-written ones reach DRAM's and
+the units' rates together; Hopper widens an FP8 cache to multiply it, Blackwell multiplies FP8. Triton's take sixteen
+heads per block and wait for each key; so do TensorRT-LLM's before Hopper, which never part a sequence.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
+from ....specs.generations import has_tensor_memory, is_async
+from ...work.work import LatentKernel
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
+from ..frame.model import Estimate, Model
+from ..frame.parameters import Parameter, Values
+from ..frame.units import peak_flops_per_s
+from .problems import FP8_RATE, LatentAttentionProblems, cached_elements
+
+TRITON_SPLITS: Final = 4.0
+"""vLLM's `num_kv_splits` of latent attention."""
+MIN_SPLIT_KEYS: Final = 64.0
+ABSORBED_ROWS: Final = np.array([64.0, 16.0, 16.0, 64.0])
+"""Rows of a tile by `LatentKernel`; the other form's are `HEAD_ROWS`."""
+PARTIAL_SPLITS: Final = np.array([0.0, 4.0, 8.0, 0.0])
+"""Parts whose results Triton's kernels write in FP32 and read again, whether there are keys for them or not."""
+HALF_SPLITS: Final = 16.0
+"""Parts of a sequence whose joining takes half of what that of many takes."""
+UNSPLIT_BLOCKS: Final = 2.0
+"""Blocks per tile of TensorRT-LLM's before Hopper, several at a time on a multiprocessor: A100's times step so."""
+HEAD_ROWS: Final = 128.0
+SYNC_HEAD_ROWS: Final = 64.0
+PREFILL_ROWS: Final = 64.0
+"""Of an absorbed tile with several queries, in Triton too."""
+EXPONENTIALS_PER_CYCLE: Final = 16.0
+"""Per multiprocessor."""
+MAX_RATIO: Final = 1e3
+
+PARAMETERS: Final = (
+    Parameter(name="floor_us", prior=5.0, spread=0.3),
+    Parameter(name="floor_kcycles", prior=10.0, spread=0.3),
+    Parameter(name="fp8_floor_us", prior=3.0, spread=0.5),
+    Parameter(name="triton_floor_ratio", prior=0.8, spread=0.3),
+    Parameter(name="decode_ratio", prior=1.1, spread=0.2),
+    Parameter(name="decode_key_cycles", prior=8.0, spread=0.5),
+    Parameter(name="decode_fix_kcycles", prior=4.0, spread=0.3),
+    Parameter(name="prefill_ratio", prior=1.3, spread=0.3),
+    Parameter(name="prefill_fix_kcycles", prior=6.0, spread=0.2),
+    Parameter(name="sync_prefill_fix_kcycles", prior=3.0, spread=0.3),
+    Parameter(name="fp8_prefill_ratio", prior=0.9, spread=0.15),
+    Parameter(name="sync_prefill_ratio", prior=1.7, spread=0.3),
+    Parameter(name="absorbed_prefill_ratio", prior=1.5, spread=0.2),
+    Parameter(name="triton_ratio", prior=3.0, spread=0.15),
+    Parameter(name="triton_key_cycles", prior=110.0, spread=0.15),
+    Parameter(name="triton_prefill_ratio", prior=4.0, spread=0.3),
+    Parameter(name="unsplit_ratio", prior=0.5, spread=0.3),
+    Parameter(name="unsplit_key_cycles", prior=130.0, spread=0.3),
+    Parameter(name="unsplit_overlap", prior=0.75, spread=0.1),
+    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.2),
+    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
+    Parameter(name="sharpness", prior=2.0, spread=0.2),
+    Parameter(name="partial_passes", prior=1.6, spread=0.3),
+    Parameter(name="combine_us", prior=3.0, spread=0.5),
+    Parameter(name="combine_kcycles", prior=5.0, spread=0.5),
+    Parameter(name="longest_key_cycles", prior=10.0, spread=0.4),
+    Parameter(name="l2_pass_ratio", prior=2.0, spread=0.4),
+    Parameter(name="decode_passes", prior=2.0, spread=0.4),
+    Parameter(name="prefill_passes", prior=1.0, spread=0.4),
+    Parameter(name="fp8_passes", prior=1.0, spread=0.5),
+    *DRAM_PARAMETERS,
+    *L2_PARAMETERS,
+)
+HBM_SHARPNESS: Final = 5.0
+GDDR_SHARPNESS: Final = 15.0
+"""How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""
+OTHER_SHARPNESS: Final = 3.0
+CLASS_NAMES: Final = ("sync", "async")
+FEATURES: Final = (
+    *("log time", "compute share", "DRAM share", "floor share", "miss"),
+    *("log blocks per SM", "log keys", "log rows", "cache bytes", "is absorbed"),
+)
+GROUPS: Final = ("prefill", "decode", "decode in Triton")
+
+
+def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
+    """Return kernel times; there are no candidates to choose from."""
+    p, v = problems, values
+    kernel = kernel_on(p, fleet)
+    clock = fleet.clock_hz / 1e9
+    compute, blocks, loads, splits = _compute_cycles(p, fleet, v, kernel)
+    cached = cached_elements(p) * p.cache_bytes
+    around = p.batch * p.heads * p.queries * (p.query_dim + p.value_dim) * p.element_bytes
+    miss = miss_ratio((cached + around) * p.copies, fleet, v)
+    dram = 1e9 / dram_bytes_per_s(fleet, v)
+    memory = np.maximum(miss * (cached + around) * dram, cached * loads / l2_bytes_per_s(fleet, v) * 1e9)
+    is_decode, is_fp8 = p.queries == 1, p.cache_bytes == 1.0
+    sharpness = np.where(is_decode & (kernel == LatentKernel.LIBRARY), v["sharpness"], OTHER_SHARPNESS)
+    busy = ((compute / clock) ** sharpness + memory**sharpness) ** (1.0 / sharpness)
+    touched = around + np.where(is_decode | (p.is_absorbed == 1), 0.0, cached_elements(p) * p.element_bytes)
+    passes = np.where(is_decode, v["decode_passes"], v["prefill_passes"] + np.where(is_fp8, v["fp8_passes"], 0.0))
+    passes = np.where((kernel == LatentKernel.LIBRARY) | ~is_decode, passes, 0.0)
+    l2 = 1e9 / l2_bytes_per_s(fleet, v)
+    aside = touched * passes * (dram * miss + v["l2_pass_ratio"] * l2 * (1.0 - miss))
+    aside = aside + 1e3 * (v["combine_us"] + v["combine_kcycles"] / clock) * (
+        1.0 - HALF_SPLITS / (splits + HALF_SPLITS - 1)
+    )
+    partial = PARTIAL_SPLITS[kernel] * p.batch * p.heads * p.queries * p.value_dim * 4.0 * v["partial_passes"]
+    aside = aside + np.where(is_decode, partial, 0.0) * 2.0 * dram
+    quantises = np.where(is_fp8 & ~is_decode, v["fp8_floor_us"], 0.0)
+    floor = 1e3 * (v["floor_us"] + v["floor_kcycles"] / clock + quantises)
+    floor = fleet.launch_ratio * floor * np.where(is_async(fleet), 1.0, v["triton_floor_ratio"])
+    time = floor + busy + aside
+    columns = (
+        np.log(time) - 10.0,
+        compute / clock / time,
+        memory / time,
+        floor / time,
+        miss,
+        np.log(blocks / fleet.sm_count),
+        np.log(p.keys) - 6.0,
+        np.log(p.heads * p.queries) - 4.0,
+        p.cache_bytes,
+        p.is_absorbed,
+    )
+    return Estimate(time_ns=time, features=np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64))
+
+
+def kernel_on(p: LatentAttentionProblems, fleet: Fleet) -> Codes:
+    """Return the `LatentKernel` that runs on each GPU: hand-written ones are for asynchronous matrix units."""
+    is_missing = (p.kernel == LatentKernel.LIBRARY) & ~is_async(fleet)
+    return np.where(is_missing, LatentKernel.TRITON, p.kernel).astype(np.int64)
+
+
+def _compute_cycles(
+    p: LatentAttentionProblems, fleet: Fleet, v: Values, kernel: Codes
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return cycles at full clock, blocks, how often they together load the keys, and the parts of a sequence."""
+    is_absorbed, is_decode = p.is_absorbed == 1, p.queries == 1
+    rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
+    head_rows = np.where(is_async(fleet), HEAD_ROWS, SYNC_HEAD_ROWS)
+    tile = np.where(is_absorbed, np.where(is_decode, ABSORBED_ROWS[kernel], PREFILL_ROWS), head_rows)
+    per_sequence = np.ceil(rows / tile)
+    blocks = np.where(is_absorbed, p.batch, p.batch * p.heads) * per_sequence
+    span = np.minimum(np.where(is_absorbed, tile / p.heads, tile), p.queries)
+    stairs = p.keys - (p.queries - span) / 2.0
+    seen = np.where((p.is_causal == 1) & ~is_decode, stairs, p.keys)
+    key, fix = _key_cycles(p, fleet, v, kernel, tile)
+    room = np.clip(fleet.sm_count / blocks, 1.0, np.maximum(p.keys / MIN_SPLIT_KEYS, 1.0))
+    splits = np.where(kernel == LatentKernel.TRITON, TRITON_SPLITS, np.where(kernel == LatentKernel.UNSPLIT, 1.0, room))
+    splits = np.where(is_decode, splits, 1.0)
+    rounds = blocks * splits / fleet.sm_count
+    is_exact = is_decode & (kernel != LatentKernel.LIBRARY)
+    count = np.where(is_exact, np.ceil(rounds), np.maximum(rounds, 1.0))
+    beside = v["unsplit_overlap"] * np.ceil(UNSPLIT_BLOCKS * rounds)
+    count = np.where(is_decode & (kernel == LatentKernel.UNSPLIT), np.maximum(beside, 1.0), count)
+    cycles = count * (fix + seen / splits * key)
+    longest = np.where(is_decode, 0.0, fix + p.keys * (key + v["longest_key_cycles"]))
+    return np.sqrt(cycles**2 + longest**2), blocks * splits, per_sequence * seen / p.keys, splits
+
+
+def _key_cycles(
+    p: LatentAttentionProblems, fleet: Fleet, v: Values, kernel: Codes, tile: Floats
+) -> tuple[Floats, Floats]:
+    """Return the cycles of a key in a block, and of a block beside its keys."""
+    is_absorbed, is_decode, is_fp8 = p.is_absorbed == 1, p.queries == 1, p.cache_bytes == 1.0
+    rate = np.where(is_fp8 & has_tensor_memory(fleet) & is_decode, FP8_RATE, p.rate)
+    per_cycle = np.maximum(peak_flops_per_s(rate, fleet), 1.0) / (fleet.sm_count * fleet.clock_hz)
+    matrix = 2.0 * tile * (p.query_dim + p.value_dim) / per_cycle
+    exponentials = tile / EXPONENTIALS_PER_CYCLE
+    is_library, is_unsplit = kernel == LatentKernel.LIBRARY, kernel == LatentKernel.UNSPLIT
+    decode = np.where(is_library, v["decode_ratio"], np.where(is_unsplit, v["unsplit_ratio"], v["triton_ratio"]))
+    waits = np.where(
+        is_library, v["decode_key_cycles"], np.where(is_unsplit, v["unsplit_key_cycles"], v["triton_key_cycles"])
+    )
+    by_heads = np.where(is_async(fleet), v["prefill_ratio"], v["sync_prefill_ratio"])
+    by_heads = by_heads * np.where(is_fp8 & is_async(fleet), v["fp8_prefill_ratio"], 1.0)
+    absorbed = np.where(is_library, v["absorbed_prefill_ratio"], v["triton_prefill_ratio"])
+    prefill = np.where(is_absorbed, absorbed, by_heads)
+    matrix = matrix * np.where(is_decode, decode, prefill)
+    key = np.where(is_decode, matrix + waits, np.cbrt(matrix**3 + exponentials**3))
+    fix = np.where(is_async(fleet), v["prefill_fix_kcycles"], v["sync_prefill_fix_kcycles"])
+    return key, 1e3 * np.where(is_decode, v["decode_fix_kcycles"], fix)
+
+
+def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
+    """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
+    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
+    sharpness = np.where(fleet.has_hbm, HBM_SHARPNESS, GDDR_SHARPNESS)
+    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
+    return np.asarray(full / (1.0 + full))
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return the index into `CLASS_NAMES` of each GPU."""
+    return is_async(fleet).astype(np.int64)
+
+
+def group_of_kind(problems: LatentAttentionProblems) -> Codes:
+    """Return the index into `GROUPS` of each problem."""
+    decode = np.where(problems.kernel == LatentKernel.LIBRARY, 1, 2)
+    return np.where(problems.queries == 1, decode, 0).astype(np.int64)
+
+
+MODEL: Final = Model(
+    name="latent_attention",
+    parameters=PARAMETERS,
+    class_names=CLASS_NAMES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    feature_names=FEATURES,
+    group_names=GROUPS,
+    group=group_of_kind,
+)

@@ -1,0 +1,1 @@
+"""Gated delta nets, Mamba-2, Mamba, and their causal convolutions."""

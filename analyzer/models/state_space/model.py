@@ -1,0 +1,220 @@
+"""Gated delta nets, Mamba-2, Mamba and causal convolutions: chunks one after another, or a state that is rewritten.
+
+Chunks (Gated Delta Networks, arXiv 2412.06464, section 3.3; Mamba-2, arXiv 2405.21060, section 6) of 64 tokens:
+    fused  t = floor + ((rounds * chunks * chain)^2 + Td^2)^(1/2)       a block per head walks over its chunks
+    Triton t = floor + (Tc^2 + Td^2 + (chunks * step)^2)^(1/2)          several kernels, results of each through DRAM;
+           Tc = heads * chunks * chunk cycles / (SM * clock)            only the one that passes states on is a chain
+Token by token:  t = floor + max-like(states / rate, 2 * states' bytes / DRAM rate where L2 does not hold them).
+Causal convolutions: Triton's by elements, Tri Dao's by blocks of one channel of one sequence; both no faster than DRAM.
+
+Mamba-2's chunks and Mamba's scan were not measured: theirs are the delta net's forms with less arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats, Mask
+from ....specs.fleet import Fleet
+from ....specs.generations import is_async
+from ...work.work import StateRule
+from ..frame.gpu_physics import (
+    DRAM_PARAMETERS,
+    L2_PARAMETERS,
+    LAUNCH_PARAMETERS,
+    dram_bytes_per_s,
+    l2_bytes_per_s,
+    launch_s,
+)
+from ..frame.model import Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .problems import StateSpaceProblems, states, token_bytes
+
+CHUNK: Final = 64.0
+SCAN_BLOCK: Final = 1024.0
+"""Elements of a sequence that a block of Tri Dao's convolution takes at once: 128 threads of 16 bytes."""
+MAX_RATIO: Final = 1e3
+HBM_SHARPNESS: Final = 5.0
+GDDR_SHARPNESS: Final = 15.0
+"""How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""
+
+PARAMETERS: Final = (
+    Parameter(name="chunk_floor_us", prior=10.0, spread=0.3),
+    Parameter(name="chunk_floor_kcycles", prior=15.0, spread=0.3),
+    Parameter(name="start_kcycles", prior=18.0, spread=0.4),
+    Parameter(name="chain_kcycles", prior=5.0, spread=0.3),
+    Parameter(name="chunk_kcycles", prior=30.0, spread=0.4),
+    Parameter(name="short_chunk_share", prior=0.5, spread=0.3),
+    Parameter(name="step_kcycles", prior=4.5, spread=0.3),
+    Parameter(name="chunk_passes", prior=25.0, spread=0.3),
+    Parameter(name="update_states_per_clock", prior=3.0, spread=0.3),
+    Parameter(name="update_floor_us", prior=1.0, spread=0.3),
+    Parameter(name="convolution_elements_per_clock", prior=2.2, spread=0.3),
+    Parameter(name="convolution_wait_us", prior=2.0, spread=0.4),
+    Parameter(name="block_cycles", prior=280.0, spread=0.3),
+    Parameter(name="ragged_ratio", prior=1.25, spread=0.1),
+    Parameter(name="shift_elements_per_clock", prior=1.0, spread=0.3),
+    Parameter(name="fused_wait_us", prior=3.0, spread=0.4),
+    Parameter(name="l2_share", prior=0.8, spread=0.15),
+    Parameter(name="old_block_ratio", prior=1.6, spread=0.1),
+    Parameter(name="sharpness", prior=2.0, spread=0.2),
+    Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.2),
+    Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
+    Parameter(name="triton_launch_ratio", prior=0.7, spread=0.2),
+    Parameter(name="chunk_wait_us", prior=8.0, spread=0.4),
+    Parameter(name="scalar_chunk_ratio", prior=0.5, spread=0.0),
+    Parameter(name="scan_states_per_clock", prior=8.0, spread=0.0),
+    *DRAM_PARAMETERS,
+    *L2_PARAMETERS,
+    *LAUNCH_PARAMETERS,
+)
+"""`scalar_chunk_ratio`: Mamba-2 multiplies 2 C N + 2 C P + 4 N P per token and head where a delta net does more than
+twice that. `scan_states_per_clock`: an exponential per state, of which a multiprocessor makes 16 per clock, beside
+loads; neither was measured."""
+CLASS_NAMES: Final = ("all",)
+FEATURES: Final = (
+    *("log time", "compute share", "DRAM share", "floor share", "miss"),
+    *("log streams per SM", "log steps", "is fused", "is update", "is convolution"),
+)
+GROUPS: Final = ("delta rule", "delta rule, update", "convolution", "convolution, update", "scalar decay and scan")
+
+
+def simulate(problems: StateSpaceProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
+    """Return kernel times; there are no candidates to choose from."""
+    p, v = problems, values
+    clock = fleet.clock_hz / 1e9
+    is_update, is_convolution = p.is_update == 1, p.rule == StateRule.CAUSAL_CONVOLUTION
+    is_fused = runs_fused(p, fleet)
+    kernel_bytes = _moved_bytes(p, v, is_fused)
+    miss = miss_ratio(_live_bytes(p, kernel_bytes) * p.copies, fleet, v)
+    dram = dram_bytes_per_s(fleet, v)
+    slow_l2 = np.where(fleet.has_hbm, 0.0, 1.0 / (v["l2_share"] * l2_bytes_per_s(fleet, v)))
+    memory = 1e9 * kernel_bytes * np.maximum(miss / dram, slow_l2)
+    cycles = np.where(
+        is_convolution,
+        np.where(is_update, _shift_cycles(p, fleet, v), _convolution_cycles(p, fleet, v, is_fused)),
+        np.where(is_update, _update_cycles(p, fleet, v), _chunk_cycles(p, fleet, v, is_fused)),
+    )
+    compute = cycles / clock
+    sharpness = v["sharpness"]
+    busy = (compute**sharpness + memory**sharpness) ** (1.0 / sharpness)
+    floor = _floor_ns(p, fleet, v, is_fused)
+    time = floor + busy
+    columns = (
+        np.log(time) - 10.0,
+        compute / time,
+        memory / time,
+        floor / time,
+        miss,
+        np.log(p.batch * p.heads / fleet.sm_count),
+        np.log(p.steps),
+        is_fused,
+        is_update,
+        is_convolution,
+    )
+    return Estimate(time_ns=time, features=np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64))
+
+
+def runs_fused(p: StateSpaceProblems, fleet: Fleet) -> Mask:
+    """Say where one kernel runs: FlashInfer's delta rule is for asynchronous matrix units, the convolution for all."""
+    is_delta = p.rule == StateRule.GATED_DELTA
+    return np.asarray((p.is_fused > 0) & (is_async(fleet) | ~is_delta))
+
+
+def _floor_ns(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused: Mask) -> Floats:
+    clock = fleet.clock_hz / 1e9
+    launch = launch_s(fleet, v) * 1e9
+    chunks = 1e3 * (v["chunk_floor_us"] + v["chunk_floor_kcycles"] / clock)
+    chunks = fleet.launch_ratio * (chunks + 1e3 * v["chunk_wait_us"] * np.minimum(p.steps / CHUNK, 1.0))
+    chunks = np.where(is_fused, launch, chunks)
+    is_update, is_convolution = p.is_update == 1, p.rule == StateRule.CAUSAL_CONVOLUTION
+    waits = np.where(is_fused, v["fused_wait_us"], np.where(is_update, 0.0, v["convolution_wait_us"] * (p.steps > 1)))
+    single = np.where(
+        is_convolution,
+        launch * np.where(is_fused, 1.0, v["triton_launch_ratio"]) + 1e3 * waits,
+        launch + 1e3 * v["update_floor_us"],
+    )
+    return np.where(is_update | is_convolution, single, chunks)
+
+
+def _moved_bytes(p: StateSpaceProblems, v: Values, is_fused: Mask) -> Floats:
+    """Return what DRAM moves where L2 holds nothing."""
+    is_convolution, is_update = p.rule == StateRule.CAUSAL_CONVOLUTION, p.is_update == 1
+    state = np.where(is_convolution, p.element_bytes, p.state_bytes)
+    kept = np.where(is_update, 2.0, np.where(is_convolution, 0.0, 1.0)) * states(p) * state
+    between = p.batch * p.steps * p.heads * p.head_dim * p.element_bytes * v["chunk_passes"]
+    between = between * np.where(p.rule == StateRule.GATED_DELTA, 1.0, v["scalar_chunk_ratio"])
+    is_apart = ~is_update & ~is_convolution & ~is_fused & (p.rule != StateRule.SELECTIVE_SCAN)
+    return token_bytes(p) + kept + np.where(is_apart, between, 0.0)
+
+
+def _live_bytes(p: StateSpaceProblems, moved: Floats) -> Floats:
+    """Return what must stay in L2 for it to be found there: a state that is rewritten is one."""
+    return np.where(p.is_update == 1, (moved + token_bytes(p)) / 2.0, moved)
+
+
+def _chunk_cycles(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused: Mask) -> Floats:
+    streams, chunks = p.batch * p.heads, np.ceil(p.steps / CHUNK)
+    rounds = streams / fleet.sm_count
+    half = 0.5 * (np.ceil(rounds) + np.maximum(rounds, 1.0))  # between equal blocks and perfectly shared ones
+    fused = half * 1e3 * (v["start_kcycles"] + chunks * v["chain_kcycles"])
+    filled = np.where(chunks > 1, 1.0, p.steps / CHUNK)
+    share = v["short_chunk_share"] + (1.0 - v["short_chunk_share"]) * filled
+    size = (
+        np.where(p.rule == StateRule.SCALAR_DECAY, v["scalar_chunk_ratio"], 1.0) * p.head_dim * p.state_dim / 128.0**2
+    )
+    parallel = rounds * chunks * 1e3 * v["chunk_kcycles"] * share * size
+    chain = (chunks - 1.0) * 1e3 * v["step_kcycles"]
+    scan = p.steps * rounds * p.head_dim * p.state_dim / v["scan_states_per_clock"]
+    apart = np.where(p.rule == StateRule.SELECTIVE_SCAN, scan, np.sqrt(parallel**2 + chain**2))
+    return np.where(is_fused & (p.rule == StateRule.GATED_DELTA), fused, apart)
+
+
+def _update_cycles(p: StateSpaceProblems, fleet: Fleet, v: Values) -> Floats:
+    return states(p) * p.steps / (v["update_states_per_clock"] * fleet.sm_count)
+
+
+def _shift_cycles(p: StateSpaceProblems, fleet: Fleet, v: Values) -> Floats:
+    return p.batch * p.steps * p.heads * p.head_dim / (v["shift_elements_per_clock"] * fleet.sm_count)
+
+
+def _convolution_cycles(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused: Mask) -> Floats:
+    channels = p.heads * p.head_dim
+    triton = p.batch * p.steps * channels / (v["convolution_elements_per_clock"] * fleet.sm_count)
+    ragged = np.where(p.steps % 8 == 0, 1.0, v["ragged_ratio"])
+    blocks = p.batch * channels / fleet.sm_count * v["block_cycles"] * ragged * np.ceil(p.steps / SCAN_BLOCK)
+    return np.where(is_fused, blocks * np.where(p.is_fused > 1, v["old_block_ratio"], 1.0), triton)
+
+
+def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
+    """Return the share of the bytes that L2 does not hold: x^s / (1 + x^s) of the bytes over its useful size."""
+    resident = np.where(fleet.has_hbm, v["hbm_resident_ratio"], v["gddr_resident_ratio"]) * fleet.l2_cache_bytes
+    sharpness = np.where(fleet.has_hbm, HBM_SHARPNESS, GDDR_SHARPNESS)
+    full = np.minimum(moved_bytes / resident, MAX_RATIO) ** sharpness
+    return np.asarray(full / (1.0 + full))
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return the one class of all GPUs."""
+    return np.zeros(len(fleet.gpus), dtype=np.int64)
+
+
+def group_of_kind(problems: StateSpaceProblems) -> Codes:
+    """Return the index into `GROUPS` of each problem."""
+    delta, convolution = problems.is_update, 2 + problems.is_update
+    measured = np.where(problems.rule == StateRule.CAUSAL_CONVOLUTION, convolution, delta)
+    return np.where(problems.rule > StateRule.GATED_DELTA, 4, measured).astype(np.int64)
+
+
+MODEL: Final = Model(
+    name="state_space",
+    parameters=PARAMETERS,
+    class_names=CLASS_NAMES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    feature_names=FEATURES,
+    group_names=GROUPS,
+    group=group_of_kind,
+)

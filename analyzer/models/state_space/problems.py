@@ -1,0 +1,93 @@
+"""State spaces as columns: what is passed on per head, in chunks or token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.gpu import Rate
+from ...work.state_space import FLOPS_PER_STATE
+from ...work.table import WorkTable
+from ...work.work import StateRule, StateSpaceDims, Work, copies_between
+from ..frame.units import element_bytes, rate_codes, rates_of
+
+COLD_COPIES: Final = 6.0
+"""Working sets between two uses of the same one: in a step the rest of the model lies between."""
+FLOPS: Final = np.array([float(FLOPS_PER_STATE[rule]) for rule in StateRule])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StateSpaceProblems:
+    """Hold state spaces as columns."""
+
+    rule: Codes
+    """`StateRule`."""
+    batch: Floats
+    steps: Floats
+    heads: Floats
+    head_dim: Floats
+    state_dim: Floats
+    groups: Floats
+    is_update: Codes
+    """1: token by token on a state that is kept."""
+    is_fused: Codes
+    """1: one kernel written for it, 0: Triton's; 2: SGLang's older build of the convolution."""
+    state_bytes: Floats
+    """Per element of the state."""
+    element_bytes: Floats
+    rate: Codes
+    """Index into `RATES` of frame/units."""
+    copies: Floats
+    """Working sets of this size between two uses of the same one; 1: the same tensors again and again."""
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> StateSpaceProblems:
+    """Return the problems of works with the sizes of state spaces, on the units of `rates`."""
+    dims = [_dims(work) for work in works]
+
+    def column(name: str) -> Floats:
+        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
+
+    return StateSpaceProblems(
+        rule=column("rule").astype(np.int64),
+        batch=column("batch"),
+        steps=column("steps"),
+        heads=column("heads"),
+        head_dim=column("head_dim"),
+        state_dim=column("state_dim"),
+        groups=column("groups"),
+        is_update=column("is_update").astype(np.int64),
+        is_fused=column("is_fused").astype(np.int64),
+        state_bytes=column("state_bytes"),
+        element_bytes=element_bytes(rates),
+        rate=rate_codes(rates),
+        copies=np.array([copies_between(work, COLD_COPIES) for work in works], dtype=np.float64),
+    )
+
+
+def states(p: StateSpaceProblems) -> Floats:
+    """Return the elements of all states."""
+    return np.asarray(p.batch * p.heads * p.head_dim * p.state_dim)
+
+
+def token_bytes(p: StateSpaceProblems) -> Floats:
+    """Return the bytes of values, results, queries and keys, each once."""
+    keys = np.where(p.rule == StateRule.CAUSAL_CONVOLUTION, 0.0, 2.0 * p.groups * p.state_dim)
+    return np.asarray(p.batch * p.steps * (2.0 * p.heads * p.head_dim + keys) * p.element_bytes)
+
+
+def least_work(p: StateSpaceProblems) -> WorkTable:
+    """Return the least that any kernel computes and moves; short prompts may skip the state's arithmetic."""
+    updated = np.where(p.is_update == 1, 2.0 * states(p) * np.where(p.rule == 0, p.element_bytes, p.state_bytes), 0.0)
+    flops = np.where((p.is_update == 1) | (p.rule == 0), FLOPS[p.rule] * states(p) * p.steps, 0.0)
+    return WorkTable(flops=flops, moved_bytes=token_bytes(p) + updated, rate=rates_of(p.rate))
+
+
+def _dims(work: Work) -> StateSpaceDims:
+    if not isinstance(work.dims, StateSpaceDims):
+        raise TypeError(f"dims are {type(work.dims).__name__}, StateSpaceDims expected")
+    return work.dims
