@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class ExpertsKernel(IntEnum):
@@ -24,3 +25,6 @@ class ExpertsKernel(IntEnum):
     """FlashInfer's masked groups in CuTe DSL, nvfp4."""
     GROUPED_MM = 6
     """PyTorch's `grouped_mm` between kernels of its own that sort, gather, activate and add up."""
+
+
+EVERYWHERE: Final = frozenset({ExpertsKernel.TRITON, ExpertsKernel.GROUPED_MM})
