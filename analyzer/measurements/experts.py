@@ -39,15 +39,18 @@ KERNELS: Final = (
     ("cutedsl", ExpertsKernel.CUTE_DSL),
     ("marlin", ExpertsKernel.MARLIN),
     ("deepgemm", ExpertsKernel.DEEP_GEMM),
+    ("sglang_fused_moe_triton", ExpertsKernel.TRITON_FIXED),
+    ("vllm_fused_moe", ExpertsKernel.TRITON_FIXED),
     ("triton", ExpertsKernel.TRITON),
-    ("vllm_fused_moe", ExpertsKernel.TRITON),
     ("cutlass", ExpertsKernel.CUTLASS),
     ("nongated", ExpertsKernel.CUTLASS),
     ("moe_torch_flow", ExpertsKernel.CUTLASS),
 )
 """What a kernel's name in the table holds; the first that fits."""
 ROWS_PER_GPU: Final = 12000
-"""Those of least share: the same shapes on every GPU."""
+"""Drawn by shape, the same ones on every GPU."""
+THINNING: Final = 14
+"""Makes that draw another than the training's, which is by shape as well."""
 BALANCED: Final = "balanced"
 POWER_LAW: Final = "power_law_"
 
@@ -56,8 +59,9 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Exp
     """Return rows of every format, at most so many per GPU."""
     table = read_table(data / TABLE, COLUMNS)
     table = pick(table, _is_sound(table))
-    share = shape_share(*(table[name] for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")))
-    keep = _first_per_gpu(table["gpu"].astype(str), share)
+    sizes = [table[name] for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")]
+    share = shape_share(*sizes)
+    keep = _first_per_gpu(table["gpu"].astype(str), shape_share(*sizes, np.full(len(share), THINNING)))
     table, share = pick(table, keep), share[keep]
     gpus, gpu = gpus_of(table["gpu"], catalog)
     problems = problems_of_rows(table)
@@ -123,6 +127,7 @@ def problems_of_rows(table: Mapping[str, TableColumn]) -> ExpertsProblems:
     intermediate = (sizes["inter"] // sizes["tp"]).astype(np.float64)
     return ExpertsProblems(
         tokens=sizes["tokens"].astype(np.float64),
+        choices=(sizes["tokens"] * sizes["topk"]).astype(np.float64),
         hidden=sizes["hidden"].astype(np.float64),
         columns=intermediate * np.where(is_plain_first, 1.0, 2.0),
         intermediate=intermediate,

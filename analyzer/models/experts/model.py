@@ -13,15 +13,15 @@ experts that they hit (`routing`). A product that is not a layer (`grouped_mm`) 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....specs.experts_kernels import ExpertsKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import is_amd, is_async
+from ....specs.generations import has_square_tiles, is_amd, is_async
 from ....specs.gpu import Rate
 from ...work.work import ExpertsFormat
 from ..frame.gpu_physics import (
@@ -54,20 +54,21 @@ _GROUP_OF: Final[Mapping[ExpertsFormat, int]] = {
     ExpertsFormat.W8A16: 4,
 }
 _GROUPS_BY_FORMAT: Final = np.array([_GROUP_OF[item] for item in ExpertsFormat])
-TILES: Final = ((16, 64), (16, 128), (32, 128), (64, 64), (64, 128), (128, 128), (128, 256), (256, 128))
+TILES: Final = ((16, 64), (16, 128), (32, 128), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256))
 """Rows and columns."""
 OUT_BYTES: Final = 2.0
 SOFT: Final = 4.0
 
 # Prior per kernel: share of the matrix rate, share of the DRAM rate, launches, passes over rows beside the products.
 _PRIORS: Final[Mapping[ExpertsKernel, tuple[float, float, float, float]]] = {
-    ExpertsKernel.TRITON: (0.55, 0.85, 7.0, 1.5),
-    ExpertsKernel.CUTLASS: (0.7, 0.8, 7.0, 1.5),
-    ExpertsKernel.TRTLLM_GEN: (0.65, 0.85, 5.0, 1.0),
-    ExpertsKernel.DEEP_GEMM: (0.75, 0.85, 10.0, 1.5),
-    ExpertsKernel.MARLIN: (0.6, 0.8, 8.0, 1.5),
-    ExpertsKernel.CUTE_DSL: (0.65, 0.85, 4.0, 1.0),
-    ExpertsKernel.GROUPED_MM: (0.7, 0.8, 1.0, 1.0),
+    ExpertsKernel.TRITON: (0.7, 0.95, 7.0, 1.0),
+    ExpertsKernel.CUTLASS: (0.85, 0.95, 7.0, 1.0),
+    ExpertsKernel.TRTLLM_GEN: (0.85, 0.95, 5.0, 1.0),
+    ExpertsKernel.DEEP_GEMM: (0.85, 0.95, 8.0, 1.0),
+    ExpertsKernel.MARLIN: (0.6, 0.9, 7.0, 1.0),
+    ExpertsKernel.CUTE_DSL: (0.85, 0.95, 4.0, 1.0),
+    ExpertsKernel.TRITON_FIXED: (0.5, 0.9, 7.0, 1.0),
+    ExpertsKernel.GROUPED_MM: (0.85, 0.9, 1.0, 1.0),
 }
 
 
@@ -76,10 +77,10 @@ def _kernel_parameters() -> tuple[Parameter, ...]:
     for kernel, (efficiency, stream, launches, passes) in _PRIORS.items():
         name, known = kernel.name.lower(), kernel is not ExpertsKernel.GROUPED_MM
         found += [
-            Parameter(name=f"{name}_efficiency", prior=efficiency, spread=0.3 * known),
-            Parameter(name=f"{name}_stream", prior=stream, spread=0.2 * known),
+            Parameter(name=f"{name}_efficiency", prior=efficiency, spread=0.2 * known),
+            Parameter(name=f"{name}_stream", prior=stream, spread=0.1 * known),
             Parameter(name=f"{name}_launches", prior=launches, spread=0.4 * known),
-            Parameter(name=f"{name}_passes", prior=passes, spread=0.4 * known),
+            Parameter(name=f"{name}_passes", prior=passes, spread=0.3 * known),
         ]
     return tuple(found)
 
@@ -87,19 +88,23 @@ def _kernel_parameters() -> tuple[Parameter, ...]:
 PARAMETERS: Final = (
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
-    *POWER_PARAMETERS,
-    *LAUNCH_PARAMETERS,
+    *(replace(item, spread=0.05) for item in POWER_PARAMETERS),
+    *(replace(item, spread=0.1) for item in LAUNCH_PARAMETERS),
     *_kernel_parameters(),
-    Parameter(name="class_efficiency", prior=1.0, spread=0.0, class_spread=0.2),
+    Parameter(name="class_efficiency", prior=1.0, spread=0.0, class_spread=0.1),
     Parameter(name="fp8_efficiency", prior=0.8, spread=0.2),
     Parameter(name="fp8_block_efficiency", prior=0.7, spread=0.2),
     Parameter(name="fp4_efficiency", prior=0.6, spread=0.3),
     Parameter(name="weight_only_efficiency", prior=0.85, spread=0.2),
-    Parameter(name="sharpness", prior=2.0, spread=0.3),
-    Parameter(name="tail", prior=0.5, spread=0.5),
+    Parameter(name="sharpness", prior=3.0, spread=0.15, class_spread=0.15),
+    Parameter(name="async_l2_ratio", prior=1.5, spread=0.1),
+    Parameter(name="cluster_traffic", prior=0.7, spread=0.15),
+    Parameter(name="port_bytes_per_clock", prior=64.0, spread=0.3),
+    Parameter(name="tail", prior=0.4, spread=0.3),
     Parameter(name="start_us", prior=2.0, spread=0.5),
     Parameter(name="expert_ns", prior=10.0, spread=0.7),
-    Parameter(name="l2_share", prior=0.7, spread=0.2),
+    Parameter(name="l2_share", prior=1.0, spread=0.05),
+    Parameter(name="half_l2_share", prior=0.53, spread=0.15),
 )
 
 
@@ -139,6 +144,9 @@ class _Machine:
     fleet: Fleet
     miss: Floats
     """Share of the weights that come from DRAM."""
+    kernel: Codes
+    is_async: Mask
+    has_square_tiles: Mask
     passes: Floats
     launches: Floats
     launch_s: Floats
@@ -153,7 +161,8 @@ def _machine(p: ExpertsProblems, fleet: Fleet, values: Values) -> _Machine:
         return np.asarray(table[kernel, gpu])
 
     rate = np.maximum(peak_flops_per_s(p.rate, fleet), fleet.flops_per_s[Rate.FP32])
-    dram, l2_bytes = dram_bytes_per_s(fleet, values), fleet.l2_cache_bytes * values["l2_share"]
+    dram = dram_bytes_per_s(fleet, values)
+    l2_bytes = fleet.l2_cache_bytes * np.where(fleet.has_hbm, values["half_l2_share"], values["l2_share"])
     weights = p.busy * p.weight_bytes * p.hidden * (p.columns + p.intermediate)
     asked = p.copies * weights / l2_bytes
     return _Machine(
@@ -161,11 +170,14 @@ def _machine(p: ExpertsProblems, fleet: Fleet, values: Values) -> _Machine:
         flops_per_s=rate / fleet.sm_count * own("efficiency") * _format_efficiency(p, values),
         dram_bytes_per_s=dram,
         stream_bytes_per_s=dram * np.minimum(own("stream"), 1.0),
-        l2_bytes_per_s=l2_bytes_per_s(fleet, values),
+        l2_bytes_per_s=l2_bytes_per_s(fleet, values) * np.where(is_async(fleet), values["async_l2_ratio"], 1.0),
         l2_bytes=l2_bytes,
         joule_per_flop=matrix_joule_per_flop(fleet, values, 0.5 * (p.input_bytes + p.weight_bytes)),
         fleet=fleet,
         miss=asked**4 / (1.0 + asked**4),
+        kernel=kernel,
+        is_async=is_async(fleet),
+        has_square_tiles=has_square_tiles(fleet),
         passes=own("passes"),
         launches=own("launches"),
         launch_s=launch_s(fleet, values),
@@ -224,23 +236,43 @@ def _product(
 
 def _tile_s(p, machine, values, depth, columns, dram_s, height, width, row_blocks):  # type: ignore
     blocks = row_blocks * np.ceil(columns / width)
-    waves = np.maximum(blocks / machine.sm_count + values["tail"] * (blocks > 1), 1.0)
+    filled = np.maximum(blocks / machine.sm_count, 1.0)
+    waves = filled + values["tail"] * np.minimum(filled - 1.0, 1.0)
     flops = 2.0 * height * width * depth
     math_s = waves * flops / machine.flops_per_s
     joule = blocks * flops * machine.joule_per_flop
     math_s = math_s * (1.0 + slow_down(joule, math_s, machine.fleet, values))
     tile_bytes = depth * (height * p.input_bytes + width * p.weight_bytes)
-    cache_s = waves * tile_bytes / (machine.l2_bytes_per_s / machine.sm_count)
+    tile_bytes = tile_bytes * np.where(machine.is_async & (np.asarray(height) >= 64), values["cluster_traffic"], 1.0)
+    cache_s = np.maximum(
+        blocks * tile_bytes / machine.l2_bytes_per_s,
+        waves * tile_bytes / (values["port_bytes_per_clock"] * machine.fleet.clock_hz),
+    )
     power = values["sharpness"]
-    return (math_s**power + dram_s**power + cache_s**power) ** (1.0 / power)
+    seconds = (math_s**power + dram_s**power + cache_s**power) ** (1.0 / power)
+    return np.where(_is_offered(p, machine, height, width), seconds, np.inf)
+
+
+def _is_offered(p, machine, height, width):  # type: ignore
+    is_fixed = machine.kernel == ExpertsKernel.TRITON_FIXED
+    is_triton = machine.kernel == ExpertsKernel.TRITON
+    is_marlin = machine.kernel == ExpertsKernel.MARLIN
+    fixed_height = np.where(p.tokens <= p.local_experts, 16, 64)
+    fixed_width = np.where(p.format == ExpertsFormat.FP8_BLOCK, 128, 64)
+    offered = np.where(is_fixed, (height == fixed_height) & (width == fixed_width), True)
+    offered = offered & np.where(is_triton, (height <= 128) & (width <= 128), True)
+    offered = offered & np.where(is_marlin, (height <= 64), True)
+    return offered & ((np.asarray(height) * width < 65536) | machine.has_square_tiles)
 
 
 def _passes_s(p: ExpertsProblems, machine: _Machine) -> Floats:
     """Return seconds of the passes: routing, rows copied by expert, activation, rows added up."""
+    is_all = np.isin(machine.kernel, (ExpertsKernel.TRITON, ExpertsKernel.TRITON_FIXED, ExpertsKernel.MARLIN))
     routing = p.tokens * p.experts * 8.0
-    gather = p.rows * p.hidden * 2.0 * p.input_bytes
-    activation = p.rows * (p.columns + p.intermediate) * OUT_BYTES
-    combine = (p.rows + np.minimum(p.tokens, p.rows)) * p.hidden * OUT_BYTES
+    gather = np.where(is_all, np.minimum(p.tokens, p.rows), p.rows) * p.hidden * 2.0 * p.input_bytes
+    rows = np.where(is_all, p.choices, p.rows)
+    activation = rows * (p.columns + p.intermediate) * OUT_BYTES
+    combine = (rows + np.minimum(p.tokens, rows)) * p.hidden * OUT_BYTES
     moved = machine.passes * (routing + gather + activation + combine)
     spilled = moved**2 / (moved + 3.0 * machine.l2_bytes)
     return np.asarray(spilled / machine.dram_bytes_per_s + moved / machine.l2_bytes_per_s)

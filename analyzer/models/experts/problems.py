@@ -50,6 +50,8 @@ class ExpertsProblems:
 
     tokens: Floats
     """That enter the layer; 0 for a grouped product."""
+    choices: Floats
+    """Pairs of a token and any expert, of other ranks too."""
     rows: Floats
     """Pairs of a token and one of this rank's experts."""
     busy: Floats
@@ -97,6 +99,7 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ExpertsProblems
     kernels = [_kernel(work) for work in works]
     return ExpertsProblems(
         tokens=sizes[0],
+        choices=sizes[6],
         hidden=sizes[1],
         columns=sizes[2],
         intermediate=sizes[3],
@@ -140,19 +143,20 @@ def _load(work: Work) -> RankLoad:
             raise TypeError(f"dims are {type(work.dims).__name__}, ExpertsDims or GroupedDims expected")
 
 
-def _sizes(work: Work) -> tuple[int, int, int, int, int, int]:
-    """Return tokens, depth and columns of the first product, depth of the second, experts, and those here."""
+def _sizes(work: Work) -> tuple[int, ...]:
+    """Return tokens, depth and columns of the first product, depth of the second, experts, those here, choices."""
     match work.dims:
         case ExpertsDims() as dims:
             columns = dims.intermediate * (2 if dims.is_gated else 1)
-            return dims.tokens, dims.hidden, columns, dims.intermediate, dims.experts, dims.local_experts
+            sizes = (dims.tokens, dims.hidden, columns, dims.intermediate, dims.experts, dims.local_experts)
+            return (*sizes, dims.tokens * dims.top_k)
         case GroupedDims() as dims:
             depth, columns = dims.depth, dims.columns
             if dims.ragged is RaggedSide.DEPTH:
                 depth = max(depth // max(dims.groups, 1), 1)
             if dims.ragged is RaggedSide.COLUMNS:
                 columns = dims.rows
-            return 0, depth, columns, 0, dims.groups, dims.groups
+            return 0, depth, columns, 0, dims.groups, dims.groups, 0
         case _:
             raise TypeError(f"dims are {type(work.dims).__name__}, ExpertsDims or GroupedDims expected")
 
