@@ -8,8 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Floats
+from ...arrays import Mask
 from ...specs.experts_kernels import ExpertsKernel
+from ...specs.fleet import build_fleet
+from ...specs.generations import has_tensor_memory
 from ...specs.gpu import Catalog, Rate
 from ..models.experts.problems import FORMAT_BYTES, ExpertsProblems, least_work, load_columns
 from ..models.experts.routing import rank_load
@@ -64,7 +66,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Exp
     keep = _first_per_gpu(table["gpu"].astype(str), shape_share(*sizes, np.full(len(share), THINNING)))
     table, share = pick(table, keep), share[keep]
     gpus, gpu = gpus_of(table["gpu"], catalog)
-    problems = problems_of_rows(table)
+    problems = problems_of_rows(table, has_tensor_memory(build_fleet(gpus))[gpu])
     return [
         Samples(
             table=TABLE,
@@ -90,7 +92,10 @@ def _is_sound(table: MeasurementTable) -> TableColumn:
     names = table["kernel"].astype(str)
     is_moved = (table["ep"] > 1) & np.isin(names, ("sglang_fused_moe_triton", "sglang_marlin_moe"))
     law = table["distribution"].astype(str)
-    return np.asarray(~is_moved & (law != "power_law_0"))
+    is_untuned = (names == "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts") & (
+        table["gpu"].astype(str) == "H100 SXM5 80GB"
+    )
+    return np.asarray(~is_moved & ~is_untuned & (law != "power_law_0"))
 
 
 def _first_per_gpu(gpu: TableColumn, share: Floats) -> TableColumn:
@@ -110,7 +115,7 @@ def kernel_named(name: str) -> ExpertsKernel:
     return next(kernel for part, kernel in KERNELS if part in name)
 
 
-def problems_of_rows(table: Mapping[str, TableColumn]) -> ExpertsProblems:
+def problems_of_rows(table: Mapping[str, TableColumn], is_new: Mask) -> ExpertsProblems:
     """Return rows of the table as problems: the busiest rank's share, weights used again and again."""
     sizes = {name: table[name].astype(np.int64) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")}
     laws, law = np.unique(table["distribution"].astype(str), return_inverse=True)
@@ -120,6 +125,10 @@ def problems_of_rows(table: Mapping[str, TableColumn]) -> ExpertsProblems:
     loads = [rank_load(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
     names, named = np.unique(table["kernel"].astype(str), return_inverse=True)
     kernel = np.array([int(kernel_named(name)) for name in names.tolist()])[named]
+    is_packed = np.isin(table["dtype"].astype(str), ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")) & (
+        table["kernel"].astype(str) == "moe_torch_flow"
+    )
+    kernel = np.where(is_packed, np.where(is_new, ExpertsKernel.TRTLLM_GEN, ExpertsKernel.TRITON), kernel)
     is_plain_first = np.array(["nongated" in name for name in names.tolist()])[named]
     dtypes, dtype = np.unique(table["dtype"].astype(str), return_inverse=True)
     formats = [FORMATS[name] for name in dtypes.tolist()]

@@ -57,7 +57,8 @@ _GROUPS_BY_FORMAT: Final = np.array([_GROUP_OF[item] for item in ExpertsFormat])
 TILES: Final = ((16, 64), (16, 128), (32, 128), (64, 64), (64, 128), (128, 128), (128, 256), (256, 256))
 """Rows and columns."""
 OUT_BYTES: Final = 2.0
-SOFT: Final = 4.0
+STEP_BYTES: Final = 128.0
+FULL_TILE: Final = 16384.0
 
 # Prior per kernel: share of the matrix rate, share of the DRAM rate, launches, passes over rows beside the products.
 _PRIORS: Final[Mapping[ExpertsKernel, tuple[float, float, float, float]]] = {
@@ -81,6 +82,7 @@ def _kernel_parameters() -> tuple[Parameter, ...]:
             Parameter(name=f"{name}_stream", prior=stream, spread=0.1 * known),
             Parameter(name=f"{name}_launches", prior=launches, spread=0.4 * known),
             Parameter(name=f"{name}_passes", prior=passes, spread=0.3 * known),
+            Parameter(name=f"{name}_expert_ns", prior=10.0, spread=1.0 * known),
         ]
     return tuple(found)
 
@@ -102,7 +104,8 @@ PARAMETERS: Final = (
     Parameter(name="port_bytes_per_clock", prior=64.0, spread=0.3),
     Parameter(name="tail", prior=0.4, spread=0.3),
     Parameter(name="start_us", prior=2.0, spread=0.5),
-    Parameter(name="expert_ns", prior=10.0, spread=0.7),
+    Parameter(name="epilogue_cycles", prior=2500.0, spread=0.3),
+    Parameter(name="legacy_flops_per_clock", prior=2400.0, spread=0.15),
     Parameter(name="l2_share", prior=1.0, spread=0.05),
     Parameter(name="half_l2_share", prior=0.53, spread=0.15),
 )
@@ -117,7 +120,7 @@ def simulate(problems: ExpertsProblems, fleet: Fleet, values: Values, choice: Co
     has_second = p.intermediate > 0
     products = first + np.where(has_second, second, 0.0)
     passes = np.where(has_second, _passes_s(p, machine), 0.0)
-    groups = machine.launch_s / machine.launch_s * (values["expert_ns"] * 1e-9) * p.local_experts
+    groups = machine.expert_s * p.local_experts
     starts = np.where(has_second, 2.0, 1.0) * values["start_us"] * 1e-6
     total = products + passes + groups + starts + machine.launches * machine.launch_s
     chosen = first_choice + len(TILES) * second_choice
@@ -148,6 +151,7 @@ class _Machine:
     is_async: Mask
     has_square_tiles: Mask
     passes: Floats
+    expert_s: Floats
     launches: Floats
     launch_s: Floats
 
@@ -161,13 +165,16 @@ def _machine(p: ExpertsProblems, fleet: Fleet, values: Values) -> _Machine:
         return np.asarray(table[kernel, gpu])
 
     rate = np.maximum(peak_flops_per_s(p.rate, fleet), fleet.flops_per_s[Rate.FP32])
+    legacy = values["legacy_flops_per_clock"] * fleet.clock_hz
+    per_sm = rate / fleet.sm_count
+    per_sm = np.where(kernel == ExpertsKernel.MARLIN, np.minimum(per_sm, legacy), per_sm)
     dram = dram_bytes_per_s(fleet, values)
     l2_bytes = fleet.l2_cache_bytes * np.where(fleet.has_hbm, values["half_l2_share"], values["l2_share"])
     weights = p.busy * p.weight_bytes * p.hidden * (p.columns + p.intermediate)
     asked = p.copies * weights / l2_bytes
     return _Machine(
         sm_count=fleet.sm_count,
-        flops_per_s=rate / fleet.sm_count * own("efficiency") * _format_efficiency(p, values),
+        flops_per_s=per_sm * own("efficiency") * _format_efficiency(p, values),
         dram_bytes_per_s=dram,
         stream_bytes_per_s=dram * np.minimum(own("stream"), 1.0),
         l2_bytes_per_s=l2_bytes_per_s(fleet, values) * np.where(is_async(fleet), values["async_l2_ratio"], 1.0),
@@ -179,6 +186,7 @@ def _machine(p: ExpertsProblems, fleet: Fleet, values: Values) -> _Machine:
         is_async=is_async(fleet),
         has_square_tiles=has_square_tiles(fleet),
         passes=own("passes"),
+        expert_s=own("expert_ns") * 1e-9,
         launches=own("launches"),
         launch_s=launch_s(fleet, values),
     )
@@ -238,8 +246,10 @@ def _tile_s(p, machine, values, depth, columns, dram_s, height, width, row_block
     blocks = row_blocks * np.ceil(columns / width)
     filled = np.maximum(blocks / machine.sm_count, 1.0)
     waves = filled + values["tail"] * np.minimum(filled - 1.0, 1.0)
-    flops = 2.0 * height * width * depth
-    math_s = waves * flops / machine.flops_per_s
+    padded = np.ceil(depth * p.input_bytes / STEP_BYTES) * STEP_BYTES / p.input_bytes
+    flops = 2.0 * height * width * padded
+    epilogue_s = values["epilogue_cycles"] * (height * width / FULL_TILE) / machine.fleet.clock_hz
+    math_s = waves * (flops / machine.flops_per_s + epilogue_s)
     joule = blocks * flops * machine.joule_per_flop
     math_s = math_s * (1.0 + slow_down(joule, math_s, machine.fleet, values))
     tile_bytes = depth * (height * p.input_bytes + width * p.weight_bytes)
@@ -262,6 +272,9 @@ def _is_offered(p, machine, height, width):  # type: ignore
     offered = np.where(is_fixed, (height == fixed_height) & (width == fixed_width), True)
     offered = offered & np.where(is_triton, (height <= 128) & (width <= 128), True)
     offered = offered & np.where(is_marlin, (height <= 64), True)
+    is_tall = np.isin(machine.kernel, (ExpertsKernel.CUTLASS, ExpertsKernel.DEEP_GEMM, ExpertsKernel.CUTE_DSL))
+    least = np.where(p.format == ExpertsFormat.FP4, 128, 64)
+    offered = offered & np.where(is_tall & machine.is_async, (height >= least), True)
     return offered & ((np.asarray(height) * width < 65536) | machine.has_square_tiles)
 
 
