@@ -153,3 +153,4 @@ def problems_of_rows(table: Mapping[str, TableColumn], is_new: Mask) -> ExpertsP
         ],
         copies=np.ones(len(kernel)),
     )
+

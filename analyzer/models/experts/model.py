@@ -71,6 +71,20 @@ _PRIORS: Final[Mapping[ExpertsKernel, tuple[float, float, float, float]]] = {
     ExpertsKernel.TRITON_FIXED: (0.5, 0.9, 7.0, 1.0),
     ExpertsKernel.GROUPED_MM: (0.85, 0.9, 1.0, 1.0),
 }
+_PAIRS: Final = (
+    (ExpertsKernel.TRTLLM_GEN, ExpertsFormat.FP8, 1.0),
+    (ExpertsKernel.TRTLLM_GEN, ExpertsFormat.FP8_BLOCK, 1.0),
+    (ExpertsKernel.TRTLLM_GEN, ExpertsFormat.W4A16, 1.0),
+    (ExpertsKernel.TRTLLM_GEN, ExpertsFormat.FP4, 1.0),
+    (ExpertsKernel.TRITON_FIXED, ExpertsFormat.FP8, 1.0),
+    (ExpertsKernel.TRITON_FIXED, ExpertsFormat.FP8_BLOCK, 1.0),
+    (ExpertsKernel.TRITON, ExpertsFormat.W4A16, 1.0),
+    (ExpertsKernel.TRITON, ExpertsFormat.FP8_BLOCK, 1.0),
+)
+
+
+def _pair_name(kernel: ExpertsKernel, kind: ExpertsFormat) -> str:
+    return f"{kernel.name}_{kind.name}_ratio".lower()
 
 
 def _kernel_parameters() -> tuple[Parameter, ...]:
@@ -84,6 +98,7 @@ def _kernel_parameters() -> tuple[Parameter, ...]:
             Parameter(name=f"{name}_passes", prior=passes, spread=0.3 * known),
             Parameter(name=f"{name}_expert_ns", prior=10.0, spread=1.0 * known),
         ]
+    found += [Parameter(name=_pair_name(*pair), prior=prior, spread=0.3) for *pair, prior in _PAIRS]
     return tuple(found)
 
 
@@ -174,7 +189,7 @@ def _machine(p: ExpertsProblems, fleet: Fleet, values: Values) -> _Machine:
     asked = p.copies * weights / l2_bytes
     return _Machine(
         sm_count=fleet.sm_count,
-        flops_per_s=per_sm * own("efficiency") * _format_efficiency(p, values),
+        flops_per_s=per_sm * own("efficiency") * _format_efficiency(p, kernel, values),
         dram_bytes_per_s=dram,
         stream_bytes_per_s=dram * np.minimum(own("stream"), 1.0),
         l2_bytes_per_s=l2_bytes_per_s(fleet, values) * np.where(is_async(fleet), values["async_l2_ratio"], 1.0),
@@ -192,7 +207,7 @@ def _machine(p: ExpertsProblems, fleet: Fleet, values: Values) -> _Machine:
     )
 
 
-def _format_efficiency(p: ExpertsProblems, values: Values) -> Floats:
+def _format_efficiency(p: ExpertsProblems, kernels: Codes, values: Values) -> Floats:
     ratio = values["class_efficiency"]
     for kind, name in (
         (ExpertsFormat.FP8, "fp8_efficiency"),
@@ -203,6 +218,9 @@ def _format_efficiency(p: ExpertsProblems, values: Values) -> Floats:
         (ExpertsFormat.W8A16, "weight_only_efficiency"),
     ):
         ratio = np.where(p.format == kind, values["class_efficiency"] * values[name], ratio)
+    for kernel, kind, _ in _PAIRS:
+        is_pair = (p.format == kind) & (kernels == kernel)
+        ratio = np.where(is_pair, ratio * values[_pair_name(kernel, kind)], ratio)
     return np.asarray(ratio)
 
 

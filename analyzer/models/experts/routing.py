@@ -67,7 +67,7 @@ def rank_load(tokens: int, top_k: int, experts: int, ranks: int, skew: float) ->
     elif skew < 0.0:
         counts = random_rows(tokens, top_k, experts, here)[None]
     else:
-        counts = _busiest(power_law_rows(tokens, top_k, experts, skew), here)
+        counts = _busiest(power_law_rows(tokens, top_k, experts, skew), tokens * top_k, tokens, here)
     return load_of(counts)
 
 
@@ -91,7 +91,7 @@ def balanced_rows(tokens: int, top_k: int, experts: int) -> Floats:
 
 
 def power_law_rows(tokens: int, top_k: int, experts: int, skew: float) -> Floats:
-    """Return experts' rows under a power law, ascending, [experts]: its quantiles, in whole rows."""
+    """Return experts' rows under a power law, ascending, [experts]: its quantiles, rounded, not yet of the right sum."""
     chosen = tokens * top_k
     low, high = (1.0, max(tokens * MOST_SHARE, 1.0)) if chosen > experts else FEW_RANGE
     middle = (np.arange(experts) + 0.5) / experts
@@ -100,34 +100,27 @@ def power_law_rows(tokens: int, top_k: int, experts: int, skew: float) -> Floats
         drawn = low * (high / low) ** middle
     else:
         drawn = (low**exponent + (high**exponent - low**exponent) * middle) ** (1.0 / exponent)
-    rows = np.minimum(np.round(drawn / drawn.sum() * chosen), tokens)
-    return _with_sum(rows, min(chosen, tokens * experts), tokens)
+    return np.asarray(np.minimum(np.round(drawn / drawn.sum() * chosen), tokens))
 
 
-def _with_sum(rows: Floats, total: int, most: int) -> Floats:
-    """Return ascending rows with the total that rounding and the cap took off: to the least, from the largest."""
-    rows = rows.copy()
-    while (missing := int(total - rows.sum())) != 0:
-        if missing > 0:
-            open_rows = np.flatnonzero(rows < most)
-            share = max(missing // len(open_rows), 1)
-            rows[open_rows[:missing]] += np.minimum(share, most - rows[open_rows[:missing]])
-        else:
-            used = np.flatnonzero(rows > 0)[::-1][:-missing]
-            rows[used] -= 1
-    return rows
+def _busiest(rows: Floats, total: int, most: int, here: int) -> Floats:
+    """Return the rows of the busiest rank's experts, [draws, here], for rows of all experts and what they sum to.
 
-
-def _busiest(rows: Floats, here: int) -> Floats:
-    """Return the rows of the busiest rank's experts, [draws, here]."""
+    What rounding took off or added is made good rank by rank in turn, at their least or largest experts.
+    """
     ranks = len(rows) // here
-    if ranks <= 1:
-        return rows[None]
     generator = np.random.default_rng(SEED)
     found = []
-    for _ in range(DRAWS):
-        placed = generator.permutation(rows)[: ranks * here].reshape(ranks, here)
-        found.append(placed[placed.sum(axis=1).argmax()])
+    for _ in range(DRAWS if ranks > 1 else 1):
+        placed = np.sort(generator.permutation(rows)[: ranks * here].reshape(ranks, here), axis=1)
+        missing = int(total - placed.sum())
+        per_rank = abs(missing) // ranks + (np.arange(ranks) < abs(missing) % ranks)
+        each, more = per_rank // here, per_rank % here
+        if missing > 0:
+            placed += each[:, None] + (np.arange(here) < more[:, None])
+        else:
+            placed -= each[:, None] + (np.arange(here)[::-1] < more[:, None])
+        found.append(np.clip(placed[placed.sum(axis=1).argmax()], 0.0, most))
     return np.stack(found)
 
 
