@@ -15,7 +15,15 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.table import WorkTable
-from ..work.work import AttentionDims, ConvolutionDims, LatentAttentionDims, MatmulDims, RecurrentDims, StateSpaceDims
+from ..work.work import (
+    AttentionDims,
+    ConvolutionDims,
+    ExpertsDims,
+    LatentAttentionDims,
+    MatmulDims,
+    RecurrentDims,
+    StateSpaceDims,
+)
 from .frame.model import Model
 from .frame.problems import Problems
 from .matmul.problems import MatmulKernel, kernel_of
@@ -24,7 +32,7 @@ VECTOR_UNITS: Final = frozenset({Rate.FP32, Rate.MATRIX_FP32, Rate.FP64, Rate.MA
 """Products in these formats run on vector units on most GPUs, with kernels of their own."""
 UNLIKE_COPIES: Final = frozenset(
     {
-        *(Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.STATE_SPACE),
+        *(Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.STATE_SPACE, Family.EXPERTS),
         *(Family.COLLECTIVE, Family.SORT, Family.VIEW),
     }
 )
@@ -106,6 +114,7 @@ _ROWS: Final = (
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims, is_measured=False),
     OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims),
     OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
+    OpModel(name="experts", family="experts", dims=ExpertsDims),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""
