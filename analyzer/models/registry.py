@@ -100,7 +100,7 @@ _ROWS: Final = (
     ),
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
     OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
-    OpModel(name="recurrent", family="recurrent", dims=RecurrentDims, is_measured=False),
+    OpModel(name="recurrent", family="recurrent", dims=RecurrentDims),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""
