@@ -1,8 +1,8 @@
 """Recurrent layers measured alone: `ops/recurrent.parquet` (DeepBench) as problems of the recurrent model.
 
-A host's clock over a hundred calls, cuDNN's standard algorithm, one layer, one direction. The inputs' product is skipped
-there (`CUDNN_SKIP_INPUT`). Pascal's rows are cuDNN 6's, V100's cuDNN 7.6's. P100's fp16 rows hold one time for the
-backward, which DeepBench's program of that time took of the data gradient alone.
+A host's clock over a hundred calls, cuDNN's standard algorithm, one layer, one direction. The inputs' product is
+skipped there (`CUDNN_SKIP_INPUT`). Pascal's rows are cuDNN 6's, V100's cuDNN 7.6's. P100's fp16 rows hold one time for
+the backward, which DeepBench's program of that time took of the data gradient alone.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _dims(
     input_size: int,
     hidden_size: int,
     layers: int,
-    bidirectional: bool,  # noqa: FBT001
+    bidirectional: bool,
 ) -> RecurrentDims:
     return RecurrentDims(
         gates=GATES[op],

@@ -22,10 +22,9 @@ from .matmul.problems import MatmulKernel, kernel_of
 
 VECTOR_UNITS: Final = frozenset({Rate.FP32, Rate.MATRIX_FP32, Rate.FP64, Rate.MATRIX_FP64})
 """Products in these formats run on vector units on most GPUs, with kernels of their own."""
-UNLIKE_COPIES: Final = frozenset(
-    {Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.COLLECTIVE, Family.SORT, Family.VIEW}
-)
-"""Families of which, without their sizes, bytes alone tell nothing."""
+UNLIKE_COPIES: Final = frozenset({Family.ATTENTION, Family.CONVOLUTION, Family.COLLECTIVE, Family.SORT, Family.VIEW})
+"""Families of which, without their sizes, bytes alone tell nothing. Recurrent ones are layers, on matrix units, or a
+fused cell's gates, which are elementwise."""
 
 
 def _is_any(_work: Work, _rate: Rate) -> bool:

@@ -206,7 +206,10 @@ def layers() -> RecurrentProblems:
         rate=np.array(
             [RATES.index(rate) for rate in (Rate.FP32, Rate.MATRIX_TF32, Rate.MATRIX_FP16, Rate.FP64)] * (COUNT // 4)
         ),
-        large_products=turns(0.0, 1.0, of=4),
+        walks=turns(1.0, 1.0, 0.0, of=4),
+        weight_gradients=turns(0.0, 0.0, 1.0, of=4),
+        is_backward=turns(0.0, 1.0, 1.0, of=4),
+        is_host_timed=turns(0.0, 0.0, 1.0, of=5),
     )
 
 
