@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.table import WorkTable
-from ..work.work import AttentionDims, ConvolutionDims, MatmulDims, RecurrentDims
+from ..work.work import AttentionDims, ConvolutionDims, Direction, MatmulDims, RecurrentDims
 from .frame.model import Model
 from .frame.problems import Problems
 from .matmul.problems import MatmulKernel, kernel_of
@@ -37,6 +37,10 @@ def _is_plain_product(work: Work, rate: Rate) -> bool:
 
 def _is_on_matrix_units(_work: Work, rate: Rate) -> bool:
     return rate not in VECTOR_UNITS
+
+
+def _is_gradient(work: Work, _rate: Rate) -> bool:
+    return isinstance(work.dims, AttentionDims) and work.dims.direction is not Direction.FORWARD
 
 
 def _has_many_queries(work: Work, _rate: Rate) -> bool:
@@ -80,6 +84,7 @@ _ROWS: Final = (
         recipe="QUANTIZED_RECIPE",
     ),
     OpModel(name="matmul_simt", family="matmul_simt", dims=MatmulDims),
+    OpModel(name="attention_backward", family="attention_backward", dims=AttentionDims, covers=_is_gradient),
     OpModel(
         name="attention_prefill",
         family="attention",

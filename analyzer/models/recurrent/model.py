@@ -15,9 +15,9 @@ steps at once, and clears, reads and writes the weights beside (`weight_passes`)
 Before Volta the measurements are cuDNN 6's, whose products come in three kinds: up to 16 sequences in kernels that read
 the weights once per eight, up to 32 (in half precision any number) in kernels that crawl along k, and others.
 
-The persistent algorithm (Diamos et al., "Persistent RNNs", ICML 2016) holds the weights in registers: instead of reading
-them a step waits for all blocks of the grid. Nothing measured it: priors. AMD's library runs a product and the gates'
-kernels per step, as the standard algorithm does: the same formula, unmeasured.
+The persistent algorithm (Diamos et al., "Persistent RNNs", ICML 2016) holds the weights in registers: instead of
+reading them a step waits for all blocks of the grid. Nothing measured it: priors. AMD's library runs a product and the
+gates' kernels per step, as the standard algorithm does: the same formula, unmeasured.
 """
 
 from __future__ import annotations
