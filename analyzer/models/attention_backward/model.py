@@ -78,8 +78,8 @@ PARAMETERS: Final = (
 that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.
 
 Of cuDNN's rate: FlashAttention-3 equal (Shah et al., "FlashAttention-3", arXiv 2407.08608, figure 6: its backward on
-H100), FlashAttention-2 on Hopper `older_instructions_ratio`, the middle of the 1.5 to 1.75 times that FlashAttention-3 is
-faster there; on Blackwell its instructions are no faster per multiprocessor and clock than on Hopper. On Ampere
+H100), FlashAttention-2 on Hopper `older_instructions_ratio`, the middle of the 1.5 to 1.75 times that FlashAttention-3
+is faster there; on Blackwell its instructions are no faster per multiprocessor and clock than on Hopper. On Ampere
 FlashAttention-2's backward reaches 196 of 312 TFLOP/s (Dao, "FlashAttention-2", arXiv 2307.08691, section 4), what this
 formula gives there within 5 %: taken as equal. Memory-efficient, Triton, CK: the prefill model's ratios of forward
 passes, since nobody states their backward's."""

@@ -139,7 +139,7 @@ def test_pairs_equal_the_table_of_all(model: Model[AttentionProblems]) -> None:
 def test_more_memory_speed_is_never_slower(name: str, drawn: dict[str, Any]) -> None:
     better = replace(FLEET, **{name: getattr(FLEET, name) * 1.5})
     columns = decode_columns(drawn)
-    # Parts are chosen by a cheaper norm than the time's: within its slack another number of them may cost a little more.
+    # Parts are chosen by a cheaper norm than the time's: within its slack another number may cost a little more.
     assert (times(DECODE, better, **columns) <= times(DECODE, FLEET, **columns) * (1 + 2e-3)).all()
     assert (times(PREFILL, better, kernel=drawn["kernel"]) <= times(PREFILL, kernel=drawn["kernel"]) + 1e-6).all()
 
