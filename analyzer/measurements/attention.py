@@ -90,7 +90,6 @@ def _problems(table: dict[str, TableColumn]) -> AttentionProblems:
         dispatch=np.where(kernel == AttentionKernel.FLASH2, Dispatch.FLASH_FIRST, Dispatch.FIXED).astype(np.int64),
         arithmetic=np.where(table["dtype"] == "fp8", ArithmeticFormat.FP8, ArithmeticFormat.BF16).astype(np.int64),
         kv_bytes=np.where(table["kv_dtype"] == "fp8", 1.0, 2.0),
-        is_backward=np.zeros(len(table["phase"]), dtype=np.int64),
         copies=np.ones(len(table["phase"])),
     )
 

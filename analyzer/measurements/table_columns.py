@@ -48,7 +48,8 @@ _TIME_OR_NONE: Final = NumberRange(low=0, high=MAX_TIME, is_whole=False, is_opti
 NUMBERS: Final[Mapping[str, NumberRange]] = {
     **dict.fromkeys(("batch", "m", "n", "k", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv"), _SIZE),
     **dict.fromkeys(("c_in", "c_out", "kernel_size", "input_size", "stride", "output_size", "rows", "cols"), _SIZE),
-    **dict.fromkeys(("seqlen", "batch_per_gpu", "image_size", "n_gpus"), _SIZE),
+    **dict.fromkeys(("seqlen", "batch_per_gpu", "image_size", "n_gpus", "steps", "hidden_size", "layers"), _SIZE),
+    **dict.fromkeys(("head_dim_qk", "head_dim_v"), _SIZE),
     **dict.fromkeys(("window", "padding", "idx"), _COUNT),
     **dict.fromkeys(("bytes_read", "bytes_written"), _BYTES),
     "num_layer": _LAYERS,

@@ -18,6 +18,7 @@ from ..work.table import WorkTable
 from ..work.work import (
     AttentionDims,
     ConvolutionDims,
+    Direction,
     ExpertsDims,
     LatentAttentionDims,
     MatmulDims,
@@ -32,11 +33,12 @@ VECTOR_UNITS: Final = frozenset({Rate.FP32, Rate.MATRIX_FP32, Rate.FP64, Rate.MA
 """Products in these formats run on vector units on most GPUs, with kernels of their own."""
 UNLIKE_COPIES: Final = frozenset(
     {
-        *(Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.STATE_SPACE, Family.EXPERTS),
+        *(Family.ATTENTION, Family.CONVOLUTION, Family.STATE_SPACE, Family.EXPERTS),
         *(Family.COLLECTIVE, Family.SORT, Family.VIEW),
     }
 )
-"""Families of which, without their sizes, bytes alone tell nothing."""
+"""Families of which, without their sizes, bytes alone tell nothing. Recurrent ones are layers, on matrix units, or a
+fused cell's gates, which are elementwise."""
 
 
 def _is_any(_work: Work, _rate: Rate) -> bool:
@@ -49,6 +51,10 @@ def _is_plain_product(work: Work, rate: Rate) -> bool:
 
 def _is_on_matrix_units(_work: Work, rate: Rate) -> bool:
     return rate not in VECTOR_UNITS
+
+
+def _is_gradient(work: Work, _rate: Rate) -> bool:
+    return isinstance(work.dims, AttentionDims) and work.dims.direction is not Direction.FORWARD
 
 
 def _has_many_queries(work: Work, _rate: Rate) -> bool:
@@ -92,6 +98,7 @@ _ROWS: Final = (
         recipe="QUANTIZED_RECIPE",
     ),
     OpModel(name="matmul_simt", family="matmul_simt", dims=MatmulDims),
+    OpModel(name="attention_backward", family="attention_backward", dims=AttentionDims, covers=_is_gradient),
     OpModel(
         name="attention_prefill",
         family="attention",
@@ -111,7 +118,7 @@ _ROWS: Final = (
     ),
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
     OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
-    OpModel(name="recurrent", family="recurrent", dims=RecurrentDims, is_measured=False),
+    OpModel(name="recurrent", family="recurrent", dims=RecurrentDims),
     OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims),
     OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
     OpModel(name="experts", family="experts", dims=ExpertsDims),

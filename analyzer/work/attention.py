@@ -40,10 +40,15 @@ class _Layout:
     """Forward: the position of the flag that asks for it, or the fixed answer."""
     sequence_offsets: int | None = None
     """The first of four: cumulative lengths of queries and keys, longest query, longest key."""
+    longest: int | None = None
+    """The position of the longest query, with the longest key's after it, where it does not follow the lengths."""
     causal: int | None = None
     """The position of the causal flag (or of the kind of mask, 0 for none)."""
     window: int | None = None
     """The position of the number of earlier keys that a query sees, negative or None for all."""
+    deterministic: int | None = None
+    """Backward: the position of the flag that asks for gradients in a fixed order. PyTorch's ops have none: its global
+    setting is not recorded."""
     kernel: AttentionKernel = AttentionKernel.FLASH2
     """Whose op it is."""
     is_torch: bool = True
@@ -63,6 +68,7 @@ class _Sizes:
 
 
 _EFFICIENT, _CUDNN, _MATH = AttentionKernel.EFFICIENT, AttentionKernel.CUDNN, AttentionKernel.MATH
+_FLASH3 = AttentionKernel.FLASH3
 _FORWARD: dict[str, _Layout] = {
     "aten::scaled_dot_product_attention": _Layout(bias=3, causal=5),
     "aten::_scaled_dot_product_attention_math": _Layout(bias=3, causal=5, kernel=_MATH),
@@ -80,6 +86,19 @@ _FORWARD: dict[str, _Layout] = {
     ),
     "flash_attn::_flash_attn_forward": _Layout(
         is_heads_first=False, log_sum_exp=True, causal=5, window=6, is_torch=False
+    ),
+    "flash_attn::_flash_attn_varlen_forward": _Layout(
+        is_heads_first=False, log_sum_exp=True, sequence_offsets=3, causal=9, window=10, is_torch=False
+    ),
+    "flash_attn_3::fwd": _Layout(
+        is_heads_first=False,
+        log_sum_exp=True,
+        sequence_offsets=7,
+        longest=12,
+        causal=24,
+        window=25,
+        kernel=_FLASH3,
+        is_torch=False,
     ),
     "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, causal=5, is_torch=False),
 }
@@ -113,7 +132,31 @@ _BACKWARD: dict[str, _Layout] = {
         kernel=_EFFICIENT,
     ),
     "flash_attn::_flash_attn_backward": _Layout(
-        query=1, grad=0, saved=(4, 5), is_heads_first=False, causal=11, window=12, is_torch=False
+        query=1, grad=0, saved=(4, 5), is_heads_first=False, causal=11, window=12, deterministic=16, is_torch=False
+    ),
+    "flash_attn::_flash_attn_varlen_backward": _Layout(
+        query=1,
+        grad=0,
+        saved=(4, 5),
+        is_heads_first=False,
+        sequence_offsets=9,
+        causal=15,
+        window=16,
+        deterministic=20,
+        is_torch=False,
+    ),
+    "flash_attn_3::bwd": _Layout(
+        query=1,
+        grad=0,
+        saved=(4, 5),
+        is_heads_first=False,
+        sequence_offsets=9,
+        longest=13,
+        causal=16,
+        window=17,
+        deterministic=20,
+        kernel=_FLASH3,
+        is_torch=False,
     ),
 }
 
@@ -207,6 +250,7 @@ def _dims(
         window=window + 1 if isinstance(window, int) and window > 0 else 0,
         has_mask=has_mask,
         direction=direction,
+        is_deterministic=layout.deterministic is not None and argument_at(signature, layout.deterministic) is True,
         kernel=layout.kernel,
         is_chosen_by_torch=layout.is_torch,
     )
@@ -231,7 +275,8 @@ def _sizes(signature: Signature, layout: _Layout, query: TensorSpec, key: Tensor
     heads, kv_heads = query.shape[-2], max(key.shape[-2], 1)
     offsets = None if layout.sequence_offsets is None else optional_tensor_at(signature, layout.sequence_offsets)
     if offsets is not None and layout.sequence_offsets is not None and offsets.element_count:
-        longest = (size_at(signature, layout.sequence_offsets + 2), size_at(signature, layout.sequence_offsets + 3))
+        at = layout.sequence_offsets + 2 if layout.longest is None else layout.longest
+        longest = (size_at(signature, at), size_at(signature, at + 1))
         return _Sizes(offsets.element_count - 1, heads, kv_heads, *longest, *dims)
     return _Sizes(prod(query.shape[:-3]), heads, kv_heads, query.shape[-3], key.shape[-3], *dims)
 

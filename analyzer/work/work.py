@@ -80,6 +80,8 @@ class AttentionDims:
     """Keys that a query sees at most; 0: all."""
     has_mask: bool = False
     direction: Direction = Direction.FORWARD
+    is_deterministic: bool = False
+    """Backward: gradients are added up in the same order each time."""
     kernel: AttentionKernel = AttentionKernel.FLASH2
     """Which one ran, or is asked for."""
     is_chosen_by_torch: bool = True

@@ -1,4 +1,4 @@
-"""Attention of many queries: causal prefill, encoders, and training forward and backward.
+"""Attention of many queries: causal prefill, encoders, and training's forward.
 
 A CTA takes a tile of query rows of one head (64 or 128, the faster) and walks over the keys that they see:
     key  = ((4 * rows * dim / (FLOP per cycle * e))^3 + (rows / exponentials per cycle)^3)^(1/3) + overhead
@@ -10,10 +10,6 @@ A CTA takes a tile of query rows of one head (64 or 128, the faster) and walks o
 Tc' is Tc slowed to the power that the board sustains (`frame/gpu_physics.py`); the rate of the products depends on
 whose kernel runs (`kernels.py`). Extra passes are kernels of their own beside the attention, which
 write the cache (TensorRT-LLM also rotates queries and keys): they stream tensors that are partly in L2.
-
-The backward is not in the measurements that are fitted; cuDNN's in bf16 (`ops/attention_backward.parquet`) lies
-within 16 % of it on H200 and 43 % on GB200. Flash attention's computes 2.5 times the forward's products, at about three
-quarters of its efficiency (Dao, "FlashAttention-2", arXiv 2307.08691: forward and backward speeds on A100).
 """
 
 from __future__ import annotations
@@ -62,10 +58,6 @@ SCORE_BYTES: Final = 4.0
 """Without a fused kernel the scores are written, scaled (read and written), normalised (read and written) and read;
 PyTorch computes them in FP32 whatever the inputs are (since 2.5)."""
 NARROW_DIM: Final = 64.0
-BACKWARD_FLOPS: Final = 2.5
-BACKWARD_EFFICIENCY: Final = 0.75
-BACKWARD_BYTES: Final = 2.25
-"""Reads of queries, keys, values, output and its gradient, writes of three gradients, over the forward's four."""
 
 PARAMETERS: Final = (
     Parameter(name="floor_us", prior=3.0, spread=0.3),
@@ -113,8 +105,7 @@ FEATURES: Final = (
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
     *("causal", "FP8", "cache bytes", "is flash", "log window"),
 )
-GROUPS: Final = ("TensorRT-LLM", "flash attention", "encoder", "backward")
-"""No measurement is of the last: it takes the widest interval of the others."""
+GROUPS: Final = ("TensorRT-LLM", "flash attention", "encoder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +152,6 @@ def simulate(problems: AttentionProblems, fleet: Fleet, values: Values, choice: 
     free_ns, shape = _compute_ns(p, fleet, v, unit, rows)
     compute, slow = _throttled(fleet, v, unit, free_ns, shape.ctas * shape.keys * 4.0 * rows * unit.dim)
     dram, extra = _memory_ns(p, fleet, v)
-    is_backward = p.is_backward == 1
-    compute = compute * np.where(is_backward, BACKWARD_FLOPS / BACKWARD_EFFICIENCY, 1.0)
-    dram = dram * np.where(is_backward, BACKWARD_BYTES, 1.0)
     floor = floor_ns(p, fleet, v)
     sharpness = v["sharpness"]
     time = floor + (compute**sharpness + dram**sharpness) ** (1.0 / sharpness) + extra
@@ -329,8 +317,7 @@ def _features(
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
     causal = np.where(is_trtllm(problems), 0, 1)
-    forward = np.where(problems.is_causal == 1, causal, 2)
-    return np.where(problems.is_backward == 1, 3, forward).astype(np.int64)
+    return np.where(problems.is_causal == 1, causal, 2).astype(np.int64)
 
 
 PREFILL: Final = Model(

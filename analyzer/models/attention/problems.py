@@ -15,7 +15,7 @@ from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
 from ...work.table import WorkTable
-from ...work.work import AttentionDims, Direction, Work, copies_between
+from ...work.work import AttentionDims, Work, copies_between
 from ..frame.units import rates_of
 
 
@@ -73,8 +73,6 @@ class AttentionProblems:
     """`ArithmeticFormat`."""
     kv_bytes: Floats
     """Per element of the keys and values."""
-    is_backward: Codes
-    """1: the gradients, with the scores computed again."""
     copies: Floats
     """Working sets of this size between two uses of the same one; 1: the same tensors again and again."""
 
@@ -100,7 +98,6 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> AttentionProble
         dispatch=np.array([_dispatch(item) for item in dims], dtype=np.int64),
         arithmetic=np.array([_arithmetic(rate) for rate in rates], dtype=np.int64),
         kv_bytes=np.array([DTYPE_BYTES.get(work.dtype, 2) for work in works], dtype=np.float64),
-        is_backward=np.array([item.direction is not Direction.FORWARD for item in dims], dtype=np.int64),
         copies=np.array([copies_between(work, COLD_COPIES) for work in works], dtype=np.float64),
     )
 

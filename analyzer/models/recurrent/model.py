@@ -1,72 +1,207 @@
-"""Whole recurrent layers of cuDNN. No measurement covers them: every parameter is a prior, none is fitted.
+"""Whole recurrent layers: cuDNN's standard algorithm, its persistent one where PyTorch asks for it, AMD's products.
 
 A layer multiplies its inputs of all steps at once, then its state step by step (Appleyard, Kocisky, Blunsom,
 "Optimizing performance of recurrent neural networks on GPUs", 2016):
 
-    t = layers' input products + sequential steps * max(step's product, its weights from L2 or DRAM, floor)
+    t    = products of all steps + steps * (waits * chains + layers * directions * step) + launch
+    step = (chain^3 + read^3 + math^3)^(1/3) + gates
 
-Layers and directions overlap in part, which is taken off the number of sequential steps. Backward: the same steps
-against the weights, plus the weights' gradient as one large product.
+waits: the launches of a product and of the gates' arithmetic, which depend on each other; layers and directions wait
+in part at once (`sequential_share`). chain: a block's way along k, which is the hidden size forward and gates * hidden
+size for the data gradient, where blocks share it out (`gradient_exponent`). read: the state's weights, each step
+again, from DRAM or L2. math: rounds of 64-wide tiles. gates: their operands' traffic. A weight gradient multiplies all
+steps at once, and clears, reads and writes the weights beside (`weight_passes`).
+
+Before Volta the measurements are cuDNN 6's, whose products come in three kinds: up to 16 sequences in kernels that read
+the weights once per eight, up to 32 (in half precision any number) in kernels that crawl along k, and others.
+
+The persistent algorithm (Diamos et al., "Persistent RNNs", ICML 2016) holds the weights in registers: instead of
+reading them a step waits for all blocks of the grid. Nothing measured it: priors. AMD's library runs a product and the
+gates' kernels per step, as the standard algorithm does: the same formula, unmeasured.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes
+from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
+from ....specs.generations import is_before_volta
 from ....specs.gpu import Rate
+from ....specs.recurrent_kernels import has_persistent_layers
+from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, dram_bytes_per_s, l2_bytes_per_s
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from ..frame.units import peak_flops_per_s
-from .problems import RecurrentProblems
+from ..frame.units import RATES, peak_flops_per_s
+from .problems import GROUPS, RecurrentProblems, group, kernel_kind, product_flops, state_weights
 
 PARAMETERS: Final = (
-    Parameter(name="large_efficiency", prior=0.6, spread=0.0),
-    Parameter(name="step_efficiency", prior=0.3, spread=0.0),
-    Parameter(name="dram_ratio", prior=0.8, spread=0.0),
-    Parameter(name="l2_bytes_per_cycle_per_sm", prior=40.0, spread=0.0),
-    Parameter(name="l2_hot_ratio", prior=0.7, spread=0.0),
-    Parameter(name="step_us", prior=5.0, spread=0.0),
+    Parameter(name="large_efficiency", prior=0.8, spread=0.2),
+    Parameter(name="matrix_large_efficiency", prior=0.75, spread=0.2),
+    Parameter(name="weight_passes", prior=3.0, spread=0.3),
+    Parameter(name="math_efficiency", prior=0.9, spread=0.05),
+    Parameter(name="old_math_ratio", prior=0.7, spread=0.2),
+    Parameter(name="matrix_efficiency", prior=0.5, spread=0.3),
+    Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
+    Parameter(name="wait_us", prior=10.0, spread=0.4),
+    Parameter(name="tile_us", prior=5.0, spread=0.4),
+    Parameter(name="chain_cycles", prior=20.0, spread=0.4),
+    Parameter(name="gradient_exponent", prior=0.5, spread=0.3),
+    Parameter(name="read_ratio", prior=0.9, spread=0.1),
+    Parameter(name="resident_ratio", prior=0.8, spread=0.2),
+    Parameter(name="gates_ratio", prior=0.5, spread=0.4),
+    Parameter(name="narrow_ratio", prior=0.5, spread=0.4),
+    Parameter(name="narrow_efficiency", prior=0.12, spread=0.3),
+    Parameter(name="slow_chain_cycles", prior=180.0, spread=0.3),
+    # What the measured calls add to their kernels.
+    Parameter(name="call_us", prior=60.0, spread=0.5),
+    Parameter(name="early_us", prior=15.0, spread=0.4),
+    *DRAM_PARAMETERS,
+    *L2_PARAMETERS,
+    # No measurement here covers what follows: priors, not fitted.
     Parameter(name="sequential_share", prior=0.5, spread=0.0),
     Parameter(name="launch_us", prior=3.0, spread=0.0),
+    Parameter(name="barrier_us", prior=3.0, spread=0.0),
+    Parameter(name="persistent_efficiency", prior=0.3, spread=0.0),
 )
-"""`step_us`: two dependent kernels, a product and the gates. `sequential_share`: what of a further layer or direction
-does not run beside the first."""
-
-
-def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
-    """Return kernel times; there are no candidates to choose from."""
-    p = problems
-    narrow = np.where(p.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
-    peak = np.maximum(peak_flops_per_s(p.rate, fleet), narrow)
-    dram = fleet.bandwidth_bytes_per_s * values["dram_ratio"]
-    l2 = values["l2_bytes_per_cycle_per_sm"] * fleet.sm_count * fleet.clock_hz
-    state_weights = p.gates * p.hidden_size**2
-    input_weights = p.gates * p.hidden_size * (p.input_size + (p.layers - 1.0) * p.directions * p.hidden_size)
-    large_weights = p.directions * (
-        input_weights * (1.0 + p.large_products) + p.layers * state_weights * p.large_products
-    )
-    large_flops = 2.0 * p.steps * p.batch * large_weights
-    streams = p.steps * p.batch * p.directions * p.layers * (p.gates + 2.0) * p.hidden_size * p.element_bytes
-    large_s = np.maximum(large_flops / (peak * values["large_efficiency"]), streams / dram)
-    step_bytes = state_weights * p.element_bytes
-    is_hot = p.layers * p.directions * step_bytes < values["l2_hot_ratio"] * fleet.l2_cache_bytes
-    step_s = np.maximum(
-        2.0 * p.batch * state_weights / (peak * values["step_efficiency"]),
-        np.where(is_hot, step_bytes / l2, step_bytes / dram),
-    )
-    chains = 1.0 + (p.layers * p.directions - 1.0) * values["sequential_share"]
-    busy_s = np.maximum(p.layers * p.directions * p.steps * step_s, chains * p.steps * values["step_us"] * 1e-6)
-    time_ns = 1e9 * (large_s + busy_s) + 1e3 * p.layers * values["launch_us"]
-    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
+"""Three chips are few: the kinds of kernel, their limits in sequences, and the priors of `weight_passes`, `early_us`,
+`narrow_efficiency`, `slow_chain_cycles` (176 cycles of P100 per step of k) and `old_math_ratio` were chosen while
+reading the errors of all three; `math_efficiency` is what cuBLAS's fp32 products reach on Volta. `barrier_us`: a
+grid-wide barrier of a GPU of the time, 1 to 3 us, and a round trip of the state through L2."""
+SHARPNESS: Final = 3.0
+TILE: Final = 64.0
+TILE_ROWS: Final = 16.0
+"""Sequences that the narrowest product computes together."""
+VECTOR_ROWS: Final = 4.0
+"""Sequences up to which a product is one with vectors, without tiles: 1080 Ti's rows of 1, 2 and 4 are alike."""
+NARROW_STEP: Final = 8.0
+NARROW_ROWS: Final = 16.0
+SLOW_ROWS: Final = 32.0
+GATE_STREAMS: Final = 4.0
+"""Tensors of all gates that a step's arithmetic moves: two products' results, what the backward needs, the output."""
+EARLY_STEPS: Final = 100.0
+"""In the table each call's first steps take `early_us` longer, about these many: runs of 25 to 50 steps take twice as
+long per step as those of 1,500 of the same size on V100. A host's doing: kernel times leave it out."""
+LONGEST_PERSISTENT: Final = 1024
+PERSISTENT_STEP: Final = 128
+MOST_PERSISTENT_BATCH: Final = 128
+LEAST_PERSISTENT_STEPS: Final = 20
 
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return the one class of all GPUs."""
     return np.zeros(len(fleet.gpus), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Which product runs in a step, arrays over problems and GPUs."""
+
+    is_old: Mask
+    is_narrow: Mask
+    is_slow: Mask
+    is_vector: Mask
+    is_matrix: Mask
+    """On matrix units, in half precision."""
+
+
+def simulate(problems: RecurrentProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
+    """Return kernel times (a host's where the problems say so); there are no candidates to choose from."""
+    p, v = problems, values
+    kind, peak = _kind(p, fleet), _peak(p, fleet)
+    together = p.layers * p.directions
+    chains = 1.0 + (together - 1.0) * v["sequential_share"]
+    early_us = np.where(p.is_host_timed > 0, v["early_us"] * np.minimum(1.0, EARLY_STEPS / p.steps), 0.0)
+    wait_us = v["wait_us"] * fleet.launch_ratio + np.where(kind.is_vector, 0.0, v["tile_us"] + early_us)
+    step_s = wait_us * 1e-6 * chains + together * _step_s(p, fleet, v, kind, peak)
+    held = v["barrier_us"] * 1e-6 + 2.0 * p.batch * state_weights(p) / (peak * v["persistent_efficiency"])
+    step_s = np.where(_is_persistent(p, fleet), np.minimum(held, step_s), step_s)
+    call_us = np.where(p.is_host_timed > 0, v["call_us"], p.layers * v["launch_us"] * fleet.launch_ratio)
+    time_ns = 1e9 * (_large_s(p, fleet, v, kind, peak) + p.walks * p.steps * step_s) + 1e3 * call_us
+    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
+
+
+def _kind(p: RecurrentProblems, fleet: Fleet) -> _Kind:
+    is_old, is_half, is_vector = is_before_volta(fleet), p.element_bytes < 4, p.batch <= VECTOR_ROWS
+    return _Kind(
+        is_old=is_old,
+        is_narrow=is_old & (p.batch <= NARROW_ROWS) & ~is_vector,
+        is_slow=is_old & (p.batch > NARROW_ROWS) & ((p.batch <= SLOW_ROWS) | is_half),
+        is_vector=is_vector,
+        is_matrix=is_half & ~is_old,
+    )
+
+
+def _peak(p: RecurrentProblems, fleet: Fleet) -> Floats:
+    """Return the rate of the unit that multiplies; half precision before Volta is stored, and computed in fp32."""
+    wider = np.where(p.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
+    peak = np.maximum(peak_flops_per_s(p.rate, fleet), wider)
+    return np.where(is_before_volta(fleet) & (p.element_bytes < 4), wider, peak)
+
+
+def _large_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
+    """Return the time of the products of all steps at once."""
+    dram, together = dram_bytes_per_s(fleet, v), p.layers * p.directions
+    flops = product_flops(p)[0]
+    efficiency = np.where(kind.is_matrix, v["matrix_large_efficiency"], v["large_efficiency"])
+    streams = p.steps * p.batch * together * p.hidden_size * (p.gates + 2.0) * p.element_bytes
+    product = np.maximum(flops / (peak * efficiency), np.where(flops > 0, streams / dram, 0.0))
+    weights = together * state_weights(p) * p.element_bytes
+    return np.asarray(product + p.weight_gradients * v["weight_passes"] * weights / dram)
+
+
+def _step_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
+    """Return a step's product and its gates' arithmetic, of one layer in one direction."""
+    is_backward, cycles = p.is_backward > 0, 1.0 / fleet.clock_hz
+    depth = p.hidden_size * np.where(is_backward, p.gates ** v["gradient_exponent"], 1.0)
+    whole = p.hidden_size * np.where(is_backward, p.gates, 1.0)
+    chain = np.where(kind.is_slow, whole * v["slow_chain_cycles"], depth * v["chain_cycles"]) * cycles
+    product = _norm(chain, _read_s(p, fleet, v, kind), _math_s(p, fleet, v, kind, peak))
+    gates = GATE_STREAMS * p.batch * p.gates * p.hidden_size * p.element_bytes
+    return np.asarray(product + gates / (dram_bytes_per_s(fleet, v) * v["gates_ratio"]))
+
+
+def _read_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind) -> Floats:
+    size = state_weights(p) * p.element_bytes
+    held = v["resident_ratio"] * fleet.l2_cache_bytes / size
+    missed = 1.0 / (1.0 + held * held * held)
+    ratio = v["read_ratio"] * np.where(kind.is_narrow, v["narrow_ratio"] / np.ceil(p.batch / NARROW_STEP), 1.0)
+    return size * (missed / (dram_bytes_per_s(fleet, v) * ratio) + 1.0 / l2_bytes_per_s(fleet, v))
+
+
+def _math_s(p: RecurrentProblems, fleet: Fleet, v: Values, kind: _Kind, peak: Floats) -> Floats:
+    """Return the time of all rounds of tiles."""
+    across = np.minimum(np.ceil(p.batch / TILE_ROWS) * TILE_ROWS, TILE)
+    rounds = np.ceil(p.gates * p.hidden_size / TILE) * np.ceil(p.batch / across) / fleet.sm_count
+    exact = v["exact_rounds_share"]
+    rounds = exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)
+    efficiency = np.where(kind.is_matrix, v["matrix_efficiency"], v["math_efficiency"])
+    efficiency = efficiency * np.where(kind.is_old, v["old_math_ratio"], 1.0)
+    tiled = 2.0 * rounds * TILE * across * p.hidden_size * fleet.sm_count / (peak * efficiency)
+    rows = np.ceil(p.batch / NARROW_STEP) * NARROW_STEP
+    narrow = 2.0 * rows * state_weights(p) / (peak * v["narrow_efficiency"])
+    return np.where(kind.is_vector, 0.0, np.where(kind.is_narrow, narrow, tiled))
+
+
+def _norm(*parts: Floats) -> Floats:
+    total = sum((part * part * part for part in parts), start=np.zeros(1))
+    return np.cbrt(total)
+
+
+def _is_persistent(p: RecurrentProblems, fleet: Fleet) -> Mask:
+    """Say where PyTorch asks for the persistent algorithm (`use_persist_common_heuristics` in its cudnn/RNN.cpp).
+
+    Half precision alone, one layer and direction, sizes in steps of 128 up to 1,024, whole groups of eight sequences.
+    The measured calls ask for the standard one.
+    """
+    fits = (p.layers * p.directions == 1) & (p.hidden_size <= LONGEST_PERSISTENT)
+    fits = fits & (p.hidden_size % PERSISTENT_STEP == 0) & (p.input_size % PERSISTENT_STEP == 0)
+    fits = fits & (p.batch % NARROW_STEP == 0) & (p.batch <= MOST_PERSISTENT_BATCH)
+    fits = fits & (p.steps >= LEAST_PERSISTENT_STEPS) & (p.is_host_timed == 0)
+    return fits & (p.rate == RATES.index(Rate.MATRIX_FP16)) & has_persistent_layers(fleet)
 
 
 MODEL: Final = Model(
@@ -75,4 +210,7 @@ MODEL: Final = Model(
     class_names=("all",),
     gpu_class=gpu_class,
     simulate=simulate,
+    group_names=GROUPS,
+    group=group,
+    kind=kernel_kind,
 )

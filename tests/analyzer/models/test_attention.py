@@ -23,7 +23,7 @@ from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.prediction.bounds import bound_ops
-from wavecast.analyzer.work.work import AttentionDims, Direction, Family, Work
+from wavecast.analyzer.work.work import AttentionDims, Family, Work
 from wavecast.arrays import Floats
 from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.catalog import load_catalog
@@ -45,7 +45,6 @@ def problems(**columns: Any) -> AttentionProblems:
             "kernel": int(AttentionKernel.FLASH2),
             "arithmetic": int(ArithmeticFormat.BF16),
             "kv_bytes": 2.0,
-            "is_backward": 0,
             "dispatch": int(Dispatch.FIXED),
             "copies": 1.0,
         },
@@ -140,7 +139,8 @@ def test_pairs_equal_the_table_of_all(model: Model[AttentionProblems]) -> None:
 def test_more_memory_speed_is_never_slower(name: str, drawn: dict[str, Any]) -> None:
     better = replace(FLEET, **{name: getattr(FLEET, name) * 1.5})
     columns = decode_columns(drawn)
-    assert (times(DECODE, better, **columns) <= times(DECODE, FLEET, **columns) * (1 + 1e-9)).all()
+    # Parts are chosen by a cheaper norm than the time's: within its slack another number may cost a little more.
+    assert (times(DECODE, better, **columns) <= times(DECODE, FLEET, **columns) * (1 + 2e-3)).all()
     assert (times(PREFILL, better, kernel=drawn["kernel"]) <= times(PREFILL, kernel=drawn["kernel"]) + 1e-6).all()
 
 
@@ -150,11 +150,6 @@ def test_prefill_grows_with_its_square_and_halves_under_a_causal_mask() -> None:
     full = times(PREFILL, queries=16384.0, keys=16384.0, is_causal=0)
     assert ((full / long > 1.7) & (full / long < 2.2)).all()
     assert (times(PREFILL, queries=16384.0, keys=16384.0, window=1024.0) < 0.3 * long).all()
-
-
-def test_backward_costs_two_and_a_half_times_the_products_at_lower_efficiency() -> None:
-    forward, backward = (times(PREFILL, queries=8192.0, keys=8192.0, is_backward=flag) for flag in (0, 1))
-    assert ((backward / forward > 2.5) & (backward / forward < 3.5)).all()
 
 
 def test_large_groups_fall_to_the_kernel_that_takes_heads_one_by_one() -> None:
@@ -185,12 +180,11 @@ def test_problems_come_from_works() -> None:
             read_bytes=1.0,
             written_bytes=1.0,
             dtype=dtype,
-            dims=replace(dims, direction=way),
+            dims=dims,
         )
-        for dtype, way in (("bfloat16", Direction.FORWARD), ("float32", Direction.BOTH_GRADIENTS))
+        for dtype in ("bfloat16", "float32")
     ]
     made = problems_of(works, [Rate.MATRIX_BF16, Rate.FP32])
-    assert made.is_backward.tolist() == [0, 1]
     assert made.arithmetic.tolist() == [ArithmeticFormat.BF16, ArithmeticFormat.FP32]
     assert made.kv_bytes.tolist() == [2, 4]
     assert (made.heads / made.kv_heads).tolist() == [4, 4]

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from wavecast.analyzer.models.attention.problems import AttentionProblems
+from wavecast.analyzer.models.attention_backward.problems import BackwardProblems
 from wavecast.analyzer.models.convolution.problems import problems_of_dims
 from wavecast.analyzer.models.frame.model import Estimate, Model
 from wavecast.analyzer.models.frame.parameters import prior_scale, resolve, theta_size
-from wavecast.analyzer.models.frame.problems import as_columns
+from wavecast.analyzer.models.frame.problems import as_columns, problem_columns
 from wavecast.analyzer.models.frame.units import RATES
 from wavecast.analyzer.models.matmul.problems import FORMATS, MatmulProblems
 from wavecast.analyzer.models.matmul_simt.problems import MatmulSimtProblems
@@ -142,9 +144,17 @@ def attentions(*, is_decode: bool, dims: tuple[float, ...] = (64.0, 128.0, 192.0
         kernel=turns(0, 1, 2, 2),
         arithmetic=turns(0, 3, 1, 0, 2, of=2),
         kv_bytes=turns(2.0, 1.0, 2.0, of=2),
-        is_backward=turns(0, 0, 1, of=2) * (0 if is_decode else 1),
         dispatch=turns(0, 1, 0, of=2),
         copies=turns(1.0, 6.0, of=4),
+    )
+
+
+def gradients() -> BackwardProblems:
+    forward = attentions(is_decode=False)
+    return BackwardProblems(
+        **problem_columns(replace(forward, kernel=turns(0, 4, 3, 5), kv_bytes=turns(2.0, 2.0, 1.0, of=2))),
+        is_deterministic=turns(0, 1, of=5),
+        is_block_scaled=turns(0, 0, 1, of=7),
     )
 
 
@@ -206,7 +216,10 @@ def layers() -> RecurrentProblems:
         rate=np.array(
             [RATES.index(rate) for rate in (Rate.FP32, Rate.MATRIX_TF32, Rate.MATRIX_FP16, Rate.FP64)] * (COUNT // 4)
         ),
-        large_products=turns(0.0, 1.0, of=4),
+        walks=turns(1.0, 1.0, 0.0, of=4),
+        weight_gradients=turns(0.0, 0.0, 1.0, of=4),
+        is_backward=turns(0.0, 1.0, 1.0, of=4),
+        is_host_timed=turns(0.0, 0.0, 1.0, of=5),
     )
 
 
@@ -218,6 +231,7 @@ PROBLEMS: Mapping[str, Callable[[], Any]] = {
     "attention_decode": lambda: attentions(is_decode=True),
     "attention_prefill of other dims": lambda: attentions(is_decode=False, dims=OTHER_DIMS),
     "attention_decode of other dims": lambda: attentions(is_decode=True, dims=OTHER_DIMS),
+    "attention_backward": gradients,
     "vector": moves,
     "convolution": convolutions,
     "recurrent": layers,

@@ -1,17 +1,22 @@
-"""Recurrent layers: what priors alone can be held to."""
+"""Recurrent layers: what their model holds to, whatever was fitted, and how measured ones are read."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
+from wavecast.analyzer.measurements.recurrent import load_samples
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
 from wavecast.analyzer.models.recurrent.model import MODEL, simulate
-from wavecast.analyzer.models.recurrent.problems import problems_of
+from wavecast.analyzer.models.recurrent.problems import group, least_work, problems_of, problems_of_dims
 from wavecast.analyzer.work import Family, Work
 from wavecast.analyzer.work.work import Direction, RecurrentDims
 from wavecast.arrays import Floats
+from wavecast.errors import InputError
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Rate
@@ -57,5 +62,88 @@ def test_small_layers_wait_for_their_steps() -> None:
     assert times(replace(small, steps=1000)) / times(small) == pytest.approx(20.0, rel=0.1)
 
 
-def test_no_parameter_is_fitted() -> None:
-    assert all(item.spread == 0 for item in MODEL.parameters)
+def on(name: str, dims: RecurrentDims, rate: Rate = Rate.MATRIX_FP16) -> float:
+    return float(times(dims, rate)[[gpu.name for gpu in FLEET.gpus].index(name)])
+
+
+PERSISTENT = RecurrentDims(gates=4, layers=1, directions=1, steps=100, batch=64, input_size=512, hidden_size=1024)
+
+
+@pytest.mark.parametrize("name", ["Tesla V100 SXM2 16GB", "A100 SXM4 80GB", "H100 SXM5 80GB"])
+def test_a_layer_that_fits_registers_runs_persistently(name: str) -> None:
+    larger = replace(PERSISTENT, hidden_size=1152)
+    assert 2 * on(name, PERSISTENT) < on(name, larger)
+    assert 2 * on(name, PERSISTENT) < on(name, PERSISTENT, Rate.MATRIX_BF16)
+
+
+@pytest.mark.parametrize("name", ["Tesla T4", "GeForce RTX 3090", "Tesla P100 PCIe 16GB", "Instinct MI210"])
+def test_elsewhere_it_walks_step_by_step(name: str) -> None:
+    assert on(name, replace(PERSISTENT, hidden_size=1152)) < 2 * on(name, PERSISTENT)
+
+
+def test_both_gradients_are_those_of_data_and_of_weights() -> None:
+    both, data, weights = (
+        times(replace(LSTM, direction=direction))
+        for direction in (Direction.BOTH_GRADIENTS, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
+    )
+    assert (both >= np.maximum(data, weights)).all()
+    assert (both <= data + weights).all()
+
+
+def test_least_work_counts_every_weight_once_per_step() -> None:
+    problems = problems_of_dims([LSTM, replace(LSTM, direction=Direction.BOTH_GRADIENTS)], [Rate.MATRIX_FP16] * 2)
+    weights = 4 * 512 * (256 + 512) + 4 * 512 * (512 + 512)
+    assert least_work(problems).flops.tolist() == [2 * 50 * 32 * weights, 4 * 50 * 32 * weights]
+
+
+def row(**columns: object) -> dict[str, object]:
+    found: dict[str, object] = {
+        "gpu": "Tesla V100 SXM2 16GB",
+        "op": "lstm",
+        "direction": "forward",
+        "batch": 16,
+        "steps": 25,
+        "input_size": 512,
+        "hidden_size": 512,
+        "layers": 1,
+        "bidirectional": False,
+        "input_product": False,
+        "dtype": "fp16",
+        "timing": "host_mean100_hot",
+        "latency_us": 450.0,
+    }
+    return found | columns
+
+
+def write(folder: Path, rows: list[dict[str, object]]) -> Path:
+    path = folder / "ops" / "recurrent.parquet"
+    path.parent.mkdir()
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    return folder
+
+
+def test_rows_are_read_as_they_were_measured(tmp_path: Path) -> None:
+    rows = [
+        row(),
+        row(op="gru", direction="backward_weights", bidirectional=True),
+        row(input_product=True, dtype="fp32"),
+    ]
+    (samples,) = load_samples(write(tmp_path, rows))
+    problems = samples.problems
+    assert problems.gates.tolist() == [4, 3, 4]
+    assert problems.input_size.tolist() == [0, 0, 512]
+    assert problems.directions.tolist() == [1, 2, 1]
+    assert problems.walks.tolist() == [1, 0, 1]
+    assert problems.weight_gradients.tolist() == [0, 1, 0]
+    assert problems.is_host_timed.tolist() == [1, 1, 1]
+    assert group(problems).tolist() == [0, 2, 0]
+    assert samples.family.tolist() == ["recurrent lstm", "recurrent gru", "recurrent lstm"]
+    assert samples.measured_ns.tolist() == [450e3] * 3
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong"), [("op", "qrnn"), ("direction", "sideways"), ("dtype", "fp3"), ("hidden_size", 0)]
+)
+def test_a_row_that_cannot_be_is_refused(tmp_path: Path, column: str, wrong: object) -> None:
+    with pytest.raises(InputError, match=f"{column} of row 0 is {wrong!r}"):
+        load_samples(write(tmp_path, [row(**{column: wrong})]))

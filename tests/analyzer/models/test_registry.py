@@ -15,11 +15,20 @@ from wavecast.analyzer.models.frame.problems import as_columns, join_problems, p
 from wavecast.analyzer.models.registry import OP_MODELS, OpModel, least_work, load_model, model_of, problems_of
 from wavecast.analyzer.models.store import read_manifest
 from wavecast.analyzer.work import Family, Work
-from wavecast.analyzer.work.work import AttentionDims, ConvolutionDims, Dims, MatmulDims, RecurrentDims, RowDims
+from wavecast.analyzer.work.work import (
+    AttentionDims,
+    ConvolutionDims,
+    Dims,
+    Direction,
+    MatmulDims,
+    RecurrentDims,
+    RowDims,
+)
 from wavecast.specs.gpu import Rate
 
 PRODUCT = MatmulDims(m=64, n=128, k=256)
 PREFILL = AttentionDims(batch=1, heads=8, kv_heads=8, queries=64, keys=64, query_dim=64, value_dim=64)
+BACKWARD = replace(PREFILL, direction=Direction.BOTH_GRADIENTS)
 DECODE = AttentionDims(batch=1, heads=8, kv_heads=8, queries=1, keys=64, query_dim=64, value_dim=64)
 CONVOLUTION = ConvolutionDims(
     batch=1, c_in=8, c_out=8, groups=1, input_size=(8, 8), output_size=(8, 8), kernel_size=(3, 3), stride=(1, 1)
@@ -52,13 +61,17 @@ CASES = (
     ("matmul_simt", product(), Rate.MATRIX_FP32),
     ("matmul_simt", product(), Rate.FP64),
     ("attention_prefill", work(Family.ATTENTION, PREFILL, is_matrix=True), Rate.MATRIX_BF16),
+    ("attention_backward", work(Family.ATTENTION, BACKWARD, is_matrix=True), Rate.MATRIX_BF16),
+    ("attention_backward", work(Family.ATTENTION, replace(BACKWARD, queries=1), is_matrix=True), Rate.MATRIX_BF16),
     ("attention_decode", work(Family.ATTENTION, DECODE, is_matrix=True), Rate.MATRIX_BF16),
     ("convolution", work(Family.CONVOLUTION, CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     ("recurrent", work(Family.RECURRENT, RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
     ("vector", work(Family.COPY), Rate.FP32),
+    ("vector", work(Family.RECURRENT), Rate.FP32),
     (None, work(Family.CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     (None, work(Family.ATTENTION), Rate.FP32),
+    (None, work(Family.RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
     (None, work(Family.COLLECTIVE), Rate.FP32),
     (None, work(Family.SORT), Rate.FP32),
     (None, work(Family.VIEW), Rate.FP32),
@@ -121,7 +134,7 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
     works = [case[1] for case in CASES]
     rates = np.array([case[2] for case in CASES], dtype=object)
     found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
-    assert found == {"matmul": [0], "vector": [10, 11]}
+    assert found == {"matmul": [0], "vector": [12, 13, 14]}
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:
@@ -138,7 +151,7 @@ SINGLE = replace(BATCHED, dims=MatmulDims(m=5, n=7, k=11), written_bytes=70.0)
         ("matmul", BATCHED, Rate.MATRIX_BF16, 2 * 3 * 5 * 7 * 11, 3 * (5 * 11 + 11 * 7 + 5 * 7) * 2),
         ("matmul", SINGLE, Rate.MATRIX_BF16, 2 * 5 * 7 * 11, (5 * 11 + 11 * 7 + 5 * 7) * 2),
         ("matmul_simt", BATCHED, Rate.FP32, 2 * 3 * 5 * 7 * 11, 3 * (5 * 11 + 11 * 7 + 5 * 7) * 2),
-        ("convolution", CASES[8][1], Rate.MATRIX_BF16, 2 * 8 * 8 * 8 * 8 * 9, 2 * (2 * 8 * 8 * 8 + 8 * 8 * 9)),
+        ("convolution", CASES[10][1], Rate.MATRIX_BF16, 2 * 8 * 8 * 8 * 8 * 9, 2 * (2 * 8 * 8 * 8 + 8 * 8 * 9)),
     ],
 )
 def test_the_least_work_is_each_operation_and_each_byte_once(

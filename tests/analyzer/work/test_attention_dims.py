@@ -46,12 +46,14 @@ FORWARD: dict[str, tuple[Argument, ...]] = {
     "aten::_flash_attention_forward": (*LAST, None, None, 10, 17, 0.0, True),
     "aten::_efficient_attention_forward": (*LAST, None, None, None, 10, 17, 0.0, 1),
     "flash_attn::_flash_attn_forward": (*LAST, 0.0, 1.0, True),
+    "flash_attn_3::fwd": (*LAST, *(None,) * 9, 10, 17, *(None,) * 10, True),
     "FlashAttnFunc": (*LAST, 0.0, 1.0, True),
 }
 KERNELS = {
     "efficient": AttentionKernel.EFFICIENT,
     "cudnn": AttentionKernel.CUDNN,
     "attention_math": AttentionKernel.MATH,
+    "attn_3": AttentionKernel.FLASH3,
 }
 GRAD_FIRST, GRAD_LAST = spec(*QUERY), heads_last(QUERY)
 STATISTICS = TensorSpec("float32", (2, 4, 10))
@@ -69,6 +71,14 @@ BACKWARD: dict[str, tuple[Argument, ...]] = {
         *(GRAD_FIRST, *FIRST, GRAD_FIRST, STATISTICS, None, None, None, None, None, 10, 17, 0.0, True),
     ),
     "aten::_flash_attention_backward": (*(GRAD_LAST, *LAST, GRAD_LAST, STATISTICS, None, None, 10, 17, 0.0, True),),
+    "aten::_cudnn_attention_backward": (
+        *(GRAD_FIRST, *FIRST, GRAD_FIRST, STATISTICS, None, None, None, None, None, 10, 17, 0.0, True),
+    ),
+    "aten::_efficient_attention_backward": (
+        *(GRAD_LAST, *LAST, None, GRAD_LAST, None, None, 10, 17, STATISTICS, 0.0, None, None, 1, False),
+    ),
+    "flash_attn::_flash_attn_backward": (*(GRAD_LAST, *LAST, GRAD_LAST, STATISTICS, *LAST, 0.0, 1.0, True),),
+    "flash_attn_3::bwd": (*(GRAD_LAST, *LAST, GRAD_LAST, STATISTICS, *LAST, *(None,) * 4, 10, 17, 1.0, True),),
 }
 
 
@@ -101,6 +111,29 @@ def test_packed_sequences_window_and_mask() -> None:
     masked = dims_of("aten::scaled_dot_product_attention", *FIRST, spec(2, 4, 10, 17), 0.0, False)
     assert masked.has_mask
     assert masked.window == 0
+
+
+OFFSETS = TensorSpec("int32", (6,))
+PACKED = (spec(50, 4, 8), spec(80, 2, 8), spec(80, 2, 8))
+
+
+def test_packed_sequences_of_flash_attention() -> None:
+    forward = dims_of("flash_attn::_flash_attn_varlen_forward", *PACKED, OFFSETS, OFFSETS, 10, 17, 0.0, 1.0, True, 4, 0)
+    newer = dims_of("flash_attn_3::fwd", *PACKED, *(None,) * 4, OFFSETS, OFFSETS, *(None,) * 3, 10, 17)
+    grad = (PACKED[0], *PACKED, PACKED[0], STATISTICS, *PACKED)
+    tail = (0.0, 1.0, True, 4, 0, 0.0, None, True)
+    backward = dims_of("flash_attn::_flash_attn_varlen_backward", *grad, OFFSETS, OFFSETS, 10, 17, *tail)
+    for found in (forward, newer, backward):
+        assert (found.batch, found.heads, found.kv_heads, found.queries, found.keys) == (5, 4, 2, 10, 17)
+    assert forward.window == backward.window == 5
+    assert backward.direction is Direction.BOTH_GRADIENTS
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_deterministic_gradients_where_the_signature_tells(flag: bool) -> None:
+    head = BACKWARD["flash_attn::_flash_attn_backward"]
+    assert dims_of("flash_attn::_flash_attn_backward", *head, -1, -1, 0.0, None, flag).is_deterministic is flag
+    assert not dims_of("flash_attn::_flash_attn_backward", *head).is_deterministic
 
 
 @pytest.mark.parametrize(("queries", "share"), [(1, 1.0), (8, 36 / 64), (4, 10 / 32)])

@@ -1,0 +1,93 @@
+"""Recurrent layers measured alone: `ops/recurrent.parquet` (DeepBench) as problems of the recurrent model.
+
+A host's clock over a hundred calls, cuDNN's standard algorithm, one layer, one direction. The inputs' product is
+skipped there (`CUDNN_SKIP_INPUT`). Pascal's rows are cuDNN 6's, V100's cuDNN 7.6's. P100's fp16 rows hold one time for
+the backward, which DeepBench's program of that time took of the data gradient alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ...specs.gpu import Catalog, Rate
+from ..models.recurrent.problems import RecurrentProblems, problems_of_dims
+from ..work.work import Direction, RecurrentDims
+from .samples import Samples, gpus_of, pick, read_table, shape_share
+from .table_columns import check_known
+
+TABLE: Final = "ops/recurrent.parquet"
+SIZES: Final = ("batch", "steps", "input_size", "hidden_size", "layers")
+GATES: Final = {"rnn_relu": 1, "rnn_tanh": 1, "gru": 3, "lstm": 4}
+DIRECTIONS: Final = {
+    "forward": Direction.FORWARD,
+    "backward_data": Direction.INPUT_GRADIENT,
+    "backward": Direction.INPUT_GRADIENT,
+    "backward_weights": Direction.WEIGHT_GRADIENT,
+    "backward_both": Direction.BOTH_GRADIENTS,
+}
+RATES: Final = {
+    "fp32": Rate.MATRIX_FP32,
+    "tf32": Rate.MATRIX_TF32,
+    "fp16": Rate.MATRIX_FP16,
+    "bf16": Rate.MATRIX_BF16,
+}
+COLUMNS: Final = ("gpu", "op", "direction", *SIZES, "bidirectional", "input_product", "dtype", "timing", "latency_us")
+HOST_TIMING: Final = "host_mean"
+"""What the names of a host's timings begin with."""
+
+
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[RecurrentProblems]]:
+    """Return all rows that are not suspect."""
+    table = read_table(data / TABLE, COLUMNS)
+    table = pick(table, ~table["suspect"].astype(bool)) if "suspect" in table else table
+    for name, known in (("op", GATES), ("direction", DIRECTIONS), ("dtype", RATES)):
+        check_known(table.path, name, table[name], known)
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    names = ("op", "direction", *SIZES, "bidirectional")
+    dims = [_dims(*row) for row in zip(*(table[name].tolist() for name in names), strict=True)]
+    problems = problems_of_dims(dims, [RATES[name] for name in table["dtype"].tolist()])
+    problems = replace(
+        problems,
+        input_size=np.where(table["input_product"].astype(bool), problems.input_size, 0.0),
+        is_host_timed=np.char.startswith(table["timing"].astype(str), HOST_TIMING).astype(np.float64),
+    )
+    gates, walk = problems.gates.astype(np.int64), problems.is_backward.astype(np.int64)
+    return [
+        Samples(
+            table=TABLE,
+            model="recurrent",
+            problems=problems,
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+            family=np.array([f"recurrent {name}" for name in table["op"].tolist()], dtype=object),
+            dtype=table["dtype"].astype(str).astype(object),
+            share=shape_share(gates, walk, *(table[name] for name in SIZES)),
+        )
+    ]
+
+
+def _dims(
+    op: str,
+    direction: str,
+    batch: int,
+    steps: int,
+    input_size: int,
+    hidden_size: int,
+    layers: int,
+    bidirectional: bool,
+) -> RecurrentDims:
+    return RecurrentDims(
+        gates=GATES[op],
+        layers=layers,
+        directions=1 + bool(bidirectional),
+        steps=steps,
+        batch=batch,
+        input_size=input_size,
+        hidden_size=hidden_size,
+        direction=DIRECTIONS[direction],
+    )

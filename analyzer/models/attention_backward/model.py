@@ -1,0 +1,194 @@
+"""Gradients of fused attention: the scores again and four gradients, block by block of keys.
+
+A block takes 128 keys of one head and walks over the queries that see them; what it adds to the queries' gradients goes
+to memory in fp32, where all blocks of a head meet:
+
+    row  = 128 * (2 (3 d + 2 e) / FLOP per cycle + 1 / scores per cycle)         cycles of a query's row of a block
+    work = seen queries * row + fix
+    Tc   = sqrt((blocks / SM * work)^2 + longest^2) where causal, rounds * work otherwise
+    t    = floor + (Tc'^p + Tm^p)^(1/p) + passes beside it
+
+d, e: head dims of queries and values. Tc' is Tc stretched by the board's power limit. Beside it run kernels that sum
+the output times its gradient, clear and convert the queries' gradients, and add up the keys' gradients of a group's
+heads. FP8 kernels spend most of their time on the scores: each is converted, and before Blackwell transposed.
+
+cuDNN's is measured (H200, GB200); the other kernels have priors with their sources below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.attention_kernels import AttentionKernel
+from ....specs.fleet import Fleet
+from ....specs.generations import has_tensor_memory, has_tf32, is_amd, is_async
+from ..attention.kernels import OWN_INSTRUCTIONS, WIDE_PRODUCT_COUNT, kernel_on
+from ..attention.problems import ArithmeticFormat, operand_bytes, peak_flops_per_s, visible_keys
+from ..frame.gpu_physics import (
+    DRAM_PARAMETERS,
+    LAUNCH_PARAMETERS,
+    POWER_PARAMETERS,
+    dram_bytes_per_s,
+    launch_s,
+    matrix_joule_per_flop,
+    slow_down,
+)
+from ..frame.model import Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .problems import BackwardProblems, pair_flops
+
+BLOCK: Final = 128.0
+"""Keys of a block, and queries that it takes at a time."""
+NARROW_DIM: Final = 128.0
+LAUNCH_COUNT: Final = 3.0
+"""The sums before, the gradients, the conversion after."""
+FP32_BYTES: Final = 4.0
+SCORE_PASSES: Final = 8.0
+"""Without a fused kernel: gradients of scores written, and read with the scores by the softmax's and two products."""
+
+PARAMETERS: Final = (
+    Parameter(name="matrix_efficiency", prior=0.75, spread=0.08),
+    Parameter(name="scores_per_cycle", prior=16.0, spread=0.2),
+    Parameter(name="wide_ratio", prior=0.85, spread=0.2),
+    Parameter(name="fp8_scores_per_cycle", prior=7.0, spread=0.3),
+    Parameter(name="older_fp8_scores_per_cycle", prior=3.5, spread=0.2),
+    Parameter(name="block_scaled_ratio", prior=0.8, spread=0.2),
+    Parameter(name="deterministic_ratio", prior=1.2, spread=0.1),
+    Parameter(name="fix_kcycles", prior=4.0, spread=0.5),
+    Parameter(name="longest_ratio", prior=1.0, spread=0.2),
+    Parameter(name="exact_rounds_share", prior=0.5, spread=0.2),
+    Parameter(name="energy_ratio", prior=1.2, spread=0.2),
+    Parameter(name="passes_ratio", prior=1.0, spread=0.3),
+    Parameter(name="sharpness", prior=3.0, spread=0.3),
+    *POWER_PARAMETERS,
+    *DRAM_PARAMETERS,
+    *LAUNCH_PARAMETERS,
+    # Not fitted, nobody measured them.
+    Parameter(name="older_instructions_ratio", prior=0.61, spread=0.0),
+    Parameter(name="efficient_ratio", prior=0.5, spread=0.0),
+    Parameter(name="triton_ratio", prior=0.85, spread=0.0),
+    Parameter(name="amd_triton_ratio", prior=0.36, spread=0.0),
+    Parameter(name="ck_ratio", prior=0.65, spread=0.0),
+)
+"""With both chips in sight: `matrix_efficiency`'s spread, `wide_ratio` (head dims above 128, whose tiles are smaller),
+that only narrow heads pay for determinism, that FP8 kernels ignore windows and count scores apart, and their two rates.
+
+Of cuDNN's rate: FlashAttention-3 equal (Shah et al., "FlashAttention-3", arXiv 2407.08608, figure 6: its backward on
+H100), FlashAttention-2 on Hopper `older_instructions_ratio`, the middle of the 1.5 to 1.75 times that FlashAttention-3
+is faster there; on Blackwell its instructions are no faster per multiprocessor and clock than on Hopper. On Ampere
+FlashAttention-2's backward reaches 196 of 312 TFLOP/s (Dao, "FlashAttention-2", arXiv 2307.08691, section 4), what this
+formula gives there within 5 %: taken as equal. Memory-efficient, Triton, CK: the prefill model's ratios of forward
+passes, since nobody states their backward's."""
+HOPPER_FLOPS_PER_CLOCK: Final = 4096.0
+"""In half precision, of a multiprocessor."""
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return the one class of all GPUs."""
+    return np.zeros(len(fleet.gpus), dtype=np.int64)
+
+
+def simulate(problems: BackwardProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
+    """Estimate kernel times; there are no candidates."""
+    v = values
+    kernel = kernel_on(problems, fleet)
+    p = replace(problems, kernel=kernel, is_causal=np.where(kernel == AttentionKernel.MATH, 0, problems.is_causal))
+    compute = _compute_s(p, fleet, v)
+    own, beside = _memory_s(p, fleet, v)
+    sharpness = v["sharpness"]
+    busy_s = (compute**sharpness + own**sharpness) ** (1.0 / sharpness) + beside
+    time_ns = 1e9 * (LAUNCH_COUNT * launch_s(fleet, v) + busy_s)
+    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
+
+
+def _rows(p: BackwardProblems) -> tuple[Floats, Floats]:
+    """Return the queries that a block of keys walks over, on average and at most."""
+    window = np.where((p.window > 0) & (operand_bytes(p) > 1), p.window, np.inf)
+    longest = np.minimum(window + BLOCK, p.queries)
+    least = np.minimum(longest, BLOCK)
+    # All blocks see as many as fit between the diagonal and the window's edge; the last few see fewer.
+    climbing = np.minimum(longest / np.maximum(p.queries, 1.0), 1.0)
+    causal = longest - climbing * (longest - least) / 2.0
+    full = np.minimum(p.queries, 2.0 * window)
+    return np.where(p.is_causal == 1, causal, full), np.where(p.is_causal == 1, longest, full)
+
+
+def _compute_s(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
+    """Return the time of all blocks under the board's power limit."""
+    is_fp8 = operand_bytes(p) == 1
+    peak = peak_flops_per_s(p, fleet)
+    efficiency = v["matrix_efficiency"]
+    is_wide = (p.query_dim > NARROW_DIM) & ~is_fp8
+    efficiency = efficiency * np.where(is_wide, v["wide_ratio"], 1.0)
+    per_cycle = peak * np.minimum(efficiency, 1.0) / (fleet.sm_count * fleet.clock_hz)
+    fp8 = np.where(has_tensor_memory(fleet), v["fp8_scores_per_cycle"], v["older_fp8_scores_per_cycle"])
+    fp8 = fp8 * np.where(p.is_block_scaled == 1, v["block_scaled_ratio"], 1.0)
+    scores = np.where(is_fp8, fp8, v["scores_per_cycle"] * np.where(is_wide, v["wide_ratio"], 1.0))
+    row = BLOCK * (pair_flops(p) / per_cycle + 1.0 / scores)
+    row = row / _kernel_ratio(p, fleet, v)
+    ordered = (p.is_deterministic == 1) & ~is_fp8 & (p.query_dim <= NARROW_DIM)
+    row = row * np.where(ordered, v["deterministic_ratio"], 1.0)
+    rows, longest = _rows(p)
+    fix = v["fix_kcycles"] * 1e3
+    work, most = rows * row + fix, v["longest_ratio"] * longest * row + fix
+    rounds = p.batch * p.heads * np.ceil(p.keys / BLOCK) / fleet.sm_count
+    exact = v["exact_rounds_share"]
+    alike = (exact * np.ceil(rounds) + (1.0 - exact) * np.maximum(rounds, 1.0)) * work
+    cycles = np.where(p.is_causal == 1, np.sqrt((rounds * work) ** 2 + most**2), alike)
+    free_s = cycles / fleet.clock_hz
+    flops = rounds * fleet.sm_count * rows * BLOCK * pair_flops(p)
+    joule = flops * matrix_joule_per_flop(fleet, v, operand_bytes(p)) * v["energy_ratio"]
+    return np.asarray(free_s * (1.0 + slow_down(joule, free_s, fleet, v)))
+
+
+def _kernel_ratio(p: BackwardProblems, fleet: Fleet, v: Values) -> Floats:
+    """Return what share of cuDNN's rate each kernel reaches on a GPU."""
+    efficient = p.kernel == AttentionKernel.EFFICIENT
+    per_clock = peak_flops_per_s(p, fleet) / (fleet.sm_count * fleet.matrix_clock_hz)
+    older = v["older_instructions_ratio"] * np.minimum(HOPPER_FLOPS_PER_CLOCK / per_clock, 1.0)
+    is_older = is_async(fleet) & np.isin(p.kernel, OWN_INSTRUCTIONS)
+    ratio = np.where(is_older, older, 1.0) * np.where(efficient, v["efficient_ratio"], 1.0)
+    wide = efficient & (p.arithmetic == ArithmeticFormat.FP32) & has_tf32(fleet)
+    ratio = ratio / np.where(wide, WIDE_PRODUCT_COUNT, 1.0)
+    ratio = ratio * np.where(p.kernel == AttentionKernel.TRITON, v["triton_ratio"], 1.0)
+    amd = np.where(p.kernel == AttentionKernel.CK, v["ck_ratio"], v["amd_triton_ratio"])
+    return np.asarray(np.where(is_amd(fleet), amd, ratio))
+
+
+def _memory_s(p: BackwardProblems, fleet: Fleet, v: Values) -> tuple[Floats, Floats]:
+    """Return the DRAM time of the gradients' kernel and of the kernels beside it."""
+    width = operand_bytes(p)
+    queries = p.batch * p.heads * p.queries
+    dims = p.query_dim + p.value_dim
+    keys = p.batch * p.keys * dims
+    sums = queries * p.query_dim * FP32_BYTES
+    own = queries * dims * width + keys * p.kv_heads * width + keys * p.heads * width + 2.0 * sums
+    own = own + np.where(p.kernel == AttentionKernel.MATH, SCORE_PASSES * FP32_BYTES * queries * visible_keys(p), 0.0)
+    beside = 2.0 * queries * p.value_dim * width + 2.0 * sums + queries * p.query_dim * width
+    beside = beside + np.where(p.heads > p.kv_heads, keys * (p.heads + p.kv_heads) * width, 0.0)
+    rate = dram_bytes_per_s(fleet, v)
+    return own / rate, v["passes_ratio"] * beside / rate
+
+
+GROUPS: Final = ("bf16", "fp8", "other kernels")
+
+
+def group(problems: BackwardProblems) -> Codes:
+    """Return the index into `GROUPS` of each problem."""
+    fp8 = (operand_bytes(problems) == 1).astype(np.int64)
+    return np.where(problems.kernel == AttentionKernel.CUDNN, fp8, 2).astype(np.int64)
+
+
+MODEL: Final = Model(
+    name="attention_backward",
+    parameters=PARAMETERS,
+    class_names=("all",),
+    gpu_class=gpu_class,
+    simulate=simulate,
+    group_names=GROUPS,
+    group=group,
+)
