@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.table import WorkTable
-from ..work.work import AttentionDims, ConvolutionDims, MatmulDims, RecurrentDims
+from ..work.work import AttentionDims, ConvolutionDims, MatmulDims, RecurrentDims, RowDims
 from .frame.model import Model
 from .frame.problems import Problems
 from .matmul.problems import MatmulKernel, kernel_of
@@ -42,6 +42,10 @@ def _is_on_matrix_units(_work: Work, rate: Rate) -> bool:
 
 def _has_many_queries(work: Work, _rate: Rate) -> bool:
     return isinstance(work.dims, AttentionDims) and (work.dims.queries != 1 or work.dims.keys <= 1)
+
+
+def _walks_over_rows(work: Work, _rate: Rate) -> bool:
+    return isinstance(work.dims, RowDims) and work.dims.kernel is not None
 
 
 def _is_mostly_moves(work: Work, _rate: Rate) -> bool:
@@ -98,6 +102,7 @@ _ROWS: Final = (
         reader="load_decode",
         recipe="DECODE_RECIPE",
     ),
+    OpModel(name="reduction", family="reduction", dims=None, covers=_walks_over_rows),
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
     OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims, is_measured=False),
