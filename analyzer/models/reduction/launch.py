@@ -78,7 +78,12 @@ def walk_of(problems: ReductionProblems) -> Walk:
         ),
         (is_whole, rows, _alike(rows, CHANNEL_THREADS), np.ceil(columns / (VECTOR * CHANNEL_THREADS))),
         (is_row, rows, _alike(rows, ROW_THREADS), 2.0 * np.ceil(columns / (VECTOR * ROW_THREADS))),
-        (is_fused, rows, _alike(rows, FUSED_THREADS), np.ceil(columns / (VECTOR * FUSED_THREADS))),
+        (
+            is_fused,
+            np.minimum(rows, problems.elements / (VECTOR * FUSED_THREADS)),
+            _alike(rows, FUSED_THREADS),
+            np.ceil(columns / (VECTOR * FUSED_THREADS)),
+        ),
         (
             is_reduce,
             np.maximum(np.minimum(rows, problems.elements / REDUCED_PER_BLOCK), problems.elements / REDUCED_PER_BLOCK),

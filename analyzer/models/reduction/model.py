@@ -102,11 +102,20 @@ PARAMETERS: Final = (
     Parameter(name="amd_dram_ratio", prior=0.87, spread=0.05),
     Parameter(name="fp32_share", prior=0.3, spread=0.2),
     Parameter(name="rounding", prior=0.6, spread=0.3),
+    Parameter(name="hot_step_ratio", prior=0.5, spread=0.2),
     Parameter(name="pool_tap_instructions", prior=30.0, spread=0.4),
     Parameter(name="compiled_tap_instructions", prior=12.0, spread=0.4),
     Parameter(name="host_overlap", prior=0.5, spread=0.2),
     *_kernel_parameters(),
 )
+REREAD: Final[Mapping[RowKernel, float]] = {
+    RowKernel.BATCH_NORM: 1.0 / 2.0,
+    RowKernel.BATCH_NORM_BACKWARD: 2.0 / 3.0,
+    RowKernel.ROW_FORWARD: 1.0 / 2.0,
+    RowKernel.ROW_BACKWARD: 2.0 / 3.0,
+}
+"""Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
+_REREAD: Final = np.array([REREAD.get(kernel, 0.0) for kernel in RowKernel])
 _NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
 _IS_POOL: Final = np.isin(list(RowKernel), (RowKernel.POOL, RowKernel.POOL_BACKWARD))
 _IS_COMPILED_POOL: Final = np.isin(list(RowKernel), (RowKernel.COMPILED_POOL,))
@@ -135,12 +144,16 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     instructions = instructions + taps[problems.kernel] * problems.flops
     issue_ns = instructions * (cycle_ns / (fleet.sm_count * _issue_width(fleet, shared["fp32_share"])))
     latency = _by_name("latency_cycles", shared)[problems.kernel]
-    chain = latency + _by_name("step_cycles", shared)[problems.kernel] * walk.steps
-    chain = np.where(problems.kernel == RowKernel.STREAM, 0.0, chain)
+    hot = min(shared["hot_step_ratio"], 1.0)
+    chain = _by_name("step_cycles", shared)[problems.kernel] * walk.steps * (hot + (1.0 - hot) * walked_cold)
+    chain = np.where(problems.kernel == RowKernel.STREAM, 0.0, latency + chain)
     resident = np.clip(np.floor(fleet.threads_per_sm / walk.threads), 1.0, MAX_BLOCKS_PER_SM)
     waves = walk.blocks / (resident * fleet.sm_count)
     waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
-    busy_ns = _joined(walked * walked_cold * dram, walked * cached, issue_ns, waves * chain * cycle_ns)
+    again = walked * _REREAD[problems.kernel]
+    flying = again * np.minimum(resident * fleet.sm_count / np.maximum(walk.blocks, 1.0), 1.0)
+    dram_ns = (walked * walked_cold + again * _cold(flying * kept)) * dram
+    busy_ns = _joined(dram_ns, (walked + again) * cached, issue_ns, waves * chain * cycle_ns)
     streamed_ns = _joined(streamed * streamed_cold * dram, streamed * cached)
     time_ns = busy_ns + streamed_ns + problems.launches * (1e9 * launch_s(fleet, values))
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
