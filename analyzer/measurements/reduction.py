@@ -22,9 +22,9 @@ KERNELBENCH: Final = "ops/vector_kernelbench.parquet"
 BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
 CHANNEL_KERNELS: Final[Mapping[str, tuple[RowKernel, RowKernel]]] = {
     "batch_norm_stats": (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS),
-    "batch_norm_elemt": (RowKernel.CHANNEL_ELEMENTS, RowKernel.CHANNEL_ELEMENTS),
+    "batch_norm_elemt": (RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS),
     "batch_norm_backward_reduce": (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS),
-    "batch_norm_backward_elemt": (RowKernel.CHANNEL_ELEMENTS, RowKernel.CHANNEL_ELEMENTS),
+    "batch_norm_backward_elemt": (RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS),
 }
 """By op: the kernel of NCHW, and of channels last."""
 TENSORS: Final[Mapping[str, float]] = {

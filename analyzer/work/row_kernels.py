@@ -50,3 +50,5 @@ class RowKernel(IntEnum):
     COMPILED_REDUCE = 19
     """A reduction by Triton, with what follows it fused."""
     COMPILED_POOL = 20
+    COLUMN_ELEMENTS = 21
+    """One pass with a scale and a shift per column: the channels-last forms of `CHANNEL_ELEMENTS`."""

@@ -23,6 +23,8 @@ ROWS_PER_THREAD: Final = 16.0
 MOST_TILES: Final = 128.0
 LOADS_AT_ONCE: Final = 4.0
 """`OPTIMAL_TILE_W`, `ELEMENTS_PER_THREAD`, `MAX_H_BLOCK` and `PARALLEL_LOADS` of the kernels for channels last."""
+MOST_PARTS: Final = 256.0 * 1024.0
+"""Blocks of `batch_norm_transform_input` over all channels, unless there are more channels."""
 VECTOR: Final = 4.0
 ROW_THREADS: Final = 128.0
 FUSED_THREADS: Final = 256.0
@@ -65,6 +67,10 @@ def walk_of(problems: ReductionProblems) -> Walk:
     is_column = among(RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS)
     is_whole = among(RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD)
     is_row = among(RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD)
+    is_elements = among(RowKernel.CHANNEL_ELEMENTS)
+    part_wide = np.clip(_next_power(problems.run / VECTOR), np.clip(_next_power(problems.run), WARP, 2.0 * WARP), CHANNEL_THREADS)
+    part_tall = np.maximum(2.0 * WARP / part_wide, 1.0)
+    parts = np.minimum(np.maximum(MOST_PARTS / np.maximum(rows, 1.0), 1.0), np.ceil(pieces / part_tall))
     is_fused = (kernel >= RowKernel.FUSED_FORWARD) & (kernel <= RowKernel.COMPILED_BACKWARD)
     is_reduce, is_scan = among(RowKernel.REDUCE, RowKernel.COMPILED_REDUCE), among(RowKernel.SCAN)
     rules: list[tuple[Mask, Floats, Floats, Floats]] = [
@@ -75,6 +81,12 @@ def walk_of(problems: ReductionProblems) -> Walk:
             np.ceil(rows / tile_wide) * tiles,
             tile_wide * tile_tall,
             np.ceil(columns / (tile_tall * tiles * LOADS_AT_ONCE)),
+        ),
+        (
+            is_elements,
+            rows * parts,
+            part_wide * part_tall,
+            np.ceil(problems.run / part_wide) * np.ceil(pieces / (part_tall * parts)),
         ),
         (is_whole, rows, _alike(rows, CHANNEL_THREADS), np.ceil(columns / (VECTOR * CHANNEL_THREADS))),
         (is_row, rows, _alike(rows, ROW_THREADS), 2.0 * np.ceil(columns / (VECTOR * ROW_THREADS))),

@@ -47,7 +47,8 @@ MOST_PRESSURE: Final = 1e6
 _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.MOMENTS: (60.0, 3000.0, 800.0),
     RowKernel.CHANNEL_SUMS: (40.0, 3000.0, 800.0),
-    RowKernel.CHANNEL_ELEMENTS: (15.0, 2000.0, 100.0),
+    RowKernel.CHANNEL_ELEMENTS: (15.0, 700.0, 300.0),
+    RowKernel.COLUMN_ELEMENTS: (20.0, 2000.0, 300.0),
     RowKernel.COLUMN_MOMENTS: (60.0, 6000.0, 1500.0),
     RowKernel.COLUMN_SUMS: (40.0, 6000.0, 1500.0),
     RowKernel.BATCH_NORM: (40.0, 4000.0, 2500.0),
@@ -70,7 +71,6 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
 _FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM})
 """Nothing was measured of them alone."""
 _FIXED_CHAINS: Final = _FIXED | {
-    RowKernel.CHANNEL_ELEMENTS,
     RowKernel.REDUCE,
     RowKernel.POOL,
     RowKernel.COMPILED_REDUCE,
@@ -146,14 +146,15 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     latency = _by_name("latency_cycles", shared)[problems.kernel]
     hot = min(shared["hot_step_ratio"], 1.0)
     chain = _by_name("step_cycles", shared)[problems.kernel] * walk.steps * (hot + (1.0 - hot) * walked_cold)
-    chain = np.where(problems.kernel == RowKernel.STREAM, 0.0, latency + chain)
     resident = np.clip(np.floor(fleet.threads_per_sm / walk.threads), 1.0, MAX_BLOCKS_PER_SM)
     waves = walk.blocks / (resident * fleet.sm_count)
     waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
     again = walked * _REREAD[problems.kernel]
     flying = again * np.minimum(resident * fleet.sm_count / np.maximum(walk.blocks, 1.0), 1.0)
     dram_ns = (walked * walked_cold + again * _cold(flying * kept)) * dram
-    busy_ns = _joined(dram_ns, (walked + again) * cached, issue_ns, waves * chain * cycle_ns)
+    chain_ns = (waves * chain + (waves - 1.0) * latency) * cycle_ns
+    busy_ns = latency * cycle_ns + _joined(dram_ns, (walked + again) * cached, issue_ns, chain_ns)
+    busy_ns = np.where(problems.kernel == RowKernel.STREAM, 0.0, busy_ns)
     streamed_ns = _joined(streamed * streamed_cold * dram, streamed * cached)
     time_ns = busy_ns + streamed_ns + problems.launches * (1e9 * launch_s(fleet, values))
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
