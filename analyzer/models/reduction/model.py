@@ -60,7 +60,7 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.COMPILED_FORWARD: (20.0, 3000.0, 600.0),
     RowKernel.COMPILED_BACKWARD: (40.0, 5000.0, 1000.0),
     RowKernel.REDUCE: (8.0, 3000.0, 600.0),
-    RowKernel.SCAN: (100.0, 3000.0, 1000.0),
+    RowKernel.SCAN: (120.0, 3000.0, 1000.0),
     RowKernel.POOL: (120.0, 2000.0, 600.0),
     RowKernel.POOL_BACKWARD: (150.0, 2000.0, 600.0),
     RowKernel.PICK: (0.01, 2000.0, 1500.0),
@@ -103,6 +103,8 @@ PARAMETERS: Final = (
     Parameter(name="fp32_share", prior=0.3, spread=0.2),
     Parameter(name="rounding", prior=0.6, spread=0.3),
     Parameter(name="hot_step_ratio", prior=0.5, spread=0.2),
+    Parameter(name="moments_merge_instructions", prior=500.0, spread=0.5),
+    Parameter(name="sums_merge_instructions", prior=150.0, spread=0.5),
     Parameter(name="pool_tap_instructions", prior=30.0, spread=0.4),
     Parameter(name="compiled_tap_instructions", prior=12.0, spread=0.4),
     Parameter(name="host_overlap", prior=0.5, spread=0.2),
@@ -116,6 +118,11 @@ REREAD: Final[Mapping[RowKernel, float]] = {
 }
 """Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
 _REREAD: Final = np.array([REREAD.get(kernel, 0.0) for kernel in RowKernel])
+_MERGES_MOMENTS: Final = np.isin(list(RowKernel), (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.BATCH_NORM))
+_MERGES_SUMS: Final = np.isin(
+    list(RowKernel), (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS, RowKernel.BATCH_NORM_BACKWARD)
+)
+"""Threads of a block that merge what each found of its row: of means and variances with a division each time."""
 _NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
 _IS_POOL: Final = np.isin(list(RowKernel), (RowKernel.POOL, RowKernel.POOL_BACKWARD))
 _IS_COMPILED_POOL: Final = np.isin(list(RowKernel), (RowKernel.COMPILED_POOL,))
@@ -142,6 +149,9 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     taps = np.where(_IS_POOL, shared["pool_tap_instructions"], 0.0)
     taps = np.where(_IS_COMPILED_POOL, shared["compiled_tap_instructions"], taps)
     instructions = instructions + taps[problems.kernel] * problems.flops
+    merge = np.where(_MERGES_MOMENTS, shared["moments_merge_instructions"], 0.0)
+    merge = np.where(_MERGES_SUMS, shared["sums_merge_instructions"], merge)
+    instructions = instructions + merge[problems.kernel] * walk.blocks * walk.threads
     issue_ns = instructions * (cycle_ns / (fleet.sm_count * _issue_width(fleet, shared["fp32_share"])))
     latency = _by_name("latency_cycles", shared)[problems.kernel]
     hot = min(shared["hot_step_ratio"], 1.0)
@@ -176,14 +186,12 @@ def _cold(pressure: Floats) -> Floats:
 
 
 def _joined(*times: Floats) -> Floats:
-    """Return the fourth root of the sum of fourth powers: the longest, and a little of the others."""
-    longest = np.maximum(np.maximum.reduce(np.broadcast_arrays(*times)), 1e-3)
-    shares = [time / longest for time in times]
-    squares = [share * share for share in shares]
-    total = squares[0] * squares[0]
-    for square in squares[1:]:
-        total = total + square * square
-    return np.asarray(longest * np.sqrt(np.sqrt(total)))
+    """Return the cube root of the sum of cubes: the longest, and some of the others."""
+    cubes = [time * time * time for time in times]
+    total = cubes[0]
+    for cube in cubes[1:]:
+        total = total + cube
+    return np.asarray(np.cbrt(total))
 
 
 def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
