@@ -1,4 +1,4 @@
-"""Walks over rows measured alone: batch norm's kernels, norms forward and backward, and what `reduction_sequences` reads."""
+"""Walks over rows measured alone: batch norm's kernels, norms by backend, and what `reduction_sequences` reads."""
 
 from __future__ import annotations
 

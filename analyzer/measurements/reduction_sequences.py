@@ -1,8 +1,9 @@
 """The kernels that PyTorch launches for the ops of KernelBench and of Liger's benchmark, from their arguments.
 
-An op of several kernels is one problem: the kernel that walks over rows, and the bytes of the elementwise ones around it.
-Ops whose kernels the arguments do not tell are left out: masked and exclusive scans, L1 and L2 norms of 65,535
-columns by Inductor, its layer norm whose weights are as long as a row (whether they stay in cache), Liger's own losses, rotary embeddings, and the Hugging Face forms with casts that nobody recorded.
+An op of several kernels is one problem: the kernel that walks over rows, and what elementwise ones around it move.
+Left out are ops whose kernels the arguments do not tell: masked and exclusive scans, L1 and L2 norms of 65,535 columns
+by Inductor, its layer norm whose weights are as long as a row (they may stay in cache or not), Liger's own losses,
+rotary embeddings, and Hugging Face's forms with casts that nobody recorded.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ SHARED_ROW_BYTES: Final = 48 * 1024
 """PyTorch's softmax keeps rows up to here in shared memory; longer ones are read three times."""
 CACHED_ROW_BYTES: Final = 128 * 1024
 """From here on the rows in flight outgrow A100's L2; between, where the second reading comes from is not known."""
+ONE_PER_ROW: Final = frozenset((RowKernel.POOL, RowKernel.COMPILED_POOL, RowKernel.PICK))
+"""Kernels whose instructions are counted per row, or window."""
 OLD_PICK_THREADS: Final = 32
 """`NLL_LOSS_THREADS` before it grew with the batch: Liger's times hold 570 us whatever the vocabulary, 512 steps."""
 
@@ -69,17 +72,16 @@ class Launched:
         walked_bytes: float = 0.0,
         streamed_bytes: float = 0.0,
         run: float = 0.0,
-        elements: float | None = None,
         flops: float = 0.0,
         launches: float = 1,
     ) -> Launched:
-        """Return what is launched; by default a row is one run and all its elements count."""
+        """Return what is launched; by default a row is one run."""
         return cls(
             kernel=kernel,
             rows=rows,
             columns=columns,
             run=run,
-            elements=rows * columns if elements is None else elements,
+            elements=rows if kernel in ONE_PER_ROW else rows * columns,
             flops=flops,
             walked_bytes=walked_bytes,
             streamed_bytes=streamed_bytes,
@@ -129,11 +131,8 @@ def inductor_of(item: Mapping[str, Any]) -> Launched | None:
         return _reduced(call, RowKernel.COMPILED_REDUCE)
     if op in ("cumsum", "cumprod"):
         return _scan(call)
-    if op in _COMPILED_LOSSES:
-        return _by_count(call, RowKernel.COMPILED_REDUCE, walked=_COMPILED_LOSSES[op], streamed=0.0, launches=2)
-    if op in _COMPILED_NORMS:
-        return _by_count(call, RowKernel.COMPILED_REDUCE, walked=1.0, streamed=2.0, launches=3)
-    return None
+    form = _COMPILED.get(op)
+    return None if form is None else _by_count(call, RowKernel.COMPILED_REDUCE, *form)
 
 
 def liger_of(item: Mapping[str, Any]) -> Launched | None:
@@ -179,7 +178,6 @@ def _picked_softmax(rows: int, columns: int) -> Launched | None:
         RowKernel.PICK,
         rows=rows,
         columns=OLD_PICK_THREADS,
-        elements=rows,
         walked_bytes=12.0 * rows,
         streamed_bytes=tensors * rows * row_bytes,
         launches=2,
@@ -197,7 +195,7 @@ def _stream(call: _Call, tensors: float, launches: int) -> Launched:
     )
 
 
-def _by_count(call: _Call, kernel: RowKernel, *, walked: float, streamed: float, launches: int) -> Launched:
+def _by_count(call: _Call, kernel: RowKernel, walked: float, streamed: float, launches: int) -> Launched:
     """Return a reduction of everything, with elementwise passes around it; both in tensors of the first's size."""
     return Launched.of(
         kernel,
@@ -245,7 +243,6 @@ def _pooled(call: _Call, op: str, kernel: RowKernel, index_bytes: float) -> Laun
         kernel,
         rows=count,
         columns=window,
-        elements=count,
         flops=count * window,
         walked_bytes=call.bytes + (4.0 + index_bytes) * count,
     )
@@ -293,7 +290,6 @@ def _cross_entropy(call: _Call) -> Launched:
         RowKernel.PICK,
         rows=rows,
         columns=1,
-        elements=rows,
         walked_bytes=12.0 * rows,
         streamed_bytes=2.0 * rows * columns * 4.0,
         launches=2,
@@ -324,11 +320,12 @@ _EAGER: Final[Mapping[str, Callable[[_Call], Launched]]] = {
     "L2Norm": _loss(1.0, 2.0, 2),
     "RMSNorm": _loss(1.0, 4.0, 5),
 }
-_COMPILED_LOSSES: Final[Mapping[str, float]] = {
-    "MSELoss": 2.0,
-    "HuberLoss": 2.0,
-    "KLDivLoss": 2.0,
-    "TripletMarginLoss": 3.0,
-    "HingeLoss": 1.0,
+_COMPILED: Final[Mapping[str, tuple[float, float, int]]] = {
+    # the same, fused: losses in one pass over their inputs, norms in one that reduces and one that writes
+    "MSELoss": (2.0, 0.0, 2),
+    "HuberLoss": (2.0, 0.0, 2),
+    "KLDivLoss": (2.0, 0.0, 2),
+    "TripletMarginLoss": (3.0, 0.0, 2),
+    "HingeLoss": (1.0, 0.0, 2),
+    **dict.fromkeys(("BatchNorm", "InstanceNorm", "GroupNorm", "FrobeniusNorm", "RMSNorm"), (1.0, 2.0, 3)),
 }
-_COMPILED_NORMS: Final = frozenset(("BatchNorm", "InstanceNorm", "GroupNorm", "FrobeniusNorm", "RMSNorm"))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+LONG_ROW: Final = 16384
+"""Elements up to which `vector`'s layer norms were measured; a block walks over longer rows, whatever their number."""
 
 
 class RowKernel(IntEnum):

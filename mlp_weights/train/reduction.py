@@ -12,5 +12,7 @@ SOURCES = (
     "linkedin/Liger-Kernel ead96b6 (BSD-2-Clause)",
     "ScalingIntelligence/KernelBench (MIT)",
 )
-RECIPE = Recipe(model=MODEL, load=load_samples, sources=SOURCES, shape_share=1.0, rows_per_gpu=600, points=1500.0, hidden=())
+RECIPE = Recipe(
+    model=MODEL, load=load_samples, sources=SOURCES, shape_share=1.0, rows_per_gpu=600, points=1500.0, hidden=()
+)
 """Few rows per GPU, so that all shapes train; those of V100, which are many, up to the limit."""

@@ -68,7 +68,9 @@ def walk_of(problems: ReductionProblems) -> Walk:
     is_whole = among(RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD)
     is_row = among(RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD)
     is_elements = among(RowKernel.CHANNEL_ELEMENTS)
-    part_wide = np.clip(_next_power(problems.run / VECTOR), np.clip(_next_power(problems.run), WARP, 2.0 * WARP), CHANNEL_THREADS)
+    part_wide = np.clip(
+        _next_power(problems.run / VECTOR), np.clip(_next_power(problems.run), WARP, 2.0 * WARP), CHANNEL_THREADS
+    )
     part_tall = np.maximum(2.0 * WARP / part_wide, 1.0)
     parts = np.minimum(np.maximum(MOST_PARTS / np.maximum(rows, 1.0), 1.0), np.ceil(pieces / part_tall))
     is_fused = (kernel >= RowKernel.FUSED_FORWARD) & (kernel <= RowKernel.COMPILED_BACKWARD)

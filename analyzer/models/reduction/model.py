@@ -1,10 +1,11 @@
 """Ops of which one kernel walks over rows, and whose time is that of its blocks' chains of loads as often as of bytes.
 
-    t = (Td^4 + Tl^4 + Ti^4 + Tw^4)^(1/4) + Ts + launches * (t0 + c0/clk)
+    t = T_start + (Td^3 + Tl^3 + Ti^3 + Tw^3)^(1/3) + Ts + launches * (t0 + c0/clk)
 
-Td, Tl: bytes of the walking kernel over the rates of DRAM and L2; Ti: its instructions over the SMs' issue rate; Tw: waves
-of blocks, each as long as one block's chain of dependent loads: a batch norm of 64 channels runs on 64 SMs, a layer norm
-of 16 rows on 16. Ts: what elementwise kernels of the same op move, over the same rates.
+Td, Tl: bytes of the walking kernel over the rates of DRAM and L2; Ti: its instructions over the SMs' issue rate; Tw:
+waves of blocks, each as long as one block's chain of dependent loads: a batch norm of 64 channels runs on 64 SMs, a
+layer norm of 16 rows on 16. T_start: a block's first load and its merging of what its threads found. Ts: what elementwise
+kernels of the same op move, over the same rates.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ USEFUL_L2: Final = 0.8
 MOST_PRESSURE: Final = 1e6
 
 
-# Prior per kernel: instructions per element, cycles of a block before its steps, and of each step. A dependent load from
-# DRAM takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more.
+# Prior per kernel: instructions per element, cycles of a block before its steps, and of each step. A dependent load
+# from DRAM takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more.
 _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.MOMENTS: (60.0, 3000.0, 800.0),
     RowKernel.CHANNEL_SUMS: (40.0, 3000.0, 800.0),
@@ -195,7 +196,7 @@ def _joined(*times: Floats) -> Floats:
 
 
 def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
-    """Return thread instructions per cycle of an SM, as `vector` does: FP32 has its own limit beside the schedulers'."""
+    """Return thread instructions per cycle of an SM, as `vector` does: FP32 lanes have a limit of their own."""
     schedulers = np.where(is_since_volta(fleet), SCHEDULED_LANES, fleet.fp32_lanes_per_sm)
     share = min(fp32_share, 1.0)
     return np.asarray(1.0 / ((1.0 - share) / schedulers + share / fleet.fp32_lanes_per_sm))

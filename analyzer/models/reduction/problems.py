@@ -1,4 +1,4 @@
-"""Problems of the reduction model: which kernel walks over how many rows, and what elementwise kernels move beside it."""
+"""Problems of the reduction model: which kernel walks over how many rows, and what others move beside it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReductionProblems:
     kernel: Codes
     rows: Floats
     columns: Floats
-    """Elements per row; of pooling, neighbours per window; of picked entries, the block's threads where known, else 1."""
+    """Elements per row; of pooling, of a window; of picked entries, the block's threads where known, else 1."""
     run: Floats
     """Contiguous elements of a row; 1: rows are the columns of a matrix."""
     elements: Floats
