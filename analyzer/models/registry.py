@@ -23,6 +23,7 @@ from ..work.work import (
     LatentAttentionDims,
     MatmulDims,
     RecurrentDims,
+    RowDims,
     StateSpaceDims,
 )
 from .frame.model import Model
@@ -59,6 +60,10 @@ def _is_gradient(work: Work, _rate: Rate) -> bool:
 
 def _has_many_queries(work: Work, _rate: Rate) -> bool:
     return isinstance(work.dims, AttentionDims) and (work.dims.queries != 1 or work.dims.keys <= 1)
+
+
+def _walks_over_rows(work: Work, _rate: Rate) -> bool:
+    return isinstance(work.dims, RowDims) and work.dims.kernel is not None
 
 
 def _is_mostly_moves(work: Work, _rate: Rate) -> bool:
@@ -116,6 +121,7 @@ _ROWS: Final = (
         reader="load_decode",
         recipe="DECODE_RECIPE",
     ),
+    OpModel(name="reduction", family="reduction", dims=None, covers=_walks_over_rows),
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
     OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims),

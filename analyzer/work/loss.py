@@ -5,6 +5,7 @@ Where the reduction was not recorded, one result counts as written: the least th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Final
@@ -19,8 +20,9 @@ from .arguments import (
     tensors_at,
 )
 from .registry import register
+from .row_kernels import RowKernel
 from .traffic import broadcast_shape, bytes_of, tensor_bytes, total_bytes
-from .work import Family, Work
+from .work import Family, RowDims, Work
 
 _LOSSES: Final = {
     "mse_loss": (3, 2),
@@ -49,18 +51,31 @@ _SOFTMAX_FLOPS: Final = 5
 
 
 def loss(signature: Signature, *, flops: int, reduction: int) -> Work:
-    """An elementwise loss: input, target, weights."""
+    """An elementwise loss: input, target, weights; its values are written, then reduced by a second kernel."""
     x, target = tensor_at(signature, 0), tensor_at(signature, 1)
     inputs = (x, target, *tensors_at(signature, *range(2, reduction)))
     count = prod(broadcast_shape(x.shape, target.shape))
-    return _work(flops * count, inputs, _reduced_bytes(signature, reduction, count, x.dtype), x.dtype)
+    written, element = _reduced_bytes(signature, reduction, count, x.dtype), bytes_of(1, x.dtype)
+    work = _work(flops * count, inputs, written, x.dtype)
+    if written >= count * element:
+        return _streamed(work, count, launches=1)
+    streamed = total_bytes(inputs) + count * element
+    dims = RowDims(
+        rows=1,
+        columns=count,
+        kernel=RowKernel.REDUCE,
+        walked_bytes=count * element,
+        streamed_bytes=streamed,
+        launches=2,
+    )
+    return replace(work, dims=dims)
 
 
 def loss_backward(signature: Signature, *, flops: int) -> Work:
     """The input's gradient: grad, input, target, weights."""
     inputs = tensors_at(signature, 0, 1, 2, 3)
     x = tensor_at(signature, 1)
-    return _work(flops * x.element_count, inputs, x.size_bytes, x.dtype)
+    return _streamed(_work(flops * x.element_count, inputs, x.size_bytes, x.dtype), x.element_count, launches=1)
 
 
 @register(
@@ -78,13 +93,16 @@ def nll_loss(signature: Signature) -> Work:
     count = target.element_count
     written = _reduced_bytes(signature, 3, count, x.dtype)
     picked = bytes_of(count, x.dtype)
-    return Work(
+    work = Work(
         family=Family.LOSS,
         flops=count * (2 + 2 * len(weights)),
         read_bytes=picked + total_bytes((target, *weights)),
         written_bytes=written,
         dtype=x.dtype,
     )
+    is_one_block = len(x.shape) <= 2 and written < picked
+    kernel = RowKernel.PICK if is_one_block else RowKernel.REDUCE
+    return replace(work, dims=RowDims(rows=count, columns=1, kernel=kernel))
 
 
 @register("aten::nll_loss_backward", "aten::nll_loss2d_backward", family=Family.LOSS)
@@ -93,7 +111,8 @@ def nll_loss_backward(signature: Signature) -> Work:
     grad, x, target = (tensor_at(signature, position) for position in range(3))
     weights = tensors_at(signature, 3)
     inputs = (grad, target, *weights, *tensors_at(signature, 6))
-    return _work(target.element_count * (1 + len(weights)), inputs, x.size_bytes, x.dtype)
+    work = _work(target.element_count * (1 + len(weights)), inputs, x.size_bytes, x.dtype)
+    return _streamed(work, x.element_count, launches=2)
 
 
 @register("aten::cross_entropy_loss", family=Family.LOSS)
@@ -141,6 +160,12 @@ def _reduced_bytes(signature: Signature, reduction: int, count: int, dtype: str)
     mode = argument_at(signature, reduction)
     is_kept = mode == 0 and isinstance(mode, int) and not isinstance(mode, bool)
     return bytes_of(count if is_kept else 1, dtype)
+
+
+def _streamed(work: Work, count: int, launches: int) -> Work:
+    """Return the work of elementwise kernels alone."""
+    dims = RowDims(rows=1, columns=count, kernel=RowKernel.STREAM, streamed_bytes=work.moved_bytes, launches=launches)
+    return replace(work, dims=dims)
 
 
 def _work(flops: float, inputs: tuple[TensorSpec, ...], written_bytes: float, dtype: str) -> Work:

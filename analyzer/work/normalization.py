@@ -24,7 +24,17 @@ from .arguments import (
     tensors_at,
 )
 from .registry import Formula, register
+from .row_kernels import RowKernel
 from .traffic import STATISTICS_DTYPE, bytes_of, tensor_bytes, total_bytes
+from .walks import (
+    batch_norm_gradients,
+    by_channel,
+    by_row,
+    by_row_backward,
+    channel_count,
+    row_kernel,
+    run_of,
+)
 from .work import Family, RowDims, Work
 
 _STATISTICS_FLOPS, _NORMALISE_FLOPS = 4, 2
@@ -40,7 +50,8 @@ def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
     scale, shift = optional_tensor_at(signature, 2), optional_tensor_at(signature, 3)
     rows = _row_count(x, argument_at(signature, 1))
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
-    return _by_row(_forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics), x, rows)
+    work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
+    return by_row(work, x, rows, row_kernel(x, rows))
 
 
 def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
@@ -48,35 +59,45 @@ def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
     x, scale = tensor_at(signature, 0), optional_tensor_at(signature, 2)
     rows = _row_count(x, argument_at(signature, 1))
     flops = _RMS_STATISTICS_FLOPS + _RMS_NORMALISE_FLOPS + _count(scale)
-    return _by_row(_forward(signature, x, flops, (scale,), statistics_count=rows * has_statistics), x, rows)
+    work = _forward(signature, x, flops, (scale,), statistics_count=rows * has_statistics)
+    return by_row(work, x, rows, row_kernel(x, rows))
 
 
 def group_norm(signature: Signature, *, weight: int, groups: int, has_statistics: bool) -> Work:
-    """Group norm: input, weight, bias; statistics per sample and group."""
+    """Group norm: input, weight, bias; statistics per sample and group, then an elementwise kernel."""
     x = tensor_at(signature, 0)
     scale, shift = optional_tensor_at(signature, weight), optional_tensor_at(signature, weight + 1)
     if not x.shape:
         raise LackingArgumentError("a zero-dimensional input")
     rows = x.shape[0] * size_at(signature, groups)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
-    return _by_row(_forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics), x, rows)
+    work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
+    return by_row(
+        work, x, rows, RowKernel.MOMENTS, walked_bytes=tensor_bytes(x), streamed_bytes=2.0 * x.size_bytes, launches=3
+    )
 
 
 def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     """Batch norm: input, weight, bias, running mean, running variance; `training` is the flag's position or value.
 
-    Training reads the batch's own statistics, saves two per channel and updates the running ones.
+    Training reads the batch's own statistics, saves two per channel and updates the running ones. Its kernels are
+    those that PyTorch chooses by default, cuDNN's: one for NCHW; channels last, statistics, then an elementwise pass.
     """
     x = tensor_at(signature, 0)
     is_training = training if isinstance(training, bool) else flag_at(signature, training)
     scale, shift = optional_tensor_at(signature, 1), optional_tensor_at(signature, 2)
     running = tensors_at(signature, 3, 4)
     flops = (_STATISTICS_FLOPS if is_training else 0) + _NORMALISE_FLOPS + _count(scale, shift)
-    saved = 2 * _channel_count(x) if is_training else 0
+    saved = 2 * channel_count(x) if is_training else 0
     work = _forward(signature, x, flops, (scale, shift, *running), statistics_count=saved)
     if not is_training:
         return work
-    return _by_row(_with_more_written(work, total_bytes(running)), x, _channel_count(x))
+    work = _with_more_written(work, total_bytes(running))
+    if run_of(x) > 1:
+        return by_channel(work, x, RowKernel.BATCH_NORM, walked_bytes=2.0 * x.size_bytes)
+    return by_channel(
+        work, x, RowKernel.COLUMN_MOMENTS, walked_bytes=x.size_bytes, streamed_bytes=2.0 * x.size_bytes, launches=2
+    )
 
 
 @register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)
@@ -92,15 +113,28 @@ def normalization_backward(
     """Gradients of (input, weight, bias) as the mask asks."""
     flags = _mask(signature, mask)
     work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
-    statistics = optional_tensor_at(signature, saved[0])
-    return work if statistics is None else _by_row(work, tensor_at(signature, x), statistics.element_count)
+    statistics, data = optional_tensor_at(signature, saved[0]), tensor_at(signature, x)
+    return work if statistics is None else by_row_backward(work, data, statistics.element_count, any(flags[1:]))
+
+
+def group_norm_backward(signature: Signature) -> Work:
+    """Gradients of (input, weight, bias): sums per sample and channel, then an elementwise kernel, and small ones."""
+    flags, x = _mask(signature, 9), tensor_at(signature, 1)
+    work = _backward(signature, tensor_at(signature, 0), x, (2, 3), 4, flags)
+    rows = x.shape[0] * channel_count(x)
+    streamed = 3.0 * x.size_bytes * flags[0]
+    return by_row(
+        work, x, rows, RowKernel.CHANNEL_SUMS, walked_bytes=2.0 * x.size_bytes, streamed_bytes=streamed, launches=5
+    )
 
 
 def rms_norm_backward(signature: Signature) -> Work:
     """Gradients of (input, weight): grad, input, shape, 1/rms, weight, mask."""
     flags, deviation = (*flags_at(signature, 5, 2), False), optional_tensor_at(signature, 3)
     work = _backward(signature, tensor_at(signature, 0), tensor_at(signature, 1), (3,), 4, flags)
-    return work if deviation is None else _by_row(work, tensor_at(signature, 1), deviation.element_count)
+    return (
+        work if deviation is None else by_row_backward(work, tensor_at(signature, 1), deviation.element_count, flags[1])
+    )
 
 
 def batch_norm_backward(
@@ -111,7 +145,7 @@ def batch_norm_backward(
     flags = (True, True, True) if mask < 0 else _mask(signature, mask)
     work = _backward(signature, tensor_at(signature, grad), tensor_at(signature, x), saved, scale, flags)
     if is_training:
-        return _by_row(work, tensor_at(signature, x), _channel_count(tensor_at(signature, x)))
+        return batch_norm_gradients(work, tensor_at(signature, x))
     excess = flags[0] * (_BACKWARD_INPUT_FLOPS - _BACKWARD_FIXED_STATISTICS_FLOPS)
     return _with_flops(work, work.flops - excess * tensor_at(signature, x).element_count)
 
@@ -120,9 +154,10 @@ def batch_norm_backward(
 def batch_norm_stats(signature: Signature) -> Work:
     """Mean and 1/σ per channel."""
     x = tensor_at(signature, 0)
-    channels = _channel_count(x)
+    channels = channel_count(x)
     written = bytes_of(2 * channels, STATISTICS_DTYPE)
-    return _by_row(_work(x.element_count * _STATISTICS_FLOPS, tensor_bytes(x), written, x.dtype), x, channels)
+    work = _work(x.element_count * _STATISTICS_FLOPS, tensor_bytes(x), written, x.dtype)
+    return by_channel(work, x, RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS)
 
 
 @register("aten::batch_norm_elemt", family=Family.NORMALIZATION)
@@ -130,7 +165,8 @@ def batch_norm_elemt(signature: Signature) -> Work:
     """Normalise with given statistics: input, weight, bias, mean, 1/σ."""
     x = tensor_at(signature, 0)
     scale, shift = optional_tensor_at(signature, 1), optional_tensor_at(signature, 2)
-    return _forward(signature, x, _NORMALISE_FLOPS + _count(scale, shift), (scale, shift, *tensors_at(signature, 3, 4)))
+    work = _forward(signature, x, _NORMALISE_FLOPS + _count(scale, shift), (scale, shift, *tensors_at(signature, 3, 4)))
+    return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
 @register("aten::batch_norm_gather_stats", "aten::batch_norm_gather_stats_with_counts", family=Family.NORMALIZATION)
@@ -149,7 +185,8 @@ def batch_norm_backward_reduce(signature: Signature) -> Work:
     """Two sums per channel, and the gradients of scale and shift."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     read = total_bytes((grad, x, *tensors_at(signature, 2, 3, 4)))
-    return _work(5 * x.element_count, read, bytes_of(4 * _channel_count(x), STATISTICS_DTYPE), x.dtype)
+    work = _work(5 * x.element_count, read, bytes_of(4 * channel_count(x), STATISTICS_DTYPE), x.dtype)
+    return by_channel(work, x, RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS)
 
 
 @register("aten::batch_norm_backward_elemt", family=Family.NORMALIZATION)
@@ -157,7 +194,8 @@ def batch_norm_backward_elemt(signature: Signature) -> Work:
     """The input's gradient from the combined sums."""
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     read = total_bytes((grad, x, *tensors_at(signature, 2, 3, 4, 5, 6, 7)))
-    return _work(7 * x.element_count, read, x.size_bytes, x.dtype)
+    work = _work(7 * x.element_count, read, x.size_bytes, x.dtype)
+    return by_channel(work, x, RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS)
 
 
 @register("aten::_weight_norm_interface", family=Family.NORMALIZATION)
@@ -232,11 +270,6 @@ def _softmax_work(signature: Signature, flops: int, x: TensorSpec, inputs: tuple
     )
 
 
-def _by_row(work: Work, x: TensorSpec, rows: int) -> Work:
-    """Return the work with its statistics' rows."""
-    return replace(work, dims=RowDims(rows=rows, columns=x.element_count // max(rows, 1)))
-
-
 def _mask(signature: Signature, position: int) -> tuple[bool, ...]:
     return flags_at(signature, position, 3)
 
@@ -249,12 +282,6 @@ def _row_count(x: TensorSpec, normalised_shape: Argument) -> int:
     for size in x.shape[: -len(normalised_shape)]:
         rows *= size
     return rows
-
-
-def _channel_count(x: TensorSpec) -> int:
-    if len(x.shape) < 2:
-        raise LackingArgumentError("an input without channels")
-    return x.shape[1]
 
 
 def _count(*parameters: TensorSpec | None) -> int:
@@ -292,7 +319,7 @@ _NORMALIZATIONS: dict[str, Formula] = {
     "_batch_norm_no_update": partial(batch_norm, training=False),
     "_native_batch_norm_legit_no_training": partial(batch_norm, training=False),
     "native_layer_norm_backward": partial(normalization_backward, grad=0, x=1, saved=(3, 4), scale=5, mask=7),
-    "native_group_norm_backward": partial(normalization_backward, grad=0, x=1, saved=(2, 3), scale=4, mask=9),
+    "native_group_norm_backward": group_norm_backward,
     "_fused_rms_norm_backward": rms_norm_backward,
     "native_batch_norm_backward": partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),
     "batch_norm_backward": partial(batch_norm_backward, grad=0, x=1, scale=2, saved=(5, 6), training=7, mask=9),

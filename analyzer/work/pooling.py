@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from math import ceil, prod
 from typing import Final
@@ -17,8 +18,9 @@ from .arguments import (
     tensors_at,
 )
 from .registry import Formula, register
+from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .work import Family, Work
+from .work import Family, RowDims, Work
 
 # Per result element: weights times neighbours, summed. Nearest copies.
 _INTERPOLATION_FLOPS: Final = {
@@ -44,7 +46,7 @@ def pool(signature: Signature, *, rank: int, has_dilation: bool, has_indices: bo
     result = result_at(signature)
     count = _pooled_count(signature, x, rank, has_dilation=has_dilation) if result is None else result.element_count
     written = bytes_of(count, x.dtype) + (bytes_of(count, INDEX_DTYPE) if has_indices else 0.0)
-    return _work(count * window, tensor_bytes(x), written, x.dtype)
+    return _by_window(_work(count * window, tensor_bytes(x), written, x.dtype), count, window)
 
 
 def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Work:
@@ -52,7 +54,8 @@ def pool_backward(signature: Signature, *, rank: int, indices: int | None) -> Wo
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     window = prod(_per_dim(signature, 2, rank, None)) if indices is None else 1
     saved = () if indices is None else tensors_at(signature, indices)
-    return _work(grad.element_count * window, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
+    work = _work(grad.element_count * window, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
+    return _by_gradient(work, x.element_count, zeroed_bytes=0.0 if indices is None else x.size_bytes)
 
 
 def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work:
@@ -62,7 +65,10 @@ def adaptive_pool(signature: Signature, *, rank: int, has_indices: bool) -> Work
         raise LackingArgumentError("fewer dims than pooled ones")
     count = _adapted_count(signature, x, rank) if result is None else result.element_count
     written = bytes_of(count, x.dtype) + (bytes_of(count, INDEX_DTYPE) if has_indices else 0.0)
-    return _work(x.element_count, tensor_bytes(x), written, x.dtype)
+    work, window = _work(x.element_count, tensor_bytes(x), written, x.dtype), x.element_count // max(count, 1)
+    if count == prod(x.shape[:-rank]) and not has_indices:
+        return replace(work, dims=RowDims(rows=count, columns=window, kernel=RowKernel.REDUCE))
+    return _by_window(work, count, window)
 
 
 def adaptive_pool_backward(signature: Signature, *, has_indices: bool) -> Work:
@@ -70,7 +76,7 @@ def adaptive_pool_backward(signature: Signature, *, has_indices: bool) -> Work:
     grad, x = tensor_at(signature, 0), tensor_at(signature, 1)
     saved = tensors_at(signature, 2) if has_indices else ()
     count = grad.element_count if has_indices else x.element_count
-    return _work(count, total_bytes((grad, *saved)), x.size_bytes, grad.dtype)
+    return _by_gradient(_work(count, total_bytes((grad, *saved)), x.size_bytes, grad.dtype), x.element_count)
 
 
 def upsample(signature: Signature, *, flops: int) -> Work:
@@ -83,14 +89,15 @@ def upsample(signature: Signature, *, flops: int) -> Work:
         count = _scaled_count(signature, x)
     else:
         count = prod(x.shape[:2]) * prod(_per_dim(signature, 1, len(x.shape) - 2, None))
-    return _work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
+    return _by_window(_work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype), count, 1)
 
 
 def upsample_backward(signature: Signature, *, flops: int) -> Work:
     """The input's gradient: every result's gradient goes back to its neighbours."""
     grad = tensor_at(signature, 0)
-    written = bytes_of(prod(sizes_at(signature, 2)), grad.dtype)
-    return _work(max(flops, 1) * grad.element_count, tensor_bytes(grad), written, grad.dtype)
+    count = prod(sizes_at(signature, 2))
+    work = _work(max(flops, 1) * grad.element_count, tensor_bytes(grad), bytes_of(count, grad.dtype), grad.dtype)
+    return _by_gradient(work, max(count, grad.element_count))
 
 
 def grid_sample(signature: Signature, *, flops: int) -> Work:
@@ -99,7 +106,7 @@ def grid_sample(signature: Signature, *, flops: int) -> Work:
     if len(x.shape) < 3 or not grid.shape:
         raise LackingArgumentError("an input without channels")
     count = x.shape[1] * (grid.element_count // max(grid.shape[-1], 1))
-    return _work(flops * count, total_bytes((x, grid)), bytes_of(count, x.dtype), x.dtype)
+    return _by_window(_work(flops * count, total_bytes((x, grid)), bytes_of(count, x.dtype), x.dtype), count, 1)
 
 
 def grid_sample_backward(signature: Signature, *, flops: int, mask: int) -> Work:
@@ -107,7 +114,8 @@ def grid_sample_backward(signature: Signature, *, flops: int, mask: int) -> Work
     grad, x, grid = (tensor_at(signature, position) for position in range(3))
     wanted = flags_at(signature, mask, 2)
     written = wanted[0] * x.size_bytes + wanted[1] * grid.size_bytes
-    return _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
+    work = _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
+    return _by_gradient(work, max(grad.element_count, x.element_count))
 
 
 @register("aten::im2col", family=Family.POOLING)
@@ -179,6 +187,23 @@ def _per_dim(signature: Signature, position: int, rank: int, default: tuple[int,
     if len(sizes) != rank:
         raise LackingArgumentError(position)
     return sizes
+
+
+def _by_window(work: Work, count: int, window: int) -> Work:
+    """Return the work with a thread per result."""
+    return replace(work, dims=RowDims(rows=count, columns=window, kernel=RowKernel.POOL))
+
+
+def _by_gradient(work: Work, count: int, zeroed_bytes: float = 0.0) -> Work:
+    """Return the work with a thread per element of the input's gradient, which some kernels find zeroed."""
+    dims = RowDims(
+        rows=count,
+        columns=1,
+        kernel=RowKernel.POOL_BACKWARD,
+        streamed_bytes=zeroed_bytes,
+        launches=1 + (zeroed_bytes > 0),
+    )
+    return replace(work, dims=dims)
 
 
 def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:

@@ -19,11 +19,19 @@ from .arguments import (
 )
 from .elementwise import pointwise
 from .registry import Formula, register
+from .row_kernels import RowKernel
 from .traffic import INDEX_DTYPE, bytes_of, float_dtype, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work
 
 
-def reduce(signature: Signature, *, flops: int, dim: int = 1, out_dtypes: tuple[str | None, ...] = (None,)) -> Work:
+def reduce(
+    signature: Signature,
+    *,
+    flops: int,
+    dim: int = 1,
+    out_dtypes: tuple[str | None, ...] = (None,),
+    kernel: RowKernel | None = RowKernel.REDUCE,
+) -> Work:
     """Return the work of a reduction over the dims at `dim` (all where not given); None is the input's dtype."""
     x = tensor_at(signature, 0)
     results = result_tensors(signature)
@@ -31,7 +39,7 @@ def reduce(signature: Signature, *, flops: int, dim: int = 1, out_dtypes: tuple[
     written = total_bytes(results) + sum(bytes_of(count, dtype or x.dtype) for dtype in out_dtypes)
     work = _work(flops * x.element_count, tensor_bytes(x), written, float_dtype(x.dtype) if flops > 1 else x.dtype)
     rows = results[0].element_count if results else count
-    return replace(work, dims=RowDims(rows=rows, columns=x.element_count // max(rows, 1)))
+    return replace(work, dims=RowDims(rows=rows, columns=x.element_count // max(rows, 1), kernel=kernel))
 
 
 def total(signature: Signature) -> Work:
@@ -55,11 +63,14 @@ def extremum(signature: Signature) -> Work:
 
 
 def scan(signature: Signature, *, flops: int, out_dtypes: tuple[str | None, ...] = (None,)) -> Work:
-    """Return the work of a cumulative op: as many results as inputs."""
+    """Return the work of a cumulative op along the dim that follows the input: as many results as inputs."""
     x = tensor_at(signature, 0)
     results = result_tensors(signature)
     written = total_bytes(results) or sum(bytes_of(x.element_count, dtype or x.dtype) for dtype in out_dtypes)
-    return _work(flops * x.element_count, tensor_bytes(x), written, x.dtype)
+    dims = dims_at(signature, 1, len(x.shape)) if x.shape else None
+    columns = 1 if not x.shape else max(x.shape[dims[0] if dims else -1], 1)
+    rows = RowDims(rows=x.element_count // columns, columns=columns, kernel=RowKernel.SCAN)
+    return replace(_work(flops * x.element_count, tensor_bytes(x), written, x.dtype), dims=rows)
 
 
 @register("aten::equal", family=Family.REDUCTION)
@@ -114,7 +125,7 @@ _FORMULAS: dict[str, Formula] = {
     "aminmax": partial(reduce, flops=2, out_dtypes=_BOTH),
     **dict.fromkeys(("norm", "linalg_vector_norm", "frobenius_norm"), partial(reduce, flops=2, dim=2)),
     **dict.fromkeys(("logsumexp", "special_logsumexp"), partial(reduce, flops=4)),
-    **dict.fromkeys(("median", "nanmedian", "mode"), partial(reduce, flops=1, out_dtypes=_WITH_INDEX)),
+    **dict.fromkeys(("median", "nanmedian", "mode"), partial(reduce, flops=1, out_dtypes=_WITH_INDEX, kernel=None)),
     "trace": partial(reduce, flops=1),
     **dict.fromkeys(("_is_all_true", "_is_any_true", "_assert_async"), partial(reduce, flops=1, out_dtypes=("bool",))),
     **dict.fromkeys(("cumsum", "cumprod"), running_total),

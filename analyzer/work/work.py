@@ -8,6 +8,7 @@ from typing import Final
 
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.experts_kernels import ExpertsKernel
+from .row_kernels import RowKernel
 
 
 class Family(StrEnum):
@@ -112,6 +113,17 @@ class RowDims:
 
     rows: int
     columns: int
+    kernel: RowKernel | None = None
+    """Which kernel walks over them; None: one that is bound by bytes as elementwise kernels are, or that the family
+    tells (layer norm of short rows, softmax, gathers)."""
+    run: int = 0
+    """Contiguous elements of a row that lies in pieces, such as an image of a channel; 0: it lies in one."""
+    walked_bytes: float = 0.0
+    """What this kernel moves; 0: what the op must."""
+    streamed_bytes: float = 0.0
+    """What elementwise kernels of the same op move before and after it, second readings and temporaries included."""
+    launches: int = 1
+    """Kernels of the op in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,4 +174,6 @@ def _problem(dims: Dims) -> Dims:
             return replace(dims, kernel=AttentionKernel.FLASH2, is_chosen_by_torch=True, prefers_cudnn=False)
         case MatmulDims():
             return replace(dims, is_k_contiguous=None)
+        case RowDims():
+            return RowDims(rows=dims.rows, columns=dims.columns)
     return dims

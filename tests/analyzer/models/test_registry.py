@@ -15,6 +15,7 @@ from wavecast.analyzer.models.frame.problems import as_columns, join_problems, p
 from wavecast.analyzer.models.registry import OP_MODELS, OpModel, least_work, load_model, model_of, problems_of
 from wavecast.analyzer.models.store import read_manifest
 from wavecast.analyzer.work import Family, Work
+from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import (
     AttentionDims,
     ConvolutionDims,
@@ -67,6 +68,7 @@ CASES = (
     ("convolution", work(Family.CONVOLUTION, CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     ("recurrent", work(Family.RECURRENT, RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
+    ("reduction", work(Family.POOLING, RowDims(rows=8, columns=9, kernel=RowKernel.POOL)), Rate.FP32),
     ("vector", work(Family.COPY), Rate.FP32),
     ("vector", work(Family.RECURRENT), Rate.FP32),
     (None, work(Family.CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from wavecast.analyzer.work import work_of
+from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import RowDims
 from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
 
@@ -36,6 +37,7 @@ CASES: list[tuple[str, tuple[Argument, ...], int, int]] = [
     ("aten::sum", (tensor(4, 9, 5), (0, 2)), 9, 20),
     ("aten::mean", (tensor(4, 9),), 1, 36),
     ("aten::max", (tensor(4, 9), 1, False), 4, 9),
+    ("aten::cumsum", (tensor(4, 9, 5), 1), 20, 9),
     ("aten::embedding", (tensor(100, 64), tensor(3, 7, dtype="int64")), 21, 64),
     ("aten::index_select", (tensor(100, 64), 0, tensor(7, dtype="int64")), 7, 64),
 ]
@@ -45,20 +47,20 @@ CASES: list[tuple[str, tuple[Argument, ...], int, int]] = [
 def test_rows_and_columns(name: str, arguments: tuple[Argument, ...], rows: int, columns: int) -> None:
     work = work_of(name, Signature(arguments))
     assert work is not None
-    assert work.dims == RowDims(rows=rows, columns=columns)
+    assert isinstance(work.dims, RowDims)
+    assert (work.dims.rows, work.dims.columns) == (rows, columns)
 
 
 def test_recorded_results_tell_the_rows_of_a_reduction() -> None:
     work = work_of("aten::sum", Signature((tensor(4, 9, 5), UNKNOWN), (tensor(4),)))
     assert work is not None
-    assert work.dims == RowDims(rows=4, columns=45)
+    assert work.dims == RowDims(rows=4, columns=45, kernel=RowKernel.REDUCE)
 
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
         ("aten::native_batch_norm", (*BATCH, False, 0.1, 1e-5)),
-        ("aten::cumsum", (tensor(4, 9), 1)),
         ("aten::embedding_dense_backward", (tensor(7, 64), tensor(7, dtype="int64"), 100, -1, False)),
     ],
 )
@@ -66,3 +68,64 @@ def test_others_have_only_their_totals(name: str, arguments: tuple[Argument, ...
     work = work_of(name, Signature(arguments))
     assert work is not None
     assert work.dims is None
+
+
+LAST = TensorSpec("float32", (8, 16, 7, 7), (784, 1, 112, 16))
+FIRST = TensorSpec("float32", (8, 16, 7, 7), (784, 49, 7, 1))
+BYTES = 8 * 16 * 49 * 4.0
+PER_CHANNEL = [tensor(16)] * 4
+SAVED = [tensor(16)] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kernel", "run", "walked", "streamed"),
+    [
+        ("aten::native_batch_norm", (FIRST, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.BATCH_NORM, 49, 2, 0),
+        ("aten::native_batch_norm", (LAST, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.COLUMN_MOMENTS, 1, 1, 2),
+        (
+            "aten::native_batch_norm_backward",
+            (FIRST, FIRST, *SAVED, True, 1e-5, MASK),
+            RowKernel.BATCH_NORM_BACKWARD,
+            49,
+            3,
+            0,
+        ),
+        ("aten::native_batch_norm_backward", (LAST, LAST, *SAVED, True, 1e-5, MASK), RowKernel.COLUMN_SUMS, 1, 2, 3),
+        ("aten::batch_norm_stats", (LAST, 1e-5), RowKernel.COLUMN_MOMENTS, 1, 0, 0),
+        ("aten::batch_norm_backward_reduce", (FIRST, FIRST, *PER_CHANNEL), RowKernel.CHANNEL_SUMS, 49, 0, 0),
+        ("aten::group_norm", (FIRST, 4, None, None), RowKernel.MOMENTS, 0, 1, 2),
+    ],
+)
+def test_a_batch_norm_names_the_kernel_of_its_layout(
+    name: str, arguments: tuple[Argument, ...], kernel: RowKernel, run: int, walked: int, streamed: int
+) -> None:
+    """Channels last, several blocks share a channel; else one block walks over it, whatever the batch."""
+    work = work_of(name, Signature(arguments))
+    assert work is not None
+    assert isinstance(work.dims, RowDims)
+    assert (work.dims.kernel, work.dims.run) == (kernel, run)
+    assert (work.dims.walked_bytes, work.dims.streamed_bytes) == (walked * BYTES, streamed * BYTES)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kernel"),
+    [
+        ("aten::layer_norm", (tensor(16, 20000), (20000,), None, None, 1e-5), RowKernel.ROW_FORWARD),
+        ("aten::layer_norm", (tensor(16, 2000), (2000,), None, None, 1e-5), None),
+        ("aten::max_pool2d", (tensor(2, 3, 8, 8), (2, 2)), RowKernel.POOL),
+        ("aten::adaptive_avg_pool2d", (tensor(2, 3, 8, 8), (1, 1)), RowKernel.REDUCE),
+        ("aten::adaptive_avg_pool2d", (tensor(2, 3, 8, 8), (4, 4)), RowKernel.POOL),
+        ("aten::upsample_nearest2d", (tensor(2, 3, 8, 8), (16, 16)), RowKernel.POOL),
+        ("aten::mse_loss", (tensor(4, 9), tensor(4, 9), 1), RowKernel.REDUCE),
+        ("aten::mse_loss", (tensor(4, 9), tensor(4, 9), 0), RowKernel.STREAM),
+        ("aten::nll_loss_forward", (tensor(40, 9), tensor(40, dtype="int64"), None, 1, -100), RowKernel.PICK),
+        ("aten::median", (tensor(4, 9), 1), None),
+    ],
+)
+def test_an_op_names_the_kernel_that_walks(
+    name: str, arguments: tuple[Argument, ...], kernel: RowKernel | None
+) -> None:
+    work = work_of(name, Signature(arguments))
+    assert work is not None
+    assert isinstance(work.dims, RowDims)
+    assert work.dims.kernel is kernel

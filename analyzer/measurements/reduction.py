@@ -1,0 +1,246 @@
+"""Walks over rows measured alone: batch norm's kernels, norms by backend, and what `reduction_sequences` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...specs.gpu import Catalog
+from ..models.reduction.problems import ReductionProblems
+from ..work.row_kernels import RowKernel
+from .reduction_sequences import Launched, eager_of, inductor_of, liger_of
+from .samples import MeasurementTable, Samples, gpus_of, read_table, shape_share
+
+TABLE: Final = "ops/batch_norm.parquet"
+NORMS: Final = "ops/norm_backward.parquet"
+LIGER: Final = "ops/vector_liger.parquet"
+KERNELBENCH: Final = "ops/vector_kernelbench.parquet"
+BYTES: Final[Mapping[str, float]] = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
+CHANNEL_KERNELS: Final[Mapping[str, tuple[RowKernel, RowKernel]]] = {
+    "batch_norm_stats": (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS),
+    "batch_norm_elemt": (RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS),
+    "batch_norm_backward_reduce": (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS),
+    "batch_norm_backward_elemt": (RowKernel.CHANNEL_ELEMENTS, RowKernel.COLUMN_ELEMENTS),
+}
+"""By op: the kernel of NCHW, and of channels last."""
+TENSORS: Final[Mapping[str, float]] = {
+    "batch_norm_stats": 1.0,
+    "batch_norm_elemt": 2.0,
+    "batch_norm_backward_reduce": 2.0,
+    "batch_norm_backward_elemt": 3.0,
+}
+ROW_KERNELS: Final[Mapping[tuple[str, str], RowKernel]] = {
+    ("pytorch", "forward"): RowKernel.ROW_FORWARD,
+    ("pytorch", "backward"): RowKernel.ROW_BACKWARD,
+    ("cudnn", "forward"): RowKernel.FUSED_FORWARD,
+    ("cudnn", "backward"): RowKernel.FUSED_BACKWARD,
+    ("torch_compile", "forward"): RowKernel.COMPILED_FORWARD,
+    ("torch_compile", "backward"): RowKernel.COMPILED_BACKWARD,
+}
+"""By backend and direction."""
+LEAST_EVENT_US: Final = 200.0
+"""Times of events under this tell of the host, by what the data's README says of them."""
+DO_BENCH_US: Final = 10.0
+"""What Triton's `do_bench` reads around nothing: its rows of 14 to 90 us on A100 and H100 exceed their bytes' time by
+6 to 9 us alike (chosen while reading these)."""
+HIDDEN_BYTES: Final = 4e6
+"""Inputs of elementwise ops whose kernels hide under any host."""
+SCARCE_SHARE: Final = 0.25
+"""Tables of few rows are drawn as if their shares were this much smaller: all their shapes train."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """Hold one measurement: what was launched, where, how long it took."""
+
+    gpu: str
+    launched: Launched
+    latency_us: float
+    family: str
+    dtype: str
+    moved_since_bytes: float = 0.0
+    host_floor_us: float = 0.0
+
+
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[ReductionProblems]]:
+    """Return the rows of every table that the directory has and whose kernels are known."""
+    readers: dict[str, Callable[[MeasurementTable], Iterator[_Row]]] = {
+        TABLE: _batch_norm,
+        NORMS: _norms,
+        LIGER: _liger,
+        KERNELBENCH: _kernelbench,
+    }
+    found = []
+    for name, rows_of in readers.items():
+        if (data / name).exists():
+            rows = list(rows_of(read_table(data / name, may_lack=("kernel", "split"))))
+            if rows:
+                found.append(_samples(name, rows, catalog))
+    return found
+
+
+def _samples(name: str, rows: Sequence[_Row], catalog: Catalog | None) -> Samples[ReductionProblems]:
+    gpus, gpu = gpus_of(np.array([row.gpu for row in rows], dtype=object), catalog)
+    problems = problems_of_launched(
+        [row.launched for row in rows],
+        [row.moved_since_bytes for row in rows],
+        [1e3 * row.host_floor_us for row in rows],
+    )
+    share = shape_share(problems.kernel, problems.rows, problems.columns, problems.run)
+    return Samples(
+        table=name,
+        model="reduction",
+        problems=problems,
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=np.array([1e3 * row.latency_us for row in rows]),
+        family=np.array([row.family for row in rows], dtype=object),
+        dtype=np.array([row.dtype for row in rows], dtype=object),
+        share=share if name == TABLE else SCARCE_SHARE * share,
+    )
+
+
+def problems_of_launched(
+    launched: Sequence[Launched], moved_since_bytes: Sequence[float], host_floor_ns: Sequence[float]
+) -> ReductionProblems:
+    """Return what was launched as problems."""
+
+    def column(name: str) -> Any:
+        return np.array([getattr(item, name) for item in launched], dtype=np.float64)
+
+    columns = column("columns")
+    return ReductionProblems(
+        kernel=np.array([item.kernel for item in launched], dtype=np.int64),
+        rows=column("rows"),
+        columns=columns,
+        run=np.where(column("run") > 0, column("run"), columns),
+        elements=column("elements"),
+        flops=column("flops"),
+        walked_bytes=column("walked_bytes"),
+        streamed_bytes=column("streamed_bytes"),
+        least_bytes=column("least_bytes"),
+        launches=column("launches"),
+        moved_since_bytes=np.array(moved_since_bytes, dtype=np.float64),
+        host_floor_ns=np.array(host_floor_ns, dtype=np.float64),
+    )
+
+
+def _records(table: MeasurementTable) -> Iterator[Mapping[str, Any]]:
+    columns = {name: values.tolist() for name, values in table.items()}
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _batch_norm(table: MeasurementTable) -> Iterator[_Row]:
+    """Yield PyTorch's four kernels; whole batch norms over volumes, by cuDNN, where the host does not hide them.
+
+    Those of channels last are left out: which kernel ran differs between the two versions measured.
+    """
+    records = list(_records(table))
+    whole = [item for item in records if item["op"] == "batch_norm_training"]
+    floors = {
+        way: float(np.median([item["latency_us"] for item in whole if item["direction"] == way and _is_hidden(item)]))
+        for way in {item["direction"] for item in whole if _is_hidden(item)}
+    }
+    for item in records:
+        is_last = item["layout"] in ("NHWC", "NDHWC")
+        run = 1 if is_last else item["depth"] * item["height"] * item["width"]
+        if item["op"] in CHANNEL_KERNELS:
+            kernel, tensors, floor = CHANNEL_KERNELS[item["op"]][is_last], TENSORS[item["op"]], 0.0
+        elif not is_last and item["latency_us"] >= LEAST_EVENT_US:
+            is_forward = item["direction"] == "forward"
+            kernel = RowKernel.BATCH_NORM if is_forward else RowKernel.BATCH_NORM_BACKWARD
+            tensors, floor = 2.0 if is_forward else 3.0, floors.get(item["direction"], 0.0)
+        else:
+            continue
+        moved = tensors * item["elements"] * BYTES[item["dtype"]]
+        launched = Launched.of(
+            kernel, rows=item["channels"], columns=item["elements"] // item["channels"], run=run, walked_bytes=moved
+        )
+        yield _Row(
+            gpu=item["gpu"],
+            launched=launched,
+            latency_us=item["latency_us"],
+            family=f"{item['op']}{' channels last' if is_last else ''}",
+            dtype=item["dtype"],
+            host_floor_us=floor,
+        )
+
+
+def _is_hidden(item: Mapping[str, Any]) -> bool:
+    return bool(item["elements"] < 1e5)
+
+
+def _norms(table: MeasurementTable) -> Iterator[_Row]:
+    """Yield norms by backend: the kernel is an input."""
+    for item in _records(table):
+        tensor = item["rows"] * item["cols"] * BYTES[item["dtype"]]
+        is_backward, backend = item["direction"] == "backward", item["backend"]
+        has_columns = is_backward and backend != "cudnn"
+        launched = Launched.of(
+            ROW_KERNELS[backend, item["direction"]],
+            rows=item["rows"],
+            columns=item["cols"],
+            walked_bytes=(3.0 if is_backward else 2.0) * tensor,
+            streamed_bytes=2.0 * tensor * has_columns,
+            launches=3 if has_columns else 1,
+        )
+        family = f"norm {item['direction']} ({backend})"
+        yield _Row(
+            gpu=item["gpu"],
+            launched=launched,
+            latency_us=item["latency_us"],
+            family=family,
+            dtype=item["dtype"],
+            moved_since_bytes=np.inf,
+        )
+
+
+def _liger(table: MeasurementTable) -> Iterator[_Row]:
+    for item in _records(table):
+        launched = liger_of(item)
+        if launched is not None:
+            yield _Row(
+                gpu=item["gpu"],
+                launched=launched,
+                latency_us=item["latency_us"],
+                family=f"{item['op']} {item['direction']} (Liger's benchmark)",
+                dtype="fp32",
+                moved_since_bytes=np.inf,
+                host_floor_us=DO_BENCH_US,
+            )
+
+
+def _kernelbench(table: MeasurementTable) -> Iterator[_Row]:
+    """Yield rows of known kernels, with the floor of their host as its own short rows read."""
+    records = list(_records(table))
+    hosts = {(item["machine"], item["mode"]) for item in records}
+    floors: dict[tuple[str, str], float] = {}
+    for host in hosts:
+        short = [
+            item["latency_us"]
+            for item in records
+            if (item["machine"], item["mode"]) == host
+            and item["kind"] == "elementwise"
+            and item["input_bytes"] < HIDDEN_BYTES
+        ]
+        if short:
+            floors[host] = float(np.median(short))
+    for item in records:
+        launched = (eager_of if item["mode"] == "eager" else inductor_of)(item)
+        if launched is None or item["latency_us"] < LEAST_EVENT_US:
+            continue
+        others = [value for (_, mode), value in floors.items() if mode == item["mode"]]
+        floor = floors.get((item["machine"], item["mode"]), float(np.median(others)) if others else 0.0)
+        yield _Row(
+            gpu=item["gpu"],
+            launched=launched,
+            latency_us=item["latency_us"],
+            family=f"{item['kind']} ({item['mode']})",
+            dtype=item["dtype"],
+            host_floor_us=floor,
+        )

@@ -1,0 +1,218 @@
+"""Ops of which one kernel walks over rows, and whose time is that of its blocks' chains of loads as often as of bytes.
+
+    t = T_start + (Td^3 + Tl^3 + Ti^3 + Tw^3)^(1/3) + Ts + launches * (t0 + c0/clk)
+
+Td, Tl: bytes of the walking kernel over the rates of DRAM and L2; Ti: its instructions over the SMs' issue rate; Tw:
+waves of blocks, each as long as one block's chain of dependent loads: a batch norm of 64 channels runs on 64 SMs, a
+layer norm of 16 rows on 16. T_start: a block's first load and its merging of what its threads found. Ts: what elementwise
+kernels of the same op move, over the same rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
+from ....specs.generations import is_nvidia, is_since_volta
+from ...work.row_kernels import RowKernel
+from ..frame.event_timing import event_time_ns
+from ..frame.gpu_physics import (
+    DRAM_PARAMETERS,
+    L2_PARAMETERS,
+    LAUNCH_PARAMETERS,
+    dram_bytes_per_s,
+    l2_bytes_per_s,
+    launch_s,
+)
+from ..frame.model import Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .launch import walk_of
+from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
+
+CLASS_NAMES: Final = ("NVIDIA", "AMD")
+MAX_BLOCKS_PER_SM: Final = 32
+SCHEDULED_LANES: Final = 128.0
+"""Four schedulers of 32 lanes."""
+USEFUL_L2: Final = 0.8
+"""Of its size, from one use to the next; `vector` fits 0.75 beside HBM."""
+MOST_PRESSURE: Final = 1e6
+
+
+# Prior per kernel: instructions per element, cycles of a block before its steps, and of each step. A dependent load
+# from DRAM takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more.
+_PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
+    RowKernel.MOMENTS: (60.0, 3000.0, 800.0),
+    RowKernel.CHANNEL_SUMS: (40.0, 3000.0, 800.0),
+    RowKernel.CHANNEL_ELEMENTS: (15.0, 700.0, 300.0),
+    RowKernel.COLUMN_ELEMENTS: (20.0, 2000.0, 300.0),
+    RowKernel.COLUMN_MOMENTS: (60.0, 6000.0, 1500.0),
+    RowKernel.COLUMN_SUMS: (40.0, 6000.0, 1500.0),
+    RowKernel.BATCH_NORM: (40.0, 4000.0, 2500.0),
+    RowKernel.BATCH_NORM_BACKWARD: (60.0, 4000.0, 4000.0),
+    RowKernel.ROW_FORWARD: (40.0, 4000.0, 800.0),
+    RowKernel.ROW_BACKWARD: (60.0, 5000.0, 1000.0),
+    RowKernel.FUSED_FORWARD: (20.0, 3000.0, 600.0),
+    RowKernel.FUSED_BACKWARD: (40.0, 5000.0, 1000.0),
+    RowKernel.COMPILED_FORWARD: (20.0, 3000.0, 600.0),
+    RowKernel.COMPILED_BACKWARD: (40.0, 5000.0, 1000.0),
+    RowKernel.REDUCE: (8.0, 3000.0, 600.0),
+    RowKernel.SCAN: (120.0, 3000.0, 1000.0),
+    RowKernel.POOL: (120.0, 2000.0, 600.0),
+    RowKernel.POOL_BACKWARD: (150.0, 2000.0, 600.0),
+    RowKernel.PICK: (0.01, 2000.0, 1500.0),
+    RowKernel.STREAM: (0.01, 1.0, 1.0),
+    RowKernel.COMPILED_REDUCE: (8.0, 3000.0, 600.0),
+    RowKernel.COMPILED_POOL: (40.0, 2000.0, 600.0),
+}
+_FIXED: Final = frozenset({RowKernel.POOL_BACKWARD, RowKernel.STREAM})
+"""Nothing was measured of them alone."""
+_FIXED_CHAINS: Final = _FIXED | {
+    RowKernel.REDUCE,
+    RowKernel.POOL,
+    RowKernel.COMPILED_REDUCE,
+    RowKernel.COMPILED_POOL,
+}
+"""Their blocks are many and short: the chain never counts."""
+
+
+def _kernel_parameters() -> tuple[Parameter, ...]:
+    found: list[Parameter] = []
+    for kernel, (instructions, latency, step) in _PRIORS.items():
+        name, chain = kernel.name.lower(), 0.0 if kernel in _FIXED_CHAINS else 0.4
+        found += [
+            Parameter(name=f"{name}_instructions", prior=instructions, spread=0.0 if kernel in _FIXED else 0.5),
+            Parameter(name=f"{name}_latency_cycles", prior=latency, spread=chain),
+            Parameter(name=f"{name}_step_cycles", prior=step, spread=chain),
+        ]
+    return tuple(found)
+
+
+_DRAM: Final = tuple(
+    replace(item, prior=0.83, spread=0.06) if item.name == "inline_ecc_ratio" else item for item in DRAM_PARAMETERS
+)
+"""Correction costs copies more than reads, as in `vector`."""
+PARAMETERS: Final = (
+    *_DRAM,
+    *L2_PARAMETERS,
+    *LAUNCH_PARAMETERS,
+    Parameter(name="amd_dram_ratio", prior=0.87, spread=0.05),
+    Parameter(name="fp32_share", prior=0.3, spread=0.2),
+    Parameter(name="rounding", prior=0.6, spread=0.3),
+    Parameter(name="hot_step_ratio", prior=0.5, spread=0.2),
+    Parameter(name="moments_merge_instructions", prior=500.0, spread=0.5),
+    Parameter(name="sums_merge_instructions", prior=150.0, spread=0.5),
+    Parameter(name="pool_tap_instructions", prior=30.0, spread=0.4),
+    Parameter(name="compiled_tap_instructions", prior=12.0, spread=0.4),
+    Parameter(name="host_overlap", prior=0.5, spread=0.2),
+    *_kernel_parameters(),
+)
+REREAD: Final[Mapping[RowKernel, float]] = {
+    RowKernel.BATCH_NORM: 1.0 / 2.0,
+    RowKernel.BATCH_NORM_BACKWARD: 2.0 / 3.0,
+    RowKernel.ROW_FORWARD: 1.0 / 2.0,
+    RowKernel.ROW_BACKWARD: 2.0 / 3.0,
+}
+"""Part of what a kernel walks over that it reads again: the input of input and output, with the output's gradient."""
+_REREAD: Final = np.array([REREAD.get(kernel, 0.0) for kernel in RowKernel])
+_MERGES_MOMENTS: Final = np.isin(list(RowKernel), (RowKernel.MOMENTS, RowKernel.COLUMN_MOMENTS, RowKernel.BATCH_NORM))
+_MERGES_SUMS: Final = np.isin(
+    list(RowKernel), (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS, RowKernel.BATCH_NORM_BACKWARD)
+)
+"""Threads of a block that merge what each found of its row: of means and variances with a division each time."""
+_NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
+_IS_POOL: Final = np.isin(list(RowKernel), (RowKernel.POOL, RowKernel.POOL_BACKWARD))
+_IS_COMPILED_POOL: Final = np.isin(list(RowKernel), (RowKernel.COMPILED_POOL,))
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return the vendor; what else differs are parameters of the shared physics."""
+    return np.where(is_nvidia(fleet), 0, 1).astype(np.int64)
+
+
+def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
+    """Return kernel times (event times where the problems carry a host's floor); there are no candidates."""
+    del choice
+    shared = {name: float(value.flat[0]) for name, value in values.items()}
+    walk = walk_of(problems)
+    dram = 1e9 / (dram_bytes_per_s(fleet, values) * np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"]))
+    cached = 1e9 / l2_bytes_per_s(fleet, values)
+    kept = 1.0 / (USEFUL_L2 * fleet.l2_cache_bytes)
+    cycle_ns = 1e9 / fleet.clock_hz
+    walked, streamed = problems.walked_bytes, problems.streamed_bytes
+    walked_cold = _cold((walked + problems.moved_since_bytes) * kept)
+    streamed_cold = _cold((streamed + walked) * kept)
+    instructions = _by_name("instructions", shared)[problems.kernel] * problems.elements
+    taps = np.where(_IS_POOL, shared["pool_tap_instructions"], 0.0)
+    taps = np.where(_IS_COMPILED_POOL, shared["compiled_tap_instructions"], taps)
+    instructions = instructions + taps[problems.kernel] * problems.flops
+    merge = np.where(_MERGES_MOMENTS, shared["moments_merge_instructions"], 0.0)
+    merge = np.where(_MERGES_SUMS, shared["sums_merge_instructions"], merge)
+    instructions = instructions + merge[problems.kernel] * walk.blocks * walk.threads
+    issue_ns = instructions * (cycle_ns / (fleet.sm_count * _issue_width(fleet, shared["fp32_share"])))
+    latency = _by_name("latency_cycles", shared)[problems.kernel]
+    hot = min(shared["hot_step_ratio"], 1.0)
+    chain = _by_name("step_cycles", shared)[problems.kernel] * walk.steps * (hot + (1.0 - hot) * walked_cold)
+    resident = np.clip(np.floor(fleet.threads_per_sm / walk.threads), 1.0, MAX_BLOCKS_PER_SM)
+    waves = walk.blocks / (resident * fleet.sm_count)
+    waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
+    again = walked * _REREAD[problems.kernel]
+    flying = again * np.minimum(resident * fleet.sm_count / np.maximum(walk.blocks, 1.0), 1.0)
+    dram_ns = (walked * walked_cold + again * _cold(flying * kept)) * dram
+    chain_ns = (waves * chain + (waves - 1.0) * latency) * cycle_ns
+    busy_ns = latency * cycle_ns + _joined(dram_ns, (walked + again) * cached, issue_ns, chain_ns)
+    busy_ns = np.where(problems.kernel == RowKernel.STREAM, 0.0, busy_ns)
+    streamed_ns = _joined(streamed * streamed_cold * dram, streamed * cached)
+    time_ns = busy_ns + streamed_ns + problems.launches * (1e9 * launch_s(fleet, values))
+    return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
+
+
+def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:
+    """Return event times: a part of the floor comes before the kernel, the rest hides behind it."""
+    floor = problems.host_floor_ns
+    if not np.any(floor > 0):
+        return time_ns
+    before = min(shared["host_overlap"], 1.0) * floor
+    return np.where(floor > 0, before + event_time_ns(time_ns, floor - before, 0.0), time_ns)
+
+
+def _cold(pressure: Floats) -> Floats:
+    """Return the share of bytes that L2 does not hold: x^4 / (1 + x^4) of what was moved over its useful size."""
+    fourth = np.minimum(pressure, MOST_PRESSURE) ** 4
+    return np.asarray(fourth / (1.0 + fourth))
+
+
+def _joined(*times: Floats) -> Floats:
+    """Return the cube root of the sum of cubes: the longest, and some of the others."""
+    cubes = [time * time * time for time in times]
+    total = cubes[0]
+    for cube in cubes[1:]:
+        total = total + cube
+    return np.asarray(np.cbrt(total))
+
+
+def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:
+    """Return thread instructions per cycle of an SM, as `vector` does: FP32 lanes have a limit of their own."""
+    schedulers = np.where(is_since_volta(fleet), SCHEDULED_LANES, fleet.fp32_lanes_per_sm)
+    share = min(fp32_share, 1.0)
+    return np.asarray(1.0 / ((1.0 - share) / schedulers + share / fleet.fp32_lanes_per_sm))
+
+
+def _by_name(part: str, shared: Mapping[str, float]) -> Floats:
+    return np.array([shared[f"{name}_{part}"] for name in _NAMES], dtype=np.float64)
+
+
+MODEL: Final = Model(
+    name="reduction",
+    parameters=PARAMETERS,
+    class_names=CLASS_NAMES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    group_names=GROUP_NAMES,
+    group=group,
+    kind=kernel_kind,
+)

@@ -1,0 +1,115 @@
+"""Problems of the reduction model: which kernel walks over how many rows, and what others move beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.gpu import Rate
+from ...work.row_kernels import RowKernel
+from ...work.table import WorkTable
+from ...work.work import RowDims, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReductionProblems:
+    """Hold ops of which one kernel walks over rows, as columns."""
+
+    kernel: Codes
+    rows: Floats
+    columns: Floats
+    """Elements per row; of pooling, of a window; of picked entries, the block's threads where known, else 1."""
+    run: Floats
+    """Contiguous elements of a row; 1: rows are the columns of a matrix."""
+    elements: Floats
+    """What instructions are counted for: elements that the kernel reads; of pooling, its threads."""
+    flops: Floats
+    walked_bytes: Floats
+    """What the walking kernel moves."""
+    streamed_bytes: Floats
+    """What elementwise kernels of the same op move."""
+    least_bytes: Floats
+    """What the op must move."""
+    launches: Floats
+    moved_since_bytes: Floats
+    """As in `VectorProblems`: between the operands' last touch and this op; infinite: they come from DRAM."""
+    host_floor_ns: Floats
+    """What events around an empty launch read; 0: kernel time."""
+
+
+GROUP_NAMES: Final = ("batch norm", "row norm", "reduction", "pooling", "scan", "stand-in")
+_GROUP_OF_KERNEL: Final[Mapping[RowKernel, int]] = {
+    **dict.fromkeys(RowKernel, 0),
+    **dict.fromkeys(
+        (
+            RowKernel.ROW_FORWARD,
+            RowKernel.ROW_BACKWARD,
+            RowKernel.FUSED_FORWARD,
+            RowKernel.FUSED_BACKWARD,
+            RowKernel.COMPILED_FORWARD,
+            RowKernel.COMPILED_BACKWARD,
+        ),
+        1,
+    ),
+    **dict.fromkeys((RowKernel.REDUCE, RowKernel.COMPILED_REDUCE, RowKernel.STREAM, RowKernel.PICK), 2),
+    **dict.fromkeys((RowKernel.POOL, RowKernel.COMPILED_POOL), 3),
+    RowKernel.SCAN: 4,
+    RowKernel.POOL_BACKWARD: 5,
+}
+_GROUPS: Final = np.array([_GROUP_OF_KERNEL[kernel] for kernel in RowKernel], dtype=np.int64)
+
+
+def group(problems: ReductionProblems) -> Codes:
+    """Return what the errors are grouped by."""
+    return _GROUPS[problems.kernel]
+
+
+def kernel_kind(problems: ReductionProblems) -> Codes:
+    """Return the kind of kernel, for what its measurements teach of others."""
+    return problems.kernel
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ReductionProblems:
+    """Return the problems of works whose dims name a kernel, as kernel times; their arithmetic rates do not matter."""
+    del rates
+    dims = [work.dims for work in works if isinstance(work.dims, RowDims) and work.dims.kernel is not None]
+    if len(dims) != len(works):
+        raise ValueError("a work whose dims name no kernel that walks over rows")
+
+    def column(values: Sequence[float]) -> Floats:
+        return np.array(values, dtype=np.float64)
+
+    rows, columns = column([item.rows for item in dims]), column([item.columns for item in dims])
+    kernel = np.array([item.kernel for item in dims], dtype=np.int64)
+    run = column([item.run for item in dims])
+    moved = column([work.moved_bytes for work in works])
+    walked = column([item.walked_bytes for item in dims])
+    return ReductionProblems(
+        kernel=kernel,
+        rows=rows,
+        columns=columns,
+        run=np.where(run > 0, run, columns),
+        elements=np.where(_is_by_window(kernel), rows, rows * columns),
+        flops=column([work.flops for work in works]),
+        walked_bytes=np.where(walked > 0, walked, moved),
+        streamed_bytes=column([item.streamed_bytes for item in dims]),
+        least_bytes=moved,
+        launches=column([item.launches for item in dims]),
+        moved_since_bytes=column([work.moved_since_bytes or 0.0 for work in works]),
+        host_floor_ns=np.zeros(len(works)),
+    )
+
+
+def least_work(problems: ReductionProblems) -> WorkTable:
+    """Return one operation per element, and the bytes that the op must move."""
+    rate = np.empty(len(problems.elements), dtype=object)
+    rate[:] = Rate.FP32
+    return WorkTable(flops=problems.elements, moved_bytes=problems.least_bytes, rate=rate)
+
+
+def _is_by_window(kernel: Codes) -> Codes:
+    return np.asarray(np.isin(kernel, (RowKernel.POOL, RowKernel.POOL_BACKWARD, RowKernel.COMPILED_POOL)))

@@ -1,0 +1,58 @@
+"""Which of PyTorch's, cuDNN's or a compiler's kernels walks over rows, channels, columns or windows."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+LONG_ROW: Final = 16384
+"""Elements up to which `vector`'s layer norms were measured; a block walks over longer rows, whatever their number."""
+
+
+class RowKernel(IntEnum):
+    """Name kernels whose blocks each take a row, or a part of the columns, and that are not bound by bytes alone.
+
+    Rows are what is reduced: of a batch norm its channels, whose elements lie in pieces or, channels last, in columns.
+    """
+
+    MOMENTS = 0
+    """Mean and variance of a row by one block: group norm's moments, `batch_norm_collect_statistics`."""
+    CHANNEL_SUMS = 1
+    """Two sums of a channel by one block: `batch_norm_backward_reduce`, group norm's inner gradients."""
+    CHANNEL_ELEMENTS = 2
+    """One pass with a scale and a shift per channel: `batch_norm_transform_input`, `batch_norm_backward_elemt`."""
+    COLUMN_MOMENTS = 3
+    """Mean and variance of columns, which blocks share: `batch_norm_collect_statistics_channels_last`."""
+    COLUMN_SUMS = 4
+    """Two sums of columns: `batch_norm_backward_reduce_channels_last`."""
+    BATCH_NORM = 5
+    """A whole training batch norm, a block per channel that reads it twice: cuDNN's `bn_fw_tr_1C11`."""
+    BATCH_NORM_BACKWARD = 6
+    """Its gradients: `bn_bw_1C11`, and PyTorch's `batch_norm_backward_kernel`."""
+    ROW_FORWARD = 7
+    """Layer norm by a block of 128 threads that reads its row twice, of rows too long to stay in cache between."""
+    ROW_BACKWARD = 8
+    """Layer or RMS norm's gradients: one kernel by row, one over the columns for weight and bias."""
+    FUSED_FORWARD = 9
+    """The same by cuDNN's graph engines, which read each row once."""
+    FUSED_BACKWARD = 10
+    COMPILED_FORWARD = 11
+    """The same by Triton."""
+    COMPILED_BACKWARD = 12
+    REDUCE = 13
+    """PyTorch's general reduction, split over rows and along them."""
+    SCAN = 14
+    """A running total along rows: sweeps up and down a block's part of the row, part after part."""
+    POOL = 15
+    """A window per thread: pooling, interpolation."""
+    POOL_BACKWARD = 16
+    """A thread per element of the input's gradient."""
+    PICK = 17
+    """The targets' entries of all rows, added up by one block: `nll_loss_forward_reduce`."""
+    STREAM = 18
+    """Elementwise passes alone."""
+    COMPILED_REDUCE = 19
+    """A reduction by Triton, with what follows it fused."""
+    COMPILED_POOL = 20
+    COLUMN_ELEMENTS = 21
+    """One pass with a scale and a shift per column: the channels-last forms of `CHANNEL_ELEMENTS`."""

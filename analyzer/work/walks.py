@@ -1,0 +1,90 @@
+"""The rows of normalisations, and which kernels walk over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ...formats.signature import TensorSpec
+from .arguments import LackingArgumentError
+from .row_kernels import LONG_ROW, RowKernel
+from .work import RowDims, Work
+
+
+def by_row(
+    work: Work,
+    x: TensorSpec,
+    rows: int,
+    kernel: RowKernel | None = None,
+    *,
+    run: int = 0,
+    walked_bytes: float = 0.0,
+    streamed_bytes: float = 0.0,
+    launches: int = 1,
+) -> Work:
+    """Return the work with its statistics' rows, and the kernels that walk over them."""
+    columns = x.element_count // max(rows, 1)
+    dims = RowDims(
+        rows=rows,
+        columns=columns,
+        kernel=kernel,
+        run=run,
+        walked_bytes=walked_bytes,
+        streamed_bytes=streamed_bytes,
+        launches=launches,
+    )
+    return replace(work, dims=dims)
+
+
+def by_channel(
+    work: Work,
+    x: TensorSpec,
+    kernel: RowKernel,
+    last: RowKernel | None = None,
+    *,
+    walked_bytes: float = 0.0,
+    streamed_bytes: float = 0.0,
+    launches: int = 1,
+) -> Work:
+    """Return the work with a row per channel; `last` is the kernel where channels lie last."""
+    chosen, run = (last, 1) if last is not None and run_of(x) == 1 else (kernel, run_of(x))
+    return by_row(
+        work,
+        x,
+        channel_count(x),
+        chosen,
+        run=run,
+        walked_bytes=walked_bytes,
+        streamed_bytes=streamed_bytes,
+        launches=launches,
+    )
+
+
+def batch_norm_gradients(work: Work, x: TensorSpec) -> Work:
+    """Return the work of a training batch norm's gradients: one kernel; channels last, sums, then elements."""
+    if run_of(x) > 1:
+        return by_channel(work, x, RowKernel.BATCH_NORM_BACKWARD, walked_bytes=3.0 * x.size_bytes)
+    sums, elements = 2.0 * x.size_bytes, 3.0 * x.size_bytes
+    return by_channel(work, x, RowKernel.COLUMN_SUMS, walked_bytes=sums, streamed_bytes=elements, launches=2)
+
+
+def by_row_backward(work: Work, x: TensorSpec, rows: int, has_parameters: bool) -> Work:
+    """Return the work of a norm's gradients by row, with a second kernel over columns for weight and bias."""
+    streamed = 2.0 * x.size_bytes * has_parameters
+    return by_row(work, x, rows, RowKernel.ROW_BACKWARD, streamed_bytes=streamed, launches=1 + 2 * has_parameters)
+
+
+def row_kernel(x: TensorSpec, rows: int) -> RowKernel | None:
+    return RowKernel.ROW_FORWARD if x.element_count // max(rows, 1) > LONG_ROW else None
+
+
+def run_of(x: TensorSpec) -> int:
+    """Return how many elements of a channel lie together: 1 where channels lie last, else an image of it."""
+    is_last = x.strides is not None and len(x.strides) == len(x.shape) > 2 and x.strides[1] == 1 and x.shape[1] > 1
+    return 1 if is_last else prod(x.shape[2:])
+
+
+def channel_count(x: TensorSpec) -> int:
+    if len(x.shape) < 2:
+        raise LackingArgumentError("an input without channels")
+    return x.shape[1]
