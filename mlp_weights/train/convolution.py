@@ -10,8 +10,8 @@ RECIPE = Recipe(
     model=MODEL,
     load=load_samples,
     sources=(NEUSIGHT,),
-    shape_share=0.35,
-    rows_per_gpu=1500,
+    shape_share=0.5,
+    rows_per_gpu=800,
     noise=0.12,
     hidden=(),
 )
