@@ -9,7 +9,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.gpu import Rate
-from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
+from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.units import peak_flops_per_s
 from .problems import ConvolutionProblems, tensor_elements
@@ -45,11 +45,17 @@ def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:
         chain_cycles=values["amd_chain_cycles"],
         start_cycles=values["amd_start_cycles"],
         edge_loss=0.0,
-        dram_bytes_per_s=dram_bytes_per_s(fleet, values) * values["amd_dram_ratio"],
-        l2_bytes_per_s=l2_bytes_per_s(fleet, values) * values["amd_feed_ratio"],
+        dram_bytes_per_s=_stream_bytes_per_s(fleet, values),
+        l2_bytes_per_s=values["amd_feed_bytes"] * fleet.l2_ratio * fleet.sm_count * fleet.clock_hz,
         element_bytes=problems.element_bytes,
         joule_per_flop=matrix_joule_per_flop(fleet, values, problems.element_bytes),
     )
+
+
+def _stream_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
+    """Return the rate of data that come from DRAM and go through the compute units, one after the other."""
+    units = values["amd_stream_bytes"] * fleet.sm_count * fleet.clock_hz
+    return np.asarray(1.0 / (1.0 / dram_bytes_per_s(fleet, values) + 1.0 / units))
 
 
 def _efficiency(problems: ConvolutionProblems, product: Product, values: Values) -> Floats:
@@ -127,7 +133,7 @@ def _winograd(problems: ConvolutionProblems, product: Product, fleet: Fleet, val
     peak = np.where(problems.element_bytes < 4, fleet.flops_per_s[Rate.FP16], fleet.flops_per_s[Rate.FP32])
     flops = 2.0 * product.m * product.n * product.k / WINOGRAD_SAVING
     compute_ns = flops / (peak * values["amd_winograd_efficiency"]) * 1e9
-    dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["amd_dram_ratio"]) * 1e9
+    dram_ns = product.moved_bytes / _stream_bytes_per_s(fleet, values) * 1e9
     applies = (problems.tiles > 0) & ~product.is_weights & (problems.spatial == 2)
     start_ns = values["amd_start_cycles"] / fleet.clock_hz * 1e9
     return np.where(applies, np.sqrt(compute_ns**2 + dram_ns**2) + start_ns, NEVER_NS)

@@ -8,15 +8,17 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet, take_gpus
 from ....specs.generations import is_amd, is_before_volta
+from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.event_timing import event_time_ns
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from ..frame.problems import take_problems
+from ..frame.units import RATES
 from .amd import amd_time
 from .nvidia import nvidia_time
 from .problems import ConvolutionProblems, Timing, kernel_kind
@@ -68,6 +70,10 @@ PARAMETERS: Final = (
     Parameter(name="matrix_start_cycles", prior=3000.0, spread=0.5),
     Parameter(name="matrix_epilogue_k", prior=60.0, spread=0.5),
     Parameter(name="matrix_stride_waste", prior=0.3, spread=0.5),
+    Parameter(name="matrix_reduction_ratio", prior=0.8, spread=0.4),
+    Parameter(name="chunk_waste", prior=0.7, spread=0.3),
+    Parameter(name="weights_miss", prior=0.1, spread=0.7),
+    Parameter(name="gddr_weights_reads", prior=1.5, spread=0.4),
     Parameter(name="matrix_feed_ratio", prior=2.0, spread=0.3),
     Parameter(name="matrix_dram_ratio", prior=0.85, spread=0.15),
     Parameter(name="conversion_ratio", prior=0.8, spread=0.2),
@@ -85,8 +91,8 @@ PARAMETERS: Final = (
     Parameter(name="amd_chain_cycles", prior=300.0, spread=0.5),
     Parameter(name="amd_start_cycles", prior=5000.0, spread=0.5),
     Parameter(name="amd_epilogue_k", prior=30.0, spread=0.5),
-    Parameter(name="amd_dram_ratio", prior=0.6, spread=0.3),
-    Parameter(name="amd_feed_ratio", prior=1.5, spread=0.4),
+    Parameter(name="amd_stream_bytes", prior=7.0, spread=0.5),
+    Parameter(name="amd_feed_bytes", prior=40.0, spread=0.5),
     Parameter(name="amd_reduction_ratio", prior=0.7, spread=0.4),
     Parameter(name="amd_launch_us", prior=3.0, spread=0.15),
     Parameter(name="amd_image_us", prior=8.0, spread=0.4),
@@ -109,7 +115,28 @@ def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     if len(both):
         kernel_ns[both] += _weights_time(problems, fleet, values, both)
     time_ns = _as_timed(problems, kernel_ns, values)
-    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), choice=tile)
+    sizes = correction_sizes(problems, is_amd(fleet))
+    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), sizes=sizes, choice=tile)
+
+
+SIZE_NAMES: Final = (
+    *("log2 of batch", "of groups", "of channels in", "of channels out", "of input pixels", "of output pixels"),
+    *("of positions of the kernel", "of stride", "of the sums of a weight gradient"),
+    *("forward", "data gradient", "weight gradient", "three dimensions", "dilated", "channels last", "Winograd"),
+    *("bytes per element", "bfloat16", "TF32", "int8", "ragged channels in", "ragged channels out", "MIOpen"),
+)
+
+
+def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
+    """Return what the learned correction sees: the op, and whose library runs it."""
+    columns = [np.log2(np.asarray(getattr(problems, name))) for name in ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")]
+    columns.append(columns[0] + columns[5])
+    columns += [problems.direction == code for code in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)]
+    columns += [problems.spatial == 3, problems.is_dilated, problems.is_channels_last, problems.tiles > 0, problems.element_bytes]
+    columns += [problems.rate == RATES.index(rate) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_TF32, Rate.MATRIX_INT8)]
+    columns += [problems.c_in % 8 > 0, problems.c_out % 8 > 0, is_of_amd]
+    shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
+    return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
 
 
 def _as_timed(problems: ConvolutionProblems, kernel_ns: Floats, values: Values) -> Floats:
@@ -164,5 +191,6 @@ MODEL: Final = Model(
     simulate=simulate,
     group_names=("forward", "gradients", "grouped, deep or dilated"),
     group=group,
+    size_names=SIZE_NAMES,
     kind=kernel_kind,
 )

@@ -162,27 +162,31 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
             dram_bytes=setting.vector_product.moved_bytes,
         )
         time_ns = tile_time(setting.vector, setting.fleet, setting.values, tile)
-        return time_ns + _reduction(setting, partial)
+        return time_ns + _reduction(setting, partial, "reduction_ratio")
 
     return best_tile(timed, IMPLICIT_TILES, None if choice is None else choice % TILE_CODES)
 
 
-def _reduction(setting: Setting, partial_bytes: Floats) -> Floats:
+def _reduction(setting: Setting, partial_bytes: Floats, ratio: str) -> Floats:
     """Return the time to write and add partial sums, ns."""
-    return partial_bytes / (dram_bytes_per_s(setting.fleet, setting.values) * setting.values["reduction_ratio"]) * 1e9
+    return partial_bytes / (dram_bytes_per_s(setting.fleet, setting.values) * setting.values[ratio]) * 1e9
 
 
 def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the implicit product on matrix units in its best tile, with what changing the layout costs."""
     problems, values, fleet = setting.problems, setting.values, setting.fleet
-    product = product_of(problems, is_padded=True, waste=values["matrix_stride_waste"])
+    product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"])
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
     efficiency = efficiency * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_ratio"], 1.0)
 
+    reads = np.where(product.is_weights & ~fleet.has_hbm, values["gddr_weights_reads"], 1.0)
+
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted = fleet.sm_count * np.clip(32768.0 / (rows * columns), 1.0, 4.0)
         blocks, k, partial = split_product(product, rows, columns, wanted, LEAST_K)
+        loaded = blocks * k * (rows + columns) * problems.element_bytes
+        missed = np.where(product.is_weights, values["weights_miss"] * loaded, 0.0)
         tile = Tile(
             blocks=blocks,
             rows=rows,
@@ -190,9 +194,9 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
             k=k,
             efficiency=efficiency,
             epilogue_k=values["matrix_epilogue_k"],
-            dram_bytes=product.moved_bytes,
+            dram_bytes=(product.moved_bytes + missed) * reads,
         )
-        return tile_time(unit, fleet, values, tile) + _reduction(setting, partial)
+        return tile_time(unit, fleet, values, tile) + _reduction(setting, partial, "matrix_reduction_ratio")
 
     time_ns, tile = best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
     return time_ns + conversion_time(setting), tile

@@ -20,6 +20,9 @@ ACCUMULATORS: Final = 32768.0
 MOST_BLOCKS_PER_SM: Final = 8.0
 K_STEP: Final = 8.0
 """Channels of one trip of the main loop."""
+CHUNK_BYTES: Final = 64.0
+"""Of channels that one trip of the main loop sums at one position of the kernel: 32 in half precision, as V100's and
+T4's times of 8 channels against 32 show."""
 FUSED_FEED_RATIO: Final = 10.0
 """Bytes that a fused Winograd block loads per channel, over those of a 32x32 tile of a product: 180 pixels of
 patches and 16 transformed weights for each of 32 channels, instead of 64 values."""
@@ -41,31 +44,41 @@ class Product:
     """Both operands and the result once."""
 
 
-def product_of(problems: ConvolutionProblems, *, is_padded: bool = False, waste: Floats | float = 0.0) -> Product:
+def product_of(
+    problems: ConvolutionProblems, waste: Floats | float, chunk_waste: Floats | float | None = None
+) -> Product:
     """Return the products; both gradients count as that of the data.
 
     A pixel of x meets only 1 / stride of the kernel's positions: a data gradient of stride above 1 is as many products
     over fewer positions, of which a kernel that does not part them wastes the rest: positions * stride^waste.
-    `is_padded`: with channels filled up to whole 16 bytes, as matrix units take them.
+    `chunk_waste`: of kernels on matrix units, which take channels by 16 bytes, and where the kernel has several
+    positions sum them by chunks: channels * (filled up / channels)^waste.
     """
     is_data = (problems.direction == Direction.INPUT_GRADIENT) | (problems.direction == Direction.BOTH_GRADIENTS)
     is_weights = problems.direction == Direction.WEIGHT_GRADIENT
-    step = 16.0 / problems.element_bytes if is_padded else 1.0
-    c_in, c_out = (np.ceil(channels / step) * step for channels in (problems.c_in, problems.c_out))
+    c_in, c_out = problems.c_in, problems.c_out
+    summed = np.where(is_data, c_out, c_in)
+    if chunk_waste is not None:
+        c_in, c_out, summed = (_filled(channels, 16.0 / problems.element_bytes) for channels in (c_in, c_out, summed))
+        chunk = np.where(problems.taps > 1, CHUNK_BYTES / problems.element_bytes, 1.0)
+        summed = summed * (_filled(summed, chunk) / summed) ** chunk_waste
     made = problems.batch * np.where(is_data, problems.input_pixels, problems.output_pixels)
-    source = np.where(is_data, c_out, c_in)
     part = np.where(is_data, (problems.output_pixels / problems.input_pixels) ** (1.0 - waste), 1.0)
     part = np.minimum(part, 1.0)
     return Product(
         m=np.where(is_weights, c_out, made),
-        n=np.where(is_weights, c_in * problems.taps, np.where(is_data, c_in, c_out)),
-        k=np.where(is_weights, made, np.maximum(source * problems.taps * part, source / problems.taps)),
-        source_channels=np.where(is_weights, 0.0, source),
+        n=np.where(is_weights, summed * problems.taps, np.where(is_data, c_in, c_out)),
+        k=np.where(is_weights, made, np.maximum(summed * problems.taps * part, summed / problems.taps)),
+        source_channels=np.where(is_weights, 0.0, summed),
         groups=problems.groups,
         is_data=is_data,
         is_weights=is_weights,
         moved_bytes=problems.element_bytes * sum(tensor_elements(problems)),
     )
+
+
+def _filled(channels: Floats, step: Floats | float) -> Floats:
+    return np.asarray(np.ceil(channels / step) * step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
