@@ -15,4 +15,5 @@ RECIPE = Recipe(
     noise=0.12,
     network_rows_per_gpu=4000,
     hidden=(32, 32),
+    limit=1.2,
 )

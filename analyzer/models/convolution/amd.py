@@ -27,10 +27,11 @@ EXPLICIT_LEAST_K: Final = 256.0
 def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
     """Return the time of one pass, ns, and the tile chosen."""
     product = product_of(problems, waste=values["amd_stride_waste"])
-    unit = _unit(problems, fleet, values)
+    unit = _unit(problems, fleet, values, is_whole=False)
     implicit, tile = _implicit(problems, product, unit, fleet, values, choice)
-    explicit = _explicit(problems, product, unit, fleet, values)
-    time_ns = np.where(problems.spatial > 2, explicit, np.minimum(implicit, explicit))
+    explicit = _explicit(problems, product, _unit(problems, fleet, values, is_whole=True), fleet, values)
+    deep = np.where(problems.element_bytes >= 4.0, implicit * values["amd_deep_cost"], NEVER_NS)
+    time_ns = np.minimum(explicit, np.where(problems.spatial > 2, deep, implicit))
     if problems.tiles.any():
         time_ns = np.minimum(time_ns, _winograd(problems, product, fleet, values))
     if (problems.groups > 1).any():
@@ -38,9 +39,11 @@ def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     return time_ns + 1e3 * values["amd_launch_us"], tile
 
 
-def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:
+def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values, *, is_whole: bool) -> Unit:
+    peak = peak_flops_per_s(problems.rate, fleet) / (fleet.sm_count * fleet.clock_hz)
+    flops_per_cycle = peak if is_whole else 1.0 / (1.0 / peak + 1.0 / values["amd_fed_flops"])
     return Unit(
-        flops_per_cycle=peak_flops_per_s(problems.rate, fleet) / (fleet.sm_count * fleet.clock_hz),
+        flops_per_cycle=flops_per_cycle,
         clock_hz=fleet.clock_hz,
         chain_cycles=values["amd_chain_cycles"],
         start_cycles=values["amd_start_cycles"],
@@ -58,15 +61,11 @@ def _stream_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     return np.asarray(1.0 / (1.0 / dram_bytes_per_s(fleet, values) + 1.0 / units))
 
 
-def _efficiency(problems: ConvolutionProblems, product: Product, values: Values) -> Floats:
+def _efficiency(product: Product, values: Values) -> Floats:
     ratio = np.where(
         product.is_weights, values["amd_weights_ratio"], np.where(product.is_data, values["amd_data_ratio"], 1.0)
     )
-    return values["amd_efficiency"] * ratio * _format_ratio(problems, values)
-
-
-def _format_ratio(problems: ConvolutionProblems, values: Values) -> Floats:
-    return np.where(problems.element_bytes < 4, values["amd_half_ratio"], 1.0)
+    return np.asarray(values["amd_efficiency"] * ratio)
 
 
 def _implicit(
@@ -78,7 +77,7 @@ def _implicit(
     choice: Codes | None,
 ) -> tuple[Floats, Codes]:
     """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
-    efficiency = _efficiency(problems, product, values)
+    efficiency = _efficiency(product, values)
     per_byte = 1e9 / (dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"])
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
@@ -117,7 +116,7 @@ def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet
         rows=EXPLICIT_SIDE,
         columns=EXPLICIT_SIDE,
         k=sums / parts,
-        efficiency=values["amd_explicit_efficiency"] * _format_ratio(problems, values),
+        efficiency=values["amd_explicit_efficiency"] * np.ones(np.shape(blocks)),
         epilogue_k=values["amd_epilogue_k"],
         dram_bytes=product.moved_bytes / calls,
     )
@@ -142,7 +141,8 @@ def _winograd(problems: ConvolutionProblems, product: Product, fleet: Fleet, val
 def _direct(problems: ConvolutionProblems, product: Product, fleet: Fleet, values: Values) -> Floats:
     """Return kernels without tiles, for groups."""
     flops = 2.0 * product.m * product.n * product.k * product.groups
-    efficiency = values["amd_direct_efficiency"] * np.where(product.is_weights, values["amd_direct_weights_ratio"], 1.0)
+    efficiency = values["amd_direct_efficiency"] * np.where(problems.spatial > 2, values["amd_deep_direct_ratio"], 1.0)
+    efficiency = efficiency * np.where(product.is_weights, values["amd_direct_weights_ratio"], 1.0)
     compute_ns = flops / (fleet.flops_per_s[Rate.FP32] * efficiency) * 1e9
     dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["amd_direct_dram_ratio"]) * 1e9
     return np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)

@@ -18,7 +18,7 @@ from ..frame.units import RATES, peak_flops_per_s
 from .problems import FUSED_CHANNELS, ConvolutionProblems, Timing, tensor_elements
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
-IMPLICIT_TILES: Final = ((128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
+IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
 SEPARATE_TILES: Final = ((64.0, 64.0), (32.0, 128.0), (128.0, 64.0))
 """Rows x columns of a block, as the names of the measured kernels and their grids have them."""
 MATRIX_TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
@@ -81,7 +81,9 @@ def nvidia_time(
     has_units = _has_matrix_units(problems, fleet)
     if has_units.any():
         matrix, matrix_tile = best_matrix(setting, choice)
-        time_ns = np.where(has_units, np.minimum(matrix, time_ns * values["fallback_cost"]), time_ns)
+        is_single = problems.element_bytes >= 4.0
+        fallback = np.where(is_single, time_ns * values["fallback_cost"], NEVER_NS)
+        time_ns = np.where(has_units, np.minimum(matrix, fallback), time_ns)
         tile = tile + TILE_CODES**2 * matrix_tile
     if (problems.groups > 1).any():
         time_ns = np.minimum(time_ns, direct_time(setting))
@@ -179,6 +181,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
     efficiency = efficiency * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_ratio"], 1.0)
+    efficiency = efficiency * np.where(problems.spatial > 2, values["deep_ratio"], 1.0)
 
     reads = np.where(product.is_weights & ~fleet.has_hbm, values["gddr_weights_reads"], 1.0)
 
@@ -263,11 +266,17 @@ def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
 
 
 def direct_time(setting: Setting) -> Floats:
-    """Return the time of kernels without tiles, ns, which few channels per group (depthwise) run; else never."""
+    """Return the time of kernels without tiles, ns, which few channels per group (depthwise) run; else never.
+
+    A thread makes one output: its address, and one product per position and channel, in instructions.
+    """
     problems, values, fleet, product = setting.problems, setting.values, setting.fleet, setting.vector_product
-    flops = 2.0 * product.m * product.n * product.k * product.groups
-    efficiency = values["direct_efficiency"] * _direction_factor(product, values, "direct")
-    compute_ns = flops / (fleet.flops_per_s[Rate.FP32] * efficiency) * 1e9
+    outputs = product.m * product.n * product.groups
+    instructions = outputs * (values["direct_output_cycles"] + values["direct_tap_cycles"] * product.k)
+    instructions = np.where(product.is_weights, outputs * values["direct_tap_cycles"] * product.k, instructions)
+    instructions = instructions / _direction_factor(product, values, "direct")
+    instructions = instructions * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_direct_ratio"], 1.0)
+    compute_ns = instructions / (0.5 * fleet.flops_per_s[Rate.FP32]) * 1e9
     dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["direct_dram_ratio"]) * 1e9
     return np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)
 

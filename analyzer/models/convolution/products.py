@@ -62,12 +62,13 @@ def product_of(
         c_in, c_out, summed = (_filled(channels, 16.0 / problems.element_bytes) for channels in (c_in, c_out, summed))
         chunk = np.where(problems.taps > 1, CHUNK_BYTES / problems.element_bytes, 1.0)
         summed = summed * (_filled(summed, chunk) / summed) ** chunk_waste
+    wide, narrow = np.maximum(summed * problems.taps, c_out), np.minimum(summed * problems.taps, c_out)
     made = problems.batch * np.where(is_data, problems.input_pixels, problems.output_pixels)
     part = np.where(is_data, (problems.output_pixels / problems.input_pixels) ** (1.0 - waste), 1.0)
     part = np.minimum(part, 1.0)
     return Product(
-        m=np.where(is_weights, c_out, made),
-        n=np.where(is_weights, summed * problems.taps, np.where(is_data, c_in, c_out)),
+        m=np.where(is_weights, wide, made),
+        n=np.where(is_weights, narrow, np.where(is_data, c_in, c_out)),
         k=np.where(is_weights, made, np.maximum(summed * problems.taps * part, summed / problems.taps)),
         source_channels=np.where(is_weights, 0.0, summed),
         groups=problems.groups,
