@@ -1,9 +1,16 @@
-"""Convolutions measured alone: `ops/convolution.parquet` as problems of the convolution model.
+"""Convolutions measured alone, as problems of the convolution model: two tables.
 
-The times hold more than the kernels': a delay that is spread evenly from nothing to 260 us (V100), 400 (T4), 650 (P4)
-and 710 (P100), whatever the shape, but the same share of it for a shape on every GPU, as if each call had become
-slower in the order in which the shapes were timed; the table does not hold that order. Guessing its middle costs 10 to
-21 % of error on a GPU, even by a perfect model: 14.7 % on average.
+`ops/convolution.parquet`: fp32, forward, square, between CUDA events. The times hold more than the kernels': a delay
+that is spread evenly from nothing to 260 us (V100), 400 (T4), 650 (P4) and 710 (P100), whatever the shape, but the same
+share of it for a shape on every GPU, as if each call had become slower in the order in which the shapes were timed; the
+table does not hold that order. Guessing its middle costs 10 to 21 % of error on a GPU, even by a perfect model: 14.7 %
+on average.
+
+`ops/convolution_general.parquet`: every direction, kind and format, half a million rows, of which at most `CELL_ROWS` of
+one GPU, source, kind, direction and format are read, chosen by their sizes. Left out: rows whose kernel is a fallback
+that computes one output per thread (`is_naive`: MIOpen ran it since nothing better was tuned or installed), and
+KernelBench's of eager mode under `LEAST_HOST_TIMED_US` or compiled, which hold the host's work. TensorRT's rows are kept,
+as a library of its own: fused with bias and activation, in a layout of its choice, some summed in half precision.
 """
 
 from __future__ import annotations
@@ -14,38 +21,82 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Floats, Mask
 from ...specs.gpu import Catalog, Rate
-from ..models.convolution.problems import ConvolutionProblems, problems_of_dims
-from ..work.work import ConvolutionDims
-from .samples import Samples, gpus_of, pick, read_table, shape_share
+from ..models.convolution.problems import ConvolutionProblems, Timing, least_work, problems_of_dims
+from ..work.work import ConvolutionDims, Direction
+from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/convolution.parquet"
+GENERAL_TABLE: Final = "ops/convolution_general.parquet"
 SIZES: Final = ("batch", "c_in", "c_out", "kernel_size", "input_size", "stride", "output_size")
+GENERAL_SIZES: Final = (
+    *("spatial", "batch", "c_in", "c_out", "groups"),
+    *(f"{name}_{axis}" for name in ("input", "output", "kernel", "stride", "dilation") for axis in "dhw"),
+)
+TEXTS: Final = ("gpu", "direction", "dtype", "layout", "algorithm", "source", "mode")
+CELL_ROWS: Final = 600
+"""Of one GPU, source, kind, direction and format."""
+LEAST_HOST_TIMED_US: Final = 200.0
+"""KernelBench's events hold 20 to 90 us of the host's work (the data's README)."""
 
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[ConvolutionProblems]]:
-    """Return all rows that are not suspect."""
+    """Return all rows of the first table that are not suspect, and the drawn ones of the second where it exists."""
+    found = [_load_forward(data, catalog)]
+    if (data / GENERAL_TABLE).exists():
+        found.append(_load_general(data, catalog))
+    return found
+
+
+def _load_forward(data: Path, catalog: Catalog | None) -> Samples[ConvolutionProblems]:
     table = read_table(data / TABLE)
     table = pick(table, ~table["suspect"].astype(bool))
     gpus, gpu = gpus_of(table["gpu"], catalog)
     check_known(table.path, "dtype", table["dtype"], RATES)
     dtype = table["dtype"].astype(str)
-    is_event = (table["timing"].astype(str) == "event_min5").astype(np.float64)
+    timing = np.where(table["timing"].astype(str) == "event_min5", Timing.CALL, Timing.KERNELS)
     dims = [_dims(row) for row in zip(*(table[name].tolist() for name in SIZES), strict=True)]
-    return [
-        Samples(
-            table=TABLE,
-            model="convolution",
-            problems=replace(problems_of_dims(dims, [RATES[name] for name in dtype.tolist()]), is_event_timed=is_event),
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.full(len(gpu), "convolution", dtype=object),
-            dtype=dtype.astype(object),
-            share=shape_share(*(table[name] for name in SIZES)),
-        )
-    ]
+    return Samples(
+        table=TABLE,
+        model="convolution",
+        problems=replace(problems_of_dims(dims, [RATES[name] for name in dtype.tolist()]), timing=timing),
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+        family=np.full(len(gpu), "convolution", dtype=object),
+        dtype=dtype.astype(object),
+        share=shape_share(*(table[name] for name in SIZES)),
+    )
+
+
+def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionProblems]:
+    columns = (*TEXTS, *GENERAL_SIZES, "latency_us", "is_naive", "fused_add")
+    table = read_table(data / GENERAL_TABLE, columns, may_lack=("mode",))
+    check_known(table.path, "dtype", table["dtype"], RATES)
+    check_known(table.path, "direction", table["direction"], DIRECTIONS)
+    table = pick(table, _is_used(table))
+    family, share = _families(table), _share(table)
+    cells = [table[name].astype(str) for name in ("gpu", "source", "direction", "dtype")]
+    rows = _draw(family, cells, share)
+    table, family, share = pick(table, rows), family[rows], share[rows]
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    dims = [_general_dims(row) for row in _records(table)]
+    problems = problems_of_dims(dims, [RATES[name] for name in table["dtype"].tolist()])
+    problems = replace(problems, timing=np.array([TIMINGS.get(name, 0) for name in table["source"].tolist()]))
+    return Samples(
+        table=GENERAL_TABLE,
+        model="convolution",
+        problems=problems,
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+        family=family,
+        dtype=table["dtype"],
+        share=share,
+        work=least_work(problems),
+    )
 
 
 RATES: Final = {
@@ -53,8 +104,99 @@ RATES: Final = {
     "tf32": Rate.MATRIX_TF32,
     "bf16": Rate.MATRIX_BF16,
     "fp16": Rate.MATRIX_FP16,
+    "int8": Rate.MATRIX_INT8,
 }
 """Where a row says fp32, TF32 was off."""
+DIRECTIONS: Final = {
+    "forward": Direction.FORWARD,
+    "backward_data": Direction.INPUT_GRADIENT,
+    "backward_weights": Direction.WEIGHT_GRADIENT,
+    "backward_both": Direction.BOTH_GRADIENTS,
+}
+TIMINGS: Final = {
+    "alibaba_tinynas": Timing.TENSORRT,
+    "deepbench": Timing.HOST_MEAN,
+    "xwang233": Timing.HOST_MEAN,
+    "miopen_find_db": Timing.MIOPEN,
+}
+"""By source; others are as long as their kernels."""
+FAMILIES: Final = {
+    "forward": "convolution",
+    "backward_data": "convolution, data gradient",
+    "backward_weights": "convolution, weight gradient",
+    "backward_both": "convolution, 3-D",
+}
+"""The score's, of dense ones."""
+
+
+def _is_used(table: MeasurementTable) -> Mask:
+    is_naive = np.array([value is True for value in table["is_naive"].tolist()])
+    is_hosted = table["source"] == "kernelbench"
+    is_compiled = is_hosted & (table["mode"] != "eager")
+    is_short = is_hosted & (table["latency_us"].astype(np.float64) < LEAST_HOST_TIMED_US)
+    return np.asarray(~is_naive & ~is_compiled & ~is_short, dtype=bool)
+
+
+def _families(table: MeasurementTable) -> TableColumn:
+    """Return the groups of the score."""
+    groups = table["groups"].astype(np.int64)
+    is_deep = table["spatial"].astype(np.int64) == 3
+    is_dilated = np.max([table[f"dilation_{axis}"].astype(np.int64) for axis in "dhw"], axis=0) > 1
+    family = np.array([FAMILIES[name] for name in table["direction"].tolist()], dtype=object)
+    family[is_dilated] = "dilated convolution"
+    family[is_deep] = "convolution, 3-D"
+    family[groups > 1] = "grouped convolution"
+    family[(groups > 1) & (groups == table["c_in"].astype(np.int64))] = "depthwise convolution"
+    family[table["algorithm"] == "transposed"] = "transposed convolution"
+    return family
+
+
+def _share(table: MeasurementTable) -> Floats:
+    """Return the share of the shapes: the same in every format, layout and direction."""
+    return shape_share(*(table[name].astype(np.int64) for name in GENERAL_SIZES))
+
+
+def _draw(family: TableColumn, cells: list[TableColumn], share: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return at most `CELL_ROWS` rows of each cell, by further digits of the share, which training does not look at."""
+    codes = np.zeros(len(share), dtype=np.int64)
+    for cell in (family.astype(str), *cells):
+        _, index = np.unique(cell, return_inverse=True)
+        codes = np.unique(codes * (index.max(initial=0) + 1) + index, return_inverse=True)[1]
+    digits = (share * 2.0**16) % 1.0
+    order = np.lexsort((digits, codes))
+    start = np.searchsorted(codes[order], np.arange(codes.max(initial=-1) + 1))
+    rank = np.arange(len(order)) - start[codes[order]]
+    return np.sort(order[rank < CELL_ROWS])
+
+
+def _records(table: MeasurementTable) -> list[dict[str, object]]:
+    names = (*GENERAL_SIZES, "direction", "layout", "fused_add")
+    columns = [table[name].tolist() for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _general_dims(row: dict[str, object]) -> ConvolutionDims:
+    spatial = int(str(row["spatial"]))
+    axes = "dhw"[3 - spatial :]
+
+    def sizes(name: str) -> tuple[int, ...]:
+        return tuple(int(str(row[f"{name}_{axis}"])) for axis in axes)
+
+    layout = str(row["layout"])
+    return ConvolutionDims(
+        batch=int(str(row["batch"])),
+        c_in=int(str(row["c_in"])),
+        c_out=int(str(row["c_out"])),
+        groups=int(str(row["groups"])),
+        input_size=sizes("input"),
+        output_size=sizes("output"),
+        kernel_size=sizes("kernel"),
+        stride=sizes("stride"),
+        dilation=sizes("dilation"),
+        is_channels_last=not layout.startswith("NC") or layout.startswith("NC/"),
+        added_tensors=int(row["fused_add"] == 1.0),
+        direction=DIRECTIONS[str(row["direction"])],
+    )
 
 
 def _dims(row: tuple[int, ...]) -> ConvolutionDims:

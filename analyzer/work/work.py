@@ -103,7 +103,13 @@ class ConvolutionDims:
     output_size: tuple[int, ...]
     kernel_size: tuple[int, ...]
     stride: tuple[int, ...]
+    dilation: tuple[int, ...] = ()
+    """Empty: 1 in every dimension."""
     is_transposed: bool = False
+    is_channels_last: bool = False
+    """Whether tensors lie with channels innermost; not where strides were not recorded."""
+    added_tensors: int = 0
+    """Tensors of the output's size that a fused epilogue reads beside the bias."""
     direction: Direction = Direction.FORWARD
 
 
@@ -351,7 +357,8 @@ def _seen_share(dims: AttentionDims | LatentAttentionDims) -> float:
 
 
 def _fits_winograd(dims: ConvolutionDims) -> bool:
-    return len(dims.kernel_size) > 1 and min(dims.kernel_size) >= 3 and max(dims.stride) == 1 and dims.groups == 1
+    is_plain = max(dims.stride) == 1 and max(dims.dilation, default=1) == 1 and dims.groups == 1
+    return len(dims.kernel_size) > 1 and min(dims.kernel_size) >= 3 and is_plain
 
 
 WINOGRAD_SAVING: Final = 4.0

@@ -10,9 +10,10 @@ RECIPE = Recipe(
     model=MODEL,
     load=load_samples,
     sources=(NEUSIGHT,),
-    shape_share=0.35,
-    rows_per_gpu=1500,
+    shape_share=0.5,
+    rows_per_gpu=800,
     noise=0.12,
-    hidden=(),
+    network_rows_per_gpu=4000,
+    hidden=(32, 32),
+    limit=1.2,
 )
-"""No network: on chips left out it made errors larger."""

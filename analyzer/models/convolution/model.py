@@ -1,39 +1,34 @@
-"""Convolutions: cuDNN's implicit matrix product, its two Winograd forms, and direct kernels for small groups.
-
-Each is tiles of a product, shared out to the SMs (`convolution_tiles`):
-
-    t = sqrt(Tc^2 + Td^2 + Tl^2) * slow-down by the power limit
-
-Tc: rounds of blocks, at the pace of the units or of one block's chain of loads; Td: DRAM; Tl: L2. Winograd in
-separate steps adds the transforms' traffic. cuDNN's choice is uncertain even where its heuristic is known to look for
-the least time, so the times are averaged in logarithms, weighted by exp(-log time / temperature).
+"""Convolutions: cuDNN's and MIOpen's kernels, the least or the usual one of those that a library has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
-from ....specs.fleet import Fleet
-from ....specs.generations import is_before_volta
+from ....arrays import Codes, Floats, Mask
+from ....specs.fleet import Fleet, take_gpus
+from ....specs.generations import is_amd, is_before_volta
 from ....specs.gpu import Rate
+from ...work.work import Direction
 from ..frame.event_timing import event_time_ns
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
+from ..frame.problems import take_problems
 from ..frame.units import RATES
-from .problems import ConvolutionProblems, kernel_kind
-from .tiles import TILE_CODES, Setting, best_fused, best_implicit, best_separate, direct_time, setting_of
+from .amd import amd_time
+from .nvidia import nvidia_time
+from .problems import ConvolutionProblems, Timing, kernel_kind
 
-CLASS_NAMES: Final = ("before Volta", "Volta and later")
+CLASS_NAMES: Final = ("before Volta", "Volta and later", "AMD")
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return which generation of cuDNN's vector kernels runs: those for Maxwell, or those for Volta."""
-    return np.where(is_before_volta(fleet), 0, 1).astype(np.int64)
+    """Return whose kernels run: cuDNN's for Maxwell, those for Volta, or MIOpen's."""
+    return np.where(is_amd(fleet), 2, np.where(is_before_volta(fleet), 0, 1)).astype(np.int64)
 
 
 PARAMETERS: Final = (
@@ -52,7 +47,7 @@ PARAMETERS: Final = (
     Parameter(name="transform_ratio", prior=0.77, spread=0.2),
     Parameter(name="feed_ratio", prior=1.5, spread=0.3),
     Parameter(name="l2_hot_ratio", prior=0.7, spread=0.3),
-    Parameter(name="launch_us", prior=2.0, spread=0.3),
+    Parameter(name="launch_us", prior=2.0, spread=0.15),
     Parameter(name="throttle_ratio", prior=0.4, spread=0.3),
     Parameter(name="fused_preference", prior=1.0, spread=0.2),
     Parameter(name="separate_preference", prior=1.0, spread=0.2),
@@ -60,62 +55,137 @@ PARAMETERS: Final = (
     # What the measured calls add to their kernels: at least, and in the mean of the table's spread of delays.
     Parameter(name="call_floor_us", prior=60.0, spread=0.3),
     Parameter(name="call_delay_us", prior=200.0, spread=0.5, class_spread=0.4),
-    # No measurement here covers what follows: priors from what is known of cuDNN, not fitted.
-    Parameter(name="matrix_efficiency", prior=0.7, spread=0.0),
-    Parameter(name="matrix_chain_cycles", prior=60.0, spread=0.0),
-    Parameter(name="matrix_feed_ratio", prior=3.3, spread=0.0),
-    Parameter(name="matrix_dram_ratio", prior=0.95, spread=0.0),
-    Parameter(name="weight_gradient_cost", prior=1.1, spread=0.0),
-    Parameter(name="direct_efficiency", prior=0.25, spread=0.0),
-    Parameter(name="direct_dram_ratio", prior=0.55, spread=0.0),
-    Parameter(name="direct_weight_gradient_cost", prior=3.0, spread=0.0),
+    # What other measurements add: an event's or a profiler's start, a host that is late, a first call.
+    Parameter(name="tensorrt_us", prior=6.0, spread=0.4),
+    Parameter(name="host_us", prior=6.0, spread=0.4),
+    Parameter(name="miopen_us", prior=6.0, spread=0.4),
+    Parameter(name="stride_waste", prior=0.3, spread=0.5),
+    Parameter(name="vector_data_ratio", prior=0.9, spread=0.2),
+    Parameter(name="vector_weights_ratio", prior=0.7, spread=0.3),
+    Parameter(name="reduction_ratio", prior=0.8, spread=0.4),
+    Parameter(name="matrix_efficiency", prior=0.7, spread=0.2),
+    Parameter(name="matrix_data_ratio", prior=0.9, spread=0.2),
+    Parameter(name="matrix_weights_ratio", prior=0.8, spread=0.3),
+    Parameter(name="matrix_chain_cycles", prior=60.0, spread=0.5),
+    Parameter(name="matrix_start_cycles", prior=3000.0, spread=0.5),
+    Parameter(name="matrix_epilogue_k", prior=60.0, spread=0.5),
+    Parameter(name="matrix_stride_waste", prior=0.3, spread=0.5),
+    Parameter(name="matrix_reduction_ratio", prior=0.8, spread=0.4),
+    Parameter(name="chunk_waste", prior=0.7, spread=0.3),
+    Parameter(name="weights_miss", prior=0.1, spread=0.7),
+    Parameter(name="gddr_weights_reads", prior=1.5, spread=0.4),
+    Parameter(name="matrix_feed_ratio", prior=2.0, spread=0.3),
+    Parameter(name="matrix_dram_ratio", prior=0.85, spread=0.15),
+    Parameter(name="conversion_ratio", prior=0.8, spread=0.2),
+    Parameter(name="tensorrt_ratio", prior=1.1, spread=0.2),
+    Parameter(name="fallback_cost", prior=1.15, spread=0.1),
+    Parameter(name="deep_ratio", prior=0.5, spread=0.3),
+    Parameter(name="direct_output_cycles", prior=80.0, spread=0.4),
+    Parameter(name="direct_tap_cycles", prior=20.0, spread=0.4),
+    Parameter(name="tensorrt_direct_ratio", prior=0.4, spread=0.6),
+    Parameter(name="direct_dram_ratio", prior=0.55, spread=0.3),
+    Parameter(name="direct_data_ratio", prior=0.8, spread=0.3),
+    Parameter(name="direct_weights_ratio", prior=0.3, spread=0.3),
+    Parameter(name="amd_efficiency", prior=0.5, spread=0.3),
+    Parameter(name="amd_data_ratio", prior=0.8, spread=0.3),
+    Parameter(name="amd_weights_ratio", prior=0.8, spread=0.3),
+    Parameter(name="amd_fed_flops", prior=800.0, spread=0.4),
+    Parameter(name="amd_deep_cost", prior=1.5, spread=0.3),
+    Parameter(name="amd_deep_direct_ratio", prior=0.3, spread=0.7),
+    Parameter(name="amd_stride_waste", prior=0.3, spread=0.5),
+    Parameter(name="amd_chain_cycles", prior=300.0, spread=0.5),
+    Parameter(name="amd_start_cycles", prior=5000.0, spread=0.5),
+    Parameter(name="amd_epilogue_k", prior=30.0, spread=0.5),
+    Parameter(name="amd_stream_bytes", prior=7.0, spread=0.5),
+    Parameter(name="amd_feed_bytes", prior=40.0, spread=0.5),
+    Parameter(name="amd_reduction_ratio", prior=0.7, spread=0.4),
+    Parameter(name="amd_launch_us", prior=3.0, spread=0.15),
+    Parameter(name="amd_image_us", prior=8.0, spread=0.4),
+    Parameter(name="amd_explicit_us", prior=35.0, spread=0.4),
+    Parameter(name="amd_explicit_efficiency", prior=0.8, spread=0.4),
+    Parameter(name="amd_patch_ratio", prior=0.6, spread=0.4),
+    Parameter(name="amd_winograd_efficiency", prior=0.6, spread=0.3),
+    Parameter(name="amd_direct_efficiency", prior=0.2, spread=0.5),
+    Parameter(name="amd_direct_weights_ratio", prior=0.4, spread=0.5),
+    Parameter(name="amd_direct_dram_ratio", prior=0.5, spread=0.4),
 )
-
-VECTOR_RATES: Final = (RATES.index(Rate.FP32), RATES.index(Rate.MATRIX_FP32))
 CALL_OVERLAP: Final = 1.0
 """No kernel starts before cuDNN has chosen it: all of a call's host time comes before the kernels."""
 
 
 def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
     """Return kernel times (times of a call between events where the problems say so); `choice` holds the tiles."""
-    setting = setting_of(problems, fleet, values)
-    implicit, tile = best_implicit(setting, choice)
-    busy_ns = implicit
-    if problems.tiles.any():
-        separate, separate_tile = best_separate(setting, choice)
-        busy_ns = _average((implicit, best_fused(setting), separate), values)
-        tile = tile + TILE_CODES * separate_tile
-    if (problems.groups > 1).any():
-        busy_ns = np.minimum(busy_ns, direct_time(setting))
-    kernel_ns = problems.passes * (busy_ns * _gradient_cost(setting) + 1e3 * values["launch_us"])
+    kernel_ns, tile = _pass_time(problems, fleet, values, choice)
+    both = np.flatnonzero((problems.direction == Direction.BOTH_GRADIENTS).ravel())
+    if len(both):
+        kernel_ns[both] += _weights_time(problems, fleet, values, both)
+    time_ns = _as_timed(problems, kernel_ns, values)
+    sizes = correction_sizes(problems, is_amd(fleet))
+    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), sizes=sizes, choice=tile)
+
+
+SIZE_NAMES: Final = (
+    *("log2 of batch", "of groups", "of channels in", "of channels out", "of input pixels", "of output pixels"),
+    *("of positions of the kernel", "of stride", "of the sums of a weight gradient"),
+    *("forward", "data gradient", "weight gradient", "three dimensions", "dilated", "channels last", "Winograd"),
+    *("bytes per element", "bfloat16", "TF32", "int8", "ragged channels in", "ragged channels out", "MIOpen"),
+)
+
+
+def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
+    """Return what the learned correction sees: the op, and whose library runs it."""
+    columns = [np.log2(np.asarray(getattr(problems, name))) for name in ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")]
+    columns.append(columns[0] + columns[5])
+    columns += [problems.direction == code for code in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)]
+    columns += [problems.spatial == 3, problems.is_dilated, problems.is_channels_last, problems.tiles > 0, problems.element_bytes]
+    columns += [problems.rate == RATES.index(rate) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_TF32, Rate.MATRIX_INT8)]
+    columns += [problems.c_in % 8 > 0, problems.c_out % 8 > 0, is_of_amd]
+    shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
+    return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
+
+
+def _as_timed(problems: ConvolutionProblems, kernel_ns: Floats, values: Values) -> Floats:
+    """Return what a measurement reads of the kernels' time."""
     call_ns = event_time_ns(kernel_ns, 1e3 * (values["call_floor_us"] + values["call_delay_us"]), CALL_OVERLAP)
-    time_ns = np.where(problems.is_event_timed > 0, call_ns, kernel_ns)
-    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), choice=tile)
+    added = (Timing.TENSORRT, "tensorrt_us"), (Timing.HOST_MEAN, "host_us"), (Timing.MIOPEN, "miopen_us")
+    time_ns = np.where(problems.timing == Timing.CALL, call_ns, kernel_ns)
+    for timing, name in added:
+        time_ns = time_ns + np.where(problems.timing == timing, 1e3 * values[name], 0.0)
+    return time_ns
 
 
-def _average(times: Sequence[Floats], values: Values) -> Floats:
-    """Return the mean, in logarithms, over what cuDNN may run: implicit, fused, in separate steps."""
-    logs = [np.log(time) for time in times]
-    preferences = (0.0, np.log(values["fused_preference"]), np.log(values["separate_preference"]))
-    scores = [log + preference for log, preference in zip(logs, preferences, strict=True)]
-    least = np.minimum(np.minimum(scores[0], scores[1]), scores[2])
-    shares = [np.exp((least - score) / values["temperature"]) for score in scores]
-    mean = sum(share * log for share, log in zip(shares, logs, strict=True)) / sum(shares)
-    return np.asarray(np.exp(mean))
+def _weights_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, rows: Codes) -> Floats:
+    """Return the weight gradients' time of some rows."""
+    part = take_problems(problems, rows)
+    part = replace(part, direction=np.full(part.direction.shape, int(Direction.WEIGHT_GRADIENT)))
+    if problems.batch.ndim == 1:
+        fleet, values = take_gpus(fleet, rows), {name: value[rows] for name, value in values.items()}
+    return _pass_time(part, fleet, values, None)[0]
 
 
-def _gradient_cost(setting: Setting) -> Floats:
-    """Return the mean cost of the passes over that of the forward product."""
-    values = setting.values
-    is_grouped = setting.problems.groups > 1
-    cost = np.where(is_grouped, values["direct_weight_gradient_cost"], values["weight_gradient_cost"])
-    return np.asarray(1.0 + setting.problems.weight_share * (cost - 1.0))
+def _pass_time(
+    problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None
+) -> tuple[Floats, Codes]:
+    """Return each pair's time by its vendor's kernels; of both gradients that of the data."""
+    is_of_amd = is_amd(fleet)
+    is_paired = problems.batch.ndim == 1
+    shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
+    time_ns, tile = np.empty(shape), np.zeros(shape, dtype=np.int64)
+    for mask, timed in ((~is_of_amd, nvidia_time), (is_of_amd, amd_time)):
+        at = np.flatnonzero(mask)
+        if len(at):
+            part = take_problems(problems, at) if is_paired else problems
+            known = {name: value[at] for name, value in values.items()}
+            chosen = None if choice is None else choice[..., at]
+            time_ns[..., at], tile[..., at] = timed(part, take_gpus(fleet, at), known, chosen)
+    return time_ns, tile
 
 
 def group(problems: ConvolutionProblems) -> Codes:
-    """Return 0 for what the measurements cover, dense fp32 products, and 1 for what rests on priors."""
-    is_vector = np.isin(problems.rate, VECTOR_RATES)
-    return np.where(is_vector & (problems.groups == 1) & (problems.weight_share == 0), 0, 1).astype(np.int64)
+    """Return the kind of problem whose errors are alike."""
+    is_backward = problems.direction != Direction.FORWARD
+    is_special = (problems.groups > 1) | (problems.spatial == 3) | (problems.is_dilated > 0)
+    return np.where(is_special, 2, np.where(is_backward, 1, 0)).astype(np.int64)
 
 
 MODEL: Final = Model(
@@ -124,7 +194,8 @@ MODEL: Final = Model(
     class_names=CLASS_NAMES,
     gpu_class=gpu_class,
     simulate=simulate,
-    group_names=("fp32", "priors"),
+    group_names=("forward", "gradients", "grouped, deep or dilated"),
     group=group,
+    size_names=SIZE_NAMES,
     kind=kernel_kind,
 )

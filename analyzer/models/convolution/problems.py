@@ -1,15 +1,14 @@
-"""Convolutions as the matrix products that they are, in columns.
+"""Convolutions in columns: their sizes as the forward pass has them, whatever is computed.
 
-A convolution makes m = batch * pixels rows of n channels out of sums over k = channels * kernel positions: forward
-and weight gradient as seen from the output, an input gradient (and a transposed convolution) from the other side.
-Winograd's algorithm (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015) covers 3x3 kernels of
-stride 1 by tiles of pixels.
+A transposed convolution is the data gradient of its mirror, and stands here as that. Winograd's algorithm (Lavin and
+Gray, "Fast algorithms for convolutional neural networks", 2015) covers 3x3 kernels of stride 1 by tiles of pixels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from math import ceil, prod
 from typing import Final
 
@@ -27,34 +26,58 @@ FUSED_CHANNELS: Final = 32.0
 """Output channels of such a block; with the kernels' names, grids of the measured launches tell both."""
 
 
+class Timing(IntEnum):
+    """Name what was run and timed."""
+
+    KERNELS = 0
+    """What frameworks call, by its kernels alone."""
+    CALL = 1
+    """The same between events around one call, the host's work included."""
+    TENSORRT = 2
+    """TensorRT's kernels, in a layout of their choice, with bias and activation, as a layer of its profiler."""
+    HOST_MEAN = 3
+    """What frameworks call, hundreds of times in a row by the host's clock."""
+    MIOPEN = 4
+    """MIOpen's solvers as it compares them: one call, the sum of its kernels."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConvolutionProblems:
-    """Hold convolutions as columns."""
+    """Hold convolutions as columns; y is what the forward pass makes of x, also where a gradient is computed."""
 
-    m: Floats
-    n: Floats
-    k: Floats
-    """Of one group's product; the batch is inside m."""
+    batch: Floats
     groups: Floats
-    source_channels: Floats
-    """Channels that are summed over, of one group."""
-    moved_bytes: Floats
-    """Input, output and weights once."""
+    c_in: Floats
+    """Channels of x in one group."""
+    c_out: Floats
+    """Channels of y in one group."""
+    input_pixels: Floats
+    """Of one image of x."""
+    output_pixels: Floats
+    """Of one image of y."""
+    taps: Floats
+    """Positions of the kernel."""
+    stride: Floats
+    """Product over the dimensions."""
+    is_dilated: Floats
+    spatial: Floats
+    """Dimensions of the op: 1, 2 or 3, also where a depth is 1."""
+    is_channels_last: Floats
+    added_tensors: Floats
+    """Tensors of the output's size that a fused epilogue reads."""
+    direction: Codes
+    """`Direction`."""
     element_bytes: Floats
     rate: Codes
     """Index into `RATES` of frame/units."""
-    passes: Floats
-    """2 where both gradients are asked for."""
-    weight_share: Floats
-    """Part of the passes that is a weight gradient: 0, 0.5 or 1."""
     fused_blocks: Floats
     """Blocks of the (1, 4, 8) fused Winograd kernel per 32 output channels; 0 where Winograd does not apply."""
     least_fused_blocks: Floats
     """The same for the best of `FUSED_BLOCKS`."""
     tiles: Floats
-    """Tiles of 4x4 output pixels, of Winograd's algorithm in separate steps; 0 where it does not apply."""
-    is_event_timed: Floats
-    """1: the time is that of CUDA events around one call, the host's work included; 0: kernel time."""
+    """Tiles of 4x4 pixels, of Winograd's algorithm in separate steps; 0 where it does not apply."""
+    timing: Codes
+    """`Timing`."""
 
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ConvolutionProblems:
@@ -62,46 +85,59 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ConvolutionProb
     return problems_of_dims([_dims(work) for work in works], rates)
 
 
-def problems_of_dims(
-    dims: Sequence[ConvolutionDims], rates: Sequence[Rate], *, is_event_timed: bool = False
-) -> ConvolutionProblems:
+def problems_of_dims(dims: Sequence[ConvolutionDims], rates: Sequence[Rate]) -> ConvolutionProblems:
     """Return convolutions on the units of `rates`."""
-    rows = [_product(item) for item in dims]
-    tiles = [_tiles(item) for item in dims]
-    columns = dict(zip(("m", "n", "k", "groups", "source_channels", "elements"), _transpose(rows, 6), strict=True))
-    width = element_bytes(rates)
-    blocks, least_blocks, large = _transpose(tiles, 3)
+    mirrored = [_mirror(item) for item in dims]
+    sizes = _transpose([_sizes(item) for item in mirrored], len(SIZE_NAMES))
+    blocks, least_blocks, large = _transpose([_tiles(item) for item in mirrored], 3)
     return ConvolutionProblems(
-        **{name: columns[name] for name in ("m", "n", "k", "groups", "source_channels")},
-        moved_bytes=columns["elements"] * width,
-        element_bytes=width,
+        **dict(zip(SIZE_NAMES, sizes, strict=True)),
+        direction=np.array([item.direction for item in mirrored], dtype=np.int64),
+        element_bytes=element_bytes(rates),
         rate=rate_codes(rates),
-        passes=np.array([1.0 + (item.direction is Direction.BOTH_GRADIENTS) for item in dims]),
-        weight_share=np.array([WEIGHT_SHARES.get(item.direction, 0.0) for item in dims]),
         fused_blocks=blocks,
         least_fused_blocks=least_blocks,
         tiles=large,
-        is_event_timed=np.full(len(dims), float(is_event_timed)),
+        timing=np.full(len(dims), int(Timing.KERNELS)),
     )
 
 
 def least_work(problems: ConvolutionProblems) -> WorkTable:
     """Return the direct algorithm's operations; Winograd's and FFT kernels need fewer."""
-    products = problems.m * problems.n * problems.k * problems.groups
-    return WorkTable(flops=2.0 * products, moved_bytes=problems.moved_bytes, rate=rates_of(problems.rate))
+    passes = 1.0 + (problems.direction == Direction.BOTH_GRADIENTS)
+    image = problems.output_pixels * problems.taps * problems.c_in * problems.c_out * problems.groups
+    return WorkTable(
+        flops=2.0 * passes * problems.batch * image,
+        moved_bytes=problems.element_bytes * sum(tensor_elements(problems)),
+        rate=rates_of(problems.rate),
+    )
+
+
+def tensor_elements(problems: ConvolutionProblems) -> tuple[Floats, Floats, Floats]:
+    """Return the elements of x, of y with what an epilogue adds to it, and of the weights."""
+    x = problems.batch * problems.input_pixels * problems.c_in * problems.groups
+    y = problems.batch * problems.output_pixels * problems.c_out * problems.groups
+    weights = problems.taps * problems.c_in * problems.c_out * problems.groups
+    return x, y * (1.0 + problems.added_tensors), weights
 
 
 def kernel_kind(problems: ConvolutionProblems) -> Codes:
-    """Return a code of the unit, of filters (3x3 of stride 1, single pixels, others), groups and weight gradients.
+    """Return a code of the unit, of filters (3x3 of stride 1, single pixels, others), groups and direction.
 
-    cuDNN has kernels of their own for each, so that what they have in common is little more than the GPU.
+    Libraries have kernels of their own for each, so that what they have in common is little more than the GPU.
     """
-    filters = np.where(problems.tiles > 0, 0, np.where(problems.k <= problems.source_channels, 1, 2))
-    gradients = np.ceil(problems.weight_share).astype(np.int64) + (problems.passes > 1)
-    return np.asarray(((problems.rate * 3 + filters) * 2 + (problems.groups > 1)) * 3 + gradients)
+    filters = np.where(problems.tiles > 0, 0, np.where(problems.taps <= 1, 1, 2))
+    return np.asarray(((problems.rate * 3 + filters) * 2 + (problems.groups > 1)) * 4 + problems.direction)
 
 
-WEIGHT_SHARES: Final = {Direction.WEIGHT_GRADIENT: 1.0, Direction.BOTH_GRADIENTS: 0.5}
+SIZE_NAMES: Final = (
+    *("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride"),
+    *("is_dilated", "spatial", "is_channels_last", "added_tensors"),
+)
+MIRRORED: Final = {
+    Direction.FORWARD: Direction.INPUT_GRADIENT,
+    Direction.INPUT_GRADIENT: Direction.FORWARD,
+}
 
 
 def _dims(work: Work) -> ConvolutionDims:
@@ -114,32 +150,38 @@ def _transpose(rows: Sequence[Sequence[float]], width: int) -> Floats:
     return np.array(rows, dtype=np.float64).reshape(len(rows), width).T
 
 
-def _product(dims: ConvolutionDims) -> tuple[float, ...]:
-    """Return m, n, k of a group's product, groups, channels summed over per group, and elements moved."""
-    target, source, size = _sides(dims)
-    core = prod(dims.input_size if dims.is_transposed else dims.output_size)
-    taps = prod(dims.kernel_size)
-    m = max(dims.batch * prod(size), 1)
-    products = float(dims.batch * core * taps) * dims.c_in * dims.c_out / dims.groups
-    n = max(target // dims.groups, 1)
-    moved = dims.batch * (dims.c_in * prod(dims.input_size) + dims.c_out * prod(dims.output_size))
-    weights = taps * dims.c_in * dims.c_out / dims.groups
-    return m, n, max(products / (m * n * dims.groups), 1.0), dims.groups, source / dims.groups, moved + weights
+def _mirror(dims: ConvolutionDims) -> ConvolutionDims:
+    """Return a transposed convolution as the gradient of its mirror, others as they are."""
+    if not dims.is_transposed:
+        return dims
+    return replace(
+        dims,
+        c_in=dims.c_out,
+        c_out=dims.c_in,
+        input_size=dims.output_size,
+        output_size=dims.input_size,
+        direction=MIRRORED.get(dims.direction, dims.direction),
+        is_transposed=False,
+    )
 
 
-def _sides(dims: ConvolutionDims) -> tuple[int, int, tuple[int, ...]]:
-    """Return the channels made, the channels summed over and the pixels made."""
-    if dims.direction in (Direction.INPUT_GRADIENT, Direction.BOTH_GRADIENTS):
-        return dims.c_in, dims.c_out, dims.input_size
-    return dims.c_out, dims.c_in, dims.output_size
+def _sizes(dims: ConvolutionDims) -> tuple[float, ...]:
+    """Return the columns `SIZE_NAMES`."""
+    groups = max(dims.groups, 1)
+    return (
+        *(max(dims.batch, 1), groups, max(dims.c_in / groups, 1), max(dims.c_out / groups, 1)),
+        *(max(prod(dims.input_size), 1), max(prod(dims.output_size), 1), prod(dims.kernel_size), prod(dims.stride)),
+        *(max(dims.dilation, default=1) > 1, len(dims.kernel_size), dims.is_channels_last, dims.added_tensors),
+    )
 
 
 def _tiles(dims: ConvolutionDims) -> tuple[float, float, float]:
     """Return blocks of the first and of the best fused Winograd kernel, and 4x4 tiles; zeros where not applicable."""
-    is_winograd = dims.kernel_size == (3, 3) and set(dims.stride) == {1} and dims.groups == 1
-    if not is_winograd:
+    is_plain = set(dims.stride) == {1} and max(dims.dilation, default=1) == 1 and dims.groups == 1
+    if dims.kernel_size != (3, 3) or not is_plain:
         return 0.0, 0.0, 0.0
-    height, width = _sides(dims)[2]
+    makes_x = dims.direction in (Direction.INPUT_GRADIENT, Direction.BOTH_GRADIENTS)
+    height, width = dims.input_size if makes_x else dims.output_size
     blocks = [
         ceil(dims.batch / images) * ceil(height / (2 * rows)) * ceil(width / (2 * columns))
         for images, rows, columns in FUSED_BLOCKS

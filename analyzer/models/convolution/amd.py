@@ -1,0 +1,148 @@
+"""Times of MIOpen's solvers: implicit products on matrix units, explicit ones per image, Winograd, direct kernels."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.fleet import Fleet
+from ....specs.gpu import Rate
+from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
+from ..frame.parameters import Values
+from ..frame.units import peak_flops_per_s
+from .problems import ConvolutionProblems, tensor_elements
+from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
+
+TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
+LEAST_K: Final = 256.0
+WINOGRAD_SAVING: Final = 2.25
+"""Multiplications of the direct algorithm over those of tiles of 2x2 pixels for 3x3 kernels."""
+NEVER_NS: Final = 1e30
+EXPLICIT_SIDE: Final = 64.0
+EXPLICIT_LEAST_K: Final = 256.0
+
+
+def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None) -> tuple[Floats, Codes]:
+    """Return the time of one pass, ns, and the tile chosen."""
+    product = product_of(problems, waste=values["amd_stride_waste"])
+    unit = _unit(problems, fleet, values, is_whole=False)
+    implicit, tile = _implicit(problems, product, unit, fleet, values, choice)
+    explicit = _explicit(problems, product, _unit(problems, fleet, values, is_whole=True), fleet, values)
+    deep = np.where(problems.element_bytes >= 4.0, implicit * values["amd_deep_cost"], NEVER_NS)
+    time_ns = np.minimum(explicit, np.where(problems.spatial > 2, deep, implicit))
+    if problems.tiles.any():
+        time_ns = np.minimum(time_ns, _winograd(problems, product, fleet, values))
+    if (problems.groups > 1).any():
+        time_ns = np.minimum(time_ns, _direct(problems, product, fleet, values))
+    return time_ns + 1e3 * values["amd_launch_us"], tile
+
+
+def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values, *, is_whole: bool) -> Unit:
+    peak = peak_flops_per_s(problems.rate, fleet) / (fleet.sm_count * fleet.clock_hz)
+    flops_per_cycle = peak if is_whole else 1.0 / (1.0 / peak + 1.0 / values["amd_fed_flops"])
+    return Unit(
+        flops_per_cycle=flops_per_cycle,
+        clock_hz=fleet.clock_hz,
+        chain_cycles=values["amd_chain_cycles"],
+        start_cycles=values["amd_start_cycles"],
+        edge_loss=0.0,
+        dram_bytes_per_s=_stream_bytes_per_s(fleet, values),
+        l2_bytes_per_s=values["amd_feed_bytes"] * fleet.l2_ratio * fleet.sm_count * fleet.clock_hz,
+        element_bytes=problems.element_bytes,
+        joule_per_flop=matrix_joule_per_flop(fleet, values, problems.element_bytes),
+    )
+
+
+def _stream_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
+    """Return the rate of data that come from DRAM and go through the compute units, one after the other."""
+    units = values["amd_stream_bytes"] * fleet.sm_count * fleet.clock_hz
+    return np.asarray(1.0 / (1.0 / dram_bytes_per_s(fleet, values) + 1.0 / units))
+
+
+def _efficiency(product: Product, values: Values) -> Floats:
+    ratio = np.where(
+        product.is_weights, values["amd_weights_ratio"], np.where(product.is_data, values["amd_data_ratio"], 1.0)
+    )
+    return np.asarray(values["amd_efficiency"] * ratio)
+
+
+def _implicit(
+    problems: ConvolutionProblems,
+    product: Product,
+    unit: Unit,
+    fleet: Fleet,
+    values: Values,
+    choice: Codes | None,
+) -> tuple[Floats, Codes]:
+    """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
+    efficiency = _efficiency(product, values)
+    per_byte = 1e9 / (dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"])
+
+    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
+        blocks, k, partial = split_product(product, rows, columns, 2.0 * fleet.sm_count, LEAST_K)
+        tile = Tile(
+            blocks=blocks,
+            rows=rows,
+            columns=columns,
+            k=k,
+            efficiency=efficiency,
+            epilogue_k=values["amd_epilogue_k"],
+            dram_bytes=product.moved_bytes,
+        )
+        return tile_time(unit, fleet, values, tile) + partial * per_byte
+
+    return best_tile(timed, TILES, choice)
+
+
+def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet: Fleet, values: Values) -> Floats:
+    """Return one product per image, after its patches were written out.
+
+    Single pixels of stride 1 need no patches, and all their images go into one batched product, but for weight
+    gradients, which add image after image.
+    """
+    is_plain = (problems.taps <= 1.0) & (problems.stride <= 1.0)
+    is_batched = is_plain & ~product.is_weights
+    per_image = np.where(product.is_weights, product.k, product.m) / problems.batch
+    rows = np.where(product.is_weights, product.m, per_image)
+    sums = np.where(product.is_weights, per_image, product.k)
+    at_once = np.where(is_batched, problems.batch, 1.0)
+    calls = problems.batch / at_once
+    blocks = np.ceil(rows / EXPLICIT_SIDE) * np.ceil(product.n / EXPLICIT_SIDE) * problems.groups * at_once
+    parts = np.clip(np.floor(fleet.sm_count / blocks), 1.0, np.maximum(np.ceil(sums / EXPLICIT_LEAST_K), 1.0))
+    tile = Tile(
+        blocks=blocks * parts,
+        rows=EXPLICIT_SIDE,
+        columns=EXPLICIT_SIDE,
+        k=sums / parts,
+        efficiency=values["amd_explicit_efficiency"] * np.ones(np.shape(blocks)),
+        epilogue_k=values["amd_epilogue_k"],
+        dram_bytes=product.moved_bytes / calls,
+    )
+    image_ns = tile_time(unit, fleet, values, tile) + 1e3 * values["amd_image_us"]
+    patches = 2.0 * problems.element_bytes * problems.output_pixels * problems.taps * problems.c_in * problems.groups
+    patch_ns = patches / (dram_bytes_per_s(fleet, values) * values["amd_patch_ratio"]) * 1e9
+    patch_ns = np.where(is_plain, 0.0, patch_ns + 1e3 * values["amd_image_us"])
+    return calls * (image_ns + patch_ns) + 1e3 * values["amd_explicit_us"]
+
+
+def _winograd(problems: ConvolutionProblems, product: Product, fleet: Fleet, values: Values) -> Floats:
+    """Return the fused Winograd kernels on vector units."""
+    peak = np.where(problems.element_bytes < 4, fleet.flops_per_s[Rate.FP16], fleet.flops_per_s[Rate.FP32])
+    flops = 2.0 * product.m * product.n * product.k / WINOGRAD_SAVING
+    compute_ns = flops / (peak * values["amd_winograd_efficiency"]) * 1e9
+    dram_ns = product.moved_bytes / _stream_bytes_per_s(fleet, values) * 1e9
+    applies = (problems.tiles > 0) & ~product.is_weights & (problems.spatial == 2)
+    start_ns = values["amd_start_cycles"] / fleet.clock_hz * 1e9
+    return np.where(applies, np.sqrt(compute_ns**2 + dram_ns**2) + start_ns, NEVER_NS)
+
+
+def _direct(problems: ConvolutionProblems, product: Product, fleet: Fleet, values: Values) -> Floats:
+    """Return kernels without tiles, for groups."""
+    flops = 2.0 * product.m * product.n * product.k * product.groups
+    efficiency = values["amd_direct_efficiency"] * np.where(problems.spatial > 2, values["amd_deep_direct_ratio"], 1.0)
+    efficiency = efficiency * np.where(product.is_weights, values["amd_direct_weights_ratio"], 1.0)
+    compute_ns = flops / (fleet.flops_per_s[Rate.FP32] * efficiency) * 1e9
+    dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["amd_direct_dram_ratio"]) * 1e9
+    return np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)

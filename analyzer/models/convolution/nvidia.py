@@ -1,0 +1,292 @@
+"""Times of cuDNN's algorithms: implicit products on vector and matrix units, two Winograd forms, direct kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats, Mask
+from ....specs.fleet import Fleet
+from ....specs.generations import has_tf32, is_before_volta
+from ....specs.gpu import Rate, is_matrix_rate
+from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
+from ..frame.parameters import Values
+from ..frame.units import RATES, peak_flops_per_s
+from .problems import FUSED_CHANNELS, ConvolutionProblems, Timing, tensor_elements
+from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
+
+IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
+SEPARATE_TILES: Final = ((64.0, 64.0), (32.0, 128.0), (128.0, 64.0))
+"""Rows x columns of a block, as the names of the measured kernels and their grids have them."""
+MATRIX_TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
+FUSED_TILES: Final = 32.0
+"""Tiles of 2x2 pixels of a fused Winograd block."""
+FUSED_POINTS, SEPARATE_POINTS = 16.0, 36.0
+"""Products per tile and channel pair: 4x4 for 2x2 pixels, 6x6 for 4x4 pixels."""
+TILE_CODES: Final = 8
+"""A choice is the tile of the product on vector units + this times that of the separate steps, + its square times that
+on matrix units."""
+MATRIX_SPEEDUP: Final = 1.05
+"""Over the vector units' rate, for a GPU to have units for a format: elsewhere the fleet's rate is the vector units'."""
+INT8_SPEEDUP: Final = 1.5
+"""Over the half-precision matrix rate, for matrix units to take int8; elsewhere vector units multiply four at once."""
+NEVER_NS: Final = 1e30
+HOT_TRANSFORM_RATIO: Final = 0.3
+"""What a byte between transforms costs where L2 keeps it, over one through DRAM."""
+LEAST_K: Final = 256.0
+"""Sums of a part of a weight gradient split along k, at least."""
+VOLTA_GAIN: Final = 1.15
+"""Efficiency of vector kernels since Volta over those before, whose register banks conflict more: A100 against P100
+on large fp32 matrix products, neither throttled (0.82 and 0.67 of the peak, 0.85 and 0.80 batched)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """Hold problems, GPUs, and what all algorithms share; arrays broadcast."""
+
+    problems: ConvolutionProblems
+    fleet: Fleet
+    values: Values
+    vector: Unit
+    vector_product: Product
+    gain: Floats
+    """Efficiency of vector kernels over Pascal's."""
+
+
+def setting_of(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Setting:
+    """Look up the vector units of every pair."""
+    return Setting(
+        problems=problems,
+        fleet=fleet,
+        values=values,
+        vector=_vector_unit(problems, fleet, values),
+        vector_product=product_of(problems, waste=values["stride_waste"]),
+        gain=np.where(is_before_volta(fleet), 1.0, VOLTA_GAIN),
+    )
+
+
+def nvidia_time(
+    problems: ConvolutionProblems, fleet: Fleet, values: Values, choice: Codes | None
+) -> tuple[Floats, Codes]:
+    """Return the time of one pass, ns, and the tiles chosen."""
+    setting = setting_of(problems, fleet, values)
+    time_ns, tile = best_implicit(setting, choice)
+    if problems.tiles.any():
+        separate, separate_tile = best_separate(setting, choice)
+        time_ns = _average((time_ns, best_fused(setting), separate), values)
+        tile = tile + TILE_CODES * separate_tile
+    has_units = _has_matrix_units(problems, fleet)
+    if has_units.any():
+        matrix, matrix_tile = best_matrix(setting, choice)
+        is_single = problems.element_bytes >= 4.0
+        fallback = np.where(is_single, time_ns * values["fallback_cost"], NEVER_NS)
+        time_ns = np.where(has_units, np.minimum(matrix, fallback), time_ns)
+        tile = tile + TILE_CODES**2 * matrix_tile
+    if (problems.groups > 1).any():
+        time_ns = np.minimum(time_ns, direct_time(setting))
+    return time_ns + 1e3 * values["launch_us"], tile
+
+
+def _has_matrix_units(problems: ConvolutionProblems, fleet: Fleet) -> Mask:
+    """Say which pairs have matrix units for the format; TF32 is used also where it is no faster (GA10x)."""
+    peak = peak_flops_per_s(problems.rate, fleet)
+    vector = np.maximum(fleet.flops_per_s[Rate.FP32], fleet.flops_per_s[Rate.FP16])
+    vector = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], vector)
+    half = fleet.flops_per_s[Rate.MATRIX_FP16]
+    takes_int8 = (half > MATRIX_SPEEDUP * vector) & (peak > INT8_SPEEDUP * half)
+    is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
+    is_int8 = problems.rate == RATES.index(Rate.MATRIX_INT8)
+    is_named = np.array([is_matrix_rate(rate) for rate in RATES])[problems.rate]
+    found = np.where(is_int8, takes_int8, np.where(is_tf32, has_tf32(fleet), peak > MATRIX_SPEEDUP * vector))
+    return np.asarray(found & is_named, dtype=bool)
+
+
+def _vector_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:
+    """Return the vector units: half precision is summed in fp32, at its rate; int8 four products at once."""
+    is_int8 = problems.rate == RATES.index(Rate.MATRIX_INT8)
+    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
+    peak_int8 = np.clip(fleet.flops_per_s[Rate.MATRIX_INT8], fleet.flops_per_s[Rate.FP32], half * INT8_SPEEDUP)
+    peak_int8 = np.where(fleet.flops_per_s[Rate.MATRIX_INT8] > 4.5 * fleet.flops_per_s[Rate.FP32], 4.0 * fleet.flops_per_s[Rate.FP32], fleet.flops_per_s[Rate.MATRIX_INT8])
+    peak = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
+    peak = np.where(is_int8, peak_int8, peak)
+    return Unit(
+        flops_per_cycle=peak / (fleet.sm_count * fleet.clock_hz),
+        clock_hz=fleet.clock_hz,
+        chain_cycles=values["chain_cycles"],
+        start_cycles=values["start_cycles"],
+        edge_loss=values["edge_loss"],
+        dram_bytes_per_s=dram_bytes_per_s(fleet, values) * values["dram_ratio"],
+        l2_bytes_per_s=l2_bytes_per_s(fleet, values) * values["feed_ratio"],
+        element_bytes=problems.element_bytes,
+        joule_per_flop=None,
+    )
+
+
+def _matrix_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:
+    peak = peak_flops_per_s(problems.rate, fleet)
+    return Unit(
+        flops_per_cycle=peak / (fleet.sm_count * fleet.matrix_clock_hz),
+        clock_hz=fleet.matrix_clock_hz,
+        chain_cycles=values["matrix_chain_cycles"],
+        start_cycles=values["matrix_start_cycles"],
+        edge_loss=0.0,
+        dram_bytes_per_s=dram_bytes_per_s(fleet, values) * values["matrix_dram_ratio"],
+        l2_bytes_per_s=l2_bytes_per_s(fleet, values) * values["matrix_feed_ratio"],
+        element_bytes=problems.element_bytes,
+        joule_per_flop=matrix_joule_per_flop(fleet, values, problems.element_bytes),
+    )
+
+
+def _direction_factor(product: Product, values: Values, name: str) -> Floats:
+    """Return a kind of kernel's efficiency in each direction over that of the forward pass."""
+    data, weights = values[f"{name}_data_ratio"], values[f"{name}_weights_ratio"]
+    return np.where(product.is_weights, weights, np.where(product.is_data, data, 1.0))
+
+
+def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
+    """Return the implicit matrix product on vector units in its best tile."""
+    efficiency = setting.values["implicit_efficiency"] * setting.gain
+    efficiency = efficiency * _direction_factor(setting.vector_product, setting.values, "vector")
+
+    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
+        wanted = setting.fleet.sm_count * np.clip(32768.0 / (rows * columns), 1.0, 8.0)
+        blocks, k, partial = split_product(setting.vector_product, rows, columns, wanted, LEAST_K)
+        tile = Tile(
+            blocks=blocks,
+            rows=rows,
+            columns=columns,
+            k=k,
+            efficiency=efficiency,
+            epilogue_k=setting.values["epilogue_k"],
+            dram_bytes=setting.vector_product.moved_bytes,
+        )
+        time_ns = tile_time(setting.vector, setting.fleet, setting.values, tile)
+        return time_ns + _reduction(setting, partial, "reduction_ratio")
+
+    return best_tile(timed, IMPLICIT_TILES, None if choice is None else choice % TILE_CODES)
+
+
+def _reduction(setting: Setting, partial_bytes: Floats, ratio: str) -> Floats:
+    """Return the time to write and add partial sums, ns."""
+    return partial_bytes / (dram_bytes_per_s(setting.fleet, setting.values) * setting.values[ratio]) * 1e9
+
+
+def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
+    """Return the implicit product on matrix units in its best tile, with what changing the layout costs."""
+    problems, values, fleet = setting.problems, setting.values, setting.fleet
+    product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"])
+    unit = _matrix_unit(problems, fleet, values)
+    efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
+    efficiency = efficiency * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_ratio"], 1.0)
+    efficiency = efficiency * np.where(problems.spatial > 2, values["deep_ratio"], 1.0)
+
+    reads = np.where(product.is_weights & ~fleet.has_hbm, values["gddr_weights_reads"], 1.0)
+
+    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
+        wanted = fleet.sm_count * np.clip(32768.0 / (rows * columns), 1.0, 4.0)
+        blocks, k, partial = split_product(product, rows, columns, wanted, LEAST_K)
+        loaded = blocks * k * (rows + columns) * problems.element_bytes
+        missed = np.where(product.is_weights, values["weights_miss"] * loaded, 0.0)
+        tile = Tile(
+            blocks=blocks,
+            rows=rows,
+            columns=columns,
+            k=k,
+            efficiency=efficiency,
+            epilogue_k=values["matrix_epilogue_k"],
+            dram_bytes=(product.moved_bytes + missed) * reads,
+        )
+        return tile_time(unit, fleet, values, tile) + _reduction(setting, partial, "matrix_reduction_ratio")
+
+    time_ns, tile = best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
+    return time_ns + conversion_time(setting), tile
+
+
+def conversion_time(setting: Setting) -> Floats:
+    """Return the kernels that change NCHW to NHWC and back, ns: matrix units take channels innermost."""
+    problems, values = setting.problems, setting.values
+    moved = 2.0 * problems.element_bytes * sum(tensor_elements(problems))
+    time_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["conversion_ratio"]) * 1e9
+    is_needed = (problems.is_channels_last == 0) & (problems.timing != Timing.TENSORRT)
+    return np.where(is_needed, time_ns + 3e3 * values["launch_us"], 0.0)
+
+
+def best_fused(setting: Setting) -> Floats:
+    """Return Winograd's algorithm with 2x2 output tiles in one kernel."""
+    problems, values, product = setting.problems, setting.values, setting.vector_product
+    blocks = np.where(is_before_volta(setting.fleet), problems.least_fused_blocks, problems.fused_blocks)
+    tile = Tile(
+        blocks=blocks * np.ceil(product.n / FUSED_CHANNELS),
+        rows=FUSED_TILES,
+        columns=FUSED_CHANNELS,
+        points=FUSED_POINTS,
+        k=product.source_channels,
+        efficiency=values["fused_efficiency"] * setting.gain,
+        epilogue_k=values["fused_epilogue_k"],
+        dram_bytes=product.moved_bytes,
+    )
+    time_ns = tile_time(setting.vector, setting.fleet, values, tile)
+    return np.where((problems.tiles > 0) & ~product.is_weights, time_ns, NEVER_NS)
+
+
+def best_separate(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
+    """Return Winograd's algorithm with 4x4 output tiles: transforms, 36 products at once, and a transform back.
+
+    A weight gradient sums the same products over the tiles.
+    """
+    problems, values, product = setting.problems, setting.values, setting.vector_product
+    makes = np.where(product.is_data, problems.c_in, problems.c_out)
+    takes = np.where(product.is_data, problems.c_out, problems.c_in)
+    between = SEPARATE_POINTS * problems.element_bytes * (problems.tiles * (makes + takes) + makes * takes)
+    hit = 1.0 / (1.0 + (between / (setting.fleet.l2_cache_bytes * values["l2_hot_ratio"])) ** 3)
+    cold = between * (1.0 - hit)
+    rows_made = np.where(product.is_weights, takes, problems.tiles)
+    sums = np.where(product.is_weights, problems.tiles, takes)
+
+    def timed(rows: Floats | float, columns: Floats | float) -> Floats:
+        tile = Tile(
+            blocks=SEPARATE_POINTS * np.ceil(rows_made / rows) * np.ceil(makes / columns),
+            rows=rows,
+            columns=columns,
+            k=sums,
+            efficiency=values["separate_efficiency"] * setting.gain,
+            epilogue_k=values["epilogue_k"],
+            dram_bytes=cold,
+        )
+        return tile_time(setting.vector, setting.fleet, values, tile)
+
+    product_ns, tile = best_tile(timed, SEPARATE_TILES, None if choice is None else choice // TILE_CODES % TILE_CODES)
+    moved = product.moved_bytes + cold + HOT_TRANSFORM_RATIO * between * hit
+    transform_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["transform_ratio"]) * 1e9
+    time_ns = product_ns + transform_ns + 3e3 * values["launch_us"]
+    return np.where(problems.tiles > 0, time_ns, NEVER_NS), tile
+
+
+def direct_time(setting: Setting) -> Floats:
+    """Return the time of kernels without tiles, ns, which few channels per group (depthwise) run; else never.
+
+    A thread makes one output: its address, and one product per position and channel, in instructions.
+    """
+    problems, values, fleet, product = setting.problems, setting.values, setting.fleet, setting.vector_product
+    outputs = product.m * product.n * product.groups
+    instructions = outputs * (values["direct_output_cycles"] + values["direct_tap_cycles"] * product.k)
+    instructions = np.where(product.is_weights, outputs * values["direct_tap_cycles"] * product.k, instructions)
+    instructions = instructions / _direction_factor(product, values, "direct")
+    instructions = instructions * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_direct_ratio"], 1.0)
+    compute_ns = instructions / (0.5 * fleet.flops_per_s[Rate.FP32]) * 1e9
+    dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["direct_dram_ratio"]) * 1e9
+    return np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)
+
+
+def _average(times: Sequence[Floats], values: Values) -> Floats:
+    """Return the mean, in logarithms, over what cuDNN may run: implicit, fused, in separate steps."""
+    logs = [np.log(time) for time in times]
+    preferences = (0.0, np.log(values["fused_preference"]), np.log(values["separate_preference"]))
+    scores = [log + preference for log, preference in zip(logs, preferences, strict=True)]
+    least = np.minimum(np.minimum(scores[0], scores[1]), scores[2])
+    shares = [np.exp((least - score) / values["temperature"]) for score in scores]
+    mean = sum(share * log for share, log in zip(shares, logs, strict=True)) / sum(shares)
+    return np.asarray(np.exp(mean))

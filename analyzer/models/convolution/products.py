@@ -1,0 +1,171 @@
+"""The matrix product that a convolution is in each direction, and the time of its equal blocks on the SMs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats, Mask
+from ....specs.fleet import Fleet
+from ...work.work import Direction
+from ..frame.gpu_physics import slow_down
+from ..frame.parameters import Values
+from .problems import ConvolutionProblems, tensor_elements
+
+ACCUMULATORS: Final = 32768.0
+"""Sums that an SM holds in registers: what limits blocks per SM."""
+MOST_BLOCKS_PER_SM: Final = 8.0
+K_STEP: Final = 8.0
+"""Channels of one trip of the main loop."""
+CHUNK_BYTES: Final = 64.0
+"""Of channels that one trip of the main loop sums at one position of the kernel: 32 in half precision, as V100's and
+T4's times of 8 channels against 32 show."""
+FUSED_FEED_RATIO: Final = 10.0
+"""Bytes that a fused Winograd block loads per channel, over those of a 32x32 tile of a product: 180 pixels of
+patches and 16 transformed weights for each of 32 channels, instead of 64 values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Product:
+    """Hold one group's product, m x n over k, of each problem in its direction; the batch is inside m or k."""
+
+    m: Floats
+    n: Floats
+    k: Floats
+    source_channels: Floats
+    """Channels of one group that are summed over; 0 of weight gradients."""
+    groups: Floats
+    is_data: Mask
+    is_weights: Mask
+    moved_bytes: Floats
+    """Both operands and the result once."""
+
+
+def product_of(
+    problems: ConvolutionProblems, waste: Floats | float, chunk_waste: Floats | float | None = None
+) -> Product:
+    """Return the products; both gradients count as that of the data.
+
+    A pixel of x meets only 1 / stride of the kernel's positions: a data gradient of stride above 1 is as many products
+    over fewer positions, of which a kernel that does not part them wastes the rest: positions * stride^waste.
+    `chunk_waste`: of kernels on matrix units, which take channels by 16 bytes, and where the kernel has several
+    positions sum them by chunks: channels * (filled up / channels)^waste.
+    """
+    is_data = (problems.direction == Direction.INPUT_GRADIENT) | (problems.direction == Direction.BOTH_GRADIENTS)
+    is_weights = problems.direction == Direction.WEIGHT_GRADIENT
+    c_in, c_out = problems.c_in, problems.c_out
+    summed = np.where(is_data, c_out, c_in)
+    if chunk_waste is not None:
+        c_in, c_out, summed = (_filled(channels, 16.0 / problems.element_bytes) for channels in (c_in, c_out, summed))
+        chunk = np.where(problems.taps > 1, CHUNK_BYTES / problems.element_bytes, 1.0)
+        summed = summed * (_filled(summed, chunk) / summed) ** chunk_waste
+    wide, narrow = np.maximum(summed * problems.taps, c_out), np.minimum(summed * problems.taps, c_out)
+    made = problems.batch * np.where(is_data, problems.input_pixels, problems.output_pixels)
+    part = np.where(is_data, (problems.output_pixels / problems.input_pixels) ** (1.0 - waste), 1.0)
+    part = np.minimum(part, 1.0)
+    return Product(
+        m=np.where(is_weights, wide, made),
+        n=np.where(is_weights, narrow, np.where(is_data, c_in, c_out)),
+        k=np.where(is_weights, made, np.maximum(summed * problems.taps * part, summed / problems.taps)),
+        source_channels=np.where(is_weights, 0.0, summed),
+        groups=problems.groups,
+        is_data=is_data,
+        is_weights=is_weights,
+        moved_bytes=problems.element_bytes * sum(tensor_elements(problems)),
+    )
+
+
+def _filled(channels: Floats, step: Floats | float) -> Floats:
+    return np.asarray(np.ceil(channels / step) * step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unit:
+    """Hold what computes the tiles of one kind of kernel; arrays broadcast."""
+
+    flops_per_cycle: Floats
+    """Per SM."""
+    clock_hz: Floats
+    chain_cycles: Floats
+    """Of one trip of the main loop where nothing hides its loads."""
+    start_cycles: Floats
+    edge_loss: Floats | float
+    dram_bytes_per_s: Floats
+    l2_bytes_per_s: Floats
+    element_bytes: Floats
+    joule_per_flop: Floats | None
+    """None: vector units, whose clock falls by `throttle_ratio` of what it could."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tile:
+    """Hold the work of a kernel of equal blocks: `points` products of rows x columns sums over k each."""
+
+    blocks: Floats
+    rows: Floats | float
+    columns: Floats | float
+    points: float = 1.0
+    k: Floats
+    efficiency: Floats
+    epilogue_k: Floats
+    """What a block's start and end cost, in steps of k."""
+    dram_bytes: Floats
+
+
+def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
+    """Return the time of equal blocks, ns: `points` products of a rows x columns tile over k each."""
+    area, edge = tile.rows * tile.columns * tile.points, tile.rows + tile.columns
+    efficiency = tile.efficiency
+    if tile.points == 1.0:
+        efficiency = np.minimum(efficiency / (1.0 + unit.edge_loss * edge / area), 1.0)
+    cycles_per_k = 2.0 * area / (unit.flops_per_cycle * efficiency)
+    trips = np.ceil(tile.k / K_STEP)
+    epilogue_cycles = tile.epilogue_k * cycles_per_k
+    resident = np.clip(ACCUMULATORS / area, 1.0, MOST_BLOCKS_PER_SM)
+    rounds = tile.blocks / fleet.sm_count
+    busy = np.ceil(rounds) * (trips * K_STEP * cycles_per_k + epilogue_cycles)
+    waiting = np.ceil(rounds / resident) * (trips * unit.chain_cycles + epilogue_cycles)
+    compute_ns = (np.maximum(busy, waiting) + unit.start_cycles) / unit.clock_hz * 1e9
+    dram_ns = tile.dram_bytes / unit.dram_bytes_per_s * 1e9
+    feed = edge * unit.element_bytes * (1.0 if tile.points == 1.0 else FUSED_FEED_RATIO)
+    l2_ns = tile.blocks * tile.k * feed / unit.l2_bytes_per_s * 1e9
+    time_ns = np.sqrt(compute_ns**2 + dram_ns**2 + l2_ns**2)
+    flops = 2.0 * tile.blocks * area * trips * K_STEP
+    if unit.joule_per_flop is None:
+        used = flops / (unit.flops_per_cycle * fleet.sm_count * unit.clock_hz * time_ns) * 1e9
+        slow = values["throttle_ratio"] * used * (fleet.clock_hz / fleet.base_clock_hz - 1.0)
+    else:
+        joule = flops * unit.joule_per_flop + tile.dram_bytes * values["picojoule_per_byte"] * 1e-12
+        slow = slow_down(joule, time_ns * 1e-9, fleet, values)
+    return np.asarray(time_ns * (1.0 + slow))
+
+
+Timed = Callable[[Floats | float, Floats | float], Floats]
+
+
+def best_tile(timed: Timed, tiles: Sequence[tuple[float, float]], choice: Codes | None) -> tuple[Floats, Codes]:
+    """Return the time in the tile that takes least, or in the chosen one."""
+    if choice is not None:
+        sides = np.array(tiles)[choice]
+        return timed(sides[..., 0], sides[..., 1]), choice
+    best = timed(*tiles[0])
+    chosen = np.zeros(best.shape, dtype=np.int64)
+    for code, (rows, columns) in enumerate(tiles[1:], start=1):
+        other = timed(rows, columns)
+        chosen[other < best] = code
+        best = np.minimum(best, other)
+    return best, chosen
+
+
+def split_product(
+    product: Product, rows: Floats | float, columns: Floats | float, blocks_wanted: Floats, least_k: float
+) -> tuple[Floats, Floats, Floats]:
+    """Return blocks, sums of each, and bytes of partial sums, where few tiles of weight gradients are split along k."""
+    whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups
+    most = np.maximum(np.ceil(product.k / least_k), 1.0)
+    parts = np.where(product.is_weights, np.clip(np.ceil(blocks_wanted / whole), 1.0, most), 1.0)
+    partial = np.where(parts > 1.0, 8.0 * parts * product.m * product.n * product.groups, 0.0)
+    return whole * parts, product.k / parts, partial
