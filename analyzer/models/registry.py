@@ -23,7 +23,10 @@ from .matmul.problems import MatmulKernel, kernel_of
 VECTOR_UNITS: Final = frozenset({Rate.FP32, Rate.MATRIX_FP32, Rate.FP64, Rate.MATRIX_FP64})
 """Products in these formats run on vector units on most GPUs, with kernels of their own."""
 UNLIKE_COPIES: Final = frozenset(
-    {Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.COLLECTIVE, Family.SORT, Family.VIEW}
+    {
+        *(Family.ATTENTION, Family.CONVOLUTION, Family.RECURRENT, Family.EXPERTS),
+        *(Family.COLLECTIVE, Family.SORT, Family.VIEW),
+    }
 )
 """Families of which, without their sizes, bytes alone tell nothing."""
 

@@ -22,7 +22,7 @@ from .workload import GpuWorkload
 
 CONSTANTS: Final = "network_widths"
 TRAINING: Final = "training"
-_PRODUCTS: Final = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT})
+_PRODUCTS: Final = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT, Family.EXPERTS})
 _WIDE: Final = (Rate.FP64, Rate.MATRIX_FP64, Rate.FP32, Rate.MATRIX_FP32, Rate.MATRIX_TF32)
 
 

@@ -7,6 +7,7 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from ...specs.attention_kernels import AttentionKernel
+from ...specs.experts_kernels import ExpertsKernel
 
 
 class Family(StrEnum):
@@ -16,6 +17,7 @@ class Family(StrEnum):
     CONVOLUTION = "convolution"
     ATTENTION = "attention"
     RECURRENT = "recurrent"
+    EXPERTS = "experts"
     NORMALIZATION = "normalization"
     SOFTMAX = "softmax"
     ELEMENTWISE = "elementwise"
@@ -33,7 +35,9 @@ class Family(StrEnum):
     """Metadata only: launches nothing."""
 
 
-VARYING_FAMILIES: Final = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT})
+VARYING_FAMILIES: Final = frozenset(
+    {Family.MATMUL, Family.CONVOLUTION, Family.ATTENTION, Family.RECURRENT, Family.EXPERTS}
+)
 """Families whose kernels libraries choose per GPU: Habitat's kernel-varying ops."""
 
 
@@ -120,7 +124,78 @@ class RecurrentDims:
     direction: Direction = Direction.FORWARD
 
 
-Dims = MatmulDims | AttentionDims | ConvolutionDims | RowDims | RecurrentDims
+class ExpertsFormat(IntEnum):
+    """Name how experts' weights and their inputs are held in a product."""
+
+    PLAIN = 0
+    """Both 16 (or 32) bits wide."""
+    FP8 = 1
+    """Both fp8, one scale per tensor, row or column."""
+    FP8_BLOCK = 2
+    """Both fp8, a scale per 128 elements of a row and per 128 x 128 of the weights."""
+    FP4 = 3
+    """Both 4 bits wide, a scale per 16 (nvfp4) or 32 (mxfp4) elements."""
+    W4A8 = 4
+    """Weights of 4 bits, inputs of fp8."""
+    W4A16 = 5
+    """Weights of 4 bits (int4, mxfp4), widened in the kernel."""
+    W8A16 = 6
+    """Weights of 8 bits, widened in the kernel."""
+
+
+class RaggedSide(IntEnum):
+    """Name the side of grouped products that groups share out among themselves."""
+
+    ROWS = 0
+    """Rows of the inputs, as tokens are shared out among experts."""
+    COLUMNS = 1
+    """The same with operands turned round."""
+    DEPTH = 2
+    """The summed side, as in the gradient of the weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsDims:
+    """Hold a layer of experts on one rank: `top_k` of `experts` for each token, of which `local_experts` are here.
+
+    Two products per token and expert, [hidden] @ [hidden, 2 or 1 · intermediate], activation, then
+    [intermediate] @ [intermediate, hidden], and what sorts rows by expert before and adds them up after them.
+    """
+
+    tokens: int
+    """That enter the layer, of all expert-parallel ranks: those routed to other ranks' experts take no product here."""
+    hidden: int
+    intermediate: int
+    """As each expert has it here: divided by tensor parallelism."""
+    experts: int
+    """Of all ranks."""
+    local_experts: int
+    top_k: int
+    is_gated: bool = True
+    """Whether the first product has twice the columns, half of which gate the others."""
+    weights: ExpertsFormat = ExpertsFormat.PLAIN
+    is_quantized: bool = False
+    """Whether the layer converts its 16-bit inputs itself."""
+    skew: float | None = None
+    """Exponent of the power law by which tokens choose experts, 0: all are chosen alike often; None: not known."""
+    kernel: ExpertsKernel | None = None
+    """Which one ran, or is asked for; None: the default of each GPU and format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedDims:
+    """Hold grouped products [rows, depth] @ [depth, columns], of which one side is shared out among `groups`."""
+
+    groups: int
+    rows: int
+    """Of all groups together where `ragged` says so, else of each; likewise columns and depth."""
+    columns: int
+    depth: int
+    ragged: RaggedSide = RaggedSide.ROWS
+    weights: ExpertsFormat = ExpertsFormat.PLAIN
+
+
+Dims = MatmulDims | AttentionDims | ConvolutionDims | RowDims | RecurrentDims | ExpertsDims | GroupedDims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

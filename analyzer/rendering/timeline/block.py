@@ -37,6 +37,7 @@ _COLOURS: Final = {
     Family.CONVOLUTION: "#23877b",
     Family.ATTENTION: "#8a63b8",
     Family.RECURRENT: "#8c5a7c",
+    Family.EXPERTS: "#5d5fb0",
     Family.NORMALIZATION: "#c97f1d",
     Family.SOFTMAX: "#a98a16",
     Family.ELEMENTWISE: "#d9694d",
