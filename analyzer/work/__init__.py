@@ -10,6 +10,7 @@ from . import (
     elementwise,
     embedding,
     indexing,
+    latent_attention,
     loss,
     matmul,
     normalization,
@@ -20,6 +21,7 @@ from . import (
     reduction,
     serving,
     sparse,
+    state_space,
     view,
 )
 from .registry import canonical_name, family_of, has_formula, register, work_of
@@ -39,6 +41,7 @@ __all__ = [
     "family_of",
     "has_formula",
     "indexing",
+    "latent_attention",
     "loss",
     "matmul",
     "normalization",
@@ -50,6 +53,7 @@ __all__ = [
     "register",
     "serving",
     "sparse",
+    "state_space",
     "view",
     "work_of",
 ]

@@ -18,6 +18,8 @@ class Family(StrEnum):
     ATTENTION = "attention"
     RECURRENT = "recurrent"
     EXPERTS = "experts"
+    STATE_SPACE = "state_space"
+    """Gated delta nets, Mamba and the causal convolutions before them: a state per sequence, whatever its length."""
     NORMALIZATION = "normalization"
     SOFTMAX = "softmax"
     ELEMENTWISE = "elementwise"
@@ -195,7 +197,81 @@ class GroupedDims:
     weights: ExpertsFormat = ExpertsFormat.PLAIN
 
 
-Dims = MatmulDims | AttentionDims | ConvolutionDims | RowDims | RecurrentDims | ExpertsDims | GroupedDims
+class LatentKernel(IntEnum):
+    """Name who wrote a latent attention, which decides how long it takes."""
+
+    LIBRARY = 0
+    """The fastest that serving libraries have for the GPU: FlashMLA, flash attention 3, TensorRT-LLM, FlashInfer."""
+    TRITON = 1
+    """vLLM's and SGLang's Triton kernels, where no other is built."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttentionDims:
+    """Hold a multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), without its projections.
+
+    Absorbed: all heads read one latent of `query_dim` elements per token, whose first `value_dim` are the values too
+    (576 and 512 in DeepSeek-V3). Else keys and values of each head were made from it before (192 and 128).
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    query_dim: int = 576
+    value_dim: int = 512
+    is_absorbed: bool = True
+    is_causal: bool = False
+    cache_bytes: float = 2.0
+    """Per element of the latent, or of the keys and values; 1: FP8."""
+    kernel: LatentKernel = LatentKernel.LIBRARY
+
+
+class StateRule(IntEnum):
+    """Name how a state follows its inputs."""
+
+    CAUSAL_CONVOLUTION = 0
+    """The last few inputs of each channel are the state: depthwise, `state_dim` the kernel's width, `head_dim` 1."""
+    GATED_DELTA = 1
+    """What a key stood for is replaced: gated delta nets (arXiv 2412.06464)."""
+    SCALAR_DECAY = 2
+    """The state decays by one factor per head: Mamba-2 (arXiv 2405.21060)."""
+    SELECTIVE_SCAN = 3
+    """It decays by one factor per element: Mamba (arXiv 2312.00752), `heads` the channels, `head_dim` 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpaceDims:
+    """Hold `batch` sequences of `steps` tokens through `heads` states of [state_dim, head_dim] elements each."""
+
+    rule: StateRule
+    batch: int
+    steps: int
+    heads: int
+    head_dim: int
+    """Of the values (v of a delta net, x of Mamba)."""
+    state_dim: int
+    """Of the keys and queries (k of a delta net, B and C of Mamba)."""
+    groups: int = 1
+    """Heads of keys and queries, each shared by heads / groups heads."""
+    is_update: bool = False
+    """Whether the state before is read and overwritten token by token, as in decoding; else the tokens are treated in
+    chunks of some length, the state passed on between them."""
+    state_bytes: float = 4.0
+    """Per element of the state."""
+
+
+Dims = (
+    MatmulDims
+    | AttentionDims
+    | ConvolutionDims
+    | RowDims
+    | RecurrentDims
+    | ExpertsDims
+    | GroupedDims
+    | LatentAttentionDims
+    | StateSpaceDims
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +298,7 @@ class Work:
     def least_flops(self) -> float:
         """Return the FLOPs that no kernel avoids: without masked scores and what Winograd saves."""
         match self.dims:
-            case AttentionDims(is_causal=True):
+            case AttentionDims(is_causal=True) | LatentAttentionDims(is_causal=True):
                 return self.flops * _seen_share(self.dims)
             case ConvolutionDims() if _fits_winograd(self.dims):
                 return self.flops / WINOGRAD_SAVING
@@ -246,7 +322,7 @@ def copies_between(work: Work, unknown: float) -> float:
     return 1.0 + work.moved_since_bytes / max(work.moved_bytes, 1.0)
 
 
-def _seen_share(dims: AttentionDims) -> float:
+def _seen_share(dims: AttentionDims | LatentAttentionDims) -> float:
     """Return the share of the scores that a causal mask leaves, at the alignment that leaves fewer."""
     queries, keys = dims.queries, dims.keys
     seen = queries * keys - queries * (queries - 1) / 2 if queries <= keys else keys * (keys + 1) / 2

@@ -38,6 +38,7 @@ _COLOURS: Final = {
     Family.ATTENTION: "#8a63b8",
     Family.RECURRENT: "#8c5a7c",
     Family.EXPERTS: "#5d5fb0",
+    Family.STATE_SPACE: "#a5627f",
     Family.NORMALIZATION: "#c97f1d",
     Family.SOFTMAX: "#a98a16",
     Family.ELEMENTWISE: "#d9694d",
