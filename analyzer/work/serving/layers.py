@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ....formats.signature import Signature
-from ..arguments import tensor_at
+from ..arguments import size_at, tensor_at
 from ..collective import functional_gather, in_place, out_of_place
 from ..work import Family, RowDims, Work
 from .library_op import declare, declare_family, pass_over
@@ -22,6 +22,16 @@ def loss_with_gradient(signature: Signature) -> Work:
     rows, columns = scores.shape
     dims = RowDims(rows=rows, columns=columns)
     return pass_over(Family.LOSS, LOSS_FLOPS * scores.element_count, (scores, scores), (scores,), dims=dims)
+
+
+def reduce_into(signature: Signature) -> Work:
+    """Handle, input, result."""
+    return out_of_place(Signature((tensor_at(signature, 2), tensor_at(signature, 1))), flops=1)
+
+
+def gather_along(signature: Signature) -> Work:
+    """Input, dimension, ranks."""
+    return functional_gather(Signature((tensor_at(signature, 0), size_at(signature, 2))))
 
 
 declare(
@@ -43,8 +53,7 @@ _REDUCE = partial(in_place, flops=1)
 for _library, _names, _what, _taken, _source, _formula in (
     (_VLLM, "vllm::all_reduce", "all-reduce", "tensor", "vllm/distributed/parallel_state.py", _REDUCE),
     (_VLLM, "_C_custom_ar::all_reduce", "all-reduce", "input, result", "csrc/torch_bindings.cpp",
-     lambda signature: out_of_place(Signature((signature.arguments[2], signature.arguments[1])), flops=1)
-     if len(signature.arguments) > 2 else in_place(signature, flops=1)),
+     reduce_into),
     (_SGLANG, "sglang::inplace_all_reduce sglang::outplace_all_reduce", "all-reduce", "tensor",
      "python/sglang/srt/distributed/parallel_state.py", _REDUCE),
     ("TensorRT-LLM", "trtllm::allreduce", "all-reduce", "tensor", "cpp/tensorrt_llm/thop/allreduceOp.cpp", _REDUCE),
@@ -57,4 +66,4 @@ declare(
     what="all-gather",
     taken="tensor, ranks",
     source="vllm/distributed/parallel_state.py",
-)(lambda signature: functional_gather(Signature((signature.arguments[0], *signature.arguments[2:3]))))
+)(gather_along)

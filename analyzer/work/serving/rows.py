@@ -192,186 +192,79 @@ def _row_dims(x: TensorSpec) -> RowDims | None:
     return RowDims(rows=x.element_count // columns, columns=columns) if columns else None
 
 
-def _declare_norms() -> None:
-    rms = "RMS norm"
-    sums = "residual addition and RMS norm"
-    for library, names, source in (
-        (_VLLM, "_C::rms_norm", _BINDINGS),
-        (_SGLANG, "sgl_kernel::rmsnorm sgl_kernel::gemma_rmsnorm", _EXTENSION),
-        ("FlashInfer", "flashinfer::rmsnorm flashinfer::gemma_rmsnorm", "flashinfer/norm.py"),
-        (_AITER, "aiter::rmsnorm aiter::rms_norm_cu", "aiter/ops/rmsnorm.py"),
-    ):
-        declare(library, names, family=_NORM, what=rms, taken="result, input, weight", source=source)(norm_into)
-    for library, names, source in (
-        (_VLLM, "_C::fused_add_rms_norm", _BINDINGS),
-        (_SGLANG, "sgl_kernel::fused_add_rmsnorm sgl_kernel::gemma_fused_add_rmsnorm", _EXTENSION),
-        ("FlashInfer", "flashinfer::fused_add_rmsnorm flashinfer::gemma_fused_add_rmsnorm", "flashinfer/norm.py"),
-        (_AITER, "vllm::rocm_aiter_rmsnorm2d_fwd_with_add", "vllm/_aiter_ops.py"),
-        (_AITER, "aiter::fused_add_rms_norm_cu", "aiter/ops/rmsnorm.py"),
-        (
-            _TRTLLM,
-            "trtllm::flashinfer_fused_add_rmsnorm",
-            "tensorrt_llm/_torch/custom_ops/flashinfer_custom_ops.py",
-        ),
-    ):
-        declare(library, names, family=_NORM, what=sums, taken="input, residual, weight", source=source)(add_norm)
-    for library, names, source in (
-        (_AITER, "aiter::rmsnorm2d_fwd aiter::rmsnorm2d_fwd_ck aiter::rms_norm", "aiter/ops/rmsnorm.py"),
-        (_AITER, "vllm::rocm_aiter_rms_norm", "vllm/_aiter_ops.py"),
-        (_TRTLLM, "trtllm::flashinfer_rmsnorm", "tensorrt_llm/_torch/custom_ops/flashinfer_custom_ops.py"),
-        ("Liger", "LigerRMSNormFunction", "src/liger_kernel/ops/rms_norm.py"),
-        ("Apex", "FusedRMSNormAffineFunction", "apex/normalization/fused_layer_norm.py"),
-    ):
-        declare(library, names, family=_NORM, what=rms, taken="input, weight", source=source)(new_norm)
-    declare(
-        _AITER,
-        "aiter::add_rmsnorm aiter::rmsnorm2d_fwd_with_add aiter::rmsnorm2d_fwd_with_add_ck",
-        family=_NORM,
-        what=sums,
-        taken="result, input, residual, its result, weight",
-        source="aiter/ops/rmsnorm.py",
-    )(add_norm_into)
-    for names, what, taken, formula in (
-        ("_C::rms_norm_static_fp8_quant", "RMS norm to fp8", "result, input, weight", statically_quantised_norm),
-        (
-            "_C::fused_add_rms_norm_static_fp8_quant",
-            "residual addition and RMS norm to fp8",
-            "result, input, residual, weight",
-            quantised_add_norm,
-        ),
-        (
-            "_C::rms_norm_dynamic_per_token_quant _C::rms_norm_per_block_quant",
-            "RMS norm to fp8 or int8 with its scales",
-            "result, input, weight, scale, residual",
-            quantised_norm,
-        ),
-        (
-            "_C::fused_qk_norm_rope",
-            "RMS norm and rotation of queries and keys",
-            "qkv, heads",
-            norm_queries_and_rotate,
-        ),
-    ):
-        declare(_VLLM, names, family=_NORM, what=what, taken=taken, source=_BINDINGS)(formula)
-    for library, names, what, source in (
-        ("Liger", "LigerLayerNormFunction", "layer norm", "src/liger_kernel/ops/layer_norm.py"),
-        ("Apex", "FusedLayerNormAffineFunction", "layer norm", "apex/normalization/fused_layer_norm.py"),
-    ):
-        declare(library, names, family=_NORM, what=what, taken="input, weight, bias", source=source)(
-            partial(new_norm, beside=(1, 2))
-        )
-    declare(
-        "mamba_ssm",
-        "LayerNormFn",
-        family=_NORM,
-        what="layer or RMS norm with a residual or a gate",
-        taken="input, weight, bias, residual or gate",
-        source="mamba_ssm/ops/triton/layer_norm.py",
-    )(norm_with_other)
-    for library, names, source in (
-        ("Liger", "LigerRMSNormFunctionBackward LigerLayerNormFunctionBackward", "src/liger_kernel/ops/rms_norm.py"),
-        (
-            "Apex",
-            "FusedRMSNormAffineFunctionBackward FusedLayerNormAffineFunctionBackward",
-            "apex/normalization/fused_layer_norm.py",
-        ),
-        ("mamba_ssm", "LayerNormFnBackward", "mamba_ssm/ops/triton/layer_norm.py"),
-    ):
-        declare(library, names, family=_NORM, what="its gradients", taken="gradient", source=source)(norm_backward)
-
-
-def _declare_activations() -> None:
-    gated, taken = "gated activation", "result, input"
-    for library, names, source in (
-        (
-            _VLLM,
-            "_C::silu_and_mul _C::gelu_and_mul _C::gelu_tanh_and_mul _C::mul_and_silu _C::fatrelu_and_mul "
-            "_C::swigluoai_and_mul",
-            _BINDINGS,
-        ),
-        (_SGLANG, "sgl_kernel::silu_and_mul sgl_kernel::gelu_and_mul sgl_kernel::gelu_tanh_and_mul", _EXTENSION),
-        (
-            "FlashInfer",
-            "flashinfer::silu_and_mul flashinfer::gelu_and_mul flashinfer::gelu_tanh_and_mul",
-            "flashinfer/activation.py",
-        ),
-        (_AITER, "aiter::silu_and_mul aiter::gelu_and_mul aiter::gelu_tanh_and_mul", "aiter/ops/activation.py"),
-    ):
-        declare(library, names, family=_POINTWISE, what=gated, taken=taken, source=source)(gate)
-    declare(
-        _VLLM,
-        "_C::silu_and_mul_quant",
-        family=_POINTWISE,
-        what="gated activation to fp8",
-        taken=taken,
-        source=_BINDINGS,
-    )(partial(gate, more_flops=QUANTISE_FLOPS))
-    declare(
-        _VLLM,
-        "_C::silu_and_mul_per_block_quant",
-        family=_POINTWISE,
-        what="gated activation to fp8 or int8 with scales of blocks",
-        taken="result, input, scales",
-        source=_BINDINGS,
-    )(partial(gate, more_flops=QUANTISE_FLOPS + 1, beside=(2,)))
-    declare(
-        _VLLM,
-        "_C::gelu_new _C::gelu_fast _C::gelu_quick",
-        family=_POINTWISE,
-        what="activation",
-        taken=taken,
-        source=_BINDINGS,
-    )(activate)
-    declare(
-        _TRTLLM,
-        "trtllm::silu_and_mul trtllm::flashinfer_silu_and_mul",
-        family=_POINTWISE,
-        what=gated,
-        taken="input",
-        source="tensorrt_llm/_torch/custom_ops/torch_custom_ops.py",
-    )(gate_to_new)
-    liger = {"family": _POINTWISE, "source": "src/liger_kernel/ops/swiglu.py"}
-    pairs = "LigerSiLUMulFunction LigerGELUMulFunction"
-    declare("Liger", pairs, what=gated, taken="gate, value", **liger)(gate_pair)  # type: ignore[arg-type]
-    backward = "LigerSiLUMulFunctionBackward LigerGELUMulFunctionBackward"
-    declare("Liger", backward, what="its gradients", taken="gradient", **liger)(gate_pair_backward)  # type: ignore[arg-type]
-
-
-def _declare_rotations() -> None:
-    rotary = "rotary embedding"
-    for library, names, source in (
-        (_VLLM, "_C::rotary_embedding", _BINDINGS),
-        (_SGLANG, "sgl_kernel::rotary_embedding", "sgl-kernel/csrc/common_extension_rocm.cc"),
-    ):
-        declare(library, names, family=_POINTWISE, what=rotary, taken="positions, query, key, table", source=source)(
-            rotate
-        )
-    declare(
-        _SGLANG,
-        "sgl_kernel::apply_rope_pos_ids_cos_sin_cache",
-        family=_POINTWISE,
-        what=rotary,
-        taken="query, key, results, table, positions",
-        source=_EXTENSION,
-    )(rotate_into)
-    declare(
-        "Liger",
-        "LigerRopeFunction LigerQwen2VLMRopeFunction",
-        family=_POINTWISE,
-        what=rotary,
-        taken="query, key, cosines, sines",
-        source="src/liger_kernel/ops/rope.py",
-    )(rotate_pair)
-    declare(
-        "flash-attn",
-        "ApplyRotaryEmb",
-        family=_POINTWISE,
-        what=rotary,
-        taken="input, cosines, sines",
-        source="flash_attn/layers/rotary.py",
-    )(rotate_one)
-
-
-_declare_norms()
-_declare_activations()
-_declare_rotations()
+_RMS, _SUM = "RMS norm", "residual addition and RMS norm"
+_INTO, _IN_PLACE = "result, input, weight", "input, residual, weight"
+_FLASHINFER_OPS = "tensorrt_llm/_torch/custom_ops/flashinfer_custom_ops.py"
+_APEX = "apex/normalization/fused_layer_norm.py"
+_WITH_BIAS = partial(new_norm, beside=(1, 2))
+for _library, _names, _what, _taken, _source, _formula in (
+    (_VLLM, "_C::rms_norm", _RMS, _INTO, _BINDINGS, norm_into),
+    (_SGLANG, "sgl_kernel::rmsnorm sgl_kernel::gemma_rmsnorm", _RMS, _INTO, _EXTENSION, norm_into),
+    ("FlashInfer", "flashinfer::rmsnorm flashinfer::gemma_rmsnorm", _RMS, _INTO, "flashinfer/norm.py", norm_into),
+    (_AITER, "aiter::rmsnorm aiter::rms_norm_cu", _RMS, _INTO, "aiter/ops/rmsnorm.py", norm_into),
+    (_AITER, "aiter::rmsnorm2d_fwd aiter::rmsnorm2d_fwd_ck aiter::rms_norm", _RMS, "input, weight",
+     "aiter/ops/rmsnorm.py", new_norm),
+    (_AITER, "vllm::rocm_aiter_rms_norm", _RMS, "input, weight", "vllm/_aiter_ops.py", new_norm),
+    (_TRTLLM, "trtllm::flashinfer_rmsnorm", _RMS, "input, weight", _FLASHINFER_OPS, new_norm),
+    ("Liger", "LigerRMSNormFunction", _RMS, "input, weight", "src/liger_kernel/ops/rms_norm.py", new_norm),
+    ("Apex", "FusedRMSNormAffineFunction", _RMS, "input, weight", _APEX, new_norm),
+    (_VLLM, "_C::fused_add_rms_norm", _SUM, _IN_PLACE, _BINDINGS, add_norm),
+    (_SGLANG, "sgl_kernel::fused_add_rmsnorm sgl_kernel::gemma_fused_add_rmsnorm", _SUM, _IN_PLACE, _EXTENSION,
+     add_norm),
+    ("FlashInfer", "flashinfer::fused_add_rmsnorm flashinfer::gemma_fused_add_rmsnorm", _SUM, _IN_PLACE,
+     "flashinfer/norm.py", add_norm),
+    (_AITER, "vllm::rocm_aiter_rmsnorm2d_fwd_with_add", _SUM, _IN_PLACE, "vllm/_aiter_ops.py", add_norm),
+    (_AITER, "aiter::fused_add_rms_norm_cu", _SUM, _IN_PLACE, "aiter/ops/rmsnorm.py", add_norm),
+    (_TRTLLM, "trtllm::flashinfer_fused_add_rmsnorm", _SUM, _IN_PLACE, _FLASHINFER_OPS, add_norm),
+    (_AITER, "aiter::add_rmsnorm aiter::rmsnorm2d_fwd_with_add aiter::rmsnorm2d_fwd_with_add_ck", _SUM,
+     "result, input, residual, its result, weight", "aiter/ops/rmsnorm.py", add_norm_into),
+    (_VLLM, "_C::rms_norm_static_fp8_quant", "RMS norm to fp8", _INTO, _BINDINGS, statically_quantised_norm),
+    (_VLLM, "_C::fused_add_rms_norm_static_fp8_quant", "residual addition and RMS norm to fp8",
+     "result, input, residual, weight", _BINDINGS, quantised_add_norm),
+    (_VLLM, "_C::rms_norm_dynamic_per_token_quant _C::rms_norm_per_block_quant",
+     "RMS norm to fp8 or int8 with its scales", "result, input, weight, scale, residual", _BINDINGS, quantised_norm),
+    (_VLLM, "_C::fused_qk_norm_rope", "RMS norm and rotation of queries and keys", "qkv, heads", _BINDINGS,
+     norm_queries_and_rotate),
+    ("Liger", "LigerLayerNormFunction", "layer norm", "input, weight, bias", "src/liger_kernel/ops/layer_norm.py",
+     _WITH_BIAS),
+    ("Apex", "FusedLayerNormAffineFunction", "layer norm", "input, weight, bias", _APEX, _WITH_BIAS),
+    ("mamba_ssm", "LayerNormFn", "layer or RMS norm with a residual or a gate",
+     "input, weight, bias, residual or gate", "mamba_ssm/ops/triton/layer_norm.py", norm_with_other),
+    ("Liger", "LigerRMSNormFunctionBackward LigerLayerNormFunctionBackward", "a norm's gradients", "gradient",
+     "src/liger_kernel/ops/rms_norm.py", norm_backward),
+    ("Apex", "FusedRMSNormAffineFunctionBackward FusedLayerNormAffineFunctionBackward", "a norm's gradients",
+     "gradient", _APEX, norm_backward),
+    ("mamba_ssm", "LayerNormFnBackward", "a norm's gradients", "gradient", "mamba_ssm/ops/triton/layer_norm.py",
+     norm_backward),
+):  # fmt: skip
+    declare(_library, _names, family=_NORM, what=_what, taken=_taken, source=_source)(_formula)
+_GATED, _OUT, _ROTARY = "gated activation", "result, input", "rotary embedding"
+_SWIGLU = "src/liger_kernel/ops/swiglu.py"
+for _library, _names, _what, _taken, _source, _formula in (
+    (_VLLM, "_C::silu_and_mul _C::gelu_and_mul _C::gelu_tanh_and_mul _C::mul_and_silu _C::fatrelu_and_mul "
+     "_C::swigluoai_and_mul", _GATED, _OUT, _BINDINGS, gate),
+    (_SGLANG, "sgl_kernel::silu_and_mul sgl_kernel::gelu_and_mul sgl_kernel::gelu_tanh_and_mul", _GATED, _OUT,
+     _EXTENSION, gate),
+    ("FlashInfer", "flashinfer::silu_and_mul flashinfer::gelu_and_mul flashinfer::gelu_tanh_and_mul", _GATED, _OUT,
+     "flashinfer/activation.py", gate),
+    (_AITER, "aiter::silu_and_mul aiter::gelu_and_mul aiter::gelu_tanh_and_mul", _GATED, _OUT,
+     "aiter/ops/activation.py", gate),
+    (_VLLM, "_C::silu_and_mul_quant", "gated activation to fp8", _OUT, _BINDINGS,
+     partial(gate, more_flops=QUANTISE_FLOPS)),
+    (_VLLM, "_C::silu_and_mul_per_block_quant", "gated activation to fp8 or int8 with scales of blocks",
+     "result, input, scales", _BINDINGS, partial(gate, more_flops=QUANTISE_FLOPS + 1, beside=(2,))),
+    (_VLLM, "_C::gelu_new _C::gelu_fast _C::gelu_quick", "activation", _OUT, _BINDINGS, activate),
+    (_TRTLLM, "trtllm::silu_and_mul trtllm::flashinfer_silu_and_mul", _GATED, "input",
+     "tensorrt_llm/_torch/custom_ops/torch_custom_ops.py", gate_to_new),
+    ("Liger", "LigerSiLUMulFunction LigerGELUMulFunction", _GATED, "gate, value", _SWIGLU, gate_pair),
+    ("Liger", "LigerSiLUMulFunctionBackward LigerGELUMulFunctionBackward", "its gradients", "gradient", _SWIGLU,
+     gate_pair_backward),
+    (_VLLM, "_C::rotary_embedding", _ROTARY, "positions, query, key, table", _BINDINGS, rotate),
+    (_SGLANG, "sgl_kernel::rotary_embedding", _ROTARY, "positions, query, key, table",
+     "sgl-kernel/csrc/common_extension_rocm.cc", rotate),
+    (_SGLANG, "sgl_kernel::apply_rope_pos_ids_cos_sin_cache", _ROTARY, "query, key, results, table, positions",
+     _EXTENSION, rotate_into),
+    ("Liger", "LigerRopeFunction", _ROTARY, "query, key, cosines, sines", "src/liger_kernel/ops/rope.py", rotate_pair),
+    ("flash-attn", "ApplyRotaryEmb", _ROTARY, "input, cosines, sines", "flash_attn/layers/rotary.py", rotate_one),
+):  # fmt: skip
+    declare(_library, _names, family=_POINTWISE, what=_what, taken=_taken, source=_source)(_formula)
