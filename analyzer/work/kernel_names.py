@@ -15,18 +15,33 @@ FAMILY_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Family]]] = tuple(
     (re.compile(pattern, re.IGNORECASE), family)
     for pattern, family in (
         (r"nccl|rccl|multimem_all_reduce|cross_device_reduce|all_reduce_kernel", Family.COLLECTIVE),
+        (
+            r"moe::dev::|moe_align|moe_sum|moe_permute|topkGating|moe_fused_gate|_combined_routing|_finalize_matmul|"
+            r"quantize_with_block_size|per_token_group_quant|scaled_fp8_quant|act_and_mul|rotary_embedding|store_kvcache|"
+            r"reshape_and_cache|concat_and_cache|expandInputRows|finalizeMoeRouting",
+            Family.ELEMENTWISE,
+        ),
         (r"at::native::|elementwise|nchwToNhwc|nhwcToNchw|SubTensorOp|transpose|splitKreduce", Family.ELEMENTWISE),
         (r"flash_|fmha|FlashAttn|attn_fwd|attn_bwd|attention|_sdpa|pytorch_flash", Family.ATTENTION),
+        (r"fused_moe|_matmul_ogs|moe_gemm|moe_mxgemm|fmoe_|MoeFCGemm|fusedMoe", Family.EXPERTS),
+        (
+            r"gated_delta|chunk_delta_rule|selective_scan|selective_state_update|_chunk_scan_|_chunk_state_|_state_passing|"
+            r"_bmm_chunk|causal_conv1d|recompute_w_u|chunk_scaled_dot_kkt",
+            Family.STATE_SPACE,
+        ),
+        (r"rms_?norm|layer_?norm", Family.NORMALIZATION),
         (r"rnn_|lstm|gru_|persistRNN|elemWiseRNN", Family.RECURRENT),
         (r"conv|implicit_gemm|winograd|wgrad|dgrad|fprop|igemm_|miopenSp3|fft2d", Family.CONVOLUTION),
         (r"gemm|gemv|cutlass_|cutlass::Kernel|xmma|cijk_|nvjet|cublas|bmm_|_s884|_s1688|dot_kernel", Family.MATMUL),
     )
 )
-"""First match wins. PyTorch's own kernels (at::native) are the same code on every GPU."""
+"""First match wins. PyTorch's own kernels (at::native) are the same code on every GPU, and so are those that sort,
+quantise and place rows around products of experts and attention."""
 
 RATE_PATTERNS: Final[Sequence[tuple[re.Pattern[str], Rate]]] = tuple(
     (re.compile(pattern, re.IGNORECASE), rate)
     for pattern, rate in (
+        (r"e2m1_?e2m1|nvf4|mxf4|fp4_?x?_?fp4|E2m1_E2m1", Rate.MATRIX_FP4),
         (r"e4m3|e5m2|fp8|_f8", Rate.MATRIX_FP8),
         (r"tf32|tensorop_s1688gemm|tensorop_s1688", Rate.MATRIX_TF32),
         (r"bf16|bfloat16|_BBS_|_Bjlk_", Rate.MATRIX_BF16),

@@ -1,0 +1,19 @@
+"""Ops of libraries beside PyTorch, serving libraries above all: what each is, and what its signature tells."""
+
+from __future__ import annotations
+
+from . import attention, cache, experts, layers, products, quantization, rows, state_space
+from .library_op import LIBRARY_OPS, LibraryOp
+
+__all__ = [
+    "LIBRARY_OPS",
+    "LibraryOp",
+    "attention",
+    "cache",
+    "experts",
+    "layers",
+    "products",
+    "quantization",
+    "rows",
+    "state_space",
+]

@@ -1,0 +1,129 @@
+"""Paged caches of keys and values, and partial results of attention."""
+
+from __future__ import annotations
+
+from ....formats.signature import Signature, TensorSpec
+from ..arguments import optional_tensor_at, tensor_at, tensors_at
+from ..work import Family, Work
+from .library_op import declare, declare_family, pass_over
+
+# Two weights, two products and a sum per element.
+MERGE_FLOPS = 4
+
+_VLLM, _SGLANG, _AITER = "vLLM", "SGLang", "AITER"
+_BINDINGS, _EXTENSION = "csrc/torch_bindings.cpp", "sgl-kernel/csrc/common_extension.cc"
+
+
+def write_cache(signature: Signature) -> Work:
+    """Key, value, key cache, value cache, slots: new keys and values go to their slots, perhaps in a narrower dtype."""
+    key, value, cache, slots = (tensor_at(signature, position) for position in (0, 1, 2, 4))
+    placed = TensorSpec(cache.dtype, (key.element_count + value.element_count,))
+    return pass_over(Family.INDEXING, 0, (key, value, slots), (placed,))
+
+
+def write_latent_cache(signature: Signature) -> Work:
+    """Latent, rotated part of the key, cache, slots: both go to one row of the cache."""
+    latent, key, cache, slots = (tensor_at(signature, position) for position in range(4))
+    placed = TensorSpec(cache.dtype, (latent.element_count + key.element_count,))
+    return pass_over(Family.INDEXING, 0, (latent, key, slots), (placed,))
+
+
+def gather_cache(signature: Signature) -> Work:
+    """Cache, result: as many elements are read as are written, in the cache's dtype."""
+    cache, out = tensor_at(signature, 0), tensor_at(signature, 1)
+    read = TensorSpec(cache.dtype, out.shape)
+    return pass_over(Family.INDEXING, 0, (read, *tensors_at(signature, 2)), (out,))
+
+
+def merge_states(signature: Signature) -> Work:
+    """Result, its log-sum-exp, then output and log-sum-exp of both parts."""
+    out = tensor_at(signature, 0)
+    total = optional_tensor_at(signature, 1)
+    parts = tensors_at(signature, 2, 3, 4, 5)
+    written = (out,) if total is None else (out, total)
+    return pass_over(Family.ELEMENTWISE, MERGE_FLOPS * out.element_count, parts or (out, out), written)
+
+
+def merge_states_into(signature: Signature) -> Work:
+    """Output and log-sum-exp of both parts, then of the result."""
+    out = tensor_at(signature, 4)
+    parts = tensors_at(signature, 0, 1, 2, 3)
+    return pass_over(
+        Family.ELEMENTWISE, MERGE_FLOPS * out.element_count, parts or (out, out), (out, *tensors_at(signature, 5))
+    )
+
+
+def join_queries(signature: Signature) -> Work:
+    """Two parts of the queries into a third tensor."""
+    parts, out = tensors_at(signature, 0, 1), tensor_at(signature, 2)
+    return pass_over(Family.COPY, 0, parts or (out,), (out,))
+
+
+for _library, _names, _source in (
+    (_VLLM, "_C_cache_ops::reshape_and_cache_flash _C_cache_ops::reshape_and_cache", _BINDINGS),
+    (_SGLANG, "sglang::store_cache sgl_kernel::store_cache", "python/sglang/jit_kernel/kvcache.py"),
+    (_AITER, "aiter::reshape_and_cache aiter::reshape_and_cache_flash", "aiter/ops/cache.py"),
+):
+    declare(
+        _library,
+        _names,
+        family=Family.INDEXING,
+        what="keys and values to the cache",
+        taken="keys, values, the cache's dtype, slots",
+        source=_source,
+    )(write_cache)
+declare(
+    _VLLM,
+    "_C_cache_ops::concat_and_cache_mla",
+    family=Family.INDEXING,
+    what="latent and rotated key to the cache",
+    taken="latent, key, the cache's dtype, slots",
+    source=_BINDINGS,
+)(write_latent_cache)
+declare(
+    _VLLM,
+    "_C_cache_ops::gather_and_maybe_dequant_cache _C_cache_ops::cp_gather_cache _C_cache_ops::gather_cache "
+    "_C_cache_ops::cp_gather_and_upconvert_fp8_kv_cache",
+    family=Family.INDEXING,
+    what="blocks of the cache to a tensor",
+    taken="the cache's dtype, result",
+    source=_BINDINGS,
+)(gather_cache)
+declare(
+    _VLLM,
+    "_C_cache_ops::concat_mla_q",
+    family=Family.COPY,
+    what="queries of latent attention joined",
+    taken="parts, result",
+    source=_BINDINGS,
+)(join_queries)
+declare(
+    _VLLM,
+    "_C::merge_attn_states",
+    family=Family.ELEMENTWISE,
+    what="two parts of an attention added",
+    taken="results, both parts",
+    source=_BINDINGS,
+)(merge_states)
+declare(
+    _SGLANG,
+    "sgl_kernel::merge_state sgl_kernel::merge_state_v2",
+    family=Family.ELEMENTWISE,
+    what="two parts of an attention added",
+    taken="both parts, results",
+    source=_EXTENSION,
+)(merge_states_into)
+declare_family(
+    _VLLM,
+    "_C_cache_ops::swap_blocks _C_cache_ops::copy_blocks",
+    family=Family.COPY,
+    what="blocks of the cache moved; how many, values say",
+    source=_BINDINGS,
+)
+declare_family(
+    _SGLANG,
+    "sgl_kernel::transfer_kv_per_layer sgl_kernel::transfer_kv_all_layer",
+    family=Family.COPY,
+    what="cache moved between host and GPU",
+    source=_EXTENSION,
+)
