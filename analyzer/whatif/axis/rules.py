@@ -180,6 +180,32 @@ def _padding(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     return tuple(inner if inner and call.axis.holds(size, inner) else 0 for inner, size in pairs)
 
 
+def _index(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """Replace the indexed dims of the first argument, which shapes tell, by those of the indices, broadcast."""
+    if not call.layout.inputs or any(item.dtype == "bool" for item in call.layout.inputs[1:]):
+        return _leading(call, spec)
+    source, count = call.layout.inputs[0].shape, len(call.layout.inputs) - 1
+    rank = max((len(item.shape) for item in call.layout.inputs[1:]), default=0)
+    joined = tuple(max((_at(carry, dim - rank) for carry in call.carries[1:]), default=0) for dim in range(rank))
+    for skipped in range(len(source) - count + 1):
+        left, right = skipped, skipped + count
+        if spec.shape[:left] == source[:left] and spec.shape[left + rank :] == source[right:]:
+            return (*call.carries[0][:left], *joined, *call.carries[0][right:])
+    return _leading(call, spec)
+
+
+def _index_select(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
+    source, dim = call.at(0), call.argument(1)
+    place = dim % len(source) if isinstance(dim, int) and source else 0
+    return (*source[:place], *call.at(2)[:1], *source[place + 1 :])
+
+
+def _grouped_product(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """[rows, k] @ [groups, k, n] keeps the rows; gradients of the groups' weights have none."""
+    left = call.at(0)
+    return (_at(left, -2), 0) if len(spec.shape) == 2 and len(left) == 2 else ()
+
+
 def _like(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
     return call.at(0)
 
@@ -211,6 +237,9 @@ _RULES: Final[dict[str, _Rule]] = {
         _reduction,
     ),
     "stack": _stack,
+    "index": _index,
+    "index_select": _index_select,
+    "_grouped_mm": _grouped_product,
     "arange": _arange,
     "cat": _concatenation,
     "constant_pad_nd": _padding,

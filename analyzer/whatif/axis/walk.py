@@ -70,7 +70,8 @@ class Walk:
             changed, found = self._rewrite((name, number, carries, views), short[name], layout, linked)
             self.rewriter.add(changed)
             if state is not None:
-                self._note_outputs(layout, state, found)
+                if any(map(any, found)) or short[name] != "arange" or self.axis.is_batch:  # else what it meets first tells
+                    self._note_outputs(layout, state, found)
                 self._note_counts(layout, state, changed)
 
     @property
