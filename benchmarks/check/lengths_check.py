@@ -67,7 +67,14 @@ def main() -> None:
     print("with neither tensors nor results identified, as profilers record: ops with equal arguments, and work")
     for model in options.models:
         for mode in ("training", "inference"):
-            _print(f"{model} {mode}", _recorder(model, mode, options.batch), before, after, with_sequence_length, options.show)
+            _print(
+                f"{model} {mode}",
+                _recorder(model, mode, options.batch),
+                before,
+                after,
+                with_sequence_length,
+                options.show,
+            )
     print(f"\nOne token after {before} in a cache, rescaled to {after}")
     for model in (name for name in options.models if name in DECODERS):
         _print(model, _decoder(model, options.batch), before, after, with_cached_tokens, options.show)

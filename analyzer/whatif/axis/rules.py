@@ -11,6 +11,7 @@ from ....formats.signature import Signature, TensorSpec
 from ..calls import SignatureLayout
 from .axis import Axis, Carry
 
+
 @dataclass(frozen=True, slots=True)
 class AxisCall:
     """Hold one call with what is known of its inputs."""

@@ -30,7 +30,9 @@ def check_fit(call: AxisCall, results: Sequence[Carry], changed: Signature) -> N
             raise InputError(f"{asked}: a table that the model cuts to length has {short:,} rows")
     if call.name in _RESHAPES and any(call.at(0)) and len(results) == 1 and not any(results[0]):
         shape = list(call.layout.outputs[0].shape)
-        raise InputError(f"{asked}: an op lays out what holds {call.axis.before:,} anew as {shape}; that cannot be followed")
+        raise InputError(
+            f"{asked}: an op lays out what holds {call.axis.before:,} anew as {shape}; that cannot be followed"
+        )
     _check_broadcast(call, results, asked)
 
 

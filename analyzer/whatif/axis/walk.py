@@ -22,6 +22,7 @@ from .rules import WEIGHTS, AxisCall, result_carry
 from .sizes import scale_arguments, scale_spec
 from .tables import check_fit
 
+
 @dataclass(slots=True)
 class Walk:
     """Follow an axis through the ops of a trace; the state is what is known of storages and tensors so far."""
@@ -70,7 +71,9 @@ class Walk:
             changed, found = self._rewrite((name, number, carries, views), short[name], layout, linked)
             self.rewriter.add(changed)
             if state is not None:
-                if any(map(any, found)) or short[name] != "arange" or self.axis.is_batch:  # else what it meets first tells
+                if (
+                    any(map(any, found)) or short[name] != "arange" or self.axis.is_batch
+                ):  # else what it meets first tells
                     self._note_outputs(layout, state, found)
                 self._note_counts(layout, state, changed)
 
@@ -108,7 +111,9 @@ class Walk:
         read = {state.storages[item] for item in state.inputs}
         source = layout.inputs[0] if layout.inputs else None
         return tuple(
-            self._view_carry(name, spec, state.storages[tensor], state, source if state.storages[tensor] in read else None)
+            self._view_carry(
+                name, spec, state.storages[tensor], state, source if state.storages[tensor] in read else None
+            )
             for tensor, spec in zip(state.outputs, layout.outputs, strict=True)
         )
 
