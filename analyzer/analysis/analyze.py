@@ -84,7 +84,7 @@ def run_analysis(
     check_answerable(trace, window)
     check_usable(window)
     check_cut(trace, window)
-    if scenario is not None and scenario.batch_size is not None:
+    if scenario is not None and scenario.lengths:
         check_rescalable(trace, window)
     origin = (source or source_gpu(trace, catalog, window)) if len(window.kernel_rows) else None
     gpus = list(targets or [gpu for gpu in catalog.gpus if not gpu.is_package])

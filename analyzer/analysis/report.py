@@ -67,6 +67,26 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchChoice:
+    """Say which batches fit one GPU, of those that were tried; None where none does.
+
+    The low end of the largest surely fits, the high end may. The best is the smallest one that processes within 1 % of
+    the most samples per second. Intervals of rates are those of the iteration.
+    """
+
+    largest_batch: int | None = None
+    largest_batch_low: int | None = None
+    largest_batch_high: int | None = None
+    largest_samples_per_s: float | None = None
+    largest_samples_per_s_low: float | None = None
+    largest_samples_per_s_high: float | None = None
+    best_batch: int | None = None
+    best_samples_per_s: float | None = None
+    best_samples_per_s_low: float | None = None
+    best_samples_per_s_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPrediction:
     """Predict the iteration on one GPU.
 
@@ -101,6 +121,8 @@ class GpuPrediction:
     price_usd_per_hour: float | None
     price_date: str | None
     """Of the oldest listing that entered the price; None where none is dated."""
+    batches: BatchChoice | None = None
+    """None where nothing was asked about other batches."""
 
     @property
     def host_limited_ratio(self) -> float:

@@ -160,5 +160,5 @@ def _describe_memory(trace: Trace, window: Window, scenario: Scenario) -> tuple[
     if use is None:
         return None, explain_missing_memory(trace, window)
     if scenario.changes_sizes and use.method is MemoryMethod.ALLOCATION_EVENTS:
-        return None, "the recorded allocations are those of the batch and the precision that ran"
+        return None, "the recorded allocations are those of the sizes and the precision that ran"
     return use, None

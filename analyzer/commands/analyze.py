@@ -59,6 +59,10 @@ class AnalyzeRequest:
     precision: str | None
     batch_size: int | None
     from_batch: int | None
+    sequence_length: int | None
+    from_sequence_length: int | None
+    cached_tokens: int | None
+    largest_batch: bool
     cuda_graph: bool
     fuse_elementwise: bool
     attention_kernel: str | None
@@ -106,6 +110,24 @@ class AnalyzeRequest:
     type=click.IntRange(min=1),
     metavar="N",
     help="The batch size of the recording, for --batch, where the trace does not say it.",
+)
+@click.option("--sequence-length", type=click.IntRange(min=1), metavar="N", help="What if each sample had N tokens?")
+@click.option(
+    "--from-sequence-length",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Tokens per sample of the recording, for --sequence-length, where its shapes do not tell.",
+)
+@click.option(
+    "--cached-tokens",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="What if the keys and values of N tokens per sample were in the cache?",
+)
+@click.option(
+    "--largest-batch",
+    is_flag=True,
+    help="Also find, for each GPU, the largest batch that fits and the one of most samples per second; rank by that.",
 )
 @click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
 @click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
@@ -176,6 +198,10 @@ def _predict(request: AnalyzeRequest) -> Report:
         iteration=request.iteration,
     )
     report = report_on(result, ops_gpu=targets[0] if targets else None, op_limit=limit)
+    if request.largest_batch:
+        from ..analysis.batches import with_batches
+
+        report = with_batches(result, report)
     named = (*request.targets, *([request.source] if request.source is not None else []))
     report = replace(report, warnings=(*describe_machines(catalog, named), *report.warnings))
     if sharpened is not None:
@@ -207,11 +233,16 @@ def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
 
     if request.from_batch is not None and request.batch_size is None:
         raise InputError("--from-batch says what --batch rescales: add --batch N")
+    if request.from_sequence_length is not None and request.sequence_length is None:
+        raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")
     return Scenario(
         cpu_speed=None if request.cpu_speed is None else read_cpu_speed(request.cpu_speed, trace),
         precision=None if request.precision is None else TargetPrecision(request.precision),
         batch_size=request.batch_size,
         recorded_batch_size=request.from_batch,
+        sequence_length=request.sequence_length,
+        recorded_sequence_length=request.from_sequence_length,
+        cached_tokens=request.cached_tokens,
         cuda_graph=request.cuda_graph,
         fuse_elementwise=request.fuse_elementwise,
         attention=None if request.attention_kernel is None else TargetAttention(request.attention_kernel),

@@ -53,14 +53,14 @@ def check_answerable(trace: Trace, window: Window) -> None:
 
 
 def check_rescalable(trace: Trace, window: Window) -> None:
-    """Raise InputError where a batch size has no shapes to change: the same times would be called those of another.
+    """Raise InputError where another size has no shapes to change: the same times would be called its.
 
     >>> from wavecast.analyzer.recorded.window import select_window
     >>> check_rescalable(trace, select_window(trace))
     """
     if not (trace.ops.signature[window.op_rows] != MISSING).any():
         raise InputError(
-            "--batch changes the shapes of ops, and the iteration holds "
+            "--batch changes the shapes of ops, as --sequence-length and --cached-tokens do, and the iteration holds "
             f"{_count_ops(trace, window.op_rows)}, none with recorded shapes: record with {_ACTIVITIES} and "
             "record_shapes=True"
         )

@@ -1,8 +1,9 @@
-"""What-ifs: the same iteration in another precision or with another batch size, as pure functions of the trace."""
+"""What-ifs: the same iteration in another precision, or of other sizes, as pure functions of the trace."""
 
 from __future__ import annotations
 
-from .batch.walk import infer_batch_size, with_batch
+from .axis.change import with_batch, with_cached_tokens, with_sequence_length
+from .axis.infer import infer_batch_size
 from .change import Casts, Whatif
 from .precision.precision import with_precision
 from .retiming.casts import cast_times_ns
@@ -17,5 +18,7 @@ __all__ = [
     "infer_batch_size",
     "retime",
     "with_batch",
+    "with_cached_tokens",
     "with_precision",
+    "with_sequence_length",
 ]

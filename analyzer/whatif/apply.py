@@ -18,7 +18,7 @@ from ..memory.sizes import check_sizes
 from ..models.library import Library
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
-from .batch.walk import change_batch
+from .axis.change import change_batch, change_cached_tokens, change_sequence_length
 from .change import Casts, ChangedGraph, Whatif
 from .cuda_graph.capture import capture
 from .fusion.fusion import fuse
@@ -26,16 +26,24 @@ from .precision.precision import change_precision
 from .retiming.casts import cast_times_ns
 from .retiming.kernels import retime
 from .scenario import Scenario
-from .unchanged import explain_same_batch, explain_same_precision, is_unchanged
+from .unchanged import (
+    explain_same_batch,
+    explain_same_cache,
+    explain_same_length,
+    explain_same_precision,
+    is_unchanged,
+)
 
 TRACE_WHATIFS: Final[
     tuple[tuple[Callable[[Trace, Scenario], Whatif | None], Callable[[Trace, Scenario], str]], ...]
 ] = (
     (change_batch, explain_same_batch),
+    (change_sequence_length, explain_same_length),
+    (change_cached_tokens, explain_same_cache),
     (change_precision, explain_same_precision),
 )
-"""What changes ops and kernels, each with why it may find nothing to change. Batch first: the conversions that a
-precision adds count elements."""
+"""What changes ops and kernels, each with why it may find nothing to change. Sizes first: the conversions
+that a precision adds count elements."""
 GRAPH_WHATIFS: Final[tuple[Callable[[ChangedGraph, Trace, GpuWorkload, Scenario], ChangedGraph], ...]] = (fuse, capture)
 """What leaves kernels or launches out. Fusion first: what is merged needs no launch."""
 
@@ -56,7 +64,7 @@ def change_trace(
         changed = whatif(before, scenario)
         if changed is None:
             continue
-        _check_batch(changed.trace, scenario, gpus)
+        _check_lengths(changed.trace, scenario, gpus)
         if is_unchanged(before, changed):
             changed = Whatif(trace=before, warnings=(*changed.warnings, explain(before, scenario)))
         elif origin is not None:
@@ -65,12 +73,12 @@ def change_trace(
     return found
 
 
-def _check_batch(trace: Trace, scenario: Scenario, gpus: Sequence[Gpu]) -> None:
-    """Raise InputError for a batch beyond what any GPU holds, or a trace can say."""
-    size = scenario.batch_size
-    if size is None:
+def _check_lengths(trace: Trace, scenario: Scenario, gpus: Sequence[Gpu]) -> None:
+    """Raise InputError for lengths beyond what any GPU holds, or a trace can say."""
+    if not scenario.lengths:
         return
-    check_sizes(trace, np.arange(row_count(trace.ops)), gpus, at=f"a batch of {size:,}: ")
+    check_sizes(trace, np.arange(row_count(trace.ops)), gpus, at=f"{' and '.join(scenario.lengths)}: ")
+    size = max(filter(None, (scenario.batch_size, scenario.sequence_length, scenario.cached_tokens)))
     if size > MAX_INTEGER:
         raise InputError(f"batch size: expected at most {MAX_INTEGER}, got {size}")
 

@@ -1,4 +1,4 @@
-"""What is asked beside the GPU: another host, another precision, another batch, fewer launches."""
+"""What is asked beside the GPU: another host, another precision, other sizes, fewer launches."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ class Scenario:
     batch_size: int | None = None
     recorded_batch_size: int | None = None
     """What the trace's batch size is, where it does not say it or says it wrongly."""
+    sequence_length: int | None = None
+    """Tokens of each sample."""
+    recorded_sequence_length: int | None = None
+    """Those of the recording, where its shapes do not tell."""
+    cached_tokens: int | None = None
+    """Tokens of each sample whose keys and values are there already."""
     cuda_graph: bool = False
     """Whether the host launches the iteration as CUDA graphs, as compiled code can."""
     fuse_elementwise: bool = False
@@ -49,7 +55,7 @@ class Scenario:
     def changes(self) -> tuple[str, ...]:
         """Return what is changed, but for the host, as a report names it."""
         named = (
-            f"a batch of {self.batch_size:,}" if self.batch_size is not None else None,
+            *self.lengths,
             f"{self.precision.value} arithmetic" if self.precision is not None else None,
             "launches by CUDA graphs" if self.cuda_graph else None,
             "pointwise ops merged" if self.fuse_elementwise else None,
@@ -58,15 +64,25 @@ class Scenario:
         return tuple(name for name in named if name is not None)
 
     @property
+    def lengths(self) -> tuple[str, ...]:
+        """Return which sizes are changed, as a report names them."""
+        named = (
+            f"a batch of {self.batch_size:,}" if self.batch_size is not None else None,
+            f"sequences of {self.sequence_length:,} tokens" if self.sequence_length is not None else None,
+            f"{self.cached_tokens:,} cached tokens" if self.cached_tokens is not None else None,
+        )
+        return tuple(name for name in named if name is not None)
+
+    @property
     def changes_sizes(self) -> bool:
         """Say whether tensors may be of another size than recorded, which recorded allocations do not tell."""
-        return self.batch_size is not None or self.precision is not None
+        return bool(self.lengths) or self.precision is not None
 
     @property
     def changes_work(self) -> bool:
         """Say whether the kernels differ from the recorded ones."""
-        changed = (self.precision, self.batch_size, self.attention)
-        return self.fuse_elementwise or any(item is not None for item in changed)
+        changed = (self.precision, self.attention)
+        return bool(self.lengths) or self.fuse_elementwise or any(item is not None for item in changed)
 
     @property
     def changes_anything(self) -> bool:

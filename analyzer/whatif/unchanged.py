@@ -7,7 +7,7 @@ import numpy as np
 from ...errors import InputError
 from ...formats.column import row_count
 from ...formats.trace import Trace
-from .batch.walk import infer_batch_size
+from .axis.infer import infer_batch_size, infer_sequence_length
 from .change import Whatif
 from .precision.precision import product_dtype
 from .scenario import Scenario, TargetPrecision
@@ -41,6 +41,20 @@ def explain_same_batch(trace: Trace, scenario: Scenario) -> str:
     if not bool(np.any(trace.ops.signature >= 0)):
         return f"{option}: no op has recorded shapes, record with record_shapes=True"
     return f"{option}: no recorded size holds a batch of {recorded:,}; say with --from-batch what the recording had"
+
+
+def explain_same_length(trace: Trace, scenario: Scenario) -> str:
+    """Return why a sequence length changes nothing of a trace."""
+    option = f"--sequence-length {scenario.sequence_length:,} changes nothing"
+    recorded = scenario.recorded_sequence_length or infer_sequence_length(trace)
+    if recorded == scenario.sequence_length:
+        return f"{option}: it is the sequence length of the recording"
+    return f"{option}: no recorded size holds {recorded:,} tokens; say with --from-sequence-length how many it had"
+
+
+def explain_same_cache(_trace: Trace, scenario: Scenario) -> str:
+    """Return why a number of cached tokens changes nothing of a trace."""
+    return f"--cached-tokens {scenario.cached_tokens:,} changes nothing: the recording has as many"
 
 
 def explain_same_precision(trace: Trace, scenario: Scenario) -> str:

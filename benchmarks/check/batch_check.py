@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from wavecast.analyzer.accuracy.score.recordings import list_recordings, read_recordings
-from wavecast.analyzer.whatif.batch.walk import with_batch
+from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.formats.trace import Trace
 
 

@@ -24,7 +24,7 @@ from wavecast.analyzer.analysis.result import build_result
 from wavecast.analyzer.measurements.networks import NODES, read_nodes
 from wavecast.analyzer.measurements.samples import read_table
 from wavecast.analyzer.models.library import load_library
-from wavecast.analyzer.whatif.batch.walk import with_batch
+from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.formats.trace import Trace
 from wavecast.specs.catalog import load_catalog

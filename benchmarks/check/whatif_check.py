@@ -88,11 +88,11 @@ def _print_batches(cases: list[Case], before: int, after: int) -> None:
     for case in cases:
         small, wanted = case.record(before), case.record(after)
         got, total = with_batch(small, after).trace, len(small.ops.name)
-        equal = sum(left == right for left, right in _pairs(got, wanted))
-        bare = with_batch(_as_profiled(small), after).trace
-        alike = sum(left.arguments == right.arguments for left, right in _pairs(bare, wanted))
+        equal = sum(left == right for left, right in signature_pairs(got, wanted))
+        bare = with_batch(as_profiled(small), after).trace
+        alike = sum(left.arguments == right.arguments for left, right in signature_pairs(bare, wanted))
         names = [bare.strings[name] for name in bare.ops.name.tolist()]
-        calls = zip(names, _pairs(bare, _as_profiled(wanted)), strict=True)
+        calls = zip(names, signature_pairs(bare, as_profiled(wanted)), strict=True)
         worked = sum(work_of(name, left) == work_of(name, right) for name, (left, right) in calls)
         print(
             f"{case.model:12}{case.mode:10}{equal:6} of {total:6}  {equal / total:7.2%}   "
@@ -101,12 +101,13 @@ def _print_batches(cases: list[Case], before: int, after: int) -> None:
         )
 
 
-def _pairs(left: Trace, right: Trace) -> Iterator[tuple[Signature, Signature]]:
+def signature_pairs(left: Trace, right: Trace) -> Iterator[tuple[Signature, Signature]]:
+    """Yield each op's signature in both traces, which hold the same ops."""
     for a, b in zip(left.ops.signature.tolist(), right.ops.signature.tolist(), strict=True):
         yield left.signatures[a], right.signatures[b]
 
 
-def _as_profiled(trace: Trace) -> Trace:
+def as_profiled(trace: Trace) -> Trace:
     """Return the trace without tensors and results, which torch's profiler does not record."""
     bare = tuple(Signature(item.arguments) for item in trace.signatures)
     return replace(trace, signatures=bare, operands=build_table(OperandTable, 0), tensors=build_table(TensorTable, 0))
@@ -120,9 +121,9 @@ def _print_types(cases: list[Case], batch_size: int) -> None:
         recorded = case.record(batch_size, autocast=True)
         ours, theirs = Counter(_calls(whatif.trace)), Counter(_calls(recorded))
         equal, total = sum((ours & theirs).values()), sum(ours.values())
-        judged = with_precision(_as_profiled(case.record(batch_size)), TargetPrecision.BF16)
+        judged = with_precision(as_profiled(case.record(batch_size)), TargetPrecision.BF16)
         is_view = [family_of(item) is Family.VIEW for item in whatif.trace.strings]
-        named = zip(whatif.trace.ops.name.tolist(), _pairs(judged.trace, whatif.trace), strict=True)
+        named = zip(whatif.trace.ops.name.tolist(), signature_pairs(judged.trace, whatif.trace), strict=True)
         pairs = [pair for name, pair in named if not is_view[name]]
         alike = sum(a.arguments == b.arguments for a, b in pairs) / len(pairs)
         bytes_judged = float(judged.casts.moved_bytes.sum())

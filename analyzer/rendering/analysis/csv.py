@@ -1,11 +1,11 @@
-"""The report as CSV: one row per GPU, or one per op. The columns never change with the data."""
+"""The report as CSV: one row per GPU, or one per op. The columns change with what is asked, never with the data."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any, Final
 
-from ...analysis.report import GpuPrediction, OpPrediction, Report
+from ...analysis.report import BatchChoice, GpuPrediction, OpPrediction, Report
 from ...prediction.method import Method
 from ...replay.causes import CAUSES
 from ..page.encoding import encode_csv
@@ -28,6 +28,8 @@ GPU_COLUMNS: Final = (
     "usd_per_1000_iterations",
 )
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
+BATCH_COLUMNS: Final = tuple(item.name for item in fields(BatchChoice))
+"""Last, where other batches were asked about."""
 
 
 def draw_gpus_csv(report: Report) -> str:
@@ -37,6 +39,7 @@ def draw_gpus_csv(report: Report) -> str:
         *GPU_COLUMNS,
         *(f"idle_{cause.value}_ns" for cause in CAUSES),
         *(f"share_{method.value}" for method in Method),
+        *(BATCH_COLUMNS if any(row.batches for row in report.predictions) else ()),
     )
     return encode_csv(header, (_gpu_row(rank, row) for rank, row in enumerate(report.predictions, 1)))
 
@@ -52,4 +55,5 @@ def draw_ops_csv(report: Report) -> str:
 def _gpu_row(rank: int, row: GpuPrediction) -> tuple[Any, ...]:
     values = (getattr(row, name) for name in GPU_COLUMNS)
     idle = (row.idle_ns.get(cause) for cause in CAUSES)
-    return (rank, *values, *idle, *(row.methods.get(method, 0.0) for method in Method))
+    batches = () if row.batches is None else (getattr(row.batches, name) for name in BATCH_COLUMNS)
+    return (rank, *values, *idle, *(row.methods.get(method, 0.0) for method in Method), *batches)

@@ -74,6 +74,8 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
         record["price_usd_per_hour"] = row.price_usd_per_hour
         record["price_date"] = row.price_date
         record["usd_per_1000_iterations"] = row.usd_per_1000_iterations
+    if row.batches is not None:
+        record["batches"] = asdict(row.batches)
     return record
 
 

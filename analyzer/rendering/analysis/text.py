@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....formats.printable import clean_text
-from ...analysis.report import GpuPrediction, OpPrediction, Report
+from ...analysis.report import BatchChoice, GpuPrediction, OpPrediction, Report
 from ...measurements.correction import Correction, RateCorrection
 from ...prediction.method import Method
 from ..op_columns import (
@@ -22,6 +22,7 @@ from ..page.columns import count_column, name_column, number_column, share_colum
 from ..page.names import short_name
 from ..page.page import Page, build_page, notes, opening, warnings
 from ..page.quantity import (
+    ABSENT,
     TimeUnit,
     common_time_unit,
     format_count,
@@ -68,6 +69,7 @@ def _gpu_sheet(report: Report) -> Sheet:
         number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=3),
         number_column("$ per\n1,000 it.", (format_money(row.usd_per_1000_iterations) for row in rows), rank=4),
         text_column("memory", _memory_cells(rows), rank=3),
+        *_batch_columns(rows),
         *_method_columns(rows),
     )
     marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
@@ -117,6 +119,36 @@ def _method_columns(rows: tuple[GpuPrediction, ...]) -> Iterator[SheetColumn]:
         )
 
 
+def _batch_columns(rows: tuple[GpuPrediction, ...]) -> Iterator[SheetColumn]:
+    """Yield the largest batch that fits, the best one, and what they process; nothing where that was not asked."""
+    choices = [row.batches for row in rows if row.batches is not None]
+    if not choices:
+        return
+    rates = [(item.best_samples_per_s_low, item.best_samples_per_s_high) for item in choices]
+    yield number_column("largest\nbatch", map(_largest_batch, choices))
+    yield number_column("samples/s\nat it", (format_number(item.largest_samples_per_s) for item in choices), rank=1)
+    yield number_column("best\nbatch", (_count(item.best_batch) for item in choices))
+    yield number_column("samples/s\nat best", (format_number(item.best_samples_per_s) for item in choices))
+    yield number_column("interval", (_range(*map(format_number, pair)) for pair in rates), rank=2)
+
+
+def _largest_batch(item: BatchChoice) -> str:
+    """Return the largest batch that fits, and in brackets what surely and what possibly does, where that differs."""
+    low, high = item.largest_batch_low, item.largest_batch_high
+    if item.largest_batch is None:
+        return "none" if high is None else f"none (0–{high:,})"
+    between = "" if low == high else f" ({low or 0:,}–{high:,})"
+    return f"{item.largest_batch:,}{between}"
+
+
+def _count(value: int | None) -> str:
+    return ABSENT if value is None else f"{value:,}"
+
+
+def _range(low: str, high: str) -> str:
+    return ABSENT if ABSENT in (low, high) else f"{low}–{high}"
+
+
 def _notes(report: Report) -> Iterator[str]:
     priced = [row for row in report.predictions if row.price_usd_per_hour is not None]
     dates = sorted({row.price_date for row in priced if row.price_date})
@@ -125,6 +157,11 @@ def _notes(report: Report) -> Iterator[str]:
         if any(row.price_date is None for row in priced):
             spans.append("undated")
         yield f"Prices: on-demand $ per GPU-hour as listed ({', '.join(spans)}); check today's before relying on them."
+    if any(row.batches is not None for row in report.predictions):
+        yield (
+            "Batches 1, 2, 3, 4, 6, 8, 12, … were tried, and the GPUs are ranked by samples per second at the best: the "
+            "smallest within 1 % of the most. In brackets: what surely fits, and what may."
+        )
     yield from _calibration_notes(report)
     methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
     if Method.ROOFLINE in methods:

@@ -15,7 +15,7 @@ from ....formats.autocast import BACKWARD_LOWER, CASTS, FIRST_INPUT_RULES, FIRST
 from ....formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from ....formats.trace import Phase, Trace
 from ...work import Family, family_of
-from ..batch.rules import WEIGHTS
+from ..axis.rules import WEIGHTS
 from ..calls import (
     Rewriter,
     SignatureLayout,

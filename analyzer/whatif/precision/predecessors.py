@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....formats.autocast import BACKWARD_LOWER, CASTS, Cast
 from ....formats.trace import Trace
-from ..batch.rules import WEIGHTS
+from ..axis.rules import WEIGHTS
 from ..calls import short_name
 from .typed_calls import WIDE, CastLog, Done, Lowered, TypedCall
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from .transformer import PreNormBlock
 
-VOCABULARY, WIDTH, LAYERS, HEADS, LENGTH = 50_257, 768, 12, 12, 1_024
+VOCABULARY, WIDTH, LAYERS, HEADS, POSITIONS, LENGTH = 50_257, 768, 12, 12, 1_024, 1_024
 _DROPOUT, _EPSILON = 0.1, 1e-5
 
 
@@ -24,7 +24,7 @@ class Gpt2(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(VOCABULARY, WIDTH)
-        self.positions = nn.Embedding(LENGTH, WIDTH)
+        self.positions = nn.Embedding(POSITIONS, WIDTH)
         self.dropout = nn.Dropout(_DROPOUT)
         block: dict[str, Any] = {"dropout": _DROPOUT, "causal": True, "epsilon": _EPSILON, "approximate": "tanh"}
         self.blocks = nn.Sequential(*(PreNormBlock(WIDTH, HEADS, **block) for _ in range(LAYERS)))

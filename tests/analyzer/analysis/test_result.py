@@ -14,7 +14,7 @@ from wavecast.analyzer.analysis.gpu_replay import replay_on
 from wavecast.analyzer.analysis.report import Report
 from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import Library
-from wavecast.analyzer.whatif.batch.walk import with_batch
+from wavecast.analyzer.whatif.axis.change import with_batch
 from wavecast.analyzer.whatif.precision.precision import with_precision
 from wavecast.analyzer.whatif.retiming.casts import cast_times_ns
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision

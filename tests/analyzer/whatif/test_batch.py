@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from wavecast import load_trace
 from wavecast.analyzer.whatif import infer_batch_size, with_batch
-from wavecast.analyzer.whatif.batch.walk import carry_from_stride
+from wavecast.analyzer.whatif.axis.axis import batch_axis
+from wavecast.analyzer.whatif.axis.carry import carry_from_strides
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table
@@ -183,7 +184,7 @@ def test_a_trace_that_tells_no_batch_is_refused() -> None:
 def test_views_show_the_batch_by_their_strides(
     shape: tuple[int, ...], strides: tuple[int, ...], carry: tuple[int, ...]
 ) -> None:
-    assert carry_from_stride(TensorSpec("float32", shape, strides), 576, 8) == carry
+    assert carry_from_strides(TensorSpec("float32", shape, strides), (576,), batch_axis(8, 4)) == carry
 
 
 def test_real_traces_keep_their_rows(data_dir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which storages are parameters, whose dimensions are never the batch."""
+"""Which storages are parameters, whose dimensions hold neither samples nor tokens."""
 
 from __future__ import annotations
 

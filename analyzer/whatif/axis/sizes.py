@@ -1,19 +1,22 @@
-"""Rescales shapes, strides and size arguments from one batch size to another."""
+"""Rescales shapes, strides and size arguments from one length of an axis to another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from ....errors import InputError
 from ....formats.signature import Argument, TensorSpec
-from .rules import BatchedCall, Carry
+from .axis import Axis, Carry
+from .rules import AxisCall
 
 _COUNT_POSITIONS = {"native_group_norm": 3, "native_group_norm_backward": 5}
 """Where group normalisation takes the number of samples."""
 _VIEWS = ("view", "reshape", "_unsafe_view", "_reshape_alias")
 _MEANS = ("div", "mul")
+_BOUNDS = {"slice": 1, "narrow": 1, "select": 1, "slice_backward": 2, "select_backward": 2}
+"""Where ops that take a part of one dimension say of which; the bounds follow."""
 _SIZES_POSITIONS = {
     "expand": 1,
     "new_zeros": 1,
@@ -25,42 +28,48 @@ _SIZES_POSITIONS = {
 """Where these ops take the sizes of their result, which begin with the batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """Hold the batch size before and after."""
-
-    before: int
-    after: int
-
-    def scale(self, size: int) -> int:
-        """Return a size that holds the batch, rescaled; at least 1."""
-        return max(1, size * self.after // self.before) if size else 0
-
-
-def scale_spec(spec: TensorSpec, carry: Carry, ratio: Ratio) -> TensorSpec:
-    """Return the spec with the dims that hold the batch rescaled, and the strides of those that span it."""
+def scale_spec(spec: TensorSpec, carry: Carry, axis: Axis) -> TensorSpec:
+    """Return the spec with the dims that hold the axis rescaled, and the strides of those that span it."""
     if not any(carry):
         return spec
     if len(carry) != len(spec.shape):
         raise InputError(
             f"a tensor of {len(spec.shape)} dimensions stands where the ops before it made one of {len(carry)}: the "
-            "trace's signatures do not fit its ops, so no other batch can be followed through them; record it again"
+            f"trace's signatures do not fit its ops, so no other {axis.quantity} can be followed through them; record "
+            "it again"
         )
-    shape = tuple(ratio.scale(size) if inner else size for size, inner in zip(spec.shape, carry, strict=True))
+    shape = tuple(axis.scale(size, inner) if inner else size for size, inner in zip(spec.shape, carry, strict=True))
     if spec.strides is None:
         return replace(spec, shape=shape)
-    steps = [stride * inner for stride, inner in zip(spec.strides, carry, strict=True) if inner and stride]
-    spans = min(steps) * ratio.before if steps else 0
-    strides = tuple(ratio.scale(item) if spans and item >= spans else item for item in spec.strides)
-    return replace(spec, shape=shape, strides=strides)
+    strides = list(spec.strides)
+    for dim, inner in enumerate(carry):
+        if inner and spec.strides[dim]:
+            strides = _scale_strides(spec, strides, dim, inner, axis)
+    return replace(spec, shape=shape, strides=tuple(strides))
+
+
+def _scale_strides(spec: TensorSpec, strides: Sequence[int], dim: int, inner: int, axis: Axis) -> list[int]:
+    """Rescale the strides that step over all that one dim holds of the axis."""
+    before = spec.strides or ()
+    step = before[dim] * inner
+    if axis.is_batch:
+        return [axis.scale(now) if old >= step * axis.before else now for old, now in zip(before, strides, strict=True)]
+    own = next((pair for pair in axis.lengths if not spec.shape[dim] % (inner * pair[0])), axis.lengths[0])
+    # A view of part of a longer tensor steps over that one's length.
+    found = (own, *(pair for pair in axis.lengths if pair != own))
+    changed = []
+    for old, now in zip(before, strides, strict=True):
+        lengths = next((pair for pair in found if not old % (step * pair[0])), None) if old >= step * own[0] else None
+        changed.append(now if lengths is None else now // lengths[0] * lengths[1])
+    return changed
 
 
 def scale_arguments(
-    call: BatchedCall,
+    call: AxisCall,
     results: Sequence[Carry],
     scaled_in: Sequence[TensorSpec],
     scaled_out: Sequence[TensorSpec],
-    ratio: Ratio,
+    axis: Axis,
 ) -> tuple[Argument, ...]:
     """Return the arguments with sizes, strides and counts rescaled; tensors are left as they are."""
     pairs = [
@@ -75,8 +84,8 @@ def scale_arguments(
         for item in call.signature.arguments
     ]
     if not call.layout.outputs and call.layout.inputs and any(call.carries[0]):
-        arguments = [_view_sizes(item, call, ratio) for item in arguments]
-    _scale_counts(call, arguments, scaled_in, ratio, results)
+        arguments = [_view_sizes(item, call, axis) for item in arguments]
+    _scale_counts(call, arguments, scaled_in, axis, results)
     return tuple(arguments)
 
 
@@ -103,11 +112,11 @@ def _whole_numbers(item: Argument) -> tuple[int, ...]:
     return numbers if len(numbers) == len(item) else ()
 
 
-def _view_sizes(item: Argument, call: BatchedCall, ratio: Ratio) -> Argument:
+def _view_sizes(item: Argument, call: AxisCall, axis: Axis) -> Argument:
     """Rescale the sizes of a view whose result was not recorded, from where the batch lies in a contiguous tensor."""
     listed = _whole_numbers(item)
-    if len(listed) > 1 and listed[0] == ratio.before and item is call.argument(_SIZES_POSITIONS.get(call.name, -1)):
-        return (ratio.after, *listed[1:])
+    if len(listed) > 1 and listed[0] == axis.before and item is call.argument(_SIZES_POSITIONS.get(call.name, -1)):
+        return (axis.after, *listed[1:])
     spec, carry = call.layout.inputs[0], call.carries[0]
     sizes = _complete(listed, spec.element_count)
     if not listed or prod(sizes) != spec.element_count or call.name not in _VIEWS:
@@ -117,7 +126,7 @@ def _view_sizes(item: Argument, call: BatchedCall, ratio: Ratio) -> Argument:
     for place, size in enumerate(sizes):
         inner //= max(size, 1)
         if inner <= beyond < inner * size:
-            scaled = -1 if listed[place] == -1 else ratio.scale(size)
+            scaled = -1 if listed[place] == -1 else axis.scale(size)
             return (*listed[:place], scaled, *listed[place + 1 :])
     return item
 
@@ -131,10 +140,10 @@ def _complete(sizes: tuple[int, ...], element_count: int) -> tuple[int, ...]:
 
 
 def _scale_counts(
-    call: BatchedCall,
+    call: AxisCall,
     arguments: list[Argument],
     scaled_in: Sequence[TensorSpec],
-    ratio: Ratio,
+    axis: Axis,
     results: Sequence[Carry],
 ) -> None:
     """Rescale single numbers that count samples or elements, in place."""
@@ -145,8 +154,20 @@ def _scale_counts(
         count, divisor = call.layout.inputs[0].element_count, arguments[1]
         if isinstance(divisor, int | float) and not isinstance(divisor, bool) and divisor == count:
             arguments[1] = type(divisor)(scaled_in[0].element_count)
+    if not axis.is_batch:
+        _scale_bounds(call, arguments, axis)
     if call.name == "arange" and any(map(any, results)):
         end = 1 if len(arguments) > 1 and isinstance(arguments[1], int) else 0
         value = arguments[end]
         if isinstance(value, int):
-            arguments[end] = ratio.scale(value)
+            arguments[end] = axis.scale(value)
+
+
+def _scale_bounds(call: AxisCall, arguments: list[Argument], axis: Axis) -> None:
+    """Rescale, in place, where a part of the axis begins and ends, and the lengths that attention is told."""
+    first = 1 if "attention" in call.name else _BOUNDS.get(call.name, len(arguments) - 1) + 1
+    lengths = dict(axis.lengths)
+    for place in range(first, len(arguments)):
+        value = arguments[place]
+        if isinstance(value, int) and not isinstance(value, bool):
+            arguments[place] = lengths.get(value, value)

@@ -1,4 +1,4 @@
-"""Which dimensions of an op's results hold the batch, given those of its inputs."""
+"""Which dimensions of an op's results hold the axis, given those of its inputs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Final
 
 from ....formats.signature import Signature, TensorSpec
 from ..calls import SignatureLayout
-
-Carry = tuple[int, ...]
-"""Per dimension of a tensor: 0 where it does not hold the batch, else the elements of that dimension per sample that
-lie inside the batch, so that its size is a multiple of batch times this; 1 for a plain batch dimension."""
+from .axis import Axis, Carry
 
 
 @dataclass(frozen=True, slots=True)
-class BatchedCall:
+class AxisCall:
     """Hold one call with what is known of its inputs."""
 
     name: str
@@ -25,7 +22,7 @@ class BatchedCall:
     layout: SignatureLayout
     carries: tuple[Carry, ...]
     """Of the input tensors, in the layout's order."""
-    batch: int
+    axis: Axis
     forward: tuple[tuple[TensorSpec, Carry], ...] = ()
     """The inputs of the forward op that a backward op differentiates."""
 
@@ -40,12 +37,12 @@ class BatchedCall:
         return arguments[position] if position < len(arguments) else None
 
 
-_Rule = Callable[[BatchedCall, int, TensorSpec], Carry]
+_Rule = Callable[[AxisCall, int, TensorSpec], Carry]
 """From the call, the position of a result, and its spec, to the result's carry."""
 
 
-def result_carry(call: BatchedCall, position: int, spec: TensorSpec) -> Carry:
-    """Return which dimensions of a result hold the batch.
+def result_carry(call: AxisCall, position: int, spec: TensorSpec) -> Carry:
+    """Return which dimensions of a result hold the axis.
 
     By the op's own rule; else as the inputs that it is computed from element by element; else, for gradients, as the
     forward input of the same shape; else the leading dimensions that it has in common with the first input.
@@ -69,7 +66,7 @@ def _at(carry: Carry, dim: int) -> int:
     return carry[dim] if -len(carry) <= dim < len(carry) else 0
 
 
-def _elementwise(call: BatchedCall, spec: TensorSpec) -> Carry | None:
+def _elementwise(call: AxisCall, spec: TensorSpec) -> Carry | None:
     """Join the carries of inputs that broadcast to the result, where one of them or all together have its shape."""
     rank, shape = len(spec.shape), spec.shape
     joined, sizes = [0] * rank, [1] * rank
@@ -84,13 +81,13 @@ def _elementwise(call: BatchedCall, spec: TensorSpec) -> Carry | None:
     return tuple(joined) if rank and tuple(sizes) == shape else None
 
 
-def _as_forward_input(call: BatchedCall, spec: TensorSpec) -> Carry | None:
+def _as_forward_input(call: AxisCall, spec: TensorSpec) -> Carry | None:
     same = (carry for item, carry in call.forward if item.shape == spec.shape)
     return next(same, None)
 
 
-def _leading(call: BatchedCall, spec: TensorSpec) -> Carry:
-    """Follow the input that has the most dims holding the batch, as far as leading sizes agree."""
+def _leading(call: AxisCall, spec: TensorSpec) -> Carry:
+    """Follow the input that has the most dims holding the axis, as far as leading sizes agree."""
     carry = [0] * len(spec.shape)
     pairs = list(zip(call.layout.inputs, call.carries, strict=True))
     source = next((pair for pair in pairs if any(pair[1])), None)
@@ -103,42 +100,42 @@ def _leading(call: BatchedCall, spec: TensorSpec) -> Carry:
     return tuple(carry)
 
 
-def _product(call: BatchedCall, _position: int, spec: TensorSpec, *, first: int) -> Carry:
+def _product(call: AxisCall, _position: int, spec: TensorSpec, *, first: int) -> Carry:
     """[..., m, k] @ [..., k, n]: rows of the left operand, columns of the right one, batches of either."""
     left, right = call.at(first), call.at(first + 1)
     outer = tuple(max(_at(left, dim), _at(right, dim)) for dim in range(len(spec.shape) - 2))
     return (*outer, _at(left, -2), _at(right, -1))
 
 
-def _linear(call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
+def _linear(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
     return (*call.at(0)[:-1], 0)
 
 
-def _first_dim(call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
+def _first_dim(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
     return call.at(0)[:1]
 
 
-def _none(_call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
+def _none(_call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
     return ()
 
 
-def _only_result(call: BatchedCall, position: int, _spec: TensorSpec, *, result: int, like: int) -> Carry:
+def _only_result(call: AxisCall, position: int, _spec: TensorSpec, *, result: int, like: int) -> Carry:
     """One result is like an argument; the others are statistics per channel or gradients of parameters."""
     return call.at(like) if position == result else ()
 
 
-def _embedding(call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
+def _embedding(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
     return (*call.at(1), 0)
 
 
-def _by_leading_size(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
-    """Take the first dim for the batch where some input has its size there and holds the batch."""
+def _by_leading_size(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """Take the first dim for the axis where some input has its size there and holds it."""
     pairs = zip(call.layout.inputs, call.carries, strict=True)
     sizes = {item.shape[0]: carry[0] for item, carry in pairs if item.shape and carry and carry[0]}
     return (sizes.get(spec.shape[0], 0),) if spec.shape else ()
 
 
-def _reduction(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
+def _reduction(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     """Drop the reduced dims (argument 1), or keep them with size 1 (argument 2)."""
     carry, dims = call.at(0), call.argument(1)
     rank = len(carry)
@@ -149,23 +146,68 @@ def _reduction(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
     return tuple(_at(carry, dim) for dim in range(rank) if dim not in reduced)
 
 
-def _stack(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
+def _stack(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
     dim, rank = call.argument(1), len(spec.shape)
     place = dim % rank if isinstance(dim, int) and rank else 0
     carry = next((item for item in call.carries if any(item)), ())
     return (*carry[:place], 0, *carry[place:])
 
 
-def _created(call: BatchedCall, _position: int, spec: TensorSpec) -> Carry:
-    """Take the first dim of exactly the batch's size: nothing else tells what a new tensor is for."""
+def _created(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """Judge by the sizes: nothing else tells what a new tensor is for."""
     known = _as_forward_input(call, spec)
-    if known is not None:
-        return known
-    place = next((dim for dim, size in enumerate(spec.shape) if size == call.batch), None)
-    return tuple(int(dim == place) for dim in range(len(spec.shape)))
+    return known if known is not None else call.axis.dims_of(spec.shape)
 
 
-def _like(call: BatchedCall, _position: int, _spec: TensorSpec) -> Carry:
+def _arange(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """Count tokens where there are as many of them; samples are not counted."""
+    return () if call.axis.is_batch else call.axis.dims_of(spec.shape)
+
+
+def _concatenation(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """Join the carries of the parts; where they lie one after the other along the axis, the sum must hold it."""
+    rank, dim = len(spec.shape), call.argument(1)
+    place = dim % rank if isinstance(dim, int) and rank else 0
+    parts = [item for item in call.carries if len(item) == rank]
+    joined = [max((part[at] for part in parts), default=0) for at in range(rank)]
+    if rank and joined[place] and not call.axis.holds(spec.shape[place], joined[place]):
+        joined[place] = 0
+    return tuple(joined)
+
+
+def _padding(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """Keep the dims that hold the axis, as long as their new sizes can."""
+    pairs = zip(call.at(0), spec.shape, strict=False)
+    return tuple(inner if inner and call.axis.holds(size, inner) else 0 for inner, size in pairs)
+
+
+def _index(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """Replace the indexed dims of the first argument, which shapes tell, by those of the indices, broadcast."""
+    if not call.layout.inputs or any(item.dtype == "bool" for item in call.layout.inputs[1:]):
+        return _leading(call, spec)
+    source, count = call.layout.inputs[0].shape, len(call.layout.inputs) - 1
+    rank = max((len(item.shape) for item in call.layout.inputs[1:]), default=0)
+    joined = tuple(max((_at(carry, dim - rank) for carry in call.carries[1:]), default=0) for dim in range(rank))
+    for skipped in range(len(source) - count + 1):
+        left, right = skipped, skipped + count
+        if spec.shape[:left] == source[:left] and spec.shape[left + rank :] == source[right:]:
+            return (*call.carries[0][:left], *joined, *call.carries[0][right:])
+    return _leading(call, spec)
+
+
+def _index_select(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
+    source, dim = call.at(0), call.argument(1)
+    place = dim % len(source) if isinstance(dim, int) and source else 0
+    return (*source[:place], *call.at(2)[:1], *source[place + 1 :])
+
+
+def _grouped_product(call: AxisCall, _position: int, spec: TensorSpec) -> Carry:
+    """[rows, k] @ [groups, k, n] keeps the rows; gradients of the groups' weights have none."""
+    left = call.at(0)
+    return (_at(left, -2), 0) if len(spec.shape) == 2 and len(left) == 2 else ()
+
+
+def _like(call: AxisCall, _position: int, _spec: TensorSpec) -> Carry:
     return call.at(0)
 
 
@@ -196,7 +238,13 @@ _RULES: Final[dict[str, _Rule]] = {
         _reduction,
     ),
     "stack": _stack,
-    "arange": _none,
+    "index": _index,
+    "index_select": _index_select,
+    "_grouped_mm": _grouped_product,
+    "arange": _arange,
+    "cat": _concatenation,
+    "constant_pad_nd": _padding,
+    "pad": _padding,
     **dict.fromkeys(_CREATION.split(), _created),
     **dict.fromkeys(["zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"], _like),
 }
@@ -236,4 +284,4 @@ WEIGHTS: Final[dict[str, tuple[int, ...]]] = {
     "prelu": (1,),
     "_prelu_kernel": (1,),
 }
-"""Arguments, by position, that are parameters or statistics: no dimension of theirs is the batch."""
+"""Arguments, by position, that are parameters or statistics: no dimension of theirs holds samples or tokens."""

@@ -1,0 +1,1 @@
+"""What if the batch, the sequences or the cache were of another size?"""

@@ -1,0 +1,103 @@
+"""How long an axis is in a recording that does not say it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ....errors import InputError
+from ....formats.signature import TensorSpec
+from ....formats.trace import Phase, Trace
+from ..calls import SignatureLayout, layout_of, short_name
+from .rules import WEIGHTS
+
+_LOOKUPS: Final = ("embedding", "embedding_renorm")
+_CACHE_RANK: Final = 4
+"""Keys and values: samples, heads, tokens, features."""
+
+
+def infer_batch_size(trace: Trace) -> int:
+    """Return the most common leading size of what looks like data: inputs of rank 3 or more of forward ops.
+
+    Raises InputError where there is none.
+    """
+    sizes: Counter[int] = Counter()
+    for name, first, count in _forward_calls(trace):
+        if not first.inputs or first.input_positions[0] in WEIGHTS.get(name, ()):
+            continue
+        if len(first.inputs[0].shape) >= 3:
+            sizes[first.inputs[0].shape[0]] += count
+    if not sizes:
+        raise InputError("the trace does not say its batch size and its shapes do not tell: pass it with --from-batch")
+    return sizes.most_common(1)[0][0]
+
+
+def infer_sequence_length(trace: Trace) -> int:
+    """Return how many tokens of a sample are looked up at once: the most common last size of lookups' indices.
+
+    Raises InputError where nothing is looked up, or one token at a time.
+    """
+    batch, sizes, single = trace.meta.workload.batch_size, Counter[int](), False
+    for name, layout, count in _forward_calls(trace):
+        indices = [
+            spec
+            for spec, position in zip(layout.inputs, layout.input_positions, strict=True)
+            if name in _LOOKUPS and position == 1 and len(spec.shape) == 2 and batch in (None, spec.shape[0])
+        ]
+        for spec in indices:
+            single |= spec.shape[1] == 1
+            sizes[spec.shape[1]] += count if spec.shape[1] > 1 else 0
+    if +sizes:
+        return sizes.most_common(1)[0][0]
+    if single:
+        raise InputError(
+            "the recording reads one token per sample: a length of 1 leaves no mark in the shapes; what it sees of "
+            "earlier ones is rescaled with --cached-tokens"
+        )
+    raise InputError(
+        "the shapes do not tell the sequence length (no table is looked up by samples and tokens): pass it with "
+        "--from-sequence-length"
+    )
+
+
+def infer_cached_tokens(trace: Trace) -> tuple[int, int]:
+    """Return how many tokens are cached, and how many new ones each sample has beside them.
+
+    New keys are appended to cached ones, four-dimensional tensors that differ in one dimension; where the cache is as
+    long as it may become, attention tells: it sees more keys than it has queries.
+    Raises InputError where neither is found.
+    """
+    appended, seen = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    for name, layout, count in _forward_calls(trace):
+        if name == "cat" and len(layout.inputs) == 2:
+            appended.update({pair: count for pair in _appended(*layout.inputs)})
+        if "attention" in name and len(layout.inputs) > 1:
+            query, key = (spec.shape for spec in layout.inputs[:2])
+            if len(query) == len(key) == _CACHE_RANK and key[2] > query[2]:
+                seen[key[2] - query[2], query[2]] += count
+    found = appended or seen
+    if not found:
+        raise InputError(
+            "no op appends keys to cached ones, and no attention sees more keys than it has queries: the recording "
+            "has no cache that another number of cached tokens could lengthen"
+        )
+    return found.most_common(1)[0][0]
+
+
+def _appended(first: TensorSpec, second: TensorSpec) -> Iterator[tuple[int, int]]:
+    if len(first.shape) == len(second.shape) == _CACHE_RANK:
+        differing = [dim for dim, (a, b) in enumerate(zip(first.shape, second.shape, strict=True)) if a != b]
+        if len(differing) == 1 and differing[0] in (1, 2):
+            yield first.shape[differing[0]], second.shape[differing[0]]
+
+
+def _forward_calls(trace: Trace) -> Iterator[tuple[str, SignatureLayout, int]]:
+    """Yield each distinct call of the forward pass: short name, tensors, and how often it is made."""
+    forward = np.isin(trace.ops.phase, (Phase.FORWARD, Phase.OTHER)) & (trace.ops.signature >= 0)
+    names, signatures = trace.ops.name[forward], trace.ops.signature[forward]
+    pairs, counts = np.unique(np.stack([names, signatures]), axis=1, return_counts=True)
+    for name, signature, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+        yield short_name(trace.strings[name]), layout_of(trace.signatures[signature]), count

@@ -1,1 +1,0 @@
-"""What if the batch were of another size?"""
