@@ -87,19 +87,6 @@ _FORWARD: dict[str, _Layout] = {
     "flash_attn::_flash_attn_forward": _Layout(
         is_heads_first=False, log_sum_exp=True, causal=5, window=6, is_torch=False
     ),
-    "flash_attn::_flash_attn_varlen_forward": _Layout(
-        is_heads_first=False, log_sum_exp=True, sequence_offsets=3, causal=9, window=10, is_torch=False
-    ),
-    "flash_attn_3::fwd": _Layout(
-        is_heads_first=False,
-        log_sum_exp=True,
-        sequence_offsets=7,
-        longest=12,
-        causal=24,
-        window=25,
-        kernel=_FLASH3,
-        is_torch=False,
-    ),
     "FlashAttnFunc": _Layout(is_heads_first=False, log_sum_exp=True, causal=5, is_torch=False),
 }
 _BACKWARD: dict[str, _Layout] = {

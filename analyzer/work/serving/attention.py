@@ -153,8 +153,6 @@ for _library, _names, _taken, _source, _layout in (
      FlashLayout(offsets=3, longest=(5, 6), causal=9, window=10)),
     ("flash-attn", "FlashAttnVarlenFunc", _WITH_LENGTHS, "flash_attn/flash_attn_interface.py",
      FlashLayout(offsets=3, longest=(5, 6), causal=9)),
-    ("flash-attn", "flash_attn::_flash_attn_varlen_backward", _WITH_LENGTHS, "flash_attn/flash_attn_interface.py",
-     FlashLayout(query=1, grad=0, offsets=9, longest=(11, 12), causal=15, window=16)),
     ("flash-attn", "flash_attn_3::fwd flash_attn_3::_flash_attn_forward", _WITH_LENGTHS, "hopper/flash_api.cpp",
      _THREE),
     (_VLLM, "_vllm_fa3_C::fwd", _WITH_LENGTHS, "vllm-flash-attn: hopper/flash_api_torch_lib.cpp", _THREE),
