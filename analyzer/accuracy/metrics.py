@@ -26,6 +26,8 @@ class Figures:
     """Mean of (high - low) / predicted."""
     median_width_90: float = float("nan")
     """Median of (high - low) / predicted."""
+    median_bias: float = float("nan")
+    """Median of predicted / measured - 1."""
 
 
 def error_figures(measured_ns: Floats, predicted_ns: Floats, low_ns: Floats, high_ns: Floats) -> Figures:
@@ -49,6 +51,7 @@ def error_figures(measured_ns: Floats, predicted_ns: Floats, low_ns: Floats, hig
         coverage_90=float(inside[known].mean()) if known.any() else float("nan"),
         width_90=float(width[known].mean()) if known.any() else float("nan"),
         median_width_90=float(np.median(width[known])) if known.any() else float("nan"),
+        median_bias=float(np.median(error)),
     )
 
 

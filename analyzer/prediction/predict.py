@@ -18,6 +18,7 @@ from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
 from .attention import as_asked, as_recorded, attention_rows
+from .better import hold_order
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
 from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
@@ -40,9 +41,10 @@ def predict_measured(
 ) -> Prediction:
     """Move measured kernels from `source` to every target.
 
-    t_target = overhead there + (t_source - overhead here) * factor, with the factor of the row's rule; never under the
-    physical bound where the source kept to it as well. On the source itself the measured time stands, unless the times
-    are `retimed`: a what-if's, predicted there as well. `attention` is the kernel that is asked for, on the source too.
+    t_target = overhead there + (t_source - overhead here) * factor, with the factor of the row's rule; no longer than
+    t_source on a GPU that is better in every figure; never under the physical bound where the source kept to it as
+    well. On the source itself the measured time stands, unless the times are `retimed`: a what-if's, predicted there
+    as well. `attention` is the kernel that is asked for, on the source too.
 
     >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
     array([[500., 170.],
@@ -60,6 +62,8 @@ def predict_measured(
     width = ratios.half_width
     if modelled.any():
         time[modelled], width[modelled] = _anchored(workload, (assignments, recorded), modelled, fleet, origin, library)
+    stands = ~attention_rows(workload) if attention is not None else np.ones(count, dtype=bool)
+    hold_order(time, workload, stands, fleet, origin)
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = workload.op_share * obeys
     for begin in range(0, len(time), BLOCK_ROWS):
@@ -67,7 +71,6 @@ def predict_measured(
         width[block] = with_overhead_spread(width[block], time[block])
         np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
-    stands = ~attention_rows(workload) if attention is not None else np.ones(count, dtype=bool)
     kept = stands[:, None] & is_source
     time = np.where(kept, measured[:, None], time)
     if not retimed:

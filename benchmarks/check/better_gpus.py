@@ -73,6 +73,8 @@ FIGURES: Final[Mapping[str, Change]] = {
     "all": better_in_all,
 }
 FACTORS: Final = (1.02, 1.1, 1.5, 2.0, 4.0)
+ROUNDED: Final = 1.01
+"""Datasheets round rates."""
 _COMPARED: Final = (
     "sm_count",
     "boost_clock_hz",
@@ -102,7 +104,7 @@ def unmeasured(gpu: Gpu) -> Gpu:
 def dominated_pairs(gpus: Sequence[Gpu]) -> list[tuple[int, int]]:
     """Return the pairs of one architecture whose second GPU is at least as good in every figure, and better in one.
 
-    Error correction that costs bandwidth counts as a figure.
+    Error correction that costs bandwidth counts as a figure, and so does what one multiprocessor computes per clock.
     """
     return [
         (one, other)
@@ -113,10 +115,17 @@ def dominated_pairs(gpus: Sequence[Gpu]) -> list[tuple[int, int]]:
 
 def _is_better(one: Gpu, other: Gpu) -> bool:
     figures = [(getattr(one, name), getattr(other, name)) for name in _COMPARED]
-    figures += [(peak, other.peak_flops_per_s.get(rate, 0.0)) for rate, peak in one.peak_flops_per_s.items()]
+    for rate, peak in one.peak_flops_per_s.items():
+        better_peak = other.peak_flops_per_s.get(rate, 0.0)
+        figures += [(peak, better_peak), (_per_sm(one, peak), ROUNDED * _per_sm(other, better_peak))]
     if has_inline_ecc(other) and not has_inline_ecc(one):
         return False
     return all(left <= right for left, right in figures) and any(left < right for left, right in figures)
+
+
+def _per_sm(gpu: Gpu, rate: float) -> float:
+    """Return FLOP per clock of one multiprocessor, which a problem of few blocks has the use of."""
+    return rate / (gpu.sm_count * gpu.boost_clock_hz)
 
 
 def one_per_chip(gpus: Sequence[Gpu]) -> list[Gpu]:

@@ -106,15 +106,22 @@ def today(trace: Trace, known: Sequence[Slowdown]) -> dict[Key, float]:
 
 
 def _worst(result: Analysis, base: int, column: int) -> Iterator[tuple[str, float]]:
-    """Yield how many times slower the worst op of each family, and the iteration, are in a column than in a base."""
+    """Yield how many times slower the worst op of each family, and the iteration, are in a column than in a base.
+
+    What nothing models on either GPU (collectives without a link) has no time there; nor has the iteration then.
+    """
     before, after = result.prediction.time_ns[:, base], result.prediction.time_ns[:, column]
+    is_known = (result.prediction.method[:, [base, column]] != METHODS.index(Method.UNMODELLED)).all(axis=1)
     ratio = np.divide(after, before, out=np.ones_like(after), where=before > 0)
     worst: dict[str, float] = {}
-    for family, found, weight in zip(families(result), ratio.tolist(), result.prediction.weight, strict=True):
-        if weight > 0:
+    weights = result.prediction.weight.tolist()
+    for family, found, weight, known in zip(families(result), ratio.tolist(), weights, is_known.tolist(), strict=True):
+        if weight > 0 and known:
             worst[family] = max(worst.get(family, 0.0), found)
     iteration_ns = result.forecast.iteration_ns
     yield from worst.items()
+    if not is_known.all() and (result.prediction.method[:, base] != result.prediction.method[:, column]).any():
+        return
     yield ITERATION, float(iteration_ns[column] / iteration_ns[base])
 
 

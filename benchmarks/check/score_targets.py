@@ -12,9 +12,7 @@ few_shot; consistency; monotony; speed) stands at the end with the program's nam
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from math import isfinite
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +20,17 @@ from wavecast.analyzer.accuracy.score.baselines import ANCHORED
 from wavecast.analyzer.accuracy.score.report import (
     CLASS_LABELS,
     EVERYTHING,
-    MEAN,
     NetworkRow,
     Score,
-    ScoreRow,
     Size,
     ThroughputRow,
     TraceRow,
 )
 from wavecast.analyzer.models.frame.intervals import GpuClass
 from wavecast.analyzer.rendering.score.__main__ import read_score
+
+from .bars import Target, at_most, held, matching, mean_target, median_target, of_gpu, single
+from .newer_bars import newer_shape_targets, newer_targets
 
 PRODUCTS, ATTENTION, VECTOR = "ops/matmul.parquet", "ops/attention.parquet", "ops/vector.parquet"
 H100, A100, L40S, V100 = "H100 SXM5 80GB", "A100 SXM4 80GB", "L40S", "Tesla V100"
@@ -53,59 +52,8 @@ BY_OTHERS = (
     ("no family with exceptions", "monotony"),
     ("5,000 distinct ops on all GPUs <= 300 ms of CPU time", "benchmarks.speed.predict_speed"),
     ("training <= 20 min on 2 cores, same hashes twice", "wavecast.mlp_weights.train"),
+    ("ResNet-50 training, 16-bit: one GPU <= 15, up to eight <= 20", "benchmarks.check.iterations"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Hold one bar, as ratios."""
-
-    name: str
-    low: float
-    high: float
-    reached: float | None
-    points: int = 0
-    worst: str = ""
-
-    @property
-    def is_met(self) -> bool:
-        return self.reached is not None and self.low <= self.reached <= self.high
-
-
-def matching(score: Score, **wanted: object) -> list[ScoreRow]:
-    """Rows whose fields are these, or are among these; seen ones left out."""
-    found = []
-    for row in score.rows:
-        values = ((getattr(row, name), value) for name, value in wanted.items())
-        if all(mine in value if isinstance(value, frozenset) else mine == value for mine, value in values):
-            found.append(row)
-    return found
-
-
-def of_gpu(rows: Iterable[ScoreRow], gpu: str) -> list[ScoreRow]:
-    """Rows of the GPUs whose names begin so; no pools."""
-    return [row for row in single(rows) if row.gpu.startswith(gpu)]
-
-
-def single(rows: Iterable[ScoreRow]) -> list[ScoreRow]:
-    return [row for row in rows if row.gpu not in {EVERYTHING, MEAN, *CLASS_LABELS.values()}]
-
-
-def at_most(name: str, percent: float, rows: Sequence[ScoreRow], figure: str = "mape") -> Target:
-    """A bar on the mean of a figure over groups, weighted by rows."""
-    known = [row for row in rows if isfinite(getattr(row, figure))]
-    if not known:
-        return Target(name=name, low=0.0, high=percent / 100, reached=None)
-    values, counts = [getattr(row, figure) for row in known], [row.rows for row in known]
-    worst = known[int(np.argmax(values))]
-    return Target(
-        name=name,
-        low=0.0,
-        high=percent / 100,
-        reached=float(np.average(values, weights=counts)),
-        points=sum(counts),
-        worst=f"{worst.family}, {worst.dtype}, {worst.gpu} {100 * max(values):.1f}" if len(known) > 1 else "",
-    )
 
 
 def product_targets(score: Score) -> Iterator[Target]:
@@ -129,15 +77,6 @@ def product_targets(score: Score) -> Iterator[Target]:
     gpus = dict.fromkeys(row.gpu for row in others)
     means = [at_most(gpu, 12, of_gpu(others, gpu)) for gpu in gpus]
     yield mean_target("fp32 products, mean of the other NVIDIA", 12, means)
-
-
-def mean_target(name: str, percent: float, parts: Sequence[Target]) -> Target:
-    """A bar on the unweighted mean of others."""
-    known = [part for part in parts if part.reached is not None]
-    errors = [part.reached or 0.0 for part in known]
-    worst = f"{known[int(np.argmax(errors))].name} {100 * max(errors):.1f}" if known else ""
-    reached, points = (float(np.mean(errors)), sum(part.points for part in known)) if known else (None, 0)
-    return Target(name=name, low=0.0, high=percent / 100, reached=reached, points=points, worst=worst)
 
 
 def shape_targets(score: Score | None) -> Iterator[Target]:
@@ -249,34 +188,6 @@ def by_kind(rows: Sequence[NetworkRow | ThroughputRow]) -> Iterator[tuple[str, l
     yield from ((name, found) for name, found in groups.items() if found)
 
 
-def held(name: str, low: float, high: float, rows: Sequence[ScoreRow]) -> Target:
-    """A bar on the least coverage of the rows, with its width."""
-    known = [row for row in rows if isfinite(row.coverage_90)]
-    if not known:
-        return Target(name=name, low=low, high=high, reached=None)
-    least = min(known, key=lambda row: row.coverage_90)
-    width = f"(median width {100 * least.median_width_90:.0f})"
-    worst = f"{least.gpu} {width}" if len(known) > 1 else width
-    return Target(name=name, low=low, high=high, reached=least.coverage_90, points=least.rows, worst=worst)
-
-
-def median_target(name: str, percent: float, rows: Sequence[ScoreRow]) -> Target:
-    """A bar on the median of groups' median widths, weighted by rows."""
-    known = sorted((row for row in rows if isfinite(row.median_width_90)), key=lambda row: row.median_width_90)
-    if not known:
-        return Target(name=name, low=0.0, high=percent / 100, reached=None)
-    counts = np.cumsum([row.rows for row in known])
-    middle, widest = known[int(np.searchsorted(counts, counts[-1] / 2))], known[-1]
-    return Target(
-        name=name,
-        low=0.0,
-        high=percent / 100,
-        reached=middle.median_width_90,
-        points=int(counts[-1]),
-        worst=f"{widest.family}, {widest.dtype}, {widest.gpu} {100 * widest.median_width_90:.0f}",
-    )
-
-
 def targets(score: Score, shapes: Score | None) -> Iterator[Target]:
     yield from product_targets(score)
     yield from shape_targets(shapes)
@@ -285,6 +196,8 @@ def targets(score: Score, shapes: Score | None) -> Iterator[Target]:
     yield from network_targets(score)
     yield from trace_targets(score.traces)
     yield from interval_targets(score)
+    yield from newer_targets(score)
+    yield from newer_shape_targets(shapes)
 
 
 def draw(item: Target) -> str:

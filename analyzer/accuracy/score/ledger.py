@@ -27,7 +27,7 @@ AUTOCAST: Final = "fp16 autocast"
 NETWORK_FAMILIES: Final = {"inf": "network inference", "train": "network training"}
 LOWER_EDGE_NS: Final[Mapping[Size, float]] = {Size.ALL: 0.0, Size.OVER_20_US: 20e3, Size.OVER_100_US: 100e3}
 UPPER_EDGE_NS: Final[Mapping[Size, float]] = {Size.UNDER_20_US: 20e3}
-AVERAGED: Final = ("mape", "median_ape", "p90_ape", "bias", "coverage_90", "width_90", "median_width_90")
+AVERAGED: Final = ("mape", "median_ape", "p90_ape", "bias", "coverage_90", "width_90", "median_width_90", "median_bias")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

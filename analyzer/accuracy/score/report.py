@@ -62,6 +62,8 @@ class ScoreRow:
     """Mean of (high - low) / predicted; NaN where no row has an interval."""
     median_width_90: float = float("nan")
     """Median of (high - low) / predicted; NaN where no row has an interval, and in scores of before it was kept."""
+    median_bias: float = float("nan")
+    """Median of predicted / measured - 1; NaN in scores of before it was kept."""
     baselines: Mapping[str, float] = field(default_factory=dict)
     """MAPE of simpler predictions on the same rows, those that have one."""
     baseline_rows: Mapping[str, int] = field(default_factory=dict)

@@ -44,7 +44,8 @@ Columns = Mapping[str, Singles]
 def choose_launch(p: MatmulProblems, machine: Machine, values: Values) -> Codes:
     """Return the candidate of least score: each tile whole (first), or split over idle multiprocessors.
 
-    The score leaves out the power limit alone, so that it and the final time rank candidates alike. A candidate is
+    The score is the time in single precision without the power limit, so that both rank candidates alike and none is
+    taken that a better GPU would be slower with. A candidate is
     scored only for pairs of problem and GPU where a bound on its score is less than the least score so far.
     """
     shape = np.broadcast_shapes(p.m.shape, machine.sm_count.shape)
@@ -133,6 +134,9 @@ def _fixed(p: MatmulProblems, machine: Machine, values: Values) -> Columns:
         "reread": values["reread"] / cache_traffic(machine, values),
         "spilled": traffic.spilled,
         "read": traffic.read_bytes,
+        "ramp_ms": (1.0 - traffic.operand_hit) * values["ramp_us"] * 1e-3,
+        "sharpness": values["sharpness"],
+        "root": 1.0 / values["sharpness"],
         "written": traffic.written_bytes,
         "stage_overlap": values["stage_overlap"],
         "wave_overlap": values["wave_overlap"],
@@ -161,7 +165,7 @@ def _bound(it: Columns, fixed: Columns, least_rounds: Singles) -> Singles:
 
 
 def _score(it: Columns, fixed: Columns) -> Singles:
-    """Return milliseconds before the power limit: `unthrottled_s` with fourth powers."""
+    """Return milliseconds before the power limit: `unthrottled_s`."""
     rounds = it["blocks"] * fixed["per_sm"]
     started = np.maximum(rounds, ONE)
     np.ceil(rounds, out=rounds)
@@ -190,13 +194,18 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     cache /= np.minimum(active * fixed["sm_cache_rate"], fixed["cache_rate"])
     active = np.minimum(active * fixed["sm_dram_rate"], fixed["dram_rate"])
     read /= active
-    main = _fourth(_single(compute))
-    main += _fourth(_single(cache))
-    main += _fourth(_single(read))
+    read += fixed["ramp_ms"]
+    longest = np.maximum(compute, cache)
+    np.maximum(longest, read, out=longest)
+    main = np.zeros_like(longest)
+    for part in (compute, cache, read):
+        main += np.power(part / longest, fixed["sharpness"])
+    main **= fixed["root"]
+    main *= longest
     last = _fourth(_single(fixed["written"] / active))
     last += _fourth(_single(epilogue))
-    for powers in (main, last, main, last):
-        np.sqrt(powers, out=powers)
+    for _ in range(2):
+        np.sqrt(last, out=last)
     overlap *= np.minimum(main, last)
     main += last
     main -= overlap
