@@ -42,8 +42,8 @@ UNSPLIT_BLOCKS: Final = 2.0
 """Blocks per tile of TensorRT-LLM's before Hopper, several at a time on a multiprocessor: A100's times step so."""
 HEAD_ROWS: Final = 128.0
 SYNC_HEAD_ROWS: Final = 64.0
-PREFILL_ROWS: Final = 64.0
-"""Of an absorbed tile with several queries, in Triton too."""
+PREFILL_ROWS: Final = np.array([64.0, 32.0, 32.0, 64.0])
+"""Of an absorbed tile with several queries; in Triton 32: a block's own time on L40S is half of what it adds."""
 EXPONENTIALS_PER_CYCLE: Final = 16.0
 """Per multiprocessor."""
 MAX_RATIO: Final = 1e3
@@ -150,7 +150,7 @@ def _compute_cycles(
     is_absorbed, is_decode = p.is_absorbed == 1, p.queries == 1
     rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
     head_rows = np.where(is_async(fleet), HEAD_ROWS, SYNC_HEAD_ROWS)
-    tile = np.where(is_absorbed, np.where(is_decode, ABSORBED_ROWS[kernel], PREFILL_ROWS), head_rows)
+    tile = np.where(is_absorbed, np.where(is_decode, ABSORBED_ROWS[kernel], PREFILL_ROWS[kernel]), head_rows)
     per_sequence = np.ceil(rows / tile)
     blocks = np.where(is_absorbed, p.batch, p.batch * p.heads) * per_sequence
     span = np.minimum(np.where(is_absorbed, tile / p.heads, tile), p.queries)

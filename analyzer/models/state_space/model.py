@@ -62,7 +62,8 @@ PARAMETERS: Final = (
     Parameter(name="sharpness", prior=2.0, spread=0.2),
     Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.2),
     Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
-    Parameter(name="triton_launch_ratio", prior=0.7, spread=0.2),
+    Parameter(name="triton_launch_ratio", prior=0.6, spread=0.4),
+    Parameter(name="live_share", prior=0.35, spread=0.4),
     Parameter(name="chunk_wait_us", prior=8.0, spread=0.4),
     Parameter(name="scalar_chunk_ratio", prior=0.5, spread=0.0),
     Parameter(name="scan_states_per_clock", prior=8.0, spread=0.0),
@@ -88,7 +89,7 @@ def simulate(problems: StateSpaceProblems, fleet: Fleet, values: Values, choice:
     is_update, is_convolution = p.is_update == 1, p.rule == StateRule.CAUSAL_CONVOLUTION
     is_fused = runs_fused(p, fleet)
     kernel_bytes = _moved_bytes(p, v, is_fused)
-    miss = miss_ratio(_live_bytes(p, kernel_bytes) * p.copies, fleet, v)
+    miss = miss_ratio(_live_bytes(p, v, kernel_bytes, is_fused) * p.copies, fleet, v)
     dram = dram_bytes_per_s(fleet, v)
     slow_l2 = np.where(fleet.has_hbm, 0.0, 1.0 / (v["l2_share"] * l2_bytes_per_s(fleet, v)))
     memory = 1e9 * kernel_bytes * np.maximum(miss / dram, slow_l2)
@@ -150,9 +151,13 @@ def _moved_bytes(p: StateSpaceProblems, v: Values, is_fused: Mask) -> Floats:
     return token_bytes(p) + kept + np.where(is_apart, between, 0.0)
 
 
-def _live_bytes(p: StateSpaceProblems, moved: Floats) -> Floats:
-    """Return what must stay in L2 for it to be found there: a state that is rewritten is one."""
-    return np.where(p.is_update == 1, (moved + token_bytes(p)) / 2.0, moved)
+def _live_bytes(p: StateSpaceProblems, v: Values, moved: Floats, is_fused: Mask) -> Floats:
+    """Return what L2 must hold for nothing to be read from DRAM.
+
+    A state that is rewritten is one; what one of several kernels leaves is read by the next, and then no more.
+    """
+    is_apart = (p.is_update == 0) & (p.rule != StateRule.CAUSAL_CONVOLUTION) & ~is_fused
+    return np.where(p.is_update == 1, (moved + token_bytes(p)) / 2.0, moved * np.where(is_apart, v["live_share"], 1.0))
 
 
 def _chunk_cycles(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused: Mask) -> Floats:
