@@ -49,10 +49,9 @@ EXPONENTIALS_PER_CYCLE: Final = 16.0
 MAX_RATIO: Final = 1e3
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=5.0, spread=0.3),
-    Parameter(name="floor_kcycles", prior=10.0, spread=0.3),
+    Parameter(name="floor_us", prior=5.0, spread=0.3, class_spread=0.2),
+    Parameter(name="floor_kcycles", prior=10.0, spread=0.3, class_spread=0.2),
     Parameter(name="fp8_floor_us", prior=3.0, spread=0.5),
-    Parameter(name="triton_floor_ratio", prior=0.8, spread=0.3),
     Parameter(name="decode_ratio", prior=1.1, spread=0.2),
     Parameter(name="decode_key_cycles", prior=8.0, spread=0.5),
     Parameter(name="decode_fix_kcycles", prior=4.0, spread=0.3),
@@ -86,7 +85,8 @@ HBM_SHARPNESS: Final = 5.0
 GDDR_SHARPNESS: Final = 15.0
 """How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""
 OTHER_SHARPNESS: Final = 3.0
-CLASS_NAMES: Final = ("sync", "async")
+CLASS_NAMES: Final = ("sync", "async", "tensor memory")
+"""How matrix units are fed, and where their results are: other kernels, whose floors differ."""
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "floor share", "miss"),
     *("log blocks per SM", "log keys", "log rows", "cache bytes", "is absorbed"),
@@ -112,7 +112,7 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     passes = np.where(is_decode, v["decode_passes"], v["prefill_passes"] + np.where(is_fp8, v["fp8_passes"], 0.0))
     passes = np.where((kernel == LatentKernel.LIBRARY) | ~is_decode, passes, 0.0)
     l2 = 1e9 / l2_bytes_per_s(fleet, v)
-    aside = touched * passes * (dram * miss + v["l2_pass_ratio"] * l2 * (1.0 - miss))
+    aside = touched * passes * (dram * miss + np.minimum(v["l2_pass_ratio"] * l2, dram) * (1.0 - miss))
     aside = aside + 1e3 * (v["combine_us"] + v["combine_kcycles"] / clock) * (
         1.0 - HALF_SPLITS / (splits + HALF_SPLITS - 1)
     )
@@ -120,7 +120,7 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     aside = aside + np.where(is_decode, partial, 0.0) * 2.0 * dram
     quantises = np.where(is_fp8 & ~is_decode, v["fp8_floor_us"], 0.0)
     floor = 1e3 * (v["floor_us"] + v["floor_kcycles"] / clock + quantises)
-    floor = fleet.launch_ratio * floor * np.where(is_async(fleet), 1.0, v["triton_floor_ratio"])
+    floor = fleet.launch_ratio * floor
     time = floor + busy + aside
     columns = (
         np.log(time) - 10.0,
@@ -188,8 +188,10 @@ def _key_cycles(
     by_heads = by_heads * np.where(is_fp8 & is_async(fleet), v["fp8_prefill_ratio"], 1.0)
     absorbed = np.where(is_library, v["absorbed_prefill_ratio"], v["triton_prefill_ratio"])
     prefill = np.where(is_absorbed, absorbed, by_heads)
+    rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
+    least = matrix * np.minimum(rows / tile, 1.0)
     matrix = matrix * np.where(is_decode, decode, prefill)
-    key = np.where(is_decode, matrix + waits, np.cbrt(matrix**3 + exponentials**3))
+    key = np.maximum(np.where(is_decode, matrix + waits, np.cbrt(matrix**3 + exponentials**3)), least)
     fix = np.where(is_async(fleet), v["prefill_fix_kcycles"], v["sync_prefill_fix_kcycles"])
     return key, 1e3 * np.where(is_decode, v["decode_fix_kcycles"], fix)
 
@@ -204,7 +206,7 @@ def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return the index into `CLASS_NAMES` of each GPU."""
-    return is_async(fleet).astype(np.int64)
+    return is_async(fleet).astype(np.int64) + has_tensor_memory(fleet).astype(np.int64)
 
 
 def group_of_kind(problems: LatentAttentionProblems) -> Codes:
