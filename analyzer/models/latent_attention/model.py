@@ -74,7 +74,7 @@ PARAMETERS: Final = (
     Parameter(name="combine_us", prior=3.0, spread=0.5),
     Parameter(name="combine_kcycles", prior=5.0, spread=0.5),
     Parameter(name="longest_key_cycles", prior=10.0, spread=0.4),
-    Parameter(name="l2_pass_ratio", prior=2.0, spread=0.4),
+    Parameter(name="pass_bytes_per_clock", prior=8.0, spread=0.4),
     Parameter(name="decode_passes", prior=2.0, spread=0.4),
     Parameter(name="prefill_passes", prior=1.0, spread=0.4),
     Parameter(name="fp8_passes", prior=1.0, spread=0.5),
@@ -111,8 +111,8 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     touched = around + np.where(is_decode | (p.is_absorbed == 1), 0.0, cached_elements(p) * p.element_bytes)
     passes = np.where(is_decode, v["decode_passes"], v["prefill_passes"] + np.where(is_fp8, v["fp8_passes"], 0.0))
     passes = np.where((kernel == LatentKernel.LIBRARY) | ~is_decode, passes, 0.0)
-    l2 = 1e9 / l2_bytes_per_s(fleet, v)
-    aside = touched * passes * (dram * miss + np.minimum(v["l2_pass_ratio"] * l2, dram) * (1.0 - miss))
+    own_rate = 1.0 / (v["pass_bytes_per_clock"] * fleet.sm_count * clock)
+    aside = touched * passes * np.maximum(dram * miss, own_rate)
     aside = aside + 1e3 * (v["combine_us"] + v["combine_kcycles"] / clock) * (
         1.0 - HALF_SPLITS / (splits + HALF_SPLITS - 1)
     )

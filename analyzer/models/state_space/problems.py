@@ -81,7 +81,7 @@ def token_bytes(p: StateSpaceProblems) -> Floats:
 
 
 def least_work(p: StateSpaceProblems) -> WorkTable:
-    """Return the least that any kernel computes and moves; a short prompt's tokens may meet in pairs instead of in a state."""
+    """Return the least that any kernel computes and moves; tokens of a short prompt may meet in pairs."""
     updated = np.where(p.is_update == 1, 2.0 * states(p) * np.where(p.rule == 0, p.element_bytes, p.state_bytes), 0.0)
     state, pairs = FLOPS[p.rule] * p.head_dim * p.state_dim, p.steps * (p.head_dim + p.state_dim)
     per_token = np.where((p.is_update == 1) | (p.rule == 0), state, np.minimum(state, pairs))
