@@ -76,7 +76,8 @@ PARAMETERS: Final = (
 )
 """`scalar_chunk_ratio`: Mamba-2 multiplies 2 C N + 2 C P + 4 N P per token and head where a delta net does more than
 twice that. `scan_states_per_clock`: an exponential per state, of which a multiprocessor makes 16 per clock, beside
-loads; neither was measured."""
+loads; neither was measured. The priors of chunks, chains, blocks and passes are rounded from the tables with all five
+GPUs in sight."""
 CLASS_NAMES: Final = ("registers", "tensor memory")
 """Where the matrix units' results are: FlashInfer's delta rule is another kernel for each, and starts in 15 thousand
 cycles on H100, in 32 on B200."""

@@ -31,8 +31,11 @@ SCAN = StateSpaceDims(rule=StateRule.SELECTIVE_SCAN, batch=4, steps=2048, heads=
 CONVOLUTION = StateSpaceDims(
     rule=StateRule.CAUSAL_CONVOLUTION, batch=16, steps=4096, heads=8192, head_dim=1, state_dim=4
 )
-ALL = (DELTA, replace(DELTA, is_fused=True), UPDATE, MAMBA, replace(MAMBA, batch=256, steps=1, is_update=True), SCAN,
-       CONVOLUTION, replace(CONVOLUTION, is_fused=True), replace(CONVOLUTION, batch=2048, steps=1, is_update=True))  # fmt: skip
+ALL = (
+    *(DELTA, replace(DELTA, is_fused=True), UPDATE),
+    *(MAMBA, replace(MAMBA, batch=256, steps=1, is_update=True), SCAN),
+    *(CONVOLUTION, replace(CONVOLUTION, is_fused=True), replace(CONVOLUTION, batch=2048, steps=1, is_update=True)),
+)
 
 
 def problems(dims: StateSpaceDims) -> StateSpaceProblems:
