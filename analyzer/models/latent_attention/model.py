@@ -82,7 +82,7 @@ PARAMETERS: Final = (
     *L2_PARAMETERS,
 )
 """Chosen with all five GPUs of the tables in sight: the kernels' forms, and the priors of what a key costs a block
-(`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded from A100, L40S, H100 and B200 alike."""
+(`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200."""
 HBM_SHARPNESS: Final = 5.0
 GDDR_SHARPNESS: Final = 15.0
 """How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""

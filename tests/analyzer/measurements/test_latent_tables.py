@@ -112,3 +112,13 @@ def test_a_delta_rule_has_heads_of_values_and_groups_of_keys(tmp_path: Path) -> 
     assert set(found.family) == {"delta rule", "delta rule, update"}
     assert other.problems.heads.tolist() == [64 * 64 + 2 * 8 * 128]
     assert other.family.tolist() == ["Mamba-2 convolution"]
+
+
+def test_absorbed_products_are_products_of_every_head(tmp_path: Path) -> None:
+    row = {"gpu": "L40S", "num_tokens": 64, "num_heads": 16, "bmm_dtype": "bfloat16", "latency_us": 20.0}
+    write(tmp_path, latent_attention.TABLE, {**ATTENTION, "step": 0})
+    (_, found) = latent_attention.load_scored(
+        write(tmp_path, latent_attention.PRODUCTS_TABLE, row, {**row, "bmm_dtype": "fp8"})
+    )
+    assert found.model == "matmul"
+    assert (found.problems.batch.tolist(), found.problems.m.tolist()) == ([16], [64])
