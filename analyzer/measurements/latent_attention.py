@@ -9,7 +9,7 @@ head alone takes another kernel of Triton, without products of matrices.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from ...arrays import Codes, Mask
 from ...specs.gpu import Catalog, Rate
 from ..models.frame.units import RATES
 from ..models.latent_attention.problems import LatentAttentionProblems
+from ..models.matmul.problems import MatmulKernel, MatmulProblems
 from ..work.work import LatentKernel
 from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share
 from .table_columns import check_known
 
 TABLE: Final = "ops/context_mla.parquet"
 DECODE_TABLE: Final = "ops/generation_mla.parquet"
+PRODUCTS_TABLE: Final = "ops/mla_bmm.parquet"
 COLUMNS: Final = (
     *("gpu", "kernel_source", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "source", "latency_us"),
 )
@@ -45,6 +47,55 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Lat
         _samples(data, name, catalog, is_decode=name == DECODE_TABLE)
         for name in (TABLE, DECODE_TABLE)
         if (data / name).exists()
+    ]
+
+
+def load_scored(data: Path, catalog: Catalog | None = None) -> list[Samples[Any]]:
+    """Return what `load_samples` does, and the absorbed products, which the model of matrix products predicts.
+
+    It is not trained on them: its own tables have products of all sizes.
+    """
+    return [*load_samples(data, catalog), *load_absorbed_products(data, catalog)]
+
+
+def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[Samples[MatmulProblems]]:
+    """Return the products of queries (or results) with each head's projection, in bf16; none without the table.
+
+    The rows do not say which of the two they are, [tokens, 128] @ [128, 512] or [tokens, 512] @ [512, 128] per head;
+    both have the same FLOPs and bytes, and all are read as the first. FP8 rows also quantise, in ways of their own.
+    """
+    path = data / PRODUCTS_TABLE
+    if not path.exists():
+        return []
+    table = read_table(path, ("gpu", "num_tokens", "num_heads", "bmm_dtype", "latency_us"))
+    table = pick(table, table["bmm_dtype"].astype(str) == "bfloat16")
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    count = len(gpu)
+    two = np.full(count, 2.0)
+    return [
+        Samples(
+            table=PRODUCTS_TABLE,
+            model="matmul",
+            problems=MatmulProblems(
+                batch=table["num_heads"].astype(np.float64),
+                m=table["num_tokens"].astype(np.float64),
+                n=np.full(count, 512.0),
+                k=np.full(count, 128.0),
+                left_bytes=two,
+                right_bytes=two,
+                out_bytes=two,
+                rate=np.full(count, RATES.index(Rate.MATRIX_BF16)),
+                kind=np.full(count, int(MatmulKernel.PLAIN)),
+                quantized=np.zeros(count, dtype=np.int64),
+                copies=np.ones(count),
+            ),
+            gpus=gpus,
+            gpu=gpu,
+            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+            family=np.full(count, "latent attention, absorbed products", dtype=object),
+            dtype=np.full(count, "bf16", dtype=object),
+            share=shape_share(table["num_heads"], table["num_tokens"]),
+        )
     ]
 
 

@@ -125,7 +125,7 @@ _ROWS: Final = (
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
     OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims),
-    OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims),
+    OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims, reader="load_scored"),
     OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
     OpModel(name="experts", family="experts", dims=ExpertsDims),
 )

@@ -42,17 +42,16 @@ UNSPLIT_BLOCKS: Final = 2.0
 """Blocks per tile of TensorRT-LLM's before Hopper, several at a time on a multiprocessor: A100's times step so."""
 HEAD_ROWS: Final = 128.0
 SYNC_HEAD_ROWS: Final = 64.0
-PREFILL_ROWS: Final = 64.0
-"""Of an absorbed tile with several queries, in Triton too."""
+PREFILL_ROWS: Final = np.array([64.0, 32.0, 32.0, 64.0])
+"""Of an absorbed tile with several queries; in Triton 32: a block's own time on L40S is half of what it adds."""
 EXPONENTIALS_PER_CYCLE: Final = 16.0
 """Per multiprocessor."""
 MAX_RATIO: Final = 1e3
 
 PARAMETERS: Final = (
-    Parameter(name="floor_us", prior=5.0, spread=0.3),
-    Parameter(name="floor_kcycles", prior=10.0, spread=0.3),
+    Parameter(name="floor_us", prior=5.0, spread=0.3, class_spread=0.2),
+    Parameter(name="floor_kcycles", prior=10.0, spread=0.3, class_spread=0.2),
     Parameter(name="fp8_floor_us", prior=3.0, spread=0.5),
-    Parameter(name="triton_floor_ratio", prior=0.8, spread=0.3),
     Parameter(name="decode_ratio", prior=1.1, spread=0.2),
     Parameter(name="decode_key_cycles", prior=8.0, spread=0.5),
     Parameter(name="decode_fix_kcycles", prior=4.0, spread=0.3),
@@ -75,18 +74,21 @@ PARAMETERS: Final = (
     Parameter(name="combine_us", prior=3.0, spread=0.5),
     Parameter(name="combine_kcycles", prior=5.0, spread=0.5),
     Parameter(name="longest_key_cycles", prior=10.0, spread=0.4),
-    Parameter(name="l2_pass_ratio", prior=2.0, spread=0.4),
+    Parameter(name="pass_bytes_per_clock", prior=8.0, spread=0.4),
     Parameter(name="decode_passes", prior=2.0, spread=0.4),
     Parameter(name="prefill_passes", prior=1.0, spread=0.4),
     Parameter(name="fp8_passes", prior=1.0, spread=0.5),
     *DRAM_PARAMETERS,
     *L2_PARAMETERS,
 )
+"""Chosen with all five GPUs of the tables in sight: the kernels' forms, and the priors of what a key costs a block
+(`unsplit_…`, `triton_…`), of the passes beside it and of joining parts, rounded over A100, L40S, H100 and B200."""
 HBM_SHARPNESS: Final = 5.0
 GDDR_SHARPNESS: Final = 15.0
 """How suddenly L2 ceases to hold what is used again: attention's decode has them so, in halves beside HBM."""
 OTHER_SHARPNESS: Final = 3.0
-CLASS_NAMES: Final = ("sync", "async")
+CLASS_NAMES: Final = ("sync", "async", "tensor memory")
+"""How matrix units are fed, and where their results are: other kernels, whose floors differ."""
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "floor share", "miss"),
     *("log blocks per SM", "log keys", "log rows", "cache bytes", "is absorbed"),
@@ -111,8 +113,8 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     touched = around + np.where(is_decode | (p.is_absorbed == 1), 0.0, cached_elements(p) * p.element_bytes)
     passes = np.where(is_decode, v["decode_passes"], v["prefill_passes"] + np.where(is_fp8, v["fp8_passes"], 0.0))
     passes = np.where((kernel == LatentKernel.LIBRARY) | ~is_decode, passes, 0.0)
-    l2 = 1e9 / l2_bytes_per_s(fleet, v)
-    aside = touched * passes * (dram * miss + v["l2_pass_ratio"] * l2 * (1.0 - miss))
+    own_rate = 1.0 / (v["pass_bytes_per_clock"] * fleet.sm_count * clock)
+    aside = touched * passes * np.maximum(dram * miss, own_rate)
     aside = aside + 1e3 * (v["combine_us"] + v["combine_kcycles"] / clock) * (
         1.0 - HALF_SPLITS / (splits + HALF_SPLITS - 1)
     )
@@ -120,7 +122,7 @@ def simulate(problems: LatentAttentionProblems, fleet: Fleet, values: Values, ch
     aside = aside + np.where(is_decode, partial, 0.0) * 2.0 * dram
     quantises = np.where(is_fp8 & ~is_decode, v["fp8_floor_us"], 0.0)
     floor = 1e3 * (v["floor_us"] + v["floor_kcycles"] / clock + quantises)
-    floor = fleet.launch_ratio * floor * np.where(is_async(fleet), 1.0, v["triton_floor_ratio"])
+    floor = fleet.launch_ratio * floor
     time = floor + busy + aside
     columns = (
         np.log(time) - 10.0,
@@ -150,7 +152,7 @@ def _compute_cycles(
     is_absorbed, is_decode = p.is_absorbed == 1, p.queries == 1
     rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
     head_rows = np.where(is_async(fleet), HEAD_ROWS, SYNC_HEAD_ROWS)
-    tile = np.where(is_absorbed, np.where(is_decode, ABSORBED_ROWS[kernel], PREFILL_ROWS), head_rows)
+    tile = np.where(is_absorbed, np.where(is_decode, ABSORBED_ROWS[kernel], PREFILL_ROWS[kernel]), head_rows)
     per_sequence = np.ceil(rows / tile)
     blocks = np.where(is_absorbed, p.batch, p.batch * p.heads) * per_sequence
     span = np.minimum(np.where(is_absorbed, tile / p.heads, tile), p.queries)
@@ -188,8 +190,10 @@ def _key_cycles(
     by_heads = by_heads * np.where(is_fp8 & is_async(fleet), v["fp8_prefill_ratio"], 1.0)
     absorbed = np.where(is_library, v["absorbed_prefill_ratio"], v["triton_prefill_ratio"])
     prefill = np.where(is_absorbed, absorbed, by_heads)
+    rows = np.where(is_absorbed, p.heads * p.queries, p.queries)
+    least = matrix * np.minimum(rows / tile, 1.0)
     matrix = matrix * np.where(is_decode, decode, prefill)
-    key = np.where(is_decode, matrix + waits, np.cbrt(matrix**3 + exponentials**3))
+    key = np.maximum(np.where(is_decode, matrix + waits, np.cbrt(matrix**3 + exponentials**3)), least)
     fix = np.where(is_async(fleet), v["prefill_fix_kcycles"], v["sync_prefill_fix_kcycles"])
     return key, 1e3 * np.where(is_decode, v["decode_fix_kcycles"], fix)
 
@@ -204,7 +208,7 @@ def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
 
 def gpu_class(fleet: Fleet) -> Codes:
     """Return the index into `CLASS_NAMES` of each GPU."""
-    return is_async(fleet).astype(np.int64)
+    return is_async(fleet).astype(np.int64) + has_tensor_memory(fleet).astype(np.int64)
 
 
 def group_of_kind(problems: LatentAttentionProblems) -> Codes:

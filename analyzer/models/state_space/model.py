@@ -18,7 +18,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import is_async
+from ....specs.generations import has_tensor_memory, is_async
 from ...work.work import StateRule
 from ..frame.gpu_physics import (
     DRAM_PARAMETERS,
@@ -30,9 +30,12 @@ from ..frame.gpu_physics import (
 )
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .problems import StateSpaceProblems, states, token_bytes
+from ..frame.units import peak_flops_per_s
+from .problems import FLOPS, StateSpaceProblems, states, token_bytes
 
 CHUNK: Final = 64.0
+CHUNK_SURPLUS: Final = 1.5
+"""Products of a chunk over what the same tokens take one by one, about: those between its own tokens."""
 SCAN_BLOCK: Final = 1024.0
 """Elements of a sequence that a block of Tri Dao's convolution takes at once: 128 threads of 16 bytes."""
 MAX_RATIO: Final = 1e3
@@ -43,7 +46,7 @@ GDDR_SHARPNESS: Final = 15.0
 PARAMETERS: Final = (
     Parameter(name="chunk_floor_us", prior=10.0, spread=0.3),
     Parameter(name="chunk_floor_kcycles", prior=15.0, spread=0.3),
-    Parameter(name="start_kcycles", prior=18.0, spread=0.4),
+    Parameter(name="start_kcycles", prior=18.0, spread=0.4, class_spread=0.4),
     Parameter(name="chain_kcycles", prior=5.0, spread=0.3),
     Parameter(name="chunk_kcycles", prior=30.0, spread=0.4),
     Parameter(name="short_chunk_share", prior=0.5, spread=0.3),
@@ -62,7 +65,8 @@ PARAMETERS: Final = (
     Parameter(name="sharpness", prior=2.0, spread=0.2),
     Parameter(name="hbm_resident_ratio", prior=0.6, spread=0.2),
     Parameter(name="gddr_resident_ratio", prior=1.0, spread=0.05),
-    Parameter(name="triton_launch_ratio", prior=0.7, spread=0.2),
+    Parameter(name="triton_launch_ratio", prior=0.6, spread=0.4),
+    Parameter(name="live_share", prior=0.35, spread=0.4),
     Parameter(name="chunk_wait_us", prior=8.0, spread=0.4),
     Parameter(name="scalar_chunk_ratio", prior=0.5, spread=0.0),
     Parameter(name="scan_states_per_clock", prior=8.0, spread=0.0),
@@ -72,8 +76,11 @@ PARAMETERS: Final = (
 )
 """`scalar_chunk_ratio`: Mamba-2 multiplies 2 C N + 2 C P + 4 N P per token and head where a delta net does more than
 twice that. `scan_states_per_clock`: an exponential per state, of which a multiprocessor makes 16 per clock, beside
-loads; neither was measured."""
-CLASS_NAMES: Final = ("all",)
+loads; neither was measured. The priors of chunks, chains, blocks and passes are rounded from the tables with all five
+GPUs in sight."""
+CLASS_NAMES: Final = ("registers", "tensor memory")
+"""Where the matrix units' results are: FlashInfer's delta rule is another kernel for each, and starts in 15 thousand
+cycles on H100, in 32 on B200."""
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "floor share", "miss"),
     *("log streams per SM", "log steps", "is fused", "is update", "is convolution"),
@@ -88,7 +95,7 @@ def simulate(problems: StateSpaceProblems, fleet: Fleet, values: Values, choice:
     is_update, is_convolution = p.is_update == 1, p.rule == StateRule.CAUSAL_CONVOLUTION
     is_fused = runs_fused(p, fleet)
     kernel_bytes = _moved_bytes(p, v, is_fused)
-    miss = miss_ratio(_live_bytes(p, kernel_bytes) * p.copies, fleet, v)
+    miss = miss_ratio(_live_bytes(p, v, kernel_bytes, is_fused) * p.copies, fleet, v)
     dram = dram_bytes_per_s(fleet, v)
     slow_l2 = np.where(fleet.has_hbm, 0.0, 1.0 / (v["l2_share"] * l2_bytes_per_s(fleet, v)))
     memory = 1e9 * kernel_bytes * np.maximum(miss / dram, slow_l2)
@@ -150,22 +157,28 @@ def _moved_bytes(p: StateSpaceProblems, v: Values, is_fused: Mask) -> Floats:
     return token_bytes(p) + kept + np.where(is_apart, between, 0.0)
 
 
-def _live_bytes(p: StateSpaceProblems, moved: Floats) -> Floats:
-    """Return what must stay in L2 for it to be found there: a state that is rewritten is one."""
-    return np.where(p.is_update == 1, (moved + token_bytes(p)) / 2.0, moved)
+def _live_bytes(p: StateSpaceProblems, v: Values, moved: Floats, is_fused: Mask) -> Floats:
+    """Return what L2 must hold for nothing to be read from DRAM.
+
+    A state that is rewritten is one; what one of several kernels leaves is read by the next, and then no more.
+    """
+    is_apart = (p.is_update == 0) & (p.rule != StateRule.CAUSAL_CONVOLUTION) & ~is_fused
+    return np.where(p.is_update == 1, (moved + token_bytes(p)) / 2.0, moved * np.where(is_apart, v["live_share"], 1.0))
 
 
 def _chunk_cycles(p: StateSpaceProblems, fleet: Fleet, v: Values, is_fused: Mask) -> Floats:
     streams, chunks = p.batch * p.heads, np.ceil(p.steps / CHUNK)
     rounds = streams / fleet.sm_count
     half = 0.5 * (np.ceil(rounds) + np.maximum(rounds, 1.0))  # between equal blocks and perfectly shared ones
-    fused = half * 1e3 * (v["start_kcycles"] + chunks * v["chain_kcycles"])
+    per_cycle = np.maximum(peak_flops_per_s(p.rate, fleet), 1.0) / (fleet.sm_count * fleet.clock_hz)
+    products = FLOPS[p.rule] * p.head_dim * p.state_dim * CHUNK * CHUNK_SURPLUS / per_cycle
+    fused = half * (1e3 * v["start_kcycles"] + chunks * np.maximum(1e3 * v["chain_kcycles"], products))
     filled = np.where(chunks > 1, 1.0, p.steps / CHUNK)
     share = v["short_chunk_share"] + (1.0 - v["short_chunk_share"]) * filled
     size = (
         np.where(p.rule == StateRule.SCALAR_DECAY, v["scalar_chunk_ratio"], 1.0) * p.head_dim * p.state_dim / 128.0**2
     )
-    parallel = rounds * chunks * 1e3 * v["chunk_kcycles"] * share * size
+    parallel = rounds * chunks * np.maximum(1e3 * v["chunk_kcycles"] * size, products) * share
     chain = (chunks - 1.0) * 1e3 * v["step_kcycles"]
     scan = p.steps * rounds * p.head_dim * p.state_dim / v["scan_states_per_clock"]
     apart = np.where(p.rule == StateRule.SELECTIVE_SCAN, scan, np.sqrt(parallel**2 + chain**2))
@@ -197,8 +210,8 @@ def miss_ratio(moved_bytes: Floats, fleet: Fleet, v: Values) -> Floats:
 
 
 def gpu_class(fleet: Fleet) -> Codes:
-    """Return the one class of all GPUs."""
-    return np.zeros(len(fleet.gpus), dtype=np.int64)
+    """Return the index into `CLASS_NAMES` of each GPU."""
+    return has_tensor_memory(fleet).astype(np.int64)
 
 
 def group_of_kind(problems: StateSpaceProblems) -> Codes:

@@ -81,9 +81,11 @@ def token_bytes(p: StateSpaceProblems) -> Floats:
 
 
 def least_work(p: StateSpaceProblems) -> WorkTable:
-    """Return the least that any kernel computes and moves; short prompts may skip the state's arithmetic."""
+    """Return the least that any kernel computes and moves; tokens of a short prompt may meet in pairs."""
     updated = np.where(p.is_update == 1, 2.0 * states(p) * np.where(p.rule == 0, p.element_bytes, p.state_bytes), 0.0)
-    flops = np.where((p.is_update == 1) | (p.rule == 0), FLOPS[p.rule] * states(p) * p.steps, 0.0)
+    state, pairs = FLOPS[p.rule] * p.head_dim * p.state_dim, p.steps * (p.head_dim + p.state_dim)
+    per_token = np.where((p.is_update == 1) | (p.rule == 0), state, np.minimum(state, pairs))
+    flops = p.batch * p.steps * p.heads * per_token
     return WorkTable(flops=flops, moved_bytes=token_bytes(p) + updated, rate=rates_of(p.rate))
 
 

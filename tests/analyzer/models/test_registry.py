@@ -21,9 +21,12 @@ from wavecast.analyzer.work.work import (
     ConvolutionDims,
     Dims,
     Direction,
+    LatentAttentionDims,
     MatmulDims,
     RecurrentDims,
     RowDims,
+    StateRule,
+    StateSpaceDims,
 )
 from wavecast.specs.gpu import Rate
 
@@ -35,6 +38,8 @@ CONVOLUTION = ConvolutionDims(
     batch=1, c_in=8, c_out=8, groups=1, input_size=(8, 8), output_size=(8, 8), kernel_size=(3, 3), stride=(1, 1)
 )
 RECURRENT = RecurrentDims(gates=4, layers=1, directions=1, steps=10, batch=4, input_size=32, hidden_size=32)
+LATENT = LatentAttentionDims(batch=2, heads=16, queries=1, keys=512)
+DELTA = StateSpaceDims(rule=StateRule.GATED_DELTA, batch=2, steps=64, heads=4, head_dim=128, state_dim=128)
 
 
 def work(family: Family, dims: Dims | None = None, *, is_matrix: bool = False, read_bytes: float = 1e5) -> Work:
@@ -67,6 +72,8 @@ CASES = (
     ("attention_decode", work(Family.ATTENTION, DECODE, is_matrix=True), Rate.MATRIX_BF16),
     ("convolution", work(Family.CONVOLUTION, CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     ("recurrent", work(Family.RECURRENT, RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
+    ("latent_attention", work(Family.ATTENTION, LATENT, is_matrix=True), Rate.MATRIX_BF16),
+    ("state_space", work(Family.STATE_SPACE, DELTA, is_matrix=True), Rate.MATRIX_BF16),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
     ("reduction", work(Family.POOLING, RowDims(rows=8, columns=9, kernel=RowKernel.POOL)), Rate.FP32),
     ("vector", work(Family.COPY), Rate.FP32),
@@ -74,6 +81,7 @@ CASES = (
     (None, work(Family.CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     (None, work(Family.ATTENTION), Rate.FP32),
     (None, work(Family.RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
+    (None, work(Family.STATE_SPACE), Rate.FP32),
     (None, work(Family.COLLECTIVE), Rate.FP32),
     (None, work(Family.SORT), Rate.FP32),
     (None, work(Family.VIEW), Rate.FP32),
@@ -136,7 +144,7 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
     works = [case[1] for case in CASES]
     rates = np.array([case[2] for case in CASES], dtype=object)
     found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
-    assert found == {"matmul": [0], "vector": [12, 13, 14]}
+    assert found == {"matmul": [0], "vector": [14, 16, 17]}
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:

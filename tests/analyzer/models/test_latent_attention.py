@@ -1,0 +1,92 @@
+"""Latent attention: what holds on every GPU before anything is fitted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.frame.problems import as_columns
+from wavecast.analyzer.models.latent_attention.model import MODEL, kernel_on
+from wavecast.analyzer.models.latent_attention.problems import least_work, problems_of
+from wavecast.analyzer.work.latent_attention import latent_attention_work
+from wavecast.analyzer.work.work import LatentAttentionDims, LatentKernel
+from wavecast.arrays import Floats
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import Fleet, build_fleet
+from wavecast.specs.gpu import Rate
+
+GPUS = load_catalog().gpus
+FLEET = build_fleet(GPUS)
+NAMES = [gpu.name for gpu in GPUS]
+DECODE = LatentAttentionDims(batch=32, heads=128, queries=1, keys=8192)
+PREFILL = LatentAttentionDims(
+    batch=2, heads=128, queries=2048, keys=2048, query_dim=192, value_dim=128, is_absorbed=False, is_causal=True
+)
+
+
+def times(dims: LatentAttentionDims, fleet: Fleet = FLEET) -> Floats:
+    problems = as_columns(problems_of([latent_attention_work(dims, "bfloat16")], [Rate.MATRIX_BF16]))
+    values = prior_values(MODEL.parameters, len(fleet.gpus))
+    return np.asarray(MODEL.simulate(problems, fleet, values, None).time_ns[0])
+
+
+@pytest.mark.parametrize("dims", [DECODE, PREFILL], ids=["decode", "prefill"])
+@pytest.mark.parametrize("kernel", LatentKernel)
+def test_every_gpu_has_a_time_above_its_bounds(dims: LatentAttentionDims, kernel: LatentKernel) -> None:
+    work = latent_attention_work(replace(dims, kernel=kernel), "bfloat16")
+    least = least_work(problems_of([work], [Rate.MATRIX_BF16]))
+    found = times(replace(dims, kernel=kernel))
+    assert np.isfinite(found).all()
+    assert (found >= least.flops / FLEET.flops_per_s[Rate.MATRIX_BF16] * 1e9).all()
+    assert (found >= 0.9 * least.moved_bytes / FLEET.bandwidth_bytes_per_s * 1e9).all()
+
+
+@pytest.mark.parametrize(
+    ("dims", "more"),
+    [
+        (DECODE, replace(DECODE, batch=64)),
+        (DECODE, replace(DECODE, keys=16384)),
+        (replace(DECODE, heads=16), DECODE),
+        (replace(DECODE, cache_bytes=1.0), DECODE),
+        (PREFILL, replace(PREFILL, batch=4)),
+        (PREFILL, replace(PREFILL, is_causal=False)),
+        (PREFILL, replace(PREFILL, query_dim=576, value_dim=512, is_absorbed=True)),
+    ],
+    ids=["batch", "keys", "heads", "wider cache", "prompts", "whole scores", "absorbed"],
+)
+def test_more_of_it_takes_no_less(dims: LatentAttentionDims, more: LatentAttentionDims) -> None:
+    assert (times(more) >= 0.999 * times(dims)).all()
+
+
+def test_hand_written_kernels_are_for_asynchronous_matrix_units() -> None:
+    problems = as_columns(problems_of([latent_attention_work(DECODE, "bfloat16")], [Rate.MATRIX_BF16]))
+    found = dict(zip(NAMES, kernel_on(problems, FLEET)[0].tolist(), strict=True))
+    assert found["H100 SXM5 80GB"] == LatentKernel.LIBRARY
+    assert found["A100 SXM4 80GB"] == LatentKernel.TRITON
+
+
+def test_heads_share_the_latent_where_the_units_are_fast() -> None:
+    found = times(DECODE) / times(replace(DECODE, heads=16))
+    assert found[NAMES.index("H100 SXM5 80GB")] < 2.0
+    assert found[NAMES.index("A100 SXM4 80GB")] > 3.0
+
+
+@given(
+    batch=st.sampled_from([1, 8, 64, 512]),
+    heads=st.sampled_from([1, 16, 128]),
+    keys=st.sampled_from([1, 64, 1000, 65536]),
+    factor=st.sampled_from([1.1, 2.0]),
+)
+def test_a_faster_gpu_is_not_slower(batch: int, heads: int, keys: int, factor: float) -> None:
+    dims = replace(DECODE, batch=batch, heads=heads, keys=keys)
+    rates = {rate: value * factor for rate, value in FLEET.flops_per_s.items()}
+    for better in (
+        replace(FLEET, bandwidth_bytes_per_s=FLEET.bandwidth_bytes_per_s * factor),
+        replace(FLEET, l2_cache_bytes=FLEET.l2_cache_bytes * factor),
+        replace(FLEET, clock_hz=FLEET.clock_hz * factor, flops_per_s=rates),
+    ):
+        assert (times(dims, better) <= 1.0001 * times(dims)).all()
