@@ -124,6 +124,12 @@ PARAMETERS: Final = (
     Parameter(name="l2_share", prior=1.0, spread=0.05),
     Parameter(name="half_l2_share", prior=0.53, spread=0.15),
 )
+SIZES: Final = (
+    *("log rows per expert", "log busy experts", "log tokens", "log hidden", "log columns", "log intermediate"),
+    *("log experts here", "log busiest"),
+    *GROUPS[1:],
+    *(item.name.lower() for item in ExpertsKernel),
+)
 
 
 def simulate(problems: ExpertsProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:
@@ -142,8 +148,22 @@ def simulate(problems: ExpertsProblems, fleet: Fleet, values: Values, choice: Co
     shape = np.broadcast_shapes(total.shape, chosen.shape)
     features = np.stack(np.broadcast_arrays(products / total, passes / total), axis=-1)
     return Estimate(
-        time_ns=np.broadcast_to(total * 1e9, shape), features=features, choice=np.broadcast_to(chosen, shape)
+        time_ns=np.broadcast_to(total * 1e9, shape),
+        features=features,
+        sizes=_size_columns(p),
+        choice=np.broadcast_to(chosen, shape),
     )
+
+
+def _size_columns(p: ExpertsProblems) -> Floats:
+    """Return what the correction sees: the sizes, the format and whose kernels are asked for."""
+    mean = p.rows / np.maximum(p.busy, 1.0)
+    logs = (mean, p.busy, p.tokens, p.hidden, p.columns, p.intermediate, p.local_experts, p.most / np.maximum(mean, 1e-9))
+    columns = [np.log2(np.maximum(item, 0.5)) for item in logs]
+    groups = _GROUPS_BY_FORMAT[p.format]
+    columns += [(groups == item) * 1.0 for item in range(1, len(GROUPS))]
+    columns += [(p.kernel == item) * 1.0 for item in ExpertsKernel]
+    return np.stack(np.broadcast_arrays(*columns), axis=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -299,12 +319,15 @@ def _is_offered(p, machine, height, width):  # type: ignore
 def _passes_s(p: ExpertsProblems, machine: _Machine) -> Floats:
     """Return seconds of the passes: routing, rows copied by expert, activation, rows added up."""
     is_all = np.isin(machine.kernel, (ExpertsKernel.TRITON, ExpertsKernel.TRITON_FIXED, ExpertsKernel.MARLIN))
-    routing = p.tokens * p.experts * 8.0
+    is_local = machine.kernel == ExpertsKernel.CUTE_DSL
+    tokens = np.where(is_local, np.minimum(p.tokens, p.rows), p.tokens)
+    routing = np.where(is_local, 0.0, p.tokens * p.experts * 8.0 + p.choices * 32.0)
+    quantize = np.where(p.quantized > 0, tokens * p.hidden * (OUT_BYTES + p.input_bytes), 0.0)
     gather = np.where(is_all, np.minimum(p.tokens, p.rows), p.rows) * p.hidden * 2.0 * p.input_bytes
     rows = np.where(is_all, p.choices, p.rows)
     activation = rows * (p.columns + p.intermediate) * OUT_BYTES
-    combine = (rows + np.minimum(p.tokens, rows)) * p.hidden * OUT_BYTES
-    moved = machine.passes * (routing + gather + activation + combine)
+    combine = (rows + tokens) * p.hidden * OUT_BYTES
+    moved = machine.passes * (routing + quantize + gather + activation + combine)
     spilled = moved**2 / (moved + 3.0 * machine.l2_bytes)
     return np.asarray(spilled / machine.dram_bytes_per_s + moved / machine.l2_bytes_per_s)
 
@@ -325,6 +348,7 @@ MODEL: Final = Model(
     class_names=CLASS_NAMES,
     gpu_class=gpu_class,
     simulate=simulate,
+    size_names=SIZES,
     feature_names=("share of products", "share of passes"),
     group_names=GROUPS,
     group=group,
