@@ -91,7 +91,7 @@ def balanced_rows(tokens: int, top_k: int, experts: int) -> Floats:
 
 
 def power_law_rows(tokens: int, top_k: int, experts: int, skew: float) -> Floats:
-    """Return experts' rows under a power law, ascending, [experts]: its quantiles, rounded, not yet of the right sum."""
+    """Return experts' rows under a power law, [experts]: its quantiles, rounded, not yet of the right sum."""
     chosen = tokens * top_k
     low, high = (1.0, max(tokens * MOST_SHARE, 1.0)) if chosen > experts else FEW_RANGE
     middle = (np.arange(experts) + 0.5) / experts
