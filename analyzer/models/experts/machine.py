@@ -78,7 +78,8 @@ def kernel_parameters() -> tuple[Parameter, ...]:
             Parameter(name=f"{name}_passes", prior=1.0, spread=0.3 * known),
             Parameter(name=f"{name}_expert_ns", prior=prior.expert_ns, spread=known),
         ]
-    return (*found, *(Parameter(name=_pair_name(*pair), prior=prior, spread=0.3) for *pair, prior in PAIRS))
+    pairs = (Parameter(name=_pair_name(kernel, kind), prior=prior, spread=0.3) for kernel, kind, prior in PAIRS)
+    return (*found, *pairs)
 
 
 def _pair_name(kernel: ExpertsKernel, kind: ExpertsFormat) -> str:

@@ -133,7 +133,7 @@ def random_rows(tokens: int, top_k: int, experts: int, here: int) -> Floats:
         return np.clip(np.round(mean + normal), 0, tokens)
     counts = np.arange(int(mean + 12.0 * np.sqrt(mean) + 12.0))
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(mean, 1e-300) / counts[1:]))]) - mean
-    return np.minimum(np.searchsorted(np.cumsum(np.exp(logs)), middle).astype(np.float64), tokens)
+    return np.asarray(np.minimum(np.searchsorted(np.cumsum(np.exp(logs)), middle), tokens), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)

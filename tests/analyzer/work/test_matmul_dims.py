@@ -13,7 +13,7 @@ def spec(*shape: int, dtype: str = "bfloat16") -> TensorSpec:
 
 
 OFFSETS = spec(3, dtype="int32")
-CASES: list[tuple[str, tuple[Argument, ...], MatmulDims]] = [
+CASES: list[tuple[str, tuple[Argument, ...], MatmulDims | GroupedDims]] = [
     ("aten::mm", (spec(2, 3), spec(3, 4)), MatmulDims(m=2, n=4, k=3)),
     ("aten::addmm", (spec(4), spec(2, 3), spec(3, 4)), MatmulDims(m=2, n=4, k=3)),
     ("aten::bmm", (spec(5, 2, 3), spec(5, 3, 4)), MatmulDims(batch=5, m=2, n=4, k=3)),
