@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
 
 
 class ExpertsKernel(IntEnum):
@@ -26,8 +25,5 @@ class ExpertsKernel(IntEnum):
     GROUPED_MM = 6
     """PyTorch's `grouped_mm` between kernels of its own that sort, gather, activate and add up."""
     TRITON_FIXED = 7
-    """Triton's by one of two tiles, whatever the sizes: vLLM to 0.14 and SGLang to 0.5.10, where no table for the GPU and
-    the layer's sizes was tuned."""
-
-
-EVERYWHERE: Final = frozenset({ExpertsKernel.TRITON, ExpertsKernel.GROUPED_MM})
+    """Triton's by one of two tiles, whatever the sizes: vLLM to 0.14 and SGLang to 0.5.10, where no table was tuned for
+    the GPU and the layer's sizes."""

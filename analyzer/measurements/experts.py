@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ...arrays import Mask
+from ...arrays import Codes, Floats, Mask
 from ...specs.experts_kernels import ExpertsKernel
 from ...specs.fleet import build_fleet
 from ...specs.generations import has_tensor_memory
@@ -20,10 +20,8 @@ from ..work.work import ExpertsFormat
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 
 TABLE: Final = "ops/moe.parquet"
-COLUMNS: Final = (
-    *("gpu", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution"),
-    *("kernel", "dtype", "latency_us", "source"),
-)
+SIZES: Final = ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")
+COLUMNS: Final = ("gpu", *SIZES, "distribution", "kernel", "dtype", "latency_us")
 FORMATS: Final[Mapping[str, ExpertsFormat]] = {
     "bf16": ExpertsFormat.PLAIN,
     "fp8": ExpertsFormat.FP8,
@@ -34,6 +32,7 @@ FORMATS: Final[Mapping[str, ExpertsFormat]] = {
     "int4_wo": ExpertsFormat.W4A16,
     "w4a16_mxfp4": ExpertsFormat.W4A16,
 }
+MXFP4: Final = ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")
 KERNELS: Final = (
     ("trtllm", ExpertsKernel.TRTLLM_GEN),
     ("min_latency", ExpertsKernel.TRTLLM_GEN),
@@ -53,6 +52,8 @@ ROWS_PER_GPU: Final = 12000
 """Drawn by shape, the same ones on every GPU."""
 THINNING: Final = 14
 """Makes that draw another than the training's, which is by shape as well."""
+MOVED: Final = ("sglang_fused_moe_triton", "sglang_marlin_moe")
+UNTUNED, UNTUNED_GPU = "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts", "H100 SXM5 80GB"
 BALANCED: Final = "balanced"
 POWER_LAW: Final = "power_law_"
 
@@ -61,7 +62,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Exp
     """Return rows of every format, at most so many per GPU."""
     table = read_table(data / TABLE, COLUMNS)
     table = pick(table, _is_sound(table))
-    sizes = [table[name] for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")]
+    sizes = [table[name] for name in SIZES]
     share = shape_share(*sizes)
     keep = _first_per_gpu(table["gpu"].astype(str), shape_share(*sizes, np.full(len(share), THINNING)))
     table, share = pick(table, keep), share[keep]
@@ -86,16 +87,14 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Exp
 def _is_sound(table: MeasurementTable) -> TableColumn:
     """Say which rows time what they say.
 
-    With experts on other ranks, this version of SGLang's collector has choices of those computed on the first expert of
+    With experts on other ranks, a version of SGLang's collector has choices of those computed on the first expert of
     this one: B200's and GB200's rows, of two versions, differ by 15-25 % there, where the twins' others do by 4 %.
+    FlashInfer's fp8 CUTLASS kernels on H100 take 2.6 times TensorRT-LLM's, which are the same: nothing tuned them.
     """
     names = table["kernel"].astype(str)
-    is_moved = (table["ep"] > 1) & np.isin(names, ("sglang_fused_moe_triton", "sglang_marlin_moe"))
-    law = table["distribution"].astype(str)
-    is_untuned = (names == "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts") & (
-        table["gpu"].astype(str) == "H100 SXM5 80GB"
-    )
-    return np.asarray(~is_moved & ~is_untuned & (law != "power_law_0"))
+    is_moved = (table["ep"] > 1) & np.isin(names, MOVED)
+    is_untuned = (names == UNTUNED) & (table["gpu"].astype(str) == UNTUNED_GPU)
+    return np.asarray(~is_moved & ~is_untuned & (table["distribution"].astype(str) != "power_law_0"))
 
 
 def _first_per_gpu(gpu: TableColumn, share: Floats) -> TableColumn:
@@ -115,42 +114,50 @@ def kernel_named(name: str) -> ExpertsKernel:
     return next(kernel for part, kernel in KERNELS if part in name)
 
 
-def problems_of_rows(table: Mapping[str, TableColumn], is_new: Mask) -> ExpertsProblems:
-    """Return rows of the table as problems: the busiest rank's share, weights used again and again."""
-    sizes = {name: table[name].astype(np.int64) for name in ("tokens", "hidden", "inter", "topk", "experts", "tp", "ep")}
-    laws, law = np.unique(table["distribution"].astype(str), return_inverse=True)
-    skews = [0.0 if name == BALANCED else float(name.removeprefix(POWER_LAW)) for name in laws.tolist()]
-    skew = np.array(skews)[law]
-    columns = (sizes["tokens"], sizes["topk"], sizes["experts"], sizes["ep"], skew)
-    loads = [rank_load(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+def problems_of_rows(table: Mapping[str, TableColumn], has_generated: Mask) -> ExpertsProblems:
+    """Return rows of the table as problems: the busiest rank's share, weights used again and again.
+
+    `has_generated`: whether the row's GPU has TensorRT-LLM's generated kernels.
+    """
+    sizes = {name: table[name].astype(np.float64) for name in SIZES}
     names, named = np.unique(table["kernel"].astype(str), return_inverse=True)
-    kernel = np.array([int(kernel_named(name)) for name in names.tolist()])[named]
-    is_packed = np.isin(table["dtype"].astype(str), ("w4a16_mxfp4", "w4a8_mxfp4_mxfp8")) & (
-        table["kernel"].astype(str) == "moe_torch_flow"
-    )
-    kernel = np.where(is_packed, np.where(is_new, ExpertsKernel.TRTLLM_GEN, ExpertsKernel.TRITON), kernel)
-    is_plain_first = np.array(["nongated" in name for name in names.tolist()])[named]
+    is_ungated = np.array(["nongated" in name for name in names.tolist()], dtype=bool)[named]
     dtypes, dtype = np.unique(table["dtype"].astype(str), return_inverse=True)
     formats = [FORMATS[name] for name in dtypes.tolist()]
     found = [FORMAT_BYTES[item] for item in formats]
-    intermediate = (sizes["inter"] // sizes["tp"]).astype(np.float64)
+    is_converted = [item not in (ExpertsFormat.PLAIN, ExpertsFormat.W4A16) for item in formats]
+    intermediate = np.floor(sizes["inter"] / sizes["tp"])
     return ExpertsProblems(
-        tokens=sizes["tokens"].astype(np.float64),
-        choices=(sizes["tokens"] * sizes["topk"]).astype(np.float64),
-        hidden=sizes["hidden"].astype(np.float64),
-        columns=intermediate * np.where(is_plain_first, 1.0, 2.0),
+        tokens=sizes["tokens"],
+        choices=sizes["tokens"] * sizes["topk"],
+        hidden=sizes["hidden"],
+        columns=intermediate * np.where(is_ungated, 1.0, 2.0),
         intermediate=intermediate,
-        experts=sizes["experts"].astype(np.float64),
-        local_experts=(sizes["experts"] // sizes["ep"]).astype(np.float64),
-        **load_columns(loads),
-        input_bytes=np.array([item.inputs for item in found])[dtype],
-        weight_bytes=np.array([item.weights for item in found])[dtype],
+        experts=sizes["experts"],
+        local_experts=np.floor(sizes["experts"] / sizes["ep"]),
+        **_loads(table),
+        input_bytes=np.array([item.inputs for item in found], dtype=np.float64)[dtype],
+        weight_bytes=np.array([item.weights for item in found], dtype=np.float64)[dtype],
         rate=rate_codes([item.rate or Rate.MATRIX_BF16 for item in found])[dtype],
-        format=np.array([int(item) for item in formats])[dtype],
-        kernel=kernel,
-        quantized=np.array([item not in (ExpertsFormat.PLAIN, ExpertsFormat.W4A16) for item in formats], dtype=np.int64)[
-            dtype
-        ],
-        copies=np.ones(len(kernel)),
+        format=np.array([int(item) for item in formats], dtype=np.int64)[dtype],
+        kernel=_kernels(table, has_generated),
+        quantized=np.array(is_converted, dtype=np.int64)[dtype],
+        copies=np.ones(len(dtype)),
     )
 
+
+def _loads(table: Mapping[str, TableColumn]) -> dict[str, Floats]:
+    laws, law = np.unique(table["distribution"].astype(str), return_inverse=True)
+    skews = [0.0 if name == BALANCED else float(name.removeprefix(POWER_LAW)) for name in laws.tolist()]
+    skew = np.array(skews, dtype=np.float64)[law].tolist()
+    sizes = [table[name].astype(np.int64).tolist() for name in ("tokens", "topk", "experts", "ep")]
+    return load_columns([rank_load(*row) for row in zip(*sizes, skew, strict=True)])
+
+
+def _kernels(table: Mapping[str, TableColumn], has_generated: Mask) -> Codes:
+    """Return the implementation of each row; TensorRT-LLM's layers of mxfp4 run generated kernels or Triton's."""
+    names, named = np.unique(table["kernel"].astype(str), return_inverse=True)
+    kernel = np.array([int(kernel_named(name)) for name in names.tolist()], dtype=np.int64)[named]
+    is_packed = np.isin(table["dtype"].astype(str), MXFP4) & (table["kernel"].astype(str) == "moe_torch_flow")
+    packed = np.where(has_generated, ExpertsKernel.TRTLLM_GEN, ExpertsKernel.TRITON)
+    return np.where(is_packed, packed, kernel).astype(np.int64)

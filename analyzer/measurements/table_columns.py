@@ -50,6 +50,7 @@ NUMBERS: Final[Mapping[str, NumberRange]] = {
     **dict.fromkeys(("c_in", "c_out", "kernel_size", "input_size", "stride", "output_size", "rows", "cols"), _SIZE),
     **dict.fromkeys(("seqlen", "batch_per_gpu", "image_size", "n_gpus", "steps", "hidden_size", "layers"), _SIZE),
     **dict.fromkeys(("head_dim_qk", "head_dim_v"), _SIZE),
+    **dict.fromkeys(("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), _SIZE),
     **dict.fromkeys(("window", "padding", "idx"), _COUNT),
     **dict.fromkeys(("bytes_read", "bytes_written"), _BYTES),
     "num_layer": _LAYERS,
@@ -64,7 +65,7 @@ NUMBERS: Final[Mapping[str, NumberRange]] = {
 TEXTS: Final = frozenset(
     (
         *("gpu", "op", "dtype", "kv_dtype", "timing", "source", "phase", "model", "mode", "variant", "name", "op_name"),
-        *("target", "input_shapes", "output_shape", "acc_ops", "precision", "software"),
+        *("target", "input_shapes", "output_shape", "acc_ops", "precision", "software", "distribution"),
     )
 )
 OPTIONAL_TEXTS: Final = frozenset(("kernel", "algorithm"))

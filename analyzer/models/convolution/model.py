@@ -1,5 +1,4 @@
-"""Convolutions: cuDNN's and MIOpen's kernels, the least or the usual one of those that a library has.
-"""
+"""Convolutions: cuDNN's and MIOpen's kernels, the least or the usual one of those that a library has."""
 
 from __future__ import annotations
 
@@ -134,10 +133,21 @@ SIZE_NAMES: Final = (
 
 def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
     """Return what the learned correction sees: the op, and whose library runs it."""
-    columns = [np.log2(np.asarray(getattr(problems, name))) for name in ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")]
+    columns = [
+        np.log2(np.asarray(getattr(problems, name)))
+        for name in ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")
+    ]
     columns.append(columns[0] + columns[5])
-    columns += [problems.direction == code for code in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)]
-    columns += [problems.spatial == 3, problems.is_dilated, problems.is_channels_last, problems.tiles > 0, problems.element_bytes]
+    columns += [
+        problems.direction == code for code in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
+    ]
+    columns += [
+        problems.spatial == 3,
+        problems.is_dilated,
+        problems.is_channels_last,
+        problems.tiles > 0,
+        problems.element_bytes,
+    ]
     columns += [problems.rate == RATES.index(rate) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_TF32, Rate.MATRIX_INT8)]
     columns += [problems.c_in % 8 > 0, problems.c_out % 8 > 0, is_of_amd]
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)

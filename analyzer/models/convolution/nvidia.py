@@ -109,7 +109,11 @@ def _vector_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) ->
     is_int8 = problems.rate == RATES.index(Rate.MATRIX_INT8)
     half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
     peak_int8 = np.clip(fleet.flops_per_s[Rate.MATRIX_INT8], fleet.flops_per_s[Rate.FP32], half * INT8_SPEEDUP)
-    peak_int8 = np.where(fleet.flops_per_s[Rate.MATRIX_INT8] > 4.5 * fleet.flops_per_s[Rate.FP32], 4.0 * fleet.flops_per_s[Rate.FP32], fleet.flops_per_s[Rate.MATRIX_INT8])
+    peak_int8 = np.where(
+        fleet.flops_per_s[Rate.MATRIX_INT8] > 4.5 * fleet.flops_per_s[Rate.FP32],
+        4.0 * fleet.flops_per_s[Rate.FP32],
+        fleet.flops_per_s[Rate.MATRIX_INT8],
+    )
     peak = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
     peak = np.where(is_int8, peak_int8, peak)
     return Unit(

@@ -38,8 +38,8 @@ FORMAT_BYTES: Final[Mapping[ExpertsFormat, FormatBytes]] = {
     ExpertsFormat.FP8_BLOCK: FormatBytes(inputs=1.03, weights=1.0, rate=Rate.MATRIX_FP8),
     ExpertsFormat.FP4: FormatBytes(inputs=0.5625, weights=0.5625, rate=Rate.MATRIX_FP4),
     ExpertsFormat.W4A8: FormatBytes(inputs=1.03, weights=0.53125, rate=Rate.MATRIX_FP8),
-    ExpertsFormat.W4A16: FormatBytes(inputs=2.0, weights=0.53125, rate=Rate.MATRIX_BF16),
-    ExpertsFormat.W8A16: FormatBytes(inputs=2.0, weights=1.0, rate=Rate.MATRIX_BF16),
+    ExpertsFormat.W4A16: FormatBytes(inputs=2.0, weights=0.53125, rate=None),
+    ExpertsFormat.W8A16: FormatBytes(inputs=2.0, weights=1.0, rate=None),
 }
 """A scale of fp32 per 128 elements of a row, of 8 bits per 16 (nvfp4) or 32 (mxfp4) elements."""
 

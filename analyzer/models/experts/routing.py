@@ -91,7 +91,7 @@ def balanced_rows(tokens: int, top_k: int, experts: int) -> Floats:
 
 
 def power_law_rows(tokens: int, top_k: int, experts: int, skew: float) -> Floats:
-    """Return experts' rows under a power law, ascending, [experts]: its quantiles, rounded, not yet of the right sum."""
+    """Return experts' rows under a power law, [experts]: its quantiles, rounded, not yet of the right sum."""
     chosen = tokens * top_k
     low, high = (1.0, max(tokens * MOST_SHARE, 1.0)) if chosen > experts else FEW_RANGE
     middle = (np.arange(experts) + 0.5) / experts
@@ -133,7 +133,7 @@ def random_rows(tokens: int, top_k: int, experts: int, here: int) -> Floats:
         return np.clip(np.round(mean + normal), 0, tokens)
     counts = np.arange(int(mean + 12.0 * np.sqrt(mean) + 12.0))
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(mean, 1e-300) / counts[1:]))]) - mean
-    return np.minimum(np.searchsorted(np.cumsum(np.exp(logs)), middle).astype(np.float64), tokens)
+    return np.asarray(np.minimum(np.searchsorted(np.cumsum(np.exp(logs)), middle), tokens), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)

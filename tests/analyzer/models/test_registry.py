@@ -21,6 +21,8 @@ from wavecast.analyzer.work.work import (
     ConvolutionDims,
     Dims,
     Direction,
+    ExpertsDims,
+    GroupedDims,
     LatentAttentionDims,
     MatmulDims,
     RecurrentDims,
@@ -40,6 +42,9 @@ CONVOLUTION = ConvolutionDims(
 RECURRENT = RecurrentDims(gates=4, layers=1, directions=1, steps=10, batch=4, input_size=32, hidden_size=32)
 LATENT = LatentAttentionDims(batch=2, heads=16, queries=1, keys=512)
 DELTA = StateSpaceDims(rule=StateRule.GATED_DELTA, batch=2, steps=64, heads=4, head_dim=128, state_dim=128)
+
+EXPERTS = ExpertsDims(tokens=64, hidden=128, intermediate=64, experts=8, local_experts=8, top_k=2)
+GROUPED = GroupedDims(groups=8, rows=128, columns=64, depth=128)
 
 
 def work(family: Family, dims: Dims | None = None, *, is_matrix: bool = False, read_bytes: float = 1e5) -> Work:
@@ -74,6 +79,8 @@ CASES = (
     ("recurrent", work(Family.RECURRENT, RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
     ("latent_attention", work(Family.ATTENTION, LATENT, is_matrix=True), Rate.MATRIX_BF16),
     ("state_space", work(Family.STATE_SPACE, DELTA, is_matrix=True), Rate.MATRIX_BF16),
+    ("experts", work(Family.EXPERTS, EXPERTS, is_matrix=True), Rate.MATRIX_BF16),
+    ("experts", work(Family.MATMUL, GROUPED, is_matrix=True), Rate.MATRIX_BF16),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
     ("reduction", work(Family.POOLING, RowDims(rows=8, columns=9, kernel=RowKernel.POOL)), Rate.FP32),
     ("vector", work(Family.COPY), Rate.FP32),
@@ -144,7 +151,7 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
     works = [case[1] for case in CASES]
     rates = np.array([case[2] for case in CASES], dtype=object)
     found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
-    assert found == {"matmul": [0], "vector": [14, 16, 17]}
+    assert found == {"matmul": [0], "vector": [16, 18, 19]}
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:
