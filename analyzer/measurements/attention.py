@@ -10,6 +10,8 @@ import numpy as np
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Catalog
 from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
+from .attention_backward import TABLE as FORWARD
+from .attention_backward import load_forward
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 from .table_columns import check_known
 
@@ -31,9 +33,10 @@ OWN_SOURCE: Final = "wavecast/"
 
 
 def load_prefill(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:
-    """Return the trusted rows of causal prefill and encoders."""
+    """Return the trusted rows of causal prefill and encoders, and cuDNN's forward passes where their table is."""
     table = _table(data)
-    return [_samples(pick(table, table["phase"] != DECODE), "attention_prefill", catalog)]
+    own = _samples(pick(table, table["phase"] != DECODE), "attention_prefill", catalog)
+    return [own, load_forward(data, catalog)] if (data / FORWARD).exists() else [own]
 
 
 def load_decode(data: Path, catalog: Catalog | None = None) -> list[Samples[AttentionProblems]]:

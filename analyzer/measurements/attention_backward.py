@@ -1,10 +1,11 @@
-"""Attention's backward as measured alone: cuDNN's rows of `ops/attention_backward.parquet` as problems of its model.
+"""cuDNN's attention as measured alone, `ops/attention_backward.parquet`: its backward, and forward passes for prefill.
 
 Kernel times of the profiler, on operands that L2 does not hold.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +13,9 @@ import numpy as np
 
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.gpu import Catalog
-from ..models.attention.problems import ArithmeticFormat, Dispatch
+from ..models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from ..models.attention_backward.problems import BackwardProblems
+from ..models.frame.problems import P, problem_columns
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 from .table_columns import check_known
 
@@ -29,14 +31,16 @@ BACKENDS: Final = {
     "triton": AttentionKernel.TRITON,
     "ck": AttentionKernel.CK,
 }
-MASKS: Final = ("top_left", "bottom_right", "no_mask")
+NO_MASK: Final = "no_mask"
+MASKS: Final = ("top_left", "bottom_right", NO_MASK)
 DIRECTIONS: Final = ("forward", "backward")
+BLOCK_SCALED: Final = "mxfp8"
 FORMATS: Final = {
     "bf16": ArithmeticFormat.BF16,
     "fp16": ArithmeticFormat.FP16,
     "fp32": ArithmeticFormat.FP32,
     "fp8": ArithmeticFormat.FP8,
-    "mxfp8": ArithmeticFormat.FP8,
+    BLOCK_SCALED: ArithmeticFormat.FP8,
 }
 COLD_COPIES: Final = 1e3
 """L2 is flushed between calls."""
@@ -44,26 +48,42 @@ COLD_COPIES: Final = 1e3
 
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[BackwardProblems]]:
     """Return the backward rows."""
+    table = _table(data, "backward")
+    return [_samples(table, _problems(table), "attention_backward", catalog)]
+
+
+def load_forward(data: Path, catalog: Catalog | None = None) -> Samples[AttentionProblems]:
+    """Return the forward rows as problems of the prefill model, which knows no block scales: without such rows."""
+    table = _table(data, "forward")
+    table = pick(table, table["dtype"] != BLOCK_SCALED)
+    columns = problem_columns(_problems(table))
+    problems = AttentionProblems(**{item.name: columns[item.name] for item in fields(AttentionProblems)})
+    return _samples(table, problems, "attention_prefill", catalog)
+
+
+def _table(data: Path, direction: str) -> MeasurementTable:
     table = read_table(data / TABLE, COLUMNS)
     known = (("mask", MASKS), ("direction", DIRECTIONS), ("dtype", FORMATS), ("backend", BACKENDS))
     for name, names in known:
         check_known(table.path, name, table[name], names)
-    table = pick(table, table["direction"] == "backward")
+    return pick(table, table["direction"] == direction)
+
+
+def _samples(table: MeasurementTable, problems: P, model: str, catalog: Catalog | None) -> Samples[P]:
     gpus, gpu = gpus_of(table["gpu"], catalog)
-    problems = _problems(table)
-    return [
-        Samples(
-            table=TABLE,
-            model="attention_backward",
-            problems=problems,
-            gpus=gpus,
-            gpu=gpu,
-            measured_ns=table["latency_us"].astype(np.float64) * 1e3,
-            family=np.array([f"attention backward ({name})" for name in table["backend"].tolist()], dtype=object),
-            dtype=table["dtype"].astype(str).astype(object),
-            share=shape_share(*(table[name] for name in SIZES), problems.is_causal),
-        )
-    ]
+    pairs = zip(table["direction"].tolist(), table["backend"].tolist(), strict=True)
+    is_causal = (table["mask"] != NO_MASK).astype(np.int64)
+    return Samples(
+        table=TABLE,
+        model=model,
+        problems=problems,
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+        family=np.array([f"attention {direction} ({backend})" for direction, backend in pairs], dtype=object),
+        dtype=table["dtype"].astype(str).astype(object),
+        share=shape_share(*(table[name] for name in SIZES), is_causal),
+    )
 
 
 def _problems(table: MeasurementTable) -> BackwardProblems:
@@ -81,12 +101,12 @@ def _problems(table: MeasurementTable) -> BackwardProblems:
         query_dim=column("head_dim_qk"),
         value_dim=column("head_dim_v"),
         window=column("window"),
-        is_causal=(table["mask"] != "no_mask").astype(np.int64),
+        is_causal=(table["mask"] != NO_MASK).astype(np.int64),
         kernel=np.array([BACKENDS[name] for name in table["backend"].tolist()], dtype=np.int64),
         dispatch=np.full(len(dtype), int(Dispatch.FIXED)),
         arithmetic=arithmetic,
         kv_bytes=np.where(arithmetic == ArithmeticFormat.FP8, 1.0, np.where(table["dtype"] == "fp32", 4.0, 2.0)),
         copies=np.full(len(dtype), COLD_COPIES),
         is_deterministic=table["deterministic"].astype(bool).astype(np.int64),
-        is_block_scaled=(table["dtype"] == "mxfp8").astype(np.int64),
+        is_block_scaled=(table["dtype"] == BLOCK_SCALED).astype(np.int64),
     )

@@ -41,6 +41,10 @@ UNLIKE_COPIES: Final = frozenset(
 )
 """Families of which, without their sizes, bytes alone tell nothing. Recurrent ones are layers, on matrix units, or a
 fused cell's gates, which are elementwise."""
+FEW_QUERIES: Final = 8
+KEYS_PER_QUERY: Final = 32
+"""Up to so many queries, on a cache so many times as long, are speculative decoding: too few rows for blocks of queries
+to fill a GPU, so that kernels split the keys, as for one query. No measurement tells where they stop to."""
 
 
 def _is_any(_work: Work, _rate: Rate) -> bool:
@@ -60,7 +64,10 @@ def _is_gradient(work: Work, _rate: Rate) -> bool:
 
 
 def _has_many_queries(work: Work, _rate: Rate) -> bool:
-    return isinstance(work.dims, AttentionDims) and (work.dims.queries != 1 or work.dims.keys <= 1)
+    dims = work.dims
+    if not isinstance(dims, AttentionDims):
+        return False
+    return dims.keys <= 1 or dims.queries > FEW_QUERIES or dims.queries > max(dims.keys / KEYS_PER_QUERY, 1)
 
 
 def _walks_over_rows(work: Work, _rate: Rate) -> bool:

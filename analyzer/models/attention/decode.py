@@ -1,4 +1,4 @@
-"""Attention of one query per sequence on a long cache: the cache is read once, split over the GPU's SMs.
+"""Attention of one query per sequence, or a few, on a long cache: it is read once, split over the GPU's SMs.
 
 A CTA handles one KV head of one sequence, or one of s parts of its keys (n CTAs per part, k keys each):
     L  = fix * (1 + growth) + keys / s * key cycles                   cycles of a CTA; growth with the query heads
@@ -18,6 +18,9 @@ Kernels (from what is known of the libraries, and read off the measurements of `
 - fused: its kernels for Blackwell, and for FP8 caches on Hopper. CTAs overlap like those of `single`, and stream keys
   like flash attention on asynchronous units.
 - flash: flash attention; a tile of 64 query rows is multiplied however few are filled.
+
+A few queries per sequence (speculative decoding) share a tile with the heads of their group, but in FlashAttention-2,
+which then takes heads one by one (its `seqlenq_ngroups_swapped` is for one query alone). No measurement is of them.
 """
 
 from __future__ import annotations
@@ -212,7 +215,7 @@ def _parts_ns(
 def _memory(p: AttentionProblems, fleet: Fleet, v: Values) -> _Memory:
     dims = p.query_dim + p.value_dim
     cache = p.batch * p.kv_heads * visible_keys(p) * dims * p.kv_bytes
-    moved = cache + p.batch * p.heads * dims * operand_bytes(p)
+    moved = cache + p.batch * p.heads * p.queries * dims * operand_bytes(p)
     miss = miss_ratio(moved * p.copies, fleet, v)
     dram = miss * (moved / dram_bytes_per_s(fleet, v) * 1e9 + v["ramp_us"] * US)
     return _Memory(cache, dram, miss)
@@ -238,7 +241,9 @@ def _masks(p: AttentionProblems, fleet: Fleet) -> _Masks:
 
 def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
     group, masks = p.heads / p.kv_heads, _masks(p, fleet)
-    loads = np.where(masks.single, group, np.where(masks.flash, np.ceil(group / FLASH_ROWS), 1.0))
+    packs = is_async(fleet) | (p.queries == 1)
+    flash_loads = np.where(packs, np.ceil(group * p.queries / FLASH_ROWS), group)
+    loads = np.where(masks.single, group, np.where(masks.flash, flash_loads, 1.0))
     fix, key = _cycles(p, fleet, v, masks)
     occupancy = np.where(masks.single | masks.fused, v["single_occupancy"], v["group_occupancy"])
     flash_occupancy = np.where(is_async(fleet), 1.0, v["flash_occupancy"])
@@ -261,9 +266,10 @@ def _kernel(p: AttentionProblems, fleet: Fleet, v: Values) -> _Kernel:
 def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tuple[Floats, Floats]:
     """Return a CTA's fixed cycles and its cycles per key."""
     group, dim = p.heads / p.kv_heads, p.query_dim / REFERENCE_DIM
-    tile = np.where(group > FREE_GROUP, np.ceil(group / GROUP_STEP) * GROUP_STEP, FREE_GROUP)
+    together = group * p.queries
+    tile = np.where(together > FREE_GROUP, np.ceil(together / GROUP_STEP) * GROUP_STEP, FREE_GROUP)
     excess = tile / FREE_GROUP - 1.0
-    rows = np.minimum(group, FLASH_ROWS) / FREE_GROUP
+    rows = np.minimum(together, FLASH_ROWS) / FREE_GROUP
     grouped = masks.group | masks.whole
     grown = 1.0 + np.where(grouped, v["group_growth"], np.where(masks.fused, v["fused_growth"], 0.0)) * excess
     fp8 = np.where(masks.single & (p.kv_bytes == 1), v["single_fp8_ratio"], 1.0)
@@ -281,7 +287,7 @@ def _cycles(p: AttentionProblems, fleet: Fleet, v: Values, masks: _Masks) -> tup
     key = np.where(masks.group, v["group_key_cycles"], np.where(masks.fused, fused_key, v["single_key_cycles"])) * grown
     key = np.where(masks.flash, (v["flash_key_cycles"] * dim + matrix) * split, key * dim)
     whole = v["whole_key_cycles"] * (1.0 + v["whole_dim_share"] * (dim - 1.0))
-    whole = whole * (1.0 + v["whole_growth"] * (np.ceil(group / GROUP_STEP) - 1.0))
+    whole = whole * (1.0 + v["whole_growth"] * (np.ceil(together / GROUP_STEP) - 1.0))
     widening = np.where(masks.slow, (p.query_dim + p.value_dim) / v["slow_elements_per_cycle"], 0.0)
     key = np.where(masks.whole, np.maximum(whole, widening), key)
     return fix * scale * KILO * fp8, key * fp8

@@ -22,7 +22,7 @@ MATH_LAUNCH_COUNT: Final = 4.0
 """Two products, the scaling and the softmax; a mask adds to the traffic only."""
 PARAMETERS: Final = (
     Parameter(name="older_instructions_ratio", prior=0.52, spread=0.0),
-    Parameter(name="async_cudnn_ratio", prior=1.2, spread=0.0),
+    Parameter(name="async_cudnn_ratio", prior=1.2, spread=0.05),
     Parameter(name="efficient_ratio", prior=0.5, spread=0.0),
     Parameter(name="triton_ratio", prior=0.85, spread=0.0),
     Parameter(name="amd_triton_ratio", prior=0.36, spread=0.0),
@@ -30,14 +30,14 @@ PARAMETERS: Final = (
     Parameter(name="ck_ratio", prior=0.65, spread=0.0),
     *(replace(item, spread=0.0) for item in LAUNCH_PARAMETERS),
 )
-"""Not fitted: the tables of attention name TensorRT-LLM's and vLLM's alone. FlashAttention-2 on H100 makes 329 TFLOP/s
-where cuDNN and FlashAttention-3 make 631 and 632 (PyTorch issue 142132: 24 heads of 4,608 tokens, dim 128). On Ampere
-and Ada cuDNN's is within 25 % of FlashAttention-2 either way (PyTorch pull request 192799, transformers 48163): taken
-as equal; `async_cudnn_ratio` was read off its forward passes on H200 and GB200 in `ops/attention_backward.parquet`,
-with these two in sight. Memory-efficient: half of FlashAttention-2 on A100 (Dao, arXiv 2307.08691, figure 5). Triton,
-CK: what their authors state of forward passes against flash attention's and the peak, no more than an order. AMD's
-Triton kernel: three public traces of MI300X, with these in sight: 298 TFLOP/s for 4,096 tokens of dim 128, and 27 to 32
-microseconds for 141 and 197 tokens of dim 64, which a GPU of NVIDIA's takes 9 to 10 for."""
+"""Not fitted but cuDNN's: the tables of attention name TensorRT-LLM's, vLLM's and cuDNN's. FlashAttention-2 on H100
+makes 329 TFLOP/s where cuDNN and FlashAttention-3 make 631 and 632 (PyTorch issue 142132: 24 heads of 4,608 tokens,
+dim 128). On Ampere and Ada cuDNN's is within 25 % of FlashAttention-2 either way (PyTorch pull request 192799,
+transformers 48163): taken as equal; the prior of `async_cudnn_ratio` was read off its forward passes on H200 and
+GB200, with these two in sight. Memory-efficient: half of FlashAttention-2 on A100 (Dao, arXiv 2307.08691, figure 5).
+Triton, CK: what their authors state of forward passes against flash attention's and the peak, no more than an order.
+AMD's Triton kernel: three public traces of MI300X, with these in sight: 298 TFLOP/s for 4,096 tokens of dim 128, and
+27 to 32 microseconds for 141 and 197 tokens of dim 64, which a GPU of NVIDIA's takes 9 to 10 for."""
 WIDE_PRODUCT_COUNT: Final = 3.0
 """FP32 on TF32 units in memory-efficient attention: three products of halves of the mantissa (`OpMultiplyAddFastF32` in
 xFormers' and PyTorch's `gemm_kernel_utils.h`)."""

@@ -22,7 +22,14 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.attention_kernels import AttentionKernel
 from ....specs.fleet import Fleet
-from ....specs.generations import has_wide_head_blocks, is_async, is_blackwell, is_hopper, matrix_energy
+from ....specs.generations import (
+    has_tensor_memory,
+    has_wide_head_blocks,
+    is_async,
+    is_blackwell,
+    is_hopper,
+    matrix_energy,
+)
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
     POWER_PARAMETERS,
@@ -73,6 +80,7 @@ PARAMETERS: Final = (
     Parameter(name="wide_head_fix_ratio", prior=1.0, spread=0.7),
     Parameter(name="legacy_ratio", prior=4.0, spread=0.15),
     Parameter(name="exponentials_per_cycle", prior=16.0, spread=0.2),
+    Parameter(name="emulated_exponentials_ratio", prior=1.5, spread=0.3),
     Parameter(name="key_cycles", prior=4.0, spread=0.5, class_spread=0.2),
     Parameter(name="fix_kcycles", prior=4.0, spread=0.5, class_spread=0.2),
     Parameter(name="fix_row_share", prior=0.5, spread=0.2),
@@ -98,14 +106,16 @@ PARAMETERS: Final = (
 )
 """`fallback_ratio` and its exponent: FP8 kernels that widen before Hopper, over bf16's (L40S and RTX PRO 6000 agree
 within 10 %, each speaks for the other); `windowed_fp8_ratio`: Hopper's with a window; `wide_head_fix_ratio` has a prior
-of 1, as if nothing were known of the one chip that shows it. `energy_ratio`: of a FLOP over a plain product's; chosen
+of 1, as if nothing were known of the one chip that shows it; `emulated_exponentials_ratio`: cuDNN on Blackwell of data
+centres, whose kernels compute a part of the exponentials on the vector units (what FlashAttention-4's authors describe
+for these GPUs), with GB200's rows in sight. `energy_ratio`: of a FLOP over a plain product's; chosen
 with L40S, RTX PRO 6000 and A100 in sight."""
 FEATURES: Final = (
     *("log time", "compute share", "DRAM share", "extra share", "floor share", "log slow-down"),
     *("log CTAs per SM", "log keys", "log queries", "tile", "dim", "log group"),
     *("causal", "FP8", "cache bytes", "is flash", "log window"),
 )
-GROUPS: Final = ("TensorRT-LLM", "flash attention", "encoder")
+GROUPS: Final = ("TensorRT-LLM", "flash attention", "encoder", "cuDNN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +191,12 @@ def _unit(p: AttentionProblems, fleet: Fleet, v: Values) -> _Unit:
     efficiency = efficiency * speed_ratio(p, p.kernel, fleet, v)
     efficiency = np.minimum(efficiency * np.where(fp8 & ~widened, v["fp8_efficiency_ratio"], 1.0), 1.0)
     wide = trtllm & has_wide_head_blocks(fleet) & (p.query_dim > NARROW_DIM) & ~fp8 & (p.is_causal == 1)
+    emulates = has_tensor_memory(fleet) & (p.kernel == AttentionKernel.CUDNN)
     return _Unit(
         flops_per_cycle=peak * efficiency / (fleet.sm_count * fleet.clock_hz),
         peak_flops_per_s=peak,
         dim=_padded_dim(p, fleet),
-        exponentials_per_cycle=np.asarray(v["exponentials_per_cycle"]),
+        exponentials_per_cycle=v["exponentials_per_cycle"] * np.where(emulates, v["emulated_exponentials_ratio"], 1.0),
         key_block=np.where(is_async(fleet), ASYNC_KEY_BLOCK, SYNC_KEY_BLOCK),
         element_bytes=np.where(fp8 & ~widened & ~windowed, 1.0, operand_bytes(p)),
         energy_ratio=np.where(trtllm, v["energy_ratio"], v["flash_energy_ratio"]),
@@ -317,7 +328,8 @@ def _features(
 def group_of_kind(problems: AttentionProblems) -> Codes:
     """Return the index into `GROUPS` of each problem."""
     causal = np.where(is_trtllm(problems), 0, 1)
-    return np.where(problems.is_causal == 1, causal, 2).astype(np.int64)
+    others = np.where(problems.is_causal == 1, causal, 2)
+    return np.where(problems.kernel == AttentionKernel.CUDNN, 3, others).astype(np.int64)
 
 
 PREFILL: Final = Model(

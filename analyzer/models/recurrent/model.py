@@ -201,7 +201,7 @@ def _is_persistent(p: RecurrentProblems, fleet: Fleet) -> Mask:
     fits = fits & (p.hidden_size % PERSISTENT_STEP == 0) & (p.input_size % PERSISTENT_STEP == 0)
     fits = fits & (p.batch % NARROW_STEP == 0) & (p.batch <= MOST_PERSISTENT_BATCH)
     fits = fits & (p.steps >= LEAST_PERSISTENT_STEPS) & (p.is_host_timed == 0)
-    return fits & (p.rate == RATES.index(Rate.MATRIX_FP16)) & has_persistent_layers(fleet)
+    return np.asarray(fits & (p.rate == RATES.index(Rate.MATRIX_FP16)) & has_persistent_layers(fleet))
 
 
 MODEL: Final = Model(

@@ -164,6 +164,15 @@ def test_large_groups_fall_to_the_kernel_that_takes_heads_one_by_one() -> None:
     assert (apart > 4 * shared)[:4].all()  # Volta has no such kernel
 
 
+@pytest.mark.parametrize("kernel", [AttentionKernel.FLASH2, AttentionKernel.PAGED, AttentionKernel.TENSORRT_LLM])
+@pytest.mark.parametrize("queries", [2.0, 4.0, 8.0])
+def test_a_few_queries_cost_little_more_than_one(kernel: AttentionKernel, queries: float) -> None:
+    columns: dict[str, Any] = {"batch": 8.0, "kv_heads": 32.0, "keys": 16384.0, "kernel": int(kernel), "copies": 6.0}
+    one, few = (times(DECODE, queries=count, **columns)[:4] for count in (1.0, queries))
+    assert (few >= one).all()
+    assert (few < queries * one).all()
+
+
 def test_seen_pairs_count_the_staircase() -> None:
     counted = seen_pairs(problems(queries=5.0, keys=np.array([5.0, 8.0, 8.0]), window=np.array([0.0, 0.0, 3.0])))
     mask = [[sum(1 for key in range(keys) if row + keys - 5 - window < key <= row + keys - 5) for row in range(5)]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
-from wavecast.analyzer.measurements.attention_backward import load_samples
-from wavecast.analyzer.models.attention.problems import ArithmeticFormat, Dispatch
+from wavecast.analyzer.measurements.attention_backward import load_forward, load_samples
+from wavecast.analyzer.models.attention.problems import ArithmeticFormat, AttentionProblems, Dispatch
 from wavecast.analyzer.models.attention_backward.model import MODEL, group
 from wavecast.analyzer.models.attention_backward.problems import BackwardProblems, least_work
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
@@ -130,6 +130,14 @@ def test_backward_rows_are_read(tmp_path: Path) -> None:
     assert found.kernel.tolist() == [AttentionKernel.CUDNN, AttentionKernel.FLASH3]
     assert found.kv_bytes.tolist() == [2, 1]
     assert samples.family.tolist() == ["attention backward (cudnn)", "attention backward (flash3)"]
+
+
+def test_forward_rows_are_prefill(tmp_path: Path) -> None:
+    rows = [row(), row(direction="forward"), row(direction="forward", dtype="mxfp8")]
+    samples = load_forward(write(tmp_path, rows))
+    assert samples.model == "attention_prefill"
+    assert samples.family.tolist() == ["attention forward (cudnn)"]
+    assert type(samples.problems) is AttentionProblems
 
 
 @pytest.mark.parametrize(("column", "wrong"), [("mask", "diagonal"), ("backend", "abacus"), ("direction", "up")])
