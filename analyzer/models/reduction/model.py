@@ -4,8 +4,8 @@
 
 Td, Tl: bytes of the walking kernel over the rates of DRAM and L2; Ti: its instructions over the SMs' issue rate; Tw:
 waves of blocks, each as long as one block's chain of dependent loads: a batch norm of 64 channels runs on 64 SMs, a
-layer norm of 16 rows on 16. T_start: a block's first load and its merging of what its threads found. Ts: what elementwise
-kernels of the same op move, over the same rates.
+layer norm of 16 rows on 16. T_start: a block's first load and its merging of what its threads found. Ts: what
+elementwise kernels of the same op move, over the same rates.
 """
 
 from __future__ import annotations

@@ -57,13 +57,13 @@ CASES = (
     ("convolution", work(Family.CONVOLUTION, CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     ("recurrent", work(Family.RECURRENT, RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
-    ("reduction", work(Family.POOLING, RowDims(rows=8, columns=9, kernel=RowKernel.POOL)), Rate.FP32),
     ("vector", work(Family.COPY), Rate.FP32),
     (None, work(Family.CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     (None, work(Family.ATTENTION), Rate.FP32),
     (None, work(Family.COLLECTIVE), Rate.FP32),
     (None, work(Family.SORT), Rate.FP32),
     (None, work(Family.VIEW), Rate.FP32),
+    ("reduction", work(Family.POOLING, RowDims(rows=8, columns=9, kernel=RowKernel.POOL)), Rate.FP32),
 )
 
 
