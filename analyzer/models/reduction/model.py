@@ -194,7 +194,8 @@ def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, fl
 
 def _cold(pressure: Singles) -> Singles:
     """Return the share of bytes that L2 does not hold: x^4 / (1 + x^4) of what was moved over its useful size."""
-    squared = np.minimum(pressure, MOST_PRESSURE) ** 2
+    bounded: Singles = np.minimum(pressure, MOST_PRESSURE)
+    squared = bounded * bounded
     return 1.0 - 1.0 / (1.0 + squared * squared)
 
 
