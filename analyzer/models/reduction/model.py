@@ -45,6 +45,8 @@ MOST_PRESSURE: Final = 1e6
 
 # Prior per kernel: instructions per element, cycles of a block before its steps, and of each step. A dependent load
 # from DRAM takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more.
+# Chosen with chips in sight: steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles),
+# of whole batch norms (H100), POOL's 120 + 30 per neighbour (H100), SCAN's 120 (H100), PICK's step (A100).
 _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.MOMENTS: (60.0, 3000.0, 800.0),
     RowKernel.CHANNEL_SUMS: (40.0, 3000.0, 800.0),
@@ -200,7 +202,11 @@ def _cold(pressure: Singles) -> Singles:
 
 
 def _joined(*times: Singles) -> Singles:
-    """Return the cube root of the sum of cubes: the longest, and some of the others."""
+    """Return the cube root of the sum of cubes: the longest, and some of the others.
+
+    Of squares, cubes and fourth powers, chosen by the errors on chips left out: squares fit V100's batch norms best
+    (9 %, with fourth powers 10 %), fourth powers the long rows of H100 and L40S (10 and 2 %, with squares 20 and 15 %).
+    """
     cubes = (time * time * time for time in times)
     return np.asarray(np.cbrt(sum(cubes, start=next(cubes))))
 
