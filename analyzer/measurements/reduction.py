@@ -42,6 +42,14 @@ ROW_KERNELS: Final[Mapping[tuple[str, str], RowKernel]] = {
     ("torch_compile", "backward"): RowKernel.COMPILED_BACKWARD,
 }
 """By backend and direction."""
+COMMON: Final = ("gpu", "op", "latency_us")
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    TABLE: (*COMMON, "direction", "channels", "depth", "height", "width", "dtype", "layout", "elements"),
+    NORMS: ("gpu", "latency_us", "direction", "rows", "cols", "dtype", "backend"),
+    LIGER: (*COMMON, "backend", "direction", "x_value", "config"),
+    KERNELBENCH: (*COMMON, "machine", "mode", "kind", "inputs", "init", "dtype", "input_bytes"),
+}
+"""What each table is read for."""
 LEAST_EVENT_US: Final = 200.0
 """Times of events under this tell of the host, by what the data's README says of them."""
 DO_BENCH_US: Final = 10.0
@@ -77,7 +85,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Red
     found = []
     for name, rows_of in readers.items():
         if (data / name).exists():
-            rows = list(rows_of(read_table(data / name, may_lack=("kernel", "split"))))
+            rows = list(rows_of(read_table(data / name, COLUMNS[name])))
             if rows:
                 found.append(_samples(name, rows, catalog))
     return found

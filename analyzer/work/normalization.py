@@ -7,7 +7,6 @@ Softmax: maximum, difference, exponential, sum, quotient.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from ...formats.signature import Argument, Signature, TensorSpec

@@ -5,6 +5,7 @@ FLOPs per element of a fused step follow its update rule (weight decay, moments,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -20,7 +21,7 @@ from .arguments import (
 from .elementwise import BINARY_FLOAT_FLOPS, BINARY_FLOPS, UNARY_FLOAT_FLOPS, UNARY_FLOPS
 from .registry import Formula, names, register
 from .traffic import bytes_of, total_bytes
-from .work import Family, Work
+from .work import Family, RowDims, Work
 
 # m: 3, v: 4, root and bias correction and ε: 3, quotient and update: 3, weight decay: 2.
 _ADAM_FLOPS: Final = 15
@@ -31,13 +32,22 @@ _SGD_FLOPS, _SGD_MOMENTUM_FLOPS = 4, 3
 _ADAGRAD_FLOPS: Final = 9
 
 
+CHUNK: Final = 65536
+MOST_BLOCKS: Final = 320
+MOST_TENSORS: Final = (110, 64, 48, 36, 30)
+"""Elements of a block, blocks of a launch, and tensors of a launch by the number of lists: `kChunkSize`,
+`depth_to_max_blocks` and `depth_to_max_tensors` of PyTorch's MultiTensorApply.cuh."""
+
+
 def foreach(signature: Signature, *, positions: tuple[int, ...], flops: int, reads_first: bool = True) -> Work:
     """An elementwise op on lists: the lists and tensors at these positions are read, as many results written."""
     first = tensor_list_at(signature, positions[0])
     others = _lists(signature, positions[1:])
     outputs = result_tensors(signature) or first
     read = (*first, *others) if reads_first else others
-    return _work(flops * _element_count(outputs), read, total_bytes(outputs), first[0].dtype)
+    work = _work(flops * _element_count(outputs), read, total_bytes(outputs), first[0].dtype)
+    lists = 1 + len(others) // max(len(first), 1) + bool(result_tensors(signature))
+    return _launched(work, first, lists)
 
 
 def foreach_sum(signature: Signature) -> Work:
@@ -48,10 +58,11 @@ def foreach_sum(signature: Signature) -> Work:
 
 
 def foreach_reduce(signature: Signature, *, flops: int) -> Work:
-    """Reduce every tensor of the list to one element."""
+    """Reduce every tensor of the list to one element; a last kernel joins what blocks found."""
     tensors = tensor_list_at(signature, 0)
     written = bytes_of(len(tensors), tensors[0].dtype)
-    return _work(flops * _element_count(tensors), tensors, written, tensors[0].dtype)
+    work = _work(flops * _element_count(tensors), tensors, written, tensors[0].dtype)
+    return _launched(work, tensors, 1, more=1)
 
 
 @register("aten::_foreach_pow", family=Family.OPTIMIZER)
@@ -69,7 +80,8 @@ def unscale(signature: Signature) -> Work:
     """Divide gradients by the loss scale in place and look for non-finite ones."""
     gradients = tensor_list_at(signature, 0)
     read = (*gradients, *tensors_at(signature, 1, 2))
-    return _work(2 * _element_count(gradients), read, total_bytes(gradients), gradients[0].dtype)
+    work = _work(2 * _element_count(gradients), read, total_bytes(gradients), gradients[0].dtype)
+    return _launched(work, gradients, 1)
 
 
 @register("aten::_fused_adam", "aten::_fused_adamw", family=Family.OPTIMIZER)
@@ -107,7 +119,26 @@ def _fused_step(
     has_scale = isinstance(argument_at(signature, grad_scale), TensorSpec)
     written = total_bytes((*parameters, *state)) + has_scale * total_bytes(gradients)
     read = (*parameters, *gradients, *state, *steps)
-    return _work(flops * _element_count(parameters), read, written, parameters[0].dtype)
+    work = _work(flops * _element_count(parameters), read, written, parameters[0].dtype)
+    return _launched(work, parameters, 2 + len(state) // max(len(parameters), 1))
+
+
+def _launched(work: Work, tensors: tuple[TensorSpec, ...], lists: int, more: int = 0) -> Work:
+    """Return the work with how many kernels take so many lists of tensors like these, and `more`.
+
+    A launch ends when its arguments hold no more tensors, or at its most blocks, each of which takes one chunk.
+    """
+    most = MOST_TENSORS[min(lists, len(MOST_TENSORS)) - 1]
+    launches, held, blocks = 0, 0, 0
+    for tensor in tensors:
+        held, blocks = held + 1, blocks + max(-(-tensor.element_count // CHUNK), 1)
+        if blocks >= MOST_BLOCKS:
+            launches, blocks = launches + blocks // MOST_BLOCKS, blocks % MOST_BLOCKS
+            held = int(blocks > 0)
+        if held == most:
+            launches, held, blocks = launches + 1, 0, 0
+    count = launches + (blocks > 0) + more
+    return replace(work, dims=RowDims(rows=1, columns=max(_element_count(tensors), 1), launches=count))
 
 
 def _lists(signature: Signature, positions: tuple[int, ...]) -> tuple[TensorSpec, ...]:

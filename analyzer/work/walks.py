@@ -75,6 +75,7 @@ def by_row_backward(work: Work, x: TensorSpec, rows: int, has_parameters: bool) 
 
 
 def row_kernel(x: TensorSpec, rows: int) -> RowKernel | None:
+    """Return what a layer norm's forward walks by where its rows are long; None: where they are not."""
     return RowKernel.ROW_FORWARD if x.element_count // max(rows, 1) > LONG_ROW else None
 
 
@@ -85,6 +86,7 @@ def run_of(x: TensorSpec) -> int:
 
 
 def channel_count(x: TensorSpec) -> int:
+    """Return the size of the second dim."""
     if len(x.shape) < 2:
         raise LackingArgumentError("an input without channels")
     return x.shape[1]

@@ -6,13 +6,15 @@ the pooling kernels); what cuDNN and Triton launch is what their profiles show: 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask
+from ....arrays import Floats
 from ...work.row_kernels import RowKernel
+from ..frame.problems import take_problems
 from .problems import ReductionProblems
 
 WARP: Final = 32.0
@@ -47,84 +49,114 @@ class Walk:
 
 
 def walk_of(problems: ReductionProblems) -> Walk:
-    """Return blocks, threads and steps by the rule of each kernel."""
-    kernel, rows, columns = problems.kernel, problems.rows, problems.columns
+    """Return blocks, threads and steps by the rule of each kernel; kernels without one run a thread per element."""
+    kernel = problems.kernel
+    parts = [np.full(kernel.shape, POOL_THREADS), np.ones(kernel.shape)]
+    blocks, (threads, steps) = problems.elements / POOL_THREADS, parts
+    for kernels, rule in _RULES:
+        chosen = np.isin(kernel, kernels)
+        if chosen.any():
+            taken = take_problems(problems, chosen)
+            found = rule(taken)
+            for column, value in zip((blocks, threads, steps), found, strict=True):
+                column[chosen] = value
+    return Walk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0))
 
-    def among(*kernels: RowKernel) -> Mask:
-        return np.asarray(np.isin(kernel, kernels))
 
-    pieces = np.maximum(columns / np.maximum(problems.run, 1.0), 1.0)
+_Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]
+"""Problems of one kind -> blocks, threads, steps."""
+
+
+def _pieces(problems: ReductionProblems) -> Floats:
+    return np.maximum(problems.columns / np.maximum(problems.run, 1.0), 1.0)
+
+
+def _channel(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    """A block per channel: threads along a run, the rest of them over its pieces."""
     wide = np.clip(_next_power(problems.run), WARP, CHANNEL_THREADS)
     tall = CHANNEL_THREADS / wide
-    sum_tall = np.minimum(_last_power(pieces), CHANNEL_THREADS / WARP)
-    sum_wide = np.minimum(wide, CHANNEL_THREADS / sum_tall)
-    tile_wide, tile_tall = _tile(rows, columns)
-    tiles = np.minimum(np.ceil(columns / (tile_tall * ROWS_PER_THREAD)), MOST_TILES)
-    scan_wide = np.clip(_next_power(columns) / 2.0, WARP / 2.0, SCAN_THREADS)
-    picked = np.where(columns > 1, columns, np.clip(_last_power(rows / PICKED_PER_THREAD), WARP, MOST_THREADS))
-    is_sums, is_pick = among(RowKernel.CHANNEL_SUMS), among(RowKernel.PICK)
-    is_channel = among(RowKernel.MOMENTS)
-    is_column = among(RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS)
-    is_whole = among(RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD)
-    is_row = among(RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD)
-    is_elements = among(RowKernel.CHANNEL_ELEMENTS)
-    part_wide = np.clip(
-        _next_power(problems.run / VECTOR), np.clip(_next_power(problems.run), WARP, 2.0 * WARP), CHANNEL_THREADS
-    )
-    part_tall = np.maximum(2.0 * WARP / part_wide, 1.0)
-    parts = np.minimum(np.maximum(MOST_PARTS / np.maximum(rows, 1.0), 1.0), np.ceil(pieces / part_tall))
-    is_fused = (kernel >= RowKernel.FUSED_FORWARD) & (kernel <= RowKernel.COMPILED_BACKWARD)
-    is_reduce, is_scan = among(RowKernel.REDUCE, RowKernel.COMPILED_REDUCE), among(RowKernel.SCAN)
-    rules: list[tuple[Mask, Floats, Floats, Floats]] = [
-        (is_channel, rows, wide * tall, np.ceil(pieces / tall) * np.ceil(problems.run / wide)),
-        (is_sums, rows, sum_wide * sum_tall, np.ceil(pieces / sum_tall) * np.ceil(problems.run / sum_wide)),
-        (
-            is_column,
-            np.ceil(rows / tile_wide) * tiles,
-            tile_wide * tile_tall,
-            np.ceil(columns / (tile_tall * tiles * LOADS_AT_ONCE)),
-        ),
-        (
-            is_elements,
-            rows * parts,
-            part_wide * part_tall,
-            np.ceil(problems.run / part_wide) * np.ceil(pieces / (part_tall * parts)),
-        ),
-        (is_whole, rows, _alike(rows, CHANNEL_THREADS), np.ceil(columns / (VECTOR * CHANNEL_THREADS))),
-        (is_row, rows, _alike(rows, ROW_THREADS), 2.0 * np.ceil(columns / (VECTOR * ROW_THREADS))),
-        (
-            is_fused,
-            np.minimum(rows, problems.elements / (VECTOR * FUSED_THREADS)),
-            _alike(rows, FUSED_THREADS),
-            np.ceil(columns / (VECTOR * FUSED_THREADS)),
-        ),
-        (
-            is_reduce,
-            np.maximum(np.minimum(rows, problems.elements / REDUCED_PER_BLOCK), problems.elements / REDUCED_PER_BLOCK),
-            _alike(rows, CHANNEL_THREADS),
-            _alike(rows, 4.0),
-        ),
-        (is_scan, rows * scan_wide / SCAN_THREADS, _alike(rows, SCAN_THREADS), np.ceil(columns / (2.0 * scan_wide))),
-        (is_pick, _alike(rows, 1.0), picked, np.ceil(rows / picked)),
-    ]
-    conditions = [rule[0] for rule in rules]
-    by_thread = problems.elements / POOL_THREADS
-    return Walk(
-        blocks=np.select(conditions, [rule[1] for rule in rules], by_thread),
-        threads=np.select(conditions, [rule[2] for rule in rules], POOL_THREADS),
-        steps=np.maximum(np.select(conditions, [rule[3] for rule in rules], 1.0), 1.0),
-    )
+    return problems.rows, CHANNEL_THREADS, np.ceil(_pieces(problems) / tall) * np.ceil(problems.run / wide)
 
 
-def _tile(rows: Floats, columns: Floats) -> tuple[Floats, Floats]:
-    """Return the block of the channels-last kernels, channels x elements (`flexible_launch_configs`)."""
+def _channel_sums(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """The same, but threads over pieces come first, up to a warp's worth of blocks' width."""
+    pieces = _pieces(problems)
+    tall = np.minimum(_last_power(pieces), CHANNEL_THREADS / WARP)
+    wide = np.minimum(np.clip(_next_power(problems.run), WARP, CHANNEL_THREADS), CHANNEL_THREADS / tall)
+    return problems.rows, wide * tall, np.ceil(pieces / tall) * np.ceil(problems.run / wide)
+
+
+def _channel_elements(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    pieces, run = _pieces(problems), problems.run
+    least = np.clip(_next_power(run), WARP, 2.0 * WARP)
+    wide = np.clip(_next_power(run / VECTOR), least, CHANNEL_THREADS)
+    tall = np.maximum(2.0 * WARP / wide, 1.0)
+    parts = np.minimum(np.maximum(MOST_PARTS / np.maximum(problems.rows, 1.0), 1.0), np.ceil(pieces / tall))
+    return problems.rows * parts, wide * tall, np.ceil(run / wide) * np.ceil(pieces / (tall * parts))
+
+
+def _columns(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """Tiles of channels x elements (`flexible_launch_configs`)."""
+    rows, columns = problems.rows, problems.columns
     wide = np.minimum(_last_power(rows), TILE_COLUMNS)
     tall = np.minimum(_last_power(np.ceil(columns / ROWS_PER_THREAD)), CHANNEL_THREADS / wide)
-    return np.asarray(np.minimum(_last_power(rows), CHANNEL_THREADS / tall)), tall
+    wide = np.minimum(_last_power(rows), CHANNEL_THREADS / tall)
+    tiles = np.minimum(np.ceil(columns / (tall * ROWS_PER_THREAD)), MOST_TILES)
+    return np.ceil(rows / wide) * tiles, wide * tall, np.ceil(columns / (tall * tiles * LOADS_AT_ONCE))
 
 
-def _alike(rows: Floats, value: float) -> Floats:
-    return np.full(rows.shape, value)
+def _whole(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    return problems.rows, CHANNEL_THREADS, np.ceil(problems.columns / (VECTOR * CHANNEL_THREADS))
+
+
+def _row(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    """A block per row, which it walks over twice."""
+    return problems.rows, ROW_THREADS, 2.0 * np.ceil(problems.columns / (VECTOR * ROW_THREADS))
+
+
+def _fused(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    """A block per row, or several short rows."""
+    taken = VECTOR * FUSED_THREADS
+    return np.minimum(problems.rows, problems.elements / taken), FUSED_THREADS, np.ceil(problems.columns / taken)
+
+
+def _reduce(problems: ReductionProblems) -> tuple[Floats, float, float]:
+    return problems.elements / REDUCED_PER_BLOCK, CHANNEL_THREADS, LOADS_AT_ONCE
+
+
+def _scan(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
+    wide = np.clip(_next_power(problems.columns) / 2.0, WARP / 2.0, SCAN_THREADS)
+    return problems.rows * wide / SCAN_THREADS, SCAN_THREADS, np.ceil(problems.columns / (2.0 * wide))
+
+
+def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """One block (`nll_loss_threads`)."""
+    rows = problems.rows
+    usual = np.clip(_last_power(rows / PICKED_PER_THREAD), WARP, MOST_THREADS)
+    threads = np.where(problems.columns > 1, problems.columns, usual)
+    return np.ones(rows.shape), threads, np.ceil(rows / threads)
+
+
+_RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
+    ((RowKernel.MOMENTS,), _channel),
+    ((RowKernel.CHANNEL_SUMS,), _channel_sums),
+    ((RowKernel.CHANNEL_ELEMENTS,), _channel_elements),
+    ((RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS), _columns),
+    ((RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD), _whole),
+    ((RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD), _row),
+    (
+        (
+            RowKernel.FUSED_FORWARD,
+            RowKernel.FUSED_BACKWARD,
+            RowKernel.COMPILED_FORWARD,
+            RowKernel.COMPILED_BACKWARD,
+        ),
+        _fused,
+    ),
+    ((RowKernel.REDUCE, RowKernel.COMPILED_REDUCE), _reduce),
+    ((RowKernel.SCAN,), _scan),
+    ((RowKernel.PICK,), _pick),
+)
 
 
 def _last_power(count: Floats) -> Floats:

@@ -4,8 +4,8 @@
 
 Td, Tl: bytes of the walking kernel over the rates of DRAM and L2; Ti: its instructions over the SMs' issue rate; Tw:
 waves of blocks, each as long as one block's chain of dependent loads: a batch norm of 64 channels runs on 64 SMs, a
-layer norm of 16 rows on 16. T_start: a block's first load and its merging of what its threads found. Ts: what elementwise
-kernels of the same op move, over the same rates.
+layer norm of 16 rows on 16. T_start: a block's first load and its merging of what its threads found. Ts: what
+elementwise kernels of the same op move, over the same rates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Singles
 from ....specs.fleet import Fleet
 from ....specs.generations import is_nvidia, is_since_volta
 from ...work.row_kernels import RowKernel
@@ -31,7 +31,7 @@ from ..frame.gpu_physics import (
 )
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .launch import walk_of
+from .launch import Walk, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
 
 CLASS_NAMES: Final = ("NVIDIA", "AMD")
@@ -45,6 +45,8 @@ MOST_PRESSURE: Final = 1e6
 
 # Prior per kernel: instructions per element, cycles of a block before its steps, and of each step. A dependent load
 # from DRAM takes 500-650 cycles (`membench`), and Welford's update, a division among it, some 150 more.
+# Chosen with chips in sight: steps of MOMENTS, CHANNEL_SUMS and ROW_FORWARD (V100, A100, H100, L40S: 770-1,070 cycles),
+# of whole batch norms (H100), POOL's 120 + 30 per neighbour (H100), SCAN's 120 (H100), PICK's step (A100).
 _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.MOMENTS: (60.0, 3000.0, 800.0),
     RowKernel.CHANNEL_SUMS: (40.0, 3000.0, 800.0),
@@ -104,6 +106,7 @@ PARAMETERS: Final = (
     Parameter(name="fp32_share", prior=0.3, spread=0.2),
     Parameter(name="rounding", prior=0.6, spread=0.3),
     Parameter(name="hot_step_ratio", prior=0.5, spread=0.2),
+    Parameter(name="reread_step_us", prior=2.0, spread=0.4),
     Parameter(name="moments_merge_instructions", prior=500.0, spread=0.5),
     Parameter(name="sums_merge_instructions", prior=150.0, spread=0.5),
     Parameter(name="pool_tap_instructions", prior=30.0, spread=0.4),
@@ -135,40 +138,51 @@ def gpu_class(fleet: Fleet) -> Codes:
 
 
 def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: Codes | None = None) -> Estimate:
-    """Return kernel times (event times where the problems carry a host's floor); there are no candidates."""
+    """Return kernel times (event times where the problems carry a host's floor); there are no candidates.
+
+    Pairs of problem and GPU are computed in milliseconds and float32, whose range holds their cubes.
+    """
     del choice
     shared = {name: float(value.flat[0]) for name, value in values.items()}
-    walk = walk_of(problems)
-    dram = 1e9 / (dram_bytes_per_s(fleet, values) * np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"]))
-    cached = 1e9 / l2_bytes_per_s(fleet, values)
-    kept = 1.0 / (USEFUL_L2 * fleet.l2_cache_bytes)
-    cycle_ns = 1e9 / fleet.clock_hz
-    walked, streamed = problems.walked_bytes, problems.streamed_bytes
-    walked_cold = _cold((walked + problems.moved_since_bytes) * kept)
-    streamed_cold = _cold((streamed + walked) * kept)
-    instructions = _by_name("instructions", shared)[problems.kernel] * problems.elements
+    kernel, walk = problems.kernel, walk_of(problems)
+    vendor = np.where(is_nvidia(fleet), 1.0, values["amd_dram_ratio"])
+    dram, cached = (
+        _single(1e3 / (dram_bytes_per_s(fleet, values) * vendor)),
+        _single(1e3 / l2_bytes_per_s(fleet, values)),
+    )
+    kept, cycle_ms = _single(1.0 / (USEFUL_L2 * fleet.l2_cache_bytes)), _single(1e3 / fleet.clock_hz)
+    walked, streamed = _single(problems.walked_bytes), _single(problems.streamed_bytes)
+    own = walked * kept
+    cold = _cold(own + _single(problems.moved_since_bytes) * kept)
+    latency = _single(_by_name("latency_cycles", shared)[kernel])
+    chain = _single(_by_name("step_cycles", shared)[kernel] * walk.steps)
+    hot = min(shared["hot_step_ratio"], 1.0)
+    sms = _single(np.asarray(fleet.sm_count))
+    resident = np.floor(_single(fleet.threads_per_sm) / _single(walk.threads))
+    waves = _single(walk.blocks) / (np.clip(resident, 1.0, MAX_BLOCKS_PER_SM) * sms)
+    waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
+    chain_ms = (waves * chain * (hot + (1.0 - hot) * cold) + (waves - 1.0) * latency) * cycle_ms
+    again = walked * _single(_REREAD[kernel])
+    late = _single(walk.steps) * _single(shared["reread_step_us"] * 1e-6 * fleet.bandwidth_bytes_per_s) * kept
+    dram_ms = (walked * cold + again * _cold(np.minimum(late, own))) * dram
+    issue_ms = _single(_instructions(problems, walk, shared)) * (
+        cycle_ms / (sms * _single(_issue_width(fleet, shared["fp32_share"])))
+    )
+    busy_ms = latency * cycle_ms + _joined(dram_ms, (walked + again) * cached, issue_ms, chain_ms)
+    busy_ms = np.where(kernel == RowKernel.STREAM, 0.0, busy_ms)
+    busy_ms = busy_ms + _joined(streamed * _cold(streamed * kept + own) * dram, streamed * cached)
+    time_ns = 1e6 * busy_ms.astype(np.float64) + problems.launches * (1e9 * launch_s(fleet, values))
+    return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
+
+
+def _instructions(problems: ReductionProblems, walk: Walk, shared: Mapping[str, float]) -> Floats:
+    """Return thread instructions: per element, per neighbour in a window, and of blocks that merge what they found."""
     taps = np.where(_IS_POOL, shared["pool_tap_instructions"], 0.0)
     taps = np.where(_IS_COMPILED_POOL, shared["compiled_tap_instructions"], taps)
-    instructions = instructions + taps[problems.kernel] * problems.flops
     merge = np.where(_MERGES_MOMENTS, shared["moments_merge_instructions"], 0.0)
     merge = np.where(_MERGES_SUMS, shared["sums_merge_instructions"], merge)
-    instructions = instructions + merge[problems.kernel] * walk.blocks * walk.threads
-    issue_ns = instructions * (cycle_ns / (fleet.sm_count * _issue_width(fleet, shared["fp32_share"])))
-    latency = _by_name("latency_cycles", shared)[problems.kernel]
-    hot = min(shared["hot_step_ratio"], 1.0)
-    chain = _by_name("step_cycles", shared)[problems.kernel] * walk.steps * (hot + (1.0 - hot) * walked_cold)
-    resident = np.clip(np.floor(fleet.threads_per_sm / walk.threads), 1.0, MAX_BLOCKS_PER_SM)
-    waves = walk.blocks / (resident * fleet.sm_count)
-    waves = np.maximum(waves + min(shared["rounding"], 1.0) * (np.ceil(waves) - waves), 1.0)
-    again = walked * _REREAD[problems.kernel]
-    flying = again * np.minimum(resident * fleet.sm_count / np.maximum(walk.blocks, 1.0), 1.0)
-    dram_ns = (walked * walked_cold + again * _cold(flying * kept)) * dram
-    chain_ns = (waves * chain + (waves - 1.0) * latency) * cycle_ns
-    busy_ns = latency * cycle_ns + _joined(dram_ns, (walked + again) * cached, issue_ns, chain_ns)
-    busy_ns = np.where(problems.kernel == RowKernel.STREAM, 0.0, busy_ns)
-    streamed_ns = _joined(streamed * streamed_cold * dram, streamed * cached)
-    time_ns = busy_ns + streamed_ns + problems.launches * (1e9 * launch_s(fleet, values))
-    return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
+    each = _by_name("instructions", shared)[problems.kernel] * problems.elements
+    return each + taps[problems.kernel] * problems.flops + merge[problems.kernel] * walk.blocks * walk.threads
 
 
 def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, float]) -> Floats:
@@ -180,19 +194,25 @@ def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, fl
     return np.where(floor > 0, before + event_time_ns(time_ns, floor - before, 0.0), time_ns)
 
 
-def _cold(pressure: Floats) -> Floats:
+def _cold(pressure: Singles) -> Singles:
     """Return the share of bytes that L2 does not hold: x^4 / (1 + x^4) of what was moved over its useful size."""
-    fourth = np.minimum(pressure, MOST_PRESSURE) ** 4
-    return np.asarray(fourth / (1.0 + fourth))
+    bounded: Singles = np.minimum(pressure, MOST_PRESSURE)
+    squared = bounded * bounded
+    return 1.0 - 1.0 / (1.0 + squared * squared)
 
 
-def _joined(*times: Floats) -> Floats:
-    """Return the cube root of the sum of cubes: the longest, and some of the others."""
-    cubes = [time * time * time for time in times]
-    total = cubes[0]
-    for cube in cubes[1:]:
-        total = total + cube
-    return np.asarray(np.cbrt(total))
+def _joined(*times: Singles) -> Singles:
+    """Return the cube root of the sum of cubes: the longest, and some of the others.
+
+    Of squares, cubes and fourth powers, chosen by the errors on chips left out: squares fit V100's batch norms best
+    (9 %, with fourth powers 10 %), fourth powers the long rows of H100 and L40S (10 and 2 %, with squares 20 and 15 %).
+    """
+    cubes = (time * time * time for time in times)
+    return np.asarray(np.cbrt(sum(cubes, start=next(cubes))))
+
+
+def _single(value: Floats) -> Singles:
+    return value.astype(np.float32)
 
 
 def _issue_width(fleet: Fleet, fp32_share: float) -> Floats:

@@ -118,16 +118,19 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> VectorProblems:
     """Return the problems of works, as kernel times; their arithmetic rates do not matter to them."""
     del rates
     sizes = [_sizes(work) for work in works]
+    launches = np.array([_launches(work) for work in works], dtype=np.float64)
+    moved = np.array([work.moved_bytes for work in works], dtype=np.float64)
+    since = np.array([work.moved_since_bytes or 0.0 for work in works], dtype=np.float64)
     return VectorProblems(
         kind=np.array([_kind(work) for work in works], dtype=np.int64),
-        read_bytes=np.array([work.read_bytes for work in works], dtype=np.float64),
-        written_bytes=np.array([work.written_bytes for work in works], dtype=np.float64),
-        elements=np.array([_elements(work) for work in works], dtype=np.float64),
+        read_bytes=np.array([work.read_bytes for work in works], dtype=np.float64) / launches,
+        written_bytes=np.array([work.written_bytes for work in works], dtype=np.float64) / launches,
+        elements=np.array([_elements(work) for work in works], dtype=np.float64) / launches,
         rows=np.array([rows for rows, _ in sizes], dtype=np.float64),
         columns=np.array([columns for _, columns in sizes], dtype=np.float64),
-        flops=np.array([work.flops for work in works], dtype=np.float64),
-        launches=np.ones(len(works)),
-        moved_since_bytes=np.array([work.moved_since_bytes or 0.0 for work in works], dtype=np.float64),
+        flops=np.array([work.flops for work in works], dtype=np.float64) / launches,
+        launches=launches,
+        moved_since_bytes=since + moved * (1.0 - 1.0 / launches),
         host_floor_ns=np.zeros(len(works)),
         host_ratio=np.ones(len(works)),
         is_stand_in=np.array([_is_stand_in(work) for work in works], dtype=np.float64),
@@ -146,6 +149,11 @@ def _is_stand_in(work: Work) -> bool:
     if work.family is Family.NORMALIZATION:
         return not isinstance(work.dims, RowDims) or work.dims.columns > LONG_ROW
     return work.family in UNMEASURED
+
+
+def _launches(work: Work) -> float:
+    """Return the kernels of an op that takes a list of tensors, each of which takes a part of the list."""
+    return float(work.dims.launches) if isinstance(work.dims, RowDims) else 1.0
 
 
 def _kind(work: Work) -> VectorKernel:

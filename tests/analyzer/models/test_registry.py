@@ -97,7 +97,6 @@ CASES = (
     ("experts", work(Family.EXPERTS, EXPERTS, is_matrix=True), Rate.MATRIX_BF16),
     ("experts", work(Family.MATMUL, GROUPED, is_matrix=True), Rate.MATRIX_BF16),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
-    ("reduction", work(Family.POOLING, RowDims(rows=8, columns=9, kernel=RowKernel.POOL)), Rate.FP32),
     ("vector", work(Family.COPY), Rate.FP32),
     ("vector", work(Family.RECURRENT), Rate.FP32),
     (None, work(Family.CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
@@ -107,6 +106,7 @@ CASES = (
     (None, work(Family.COLLECTIVE), Rate.FP32),
     (None, work(Family.SORT), Rate.FP32),
     (None, work(Family.VIEW), Rate.FP32),
+    ("reduction", work(Family.POOLING, RowDims(rows=8, columns=9, kernel=RowKernel.POOL)), Rate.FP32),
 )
 
 

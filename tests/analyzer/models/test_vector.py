@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.models.frame.parameters import resolve, theta_size
+from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.vector.model import MODEL, simulate
 from wavecast.analyzer.models.vector.problems import GROUP_NAMES, LONG_ROW, VectorKernel, VectorProblems, problems_of
 from wavecast.analyzer.work.work import Family, RowDims, Work
@@ -154,6 +155,15 @@ def test_works_become_problems_of_their_kind() -> None:
     assert found.kind.tolist() == expected
     assert found.elements.tolist() == [500_000.0] * 5 + [1e6]
     assert not found.host_floor_ns.any()
+
+
+def test_kernels_that_take_a_list_in_parts_take_longer_than_one() -> None:
+    one, many = (RowDims(rows=1, columns=500_000, launches=count) for count in (1, 9))
+    found = problems_of([work(Family.OPTIMIZER, one), work(Family.OPTIMIZER, many)], [])
+    assert found.launches.tolist() == [1.0, 9.0]
+    assert (found.launches * found.read_bytes).tolist() == [4e6, 4e6]
+    first, second = (times(take_problems(found, slice(at, at + 1)), fleet_of("L40S"))[0] for at in (0, 1))
+    assert second > 2.0 * first
 
 
 def test_blocks_share_long_rows_of_normalisations_but_not_of_softmax() -> None:

@@ -129,3 +129,27 @@ def test_an_op_names_the_kernel_that_walks(
     assert work is not None
     assert isinstance(work.dims, RowDims)
     assert work.dims.kernel is kernel
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "lists", "launches"),
+    [
+        ("aten::_foreach_mul_", [10] * 3, 1, 1),
+        ("aten::_foreach_mul_", [10] * 111, 1, 2),
+        ("aten::_foreach_add_", [10] * 65, 2, 2),
+        ("aten::_foreach_mul_", [65536 * 320 * 3], 1, 3),
+        ("aten::_foreach_mul_", [65536 * 319, 1, 1], 1, 2),
+        ("aten::_fused_adam_", [10] * 37, 4, 2),
+        ("aten::_foreach_norm", [10] * 3, 1, 2),
+    ],
+)
+def test_a_list_of_tensors_takes_as_many_kernels_as_their_arguments_hold(
+    name: str, sizes: list[int], lists: int, launches: int
+) -> None:
+    tensors = tuple(tensor(size) for size in sizes)
+    given = (tensors,) * lists
+    arguments = (*given, (), tensors[:1], 0.1) if "adam" in name else (*given, 2.0)
+    work = work_of(name, Signature(arguments))
+    assert work is not None
+    assert isinstance(work.dims, RowDims)
+    assert work.dims.launches == launches

@@ -1,0 +1,137 @@
+"""Behaviour of the model of walks over rows at its priors: what idles, what is read again, monotony."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wavecast.analyzer.models.frame.parameters import prior_values
+from wavecast.analyzer.models.reduction.model import MODEL, simulate
+from wavecast.analyzer.models.reduction.problems import GROUP_NAMES, ReductionProblems, group, problems_of
+from wavecast.analyzer.work.row_kernels import RowKernel
+from wavecast.analyzer.work.work import Family, RowDims, Work
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.fleet import build_fleet
+from wavecast.specs.match import find_gpu
+
+CATALOG = load_catalog()
+BETTER = ("sm_count", "clock_hz", "bandwidth_bytes_per_s", "l2_cache_bytes")
+
+
+def problem(
+    kernel: RowKernel,
+    rows: int,
+    columns: int,
+    *,
+    run: int = 0,
+    streamed_bytes: float = 0.0,
+    window: int = 1,
+    moved_bytes: float | None = None,
+) -> ReductionProblems:
+    """Return one op in fp32 that reads and writes as many elements as it has."""
+    half = 4.0 * rows * columns if moved_bytes is None else moved_bytes / 2.0
+    dims = RowDims(rows=rows, columns=columns, kernel=kernel, run=run, streamed_bytes=streamed_bytes)
+    work = Work(
+        family=Family.NORMALIZATION,
+        flops=float(rows * window),
+        read_bytes=half,
+        written_bytes=half,
+        dtype="float32",
+        dims=dims,
+    )
+    return problems_of([work], [])
+
+
+def time_on(problems: ReductionProblems, name: str = "H100 SXM5 80GB", **factors: float) -> float:
+    """Return the time on a GPU of which some figures are so many times as large."""
+    fleet = build_fleet([find_gpu(CATALOG, name)])
+    fleet = replace(fleet, **{key: getattr(fleet, key) * factor for key, factor in factors.items()})
+    return float(simulate(problems, fleet, prior_values(MODEL.parameters, 1)).time_ns[0])
+
+
+def test_few_channels_leave_multiprocessors_idle() -> None:
+    few, many = (problem(RowKernel.BATCH_NORM, rows, (1 << 28) // rows) for rows in (64, 4096))
+    assert time_on(few) > 1.5 * time_on(many)
+    assert time_on(few, sm_count=2.0) == pytest.approx(time_on(few), rel=0.05)
+
+
+def test_a_few_long_rows_take_the_time_of_their_loads() -> None:
+    """Sixteen rows of four million elements took eight milliseconds on H100, twenty times what their bytes take."""
+    few, many = (problem(RowKernel.ROW_FORWARD, rows, (1 << 26) // rows) for rows in (16, 4096))
+    assert time_on(few) > 10.0 * time_on(many)
+    assert time_on(few, bandwidth_bytes_per_s=2.0) == pytest.approx(time_on(few), rel=0.1)
+
+
+def test_blocks_share_the_channels_that_lie_last() -> None:
+    first = problem(RowKernel.MOMENTS, 16, 1 << 22, run=1 << 14)
+    last = problem(RowKernel.COLUMN_MOMENTS, 16, 1 << 22, run=1)
+    assert time_on(first) > 3.0 * time_on(last)
+
+
+def test_larger_windows_take_longer() -> None:
+    small, large = (problem(RowKernel.POOL, 1 << 26, 1, window=window, moved_bytes=1e8) for window in (4, 121))
+    assert time_on(large) > 5.0 * time_on(small)
+
+
+def test_one_block_picks_all_targets() -> None:
+    picked = problem(RowKernel.PICK, 1 << 20, 1, moved_bytes=1e6)
+    assert time_on(picked, sm_count=2.0) == pytest.approx(time_on(picked), rel=0.01)
+
+
+def test_elementwise_passes_take_their_bytes() -> None:
+    alone = problem(RowKernel.REDUCE, 1, 1 << 28)
+    around = problem(RowKernel.REDUCE, 1, 1 << 28, streamed_bytes=4e9)
+    fleet = build_fleet([find_gpu(CATALOG, "H100 SXM5 80GB")])
+    least_ns = 4e9 / float(fleet.bandwidth_bytes_per_s[0]) * 1e9
+    assert least_ns < time_on(around) - time_on(alone) < 1.4 * least_ns
+
+
+def test_events_read_the_floor_of_their_host_at_least() -> None:
+    tiny = replace(problem(RowKernel.SCAN, 8, 8), host_floor_ns=np.array([30e3]))
+    long = problem(RowKernel.SCAN, 1 << 14, 1 << 14)
+    assert time_on(tiny) >= 30e3
+    assert time_on(long) < time_on(replace(long, host_floor_ns=np.array([30e3]))) < time_on(long) + 30e3
+
+
+def test_every_kernel_has_a_group() -> None:
+    problems = [problem(kernel, 64, 64) for kernel in RowKernel]
+    assert {GROUP_NAMES[int(group(item)[0])] for item in problems} == set(GROUP_NAMES)
+
+
+def test_a_work_without_a_walk_is_refused() -> None:
+    work = Work(
+        family=Family.REDUCTION,
+        flops=1.0,
+        read_bytes=4.0,
+        written_bytes=4.0,
+        dtype="float32",
+        dims=RowDims(rows=1, columns=1),
+    )
+    with pytest.raises(ValueError, match="name no kernel"):
+        problems_of([work], [])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    kernel=st.sampled_from(list(RowKernel)),
+    rows=st.integers(1, 1 << 14),
+    columns=st.integers(1, 1 << 14),
+    run=st.sampled_from([1, 49, 784, 12544, 0]),
+    figure=st.sampled_from(BETTER),
+    factor=st.sampled_from([1.02, 1.4, 2.0]),
+    name=st.sampled_from(["H100 SXM5 80GB", "L40S", "Tesla T4", "Instinct MI300X"]),
+)
+def test_a_gpu_that_is_better_in_one_figure_is_not_slower(
+    kernel: RowKernel, rows: int, columns: int, run: int, figure: str, factor: float, name: str
+) -> None:
+    given_problem = problem(kernel, rows, columns, run=min(run, columns))
+    assert time_on(given_problem, name, **{figure: factor}) <= 1.02 * time_on(given_problem, name)
+
+
+@settings(deadline=None, max_examples=40)
+@given(kernel=st.sampled_from(list(RowKernel)), rows=st.integers(1, 1 << 16), columns=st.integers(1, 1 << 16))
+def test_times_are_finite_and_over_the_launch(kernel: RowKernel, rows: int, columns: int) -> None:
+    assert 1e3 < time_on(problem(kernel, rows, columns)) < 1e13
