@@ -38,6 +38,8 @@ GENERAL_SIZES: Final = (
 TEXTS: Final = ("gpu", "direction", "dtype", "layout", "algorithm", "source", "mode")
 CELL_ROWS: Final = 600
 """Of one GPU, source, kind, direction and format."""
+FUSED_CELL_ROWS: Final = 150
+"""The same of TensorRT's, which would outnumber all other rows of that GPU."""
 LEAST_HOST_TIMED_US: Final = 200.0
 """KernelBench's events hold 20 to 90 us of the host's work (the data's README)."""
 
@@ -79,7 +81,7 @@ def _load_general(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
     table = pick(table, _is_used(table))
     family, share = _families(table), _share(table)
     cells = [table[name].astype(str) for name in ("gpu", "source", "direction", "dtype")]
-    rows = _draw(family, cells, share)
+    rows = _draw(family, cells, share, table["source"] == "alibaba_tinynas")
     table, family, share = pick(table, rows), family[rows], share[rows]
     gpus, gpu = gpus_of(table["gpu"], catalog)
     dims = [_general_dims(row) for row in _records(table)]
@@ -156,8 +158,8 @@ def _share(table: MeasurementTable) -> Floats:
     return shape_share(*(table[name].astype(np.int64) for name in GENERAL_SIZES))
 
 
-def _draw(family: TableColumn, cells: list[TableColumn], share: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return at most `CELL_ROWS` rows of each cell, by further digits of the share, which training does not look at."""
+def _draw(family: TableColumn, cells: list[TableColumn], share: Floats, is_fused: Mask) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the first rows of each cell by further digits of the share, which training does not look at."""
     codes = np.zeros(len(share), dtype=np.int64)
     for cell in (family.astype(str), *cells):
         _, index = np.unique(cell, return_inverse=True)
@@ -166,7 +168,8 @@ def _draw(family: TableColumn, cells: list[TableColumn], share: Floats) -> np.nd
     order = np.lexsort((digits, codes))
     start = np.searchsorted(codes[order], np.arange(codes.max(initial=-1) + 1))
     rank = np.arange(len(order)) - start[codes[order]]
-    return np.sort(order[rank < CELL_ROWS])
+    most = np.where(is_fused, FUSED_CELL_ROWS, CELL_ROWS)[order]
+    return np.sort(order[rank < most])
 
 
 def _records(table: MeasurementTable) -> list[dict[str, object]]:

@@ -11,9 +11,9 @@ RECIPE = Recipe(
     load=load_samples,
     sources=(NEUSIGHT,),
     shape_share=0.5,
-    rows_per_gpu=800,
+    rows_per_gpu=450,
     noise=0.12,
-    network_rows_per_gpu=4000,
+    network_rows_per_gpu=3000,
     hidden=(32, 32),
-    limit=1.2,
+    limit=1.0,
 )

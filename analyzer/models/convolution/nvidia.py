@@ -10,7 +10,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tf32, is_before_volta
+from ....specs.generations import has_tf32, is_async, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
 from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
@@ -181,7 +181,8 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
     efficiency = efficiency * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_ratio"], 1.0)
-    efficiency = efficiency * np.where(problems.spatial > 2, values["deep_ratio"], 1.0)
+    is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
+    efficiency = efficiency * np.where(is_tf32 & is_async(fleet), values["synchronous_ratio"], 1.0)
 
     reads = np.where(product.is_weights & ~fleet.has_hbm, values["gddr_weights_reads"], 1.0)
 
