@@ -158,7 +158,9 @@ def _share(table: MeasurementTable) -> Floats:
     return shape_share(*(table[name].astype(np.int64) for name in GENERAL_SIZES))
 
 
-def _draw(family: TableColumn, cells: list[TableColumn], share: Floats, is_fused: Mask) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _draw(
+    family: TableColumn, cells: list[TableColumn], share: Floats, is_fused: Mask
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the first rows of each cell by further digits of the share, which training does not look at."""
     codes = np.zeros(len(share), dtype=np.int64)
     for cell in (family.astype(str), *cells):

@@ -17,6 +17,9 @@ from .products import Product, Tile, Unit, best_tile, product_of, split_product,
 
 TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
 LEAST_K: Final = 256.0
+"""Sums of a part of a weight gradient split along k, at least."""
+WANTED_BLOCKS: Final = 2.0
+"""Per compute unit, for which weight gradients are split."""
 WINOGRAD_SAVING: Final = 2.25
 """Multiplications of the direct algorithm over those of tiles of 2x2 pixels for 3x3 kernels."""
 NEVER_NS: Final = 1e30
@@ -81,7 +84,7 @@ def _implicit(
     per_byte = 1e9 / (dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"])
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        blocks, k, partial = split_product(product, rows, columns, 2.0 * fleet.sm_count, LEAST_K)
+        blocks, k, partial = split_product(product, rows, columns, WANTED_BLOCKS * fleet.sm_count, LEAST_K)
         tile = Tile(
             blocks=blocks,
             rows=rows,

@@ -1,5 +1,4 @@
-"""Convolutions: cuDNN's and MIOpen's kernels, the least or the usual one of those that a library has.
-"""
+"""Convolutions: cuDNN's and MIOpen's kernels, the least or the usual one of those that a library has."""
 
 from __future__ import annotations
 
@@ -11,12 +10,14 @@ import numpy as np
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet, take_gpus
 from ....specs.generations import is_amd, is_before_volta
+from ....specs.gpu import Rate
 from ...work.work import Direction
 from ..frame.event_timing import event_time_ns
 from ..frame.gpu_physics import DRAM_PARAMETERS, L2_PARAMETERS, POWER_PARAMETERS
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from ..frame.problems import take_problems
+from ..frame.units import RATES
 from .amd import amd_time
 from .nvidia import nvidia_time
 from .problems import ConvolutionProblems, Timing, kernel_kind
@@ -122,21 +123,24 @@ def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), sizes=sizes, choice=tile)
 
 
+LOGARITHMS: Final = ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")
 SIZE_NAMES: Final = (
-    *("log2 of batch", "of groups", "of channels in", "of channels out", "of input pixels", "of output pixels"),
-    *("of positions of the kernel", "of stride", "of the sums of a weight gradient"),
-    *("forward", "data gradient", "weight gradient", "three dimensions", "dilated", "channels last", "Winograd"),
-    *("half precision", "ragged channels in", "ragged channels out", "MIOpen"),
+    *(f"log2 of {name}" for name in LOGARITHMS),
+    *("log2 of pixels of the batch", "forward", "data gradient", "weight gradient", "three dimensions", "dilated"),
+    *("channels last", "Winograd", "half precision", "bfloat16", "ragged channels in", "ragged channels out", "MIOpen"),
 )
+RAGGED: Final = 8.0
+"""Channels that are no multiple of this are filled up, or run in other kernels."""
 
 
 def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
-    """Return what the learned correction sees: the op, and whose library runs it."""
-    columns = [np.log2(np.asarray(getattr(problems, name))) for name in ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")]
-    columns.append(columns[0] + columns[5])
-    columns += [problems.direction == code for code in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)]
-    columns += [problems.spatial == 3, problems.is_dilated, problems.is_channels_last, problems.tiles > 0, problems.element_bytes == 2]
-    columns += [problems.c_in % 8 > 0, problems.c_out % 8 > 0, is_of_amd]
+    """Return what the learned correction sees, [..., s]: the op, and whose library runs it."""
+    columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]
+    columns.append(np.log2(problems.batch * problems.output_pixels))
+    columns += [problems.direction == code for code in list(Direction)[:3]]
+    columns += [problems.spatial == 3, problems.is_dilated, problems.is_channels_last, problems.tiles > 0]
+    columns += [problems.element_bytes == 2, problems.rate == RATES.index(Rate.MATRIX_BF16)]
+    columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0, is_of_amd]
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
     return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
 

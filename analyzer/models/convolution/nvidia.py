@@ -16,7 +16,7 @@ from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_p
 from ..frame.parameters import Values
 from ..frame.units import RATES, peak_flops_per_s
 from .problems import FUSED_CHANNELS, ConvolutionProblems, Timing, tensor_elements
-from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
+from .products import Product, Tile, Unit, best_tile, product_of, resident_blocks, split_product, tile_time
 
 IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
 SEPARATE_TILES: Final = ((64.0, 64.0), (32.0, 128.0), (128.0, 64.0))
@@ -33,6 +33,8 @@ MATRIX_SPEEDUP: Final = 1.05
 """Over the vector units' rate, for a GPU to have units for a format: elsewhere the fleet's rate is the vector units'."""
 INT8_SPEEDUP: Final = 1.5
 """Over the half-precision matrix rate, for matrix units to take int8; elsewhere vector units multiply four at once."""
+INT8_LANES: Final = 4.0
+"""Products of int8 per instruction of vector units (`dp4a`)."""
 NEVER_NS: Final = 1e30
 HOT_TRANSFORM_RATIO: Final = 0.3
 """What a byte between transforms costs where L2 keeps it, over one through DRAM."""
@@ -107,10 +109,9 @@ def _has_matrix_units(problems: ConvolutionProblems, fleet: Fleet) -> Mask:
 def _vector_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:
     """Return the vector units: half precision is summed in fp32, at its rate; int8 four products at once."""
     is_int8 = problems.rate == RATES.index(Rate.MATRIX_INT8)
-    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
-    peak_int8 = np.clip(fleet.flops_per_s[Rate.MATRIX_INT8], fleet.flops_per_s[Rate.FP32], half * INT8_SPEEDUP)
-    peak_int8 = np.where(fleet.flops_per_s[Rate.MATRIX_INT8] > 4.5 * fleet.flops_per_s[Rate.FP32], 4.0 * fleet.flops_per_s[Rate.FP32], fleet.flops_per_s[Rate.MATRIX_INT8])
-    peak = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
+    single = fleet.flops_per_s[Rate.FP32]
+    peak_int8 = np.clip(fleet.flops_per_s[Rate.MATRIX_INT8], single, INT8_LANES * single)
+    peak = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], single)
     peak = np.where(is_int8, peak_int8, peak)
     return Unit(
         flops_per_cycle=peak / (fleet.sm_count * fleet.clock_hz),
@@ -152,7 +153,7 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
     efficiency = efficiency * _direction_factor(setting.vector_product, setting.values, "vector")
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        wanted = setting.fleet.sm_count * np.clip(32768.0 / (rows * columns), 1.0, 8.0)
+        wanted = setting.fleet.sm_count * resident_blocks(rows * columns)
         blocks, k, partial = split_product(setting.vector_product, rows, columns, wanted, LEAST_K)
         tile = Tile(
             blocks=blocks,
@@ -187,7 +188,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     reads = np.where(product.is_weights & ~fleet.has_hbm, values["gddr_weights_reads"], 1.0)
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        wanted = fleet.sm_count * np.clip(32768.0 / (rows * columns), 1.0, 4.0)
+        wanted = fleet.sm_count * resident_blocks(rows * columns)
         blocks, k, partial = split_product(product, rows, columns, wanted, LEAST_K)
         loaded = blocks * k * (rows + columns) * problems.element_bytes
         missed = np.where(product.is_weights, values["weights_miss"] * loaded, 0.0)

@@ -124,7 +124,7 @@ def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
     cycles_per_k = 2.0 * area / (unit.flops_per_cycle * efficiency)
     trips = np.ceil(tile.k / K_STEP)
     epilogue_cycles = tile.epilogue_k * cycles_per_k
-    resident = np.clip(ACCUMULATORS / area, 1.0, MOST_BLOCKS_PER_SM)
+    resident = resident_blocks(area)
     rounds = tile.blocks / fleet.sm_count
     busy = np.ceil(rounds) * (trips * K_STEP * cycles_per_k + epilogue_cycles)
     waiting = np.ceil(rounds / resident) * (trips * unit.chain_cycles + epilogue_cycles)
@@ -141,6 +141,11 @@ def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
         joule = flops * unit.joule_per_flop + tile.dram_bytes * values["picojoule_per_byte"] * 1e-12
         slow = slow_down(joule, time_ns * 1e-9, fleet, values)
     return np.asarray(time_ns * (1.0 + slow))
+
+
+def resident_blocks(area: Floats | float) -> Floats:
+    """Return how many blocks of so many sums an SM runs at once."""
+    return np.asarray(np.clip(ACCUMULATORS / area, 1.0, MOST_BLOCKS_PER_SM))
 
 
 Timed = Callable[[Floats | float, Floats | float], Floats]
