@@ -6,11 +6,12 @@ share of it for a shape on every GPU, as if each call had become slower in the o
 table does not hold that order. Guessing its middle costs 10 to 21 % of error on a GPU, even by a perfect model: 14.7 %
 on average.
 
-`ops/convolution_general.parquet`: every direction, kind and format, half a million rows, of which at most `CELL_ROWS` of
-one GPU, source, kind, direction and format are read, chosen by their sizes. Left out: rows whose kernel is a fallback
-that computes one output per thread (`is_naive`: MIOpen ran it since nothing better was tuned or installed), and
-KernelBench's of eager mode under `LEAST_HOST_TIMED_US` or compiled, which hold the host's work. TensorRT's rows are kept,
-as a library of its own: fused with bias and activation, in a layout of its choice, some summed in half precision.
+`ops/convolution_general.parquet`: every direction, kind and format, half a million rows; at most `CELL_ROWS` of
+one GPU, source, kind, direction and format are read, drawn by their sizes, so that a score takes seconds. Left out are
+rows whose kernel computes one output per thread as a fallback (`is_naive`: MIOpen ran it since nothing better was tuned
+or installed), and of KernelBench those that were compiled, or shorter than `LEAST_HOST_TIMED_US`: they hold the host's
+work. TensorRT's rows are kept, as a library of its own: fused with bias and activation, in a layout of its choice, some
+summed in half precision, which the table does not tell apart.
 """
 
 from __future__ import annotations

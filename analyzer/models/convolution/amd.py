@@ -12,7 +12,7 @@ from ....specs.gpu import Rate
 from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.units import peak_flops_per_s
-from .problems import ConvolutionProblems, tensor_elements
+from .problems import ConvolutionProblems
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
 TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
@@ -31,7 +31,7 @@ def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     """Return the time of one pass, ns, and the tile chosen."""
     product = product_of(problems, waste=values["amd_stride_waste"])
     unit = _unit(problems, fleet, values, is_whole=False)
-    implicit, tile = _implicit(problems, product, unit, fleet, values, choice)
+    implicit, tile = _implicit(product, unit, fleet, values, choice)
     explicit = _explicit(problems, product, _unit(problems, fleet, values, is_whole=True), fleet, values)
     deep = np.where(problems.element_bytes >= 4.0, implicit * values["amd_deep_cost"], NEVER_NS)
     time_ns = np.minimum(explicit, np.where(problems.spatial > 2, deep, implicit))
@@ -48,7 +48,7 @@ def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values, *, is_who
     return Unit(
         flops_per_cycle=flops_per_cycle,
         clock_hz=fleet.clock_hz,
-        chain_cycles=values["amd_chain_cycles"],
+        chain_cycles=values["amd_explicit_chain_cycles" if is_whole else "amd_chain_cycles"],
         start_cycles=values["amd_start_cycles"],
         edge_loss=0.0,
         dram_bytes_per_s=_stream_bytes_per_s(fleet, values),
@@ -72,7 +72,6 @@ def _efficiency(product: Product, values: Values) -> Floats:
 
 
 def _implicit(
-    problems: ConvolutionProblems,
     product: Product,
     unit: Unit,
     fleet: Fleet,
@@ -126,7 +125,7 @@ def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet
     image_ns = tile_time(unit, fleet, values, tile) + 1e3 * values["amd_image_us"]
     patches = 2.0 * problems.element_bytes * problems.output_pixels * problems.taps * problems.c_in * problems.groups
     patch_ns = patches / (dram_bytes_per_s(fleet, values) * values["amd_patch_ratio"]) * 1e9
-    patch_ns = np.where(is_plain, 0.0, patch_ns + 1e3 * values["amd_image_us"])
+    patch_ns = np.where(is_plain, 0.0, patch_ns + 1e3 * values["amd_patch_us"])
     return calls * (image_ns + patch_ns) + 1e3 * values["amd_explicit_us"]
 
 

@@ -99,7 +99,9 @@ PARAMETERS: Final = (
     Parameter(name="amd_feed_bytes", prior=40.0, spread=0.5),
     Parameter(name="amd_reduction_ratio", prior=0.7, spread=0.4),
     Parameter(name="amd_launch_us", prior=3.0, spread=0.15),
-    Parameter(name="amd_image_us", prior=8.0, spread=0.4),
+    Parameter(name="amd_image_us", prior=4.0, spread=0.3),
+    Parameter(name="amd_patch_us", prior=15.0, spread=0.3),
+    Parameter(name="amd_explicit_chain_cycles", prior=500.0, spread=0.5),
     Parameter(name="amd_explicit_us", prior=35.0, spread=0.4),
     Parameter(name="amd_explicit_efficiency", prior=0.8, spread=0.4),
     Parameter(name="amd_patch_ratio", prior=0.6, spread=0.4),
@@ -119,8 +121,16 @@ def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     if len(both):
         kernel_ns[both] += _weights_time(problems, fleet, values, both)
     time_ns = _as_timed(problems, kernel_ns, values)
-    sizes = None if choice is not None else correction_sizes(problems, is_amd(fleet))
-    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), sizes=sizes, choice=tile)
+    features, is_paired, is_of_amd = np.zeros((*time_ns.shape, 0)), problems.batch.ndim == 1, is_amd(fleet)
+    if choice is not None:
+        return Estimate(time_ns=time_ns, features=features, choice=tile)
+    return Estimate(
+        time_ns=time_ns,
+        features=features,
+        sizes=correction_sizes(problems, is_of_amd if is_paired else np.array([False, True])),
+        size_column=None if is_paired else is_of_amd.astype(np.int64),
+        choice=tile,
+    )
 
 
 LOGARITHMS: Final = ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")

@@ -29,8 +29,6 @@ FUSED_POINTS, SEPARATE_POINTS = 16.0, 36.0
 TILE_CODES: Final = 8
 """A choice is the tile of the product on vector units + this times that of the separate steps, + its square times that
 on matrix units."""
-MATRIX_SPEEDUP: Final = 1.05
-"""Over the vector units' rate, for a GPU to have units for a format: elsewhere the fleet's rate is the vector units'."""
 INT8_SPEEDUP: Final = 1.5
 """Over the half-precision matrix rate, for matrix units to take int8; elsewhere vector units multiply four at once."""
 INT8_LANES: Final = 4.0
@@ -93,17 +91,16 @@ def nvidia_time(
 
 
 def _has_matrix_units(problems: ConvolutionProblems, fleet: Fleet) -> Mask:
-    """Say which pairs have matrix units for the format; TF32 is used also where it is no faster (GA10x)."""
-    peak = peak_flops_per_s(problems.rate, fleet)
-    vector = np.maximum(fleet.flops_per_s[Rate.FP32], fleet.flops_per_s[Rate.FP16])
-    vector = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], vector)
-    half = fleet.flops_per_s[Rate.MATRIX_FP16]
-    takes_int8 = (half > MATRIX_SPEEDUP * vector) & (peak > INT8_SPEEDUP * half)
-    is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
-    is_int8 = problems.rate == RATES.index(Rate.MATRIX_INT8)
-    is_named = np.array([is_matrix_rate(rate) for rate in RATES])[problems.rate]
-    found = np.where(is_int8, takes_int8, np.where(is_tf32, has_tf32(fleet), peak > MATRIX_SPEEDUP * vector))
-    return np.asarray(found & is_named, dtype=bool)
+    """Say which pairs have matrix units for the format, as the catalogue has it.
+
+    It also states the rates at which vector units multiply int8; TF32 is used where it is no faster, too (GA10x).
+    """
+    known = {id(gpu): [is_matrix_rate(rate) and rate in gpu.peak_flops_per_s for rate in RATES] for gpu in fleet.gpus}
+    named = np.array([known[id(gpu)] for gpu in fleet.gpus])
+    half = np.where(named[:, RATES.index(Rate.MATRIX_FP16)], fleet.flops_per_s[Rate.MATRIX_FP16], np.inf)
+    named[:, RATES.index(Rate.MATRIX_INT8)] &= fleet.flops_per_s[Rate.MATRIX_INT8] > INT8_SPEEDUP * half
+    named[:, RATES.index(Rate.MATRIX_TF32)] |= has_tf32(fleet)
+    return np.asarray(named[np.arange(len(named)), problems.rate])
 
 
 def _vector_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:

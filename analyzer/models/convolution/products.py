@@ -171,6 +171,6 @@ def split_product(
     """Return blocks, sums of each, and bytes of partial sums, where few tiles of weight gradients are split along k."""
     whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups
     most = np.maximum(np.ceil(product.k / least_k), 1.0)
-    parts = np.where(product.is_weights, np.clip(np.ceil(blocks_wanted / whole), 1.0, most), 1.0)
+    parts = np.where(product.is_weights, np.clip(np.floor(blocks_wanted / whole), 1.0, most), 1.0)
     partial = np.where(parts > 1.0, 8.0 * parts * product.m * product.n * product.groups, 0.0)
     return whole * parts, product.k / parts, partial
