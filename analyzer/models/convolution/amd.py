@@ -16,8 +16,6 @@ from .problems import ConvolutionProblems
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
 TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
-LEAST_K: Final = 256.0
-"""Sums of a part of a weight gradient split along k, at least."""
 WANTED_BLOCKS: Final = 2.0
 """Per compute unit, for which weight gradients are split."""
 WINOGRAD_SAVING: Final = 2.25
@@ -80,10 +78,11 @@ def _implicit(
 ) -> tuple[Floats, Codes]:
     """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
     efficiency = _efficiency(product, values)
-    per_byte = 1e9 / (dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"])
+    add_rate = dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        blocks, k, partial = split_product(product, rows, columns, WANTED_BLOCKS * fleet.sm_count, LEAST_K)
+        wanted = WANTED_BLOCKS * fleet.sm_count
+        blocks, k, added_ns = split_product(product, unit, (rows, columns), wanted, add_rate)
         tile = Tile(
             blocks=blocks,
             rows=rows,
@@ -93,7 +92,7 @@ def _implicit(
             epilogue_k=values["amd_epilogue_k"],
             dram_bytes=product.moved_bytes,
         )
-        return tile_time(unit, fleet, values, tile) + partial * per_byte
+        return tile_time(unit, fleet, values, tile) + added_ns
 
     return best_tile(timed, TILES, choice)
 

@@ -36,8 +36,6 @@ INT8_LANES: Final = 4.0
 NEVER_NS: Final = 1e30
 HOT_TRANSFORM_RATIO: Final = 0.3
 """What a byte between transforms costs where L2 keeps it, over one through DRAM."""
-LEAST_K: Final = 256.0
-"""Sums of a part of a weight gradient split along k, at least."""
 VOLTA_GAIN: Final = 1.15
 """Efficiency of vector kernels since Volta over those before, whose register banks conflict more: A100 against P100
 on large fp32 matrix products, neither throttled (0.82 and 0.67 of the peak, 0.85 and 0.80 batched)."""
@@ -148,10 +146,11 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
     """Return the implicit matrix product on vector units in its best tile."""
     efficiency = setting.values["implicit_efficiency"] * setting.gain
     efficiency = efficiency * _direction_factor(setting.vector_product, setting.values, "vector")
+    add_rate = dram_bytes_per_s(setting.fleet, setting.values) * setting.values["reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted = setting.fleet.sm_count * resident_blocks(rows * columns)
-        blocks, k, partial = split_product(setting.vector_product, rows, columns, wanted, LEAST_K)
+        blocks, k, added_ns = split_product(setting.vector_product, setting.vector, (rows, columns), wanted, add_rate)
         tile = Tile(
             blocks=blocks,
             rows=rows,
@@ -162,14 +161,9 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
             dram_bytes=setting.vector_product.moved_bytes,
         )
         time_ns = tile_time(setting.vector, setting.fleet, setting.values, tile)
-        return time_ns + _reduction(setting, partial, "reduction_ratio")
+        return time_ns + added_ns
 
     return best_tile(timed, IMPLICIT_TILES, None if choice is None else choice % TILE_CODES)
-
-
-def _reduction(setting: Setting, partial_bytes: Floats, ratio: str) -> Floats:
-    """Return the time to write and add partial sums, ns."""
-    return partial_bytes / (dram_bytes_per_s(setting.fleet, setting.values) * setting.values[ratio]) * 1e9
 
 
 def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
@@ -182,11 +176,12 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
     efficiency = efficiency * np.where(is_tf32 & is_async(fleet), values["synchronous_ratio"], 1.0)
 
+    add_rate = dram_bytes_per_s(fleet, values) * values["matrix_reduction_ratio"]
     reads = np.where(product.is_weights & ~fleet.has_hbm, values["gddr_weights_reads"], 1.0)
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
         wanted = fleet.sm_count * resident_blocks(rows * columns)
-        blocks, k, partial = split_product(product, rows, columns, wanted, LEAST_K)
+        blocks, k, added_ns = split_product(product, unit, (rows, columns), wanted, add_rate)
         loaded = blocks * k * (rows + columns) * problems.element_bytes
         missed = np.where(product.is_weights, values["weights_miss"] * loaded, 0.0)
         tile = Tile(
@@ -198,7 +193,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
             epilogue_k=values["matrix_epilogue_k"],
             dram_bytes=(product.moved_bytes + missed) * reads,
         )
-        return tile_time(unit, fleet, values, tile) + _reduction(setting, partial, "matrix_reduction_ratio")
+        return tile_time(unit, fleet, values, tile) + added_ns
 
     time_ns, tile = best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
     return time_ns + conversion_time(setting), tile
