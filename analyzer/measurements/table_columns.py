@@ -49,6 +49,8 @@ NUMBERS: Final[Mapping[str, NumberRange]] = {
     **dict.fromkeys(("batch", "m", "n", "k", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv"), _SIZE),
     **dict.fromkeys(("c_in", "c_out", "kernel_size", "input_size", "stride", "output_size", "rows", "cols"), _SIZE),
     **dict.fromkeys(("seqlen", "batch_per_gpu", "image_size", "n_gpus"), _SIZE),
+    **dict.fromkeys(("groups", "spatial"), _SIZE),
+    **{f"{name}_{axis}": _SIZE for name in ("input", "output", "kernel", "stride", "dilation") for axis in "dhw"},
     **dict.fromkeys(("window", "padding", "idx"), _COUNT),
     **dict.fromkeys(("bytes_read", "bytes_written"), _BYTES),
     "num_layer": _LAYERS,

@@ -150,7 +150,9 @@ def test_dilation_rules_out_winograd() -> None:
 def test_sizes_of_the_correction_are_the_same_on_every_gpu_of_a_vendor() -> None:
     problems = problems_of_dims([convolution()] * len(FLEET.gpus), [Rate.MATRIX_FP16] * len(FLEET.gpus))
     table, paired = run(as_rows(problems), FLEET), run(problems, FLEET)
-    assert table.sizes is not None and table.size_column is not None and paired.sizes is not None
+    assert table.sizes is not None
+    assert table.size_column is not None
+    assert paired.sizes is not None
     assert table.sizes.shape == (len(FLEET.gpus), 2, len(MODEL.size_names))
     assert (table.sizes[0, table.size_column] == paired.sizes).all()
     assert len(np.unique(paired.sizes, axis=0)) == 2
@@ -199,6 +201,42 @@ def test_more_bandwidth_is_never_slower(batch: int, c_in: int, c_out: int, size:
     faster = replace(V100, bandwidth_bytes_per_s=V100.bandwidth_bytes_per_s * 1.5)
     # The mean over algorithms may move to one that is liked more though it takes longer, by less than this.
     assert times(dims, faster)[0] <= times(dims, V100)[0] * 1.02
+
+
+FIGURES = ("sm_count", "clock_hz", "bandwidth_bytes_per_s", "l2_cache_bytes")
+
+
+@given(
+    batch=st.integers(1, 256),
+    c_in=st.integers(1, 1024),
+    c_out=st.integers(1, 1024),
+    size=st.integers(3, 112),
+    kernel=st.sampled_from([1, 3, 5]),
+    direction=st.sampled_from(list(Direction)),
+    rate=st.sampled_from([Rate.MATRIX_FP32, Rate.MATRIX_TF32, Rate.MATRIX_FP16, Rate.MATRIX_INT8]),
+    figure=st.sampled_from(FIGURES),
+    factor=st.sampled_from([1.02, 1.3, 2.0]),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_better_gpu_is_not_slower(
+    batch: int,
+    c_in: int,
+    c_out: int,
+    size: int,
+    kernel: int,
+    direction: Direction,
+    rate: Rate,
+    figure: str,
+    factor: float,
+) -> None:
+    """More multiprocessors and a higher clock bring their arithmetic with them."""
+    dims = convolution(batch=batch, c_in=c_in, c_out=c_out, size=size, kernel=kernel, direction=direction)
+    better = replace(FLEET, **{figure: getattr(FLEET, figure) * factor})
+    if figure in FIGURES[:2]:
+        better = replace(better, flops_per_s={unit: flops * factor for unit, flops in FLEET.flops_per_s.items()})
+    if figure == "clock_hz":
+        better = replace(better, matrix_clock_hz=FLEET.matrix_clock_hz * factor)
+    assert (times(dims, better, rate) <= 1.05 * times(dims, FLEET, rate)).all()
 
 
 def test_winograd_makes_3x3_cheaper_than_its_multiplications() -> None:
