@@ -51,6 +51,8 @@ NUMBERS: Final[Mapping[str, NumberRange]] = {
     **dict.fromkeys(("seqlen", "batch_per_gpu", "image_size", "n_gpus", "steps", "hidden_size", "layers"), _SIZE),
     **dict.fromkeys(("head_dim_qk", "head_dim_v"), _SIZE),
     **dict.fromkeys(("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), _SIZE),
+    **dict.fromkeys(("groups", "spatial"), _SIZE),
+    **{f"{name}_{axis}": _SIZE for name in ("input", "output", "kernel", "stride", "dilation") for axis in "dhw"},
     **dict.fromkeys(("window", "padding", "idx"), _COUNT),
     **dict.fromkeys(("bytes_read", "bytes_written"), _BYTES),
     "num_layer": _LAYERS,

@@ -194,7 +194,10 @@ def corrected_ns(fitted: Fitted, estimate: Estimate) -> Floats:
     """Return the simulated time with the learned correction."""
     if fitted.network is None or estimate.sizes is None:
         return estimate.time_ns
-    return np.asarray(estimate.time_ns * np.exp(correct(fitted.network, estimate.sizes)))
+    log = correct(fitted.network, estimate.sizes)
+    if estimate.size_column is not None:
+        log = log[:, estimate.size_column]
+    return np.asarray(estimate.time_ns * np.exp(log))
 
 
 @lru_cache(maxsize=32)

@@ -87,18 +87,19 @@ class BackwardLayout:
     input: int = 1
     weight: int = 2
     stride: int
+    dilation: int
     groups: int
     mask: int
     transposed: int | bool = False
 
 
 _BACKWARD_LAYOUTS: dict[str, BackwardLayout] = {
-    "convolution_backward": BackwardLayout(stride=4, groups=9, mask=10, transposed=7),
-    "convolution_backward_overrideable": BackwardLayout(stride=3, groups=8, mask=9, transposed=6),
-    "cudnn_convolution_backward": BackwardLayout(input=0, grad=1, stride=4, groups=6, mask=9),
-    "miopen_convolution_backward": BackwardLayout(input=0, grad=1, stride=4, groups=6, mask=9),
+    "convolution_backward": BackwardLayout(stride=4, dilation=6, groups=9, mask=10, transposed=7),
+    "convolution_backward_overrideable": BackwardLayout(stride=3, dilation=5, groups=8, mask=9, transposed=6),
+    "cudnn_convolution_backward": BackwardLayout(input=0, grad=1, stride=4, dilation=5, groups=6, mask=9),
+    "miopen_convolution_backward": BackwardLayout(input=0, grad=1, stride=4, dilation=5, groups=6, mask=9),
     "cudnn_convolution_transpose_backward": BackwardLayout(
-        input=0, grad=1, stride=5, groups=7, mask=10, transposed=True
+        input=0, grad=1, stride=5, dilation=6, groups=7, mask=10, transposed=True
     ),
 }
 
@@ -131,7 +132,10 @@ def forward_work(signature: Signature, layout: _Layout) -> Work:
         output_size=out_spatial,
         kernel_size=weight.shape[2:],
         stride=_stride(signature, layout.stride, x.shape[2:], out_spatial),
+        dilation=_dilation(signature, layout.dilation, len(weight.shape) - 2),
         is_transposed=transposed,
+        is_channels_last=_is_channels_last(x, weight),
+        added_tensors=int(layout.addend is not None),
     )
     return Work(
         family=Family.CONVOLUTION,
@@ -166,7 +170,9 @@ def backward_work(signature: Signature, layout: BackwardLayout) -> Work:
         output_size=grad.shape[2:],
         kernel_size=weight.shape[2:],
         stride=_stride(signature, layout.stride, x.shape[2:], grad.shape[2:]),
+        dilation=_dilation(signature, layout.dilation, len(weight.shape) - 2),
         is_transposed=transposed,
+        is_channels_last=_is_channels_last(x, grad, weight),
         direction=direction or Direction.FORWARD,
     )
     product = 2 * x.shape[0] * prod(spatial) * weight.element_count
@@ -223,6 +229,30 @@ def _stride(
     except LackingArgumentError:
         sizes = ((max(pair), max(min(pair), 1)) for pair in zip(input_size, output_size, strict=True))
         return tuple(max(round(large / small), 1) for large, small in sizes)
+
+
+def _dilation(signature: Signature, position: int | None, rank: int) -> tuple[int, ...]:
+    """Return the dilation; empty where it is 1 or not recorded."""
+    try:
+        dilation = _per_dim(signature, position, rank, 1)
+    except LackingArgumentError:
+        return ()
+    return dilation if max(dilation, default=1) > 1 else ()
+
+
+def _is_channels_last(*tensors: TensorSpec) -> bool:
+    """Say whether channels are innermost in the operands' recorded strides.
+
+    PyTorch computes in that layout where any operand has it (`cudnn_conv_suggest_memory_format`); tensors whose
+    layouts are one and the same, as those of a single channel, tell nothing.
+    """
+    return any(_has_innermost_channels(tensor) for tensor in tensors)
+
+
+def _has_innermost_channels(tensor: TensorSpec) -> bool:
+    if tensor.strides is None or len(tensor.strides) != len(tensor.shape):
+        return False
+    return tensor.strides[1] == 1 and tensor.shape[1] > 1 and prod(tensor.shape[2:]) > 1
 
 
 def _out_spatial(

@@ -16,6 +16,11 @@ NEUSIGHT = "sitar-lab/NeuSight 6945927 (MIT, Georgia Institute of Technology and
 LLMSERVINGSIM = "casys-kaist/LLMServingSim 5daddb2 (MIT)"
 AITER = "ROCm/aiter e404860 (MIT, Advanced Micro Devices, Inc.)"
 HIPBLASLT = "ROCm/hipBLASLt 7d9fb68 (MIT, Advanced Micro Devices, Inc.)"
+MIOPEN = "ROCm/MIOpen 2d1fd997 (MIT, Advanced Micro Devices, Inc.)"
+DEEPBENCH = "baidu-research/DeepBench da81ba7 (Apache-2.0, Baidu USA)"
+TINYNAS = "alibaba/lightweight-neural-architecture-search 8ccaf88 (Apache-2.0, Alibaba)"
+KERNELBENCH = "ScalingIntelligence/KernelBench, its history (MIT)"
+XWANG233 = "xwang233/code-snippet 2c053c8 (MIT)"
 VIDUR = "microsoft/vidur 7d47513 (MIT, Microsoft Corporation)"
 
 

@@ -12,11 +12,12 @@ from ....specs.gpu import Rate
 from ..frame.gpu_physics import dram_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.units import peak_flops_per_s
-from .problems import ConvolutionProblems, tensor_elements
+from .problems import ConvolutionProblems
 from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
 
 TILES: Final = ((64.0, 32.0), (64.0, 64.0), (128.0, 64.0), (128.0, 128.0), (256.0, 128.0))
-LEAST_K: Final = 256.0
+WANTED_BLOCKS: Final = 2.0
+"""Per compute unit, for which weight gradients are split."""
 WINOGRAD_SAVING: Final = 2.25
 """Multiplications of the direct algorithm over those of tiles of 2x2 pixels for 3x3 kernels."""
 NEVER_NS: Final = 1e30
@@ -28,7 +29,7 @@ def amd_time(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     """Return the time of one pass, ns, and the tile chosen."""
     product = product_of(problems, waste=values["amd_stride_waste"])
     unit = _unit(problems, fleet, values, is_whole=False)
-    implicit, tile = _implicit(problems, product, unit, fleet, values, choice)
+    implicit, tile = _implicit(product, unit, fleet, values, choice)
     explicit = _explicit(problems, product, _unit(problems, fleet, values, is_whole=True), fleet, values)
     deep = np.where(problems.element_bytes >= 4.0, implicit * values["amd_deep_cost"], NEVER_NS)
     time_ns = np.minimum(explicit, np.where(problems.spatial > 2, deep, implicit))
@@ -45,7 +46,7 @@ def _unit(problems: ConvolutionProblems, fleet: Fleet, values: Values, *, is_who
     return Unit(
         flops_per_cycle=flops_per_cycle,
         clock_hz=fleet.clock_hz,
-        chain_cycles=values["amd_chain_cycles"],
+        chain_cycles=values["amd_explicit_chain_cycles" if is_whole else "amd_chain_cycles"],
         start_cycles=values["amd_start_cycles"],
         edge_loss=0.0,
         dram_bytes_per_s=_stream_bytes_per_s(fleet, values),
@@ -69,7 +70,6 @@ def _efficiency(product: Product, values: Values) -> Floats:
 
 
 def _implicit(
-    problems: ConvolutionProblems,
     product: Product,
     unit: Unit,
     fleet: Fleet,
@@ -78,10 +78,11 @@ def _implicit(
 ) -> tuple[Floats, Codes]:
     """Return the implicit product in its best tile; half-precision partial sums are cast afterwards."""
     efficiency = _efficiency(product, values)
-    per_byte = 1e9 / (dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"])
+    add_rate = dram_bytes_per_s(fleet, values) * values["amd_reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        blocks, k, partial = split_product(product, rows, columns, 2.0 * fleet.sm_count, LEAST_K)
+        wanted = WANTED_BLOCKS * fleet.sm_count
+        blocks, k, added_ns = split_product(product, unit, (rows, columns), wanted, add_rate)
         tile = Tile(
             blocks=blocks,
             rows=rows,
@@ -91,7 +92,7 @@ def _implicit(
             epilogue_k=values["amd_epilogue_k"],
             dram_bytes=product.moved_bytes,
         )
-        return tile_time(unit, fleet, values, tile) + partial * per_byte
+        return tile_time(unit, fleet, values, tile) + added_ns
 
     return best_tile(timed, TILES, choice)
 
@@ -123,7 +124,7 @@ def _explicit(problems: ConvolutionProblems, product: Product, unit: Unit, fleet
     image_ns = tile_time(unit, fleet, values, tile) + 1e3 * values["amd_image_us"]
     patches = 2.0 * problems.element_bytes * problems.output_pixels * problems.taps * problems.c_in * problems.groups
     patch_ns = patches / (dram_bytes_per_s(fleet, values) * values["amd_patch_ratio"]) * 1e9
-    patch_ns = np.where(is_plain, 0.0, patch_ns + 1e3 * values["amd_image_us"])
+    patch_ns = np.where(is_plain, 0.0, patch_ns + 1e3 * values["amd_patch_us"])
     return calls * (image_ns + patch_ns) + 1e3 * values["amd_explicit_us"]
 
 

@@ -40,8 +40,8 @@ PARAMETERS: Final = (
     Parameter(name="fused_epilogue_k", prior=15.0, spread=0.4),
     Parameter(name="start_cycles", prior=1500.0, spread=0.5),
     *DRAM_PARAMETERS,
-    *L2_PARAMETERS,
-    *POWER_PARAMETERS,
+    *(replace(item, spread=0.0) if item.name.startswith("amd") else item for item in L2_PARAMETERS),
+    *(replace(item, spread=0.0) for item in POWER_PARAMETERS),
     Parameter(name="dram_ratio", prior=0.85, spread=0.15),
     Parameter(name="transform_ratio", prior=0.77, spread=0.2),
     Parameter(name="feed_ratio", prior=1.5, spread=0.3),
@@ -77,14 +77,14 @@ PARAMETERS: Final = (
     Parameter(name="matrix_dram_ratio", prior=0.85, spread=0.15),
     Parameter(name="conversion_ratio", prior=0.8, spread=0.2),
     Parameter(name="tensorrt_ratio", prior=1.1, spread=0.2),
-    Parameter(name="fallback_cost", prior=1.15, spread=0.1),
-    Parameter(name="deep_ratio", prior=0.5, spread=0.3),
+    Parameter(name="fallback_cost", prior=1.15, spread=0.03),
+    Parameter(name="synchronous_ratio", prior=0.65, spread=0.1),
     Parameter(name="direct_output_cycles", prior=80.0, spread=0.4),
     Parameter(name="direct_tap_cycles", prior=20.0, spread=0.4),
     Parameter(name="tensorrt_direct_ratio", prior=0.4, spread=0.6),
     Parameter(name="direct_dram_ratio", prior=0.55, spread=0.3),
-    Parameter(name="direct_data_ratio", prior=0.8, spread=0.3),
-    Parameter(name="direct_weights_ratio", prior=0.3, spread=0.3),
+    Parameter(name="direct_data_ratio", prior=0.8, spread=0.0),
+    Parameter(name="direct_weights_ratio", prior=0.3, spread=0.0),
     Parameter(name="amd_efficiency", prior=0.5, spread=0.3),
     Parameter(name="amd_data_ratio", prior=0.8, spread=0.3),
     Parameter(name="amd_weights_ratio", prior=0.8, spread=0.3),
@@ -99,7 +99,9 @@ PARAMETERS: Final = (
     Parameter(name="amd_feed_bytes", prior=40.0, spread=0.5),
     Parameter(name="amd_reduction_ratio", prior=0.7, spread=0.4),
     Parameter(name="amd_launch_us", prior=3.0, spread=0.15),
-    Parameter(name="amd_image_us", prior=8.0, spread=0.4),
+    Parameter(name="amd_image_us", prior=4.0, spread=0.3),
+    Parameter(name="amd_patch_us", prior=15.0, spread=0.3),
+    Parameter(name="amd_explicit_chain_cycles", prior=500.0, spread=0.5),
     Parameter(name="amd_explicit_us", prior=35.0, spread=0.4),
     Parameter(name="amd_explicit_efficiency", prior=0.8, spread=0.4),
     Parameter(name="amd_patch_ratio", prior=0.6, spread=0.4),
@@ -119,37 +121,36 @@ def simulate(problems: ConvolutionProblems, fleet: Fleet, values: Values, choice
     if len(both):
         kernel_ns[both] += _weights_time(problems, fleet, values, both)
     time_ns = _as_timed(problems, kernel_ns, values)
-    sizes = correction_sizes(problems, is_amd(fleet))
-    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), sizes=sizes, choice=tile)
+    features, is_paired, is_of_amd = np.zeros((*time_ns.shape, 0)), problems.batch.ndim == 1, is_amd(fleet)
+    if choice is not None:
+        return Estimate(time_ns=time_ns, features=features, choice=tile)
+    return Estimate(
+        time_ns=time_ns,
+        features=features,
+        sizes=correction_sizes(problems, is_of_amd if is_paired else np.array([False, True])),
+        size_column=None if is_paired else is_of_amd.astype(np.int64),
+        choice=tile,
+    )
 
 
+LOGARITHMS: Final = ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")
 SIZE_NAMES: Final = (
-    *("log2 of batch", "of groups", "of channels in", "of channels out", "of input pixels", "of output pixels"),
-    *("of positions of the kernel", "of stride", "of the sums of a weight gradient"),
-    *("forward", "data gradient", "weight gradient", "three dimensions", "dilated", "channels last", "Winograd"),
-    *("bytes per element", "bfloat16", "TF32", "int8", "ragged channels in", "ragged channels out", "MIOpen"),
+    *(f"log2 of {name}" for name in LOGARITHMS),
+    *("log2 of pixels of the batch", "forward", "data gradient", "weight gradient", "three dimensions", "dilated"),
+    *("channels last", "Winograd", "half precision", "bfloat16", "ragged channels in", "ragged channels out", "MIOpen"),
 )
+RAGGED: Final = 8.0
+"""Channels that are no multiple of this are filled up, or run in other kernels."""
 
 
 def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
-    """Return what the learned correction sees: the op, and whose library runs it."""
-    columns = [
-        np.log2(np.asarray(getattr(problems, name)))
-        for name in ("batch", "groups", "c_in", "c_out", "input_pixels", "output_pixels", "taps", "stride")
-    ]
-    columns.append(columns[0] + columns[5])
-    columns += [
-        problems.direction == code for code in (Direction.FORWARD, Direction.INPUT_GRADIENT, Direction.WEIGHT_GRADIENT)
-    ]
-    columns += [
-        problems.spatial == 3,
-        problems.is_dilated,
-        problems.is_channels_last,
-        problems.tiles > 0,
-        problems.element_bytes,
-    ]
-    columns += [problems.rate == RATES.index(rate) for rate in (Rate.MATRIX_BF16, Rate.MATRIX_TF32, Rate.MATRIX_INT8)]
-    columns += [problems.c_in % 8 > 0, problems.c_out % 8 > 0, is_of_amd]
+    """Return what the learned correction sees, [..., s]: the op, and whose library runs it."""
+    columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]
+    columns.append(np.log2(problems.batch * problems.output_pixels))
+    columns += [problems.direction == code for code in list(Direction)[:3]]
+    columns += [problems.spatial == 3, problems.is_dilated, problems.is_channels_last, problems.tiles > 0]
+    columns += [problems.element_bytes == 2, problems.rate == RATES.index(Rate.MATRIX_BF16)]
+    columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0, is_of_amd]
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
     return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
 

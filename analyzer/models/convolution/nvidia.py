@@ -10,13 +10,13 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import has_tf32, is_before_volta
+from ....specs.generations import has_tf32, is_async, is_before_volta
 from ....specs.gpu import Rate, is_matrix_rate
 from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.units import RATES, peak_flops_per_s
 from .problems import FUSED_CHANNELS, ConvolutionProblems, Timing, tensor_elements
-from .products import Product, Tile, Unit, best_tile, product_of, split_product, tile_time
+from .products import Product, Tile, Unit, best_tile, product_of, resident_blocks, split_product, tile_time
 
 IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
 SEPARATE_TILES: Final = ((64.0, 64.0), (32.0, 128.0), (128.0, 64.0))
@@ -29,15 +29,13 @@ FUSED_POINTS, SEPARATE_POINTS = 16.0, 36.0
 TILE_CODES: Final = 8
 """A choice is the tile of the product on vector units + this times that of the separate steps, + its square times that
 on matrix units."""
-MATRIX_SPEEDUP: Final = 1.05
-"""Over the vector units' rate, for a GPU to have units for a format: elsewhere the fleet's rate is the vector units'."""
 INT8_SPEEDUP: Final = 1.5
 """Over the half-precision matrix rate, for matrix units to take int8; elsewhere vector units multiply four at once."""
+INT8_LANES: Final = 4.0
+"""Products of int8 per instruction of vector units (`dp4a`)."""
 NEVER_NS: Final = 1e30
 HOT_TRANSFORM_RATIO: Final = 0.3
 """What a byte between transforms costs where L2 keeps it, over one through DRAM."""
-LEAST_K: Final = 256.0
-"""Sums of a part of a weight gradient split along k, at least."""
 VOLTA_GAIN: Final = 1.15
 """Efficiency of vector kernels since Volta over those before, whose register banks conflict more: A100 against P100
 on large fp32 matrix products, neither throttled (0.82 and 0.67 of the peak, 0.85 and 0.80 batched)."""
@@ -91,30 +89,24 @@ def nvidia_time(
 
 
 def _has_matrix_units(problems: ConvolutionProblems, fleet: Fleet) -> Mask:
-    """Say which pairs have matrix units for the format; TF32 is used also where it is no faster (GA10x)."""
-    peak = peak_flops_per_s(problems.rate, fleet)
-    vector = np.maximum(fleet.flops_per_s[Rate.FP32], fleet.flops_per_s[Rate.FP16])
-    vector = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], vector)
-    half = fleet.flops_per_s[Rate.MATRIX_FP16]
-    takes_int8 = (half > MATRIX_SPEEDUP * vector) & (peak > INT8_SPEEDUP * half)
-    is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
-    is_int8 = problems.rate == RATES.index(Rate.MATRIX_INT8)
-    is_named = np.array([is_matrix_rate(rate) for rate in RATES])[problems.rate]
-    found = np.where(is_int8, takes_int8, np.where(is_tf32, has_tf32(fleet), peak > MATRIX_SPEEDUP * vector))
-    return np.asarray(found & is_named, dtype=bool)
+    """Say which pairs have matrix units for the format, as the catalogue has it.
+
+    It also states the rates at which vector units multiply int8; TF32 is used where it is no faster, too (GA10x).
+    """
+    known = {id(gpu): [is_matrix_rate(rate) and rate in gpu.peak_flops_per_s for rate in RATES] for gpu in fleet.gpus}
+    named = np.array([known[id(gpu)] for gpu in fleet.gpus])
+    half = np.where(named[:, RATES.index(Rate.MATRIX_FP16)], fleet.flops_per_s[Rate.MATRIX_FP16], np.inf)
+    named[:, RATES.index(Rate.MATRIX_INT8)] &= fleet.flops_per_s[Rate.MATRIX_INT8] > INT8_SPEEDUP * half
+    named[:, RATES.index(Rate.MATRIX_TF32)] |= has_tf32(fleet)
+    return np.asarray(named[np.arange(len(named)), problems.rate])
 
 
 def _vector_unit(problems: ConvolutionProblems, fleet: Fleet, values: Values) -> Unit:
     """Return the vector units: half precision is summed in fp32, at its rate; int8 four products at once."""
     is_int8 = problems.rate == RATES.index(Rate.MATRIX_INT8)
-    half = np.maximum(fleet.flops_per_s[Rate.MATRIX_FP16], fleet.flops_per_s[Rate.FP32])
-    peak_int8 = np.clip(fleet.flops_per_s[Rate.MATRIX_INT8], fleet.flops_per_s[Rate.FP32], half * INT8_SPEEDUP)
-    peak_int8 = np.where(
-        fleet.flops_per_s[Rate.MATRIX_INT8] > 4.5 * fleet.flops_per_s[Rate.FP32],
-        4.0 * fleet.flops_per_s[Rate.FP32],
-        fleet.flops_per_s[Rate.MATRIX_INT8],
-    )
-    peak = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], fleet.flops_per_s[Rate.FP32])
+    single = fleet.flops_per_s[Rate.FP32]
+    peak_int8 = np.clip(fleet.flops_per_s[Rate.MATRIX_INT8], single, INT8_LANES * single)
+    peak = np.where(problems.element_bytes > 4, fleet.flops_per_s[Rate.FP64], single)
     peak = np.where(is_int8, peak_int8, peak)
     return Unit(
         flops_per_cycle=peak / (fleet.sm_count * fleet.clock_hz),
@@ -154,10 +146,11 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
     """Return the implicit matrix product on vector units in its best tile."""
     efficiency = setting.values["implicit_efficiency"] * setting.gain
     efficiency = efficiency * _direction_factor(setting.vector_product, setting.values, "vector")
+    add_rate = dram_bytes_per_s(setting.fleet, setting.values) * setting.values["reduction_ratio"]
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        wanted = setting.fleet.sm_count * np.clip(32768.0 / (rows * columns), 1.0, 8.0)
-        blocks, k, partial = split_product(setting.vector_product, rows, columns, wanted, LEAST_K)
+        wanted = setting.fleet.sm_count * resident_blocks(rows * columns)
+        blocks, k, added_ns = split_product(setting.vector_product, setting.vector, (rows, columns), wanted, add_rate)
         tile = Tile(
             blocks=blocks,
             rows=rows,
@@ -168,14 +161,9 @@ def best_implicit(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes
             dram_bytes=setting.vector_product.moved_bytes,
         )
         time_ns = tile_time(setting.vector, setting.fleet, setting.values, tile)
-        return time_ns + _reduction(setting, partial, "reduction_ratio")
+        return time_ns + added_ns
 
     return best_tile(timed, IMPLICIT_TILES, None if choice is None else choice % TILE_CODES)
-
-
-def _reduction(setting: Setting, partial_bytes: Floats, ratio: str) -> Floats:
-    """Return the time to write and add partial sums, ns."""
-    return partial_bytes / (dram_bytes_per_s(setting.fleet, setting.values) * setting.values[ratio]) * 1e9
 
 
 def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
@@ -185,13 +173,15 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
     efficiency = efficiency * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_ratio"], 1.0)
-    efficiency = efficiency * np.where(problems.spatial > 2, values["deep_ratio"], 1.0)
+    is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
+    efficiency = efficiency * np.where(is_tf32 & is_async(fleet), values["synchronous_ratio"], 1.0)
 
+    add_rate = dram_bytes_per_s(fleet, values) * values["matrix_reduction_ratio"]
     reads = np.where(product.is_weights & ~fleet.has_hbm, values["gddr_weights_reads"], 1.0)
 
     def timed(rows: Floats | float, columns: Floats | float) -> Floats:
-        wanted = fleet.sm_count * np.clip(32768.0 / (rows * columns), 1.0, 4.0)
-        blocks, k, partial = split_product(product, rows, columns, wanted, LEAST_K)
+        wanted = fleet.sm_count * resident_blocks(rows * columns)
+        blocks, k, added_ns = split_product(product, unit, (rows, columns), wanted, add_rate)
         loaded = blocks * k * (rows + columns) * problems.element_bytes
         missed = np.where(product.is_weights, values["weights_miss"] * loaded, 0.0)
         tile = Tile(
@@ -203,7 +193,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
             epilogue_k=values["matrix_epilogue_k"],
             dram_bytes=(product.moved_bytes + missed) * reads,
         )
-        return tile_time(unit, fleet, values, tile) + _reduction(setting, partial, "matrix_reduction_ratio")
+        return tile_time(unit, fleet, values, tile) + added_ns
 
     time_ns, tile = best_tile(timed, MATRIX_TILES, None if choice is None else choice // TILE_CODES**2)
     return time_ns + conversion_time(setting), tile

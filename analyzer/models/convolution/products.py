@@ -20,6 +20,10 @@ ACCUMULATORS: Final = 32768.0
 MOST_BLOCKS_PER_SM: Final = 8.0
 K_STEP: Final = 8.0
 """Channels of one trip of the main loop."""
+LEAST_K: Final = 256.0
+"""Sums of a part of a weight gradient split along k, at least."""
+PARTIAL_BYTES: Final = 8.0
+"""To write and to read a partial sum."""
 CHUNK_BYTES: Final = 64.0
 """Of channels that one trip of the main loop sums at one position of the kernel: 32 in half precision, as V100's and
 T4's times of 8 channels against 32 show."""
@@ -124,7 +128,7 @@ def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
     cycles_per_k = 2.0 * area / (unit.flops_per_cycle * efficiency)
     trips = np.ceil(tile.k / K_STEP)
     epilogue_cycles = tile.epilogue_k * cycles_per_k
-    resident = np.clip(ACCUMULATORS / area, 1.0, MOST_BLOCKS_PER_SM)
+    resident = resident_blocks(area)
     rounds = tile.blocks / fleet.sm_count
     busy = np.ceil(rounds) * (trips * K_STEP * cycles_per_k + epilogue_cycles)
     waiting = np.ceil(rounds / resident) * (trips * unit.chain_cycles + epilogue_cycles)
@@ -141,6 +145,11 @@ def tile_time(unit: Unit, fleet: Fleet, values: Values, tile: Tile) -> Floats:
         joule = flops * unit.joule_per_flop + tile.dram_bytes * values["picojoule_per_byte"] * 1e-12
         slow = slow_down(joule, time_ns * 1e-9, fleet, values)
     return np.asarray(time_ns * (1.0 + slow))
+
+
+def resident_blocks(area: Floats | float) -> Floats:
+    """Return how many blocks of so many sums an SM runs at once."""
+    return np.asarray(np.clip(ACCUMULATORS / area, 1.0, MOST_BLOCKS_PER_SM))
 
 
 Timed = Callable[[Floats | float, Floats | float], Floats]
@@ -161,11 +170,23 @@ def best_tile(timed: Timed, tiles: Sequence[tuple[float, float]], choice: Codes 
 
 
 def split_product(
-    product: Product, rows: Floats | float, columns: Floats | float, blocks_wanted: Floats, least_k: float
+    product: Product,
+    unit: Unit,
+    sides: tuple[Floats | float, Floats | float],
+    blocks_wanted: Floats,
+    add_bytes_per_s: Floats,
 ) -> tuple[Floats, Floats, Floats]:
-    """Return blocks, sums of each, and bytes of partial sums, where few tiles of weight gradients are split along k."""
-    whole = np.ceil(product.m / rows) * np.ceil(product.n / columns) * product.groups
-    most = np.maximum(np.ceil(product.k / least_k), 1.0)
-    parts = np.where(product.is_weights, np.clip(np.ceil(blocks_wanted / whole), 1.0, most), 1.0)
-    partial = np.where(parts > 1.0, 8.0 * parts * product.m * product.n * product.groups, 0.0)
-    return whole * parts, product.k / parts, partial
+    """Return blocks, sums of each, and ns to add partial sums, where few tiles of weight gradients are split along k.
+
+    Into as many parts as keep the GPU busy, but no more than where a further part costs more, by what it writes and
+    what adds it up, than the shorter chain of sums saves: p * write + chain / p is least at p = sqrt(chain / write).
+    """
+    area = sides[0] * sides[1]
+    whole = np.ceil(product.m / sides[0]) * np.ceil(product.n / sides[1]) * product.groups
+    write_s = PARTIAL_BYTES * product.m * product.n * product.groups / add_bytes_per_s
+    chain_s = product.k * 2.0 * area / (unit.flops_per_cycle * unit.clock_hz)
+    most = np.minimum(product.k / LEAST_K, np.sqrt(chain_s / write_s))
+    parts = np.floor(np.maximum(np.minimum(blocks_wanted / whole, most), 1.0))
+    parts = np.where(product.is_weights, parts, 1.0)
+    added_ns = np.where(parts > 1.0, parts * write_s * 1e9, 0.0)
+    return whole * parts, product.k / parts, added_ns

@@ -26,6 +26,8 @@ class Estimate:
     sizes: Floats | None = None
     """What the learned correction sees, [..., s]: sizes of the problems alone. It is the same on every GPU, so that no
     better GPU is slower by it. None: no correction."""
+    size_column: Codes | None = None
+    """Where kernels are of several libraries: `sizes` are [n, libraries, s], and this says whose each GPU runs, [m]."""
     choice: Codes | None = None
     """The candidate (tile, split, algorithm) that gave the least time; None where there are no candidates.
     Passed back to `simulate`, it fixes the candidates, so that derivatives cost one candidate each."""

@@ -57,6 +57,38 @@ def test_an_unrecorded_stride_follows_from_the_sizes() -> None:
     assert dims.stride == (2, 2)
 
 
+def test_dilation() -> None:
+    arguments = (tensor(2, 4, 8, 8), tensor(6, 2, 3, 3), None, (1, 1), (2, 2), (2, 2), False, (0, 0), 2)
+    assert dims_of("convolution", *arguments).dilation == (2, 2)
+    sizes = (tensor(2, 6, 8, 8), tensor(2, 4, 8, 8), tensor(6, 2, 3, 3))
+    backward = (*sizes, (6,), (1, 1), (2, 2), (2, 2), False, (0, 0), 2, (True, True, False))
+    assert dims_of("convolution_backward", *backward).dilation == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "is_last"),
+    [
+        ((256, 64, 8, 1), (18, 9, 3, 1), False),
+        ((256, 1, 32, 4), (18, 9, 3, 1), True),
+        ((256, 64, 8, 1), (18, 1, 6, 2), True),
+        (None, None, False),
+    ],
+)
+def test_channels_last_in_either_operand(
+    x: tuple[int, ...] | None, weight: tuple[int, ...] | None, *, is_last: bool
+) -> None:
+    operands = (TensorSpec("float16", (2, 4, 8, 8), x), TensorSpec("float16", (6, 2, 3, 3), weight))
+    arguments = (*operands, None, (2, 2), (1, 1), (1, 1), False, (0, 0), 2)
+    assert dims_of("convolution", *arguments).is_channels_last is is_last
+
+
+def test_a_fused_addition_reads_one_more_tensor() -> None:
+    arguments = (tensor(2, 4, 8, 8), tensor(6, 4, 3, 3), tensor(2, 6, 8, 8), 1.0, None, (1, 1), (1, 1), (1, 1), 1)
+    assert dims_of("cudnn_convolution_add_relu", *arguments).added_tensors == 1
+    plain = (tensor(2, 4, 8, 8), tensor(6, 4, 3, 3), None, (1, 1), (1, 1), (1, 1), 1)
+    assert dims_of("cudnn_convolution_relu", *plain).added_tensors == 0
+
+
 def test_transposed() -> None:
     arguments = (tensor(2, 6, 4), tensor(6, 2, 3), None, (2,), (1,), (1,), True, (1,), 2)
     dims = dims_of("convolution", *arguments)
