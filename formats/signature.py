@@ -13,7 +13,7 @@ DTYPE_BYTES: Final[dict[str, float]] = {
     "float4_e2m1fn_x2": 1,
     "complex32": 4, "complex64": 8, "complex128": 16,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
-    "qint8": 1, "quint8": 1, "qint32": 4,
+    "qint8": 1, "quint8": 1, "qint32": 4, "int4": 0.5, "uint4": 0.5,
 }  # fmt: skip
 """Bytes per element of each torch dtype, by its name without the `torch.` prefix."""
 

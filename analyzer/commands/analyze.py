@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..measurements.calibration import CalibratedLibrary
     from ..whatif.scenario import Scenario
 
-PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8")
+PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8", "nvfp4", "int8-weights", "int4-weights")
 ATTENTION: Final = ("flash2", "flash3", "cudnn", "efficient", "math", "triton", "ck")
 SHORT_OP_COUNT: Final = 10
 """Ops shown without --ops."""

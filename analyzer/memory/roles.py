@@ -18,6 +18,8 @@ _CODE: Final = {category: code for code, category in enumerate(CATEGORIES)}
 _WEIGHT_FIRST: Final = frozenset({"aten::t", "aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"})
 """Ops whose first tensor is a weight, wherever it existed before the iteration."""
 _BIAS_FIRST: Final = frozenset({"aten::addmm", "aten::baddbmm", "aten::addmv"})
+_NARROW_WEIGHTS: Final = frozenset({"int4", "uint4", "int8"})
+"""Integers of so few bits are quantised weights, not lists of ids."""
 
 
 def find_roles(trace: Trace, window_ops: Rows, storages: Storages) -> Rows:
@@ -86,7 +88,7 @@ def _integer_storages(trace: Trace, count: int) -> Mask:
     """Say which storages hold lists of integers; a single one is a counter of a module."""
     tensors, found = trace.tensors, np.zeros(count, dtype=bool)
     if row_count(tensors):
-        is_integer = np.array(["int" in name for name in trace.strings], dtype=bool)
+        is_integer = np.array(["int" in name and name not in _NARROW_WEIGHTS for name in trace.strings], dtype=bool)
         found[tensors.storage[is_integer[tensors.dtype] & (tensors.element_count > 1)]] = True
     return found
 

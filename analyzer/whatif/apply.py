@@ -23,6 +23,7 @@ from .change import Casts, ChangedGraph, Whatif
 from .cuda_graph.capture import capture
 from .fusion.fusion import fuse
 from .precision.precision import change_precision
+from .precision.support import explain_missing_units
 from .retiming.casts import cast_times_ns
 from .retiming.kernels import retime
 from .scenario import Scenario
@@ -70,7 +71,7 @@ def change_trace(
         elif origin is not None:
             changed = retime(before, changed, origin, library)
         found = replace(changed, warnings=(*found.warnings, *changed.warnings))
-    return found
+    return replace(found, warnings=(*found.warnings, *explain_missing_units(scenario.precision, gpus)))
 
 
 def _check_lengths(trace: Trace, scenario: Scenario, gpus: Sequence[Gpu]) -> None:

@@ -13,6 +13,10 @@ class TargetPrecision(StrEnum):
     FP16 = "fp16"
     TF32 = "tf32"
     FP8 = "fp8"
+    NVFP4 = "nvfp4"
+    INT8_WEIGHTS = "int8-weights"
+    """Of linear layers; what is multiplied with them stays in half precision."""
+    INT4_WEIGHTS = "int4-weights"
 
 
 class TargetAttention(StrEnum):

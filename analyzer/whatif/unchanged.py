@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ...errors import InputError
@@ -11,6 +13,11 @@ from .axis.infer import infer_batch_size, infer_sequence_length
 from .change import Whatif
 from .precision.precision import product_dtype
 from .scenario import Scenario, TargetPrecision
+
+NARROW: Final = frozenset(
+    {TargetPrecision.FP8, TargetPrecision.NVFP4, TargetPrecision.INT8_WEIGHTS, TargetPrecision.INT4_WEIGHTS}
+)
+"""Formats of linear layers alone."""
 
 
 def is_unchanged(before: Trace, changed: Whatif) -> bool:
@@ -61,8 +68,8 @@ def explain_same_precision(trace: Trace, scenario: Scenario) -> str:
     """Return why a precision changes nothing of a trace."""
     recorded = product_dtype(trace)
     option = f"--precision {scenario.precision} changes nothing"
-    if scenario.precision is TargetPrecision.FP8 and not recorded.startswith("float8"):
-        return f"{option}: no product of a linear layer has sizes that fit fp8"
+    if scenario.precision in NARROW and not recorded.startswith("float8"):
+        return f"{option}: no product of a linear layer has sizes that fit {scenario.precision}"
     if scenario.precision is TargetPrecision.TF32:
         return f"{option}: its products may use TF32 already"
     return f"{option}: its products run in {recorded} already"

@@ -22,6 +22,9 @@ from .registry import register
 from .traffic import broadcast_shape, bytes_of, total_bytes
 from .work import Family, MatmulDims, Work
 
+_PAIRS = frozenset({"float4_e2m1fn_x2"})
+"""Dtypes whose elements hold two numbers along k: each is two multiply-adds."""
+
 
 @register("aten::mm", family=Family.MATMUL)
 def mm(signature: Signature) -> Work:
@@ -132,7 +135,8 @@ def linear(signature: Signature) -> Work:
     out_count = prod(x.shape[:-1]) * prod(weight.shape[:-1])
     inputs = (x, weight, *tensors_at(signature, 2))
     dims = MatmulDims(m=prod(x.shape[:-1]), n=prod(weight.shape[:-1]), k=k, is_k_contiguous=True)
-    return _work(2 * out_count * k, inputs, _out_bytes(signature, out_count, x.dtype), x.dtype, dims=dims)
+    flops = 2 * out_count * k * _numbers(x)
+    return _work(flops, inputs, _out_bytes(signature, out_count, x.dtype), x.dtype, dims=dims)
 
 
 @register("aten::linear_backward", family=Family.MATMUL)
@@ -185,7 +189,11 @@ def _product(
     dims = MatmulDims(
         batch=prod(a.shape[:-2]), m=a.shape[-2], n=b.shape[-1], k=a.shape[-1], is_k_contiguous=_is_k_contiguous(a, b)
     )
-    return _work(2 * products * dims.k, (a, b, *extras), written, a.dtype, dims=dims)
+    return _work(2 * products * dims.k * _numbers(a), (a, b, *extras), written, a.dtype, dims=dims)
+
+
+def _numbers(operand: TensorSpec) -> int:
+    return 2 if operand.dtype in _PAIRS else 1
 
 
 def _is_k_contiguous(a: TensorSpec, b: TensorSpec) -> bool | None:

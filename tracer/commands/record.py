@@ -16,7 +16,7 @@ from .messages import say, say_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ...formats.trace import Workload
+    from ...formats.trace import Trace, Workload
     from ..measured.recorder import Plan, Recorder
 
 _INTERRUPTED_EXIT_CODE: Final = 130
@@ -28,7 +28,7 @@ _LIBRARIES: Final = {"hf_config": "transformers", "timm": "timm", "torchvision":
 _MODEL_OPTIONS: Final = frozenset(
     {
         *_LIBRARIES, "sequence_length", "image_size", "precision", "autocast", "attention", "optimizer",
-        "cached_tokens", "channels_last", "gradient_checkpointing",
+        "cached_tokens", "channels_last", "gradient_checkpointing", "reference_kernels",
     }
 )  # fmt: skip
 _MEASURING_OPTIONS: Final = frozenset({"iterations", "stop"})
@@ -122,6 +122,11 @@ class Script:
 )
 @click.option("--channels-last", is_flag=True, help="Put channels last in images and convolutions.")
 @click.option("--gradient-checkpointing", is_flag=True, help="Recompute activations in backward, as the library does.")
+@click.option(
+    "--reference-kernels",
+    is_flag=True,
+    help="Run Mamba and delta nets as without mamba_ssm, causal_conv1d and flash-linear-attention: many small ops.",
+)
 def record(  # noqa: PLR0913 - one parameter per option
     script: str | None,
     arguments: tuple[str, ...],
@@ -286,7 +291,15 @@ def _record_shapes(output: Path, name: str | None, options: Mapping[str, str | i
         _exit_with(error)
     workload = trace.meta.workload
     text = f"one {workload.mode} iteration of {workload.name}, batch size {workload.batch_size}, from shapes alone"
-    say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops")
+    say(f"wavecast: {path}: {text}; {len(trace.ops.name)} ops{_name_libraries(trace)}")
+
+
+def _name_libraries(trace: Trace) -> str:
+    """Say whose kernels were recorded though the libraries need not be there."""
+    from ..named_models.library_kernels import libraries_in
+
+    found = libraries_in(trace.strings)
+    return f"; kernels of {', '.join(found)} (without them: --reference-kernels)" if found else ""
 
 
 def _make_plan(iterations: str, workload: Workload, ends: str | None) -> Plan:

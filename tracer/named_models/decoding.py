@@ -8,6 +8,7 @@ import torch
 
 from ...errors import InputError
 from .inputs import Inputs
+from .library_kernels import kernels_for
 from .reading import Reading, first_number
 from .subject import Subject
 
@@ -27,7 +28,7 @@ def build_decoding(reading: Reading, inputs: Inputs) -> Subject:
     model.eval()
     is_sequence_model = bool(reading.config.is_encoder_decoder)
     tokens = "decoder_input_ids" if is_sequence_model else "input_ids"
-    with torch.inference_mode():
+    with torch.inference_mode(), kernels_for(model, reading.settings):
         prompt = {
             **(inputs if is_sequence_model else {}),
             tokens: reading.fill(reading.plain_id, reading.batch_size, count),

@@ -75,4 +75,4 @@ def _classify(
 def _refuse_text(settings: Settings, name: str) -> None:
     if settings.sequence_length is not None:
         raise InputError(f"--sequence-length: {name} reads images: use --image-size")
-    refuse(settings, ("cached_tokens", "attention"), "only for models of transformers")
+    refuse(settings, ("cached_tokens", "attention", "reference_kernels"), "only for models of transformers")

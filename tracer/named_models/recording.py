@@ -13,6 +13,7 @@ from ..meta.host_values import HostReads, HostValues
 from ..session import trace_iteration
 from .images import build_timm, build_torchvision
 from .libraries import failures_in_one_line, offline
+from .library_kernels import kernels_for
 from .steps import build_step
 from .subject import Settings, Subject
 from .transformer import build_transformer
@@ -35,13 +36,14 @@ def record_model(library: str, model: str, settings: Settings, *, name: str | No
     unbuilt = failures_in_one_line(model, "cannot be built on the meta device", InputError)
     with offline(), unbuilt, values, torch.device("meta"), HostReads(values):
         subject = build(model, settings, values)
+    kernels = kernels_for(subject.model, settings)
     step = build_step(subject, settings)
 
     def run() -> object:
         with HostReads(values):
             return step()
 
-    with offline(), failures_in_one_line(subject.name, "cannot run on the meta device"), values:
+    with offline(), failures_in_one_line(subject.name, "cannot run on the meta device"), kernels, values:
         return trace_iteration(
             run,
             warmup=1 if settings.mode == "training" else 0,  # a first run makes the optimizer's state

@@ -39,6 +39,8 @@ class Settings:
     """Tokens in the key/value cache of a decoding step; None for a pass over the whole sequence."""
     channels_last: bool = False
     gradient_checkpointing: bool = False
+    reference_kernels: bool = False
+    """Whether state-space layers run as they do without the libraries that hold their kernels."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

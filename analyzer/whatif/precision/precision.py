@@ -1,4 +1,4 @@
-"""Another precision: autocast to bf16 or fp16, fp8 for linear layers, or TF32, on a recorded iteration."""
+"""Another precision on a recorded iteration: autocast to bf16 or fp16, TF32, or narrower formats for linear layers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,32 @@ from ....formats.trace import Phase, Trace
 from ..calls import are_operands_flat, layout_of, replace_tensors, rewrite_signatures, short_name
 from ..change import Whatif
 from ..scenario import Scenario, TargetPrecision
-from .fp8 import with_fp8
+from .fp8 import FP8
+from .linear_layers import LinearFormat, with_linear_format
 from .mixed import AutocastWalk
+from .nvfp4 import NVFP4
 from .result_types import with_result_types
 from .tf32 import with_tf32
 from .typed_calls import WIDE
+from .weight_only import INT4_WEIGHTS, INT8_WEIGHTS, refuse_training
 
 _DTYPES: Final = {
     TargetPrecision.BF16: "bfloat16",
     TargetPrecision.FP16: "float16",
     TargetPrecision.TF32: WIDE,
     TargetPrecision.FP8: "bfloat16",
+    TargetPrecision.NVFP4: "bfloat16",
+    TargetPrecision.INT8_WEIGHTS: "bfloat16",
+    TargetPrecision.INT4_WEIGHTS: "bfloat16",
 }
-"""What matrix products run in; for fp8, those that do not fit it."""
+"""What matrix products run in; for formats of linear layers, those that do not fit, of a trace in float32."""
+_LINEAR_FORMATS: Final = {
+    TargetPrecision.FP8: FP8,
+    TargetPrecision.NVFP4: NVFP4,
+    TargetPrecision.INT8_WEIGHTS: INT8_WEIGHTS,
+    TargetPrecision.INT4_WEIGHTS: INT4_WEIGHTS,
+}
+_WEIGHT_ONLY: Final = frozenset({TargetPrecision.INT8_WEIGHTS, TargetPrecision.INT4_WEIGHTS})
 _HALVES: Final = frozenset({"bfloat16", "float16"})
 
 
@@ -41,9 +54,10 @@ def with_precision(trace: Trace, precision: TargetPrecision) -> Whatif:
     """Return the trace as if it had run in another precision.
 
     From float32: bf16 and fp16 are torch's autocast (weights and optimizer stay float32), tf32 changes the units that
-    multiply, fp8 is bf16 with linear layers in fp8. A half-precision trace changes its half type. The precision that
-    the trace has is the identity.
-    Raises InputError for a trace without shapes or matrix products, and for what would raise its precision.
+    multiply; fp8, nvfp4 and weights of whole numbers are half precision (float32 becomes bf16) with linear layers so. A
+    half-precision trace changes its half type. The precision that the trace has is the identity.
+    Raises InputError for a trace without shapes or matrix products, for what would raise its precision, and for weights
+    of whole numbers in training.
 
     >>> product_dtype(with_precision(trace, TargetPrecision.FP16).trace)
     'float16'
@@ -56,12 +70,19 @@ def with_precision(trace: Trace, precision: TargetPrecision) -> Whatif:
     if recorded.startswith("float8"):
         _refuse_unless(precision is TargetPrecision.FP8, recorded, precision)
         return Whatif(trace=trace)
+    form = _LINEAR_FORMATS.get(precision)
+    if precision in _WEIGHT_ONLY:
+        refuse_training(trace, precision.value)
     if recorded in _HALVES:
-        lowered = _swap_halves(trace, recorded, target)
-        return with_fp8(lowered, target) if precision is TargetPrecision.FP8 else lowered
+        keeps_half = form is not None and form is not FP8
+        target = recorded if keeps_half else target
+        return _narrowed(_swap_halves(trace, recorded, target), target, form)
     _refuse_unless(recorded == WIDE, recorded, precision)
-    lowered = _lower(trace, target)
-    return with_fp8(lowered, target) if precision is TargetPrecision.FP8 else lowered
+    return _narrowed(_lower(trace, target), target, form)
+
+
+def _narrowed(whatif: Whatif, dtype: str, form: LinearFormat | None) -> Whatif:
+    return whatif if form is None else with_linear_format(whatif, dtype, form)
 
 
 def product_dtype(trace: Trace) -> str:

@@ -19,14 +19,15 @@ from ...work import Work, work_of
 from ...work.table import tabulate
 from ..change import Casts
 
-_CAST_DTYPES: Final = {4.0: "float32", 2.0: "bfloat16", 1.0: "float8_e4m3fn"}
+_CAST_DTYPES: Final = {4.0: "float32", 2.0: "bfloat16", 1.0: "float8_e4m3fn", 0.5: "int4"}
 
 
 def cast_times_ns(casts: Casts, fleet: Fleet, library: Library) -> Floats:
     """Return the time of each conversion on each GPU, [n, m]: that of a copy kernel, by its op model."""
     if not len(casts.op):
         return np.zeros((0, len(fleet.gpus)))
-    keys = [casts.element_count, casts.read_bytes.astype(np.int64), casts.written_bytes.astype(np.int64)]
+    widths = [(2 * column).astype(np.int64) for column in (casts.read_bytes, casts.written_bytes)]
+    keys = [casts.element_count, *widths]
     first, group = group_rows(keys)
     works = []
     for row in first.tolist():

@@ -6,8 +6,10 @@ from functools import partial
 from math import prod
 
 from ....formats.signature import Signature, TensorSpec
-from ..arguments import LackingArgumentError, size_at, tensor_at
+from ..arguments import LackingArgumentError, size_at, tensor_at, tensor_list_at
+from ..registry import Formula
 from ..state_space import state_space_work
+from ..traffic import total_bytes
 from ..work import Family, StateRule, StateSpaceDims, Work
 from .library_op import declare, declare_family
 
@@ -114,6 +116,24 @@ def causal_convolution(signature: Signature, *, weight: int = 1, is_update: bool
     return state_space_work(dims, x.dtype)
 
 
+def gradients(signature: Signature, *, forward: Formula) -> Work:
+    """Gradient of the result, then what the forward call took: its gradients.
+
+    Arithmetic: the states again, then a gradient for each factor of each product, three times the forward's; bytes:
+    what was taken and the gradient are read, a gradient of each is written.
+    """
+    gradient, taken = tensor_at(signature, 0), tensor_list_at(signature, 1)
+    work = forward(Signature(taken))
+    return Work(
+        family=_STATE,
+        flops=3 * work.flops,
+        read_bytes=total_bytes((gradient, *taken)),
+        written_bytes=total_bytes(taken),
+        dtype=work.dtype,
+        is_matrix=work.is_matrix,
+    )
+
+
 def _scalar_decay(batch: int, steps: int, heads: int, head_dim: int, state_dim: int, groups: int, dtype: str) -> Work:
     dims = StateSpaceDims(
         rule=StateRule.SCALAR_DECAY,
@@ -155,6 +175,16 @@ for _library, _names, _what, _taken, _source, _formula in (
     (_SGLANG, "sgl_kernel::causal_conv1d_fwd", "causal convolution", "x, weight", _EXTENSION, causal_convolution),
     (_SGLANG, "sgl_kernel::causal_conv1d_update", "causal convolution of one token", "x, weight", _EXTENSION,
      partial(causal_convolution, weight=2, is_update=True)),
+    ("fla", "fla::chunk_gated_delta_rule_backward", f"gradients of the {_DELTA}", "gradient, the forward's arguments",
+     "fla/ops/gated_delta_rule/chunk.py", partial(gradients, forward=gated_delta)),
+    ("mamba_ssm", "mamba_ssm::mamba_chunk_scan_combined_backward", "Mamba-2's gradients",
+     "gradient, the forward's arguments", "mamba_ssm/ops/triton/ssd_combined.py",
+     partial(gradients, forward=chunked_scan)),
+    ("mamba_ssm", "mamba_ssm::selective_scan_fn_backward", "Mamba's gradients", "gradient, the forward's arguments",
+     "mamba_ssm/ops/selective_scan_interface.py", partial(gradients, forward=selective_scan)),
+    ("causal_conv1d", "causal_conv1d::causal_conv1d_fn_backward", "a causal convolution's gradients",
+     "gradient, the forward's arguments", "causal_conv1d/causal_conv1d_interface.py",
+     partial(gradients, forward=causal_convolution)),
 ):  # fmt: skip
     declare(_library, _names, family=_STATE, what=_what, taken=_taken, source=_source)(_formula)
 for _library, _names, _what, _source in (

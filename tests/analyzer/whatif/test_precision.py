@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from wavecast import load_trace
+from wavecast.analyzer.analysis.analyze import run_analysis
+from wavecast.analyzer.memory.describe import describe_memory
+from wavecast.analyzer.memory.use import MemoryCategory
+from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.whatif import TargetPrecision, with_batch, with_precision
 from wavecast.analyzer.whatif.precision.mixed import outermost_casts
+from wavecast.analyzer.whatif.precision.support import explain_missing_units
+from wavecast.analyzer.whatif.scenario import Scenario
 from wavecast.analyzer.work import Family, family_of
 from wavecast.errors import InputError
 from wavecast.formats.autocast import CASTS, Cast
@@ -22,6 +28,8 @@ from wavecast.formats.column import build_table
 from wavecast.formats.signature import Signature, TensorSpec, flatten_tensors
 from wavecast.formats.trace import KernelTable, OperandTable, OpTable, Phase, TensorTable, Trace
 from wavecast.formats.validate import validate
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.match import find_gpu
 from wavecast.tracer import trace_iteration
 
 BATCH, WIDTH = 16, 32
@@ -171,7 +179,7 @@ def test_the_lists_are_those_of_the_installed_torch() -> None:
     assert missing <= {"frobenius_norm", "nuclear_norm"}
 
 
-@pytest.mark.parametrize("precision", list(TargetPrecision))
+@pytest.mark.parametrize("precision", [item for item in TargetPrecision if "weights" not in item])
 def test_rows_stay_and_the_trace_stays_valid(recorded: Trace, precision: TargetPrecision) -> None:
     changed = with_precision(recorded, precision).trace
     validate(changed)
@@ -296,3 +304,95 @@ def test_products_of_one_operand_or_of_vectors_are_answered() -> None:
             ),
         )
         validate(with_precision(trace, TargetPrecision.FP16).trace)
+
+
+def weights_of(trace: Trace) -> dict[str, list[tuple[int, ...]]]:
+    """Return the shapes of the second operands of linear layers by type."""
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for name, number in zip(trace.ops.name.tolist(), trace.ops.signature.tolist(), strict=True):
+        if trace.strings[name] == "aten::addmm":
+            spec = trace.signatures[number].arguments[2]
+            assert isinstance(spec, TensorSpec)
+            found.setdefault(spec.dtype, []).append(spec.shape)
+    return found
+
+
+def held_bytes(trace: Trace) -> Mapping[MemoryCategory, int]:
+    """Return what is in memory at the peak."""
+    use = describe_memory(trace, select_window(trace))
+    assert use is not None
+    return use.held
+
+
+@pytest.fixture(scope="module")
+def served(root_dir: Path) -> Trace:
+    return load_trace(root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz")
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "bits"),
+    [("int8-weights", "int8", 8.0), ("int4-weights", "int4", 4.25), ("nvfp4", "float4_e2m1fn_x2", 4.5)],
+)
+def test_narrow_weights_take_less_memory_and_tied_ones_stay(
+    served: Trace, precision: str, dtype: str, bits: float
+) -> None:
+    changed = with_precision(served, TargetPrecision(precision))
+    assert set(weights_of(changed.trace)) == {dtype}
+    before, after = held_bytes(served), held_bytes(changed.trace)
+    embeddings = 2 * (50_257 + 1_024) * 768
+    layers = before[MemoryCategory.PARAMETERS] - embeddings
+    expected = embeddings + layers * bits / 16
+    assert after[MemoryCategory.PARAMETERS] == pytest.approx(expected, rel=0.01)
+    assert after.keys() == before.keys()
+    assert any("share their weights with an embedding" in item for item in changed.warnings)
+    validate(changed.trace)
+
+
+def test_weights_alone_convert_nothing_and_nvfp4_the_activations(served: Trace) -> None:
+    assert not len(with_precision(served, TargetPrecision.INT4_WEIGHTS).casts.op)
+    casts = with_precision(served, TargetPrecision.NVFP4).casts
+    assert len(casts.op) == 48
+    assert set(casts.written_bytes.tolist()) == {0.5}
+
+
+def test_weights_of_whole_numbers_are_refused_in_training(recorded: Trace) -> None:
+    with pytest.raises(InputError, match="is for inference"):
+        with_precision(recorded, TargetPrecision.INT8_WEIGHTS)
+
+
+def test_a_float32_trace_converts_no_weights_that_are_narrow(root_dir: Path) -> None:
+    wide = load_trace(root_dir / "samples" / "gpt2_small-inference-fp32-b4-shapes.json.gz")
+    half, narrow = (with_precision(wide, item).casts for item in (TargetPrecision.BF16, TargetPrecision.INT4_WEIGHTS))
+    assert narrow.moved_bytes.sum() < half.moved_bytes.sum()
+
+
+def test_decoding_with_narrow_weights_is_predicted_faster(decoding: Trace) -> None:
+    """One row per product: what counts is how many bytes of weights are read."""
+    gpus = [find_gpu(load_catalog(), "A100 SXM4 80GB")]
+    scenarios = (
+        Scenario(precision=item) for item in (None, TargetPrecision.INT8_WEIGHTS, TargetPrecision.INT4_WEIGHTS)
+    )
+    results = [run_analysis(decoding, load_catalog(), targets=gpus, scenario=item) for item in scenarios]
+    times = [float((item.prediction.time_ns[:, 0] * item.workload.count).sum()) for item in results]
+    assert times[0] > times[1] > times[2]
+
+
+@pytest.fixture(scope="module")
+def decoding() -> Trace:
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(4096, 4096, bias=False) for _ in range(4))).bfloat16()
+        data = torch.randn(1, 4096, dtype=torch.bfloat16)
+
+    def step() -> None:
+        with torch.inference_mode():
+            model(data)
+
+    return trace_iteration(step, device="meta", mode="inference", batch_size=1)
+
+
+def test_gpus_without_the_units_are_named() -> None:
+    catalog = load_catalog()
+    gpus = [find_gpu(catalog, name) for name in ("A100 SXM4 80GB", "H100 SXM5 80GB", "B200 SXM")]
+    (warning,) = explain_missing_units(TargetPrecision.NVFP4, gpus)
+    assert warning.startswith("A100 SXM4 80GB, H100 SXM5 80GB have no nvfp4 matrix units")
+    assert explain_missing_units(TargetPrecision.INT4_WEIGHTS, gpus) == ()

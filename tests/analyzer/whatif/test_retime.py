@@ -212,7 +212,7 @@ def test_real_traces_stay_valid(
     try:
         whatif = with_precision(trace, precision)
     except InputError:
-        assert name.startswith("b200")
+        assert name.startswith("b200") or "weights" in precision
         return
     changed = retime(trace, whatif, gpu, library).trace
     validate(changed)
