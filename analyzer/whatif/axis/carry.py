@@ -27,7 +27,8 @@ def given_carry(given: Given, others: Sequence[tuple[TensorSpec, Carry]], axis: 
     """Return the carry of a tensor that the iteration was given: data, or a parameter in inference.
 
     Data begins with the batch, or has it second (sequences); what broadcasts against data follows the data. Tokens are
-    counted by any dimension of integers; of other data by the first after the batch that fits, of masks by the last two.
+    counted by any dimension of integers; of other data by the first after the batch that fits, of masks by the last
+    two.
     """
     spec, rank = given.spec, len(given.spec.shape)
     if given.position in WEIGHTS.get(given.name, ()) or not rank:
