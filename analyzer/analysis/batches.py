@@ -35,8 +35,8 @@ class _Rung:
 def with_batches(result: Analysis, report: Report) -> Report:
     """Return the report with, for each GPU, the largest batch that fits and the best one, ranked by what that gives.
 
-    Batches are tried in steps of a third to a half (1, 2, 3, 4, 6, 8, 12, …) until they fit no GPU; each is the recorded
-    iteration rescaled, under the scenario of `result`. Raises InputError where no batch or no memory is known.
+    Batches are tried in steps of a third to a half (1, 2, 3, 4, 6, 8, 12, …) until they fit no GPU; each is the
+    recorded iteration rescaled, under the scenario of `result`. Raises InputError where no batch or no memory is known.
 
     >>> choice = with_batches(result, report).predictions[0].batches
     >>> choice.best_batch <= choice.largest_batch

@@ -231,7 +231,7 @@ def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
     from ..host.speed import read_cpu_speed
     from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
-    if request.from_batch is not None and request.batch_size is None:
+    if request.from_batch is not None and request.batch_size is None and not request.largest_batch:
         raise InputError("--from-batch says what --batch rescales: add --batch N")
     if request.from_sequence_length is not None and request.sequence_length is None:
         raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")

@@ -48,6 +48,7 @@ NETWORKS: Final = {
     "se-resnext101-32x4d": "se-resnext101",
 }
 """Networks by what the table calls them."""
+MLPERF: Final = "mlperf"
 RECORDED_BATCH: Final = 32
 MOST_GPUS: Final = 8
 GRADIENT_BYTES: Final = 2
@@ -121,14 +122,14 @@ def main() -> None:
 
 
 def _tables(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
-    for source, is_in in (
-        ("DeepLearningExamples, one GPU", lambda row: row.source.startswith("deep") and row.gpu_count == 1),
-        ("DeepLearningExamples, several GPUs", lambda row: row.source.startswith("deep") and row.gpu_count > 1),
-        ("MLPerf", lambda row: row.source.startswith("mlperf")),
-    ):
-        picked = [row for row in rows if is_in(row)]
-        if picked:
-            yield source, picked
+    """Yield the rows by source, those of one GPU by themselves where they come from pages."""
+    pages = [row for row in rows if row.source != MLPERF]
+    tables = {
+        "DeepLearningExamples, one GPU": [row for row in pages if row.gpu_count == 1],
+        "DeepLearningExamples, several GPUs": [row for row in pages if row.gpu_count > 1],
+        "MLPerf": [row for row in rows if row.source == MLPERF],
+    }
+    yield from ((title, picked) for title, picked in tables.items() if picked)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -137,7 +138,7 @@ def read_rows(path: Path) -> list[Row]:
     kept = pick(table, _is_wanted(table))
     found: dict[tuple[Any, ...], list[float]] = {}
     for at in range(len(kept["gpu"])):
-        source = "mlperf" if kept["source"][at].startswith("mlperf") else kept["source"][at]
+        source = MLPERF if kept["source"][at].startswith(MLPERF) else kept["source"][at]
         sizes = int(kept["gpus"][at]), int(kept["micro_batch"][at])
         key = (source, NETWORKS[kept["model"][at]], kept["gpu"][at], *sizes, _precision(kept["precision"][at]))
         found.setdefault(key, []).append(float(kept["step_time_ms"][at]))
@@ -170,7 +171,8 @@ def record(network: str, precision: str) -> Trace:
     """Record one training iteration on the meta device, channels-last."""
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
     with torch.device("meta"):
-        model = resnext.build(network).to(memory_format=torch.channels_last)
+        model = resnext.build(network)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images = torch.randn(RECORDED_BATCH, 3, 224, 224).to(memory_format=torch.channels_last)
         labels = torch.randint(1000, (RECORDED_BATCH,))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -210,14 +212,14 @@ def _print_table(title: str, rows: Sequence[Row], forecaster: Forecaster) -> Non
         errors += [predicted / measured - 1] * len(row.measured_ms)
         inside += sum(low <= item <= high for item in row.measured_ms)
         print(
-            f"{row.gpu.name:22}{row.gpu_count:5}{row.batch:6} {row.precision:5}{len(row.measured_ms):5}{measured:10.1f} "
-            f"{predicted:10.1f} {low:8.1f} – {high:7.1f}{total_ms:11.1f}{errors[-1]:+8.1%}"
+            f"{row.gpu.name:22}{row.gpu_count:5}{row.batch:6} {row.precision:5}{len(row.measured_ms):5}"
+            f"{measured:10.1f} {predicted:10.1f} {low:8.1f} – {high:7.1f}{total_ms:11.1f}{errors[-1]:+8.1%}"
             f"{(eager.iteration_ns / 1e6 + exposed_ms) / measured - 1:+8.1%}"
         )
     sizes = [abs(error) for error in errors]
     print(
-        f"{len(errors)} rows: mean |error| {fmean(sizes):.1%}, mean error {fmean(errors):+.1%}, worst {max(sizes):.1%}, "
-        f"{inside} inside the interval"
+        f"{len(errors)} rows: mean |error| {fmean(sizes):.1%}, mean error {fmean(errors):+.1%}, "
+        f"worst {max(sizes):.1%}, {inside} inside the interval"
     )
 
 

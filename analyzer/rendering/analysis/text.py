@@ -159,7 +159,7 @@ def _notes(report: Report) -> Iterator[str]:
         yield f"Prices: on-demand $ per GPU-hour as listed ({', '.join(spans)}); check today's before relying on them."
     if any(row.batches is not None for row in report.predictions):
         yield (
-            "Batches 1, 2, 3, 4, 6, 8, 12, … were tried, and the GPUs are ranked by samples per second at the best: the "
+            "Batches 1, 2, 3, 4, 6, 8, 12, … were tried; the GPUs are ranked by samples per second at the best: the "
             "smallest within 1 % of the most. In brackets: what surely fits, and what may."
         )
     yield from _calibration_notes(report)

@@ -27,7 +27,8 @@ def given_carry(given: Given, others: Sequence[tuple[TensorSpec, Carry]], axis: 
     """Return the carry of a tensor that the iteration was given: data, or a parameter in inference.
 
     Data begins with the batch, or has it second (sequences); what broadcasts against data follows the data. Tokens are
-    counted by any dimension of integers; of other data by the first after the batch that fits, of masks by the last two.
+    counted by any dimension of integers; of other data by the first after the batch that fits and is not the last,
+    which holds features, of masks by the last two.
     """
     spec, rank = given.spec, len(given.spec.shape)
     if given.position in WEIGHTS.get(given.name, ()) or not rank:
@@ -43,7 +44,7 @@ def given_carry(given: Given, others: Sequence[tuple[TensorSpec, Carry]], axis: 
     carry = axis.dims_of(spec.shape)
     if spec.dtype.startswith(_INTEGERS) or (rank == 4 and spec.shape[1] == 1) or (rank == 2 and all(carry)):
         return carry
-    place = next((dim for dim, inner in enumerate(carry) if inner), None) if rank > 1 else None
+    place = next((dim for dim, inner in enumerate(carry[:-1]) if inner), None)
     return tuple(int(dim == place) for dim in range(rank))
 
 

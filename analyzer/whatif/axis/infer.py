@@ -73,7 +73,7 @@ def infer_cached_tokens(trace: Trace) -> tuple[int, int]:
     appended, seen = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
     for name, layout, count in _forward_calls(trace):
         if name == "cat" and len(layout.inputs) == 2:
-            appended.update({pair: count for pair in _appended(*layout.inputs)})
+            appended.update(dict.fromkeys(_appended(*layout.inputs), count))
         if "attention" in name and len(layout.inputs) > 1:
             query, key = (spec.shape for spec in layout.inputs[:2])
             if len(query) == len(key) == _CACHE_RANK and key[2] > query[2]:

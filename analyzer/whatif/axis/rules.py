@@ -57,6 +57,11 @@ def result_carry(call: AxisCall, position: int, spec: TensorSpec) -> Carry:
     return _leading(call, spec)
 
 
+def has_rule(name: str) -> bool:
+    """Say whether an op does more than compute its results element by element, as far as is known here."""
+    return name in _RULES
+
+
 def _fit(carry: Carry, spec: TensorSpec) -> Carry:
     rank = len(spec.shape)
     return (carry + (0,) * rank)[:rank]

@@ -8,7 +8,7 @@ from typing import Final
 from ....errors import InputError
 from ....formats.signature import Signature, TensorSpec, flatten_tensors
 from .axis import Carry
-from .rules import AxisCall
+from .rules import AxisCall, has_rule
 
 _RESHAPES: Final = ("view", "reshape", "_unsafe_view", "_reshape_alias", "unflatten")
 
@@ -33,7 +33,8 @@ def check_fit(call: AxisCall, results: Sequence[Carry], changed: Signature) -> N
         raise InputError(
             f"{asked}: an op lays out what holds {call.axis.before:,} anew as {shape}; that cannot be followed"
         )
-    _check_broadcast(call, results, asked)
+    if not has_rule(call.name):
+        _check_broadcast(call, results, asked)
 
 
 def _check_broadcast(call: AxisCall, results: Sequence[Carry], asked: str) -> None:

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from ....errors import InputError
 from ....formats.limits import MAX_INTEGER
 from ....formats.signature import Signature, TensorSpec, flatten_tensors
 from ....formats.trace import Phase, Trace
@@ -42,7 +41,7 @@ class Walk:
     def run(self) -> None:
         """Visit every op in order.
 
-        Raises InputError where an axis of tokens cannot be followed: a table or a parameter has as many rows of its own.
+        Raises InputError where an axis of tokens cannot be followed: a table or a parameter has a length of its own.
         """
         ops, strings = self.trace.ops, self.trace.strings
         short = [short_name(item) for item in strings]
