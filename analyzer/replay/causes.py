@@ -119,7 +119,7 @@ def _find_running(
     start = end - timing.base_ns[gpu, None] * timing.factor[timing.factor_row[gpu]]
     inside = ((end > since_ns) & (start < until_ns)).T
     start, end = np.ascontiguousarray(start.T), np.ascontiguousarray(end.T)
-    is_sorted = (start[:, 1:] >= start[:, :-1]).all(axis=1)
+    is_sorted = np.all(start[:, 1:] >= start[:, :-1], axis=1).tolist()
     for column in range(len(since_ns)):
         chosen = np.flatnonzero(inside[column])
         if not is_sorted[column]:
