@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BYTES: Final = 2 << 30
 """Reading takes several times the text's size in memory: 2 GiB is what a machine of 24 GiB reads with room to spare."""
+CONTAINER_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where a container sees its own limit, by version 2 and version 1 of control groups."""
 MEMORY_PER_BYTE: Final = 4
 """Bytes of memory that reading may take per byte of text: a profiler file of a gigabyte takes 1.3, our own files up to
 this where their rows are long, and hostile ones of nothing but short rows more."""
@@ -151,11 +153,21 @@ def _limit() -> int:
 
 
 def machine_bytes() -> int:
-    """Return the memory of this machine; where it does not say, enough for the usual limit."""
+    """Return the memory of this machine, or of the container; where neither says, enough for the usual limit."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
-        return DEFAULT_MAX_BYTES * MEMORY_PER_BYTE
+        whole = DEFAULT_MAX_BYTES * MEMORY_PER_BYTE
+    return min(_granted_bytes(path, whole) for path in CONTAINER_LIMITS)
+
+
+def _granted_bytes(path: Path, whole: int) -> int:
+    """Return what a container may take of the whole machine's memory."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return whole
+    return min(int(text), whole) if text.isdecimal() else whole
 
 
 def _read(path: str | Path, limit: int) -> bytes:

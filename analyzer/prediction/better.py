@@ -47,7 +47,6 @@ def at_least(fleet: Fleet, other: Fleet) -> Mask:
             "l2_cache_bytes",
             "sm_count",
             "clock_hz",
-            "base_clock_hz",
             "fp32_lanes_per_sm",
             "threads_per_sm",
             "shared_memory_per_sm_bytes",

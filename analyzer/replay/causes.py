@@ -117,11 +117,14 @@ def _find_running(
     gpu = np.flatnonzero(graph.nodes.is_gpu)
     end = end_ns[gpu]
     start = end - timing.base_ns[gpu, None] * timing.factor[timing.factor_row[gpu]]
-    inside = (end > since_ns) & (start < until_ns)
+    inside = ((end > since_ns) & (start < until_ns)).T
+    start, end = np.ascontiguousarray(start.T), np.ascontiguousarray(end.T)
+    is_sorted = np.all(start[:, 1:] >= start[:, :-1], axis=1).tolist()
     for column in range(len(since_ns)):
-        chosen = np.flatnonzero(inside[:, column])
-        chosen = chosen[np.argsort(start[chosen, column], kind="stable")]
-        yield _Running(gpu[chosen], start[chosen, column], end[chosen, column])
+        chosen = np.flatnonzero(inside[column])
+        if not is_sorted[column]:
+            chosen = chosen[np.argsort(start[column, chosen], kind="stable")]
+        yield _Running(gpu[chosen], start[column, chosen], end[column, chosen])
 
 
 def _idle_before(start: Floats, end: Floats, since_ns: float, until_ns: float) -> tuple[Floats, Floats]:

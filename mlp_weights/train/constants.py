@@ -39,6 +39,10 @@ class FittedConstants:
     """SHA-256 of each file read, by its path in the data directory."""
 
 
+OPTIONAL: Final = ("torch", "torchvision", "scipy", "pyarrow")
+"""Modules that some programs need and an installation may lack."""
+
+
 class Program(click.Command):
     """Run a program whose own errors are one line each."""
 
@@ -49,6 +53,11 @@ class Program(click.Command):
         except WavecastError as error:
             click.echo(f"Error: {error}", err=True)
             ctx.exit(error.exit_code)
+        except ModuleNotFoundError as error:
+            if error.name not in OPTIONAL:
+                raise
+            click.echo(f"Error: this program needs {error.name}: pip install {error.name}", err=True)
+            ctx.exit(InputError.exit_code)
 
 
 def data_argument(command: F) -> F:

@@ -148,3 +148,12 @@ def test_the_limit_is_what_the_machine_holds(monkeypatch: pytest.MonkeyPatch, tm
     path = save(tmp_path, ops={"name": [0] * 50, "start_ns": np.arange(50).tolist()})
     with pytest.raises(TraceError, match="more than the limit of 100: to read it nevertheless, set WAVECAST_MAX"):
         load_trace(path)
+
+
+def test_a_container_has_no_more_memory_than_it_is_granted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(files, "CONTAINER_LIMITS", (limit, tmp_path / "none"))
+    whole = files.machine_bytes()
+    for text, expected in (("max\n", whole), ("4096\n", 4096), (str(10 * whole), whole)):
+        limit.write_text(text)
+        assert files.machine_bytes() == expected

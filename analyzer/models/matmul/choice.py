@@ -210,7 +210,7 @@ def _score(it: Columns, fixed: Columns) -> Singles:
     main += last
     main -= overlap
     main += it["own_ms"]
-    return main
+    return _single(main)
 
 
 def _fourth(values: Singles) -> Singles:

@@ -194,10 +194,10 @@ def _network_lines(score: Score) -> Iterator[str | Sheet]:
         "that the table holds; NeuSight was trained on these GPUs. Errors below are signed."
     )
     yield (
-        f"Mean absolute error over {format_count(len(trusted), 'network')}: {percent(mean_error(trusted))} %; over the "
-        f"{len(nvidia)} on NVIDIA GPUs {percent(mean_error(nvidia))} %, where the sum of the *measured* ops is off by "
-        f"{percent(mean_error(nvidia, OP_SUM))} %, NeuSight by {percent(mean_error(nvidia, 'neusight'))} % and the "
-        f"roofline by {percent(mean_error(nvidia, ROOFLINE))} %."
+        f"Mean absolute error over {format_count(len(trusted), 'network')}: {percent(error_of(trusted))} %; over the "
+        f"{len(nvidia)} on NVIDIA GPUs {percent(error_of(nvidia))} %, where the sum of the *measured* ops is off by "
+        f"{percent(error_of(nvidia, OP_SUM))} %, NeuSight by {percent(error_of(nvidia, 'neusight'))} % and the "
+        f"roofline by {percent(error_of(nvidia, ROOFLINE))} %."
     )
     yield network_sheet(score.networks)
 
@@ -242,7 +242,7 @@ def _throughput_lines(rows: Sequence[ThroughputRow]) -> Iterator[str | Sheet]:
     yield worst
 
 
-def mean_error(rows: Sequence[NetworkRow], kind: str | None = None) -> float | None:
+def error_of(rows: Sequence[NetworkRow], kind: str | None = None) -> float | None:
     """Return the mean absolute error of networks, or of a baseline over those that have it."""
     pairs = [(row.predicted_ns if kind is None else row.baselines_ns.get(kind), row.measured_ns) for row in rows]
     errors = [abs(guess / measured - 1) for guess, measured in pairs if guess is not None]
