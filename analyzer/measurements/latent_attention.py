@@ -1,7 +1,7 @@
 """Latent attention measured alone: `ops/context_mla.parquet` and `ops/generation_mla.parquet` as problems.
 
 What is left out, and why: vLLM 0.14's rows hold its host's work, 110 to 500 us whatever the shape: its prefill also
-projects the latent and copies keys and values together. Only its decode in Triton above a millisecond is read. SGLang's
+projects the latent and copies keys and values together. Only its long decodes in Triton are read. SGLang's
 decode on Hopper with an FP8 cache casts the whole pool first (ten bytes moved per element): a time of the pool. One
 head alone takes another kernel of Triton, without products of matrices.
 """
@@ -29,8 +29,12 @@ COLUMNS: Final = (
     *("gpu", "kernel_source", "kv_cache_dtype", "num_heads", "batch_size", "isl", "step", "source", "latency_us"),
 )
 SIZES: Final = ("num_heads", "batch_size", "isl", "step")
-LEAST_HOST_BOUND_US: Final = 1000.0
-"""vLLM 0.14's decode: above it the host's 110 to 500 us no longer hide the kernels."""
+LEAST_BLOCK_KEYS: Final = 2.0**19
+"""vLLM 0.14's decode: keys of all blocks of sixteen heads from which on kernels take longer than the host, 0.8 ms or
+more; by sizes, not times, since some short rows hold milliseconds of the host's."""
+LEAST_PRODUCT_ROWS: Final = 32768
+"""Tokens times heads of the absorbed products that are read: shorter ones hold 5 to 12 us beside the kernel, of other
+libraries other ones."""
 KEPT_SHARE: Final = 0.6
 """Of the shapes of each GPU, by `shape_share`: all of them would be 18,766 rows on H100."""
 OLD_TRTLLM: Final = "aiconfigurator/trtllm/1.0.0"
@@ -68,7 +72,8 @@ def load_absorbed_products(data: Path, catalog: Catalog | None = None) -> list[S
     if not path.exists():
         return []
     table = read_table(path, ("gpu", "num_tokens", "num_heads", "bmm_dtype", "latency_us"))
-    table = pick(table, table["bmm_dtype"].astype(str) == "bfloat16")
+    is_long = table["num_tokens"].astype(np.float64) * table["num_heads"] >= LEAST_PRODUCT_ROWS
+    table = pick(table, (table["bmm_dtype"].astype(str) == "bfloat16") & is_long)
     gpus, gpu = gpus_of(table["gpu"], catalog)
     count = len(gpu)
     two = np.full(count, 2.0)
@@ -129,7 +134,8 @@ def _is_read(table: MeasurementTable, *, is_decode: bool) -> Mask:
     kernel, is_fp8 = table["kernel_source"].astype(str), table["kv_cache_dtype"].astype(str) == "fp8"
     repeats = is_fp8 & (table["source"].astype(str) == OLD_TRTLLM)
     is_vllm = np.char.startswith(kernel.astype(np.str_), "vllm_")
-    long = table["latency_us"].astype(np.float64) >= LEAST_HOST_BOUND_US
+    blocks = table["batch_size"] * np.ceil(table["num_heads"] / 16.0)
+    long = blocks * (table["isl"] + table["step"]) >= LEAST_BLOCK_KEYS
     casts = (kernel == "flash_attention") & is_fp8
     is_triton = kernel == "vllm_triton_mla"
     if is_decode:

@@ -74,9 +74,9 @@ def test_decode_reads_the_latent_and_prefill_keys_of_each_head(tmp_path: Path) -
         ({}, LatentKernel.LIBRARY),
         ({"source": OLD}, LatentKernel.UNSPLIT),
         ({"kernel_source": "triton"}, LatentKernel.SPLIT_TRITON),
-        ({"kernel_source": "vllm_triton_mla", "latency_us": 1500.0}, LatentKernel.TRITON),
+        ({"kernel_source": "vllm_triton_mla", "batch_size": 512}, LatentKernel.TRITON),
         ({"kernel_source": "vllm_triton_mla"}, None),
-        ({"kernel_source": "vllm_flashmla", "latency_us": 1500.0}, None),
+        ({"kernel_source": "vllm_flashmla", "batch_size": 512}, None),
         ({"kernel_source": "triton", "num_heads": 1}, None),
         ({"kernel_source": "flash_attention", "kv_cache_dtype": "fp8"}, None),
         ({"source": OLD, "kv_cache_dtype": "fp8"}, None),
@@ -115,10 +115,10 @@ def test_a_delta_rule_has_heads_of_values_and_groups_of_keys(tmp_path: Path) -> 
 
 
 def test_absorbed_products_are_products_of_every_head(tmp_path: Path) -> None:
-    row = {"gpu": "L40S", "num_tokens": 64, "num_heads": 16, "bmm_dtype": "bfloat16", "latency_us": 20.0}
+    row = {"gpu": "L40S", "num_tokens": 4096, "num_heads": 16, "bmm_dtype": "bfloat16", "latency_us": 20.0}
     write(tmp_path, latent_attention.TABLE, {**ATTENTION, "step": 0})
     (_, found) = latent_attention.load_scored(
-        write(tmp_path, latent_attention.PRODUCTS_TABLE, row, {**row, "bmm_dtype": "fp8"})
+        write(tmp_path, latent_attention.PRODUCTS_TABLE, row, {**row, "bmm_dtype": "fp8"}, {**row, "num_tokens": 64})
     )
     assert found.model == "matmul"
-    assert (found.problems.batch.tolist(), found.problems.m.tolist()) == ([16], [64])
+    assert (found.problems.batch.tolist(), found.problems.m.tolist()) == ([16], [4096])
