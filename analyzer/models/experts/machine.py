@@ -87,7 +87,7 @@ def _pair_name(kernel: ExpertsKernel, kind: ExpertsFormat) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Machine:
+class ExpertsMachine:
     """Hold what problems meet, arrays of problems by GPUs."""
 
     fleet: Fleet
@@ -113,7 +113,7 @@ class Machine:
     launch_s: Floats
 
 
-def machine_of(p: ExpertsProblems, fleet: Fleet, values: Values) -> Machine:
+def machine_of(p: ExpertsProblems, fleet: Fleet, values: Values) -> ExpertsMachine:
     """Return the GPUs as the problems' kernels meet them."""
     kernel = kernels_on(p.kernel, p.format, fleet)
     gpu = np.arange(len(fleet.gpus))
@@ -129,7 +129,7 @@ def machine_of(p: ExpertsProblems, fleet: Fleet, values: Values) -> Machine:
     l2_bytes = fleet.l2_cache_bytes * np.where(fleet.has_hbm, values["half_l2_share"], values["l2_share"])
     asked = np.minimum(p.copies * p.busy * p.weight_bytes * p.hidden * (p.columns + p.intermediate) / l2_bytes, 1e3)
     wide = np.where(is_async(fleet), values["async_l2_ratio"], 1.0)
-    return Machine(
+    return ExpertsMachine(
         fleet=fleet,
         kernel=kernel,
         is_async=is_async(fleet),
