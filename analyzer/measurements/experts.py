@@ -11,8 +11,8 @@ import numpy as np
 from ...arrays import Codes, Floats, Mask
 from ...specs.experts_kernels import ExpertsKernel
 from ...specs.fleet import build_fleet
-from ...specs.generations import has_tensor_memory
 from ...specs.gpu import Catalog, Rate
+from ..models.experts.kernels import has_generated
 from ..models.experts.problems import FORMAT_BYTES, ExpertsProblems, least_work, load_columns
 from ..models.experts.routing import rank_load
 from ..models.frame.units import rate_codes
@@ -67,7 +67,7 @@ def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[Exp
     keep = _first_per_gpu(table["gpu"].astype(str), shape_share(*sizes, np.full(len(share), THINNING)))
     table, share = pick(table, keep), share[keep]
     gpus, gpu = gpus_of(table["gpu"], catalog)
-    problems = problems_of_rows(table, has_tensor_memory(build_fleet(gpus))[gpu])
+    problems = problems_of_rows(table, has_generated(build_fleet(gpus))[gpu])
     return [
         Samples(
             table=TABLE,
@@ -114,10 +114,10 @@ def kernel_named(name: str) -> ExpertsKernel:
     return next(kernel for part, kernel in KERNELS if part in name)
 
 
-def problems_of_rows(table: Mapping[str, TableColumn], has_generated: Mask) -> ExpertsProblems:
+def problems_of_rows(table: Mapping[str, TableColumn], is_generated: Mask) -> ExpertsProblems:
     """Return rows of the table as problems: the busiest rank's share, weights used again and again.
 
-    `has_generated`: whether the row's GPU has TensorRT-LLM's generated kernels.
+    `is_generated`: whether the row's GPU has TensorRT-LLM's generated kernels.
     """
     sizes = {name: table[name].astype(np.float64) for name in SIZES}
     names, named = np.unique(table["kernel"].astype(str), return_inverse=True)
@@ -140,7 +140,7 @@ def problems_of_rows(table: Mapping[str, TableColumn], has_generated: Mask) -> E
         weight_bytes=np.array([item.weights for item in found], dtype=np.float64)[dtype],
         rate=rate_codes([item.rate or Rate.MATRIX_BF16 for item in found])[dtype],
         format=np.array([int(item) for item in formats], dtype=np.int64)[dtype],
-        kernel=_kernels(table, has_generated),
+        kernel=_kernels(table, is_generated),
         quantized=np.array(is_converted, dtype=np.int64)[dtype],
         copies=np.ones(len(dtype)),
     )
@@ -154,10 +154,10 @@ def _loads(table: Mapping[str, TableColumn]) -> dict[str, Floats]:
     return load_columns([rank_load(*row) for row in zip(*sizes, skew, strict=True)])
 
 
-def _kernels(table: Mapping[str, TableColumn], has_generated: Mask) -> Codes:
+def _kernels(table: Mapping[str, TableColumn], is_generated: Mask) -> Codes:
     """Return the implementation of each row; TensorRT-LLM's layers of mxfp4 run generated kernels or Triton's."""
     names, named = np.unique(table["kernel"].astype(str), return_inverse=True)
     kernel = np.array([int(kernel_named(name)) for name in names.tolist()], dtype=np.int64)[named]
     is_packed = np.isin(table["dtype"].astype(str), MXFP4) & (table["kernel"].astype(str) == "moe_torch_flow")
-    packed = np.where(has_generated, ExpertsKernel.TRTLLM_GEN, ExpertsKernel.TRITON)
+    packed = np.where(is_generated, ExpertsKernel.TRTLLM_GEN, ExpertsKernel.TRITON)
     return np.where(is_packed, packed, kernel).astype(np.int64)

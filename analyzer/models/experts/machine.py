@@ -36,14 +36,14 @@ class KernelPriors:
 
 
 KERNEL_PRIORS: Final[Mapping[ExpertsKernel, KernelPriors]] = {
-    ExpertsKernel.TRITON: KernelPriors(efficiency=0.7, stream=0.95, launches=7.0),
-    ExpertsKernel.CUTLASS: KernelPriors(efficiency=0.85, stream=0.95, launches=7.0),
-    ExpertsKernel.TRTLLM_GEN: KernelPriors(efficiency=0.85, stream=0.95, launches=5.0),
-    ExpertsKernel.DEEP_GEMM: KernelPriors(efficiency=0.85, stream=0.9, launches=8.0, expert_ns=250.0),
-    ExpertsKernel.MARLIN: KernelPriors(efficiency=0.6, stream=0.9, launches=7.0),
-    ExpertsKernel.CUTE_DSL: KernelPriors(efficiency=0.95, stream=0.95, launches=2.5),
-    ExpertsKernel.TRITON_FIXED: KernelPriors(efficiency=0.5, stream=0.9, launches=7.0),
-    ExpertsKernel.GROUPED_MM: KernelPriors(efficiency=0.85, stream=0.9, launches=1.0),
+    ExpertsKernel.TRITON: KernelPriors(efficiency=0.7, stream=1.0, launches=7.0),
+    ExpertsKernel.CUTLASS: KernelPriors(efficiency=0.85, stream=1.0, launches=7.0),
+    ExpertsKernel.TRTLLM_GEN: KernelPriors(efficiency=0.85, stream=1.0, launches=5.0),
+    ExpertsKernel.DEEP_GEMM: KernelPriors(efficiency=0.85, stream=1.0, launches=8.0, expert_ns=250.0),
+    ExpertsKernel.MARLIN: KernelPriors(efficiency=0.6, stream=1.0, launches=7.0),
+    ExpertsKernel.CUTE_DSL: KernelPriors(efficiency=0.95, stream=1.0, launches=2.5),
+    ExpertsKernel.TRITON_FIXED: KernelPriors(efficiency=0.5, stream=1.0, launches=7.0),
+    ExpertsKernel.GROUPED_MM: KernelPriors(efficiency=0.85, stream=1.0, launches=1.0),
 }
 """Generated kernels, DeepGEMM's and CuTe's were measured on data-centre Blackwell alone: what of theirs differs from
 CUTLASS's here was chosen with B200's rows in sight. `grouped_mm` was not measured: CUTLASS's."""
@@ -73,7 +73,7 @@ def kernel_parameters() -> tuple[Parameter, ...]:
         name, known = kernel.name.lower(), float(kernel is not ExpertsKernel.GROUPED_MM)
         found += [
             Parameter(name=f"{name}_efficiency", prior=prior.efficiency, spread=0.2 * known),
-            Parameter(name=f"{name}_stream", prior=prior.stream, spread=0.1 * known),
+            Parameter(name=f"{name}_stream", prior=prior.stream, spread=0.05 * known),
             Parameter(name=f"{name}_launches", prior=prior.launches, spread=0.4 * known),
             Parameter(name=f"{name}_passes", prior=1.0, spread=0.3 * known),
             Parameter(name=f"{name}_expert_ns", prior=prior.expert_ns, spread=known),
@@ -87,7 +87,7 @@ def _pair_name(kernel: ExpertsKernel, kind: ExpertsFormat) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Machine:
+class ExpertsMachine:
     """Hold what problems meet, arrays of problems by GPUs."""
 
     fleet: Fleet
@@ -113,7 +113,7 @@ class Machine:
     launch_s: Floats
 
 
-def machine_of(p: ExpertsProblems, fleet: Fleet, values: Values) -> Machine:
+def machine_of(p: ExpertsProblems, fleet: Fleet, values: Values) -> ExpertsMachine:
     """Return the GPUs as the problems' kernels meet them."""
     kernel = kernels_on(p.kernel, p.format, fleet)
     gpu = np.arange(len(fleet.gpus))
@@ -129,14 +129,14 @@ def machine_of(p: ExpertsProblems, fleet: Fleet, values: Values) -> Machine:
     l2_bytes = fleet.l2_cache_bytes * np.where(fleet.has_hbm, values["half_l2_share"], values["l2_share"])
     asked = np.minimum(p.copies * p.busy * p.weight_bytes * p.hidden * (p.columns + p.intermediate) / l2_bytes, 1e3)
     wide = np.where(is_async(fleet), values["async_l2_ratio"], 1.0)
-    return Machine(
+    return ExpertsMachine(
         fleet=fleet,
         kernel=kernel,
         is_async=is_async(fleet),
         has_square_tiles=has_square_tiles(fleet),
         flops_per_s=rate * own("efficiency") * _format_efficiency(p, kernel, values),
         dram_bytes_per_s=dram,
-        stream_bytes_per_s=dram * np.minimum(own("stream"), 1.0),
+        stream_bytes_per_s=dram * own("stream"),
         l2_bytes_per_s=l2_bytes_per_s(fleet, values) * wide,
         l2_bytes=l2_bytes,
         miss=asked**4 / (1.0 + asked**4),

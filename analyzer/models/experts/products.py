@@ -12,7 +12,7 @@ from ....specs.experts_kernels import ExpertsKernel
 from ...work.work import ExpertsFormat
 from ..frame.gpu_physics import slow_down
 from ..frame.parameters import Values
-from .machine import Machine
+from .machine import ExpertsMachine
 from .problems import ExpertsProblems
 from .routing import HEIGHTS
 
@@ -35,7 +35,7 @@ TALL: Final = (ExpertsKernel.CUTLASS, ExpertsKernel.DEEP_GEMM, ExpertsKernel.CUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tile:
+class ExpertsTile:
     """Hold a candidate, the same for all problems or one per problem and GPU."""
 
     height: Codes
@@ -53,7 +53,7 @@ class Product:
     dram_s: Floats
 
 
-def product_of(p: ExpertsProblems, machine: Machine, depth: Floats, columns: Floats) -> Product:
+def product_of(p: ExpertsProblems, machine: ExpertsMachine, depth: Floats, columns: Floats) -> Product:
     """Return a product of all rows; rows in and out pass through DRAM as far as they outgrow the cache."""
     read = p.busy * depth * columns * p.weight_bytes * machine.miss
     own = p.rows * (depth * p.input_bytes + columns * OUT_BYTES)
@@ -63,28 +63,28 @@ def product_of(p: ExpertsProblems, machine: Machine, depth: Floats, columns: Flo
 
 
 def product_s(
-    p: ExpertsProblems, machine: Machine, values: Values, product: Product, choice: Codes | None
+    p: ExpertsProblems, machine: ExpertsMachine, values: Values, product: Product, choice: Codes | None
 ) -> tuple[Floats, Codes]:
     """Return seconds by the chosen tile, or by the best one that the kernel has; and which tile that is."""
     if choice is not None:
         return _tile_s(p, machine, values, product, _chosen(p, choice)), choice
     times = []
     for height, width in TILES:
-        tile = Tile(height=np.array(height), width=np.array(width), row_blocks=getattr(p, f"blocks_{height}"))
+        tile = ExpertsTile(height=np.array(height), width=np.array(width), row_blocks=getattr(p, f"blocks_{height}"))
         times.append(np.where(_is_offered(p, machine, tile), _tile_s(p, machine, values, product, tile), np.inf))
     stacked = np.stack(times)
     return stacked.min(axis=0), stacked.argmin(axis=0)
 
 
-def _chosen(p: ExpertsProblems, choice: Codes) -> Tile:
+def _chosen(p: ExpertsProblems, choice: Codes) -> ExpertsTile:
     sides = np.array(TILES)[choice]
     blocks = np.stack([np.broadcast_to(getattr(p, f"blocks_{height}"), choice.shape) for height in HEIGHTS])
     row = np.searchsorted(HEIGHTS, sides[..., 0])[None]
     row_blocks = np.take_along_axis(blocks, row, axis=0)[0]
-    return Tile(height=sides[..., 0], width=sides[..., 1], row_blocks=row_blocks)
+    return ExpertsTile(height=sides[..., 0], width=sides[..., 1], row_blocks=row_blocks)
 
 
-def _tile_s(p: ExpertsProblems, machine: Machine, values: Values, product: Product, tile: Tile) -> Floats:
+def _tile_s(p: ExpertsProblems, machine: ExpertsMachine, values: Values, product: Product, tile: ExpertsTile) -> Floats:
     """Return seconds: arithmetic with the tiles' padding and ends, DRAM, and what blocks ask of the cache.
 
     A last wave that is not full counts as `tail` of one, without steps, so that more multiprocessors never harm.
@@ -109,7 +109,7 @@ def _tile_s(p: ExpertsProblems, machine: Machine, values: Values, product: Produ
     return np.asarray(most * parts ** (1.0 / power))
 
 
-def _is_offered(p: ExpertsProblems, machine: Machine, tile: Tile) -> Mask:
+def _is_offered(p: ExpertsProblems, machine: ExpertsMachine, tile: ExpertsTile) -> Mask:
     """Say whether the kernel has a tile.
 
     vLLM's and SGLang's fixed ones: 16 rows while there are no more tokens than experts, else 64; 64 columns, or the
@@ -127,7 +127,7 @@ def _is_offered(p: ExpertsProblems, machine: Machine, tile: Tile) -> Mask:
     return np.asarray(offered & ((height * width < SQUARE_TILE) | machine.has_square_tiles))
 
 
-def passes_s(p: ExpertsProblems, machine: Machine) -> Floats:
+def passes_s(p: ExpertsProblems, machine: ExpertsMachine) -> Floats:
     """Return seconds of what moves rows beside the products: routing, conversion, gather, activation, sum.
 
     All tokens are converted and written, also those that no expert here has; FlashInfer's masked groups (CuTe) take

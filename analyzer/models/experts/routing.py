@@ -130,7 +130,7 @@ def random_rows(tokens: int, top_k: int, experts: int, here: int) -> Floats:
     middle = (np.arange(here) + 0.5) / here
     if mean > SMALL_MEAN:
         normal = _normal_quantiles(here) * np.sqrt(mean * (1.0 - top_k / experts))
-        return np.clip(np.round(mean + normal), 0, tokens)
+        return np.asarray(np.clip(np.round(mean + normal), 0, tokens), dtype=np.float64)
     counts = np.arange(int(mean + 12.0 * np.sqrt(mean) + 12.0))
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(mean, 1e-300) / counts[1:]))]) - mean
     return np.asarray(np.minimum(np.searchsorted(np.cumsum(np.exp(logs)), middle), tokens), dtype=np.float64)
