@@ -16,8 +16,8 @@ from wavecast.analyzer.models.library import Library, carried_factor, load_libra
 from wavecast.analyzer.work.work import (
     AttentionDims,
     ConvolutionDims,
-    Direction,
     Dims,
+    Direction,
     Family,
     MatmulDims,
     RecurrentDims,
