@@ -200,7 +200,7 @@ def _rules(model: str, family: str) -> tuple[str, ...]:
 
 
 def _family(model: str) -> Family:
-    named = {"convolution": Family.CONVOLUTION, "attention_prefill": Family.ATTENTION}
+    named = {"convolution": Family.CONVOLUTION, "recurrent": Family.RECURRENT}
     return named.get(model, Family.ATTENTION if "attention" in model else Family.MATMUL)
 
 

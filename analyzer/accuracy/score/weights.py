@@ -69,7 +69,7 @@ def choose_weights(
 def trained_share(model: str) -> float:
     """Return the share of shapes, by `Samples.share`, that the shipped weights of a model trained on; 0: none.
 
-    >>> trained_share("matmul"), trained_share("recurrent")
+    >>> trained_share("matmul"), trained_share("none")
     (0.25, 0.0)
     """
     return float(read_manifest()["models"][model].get("shape_share", 0.0)) if has_model(model) else 0.0

@@ -17,6 +17,7 @@ from wavecast.analyzer.work.work import (
     AttentionDims,
     ConvolutionDims,
     Dims,
+    Direction,
     Family,
     MatmulDims,
     RecurrentDims,
@@ -138,7 +139,9 @@ WORKS: tuple[tuple[Family, Dims | None, Rate, str | None], ...] = (
     (Family.MATMUL, MatmulDims(m=8, n=8, k=8), Rate.MATRIX_FP64, "matmul_simt"),
     (Family.ATTENTION, DECODE, Rate.MATRIX_BF16, "attention_decode"),
     (Family.ATTENTION, replace(DECODE, keys=1), Rate.MATRIX_BF16, "attention_prefill"),
-    (Family.ATTENTION, replace(DECODE, queries=2), Rate.MATRIX_BF16, "attention_prefill"),
+    (Family.ATTENTION, replace(DECODE, queries=2), Rate.MATRIX_BF16, "attention_decode"),
+    (Family.ATTENTION, replace(DECODE, queries=9), Rate.MATRIX_BF16, "attention_prefill"),
+    (Family.ATTENTION, replace(DECODE, direction=Direction.BOTH_GRADIENTS), Rate.MATRIX_BF16, "attention_backward"),
     (Family.ELEMENTWISE, None, Rate.FP32, "vector"),
     (Family.SOFTMAX, RowDims(rows=4, columns=9), Rate.FP32, "vector"),
     (Family.COLLECTIVE, None, Rate.FP32, None),
@@ -162,4 +165,4 @@ def test_each_op_has_the_model_of_its_dims_and_unit() -> None:
     for item in found:
         assert problem_count(item.problems) == len(item.rows)
     few = assign_models(works, rates, {"vector"})
-    assert [(item.model, item.rows.tolist()) for item in few] == [("vector", [8, 9])]
+    assert [(item.model, item.rows.tolist()) for item in few] == [("vector", [10, 11])]
