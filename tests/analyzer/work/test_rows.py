@@ -148,7 +148,7 @@ def test_a_list_of_tensors_takes_as_many_kernels_as_their_arguments_hold(
 ) -> None:
     tensors = tuple(tensor(size) for size in sizes)
     given = (tensors,) * lists
-    arguments = (*given, (), tensors[:1], 0.1) if "adam" in name else (*given, 2.0)
+    arguments: tuple[Argument, ...] = (*given, (), tensors[:1], 0.1) if "adam" in name else (*given, 2.0)
     work = work_of(name, Signature(arguments))
     assert work is not None
     assert isinstance(work.dims, RowDims)
