@@ -89,15 +89,14 @@ def upsample(signature: Signature, *, flops: int) -> Work:
         count = _scaled_count(signature, x)
     else:
         count = prod(x.shape[:2]) * prod(_per_dim(signature, 1, len(x.shape) - 2, None))
-    return _by_window(_work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype), count, 1)
+    return _work(flops * count, tensor_bytes(x), bytes_of(count, x.dtype), x.dtype)
 
 
 def upsample_backward(signature: Signature, *, flops: int) -> Work:
     """The input's gradient: every result's gradient goes back to its neighbours."""
     grad = tensor_at(signature, 0)
-    count = prod(sizes_at(signature, 2))
-    work = _work(max(flops, 1) * grad.element_count, tensor_bytes(grad), bytes_of(count, grad.dtype), grad.dtype)
-    return _by_gradient(work, max(count, grad.element_count))
+    written = bytes_of(prod(sizes_at(signature, 2)), grad.dtype)
+    return _work(max(flops, 1) * grad.element_count, tensor_bytes(grad), written, grad.dtype)
 
 
 def grid_sample(signature: Signature, *, flops: int) -> Work:
@@ -106,7 +105,7 @@ def grid_sample(signature: Signature, *, flops: int) -> Work:
     if len(x.shape) < 3 or not grid.shape:
         raise LackingArgumentError("an input without channels")
     count = x.shape[1] * (grid.element_count // max(grid.shape[-1], 1))
-    return _by_window(_work(flops * count, total_bytes((x, grid)), bytes_of(count, x.dtype), x.dtype), count, 1)
+    return _work(flops * count, total_bytes((x, grid)), bytes_of(count, x.dtype), x.dtype)
 
 
 def grid_sample_backward(signature: Signature, *, flops: int, mask: int) -> Work:
@@ -114,8 +113,7 @@ def grid_sample_backward(signature: Signature, *, flops: int, mask: int) -> Work
     grad, x, grid = (tensor_at(signature, position) for position in range(3))
     wanted = flags_at(signature, mask, 2)
     written = wanted[0] * x.size_bytes + wanted[1] * grid.size_bytes
-    work = _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
-    return _by_gradient(work, max(grad.element_count, x.element_count))
+    return _work(flops * grad.element_count * sum(wanted), total_bytes((grad, x, grid)), written, x.dtype)
 
 
 @register("aten::im2col", family=Family.POOLING)

@@ -44,7 +44,7 @@ class RowKernel(IntEnum):
     SCAN = 14
     """A running total along rows: sweeps up and down a block's part of the row, part after part."""
     POOL = 15
-    """A window per thread: pooling, interpolation."""
+    """A window per thread."""
     POOL_BACKWARD = 16
     """A thread per element of the input's gradient."""
     PICK = 17

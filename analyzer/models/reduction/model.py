@@ -196,9 +196,9 @@ def _event(problems: ReductionProblems, time_ns: Floats, shared: Mapping[str, fl
 
 def _cold(pressure: Singles) -> Singles:
     """Return the share of bytes that L2 does not hold: x^4 / (1 + x^4) of what was moved over its useful size."""
-    bounded: Singles = np.minimum(pressure, MOST_PRESSURE)
+    bounded = np.minimum(pressure, np.float32(MOST_PRESSURE))
     squared = bounded * bounded
-    return 1.0 - 1.0 / (1.0 + squared * squared)
+    return np.asarray(1.0 - 1.0 / (1.0 + squared * squared), dtype=np.float32)
 
 
 def _joined(*times: Singles) -> Singles:
@@ -208,7 +208,7 @@ def _joined(*times: Singles) -> Singles:
     (9 %, with fourth powers 10 %), fourth powers the long rows of H100 and L40S (10 and 2 %, with squares 20 and 15 %).
     """
     cubes = (time * time * time for time in times)
-    return np.asarray(np.cbrt(sum(cubes, start=next(cubes))))
+    return np.asarray(np.cbrt(sum(cubes, start=next(cubes))), dtype=np.float32)
 
 
 def _single(value: Floats) -> Singles:

@@ -61,6 +61,7 @@ def test_recorded_results_tell_the_rows_of_a_reduction() -> None:
     ("name", "arguments"),
     [
         ("aten::native_batch_norm", (*BATCH, False, 0.1, 1e-5)),
+        ("aten::upsample_nearest2d", (tensor(2, 3, 8, 8), (16, 16))),
         ("aten::embedding_dense_backward", (tensor(7, 64), tensor(7, dtype="int64"), 100, -1, False)),
     ],
 )
@@ -115,7 +116,6 @@ def test_a_batch_norm_names_the_kernel_of_its_layout(
         ("aten::max_pool2d", (tensor(2, 3, 8, 8), (2, 2)), RowKernel.POOL),
         ("aten::adaptive_avg_pool2d", (tensor(2, 3, 8, 8), (1, 1)), RowKernel.REDUCE),
         ("aten::adaptive_avg_pool2d", (tensor(2, 3, 8, 8), (4, 4)), RowKernel.POOL),
-        ("aten::upsample_nearest2d", (tensor(2, 3, 8, 8), (16, 16)), RowKernel.POOL),
         ("aten::mse_loss", (tensor(4, 9), tensor(4, 9), 1), RowKernel.REDUCE),
         ("aten::mse_loss", (tensor(4, 9), tensor(4, 9), 0), RowKernel.STREAM),
         ("aten::nll_loss_forward", (tensor(40, 9), tensor(40, dtype="int64"), None, 1, -100), RowKernel.PICK),
@@ -148,7 +148,7 @@ def test_a_list_of_tensors_takes_as_many_kernels_as_their_arguments_hold(
 ) -> None:
     tensors = tuple(tensor(size) for size in sizes)
     given = (tensors,) * lists
-    arguments = (*given, (), tensors[:1], 0.1) if "adam" in name else (*given, 2.0)
+    arguments: tuple[Argument, ...] = (*given, (), tensors[:1], 0.1) if "adam" in name else (*given, 2.0)
     work = work_of(name, Signature(arguments))
     assert work is not None
     assert isinstance(work.dims, RowDims)
