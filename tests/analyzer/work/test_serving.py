@@ -269,8 +269,8 @@ says what is read of the signature, the op has a [work formula](work.md); where 
 tell the sizes (lengths are values on the GPU, weights belong to a module), so that only the family is known, and each
 kernel is predicted from its measured time by its name and launch. Names of classes are `autograd.Function`s, which
 profilers record by the class. Schemas were read in the libraries' public sources; the last column says where. They
-change with versions: a call that does not fit one has no work rather than a wrong one. Names of libraries whose functions
-no profiler records by themselves (`fla::`, `causal_conv1d::`, `mamba_ssm::` in lower case) are those that
+change with versions: a call that does not fit one has no work rather than a wrong one. Where no profiler records a
+library's functions by themselves (`fla::`, `causal_conv1d::`, `mamba_ssm::`), the names are those that
 [recordings of shapes](recording.md#a-model-by-name) give them.
 
 This page is written by `pytest tests/analyzer/work/test_serving.py --rewrite-golden`, from the declarations in
