@@ -25,6 +25,7 @@ from ..hooks.optimizers import OptimizerSteps
 from .autocast import MetaAutocast, autocast_on_meta, autocast_resumed
 from .compiled import RegionRows, compiled_functions_eager
 from .grad_scaler import ScalerReads, grad_scaler_on_meta
+from .layouts import in_cuda_layout
 from .oplog import OpLog, OpRow
 from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
 from .sparse import is_stolen, sparse_on_meta, sparse_rule
@@ -259,7 +260,7 @@ def _call(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[st
     if rule is not None:
         return rule(*args, **kwargs)
     try:
-        return func(*args, **kwargs)
+        return in_cuda_layout(func, args, func(*args, **kwargs))
     except (NotImplementedError, RuntimeError) as error:
         if any(tag in func.tags for tag in _DATA_TAGS) or "copy out of meta tensor" in str(error):
             raise CaptureError(_values_message(func._schema.name, module)) from error
