@@ -24,7 +24,7 @@ import numpy as np
 
 from ...arrays import Floats, Mask
 from ...specs.gpu import Catalog, Rate
-from ..models.convolution.problems import ConvolutionProblems, Timing, least_work, problems_of_dims
+from ..models.convolution.problems import ConvolutionProblems, ConvolutionTiming, least_work, problems_of_dims
 from ..work.work import ConvolutionDims, Direction
 from .samples import MeasurementTable, Samples, TableColumn, gpus_of, pick, read_table, shape_share
 from .table_columns import check_known
@@ -59,7 +59,7 @@ def _load_forward(data: Path, catalog: Catalog | None) -> Samples[ConvolutionPro
     gpus, gpu = gpus_of(table["gpu"], catalog)
     check_known(table.path, "dtype", table["dtype"], RATES)
     dtype = table["dtype"].astype(str)
-    timing = np.where(table["timing"].astype(str) == "event_min5", Timing.CALL, Timing.KERNELS)
+    timing = np.where(table["timing"].astype(str) == "event_min5", ConvolutionTiming.CALL, ConvolutionTiming.KERNELS)
     dims = [_dims(row) for row in zip(*(table[name].tolist() for name in SIZES), strict=True)]
     return Samples(
         table=TABLE,
@@ -117,10 +117,10 @@ DIRECTIONS: Final = {
     "backward_both": Direction.BOTH_GRADIENTS,
 }
 TIMINGS: Final = {
-    "alibaba_tinynas": Timing.TENSORRT,
-    "deepbench": Timing.HOST_MEAN,
-    "xwang233": Timing.HOST_MEAN,
-    "miopen_find_db": Timing.MIOPEN,
+    "alibaba_tinynas": ConvolutionTiming.TENSORRT,
+    "deepbench": ConvolutionTiming.HOST_MEAN,
+    "xwang233": ConvolutionTiming.HOST_MEAN,
+    "miopen_find_db": ConvolutionTiming.MIOPEN,
 }
 """By source; others are as long as their kernels."""
 FAMILIES: Final = {

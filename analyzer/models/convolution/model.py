@@ -20,7 +20,7 @@ from ..frame.problems import take_problems
 from ..frame.units import RATES
 from .amd import amd_time
 from .nvidia import nvidia_time
-from .problems import ConvolutionProblems, Timing, kernel_kind
+from .problems import ConvolutionProblems, ConvolutionTiming, kernel_kind
 
 CLASS_NAMES: Final = ("before Volta", "Volta and later", "AMD")
 
@@ -158,8 +158,12 @@ def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
 def _as_timed(problems: ConvolutionProblems, kernel_ns: Floats, values: Values) -> Floats:
     """Return what a measurement reads of the kernels' time."""
     call_ns = event_time_ns(kernel_ns, 1e3 * (values["call_floor_us"] + values["call_delay_us"]), CALL_OVERLAP)
-    added = (Timing.TENSORRT, "tensorrt_us"), (Timing.HOST_MEAN, "host_us"), (Timing.MIOPEN, "miopen_us")
-    time_ns = np.where(problems.timing == Timing.CALL, call_ns, kernel_ns)
+    added = (
+        (ConvolutionTiming.TENSORRT, "tensorrt_us"),
+        (ConvolutionTiming.HOST_MEAN, "host_us"),
+        (ConvolutionTiming.MIOPEN, "miopen_us"),
+    )
+    time_ns = np.where(problems.timing == ConvolutionTiming.CALL, call_ns, kernel_ns)
     for timing, name in added:
         time_ns = time_ns + np.where(problems.timing == timing, 1e3 * values[name], 0.0)
     return time_ns

@@ -15,7 +15,7 @@ from ....specs.gpu import Rate, is_matrix_rate
 from ..frame.gpu_physics import dram_bytes_per_s, l2_bytes_per_s, matrix_joule_per_flop
 from ..frame.parameters import Values
 from ..frame.units import RATES, peak_flops_per_s
-from .problems import FUSED_CHANNELS, ConvolutionProblems, Timing, tensor_elements
+from .problems import FUSED_CHANNELS, ConvolutionProblems, ConvolutionTiming, tensor_elements
 from .products import Product, Tile, Unit, best_tile, product_of, resident_blocks, split_product, tile_time
 
 IMPLICIT_TILES: Final = ((128.0, 8.0), (128.0, 32.0), (128.0, 64.0), (128.0, 128.0))
@@ -172,7 +172,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     product = product_of(problems, values["matrix_stride_waste"], values["chunk_waste"])
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
-    efficiency = efficiency * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_ratio"], 1.0)
+    efficiency = efficiency * np.where(problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_ratio"], 1.0)
     is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
     efficiency = efficiency * np.where(is_tf32 & is_async(fleet), values["synchronous_ratio"], 1.0)
 
@@ -204,7 +204,7 @@ def conversion_time(setting: Setting) -> Floats:
     problems, values = setting.problems, setting.values
     moved = 2.0 * problems.element_bytes * sum(tensor_elements(problems))
     time_ns = moved / (dram_bytes_per_s(setting.fleet, values) * values["conversion_ratio"]) * 1e9
-    is_needed = (problems.is_channels_last == 0) & (problems.timing != Timing.TENSORRT)
+    is_needed = (problems.is_channels_last == 0) & (problems.timing != ConvolutionTiming.TENSORRT)
     return np.where(is_needed, time_ns + 3e3 * values["launch_us"], 0.0)
 
 
@@ -269,7 +269,9 @@ def direct_time(setting: Setting) -> Floats:
     instructions = outputs * (values["direct_output_cycles"] + values["direct_tap_cycles"] * product.k)
     instructions = np.where(product.is_weights, outputs * values["direct_tap_cycles"] * product.k, instructions)
     instructions = instructions / _direction_factor(product, values, "direct")
-    instructions = instructions * np.where(problems.timing == Timing.TENSORRT, values["tensorrt_direct_ratio"], 1.0)
+    instructions = instructions * np.where(
+        problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_direct_ratio"], 1.0
+    )
     compute_ns = instructions / (0.5 * fleet.flops_per_s[Rate.FP32]) * 1e9
     dram_ns = product.moved_bytes / (dram_bytes_per_s(fleet, values) * values["direct_dram_ratio"]) * 1e9
     return np.where(problems.groups > 1, np.sqrt(compute_ns**2 + dram_ns**2), NEVER_NS)

@@ -26,7 +26,7 @@ FUSED_CHANNELS: Final = 32.0
 """Output channels of such a block; with the kernels' names, grids of the measured launches tell both."""
 
 
-class Timing(IntEnum):
+class ConvolutionTiming(IntEnum):
     """Name what was run and timed."""
 
     KERNELS = 0
@@ -77,7 +77,7 @@ class ConvolutionProblems:
     tiles: Floats
     """Tiles of 4x4 pixels, of Winograd's algorithm in separate steps; 0 where it does not apply."""
     timing: Codes
-    """`Timing`."""
+    """`ConvolutionTiming`."""
 
 
 def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ConvolutionProblems:
@@ -98,7 +98,7 @@ def problems_of_dims(dims: Sequence[ConvolutionDims], rates: Sequence[Rate]) -> 
         fused_blocks=blocks,
         least_fused_blocks=least_blocks,
         tiles=large,
-        timing=np.full(len(dims), int(Timing.KERNELS)),
+        timing=np.full(len(dims), int(ConvolutionTiming.KERNELS)),
     )
 
 

@@ -45,7 +45,7 @@ class ExpertsTile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Product:
+class GroupedProduct:
     """Hold a grouped product's sizes and what DRAM needs for it."""
 
     depth: Floats
@@ -53,17 +53,17 @@ class Product:
     dram_s: Floats
 
 
-def product_of(p: ExpertsProblems, machine: ExpertsMachine, depth: Floats, columns: Floats) -> Product:
+def product_of(p: ExpertsProblems, machine: ExpertsMachine, depth: Floats, columns: Floats) -> GroupedProduct:
     """Return a product of all rows; rows in and out pass through DRAM as far as they outgrow the cache."""
     read = p.busy * depth * columns * p.weight_bytes * machine.miss
     own = p.rows * (depth * p.input_bytes + columns * OUT_BYTES)
     spilled = own**2 / (own + machine.l2_bytes)
     dram_s = read / machine.stream_bytes_per_s + spilled / machine.dram_bytes_per_s
-    return Product(depth=depth, columns=columns, dram_s=dram_s)
+    return GroupedProduct(depth=depth, columns=columns, dram_s=dram_s)
 
 
 def product_s(
-    p: ExpertsProblems, machine: ExpertsMachine, values: Values, product: Product, choice: Codes | None
+    p: ExpertsProblems, machine: ExpertsMachine, values: Values, product: GroupedProduct, choice: Codes | None
 ) -> tuple[Floats, Codes]:
     """Return seconds by the chosen tile, or by the best one that the kernel has; and which tile that is."""
     if choice is not None:
@@ -84,7 +84,9 @@ def _chosen(p: ExpertsProblems, choice: Codes) -> ExpertsTile:
     return ExpertsTile(height=sides[..., 0], width=sides[..., 1], row_blocks=row_blocks)
 
 
-def _tile_s(p: ExpertsProblems, machine: ExpertsMachine, values: Values, product: Product, tile: ExpertsTile) -> Floats:
+def _tile_s(
+    p: ExpertsProblems, machine: ExpertsMachine, values: Values, product: GroupedProduct, tile: ExpertsTile
+) -> Floats:
     """Return seconds: arithmetic with the tiles' padding and ends, DRAM, and what blocks ask of the cache.
 
     A last wave that is not full counts as `tail` of one, without steps, so that more multiprocessors never harm.

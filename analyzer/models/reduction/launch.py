@@ -39,7 +39,7 @@ MOST_THREADS: Final = 1024.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Walk:
+class RowWalk:
     """Hold what n problems launch, as columns."""
 
     blocks: Floats
@@ -48,7 +48,7 @@ class Walk:
     """Loads that a thread waits for in turn."""
 
 
-def walk_of(problems: ReductionProblems) -> Walk:
+def walk_of(problems: ReductionProblems) -> RowWalk:
     """Return blocks, threads and steps by the rule of each kernel; kernels without one run a thread per element."""
     kernel = problems.kernel
     parts = [np.full(kernel.shape, POOL_THREADS), np.ones(kernel.shape)]
@@ -60,7 +60,7 @@ def walk_of(problems: ReductionProblems) -> Walk:
             found = rule(taken)
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
-    return Walk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0))
+    return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0))
 
 
 _Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]

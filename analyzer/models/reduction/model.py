@@ -31,7 +31,7 @@ from ..frame.gpu_physics import (
 )
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
-from .launch import Walk, walk_of
+from .launch import RowWalk, walk_of
 from .problems import GROUP_NAMES, ReductionProblems, group, kernel_kind
 
 CLASS_NAMES: Final = ("NVIDIA", "AMD")
@@ -175,7 +175,7 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     return Estimate(time_ns=_event(problems, time_ns, shared), features=np.empty((*time_ns.shape, 0)))
 
 
-def _instructions(problems: ReductionProblems, walk: Walk, shared: Mapping[str, float]) -> Floats:
+def _instructions(problems: ReductionProblems, walk: RowWalk, shared: Mapping[str, float]) -> Floats:
     """Return thread instructions: per element, per neighbour in a window, and of blocks that merge what they found."""
     taps = np.where(_IS_POOL, shared["pool_tap_instructions"], 0.0)
     taps = np.where(_IS_COMPILED_POOL, shared["compiled_tap_instructions"], taps)

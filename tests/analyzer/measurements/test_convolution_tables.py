@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.measurements.convolution import CELL_ROWS, load_samples
 from wavecast.analyzer.measurements.samples import Samples
-from wavecast.analyzer.models.convolution.problems import ConvolutionProblems, Timing
+from wavecast.analyzer.models.convolution.problems import ConvolutionProblems, ConvolutionTiming
 from wavecast.analyzer.work.work import Direction
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -53,7 +53,7 @@ def write(folder: Path, *rows: Mapping[str, object]) -> Samples[ConvolutionProbl
     table = pyarrow.Table.from_pylist([{**ROW, **row} for row in rows])
     parquet.write_table(table, folder / "ops" / "convolution_general.parquet")
     first, second = load_samples(folder)
-    assert first.problems.timing.tolist() == [Timing.CALL]
+    assert first.problems.timing.tolist() == [ConvolutionTiming.CALL]
     return second
 
 
@@ -81,7 +81,11 @@ def test_layouts_and_libraries(tmp_path: Path) -> None:
         {"gpu": "Tesla T4", "source": "alibaba_tinynas", "layout": "TensorRT chooses", "fused_add": 1.0},
     )
     assert samples.problems.is_channels_last.tolist() == [1.0, 1.0, 1.0]
-    assert samples.problems.timing.tolist() == [Timing.MIOPEN, Timing.HOST_MEAN, Timing.TENSORRT]
+    assert samples.problems.timing.tolist() == [
+        ConvolutionTiming.MIOPEN,
+        ConvolutionTiming.HOST_MEAN,
+        ConvolutionTiming.TENSORRT,
+    ]
     assert samples.problems.added_tensors.tolist() == [0.0, 0.0, 1.0]
 
 

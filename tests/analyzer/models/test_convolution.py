@@ -12,7 +12,7 @@ from wavecast.analyzer.models.convolution.model import MODEL, simulate
 from wavecast.analyzer.models.convolution.nvidia import best_fused, setting_of
 from wavecast.analyzer.models.convolution.problems import (
     ConvolutionProblems,
-    Timing,
+    ConvolutionTiming,
     least_work,
     problems_of_dims,
     tensor_elements,
@@ -259,7 +259,7 @@ def test_gradients_cost_more_than_the_forward() -> None:
 def test_an_event_timed_call_includes_the_host() -> None:
     dims = convolution(batch=1, size=4)
     problems = as_rows(problems_of_dims([dims], [Rate.MATRIX_FP32]))
-    timed = run(replace(problems, timing=np.full((1, 1), int(Timing.CALL))), V100)
+    timed = run(replace(problems, timing=np.full((1, 1), int(ConvolutionTiming.CALL))), V100)
     assert timed.time_ns[0, 0] > times(dims, V100)[0] + 50e3
 
 
