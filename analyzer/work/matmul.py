@@ -152,18 +152,6 @@ def linear_backward(signature: Signature) -> Work:
     return _work(flops, inputs, written, grad.dtype, dims=dims, is_matrix=products > 0)
 
 
-@register("aten::_grouped_mm", family=Family.MATMUL)
-def grouped_mm(signature: Signature) -> Work:
-    """Products of groups of rows, columns or inner slices; the groups' sizes need not be known for the sum."""
-    return _grouped_product(signature, tensors_at(signature, 2, 3))
-
-
-@register("aten::_scaled_grouped_mm", family=Family.MATMUL)
-def scaled_grouped_mm(signature: Signature) -> Work:
-    """fp8 grouped product with scales at 2 and 3, offsets at 4."""
-    return _grouped_product(signature, tensors_at(signature, 2, 3, 4, 5), offsets_position=4, out_dtype="bfloat16")
-
-
 @register("aten::_weight_int4pack_mm", family=Family.MATMUL)
 def weight_int4pack_mm(signature: Signature) -> Work:
     """[m,k] @ packed int4 weights; n is read off the scales [k/group, n, 2]."""
@@ -218,42 +206,6 @@ def _outer_product(a: TensorSpec, b: TensorSpec, extras: tuple[TensorSpec, ...])
     count = a.shape[0] * b.shape[0]
     flops = count * (2 if extras else 1)
     return _work(flops, (a, b, *extras), bytes_of(count, a.dtype), a.dtype, is_matrix=False)
-
-
-def _grouped_product(
-    signature: Signature,
-    extras: tuple[TensorSpec, ...],
-    offsets_position: int = 2,
-    out_dtype: str | None = None,
-) -> Work:
-    a, b = tensor_at(signature, 0), tensor_at(signature, 1)
-    if not {len(a.shape), len(b.shape)} <= {2, 3}:
-        raise LackingArgumentError("grouped product of other than 2 or 3 dimensions")
-    _require_equal(a.shape[-1], b.shape[-2])
-    rows, k, columns = a.shape[-2], a.shape[-1], b.shape[-1]
-    both_batched = len(a.shape) == len(b.shape) == 3
-    products = rows * columns * (a.shape[0] if both_batched else 1)
-    groups = next((spec.shape[0] for spec in (a, b) if len(spec.shape) == 3), None)
-    out_count = products
-    if groups is None:
-        groups = tensor_at(signature, offsets_position, rank=1).shape[0]
-        out_count *= groups
-    written = _out_bytes(signature, out_count, out_dtype or a.dtype)
-    dims = _group_dims(a, b, groups)
-    return _work(2 * products * k, (a, b, *extras), written, a.dtype, dims=dims)
-
-
-def _group_dims(a: TensorSpec, b: TensorSpec, groups: int) -> MatmulDims:
-    """Return the groups as equal products: the side that both operands leave unbatched is shared out among them."""
-    rows, k, columns = a.shape[-2], a.shape[-1], b.shape[-1]
-    share = max(1, groups)
-    if len(a.shape) == len(b.shape):
-        k = k if len(a.shape) == 3 else -(-k // share)
-    elif len(a.shape) == 2:
-        rows = -(-rows // share)
-    else:
-        columns = -(-columns // share)
-    return MatmulDims(batch=groups, m=rows, n=columns, k=k)
 
 
 def _addend(signature: Signature) -> tuple[TensorSpec, ...]:
