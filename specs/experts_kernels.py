@@ -24,3 +24,6 @@ class ExpertsKernel(IntEnum):
     """FlashInfer's masked groups in CuTe DSL, nvfp4."""
     GROUPED_MM = 6
     """PyTorch's `grouped_mm` between kernels of its own that sort, gather, activate and add up."""
+    TRITON_FIXED = 7
+    """Triton's by one of two tiles, whatever the sizes: vLLM to 0.14 and SGLang to 0.5.10, where no table was tuned for
+    the GPU and the layer's sizes."""

@@ -49,6 +49,7 @@ NUMBERS: Final[Mapping[str, NumberRange]] = {
     **dict.fromkeys(("batch", "m", "n", "k", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv"), _SIZE),
     **dict.fromkeys(("c_in", "c_out", "kernel_size", "input_size", "stride", "output_size", "rows", "cols"), _SIZE),
     **dict.fromkeys(("seqlen", "batch_per_gpu", "image_size", "n_gpus"), _SIZE),
+    **dict.fromkeys(("tokens", "hidden", "inter", "topk", "experts", "tp", "ep"), _SIZE),
     **dict.fromkeys(("window", "padding", "idx"), _COUNT),
     **dict.fromkeys(("bytes_read", "bytes_written"), _BYTES),
     "num_layer": _LAYERS,
@@ -63,7 +64,7 @@ NUMBERS: Final[Mapping[str, NumberRange]] = {
 TEXTS: Final = frozenset(
     (
         *("gpu", "op", "dtype", "kv_dtype", "timing", "source", "phase", "model", "mode", "variant", "name", "op_name"),
-        *("target", "input_shapes", "output_shape", "acc_ops", "precision", "software"),
+        *("target", "input_shapes", "output_shape", "acc_ops", "precision", "software", "distribution"),
     )
 )
 OPTIONAL_TEXTS: Final = frozenset(("kernel", "algorithm"))

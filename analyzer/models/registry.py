@@ -15,7 +15,7 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.table import WorkTable
-from ..work.work import AttentionDims, ConvolutionDims, MatmulDims, RecurrentDims
+from ..work.work import AttentionDims, ConvolutionDims, ExpertsDims, GroupedDims, MatmulDims, RecurrentDims
 from .frame.model import Model
 from .frame.problems import Problems
 from .matmul.problems import MatmulKernel, kernel_of
@@ -61,6 +61,8 @@ class OpModel:
     """Its folder here, and its module in `measurements/` and `mlp_weights/train/`."""
     dims: type | None
     """The sizes of the works that it predicts; None: works of sizes that no model names, and without any."""
+    more_dims: tuple[type, ...] = ()
+    """Sizes of further works that it predicts."""
     covers: Callable[[Work, Rate], bool] = _is_any
     """Says which of these works it predicts, on the unit of that rate, beside those that an earlier row does."""
     model: str = "model.MODEL"
@@ -104,10 +106,14 @@ _ROWS: Final = (
     OpModel(name="vector", family="vector", dims=None, covers=_is_mostly_moves),
     OpModel(name="convolution", family="convolution", dims=ConvolutionDims),
     OpModel(name="recurrent", family="recurrent", dims=RecurrentDims, is_measured=False),
+    OpModel(name="experts", family="experts", dims=ExpertsDims, more_dims=(GroupedDims,)),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""
-_BY_DIMS: Final = {dims: tuple(row for row in _ROWS if row.dims is dims) for dims in {row.dims for row in _ROWS}}
+_BY_DIMS: Final = {
+    dims: tuple(row for row in _ROWS if dims in (row.dims, *row.more_dims))
+    for dims in {dims for row in _ROWS for dims in (row.dims, *row.more_dims)}
+}
 
 
 def model_of(work: Work, rate: Rate) -> OpModel | None:

@@ -15,7 +15,16 @@ from wavecast.analyzer.models.frame.problems import as_columns, join_problems, p
 from wavecast.analyzer.models.registry import OP_MODELS, OpModel, least_work, load_model, model_of, problems_of
 from wavecast.analyzer.models.store import read_manifest
 from wavecast.analyzer.work import Family, Work
-from wavecast.analyzer.work.work import AttentionDims, ConvolutionDims, Dims, MatmulDims, RecurrentDims, RowDims
+from wavecast.analyzer.work.work import (
+    AttentionDims,
+    ConvolutionDims,
+    Dims,
+    ExpertsDims,
+    GroupedDims,
+    MatmulDims,
+    RecurrentDims,
+    RowDims,
+)
 from wavecast.specs.gpu import Rate
 
 PRODUCT = MatmulDims(m=64, n=128, k=256)
@@ -25,6 +34,9 @@ CONVOLUTION = ConvolutionDims(
     batch=1, c_in=8, c_out=8, groups=1, input_size=(8, 8), output_size=(8, 8), kernel_size=(3, 3), stride=(1, 1)
 )
 RECURRENT = RecurrentDims(gates=4, layers=1, directions=1, steps=10, batch=4, input_size=32, hidden_size=32)
+
+EXPERTS = ExpertsDims(tokens=64, hidden=128, intermediate=64, experts=8, local_experts=8, top_k=2)
+GROUPED = GroupedDims(groups=8, rows=128, columns=64, depth=128)
 
 
 def work(family: Family, dims: Dims | None = None, *, is_matrix: bool = False, read_bytes: float = 1e5) -> Work:
@@ -55,6 +67,8 @@ CASES = (
     ("attention_decode", work(Family.ATTENTION, DECODE, is_matrix=True), Rate.MATRIX_BF16),
     ("convolution", work(Family.CONVOLUTION, CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     ("recurrent", work(Family.RECURRENT, RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
+    ("experts", work(Family.EXPERTS, EXPERTS, is_matrix=True), Rate.MATRIX_BF16),
+    ("experts", work(Family.MATMUL, GROUPED, is_matrix=True), Rate.MATRIX_BF16),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
     ("vector", work(Family.COPY), Rate.FP32),
     (None, work(Family.CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
@@ -121,7 +135,7 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
     works = [case[1] for case in CASES]
     rates = np.array([case[2] for case in CASES], dtype=object)
     found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
-    assert found == {"matmul": [0], "vector": [10, 11]}
+    assert found == {"matmul": [0], "vector": [12, 13]}
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:

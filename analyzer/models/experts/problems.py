@@ -1,0 +1,186 @@
+"""Layers of experts and grouped products as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.experts_kernels import ExpertsKernel
+from ....specs.gpu import Rate
+from ...work.table import WorkTable
+from ...work.work import ExpertsDims, ExpertsFormat, GroupedDims, RaggedSide, Work, copies_between
+from ..frame.units import element_bytes, rate_codes, rates_of
+from .routing import HEIGHTS, UNKNOWN, RankLoad, load_of, rank_load
+
+ANY_KERNEL: Final = -1
+"""`kernel` of a problem that takes each GPU's default."""
+COLD_COPIES: Final = 6.0
+"""Working sets between two uses of the same weights in traces, where nothing tells: all other layers'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatBytes:
+    """Hold what a format's elements take, with their scales, and on which unit it is computed."""
+
+    inputs: float
+    weights: float
+    rate: Rate | None
+    """None: the one of the op's own dtype."""
+
+
+FORMAT_BYTES: Final[Mapping[ExpertsFormat, FormatBytes]] = {
+    ExpertsFormat.PLAIN: FormatBytes(inputs=2.0, weights=2.0, rate=None),
+    ExpertsFormat.FP8: FormatBytes(inputs=1.0, weights=1.0, rate=Rate.MATRIX_FP8),
+    ExpertsFormat.FP8_BLOCK: FormatBytes(inputs=1.03, weights=1.0, rate=Rate.MATRIX_FP8),
+    ExpertsFormat.FP4: FormatBytes(inputs=0.5625, weights=0.5625, rate=Rate.MATRIX_FP4),
+    ExpertsFormat.W4A8: FormatBytes(inputs=1.03, weights=0.53125, rate=Rate.MATRIX_FP8),
+    ExpertsFormat.W4A16: FormatBytes(inputs=2.0, weights=0.53125, rate=None),
+    ExpertsFormat.W8A16: FormatBytes(inputs=2.0, weights=1.0, rate=None),
+}
+"""A scale of fp32 per 128 elements of a row, of 8 bits per 16 (nvfp4) or 32 (mxfp4) elements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExpertsProblems:
+    """Hold layers of experts as columns; a grouped product is one without a second product."""
+
+    tokens: Floats
+    """That enter the layer; 0 for a grouped product."""
+    choices: Floats
+    """Pairs of a token and any expert, of other ranks too."""
+    rows: Floats
+    """Pairs of a token and one of this rank's experts."""
+    busy: Floats
+    """Experts that have rows."""
+    most: Floats
+    """Rows of the busiest."""
+    blocks_16: Floats
+    """Tiles of so many rows that all experts' rows fill."""
+    blocks_32: Floats
+    blocks_64: Floats
+    blocks_128: Floats
+    blocks_256: Floats
+    hidden: Floats
+    """Depth of the first product."""
+    columns: Floats
+    """Of the first product: twice the intermediate size where it is gated."""
+    intermediate: Floats
+    """Depth of the second product; 0: there is none."""
+    experts: Floats
+    """That the routing chooses among."""
+    local_experts: Floats
+    input_bytes: Floats
+    """Per element, with scales."""
+    weight_bytes: Floats
+    rate: Codes
+    """Index into `RATES` of frame/units."""
+    format: Codes
+    """`ExpertsFormat`."""
+    kernel: Codes
+    """`ExpertsKernel`, or `ANY_KERNEL`."""
+    quantized: Codes
+    """Whether the layer converts its 16-bit inputs itself."""
+    copies: Floats
+    """Sets of weights between two uses of the same ones."""
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> ExpertsProblems:
+    """Return the problems of layers of experts and of grouped products on the units of `rates`."""
+    loads = [_load(work) for work in works]
+    sizes = np.array([_sizes(work) for work in works], dtype=np.float64).T
+    formats = [_format(work) for work in works]
+    found = [FORMAT_BYTES[item] for item in formats]
+    own = element_bytes(rates)
+    is_plain = np.array([item is ExpertsFormat.PLAIN for item in formats], dtype=bool)
+    kernels = [_kernel(work) for work in works]
+    return ExpertsProblems(
+        tokens=sizes[0],
+        choices=sizes[6],
+        hidden=sizes[1],
+        columns=sizes[2],
+        intermediate=sizes[3],
+        experts=sizes[4],
+        local_experts=sizes[5],
+        **load_columns(loads),
+        input_bytes=np.where(is_plain, own, [item.inputs for item in found]),
+        weight_bytes=np.where(is_plain, own, [item.weights for item in found]),
+        rate=rate_codes([item.rate or rate for item, rate in zip(found, rates, strict=True)]),
+        format=np.array([int(item) for item in formats], dtype=np.int64),
+        kernel=np.array(kernels, dtype=np.int64),
+        quantized=np.array([isinstance(w.dims, ExpertsDims) and w.dims.is_quantized for w in works], dtype=np.int64),
+        copies=np.array([copies_between(work, COLD_COPIES) for work in works]),
+    )
+
+
+def load_columns(loads: Sequence[RankLoad]) -> dict[str, Floats]:
+    """Return loads as columns by the names of `ExpertsProblems`."""
+    blocks = np.array([item.blocks for item in loads], dtype=np.float64).reshape(len(loads), len(HEIGHTS))
+    return {
+        "rows": np.array([item.rows for item in loads], dtype=np.float64),
+        "busy": np.array([item.busy for item in loads], dtype=np.float64),
+        "most": np.array([item.most for item in loads], dtype=np.float64),
+        **{f"blocks_{height}": blocks[:, row].copy() for row, height in enumerate(HEIGHTS)},
+    }
+
+
+def _load(work: Work) -> RankLoad:
+    match work.dims:
+        case ExpertsDims() as dims:
+            ranks = max(dims.experts // max(dims.local_experts, 1), 1)
+            skew = UNKNOWN if dims.skew is None else dims.skew
+            return rank_load(dims.tokens, dims.top_k, dims.experts, ranks, skew)
+        case GroupedDims() as dims:
+            groups = max(dims.groups, 1)
+            if dims.ragged is RaggedSide.DEPTH:
+                return load_of(np.full((1, groups), float(dims.rows)))
+            rows = dims.columns if dims.ragged is RaggedSide.COLUMNS else dims.rows
+            return rank_load(rows, 1, groups, 1, UNKNOWN)
+        case _:
+            raise TypeError(f"dims are {type(work.dims).__name__}, ExpertsDims or GroupedDims expected")
+
+
+def _sizes(work: Work) -> tuple[int, ...]:
+    """Return tokens, depth and columns of the first product, depth of the second, experts, those here, choices."""
+    match work.dims:
+        case ExpertsDims() as dims:
+            columns = dims.intermediate * (2 if dims.is_gated else 1)
+            sizes = (dims.tokens, dims.hidden, columns, dims.intermediate, dims.experts, dims.local_experts)
+            return (*sizes, dims.tokens * dims.top_k)
+        case GroupedDims() as dims:
+            depth, columns = dims.depth, dims.columns
+            if dims.ragged is RaggedSide.DEPTH:
+                depth = max(depth // max(dims.groups, 1), 1)
+            if dims.ragged is RaggedSide.COLUMNS:
+                columns = dims.rows
+            return 0, depth, columns, 0, dims.groups, dims.groups, 0
+        case _:
+            raise TypeError(f"dims are {type(work.dims).__name__}, ExpertsDims or GroupedDims expected")
+
+
+def _format(work: Work) -> ExpertsFormat:
+    return work.dims.weights if isinstance(work.dims, ExpertsDims | GroupedDims) else ExpertsFormat.PLAIN
+
+
+def _kernel(work: Work) -> int:
+    if isinstance(work.dims, GroupedDims):
+        return int(ExpertsKernel.GROUPED_MM)
+    kernel = work.dims.kernel if isinstance(work.dims, ExpertsDims) else None
+    return ANY_KERNEL if kernel is None else int(kernel)
+
+
+def least_work(problems: ExpertsProblems) -> WorkTable:
+    """Return the least that any kernel computes and moves: busy experts' weights and the tokens, once.
+
+    Tokens come and go in 16 bits, or as a grouped product's own operands.
+    """
+    p = problems
+    weights = p.busy * (p.hidden * p.columns + p.intermediate * p.hidden)
+    flops = 2.0 * p.rows * (p.hidden * p.columns + p.intermediate * p.hidden)
+    is_layer = p.intermediate > 0
+    ends = np.where(is_layer, 2.0 * np.minimum(p.rows, p.tokens) * p.hidden * 2.0, 0.0)
+    alone = np.where(is_layer, 0.0, p.rows * (p.hidden * p.input_bytes + p.columns * 2.0))
+    return WorkTable(flops=flops, moved_bytes=weights * p.weight_bytes + ends + alone, rate=rates_of(p.rate))
