@@ -62,6 +62,7 @@ PARAMETERS: Final = (
     Parameter(name="vector_data_ratio", prior=0.9, spread=0.2),
     Parameter(name="vector_weights_ratio", prior=0.7, spread=0.3),
     Parameter(name="reduction_ratio", prior=0.8, spread=0.4),
+    # Matrix units. Chunks and what a weight gradient loads again: forms chosen while reading V100's and T4's errors.
     Parameter(name="matrix_efficiency", prior=0.7, spread=0.2),
     Parameter(name="matrix_data_ratio", prior=0.9, spread=0.2),
     Parameter(name="matrix_weights_ratio", prior=0.8, spread=0.3),
@@ -78,13 +79,16 @@ PARAMETERS: Final = (
     Parameter(name="conversion_ratio", prior=0.8, spread=0.2),
     Parameter(name="tensorrt_ratio", prior=1.1, spread=0.2),
     Parameter(name="fallback_cost", prior=1.15, spread=0.03),
+    # Of a TF32 kernel written for Ampere on later units: the prior was set after reading H100's errors.
     Parameter(name="synchronous_ratio", prior=0.65, spread=0.1),
+    # Instructions of a direct kernel's thread: priors from three depthwise rows of H100; its gradients have no data.
     Parameter(name="direct_output_cycles", prior=80.0, spread=0.4),
     Parameter(name="direct_tap_cycles", prior=20.0, spread=0.4),
     Parameter(name="tensorrt_direct_ratio", prior=0.4, spread=0.6),
     Parameter(name="direct_dram_ratio", prior=0.55, spread=0.3),
     Parameter(name="direct_data_ratio", prior=0.8, spread=0.0),
     Parameter(name="direct_weights_ratio", prior=0.3, spread=0.0),
+    # MIOpen's solvers: forms chosen while reading MI100's and MI250X's errors.
     Parameter(name="amd_efficiency", prior=0.5, spread=0.3),
     Parameter(name="amd_data_ratio", prior=0.8, spread=0.3),
     Parameter(name="amd_weights_ratio", prior=0.8, spread=0.3),
