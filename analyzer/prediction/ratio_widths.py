@@ -36,6 +36,8 @@ CONSTANTS: Final = "ratio_widths"
 """The file of w by rule, or by rule and family. `link`: collectives measured by themselves within a node, where ranks
 start together. `pcie`: the efficiencies of large copies in three recordings, pageable and pinned, not of predictions.
 Convolutions take what products show, recurrent layers the widest: nothing measured them enough."""
+_LIKE: Final = {Family.EXPERTS: Family.MATMUL}
+"""Families that take what another shows where nothing measured their own: layers of experts are products."""
 HalfWidth = Callable[[Floats, Floats, Floats, Fleet, Fleet], Floats]
 """From w [n], measured times in ns [n], the factor that moved them [n, m], targets and source to half widths [n, m]."""
 
@@ -45,7 +47,8 @@ def width_of(rule: str, family: Family | None) -> float:
     widths = read_constants(CONSTANTS)
     found = widths["by_rule"].get(rule)
     if found is None and family is not None:
-        found = widths["by_family"].get(rule, {}).get(family.value)
+        by_family = widths["by_family"].get(rule, {})
+        found = by_family.get(family.value, by_family.get(_LIKE.get(family, family).value))
     return np.nan if found is None else float(found)
 
 

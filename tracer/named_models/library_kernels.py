@@ -23,7 +23,7 @@ from .subject import Settings
 LIBRARIES: Final = {"causal_conv1d": "causal_conv1d", "mamba_ssm": "mamba_ssm", "fla": "flash-linear-attention"}
 """Namespaces of the ops below, and how the libraries are called."""
 _FUNCTION_NAME: Final = "func_name"
-"""What transformers' wrapper around such a function calls its name in the library (`integrations/hub_kernels.py`)."""
+"""What transformers' wrapper around such a function (in `hub_kernels`) calls its name in the library."""
 _HIDDEN: Final = ("mamba_split_conv1d_scan_combined", "mamba_inner_fn")
 """Whole mixers in one call: the parts that they are made of are recorded instead, convolution, scan and products."""
 
