@@ -128,7 +128,7 @@ def _recorder(model: str, mode: str, batch: int) -> Callable[[int], Trace]:
     module = import_module(f"benchmarks.make.models.{model}")
 
     def record(length: int) -> Trace:
-        module.LENGTH = length
+        vars(module)["LENGTH"] = length
         sample = Sample(model=model, mode=mode, precision="fp32", batch_size=batch)
         return trace_iteration(build_step(module, sample, "meta"), device="meta", mode=mode, batch_size=batch)
 

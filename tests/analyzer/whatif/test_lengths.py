@@ -88,7 +88,8 @@ def record_step(cached: int, query_count: int = 1) -> Trace:
             query, key, value = parts(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
             all_keys, all_values = torch.cat((keys, key), 2), torch.cat((values, value), 2)
             eager = (query @ all_keys.transpose(-1, -2)).softmax(-1) @ all_values
-            return eager + functional.scaled_dot_product_attention(query, all_keys, all_values)
+            result: Tensor = eager + functional.scaled_dot_product_attention(query, all_keys, all_values)
+            return result
 
     return trace_iteration(step, device="meta", mode="inference", batch_size=BATCH)
 
@@ -162,7 +163,8 @@ class Table(nn.Module):
         self.places = nn.Parameter(torch.zeros(1, 20, WIDTH))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.tokens(tokens) + self.places
+        result: Tensor = self.tokens(tokens) + self.places
+        return result
 
 
 @pytest.mark.parametrize(
