@@ -84,7 +84,9 @@ def _chosen(p: ExpertsProblems, choice: Codes) -> ExpertsTile:
     return ExpertsTile(height=sides[..., 0], width=sides[..., 1], row_blocks=row_blocks)
 
 
-def _tile_s(p: ExpertsProblems, machine: ExpertsMachine, values: Values, product: GroupedProduct, tile: ExpertsTile) -> Floats:
+def _tile_s(
+    p: ExpertsProblems, machine: ExpertsMachine, values: Values, product: GroupedProduct, tile: ExpertsTile
+) -> Floats:
     """Return seconds: arithmetic with the tiles' padding and ends, DRAM, and what blocks ask of the cache.
 
     A last wave that is not full counts as `tail` of one, without steps, so that more multiprocessors never harm.
