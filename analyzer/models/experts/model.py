@@ -8,6 +8,8 @@
 
 Experts' rows are padded to whole tiles, so that few rows per expert compute for nothing and read all weights of the
 experts that they hit (`routing`). A product that is no layer (`grouped_mm`) has no second one and no passes.
+
+The forms and priors were chosen while reading the errors of all five measured GPUs, each left out.
 """
 
 from __future__ import annotations

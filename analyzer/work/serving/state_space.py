@@ -112,6 +112,7 @@ def causal_convolution(signature: Signature, *, weight: int = 1, is_update: bool
         state_dim=width,
         is_update=is_update,
         state_bytes=_element_bytes(x),
+        is_fused=True,
     )
     return state_space_work(dims, x.dtype)
 

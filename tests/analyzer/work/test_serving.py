@@ -268,8 +268,9 @@ What is known of the ops of libraries beside PyTorch, by the names that profiler
 says what is read of the signature, the op has a [work formula](work.md); where it says *kernels*, the arguments do not
 tell the sizes (lengths are values on the GPU, weights belong to a module), so that only the family is known, and each
 kernel is predicted from its measured time by its name and launch. Names of classes are `autograd.Function`s, which
-profilers record by the class. Schemas were read in the libraries' public sources; the last column says where. They
-change with versions: a call that does not fit one has no work rather than a wrong one. Where no profiler records a
+profilers record by the class. The last column names the libraries' public source of each; some schemas were read there,
+others written from memory and not compared with a release. They change with versions: a call that does not fit one has
+no work rather than a wrong one. Where no profiler records a
 library's functions by themselves (`fla::`, `causal_conv1d::`, `mamba_ssm::`), the names are those that
 [recordings of shapes](recording.md#a-model-by-name) give them.
 
