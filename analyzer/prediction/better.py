@@ -9,6 +9,7 @@ import numpy as np
 from ...arrays import Floats, Mask
 from ...formats.trace import KernelKind
 from ...specs.fleet import Fleet
+from ...specs.generations import generation_codes
 from ..work import Family
 from .workload import GpuWorkload
 
@@ -33,13 +34,13 @@ def hold_order(time_ns: Floats, workload: GpuWorkload, rows: Mask, fleet: Fleet,
 
 
 def at_least(fleet: Fleet, other: Fleet) -> Mask:
-    """Say where a GPU is of the same architecture as the other and as good in every figure; the fleets broadcast.
+    """Say where a GPU is of the same generation as the other and as good in every figure; the fleets broadcast.
 
     >>> from wavecast.specs.fleet import build_fleet
     >>> at_least(fleet, build_fleet([h100])), at_least(fleet, build_fleet([a100]))
     (array([ True, False]), array([False,  True]))
     """
-    alike = (fleet.capability == other.capability) & (fleet.amd_target == other.amd_target)
+    alike = generation_codes(fleet) == generation_codes(other)
     pairs = [
         (getattr(fleet, name), getattr(other, name))
         for name in (

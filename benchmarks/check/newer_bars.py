@@ -55,7 +55,7 @@ def newer_targets(score: Score) -> Iterator[Target]:
     yield from each_gpu(score, "norms, backward", 20, NORMS, "backward")
     yield from each_gpu(score, "batch norm, blind", 100, BATCH_NORM)
     yield from each_gpu(score, "recurrent layers", 20, RECURRENT)
-    yield from each_gpu(score, "attention backward, cuDNN", 20, BACKWARD, "cudnn")
+    yield from each_gpu(score, "attention backward, cuDNN", 20, BACKWARD, "attention backward")
     for name, table in SERVING.items():
         yield from each_gpu(score, name, 18, table)
     yield from coverage_targets(score)
@@ -66,7 +66,7 @@ def newer_shape_targets(score: Score | None) -> Iterator[Target]:
     if score is None:
         return
     yield from each_gpu(score, "batch norm by shapes", 10, BATCH_NORM)
-    yield from each_gpu(score, "attention backward, cuDNN, by shapes", 10, BACKWARD, "cudnn")
+    yield from each_gpu(score, "attention backward, cuDNN, by shapes", 10, BACKWARD, "attention backward")
 
 
 def convolution_targets(score: Score) -> Iterator[Target]:
