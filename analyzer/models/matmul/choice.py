@@ -1,7 +1,8 @@
 """The tile and split that a library would launch: what takes least by a cheap score in single precision.
 
-The score joins its limits by the norm that is fitted for the time. Three norms were tried, each judged on the chips that
-the model trains on: a fixed 4 here alone, a fixed 4 in both, the fitted one in both, which keeps faster GPUs no slower.
+The score joins its limits by the norm that is fitted for the time. Three norms were tried, each judged on the chips
+that the model trains on: a fixed 4 here alone, a fixed 4 in both, the fitted one in both, which keeps faster GPUs no
+slower.
 """
 
 from __future__ import annotations
