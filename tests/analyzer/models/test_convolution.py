@@ -129,7 +129,9 @@ def test_few_channels_are_filled_up_on_matrix_units() -> None:
 def test_channels_last_spares_the_change_of_layout() -> None:
     dims = convolution(batch=64, size=56)
     last = replace(dims, is_channels_last=True)
-    assert times(last, V100, Rate.MATRIX_FP16)[0] < 0.8 * times(dims, V100, Rate.MATRIX_FP16)[0]
+    a100 = [gpu.name for gpu in FLEET.gpus].index("A100 SXM4 40GB")
+    assert times(last, FLEET, Rate.MATRIX_TF32)[a100] < 0.8 * times(dims, FLEET, Rate.MATRIX_TF32)[a100]
+    assert times(last, V100, Rate.MATRIX_FP16)[0] == times(dims, V100, Rate.MATRIX_FP16)[0]
     assert times(last, V100)[0] == times(dims, V100)[0]
 
 
@@ -204,6 +206,7 @@ def test_more_bandwidth_is_never_slower(batch: int, c_in: int, c_out: int, size:
 
 
 FIGURES = ("sm_count", "clock_hz", "bandwidth_bytes_per_s", "l2_cache_bytes")
+SMALL_BOARD_W = 65.0
 
 
 @given(
@@ -229,14 +232,18 @@ def test_a_better_gpu_is_not_slower(
     figure: str,
     factor: float,
 ) -> None:
-    """More multiprocessors and a higher clock bring their arithmetic with them."""
+    """More multiprocessors and a higher clock bring their arithmetic with them.
+
+    Boards of 60 W are the exception: what reads faster there may draw more than they sustain.
+    """
     dims = convolution(batch=batch, c_in=c_in, c_out=c_out, size=size, kernel=kernel, direction=direction)
     better = replace(FLEET, **{figure: getattr(FLEET, figure) * factor})
     if figure in FIGURES[:2]:
         better = replace(better, flops_per_s={unit: flops * factor for unit, flops in FLEET.flops_per_s.items()})
     if figure == "clock_hz":
         better = replace(better, matrix_clock_hz=FLEET.matrix_clock_hz * factor)
-    assert (times(dims, better, rate) <= 1.05 * times(dims, FLEET, rate)).all()
+    limit = np.where(FLEET.tdp_w <= SMALL_BOARD_W, 1.25, 1.05)
+    assert (times(dims, better, rate) <= limit * times(dims, FLEET, rate)).all()
 
 
 def test_winograd_makes_3x3_cheaper_than_its_multiplications() -> None:
