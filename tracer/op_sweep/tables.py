@@ -46,12 +46,13 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "vector": VECTOR,
     "vector_train": VECTOR | {"inner": I32} | DIRECTION,
     "recurrent": {"gpu": TEXT, "op": TEXT}
-    | _sizes("batch", "steps", "inputs", "hidden", "layers")
+    | _sizes("batch", "steps", "input_size", "hidden_size", "layers")
+    | {"bidirectional": pyarrow.bool_(), "input_product": pyarrow.bool_()}
     | TIMED
     | DIRECTION
     | END,
 }
-"""By the name of the file in ops/; those that `wavecast score` does not read end in `_train` or are `recurrent`."""
+"""By the name of the file in ops/; those that `wavecast score` does not read end in `_train`."""
 
 
 def write_table(folder: Path, name: str, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -166,9 +166,13 @@ class RecurrentSizes:
 
     batch: int
     steps: int
-    inputs: int
-    hidden: int
+    input_size: int
+    hidden_size: int
     layers: int
+
+
+WHOLE_LAYERS: Final = {"bidirectional": False, "input_product": True}
+"""What the layers that are measured have in common, as columns."""
 
 
 def recurrent_cases(dtypes: Sequence[str]) -> Iterator[Case]:
@@ -176,22 +180,27 @@ def recurrent_cases(dtypes: Sequence[str]) -> Iterator[Case]:
     for a, b, c, d in spread(4):
         width = size(c, 32, 2048, 8)
         sizes = RecurrentSizes(
-            batch=size(a, 1, 256), steps=size(b, 4, 512), inputs=width, hidden=width, layers=choose(d, (1, 1, 2, 3))
+            batch=size(a, 1, 256),
+            steps=size(b, 4, 512),
+            input_size=width,
+            hidden_size=width,
+            layers=choose(d, (1, 1, 2, 3)),
         )
         for dtype in dtypes:
             for op in ("lstm", "gru"):
-                for direction in ("forward", "backward"):
+                for direction in ("forward", "backward_both"):
                     yield _recurrent(op, dtype, sizes, direction)
 
 
 def _recurrent(op: str, dtype: str, sizes: RecurrentSizes, direction: str) -> Case:
-    batch, steps, inputs, hidden, layers = sizes.batch, sizes.steps, sizes.inputs, sizes.hidden, sizes.layers
+    batch, steps, layers = sizes.batch, sizes.steps, sizes.layers
+    inputs, hidden = sizes.input_size, sizes.hidden_size
 
     def build(device: torch.device) -> Callable[[], object]:
         kind = nn.LSTM if op == "lstm" else nn.GRU
         module = kind(inputs, hidden, layers, device=device, dtype=DTYPES[dtype])
         value = make(device, dtype, steps, batch, inputs)
-        if direction == "backward":
+        if direction == "backward_both":
             gradients: Callable[[], object] = backward_of(lambda: module(value)[0], (value, *module.parameters()))
             return gradients
 
@@ -205,7 +214,7 @@ def _recurrent(op: str, dtype: str, sizes: RecurrentSizes, direction: str) -> Ca
     weights = gates * hidden * (inputs + hidden) * layers
     return Case(
         table="recurrent",
-        row={"op": op, **asdict(sizes), "dtype": dtype, "direction": direction},
+        row={"op": op, **asdict(sizes), **WHOLE_LAYERS, "dtype": dtype, "direction": direction},
         build=build,
         flops=2.0 * batch * steps * weights,
         elements=float(

@@ -19,6 +19,7 @@ from wavecast.analyzer.commands.analyze import analyze
 from wavecast.analyzer.commands.score import score
 from wavecast.analyzer.measurements.readers import load_tables
 from wavecast.analyzer.measurements.samples import read_table
+from wavecast.analyzer.models.convolution.problems import ConvolutionTiming
 from wavecast.specs.attention_kernels import AttentionKernel
 from wavecast.specs.gpu import Rate
 from wavecast.tracer.op_sweep.cases import Case
@@ -75,7 +76,7 @@ def test_columns_are_those_of_the_public_table(measured: Path, data_dir: Path, n
 def test_the_models_read_what_was_measured(measured: Path) -> None:
     samples = {found.model: found for found in load_tables(measured)}
     assert set(samples) == {
-        *("matmul", "matmul_simt", "attention_prefill", "attention_decode", "vector", "convolution"),
+        *("matmul", "matmul_simt", "attention_prefill", "attention_decode", "vector", "convolution", "recurrent"),
     }
     assert set(samples["matmul"].dtype) == {"tf32", "bf16"}
     for model in ("attention_prefill", "attention_decode"):
@@ -85,7 +86,9 @@ def test_the_models_read_what_was_measured(measured: Path) -> None:
         "attention encoder (torch)",
     }
     assert set(samples["vector"].family) == {"elementwise", "layernorm", "softmax", "embedding"}
-    assert not samples["convolution"].problems.is_event_timed.any()
+    assert not samples["recurrent"].problems.is_host_timed.any()
+    assert (samples["recurrent"].problems.input_size > 0).all()
+    assert set(samples["convolution"].problems.timing.tolist()) == {ConvolutionTiming.KERNELS}
     rates = {list(Rate)[code] for code in samples["convolution"].problems.rate.tolist()}
     assert rates == {Rate.MATRIX_FP32, Rate.MATRIX_TF32, Rate.MATRIX_BF16}
 
@@ -101,7 +104,7 @@ def test_traffic_is_what_tensors_hold(measured: Path) -> None:
 def test_score_and_calibration_take_the_folder(measured: Path, root_dir: Path) -> None:
     found = CliRunner().invoke(score, [str(measured)], catch_exceptions=False)
     assert found.exit_code == 0, found.output
-    names = ("matmul", "attention", "convolution", "vector")
+    names = ("matmul", "attention", "convolution", "vector", "recurrent")
     count = sum(len(read_table(measured / "ops" / f"{name}.parquet")["gpu"]) for name in names)
     assert f"Score of {count} op measurements" in found.output
     trace = next((root_dir / "samples").glob("resnet50-training-bf16*.json.gz"))
