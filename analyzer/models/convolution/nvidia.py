@@ -204,8 +204,8 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
 def conversion_time(setting: Setting) -> Floats:
     """Return the kernels that change NCHW to NHWC and back, ns: TF32 and 3-D kernels take channels innermost.
 
-    2-D kernels of 16 bits are taken to read either layout: with conversions, 112 timm networks in fp16 came out 29 %
-    too slow on RTX 4090, without them 2 % (chosen with these in sight; nothing measured alone has fp16 in NCHW).
+    2-D kernels of 16 bits are taken to read either layout: with conversions the median of 112 timm networks came out
+    28 % too slow on RTX 4090, without them 2 % (chosen with these in sight; nothing measured alone has fp16 in NCHW).
     """
     problems, values = setting.problems, setting.values
     moved = 2.0 * problems.element_bytes * sum(tensor_elements(problems))
