@@ -167,7 +167,46 @@ class CollectiveTable(Table):
     in_element_count: Column = column("int64", "elements sent per rank", default=MISSING, minimum=MISSING)
     out_element_count: Column = column("int64", "elements received per rank", default=MISSING, minimum=MISSING)
     group_size: Column = column("int32", "ranks in the group", default=MISSING, minimum=MISSING)
-    group: Column = column("int32", "process group, numbered from 0", default=MISSING, minimum=MISSING)
+    group: Column = column(
+        "int32",
+        "process group, numbered from 0: its row of `groups`, where that has rows",
+        default=MISSING,
+        minimum=MISSING,
+    )
+    kernel: Column = column(
+        "int32", "the kernel that moves it, where measured; since 1.2", default=MISSING, refers_to="kernels"
+    )
+    sequence: Column = column(
+        "int64",
+        "number among the group's collectives, the same on all its ranks; since 1.2",
+        default=MISSING,
+        minimum=MISSING,
+    )
+    is_async: Column = column(
+        "bool", "whether the issuing stream goes on, until something waits for the result; since 1.2", default=0
+    )
+    peer: Column = column("int32", "rank it is sent to or received from; since 1.2", default=MISSING, minimum=MISSING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupTable(Table):
+    """Process groups that the recorded rank belongs to; since 1.2."""
+
+    size: Column = column("int32", "ranks in the group", minimum=1)
+    name: Column = column(
+        "int32",
+        "what its ranks share: the mesh dimension's or the group's own name",
+        default=MISSING,
+        refers_to="strings",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemberTable(Table):
+    """Ranks of process groups, in the group's order; since 1.2."""
+
+    group: Column = column("int32", "the group", refers_to="groups")
+    rank: Column = column("int32", "rank in the world", minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -310,6 +349,8 @@ class Trace:
     kernels: KernelTable = field(default_factory=lambda: build_table(KernelTable, 0))
     syncs: SyncTable = field(default_factory=lambda: build_table(SyncTable, 0))
     collectives: CollectiveTable = field(default_factory=lambda: build_table(CollectiveTable, 0))
+    groups: GroupTable = field(default_factory=lambda: build_table(GroupTable, 0))
+    members: MemberTable = field(default_factory=lambda: build_table(MemberTable, 0))
     memory: MemoryTable = field(default_factory=lambda: build_table(MemoryTable, 0))
     quality: Quality = field(default_factory=Quality)
 
@@ -341,6 +382,8 @@ TABLES: dict[str, type[Table]] = {
     "kernels": KernelTable,
     "syncs": SyncTable,
     "collectives": CollectiveTable,
+    "groups": GroupTable,
+    "members": MemberTable,
     "memory": MemoryTable,
 }
 """The tables of a trace, in file order."""

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Codes, Floats, Mask
+from .fabric import Fabric, build_fabric, take_fabric
 from .gpu import Gpu, Rate, clock_headroom, has_inline_ecc, is_hbm, memory_kind
+from .nodes import Node
 
 FALLBACKS: Final[Mapping[Rate, tuple[Rate, ...]]] = {
     Rate.MATRIX_FP4: (Rate.MATRIX_FP8, Rate.MATRIX_BF16, Rate.MATRIX_FP16, Rate.FP16, Rate.FP32),
@@ -72,11 +74,13 @@ class Fleet:
     warp_size: Floats
     pcie_bytes_per_s: Floats
     link_bytes_per_s: Floats
+    fabric: Fabric
+    """Links within and between machines."""
     flops_per_s: Mapping[Rate, Floats]
 
 
-def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
-    """Turn catalogue entries into columns.
+def build_fleet(gpus: Sequence[Gpu], nodes: Sequence[Node] | None = None) -> Fleet:
+    """Turn catalogue entries into columns, each in its node (default: the usual one).
 
     >>> build_fleet([h100, a100]).bandwidth_bytes_per_s / 1e9
     array([3352.3, 2039. ])
@@ -109,6 +113,7 @@ def build_fleet(gpus: Sequence[Gpu]) -> Fleet:
         warp_size=values("warp_size"),
         pcie_bytes_per_s=values("pcie_bandwidth_bytes_per_s"),
         link_bytes_per_s=values("link_bandwidth_bytes_per_s"),
+        fabric=build_fabric(gpus, nodes),
         flops_per_s={rate: np.array([_effective_rate(gpu, rate) for gpu in gpus]) for rate in Rate},
     )
 
@@ -126,6 +131,8 @@ def take_gpus(fleet: Fleet, columns: npt.NDArray[np.int64]) -> Fleet:
             chosen[item.name] = tuple(value[column] for column in columns.tolist())
         elif item.name == "flops_per_s":
             chosen[item.name] = {rate: rates[columns] for rate, rates in value.items()}
+        elif item.name == "fabric":
+            chosen[item.name] = take_fabric(value, columns)
         else:
             chosen[item.name] = value[columns]
     return Fleet(**chosen)

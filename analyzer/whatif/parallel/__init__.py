@@ -1,0 +1,1 @@
+"""What if the iteration ran on many GPUs under a parallel plan?"""

@@ -1,0 +1,85 @@
+"""A parallel plan: how many ranks share what, and in which order micro batches run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class MeshAxis(StrEnum):
+    """Name what ranks share, innermost first: neighbours in rank share tensors first, as Megatron places them."""
+
+    TENSOR = "tp"
+    CONTEXT = "cp"
+    DATA = "dp"
+    """All that see other samples, sharded or not."""
+    PIPELINE = "pp"
+    EXPERT = "ep"
+    """Within the data and context ranks: `ep` neighbours of them share the experts."""
+
+
+class PipelineSchedule(StrEnum):
+    """Name the order of a stage's forward and backward passes."""
+
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"
+    GPIPE = "gpipe"
+
+
+class Recompute(StrEnum):
+    """Name what the backward pass computes again."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    """Attention."""
+    FULL = "full"
+    """Every layer from its input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Hold a plan. `dp` counts replicas of the parameters, `fsdp` ranks that shard them (ZeRO-3); both see own samples.
+
+    `ranks` GPUs in all: dp x fsdp x tp x cp x pp.
+    """
+
+    dp: int = 1
+    fsdp: int = 1
+    zero: int = 0
+    """Of the `dp` ranks: 1 shards the optimizer, 2 the gradients as well. 3 is `fsdp`."""
+    tp: int = 1
+    sp: bool | None = None
+    """Whether what lies between tensor-parallel layers is split by tokens; None: where tp > 1."""
+    cp: int = 1
+    pp: int = 1
+    vp: int = 1
+    """Pieces of the model that each stage of the pipeline holds."""
+    ep: int = 1
+    micro_batch: int | None = None
+    """Samples of a micro batch; None: as recorded."""
+    micro_batches: int | None = None
+    """Of each replica and iteration; None: by the global batch."""
+    schedule: PipelineSchedule | None = None
+    """None: interleaved where vp > 1, else 1F1B."""
+    recompute: Recompute = Recompute.NONE
+    overlap_gradients: bool = True
+    """Whether gradients travel beside the backward pass."""
+    overlap_tensor: bool = False
+    """Whether a tensor-parallel collective runs beside its neighbouring product, in pieces."""
+    prefetch: int = 1
+    """Layers whose parameters FSDP gathers ahead."""
+
+    @property
+    def ranks(self) -> int:
+        """Return how many GPUs it takes."""
+        return self.dp * self.fsdp * self.tp * self.cp * self.pp
+
+    @property
+    def replicas(self) -> int:
+        """Return how many ranks, or groups of ranks, see samples of their own."""
+        return self.dp * self.fsdp
+
+    @property
+    def splits_tokens(self) -> bool:
+        """Say whether tensor-parallel ranks split tokens between their layers."""
+        return self.tp > 1 if self.sp is None else self.sp

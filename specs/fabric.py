@@ -1,0 +1,173 @@
+"""Links between GPUs as columns: within a machine, to the next, and what was measured of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from ..arrays import Codes, Floats, Mask
+from .gpu import Gpu, SourceNote
+from .nodes import Node, load_nodes
+
+
+_COLUMNS: Final = {
+    "node_gpu_count": np.float64,
+    "domain_gpu_count": np.float64,
+    "link_kind": np.int64,
+    "link_generation": np.int64,
+    "has_switch": np.bool_,
+    "link_bytes_per_s": np.float64,
+    "host_bytes_per_s": np.float64,
+    "nic_kind": np.int64,
+    "nic_bytes_per_s": np.float64,
+}
+"""What a node says itself."""
+
+
+class LinkKind(IntEnum):
+    """Name what joins the GPUs of a machine."""
+
+    NONE = 0
+    PCIE = 1
+    NVLINK = 2
+    XGMI = 3
+
+
+class NicKind(IntEnum):
+    """Name what joins machines."""
+
+    NONE = 0
+    INFINIBAND = 1
+    ROCE = 2
+    EFA = 3
+    ETHERNET = 4
+    SLINGSHOT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fabric:
+    """Hold the links of m GPUs, each in its node, one array element each."""
+
+    node_gpu_count: Floats
+    """GPUs of a machine."""
+    domain_gpu_count: Floats
+    """GPUs that reach each other at link speed, other machines of the rack included; 1 where none do."""
+    link_kind: Codes
+    link_generation: Codes
+    """Of NVLink, 1 to 5; 0 for other links."""
+    has_switch: Mask
+    """Whether every GPU reaches every other of the domain at its full rate, through switches."""
+    link_bytes_per_s: Floats
+    """One direction of one GPU, to all others of its domain together; 0: no link but the host's."""
+    host_bytes_per_s: Floats
+    """One direction of one GPU's way to the host, PCIe or C2C."""
+    nic_kind: Codes
+    nic_bytes_per_s: Floats
+    """One direction, the share of one GPU; 0: alone."""
+    link_latency_ratio: Floats
+    """What nccl-tests found within a machine over what the model takes it to be; 1: nothing was measured."""
+    link_bandwidth_ratio: Floats
+    nic_latency_ratio: Floats
+    """The same between machines."""
+    nic_bandwidth_ratio: Floats
+
+
+def take_fabric(fabric: Fabric, columns: Codes) -> Fabric:
+    """Return the links of some of the GPUs, picked and repeated by index."""
+    return Fabric(**{item.name: getattr(fabric, item.name)[columns] for item in fields(fabric)})
+
+
+def usual_node(gpu: Gpu) -> Node:
+    """Return the machine that a GPU usually stands in: a listed system, else one of eight on its own links.
+
+    >>> usual_node(h100).name
+    'DGX/HGX H100'
+    """
+    return _systems().get(gpu.name) or _assumed(gpu)
+
+
+@lru_cache(maxsize=1)
+def _systems() -> dict[str, Node]:
+    found: dict[str, Node] = {}
+    for kind in ("system", "generic"):
+        for node in load_nodes():
+            if node.kind == kind:
+                found.setdefault(node.gpu, node)
+    return found
+
+
+def _assumed(gpu: Gpu) -> Node:
+    """Return eight GPUs with the links of the catalogue, and a 200 Gbit/s NIC for each pair."""
+    linked = gpu.link_bandwidth_bytes_per_s > 0
+    return Node(
+        name=f"8 x {gpu.name}",
+        kind="generic",
+        gpu=gpu.name,
+        gpu_count=8,
+        link=gpu.link_name if linked else "PCIe",
+        link_bandwidth_bytes_per_s=gpu.link_bandwidth_bytes_per_s or 2 * gpu.pcie_bandwidth_bytes_per_s,
+        domain_gpu_count=8 if linked else 1,
+        host_link="PCIe",
+        nic="100 Gbit/s per GPU, assumed",
+        nic_bandwidth_bytes_per_s=12.5e9,
+        source=SourceNote(source="assumed", verified=False),
+        note="",
+    )
+
+
+def build_fabric(gpus: Sequence[Gpu], nodes: Sequence[Node] | None = None) -> Fabric:
+    """Turn the nodes of GPUs (default: their usual ones) into columns.
+
+    >>> build_fabric([h100]).link_bytes_per_s / 1e9
+    array([450.])
+    """
+    nodes = [usual_node(gpu) for gpu in gpus] if nodes is None else nodes
+    rows = [_row(gpu, node) for gpu, node in zip(gpus, nodes, strict=True)]
+    ones = np.ones(len(rows))
+    columns: dict[str, Any] = {
+        name: np.array([row[name] for row in rows], dtype=kind) for name, kind in _COLUMNS.items()
+    }
+    return Fabric(
+        **columns,
+        link_latency_ratio=ones,
+        link_bandwidth_ratio=ones.copy(),
+        nic_latency_ratio=ones.copy(),
+        nic_bandwidth_ratio=ones.copy(),
+    )
+
+
+def _row(gpu: Gpu, node: Node) -> dict[str, Any]:
+    link = node.link or ""
+    kind = _link_kind(link)
+    generation = re.search(r"NVLink ?(\d)", link)
+    return {
+        "node_gpu_count": float(node.gpu_count),
+        "domain_gpu_count": float(node.domain_gpu_count),
+        "link_kind": int(kind),
+        "link_generation": int(generation[1]) if generation else 0,
+        "has_switch": "NVSwitch" in link,
+        "link_bytes_per_s": node.link_bandwidth_bytes_per_s / 2,
+        "host_bytes_per_s": gpu.pcie_bandwidth_bytes_per_s,
+        "nic_kind": int(_nic_kind(node.nic)),
+        "nic_bytes_per_s": node.nic_bandwidth_bytes_per_s,
+    }
+
+
+def _link_kind(link: str) -> LinkKind:
+    if "NVLink" in link:
+        return LinkKind.NVLINK
+    if "Infinity" in link or "xGMI" in link:
+        return LinkKind.XGMI
+    return LinkKind.PCIE if link else LinkKind.NONE
+
+
+def _nic_kind(nic: str) -> NicKind:
+    named = {"EFA": NicKind.EFA, "IB": NicKind.INFINIBAND, "Infini": NicKind.INFINIBAND, "RoCE": NicKind.ROCE}
+    named["Slingshot"] = NicKind.SLINGSHOT
+    return next((kind for word, kind in named.items() if word in nic), NicKind.ETHERNET if nic else NicKind.NONE)
