@@ -15,7 +15,6 @@ from ..arrays import Codes, Floats, Mask
 from .gpu import Gpu, SourceNote
 from .nodes import Node, load_nodes
 
-
 _COLUMNS: Final = {
     "node_gpu_count": np.float64,
     "domain_gpu_count": np.float64,

@@ -26,7 +26,7 @@ class PipelineSchedule(StrEnum):
     GPIPE = "gpipe"
 
 
-class Recompute(StrEnum):
+class RecomputeMode(StrEnum):
     """Name what the backward pass computes again."""
 
     NONE = "none"
@@ -37,7 +37,7 @@ class Recompute(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ParallelPlan:
     """Hold a plan. `dp` counts replicas of the parameters, `fsdp` ranks that shard them (ZeRO-3); both see own samples.
 
     `ranks` GPUs in all: dp x fsdp x tp x cp x pp.
@@ -61,7 +61,7 @@ class Plan:
     """Of each replica and iteration; None: by the global batch."""
     schedule: PipelineSchedule | None = None
     """None: interleaved where vp > 1, else 1F1B."""
-    recompute: Recompute = Recompute.NONE
+    recompute: RecomputeMode = RecomputeMode.NONE
     overlap_gradients: bool = True
     """Whether gradients travel beside the backward pass."""
     overlap_tensor: bool = False
