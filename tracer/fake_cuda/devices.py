@@ -62,6 +62,10 @@ class FakeCuda:
     claimed: torch.device = _CPU
     """Where the script believes its model is: the last place that it moved anything to."""
 
+    def move(self) -> None:
+        """Let the script believe that what it has is on its GPU."""
+        self.claimed = self.gpu
+
     @property
     def assumed_count(self) -> int:
         """Return how often values decided something that nobody knows."""
