@@ -225,7 +225,10 @@ class Promotion(TorchDispatchMode):
     ) -> Any:
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
-            options["device"], self._fake.claimed = _META, self._fake.gpu  # a default device: no torch function names it
+            options["device"], self._fake.claimed = (
+                _META,
+                self._fake.gpu,
+            )  # a default device: no torch function names it
         if func._schema.name in _ON_HOST or not _meets_meta((args, options)):
             return func(*args, **options)
         args, options = tree_map_only(torch.Tensor, _promoted, (args, options))

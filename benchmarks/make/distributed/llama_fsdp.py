@@ -1,5 +1,4 @@
 # mypy: ignore-errors
-# ruff: noqa: INP001
 """Train a Llama-like model of plain torch under FSDP2, tensor and sequence parallel, as torchrun starts it."""
 
 import argparse
@@ -65,9 +64,7 @@ class Llama(nn.Module):
     def __init__(self, args):
         super().__init__()
         self.tok_embeddings = nn.Embedding(args.vocabulary, args.dim)
-        self.layers = nn.ModuleList(
-            Block(args.dim, args.heads, args.kv_heads, args.hidden) for _ in range(args.layers)
-        )
+        self.layers = nn.ModuleList(Block(args.dim, args.heads, args.kv_heads, args.hidden) for _ in range(args.layers))
         self.norm = nn.RMSNorm(args.dim)
         self.output = nn.Linear(args.dim, args.vocabulary, bias=False)
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 sys.path.insert(0, str(Path(__file__).parent))
-import plans  # noqa: E402
+import plans
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm")
 
@@ -42,7 +42,9 @@ class Watch(TorchDispatchMode):
 
 def sizes(name, args, result):
     """Return elements sent and received."""
-    first, second = ([item.numel() for item in tree_leaves(value) if isinstance(item, torch.Tensor)] for value in args[:2])
+    first, second = (
+        [item.numel() for item in tree_leaves(value) if isinstance(item, torch.Tensor)] for value in args[:2]
+    )
     if name == "c10d::send":
         return sum(first), 0
     if name == "c10d::recv_":
