@@ -12,6 +12,9 @@ from .placement import WHOLE, Place, Share, State, place_of, state_at
 
 _ADDS: Final = frozenset(["add", "sub", "neg", "clone", "contiguous", "accumulate_grad"])
 """Ops that may as well run on summands, where all that they read are some."""
+_CHOOSES: Final = frozenset(["index", "index_select"])
+_BATCHED: Final = frozenset(["bmm", "baddbmm"])
+"""Products of activations: sums over tokens are no gradients of parameters."""
 _GROUPED: Final = frozenset(["_grouped_mm", "_scaled_grouped_mm"])
 
 
@@ -29,17 +32,22 @@ class Rules:
     is_search: bool = False
     """Whether the products are being looked for whose results stay shared: sums end that."""
 
-    def reduced(self, spec: TensorSpec) -> State:
-        """Return what a rank has of a tensor whose summands were added up."""
+    def summand(self, spec: TensorSpec) -> State:
+        """Return the state of a new tensor of which ranks have summands: it knows where it holds tokens."""
         place = self.token_place(spec) if self.splits_tokens else None
-        return WHOLE if place is None else state_at(spec, place)
+        return State(Share.PARTIAL, 0 if place is None else state_at(spec, place).extent, self.degree)
+
+    def reduced(self, spec: TensorSpec, summand: State) -> State:
+        """Return what a rank has of a tensor whose summands were added up."""
+        parted = State(Share.TOKENS, summand.extent, self.degree)
+        return parted if summand.extent and place_of(spec, parted) is not None else WHOLE
 
     def token_place(self, spec: TensorSpec) -> Place | None:
         """Return where a tensor holds tokens; None where they cannot be divided."""
         shape, count = spec.shape, self.tokens
         state = State(Share.TOKENS, 0, self.degree)
-        inner_dims = range(max(len(shape) - 1, 1)) if shape else range(0)
-        dim = next((dim for dim in inner_dims if count > 1 and shape[dim] == count), None)
+        holds_features = len(shape) > 1 and not spec.dtype.startswith("int")
+        dim = next((dim for dim in range(len(shape) - holds_features) if count > 1 and shape[dim] == count), None)
         if dim is not None:
             return Place(dim, count, state) if not count % self.degree else None
         if not shape or shape[0] % self.degree or shape[0] < self.degree:
@@ -67,7 +75,12 @@ class Outcome:
 
 
 def decide(
-    call: OpCall, states: Sequence[State], linked: Sequence[tuple[TensorSpec, State]], rules: Rules
+    call: OpCall,
+    states: Sequence[State],
+    linked: Sequence[tuple[TensorSpec, State]],
+    rules: Rules,
+    *,
+    is_backward: bool = False,
 ) -> Outcome:
     """Return what becomes of a call. `linked`: the inputs of the forward op that it differentiates."""
     wanted: list[State | None] = [None] * len(states)
@@ -75,16 +88,24 @@ def decide(
     if any(state.share is Share.PARTIAL for state in states):
         given = [state for state, spec in zip(states, call.inputs, strict=True) if spec.shape]
         if call.name in _ADDS and all(state.share is Share.PARTIAL for state in given):
-            return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=(states[0],) * len(call.outputs))
+            return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=(given[0],) * len(call.outputs))
+        if is_backward and call.name == "add" and len(given) > 1 and all(_is_summand(state) for state in given):
+            # A gradient that is split by tokens is a summand as well: what comes after is added before ranks exchange.
+            shown = next(state for state in given if state.share is Share.PARTIAL)
+            return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=(shown,) * len(call.outputs))
         for at, (state, spec) in enumerate(zip(states, call.inputs, strict=True)):
             if state.share is Share.PARTIAL:
-                wanted[at] = now[at] = rules.reduced(spec)
+                wanted[at] = now[at] = rules.reduced(spec, state)
     if call.name in MADE and not call.name.endswith("_like"):
         return _made(call, now, wanted, linked)
     if any(state.share in (Share.DISPATCHED, Share.EXPERTS) for state in now):
         return _dispatched(call, now, wanted, rules)
     naming = name_dims(call)
     return _unknown(call, now, wanted, rules) if naming is None else _named(call, naming, now, wanted, linked, rules)
+
+
+def _is_summand(state: State) -> bool:
+    return state.share in (Share.PARTIAL, Share.TOKENS)
 
 
 def _made(
@@ -141,9 +162,12 @@ def _named(
                 places[at] = _moved(by_size, model, call.inputs[at], dim)
                 wanted[at] = state_at(call.inputs[at], _sure(places[at]))
     results = tuple(
-        _result(names, spec, active, naming, by_size, model)
+        _result(call, names, spec, active, naming, by_size, model, rules)
         for names, spec in zip(naming.outputs, call.outputs, strict=True)
     )
+    if call.name in _CHOOSES and model.state.share is Share.TOKENS and results[0].is_part and active == naming.outputs[0][0]:
+        spec = call.outputs[0]  # rows in an order of their own: those of a rank lie together
+        results = (state_at(spec, Place(0, spec.shape[0], model.state)), *results[1:])
     exchanged = None
     if exchange and naming.exchanges and model.state.share is Share.FEATURES:
         spec, place = next((s, p) for s, p in zip(call.inputs, places, strict=True) if p is not None)
@@ -197,13 +221,21 @@ def _moved(by_size: dict[int, Place], model: Place, spec: TensorSpec, dim: int) 
 
 
 def _result(
-    names: Sequence[int], spec: TensorSpec, active: int, naming: Naming, by_size: dict[int, Place], model: Place
+    call: OpCall,
+    names: Sequence[int],
+    spec: TensorSpec,
+    active: int,
+    naming: Naming,
+    by_size: dict[int, Place],
+    model: Place,
+    rules: Rules,
 ) -> State:
     if active in names:
         return state_at(spec, _moved(by_size, model, spec, names.index(active)))
-    if not spec.shape or not naming.is_sum or active == naming.exchanged:
+    if not any(names) or not naming.is_sum or active == naming.exchanged:
         return WHOLE
-    return State(Share.PARTIAL if model.state.share is Share.FEATURES else Share.GRADIENT)
+    sums_activations = model.state.share is Share.FEATURES or "attention" in call.name or call.name in _BATCHED
+    return rules.summand(spec) if sums_activations else State(Share.GRADIENT)
 
 
 def _table_gradient(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .....arrays import Rows
-from .....formats.column import MISSING
 from .....formats.signature import Signature, TensorSpec
 from .....formats.trace import Phase
 from ..insert import Exchange, Insertion, Insertions
-from .placement import Place, Share, State, local_spec, outer_count, place_of
+from .placement import Share, State, local_spec, outer_count, place_of
 from .roles import Subject
 
 WAIT: Final = "_c10d_functional::wait_tensor"
@@ -66,24 +63,31 @@ class Exchanges:
     def _exchange(self, op: int, tensor: int, spec: TensorSpec, state: State, wanted: State) -> int:
         whole = TensorSpec(spec.dtype, spec.shape)
         if Share.DISPATCHED in (state.share, wanted.share):
-            return self._collective(op, "all_to_all", tensor, whole, whole)
+            return self._collective(op, "all_to_all", tensor, spec, whole)
         if state.share is Share.PARTIAL:
             place = place_of(spec, wanted)
             if place is None:
-                return self._collective(op, "all_reduce", tensor, whole, whole)
-            read, part = tensor, local_spec(whole, place)
-            if outer_count(spec.shape, place) > 1:
-                read = self._copy(op, tensor, _pieces(whole, place, self.degree), whole)
-            return self._collective(op, "reduce_scatter", read, whole, part)
+                return self._collective(op, "all_reduce", tensor, spec, whole)
+            part = local_spec(whole, replace(place, state=replace(place.state, extent=0)))
+            if outer_count(spec.shape, place) == 1:
+                return self._collective(op, "reduce_scatter", tensor, spec, part)
+            pieces = TensorSpec(spec.dtype, part.shape, spec.strides)
+            stacked = self._stacked(part)
+            copied = self._copy(op, tensor, pieces, 0, stacked)
+            return self._collective(op, "reduce_scatter", copied, stacked, part)
         place = place_of(spec, state)
         if place is None:
-            return self._collective(op, "all_reduce", tensor, whole, whole)
-        part = local_spec(whole, place)
-        stacked = TensorSpec(spec.dtype, (part.shape[0] * place.state.degree, *part.shape[1:]))
-        gathered = self._collective(op, "all_gather", tensor, part, stacked)
+            return self._collective(op, "all_reduce", tensor, spec, whole)
+        part = local_spec(spec, place)
+        plain = TensorSpec(spec.dtype, part.shape)
+        gathered = self._collective(op, "all_gather", tensor, part, self._stacked(plain))
         if outer_count(spec.shape, place) == 1:
             return gathered
-        return self._copy(op, gathered, _pieces(whole, place, self.degree), whole)
+        return self._copy(op, gathered, plain, place.dim, whole)
+
+    def _stacked(self, part: TensorSpec) -> TensorSpec:
+        """Return what all ranks' parts are, one after the other."""
+        return TensorSpec(part.dtype, (part.shape[0] * self.degree, *part.shape[1:]))
 
     def _collective(self, op: int, kind: str, tensor: int, read: TensorSpec, made: TensorSpec) -> int:
         """Insert a collective and the wait for it before an op; return the tensor that it makes."""
@@ -106,10 +110,11 @@ class Exchanges:
         self._insert(op, WAIT, Signature((made,), (made,)), (result,), (result,))
         return result
 
-    def _copy(self, op: int, tensor: int, pieces: tuple[TensorSpec, ...], made: TensorSpec) -> int:
+    def _copy(self, op: int, tensor: int, piece: TensorSpec, dim: int, made: TensorSpec) -> int:
         """Insert the copy that puts ranks' pieces in order, where these do not lie one after the other."""
         result = self.insertions.tensor(made.dtype, made.element_count)
-        self._insert(op, "aten::cat", Signature((pieces, 0), (made,)), (tensor,), (result,))
+        signature = Signature(((piece,) * self.degree, dim), (made,))
+        self._insert(op, "aten::cat", signature, (tensor,) * self.degree, (result,))
         return result
 
     def add_rows(self, op: int, count: int, dtype: str) -> None:
@@ -163,11 +168,3 @@ class Exchanges:
                 exchange=exchange,
             )
         )
-
-
-def _pieces(whole: TensorSpec, place: Place, degree: int) -> tuple[TensorSpec, ...]:
-    part = local_spec(whole, place)
-    return tuple(TensorSpec(whole.dtype, part.shape) for _ in range(degree))
-
-
-__all__ = ["Exchanges", "MISSING", "Rows", "prod"]

@@ -383,6 +383,18 @@ def _padded(call: OpCall) -> Naming | None:
     return Naming((_count(call.inputs[0]),), (_count(call.outputs[0]),), is_sum=False)
 
 
+def _part_backward(call: OpCall) -> Naming | None:
+    """Put a gradient where a slice was taken, or in a new dim where one number of it was (argument 2 says which)."""
+    spec, out = call.inputs[0], call.outputs[0]
+    letters, rank = _count(out), len(out.shape)
+    if len(spec.shape) == rank:
+        return Naming((letters,), (letters,), is_sum=False)
+    place = call.argument(2)
+    if len(spec.shape) != rank - 1 or not isinstance(place, int):
+        return None
+    return Naming((tuple(letter for dim, letter in enumerate(letters) if dim != place % rank),), (letters,))
+
+
 _Rule = Callable[[OpCall], Naming | None]
 _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(["mm", "bmm", "matmul"], partial(_product, first=0)),
@@ -395,7 +407,8 @@ _RULES: Final[dict[str, _Rule]] = {
     "_log_softmax": partial(_softmax, position=1, exchanges=2),
     "_softmax_backward_data": partial(_softmax, position=2, exchanges=1),
     "_log_softmax_backward_data": partial(_softmax, position=2, exchanges=0),
-    **dict.fromkeys("topk sort cumsum cumprod gather scatter scatter_add argsort kthvalue".split(), _along),
+    **dict.fromkeys("sort cumsum cumprod gather scatter scatter_add argsort".split(), _along),
+    **dict.fromkeys(["topk", "kthvalue"], partial(_along, position=2)),
     "native_layer_norm": partial(_normalized, shape_position=1, source=0),
     "_fused_rms_norm": partial(_normalized, shape_position=1, source=0),
     "rms_norm": partial(_normalized, shape_position=1, source=0),
@@ -413,6 +426,8 @@ _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(["index_select", "index_add", "index_copy"], _select_index),
     **dict.fromkeys(["histc", "bincount", "nonzero", "unique", "_unique2", "_local_scalar_dense"], _own),
     **dict.fromkeys(["constant_pad_nd", "pad"], _padded),
+    **dict.fromkeys(["all_gather_into_tensor", "reduce_scatter_tensor"], _padded),
+    **dict.fromkeys(["slice_backward", "select_backward"], _part_backward),
 }
 
 VIEWS: Final = frozenset(

@@ -54,6 +54,8 @@ class State:
         return self.share in PARTS
 
 
+STACKED_COUNT: Final = 3
+"""Queries, keys and values, stacked in a dim of their own by torch's attention layer: what lies inside is shared."""
 WHOLE: Final = State()
 
 
@@ -77,17 +79,21 @@ def place_of(spec: TensorSpec, state: State) -> Place | None:
     """Return where a view of a storage is shared; None where it is not: it holds no more than one step of it."""
     if not state.is_part:
         return None
-    found: tuple[int, int] | None = None
-    for dim, (size, stride) in enumerate(zip(spec.shape, strides_of(spec), strict=True)):
-        if size > 1 and 0 < stride < state.extent and (found is None or stride > found[0]):
-            found = stride, dim
-    if found is None:
-        return None
-    stride, dim = found
-    inner = min(state.extent // stride, spec.shape[dim])
-    if spec.shape[dim] % inner:
-        inner = spec.shape[dim]
-    return Place(dim, inner, state)
+    steps = [
+        (stride, dim)
+        for dim, (size, stride) in enumerate(zip(spec.shape, strides_of(spec), strict=True))
+        if size > 1 and 0 < stride < state.extent
+    ]
+    first: Place | None = None
+    for stride, dim in sorted(steps, reverse=True):
+        inner = min(state.extent // stride, spec.shape[dim])
+        inner = spec.shape[dim] if spec.shape[dim] % inner else inner
+        first = first or Place(dim, inner, state)
+        if not inner % state.degree:
+            return Place(dim, inner, state)
+        if inner > STACKED_COUNT and state.share is not Share.TOKENS:
+            break
+    return first
 
 
 def state_at(spec: TensorSpec, place: Place) -> State:

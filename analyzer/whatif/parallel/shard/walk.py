@@ -10,8 +10,8 @@ import numpy as np
 from .....arrays import Rows
 from .....errors import InputError
 from .....formats.column import MISSING
-from .....formats.signature import Signature, TensorSpec
-from .....formats.trace import Phase, Trace
+from .....formats.signature import Signature, TensorSpec, flatten_tensors
+from .....formats.trace import CollectiveTable, Phase, Trace
 from .decide import Outcome, Rules, decide
 from .exchange import Exchanges
 from .letters import VIEWS, OpCall, name_dims
@@ -24,6 +24,7 @@ _FREE: Final = frozenset(
         (Share.WHOLE, Share.FEATURES),
         (Share.WHOLE, Share.TOKENS),
         (Share.WHOLE, Share.EXPERTS),
+        (Share.TOKENS, Share.TOKENS),
         (Share.GRADIENT, Share.WHOLE),
     ]
 )
@@ -90,10 +91,11 @@ class Walk:
                 continue
             calls[op] = number, held
             views = is_view[name] and bool(read) and all(item == read[0] for item in made)
-            key = name, number, held, linked, views
+            is_backward = phase == Phase.BACKWARD
+            key = name, number, held, linked, views, is_backward
             step = steps.get(key)
             if step is None:
-                step = steps[key] = self._step(op, name, number, held, linked, views=views)
+                step = steps[key] = self._step(op, held, linked, views=views)
             self.column.append(step.signature)
             if step.moves or step.exchanges:
                 self._move(op, step, read)
@@ -117,14 +119,14 @@ class Walk:
     def _step(
         self,
         op: int,
-        name: int,
-        number: int,
         held: tuple[int, ...],
         linked: tuple[int, tuple[int, ...]] | None,
         *,
         views: bool,
     ) -> _Step:
-        call = self.subject.call(name, number)
+        ops = self.subject.trace.ops
+        number = int(ops.signature[op])
+        call = self.subject.call(int(ops.name[op]), number)
         if len(call.inputs) != len(held) or len(call.outputs) != len(self.subject.outputs[op]):
             return _Step(self._plain(number), (0,) * len(self.subject.outputs[op]))
         states = [self.known[row] for row in held]
@@ -132,7 +134,7 @@ class Walk:
             if views:
                 return self._view(call, states)
             forward = () if linked is None else self._linked(linked)
-            outcome = decide(call, states, forward, self.rules)
+            outcome = decide(call, states, forward, self.rules, is_backward=int(ops.phase[op]) == Phase.BACKWARD)
             return self._changed(call, states, outcome)
         except InputError as error:
             raise InputError(f"{error} ({self._where(op)})") from None
@@ -219,12 +221,37 @@ class Walk:
         column = np.array(self.column, dtype=trace.ops.signature.dtype)
         changed = replace(
             trace,
+            collectives=self._collectives(column),
             ops=replace(trace.ops, signature=column),
             signatures=tuple(self.signatures),
             tensors=replace(tensors, element_count=count.astype(tensors.element_count.dtype)),
             memory=replace(memory, size_bytes=(memory.size_bytes // by_block).astype(memory.size_bytes.dtype)),
         )
         return changed, degree
+
+
+    def _collectives(self, column: Rows) -> CollectiveTable:
+        """Return the collectives that were there before, of what a rank has of their tensors."""
+        table, signatures = self.subject.trace.collectives, tuple(self.signatures)
+        read, made = table.in_element_count.copy(), table.out_element_count.copy()
+        for row, op in enumerate(table.op.tolist()):
+            if op < 0 or column[op] < 0:
+                continue
+            before = self.subject.trace.signatures[int(self.subject.trace.ops.signature[op])]
+            after = signatures[int(column[op])]
+            if before is not after:
+                read[row] = _scaled(int(read[row]), before.tensors(), after.tensors())
+                made[row] = _scaled(
+                    int(made[row]), flatten_tensors(before.results) or before.tensors(),
+                    flatten_tensors(after.results) or after.tensors(),
+                )
+        return replace(table, in_element_count=read, out_element_count=made)
+
+
+def _scaled(count: int, before: tuple[TensorSpec, ...], after: tuple[TensorSpec, ...]) -> int:
+    """Return a number of elements as the sizes of the tensors that hold them changed."""
+    old, new = (sum(spec.element_count for spec in specs) for specs in (before, after))
+    return count * new // old if old and count >= 0 else count
 
 
 def _with_keys(signature: Signature, call: OpCall, first: int, dim: int, seen: int) -> Signature:
