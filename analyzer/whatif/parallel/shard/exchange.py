@@ -8,7 +8,7 @@ from typing import Final
 from .....formats.signature import Signature, TensorSpec
 from .....formats.trace import Phase
 from ..insert import Exchange, Insertion, Insertions
-from .placement import Share, State, local_spec, outer_count, place_of
+from .placement import Share, State, local_spec, outer_count, place_of, strides_of
 from .roles import Subject
 
 WAIT: Final = "_c10d_functional::wait_tensor"
@@ -60,7 +60,8 @@ class Exchanges:
                 self._tensors[key] = self.insertions.tensor(spec.dtype, final.element_count, storage=held)
         self.patches[op, at] = self._tensors[key]
 
-    def _exchange(self, op: int, tensor: int, spec: TensorSpec, state: State, wanted: State) -> int:
+    def _exchange(self, op: int, tensor: int, view: TensorSpec, state: State, wanted: State) -> int:
+        spec = _as_stored(view)
         whole = TensorSpec(spec.dtype, spec.shape)
         if Share.DISPATCHED in (state.share, wanted.share):
             return self._collective(op, "all_to_all", tensor, spec, whole)
@@ -168,3 +169,12 @@ class Exchanges:
                 exchange=exchange,
             )
         )
+
+
+def _as_stored(spec: TensorSpec) -> TensorSpec:
+    """Return a view with its dims in the order in which they lie in memory, which all views of a storage agree on."""
+    steps = strides_of(spec)
+    if any(not step and size > 1 for step, size in zip(steps, spec.shape, strict=True)):
+        return TensorSpec(spec.dtype, spec.shape)
+    order = sorted(range(len(steps)), key=lambda dim: (-steps[dim], -spec.shape[dim]))
+    return TensorSpec(spec.dtype, tuple(spec.shape[dim] for dim in order), tuple(steps[dim] for dim in order))

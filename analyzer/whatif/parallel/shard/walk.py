@@ -15,7 +15,7 @@ from .....formats.trace import CollectiveTable, Phase, Trace
 from .decide import Outcome, Rules, decide
 from .exchange import Exchanges
 from .letters import VIEWS, OpCall, name_dims
-from .placement import WHOLE, Place, Share, State, local_spec, part_of, place_of
+from .placement import WHOLE, Place, Share, State, local_spec, part_of, place_of, strides_of
 from .roles import Subject
 from .signatures import local_signature
 
@@ -261,7 +261,7 @@ def _with_keys(signature: Signature, call: OpCall, first: int, dim: int, seen: i
         if isinstance(item, TensorSpec):
             if first < count <= first + 2:
                 shape = (*item.shape[:dim], seen, *item.shape[dim + 1 :])
-                arguments[place] = replace(item, shape=shape)
+                arguments[place] = replace(item, shape=shape, strides=strides_of(item))
             count += 1
     return replace(signature, arguments=tuple(arguments))
 
