@@ -40,12 +40,14 @@ def slowed_timing(graph: Graph, timing: Timing, slowing: Floats, *, is_measured:
     recorded: Floats = np.ones((len(nodes.row), 1))
     if is_measured:
         recorded = _stretch(graph, nodes.start_ns[:, None], nodes.end_ns[:, None], slowing[:, :1], slows, slowed)
+    given = timing.stretch
     for _ in range(_ROUNDS):
         end = replay(graph, timing)
         start = end - timing.node_ns(slice(None))
         stretch = _stretch(graph, start, end, slowing, slows, slowed) / recorded
         stretch[np.abs(stretch - 1.0) < _LEAST_CHANGE] = 1.0
-        timing = replace(timing, stretch=stretch.astype(np.float32))
+        stretch = stretch.astype(np.float32)
+        timing = replace(timing, stretch=stretch if given is None else stretch * given)
     return timing
 
 
@@ -92,7 +94,7 @@ def _stretch(graph: Graph, start: Floats, end: Floats, slowing: Floats, slows: M
             factor = slowing[beside, min(column, slowing.shape[1] - 1)]
             for value in np.unique(factor[factor > 1.0]).tolist():
                 chosen = beside[factor == value]
-                reach = _covered_before(start[chosen, column], end[chosen, column], np.concatenate((begun, ended)))
+                reach = covered_before(start[chosen, column], end[chosen, column], np.concatenate((begun, ended)))
                 lost += (1.0 - 1.0 / value) * (reach[len(mine) :] - reach[: len(mine)])
             length = ended - begun
             part = np.divide(lost, length, out=np.zeros_like(lost), where=length > 0)
@@ -100,7 +102,7 @@ def _stretch(graph: Graph, start: Floats, end: Floats, slowing: Floats, slows: M
     return found
 
 
-def _covered_before(start: Floats, end: Floats, instants: Floats) -> Floats:
+def covered_before(start: Floats, end: Floats, instants: Floats) -> Floats:
     """Return how long intervals (their union) covered the time before each instant."""
     order = np.argsort(start, kind="stable")
     start, latest = start[order], np.maximum.accumulate(end[order])
