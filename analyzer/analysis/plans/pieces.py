@@ -77,7 +77,7 @@ def replay_piece(
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
     timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
     slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric), 2)
-    timing = slowed_timing(graph, timing, slowing, is_measured=False)
+    timing = slowed_timing(graph, timing, slowing)
     end = replay(graph, timing)
     start = end - timing.node_ns(slice(None))
     compute, link = _log_widths(prediction, workload)
