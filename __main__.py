@@ -24,6 +24,7 @@ COMMANDS = {
     "convert": "analyzer.commands.convert",
     "graph": "analyzer.commands.graph",
     "gpus": "analyzer.commands.gpus",
+    "nodes": "analyzer.commands.nodes",
     "score": "analyzer.commands.score",
 }
 """Command name → module that holds a command of that name."""

@@ -11,6 +11,7 @@ import click
 
 from ... import __version__
 from ..rendering.formats import REPORT_FORMATS
+from .cluster_options import ClusterRequest, cluster_options, read_cluster, take_cluster
 from .command import (
     WavecastCommand,
     capture_option,
@@ -68,6 +69,7 @@ class AnalyzeRequest:
     attention_kernel: str | None
     timeline: Path | None
     calibration: Path | None
+    cluster: ClusterRequest
 
 
 @click.command("analyze", cls=WavecastCommand, short_help="Predict a recorded iteration on other GPUs.")
@@ -83,6 +85,7 @@ class AnalyzeRequest:
 )
 @source_option()
 @gpu_file_option
+@cluster_options
 @iteration_option()
 @capture_option()
 @click.option("--ops", "with_ops", is_flag=True, help="List every op with its physical bound, method and reason.")
@@ -163,7 +166,8 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --iteration longest
       analyze execution.json.gz --capture capture.json.gz
     """
-    request = AnalyzeRequest(**options)
+    cluster = take_cluster(options)
+    request = AnalyzeRequest(**options, cluster=cluster)
     report = _predict(request)
     write_result(_render(report, request), request.output)
 
@@ -196,6 +200,7 @@ def _predict(request: AnalyzeRequest) -> Report:
         library=sharpened.library if sharpened is not None else None,
         scenario=_scenario(request, trace),
         iteration=request.iteration,
+        cluster=read_cluster(request.cluster, catalog, request.targets),
     )
     report = report_on(result, ops_gpu=targets[0] if targets else None, op_limit=limit)
     if request.largest_batch:
