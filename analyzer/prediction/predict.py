@@ -15,6 +15,7 @@ from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu
+from ...specs.nodes import Node
 from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
@@ -230,6 +231,7 @@ def predict_shapes(
     *,
     attention: AttentionKernel | None = None,
     cluster: Cluster = USUAL,
+    nodes: Sequence[Node] | None = None,
 ) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
 
@@ -240,7 +242,7 @@ def predict_shapes(
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
     array([3., 8.])
     """
-    fleet = build_fleet(targets, cluster.nodes_of(targets))
+    fleet = build_fleet(targets, nodes or cluster.nodes_of(targets))
     assignments = assign_rows(as_asked(workload, attention), library)
     bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)
     known, covered = workload.has_work[:, None], modelled.is_covered[:, None]
