@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...errors import InputError
 from ..rendering.formats import REPORT_FORMATS
+from .cluster_options import ClusterRequest, cluster_options, read_cluster, take_cluster
 from .command import (
     WavecastCommand,
     capture_option,
@@ -19,26 +18,17 @@ from .command import (
     gpu_file_option,
     iteration_option,
     load_captures,
-    name_of_trace,
     output_options,
     recover_option,
     source_option,
     trace_argument,
 )
-from .output import OutputPath, choose_format, screen_for, write_result
+from .output import OutputPath, write_result
+from .plan_options import SHOWN_PLANS, SVG, plan_options, read_names, read_size, read_time, render_scale
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
     from ..analysis.plans.report import ScaleReport
-
-SVG: Final = "svg"
-SHOWN_PLANS: Final = 10
-"""Without --top."""
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)", re.IGNORECASE)
-_FACTORS: Final = {"": 30, "g": 30, "gib": 30, "gi": 30, "m": 20, "mib": 20, "mi": 20, "t": 40, "tib": 40, "ti": 40}
-_DECIMAL_FACTORS: Final = {"gb": 1e9, "mb": 1e6, "tb": 1e12}
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|ms|us|µs)?")
-_LENGTHS_NS: Final = {None: 1e6, "ms": 1e6, "s": 1e9, "us": 1e3, "µs": 1e3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,44 +52,7 @@ class ScaleRequest:
     form: str | None
     output: Path | None
     recover: bool
-
-
-def read_counts(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the numbers of GPUs, each given once or in a list with commas."""
-    words = [word.strip() for text in texts for word in text.split(",")]
-    for word in words:
-        if not (word.isascii() and word.isdigit() and len(word) < 9 and int(word)):
-            raise click.BadParameter(f"{word!r}: expected a number of GPUs, or several as in 8,64,512")
-    return tuple(dict.fromkeys(map(int, words)))
-
-
-def _read_names(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of GPUs, each given once or in a list with commas."""
-    return tuple(dict.fromkeys(word.strip() for text in texts for word in text.split(",") if word.strip()))
-
-
-def read_size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Return bytes: 70GiB, 70 (GiB), 80GB."""
-    if text is None:
-        return None
-    found = _SIZE.fullmatch(text.strip())
-    unit = found[2].lower() if found else "?"
-    if found is None or not (unit in _FACTORS or unit in _DECIMAL_FACTORS):
-        raise click.BadParameter(f"{text!r}: expected a size such as 70GiB or 80GB")
-    value = float(found[1]) * (_DECIMAL_FACTORS.get(unit) or 2.0 ** _FACTORS[unit])
-    if not (isfinite(value) and value >= 1):
-        raise click.BadParameter(f"{text!r}: expected a size such as 70GiB or 80GB")
-    return value
-
-
-def read_time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Return ns: 350ms, 350 (ms), 1.2s."""
-    if text is None:
-        return None
-    found = _TIME.fullmatch(text.strip().lower())
-    if found is None or not 0 < float(found[1]) < 1e9:
-        raise click.BadParameter(f"{text!r}: expected a time such as 350ms or 1.2s")
-    return float(found[1]) * _LENGTHS_NS[found[2]]
+    cluster: ClusterRequest
 
 
 @click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
@@ -109,33 +62,12 @@ def read_time(_context: click.Context, _parameter: click.Parameter, text: str | 
     "targets",
     metavar="GPU,…",
     multiple=True,
-    callback=_read_names,
+    callback=read_names,
     shell_complete=complete_gpu_names,
     help="GPU types, names as for 'analyze --to', with commas or repeated. Default: the one that was measured.",
 )
-@click.option(
-    "--gpus",
-    "gpu_counts",
-    metavar="N,…",
-    multiple=True,
-    callback=read_counts,
-    help="How many GPUs: 64, or several as in 8,64,512.",
-)
-@click.option(
-    "--plan",
-    "plans",
-    metavar="PLAN|FILE",
-    multiple=True,
-    help="A plan, such as fsdp=8,tp=2 or a TOML file; an axis left open (tp=2; fsdp=*) takes the rest of --gpus. "
-    "Repeat for several. Default: the best ones are looked for.",
-)
+@plan_options(" Default: the best ones are looked for.")
 @click.option("--search", is_flag=True, help="Look for the best plans as well where --plan is given.")
-@click.option(
-    "--global-batch",
-    type=click.IntRange(min=1, max=1_000_000_000),
-    metavar="N",
-    help="Samples of an iteration, on however many GPUs. Default: a recorded batch for every GPU.",
-)
 @click.option(
     "--max-memory", "max_memory_bytes", metavar="SIZE", callback=read_size, help="What a rank may use, as 70GiB."
 )
@@ -149,6 +81,7 @@ def read_time(_context: click.Context, _parameter: click.Parameter, text: str | 
 )
 @source_option()
 @gpu_file_option
+@cluster_options
 @iteration_option()
 @capture_option()
 @click.option(
@@ -186,7 +119,8 @@ def scale(**options: Any) -> None:
       schedule=1f1b|interleaved|gpipe            recompute=none|selective|full
       overlap=off  gradients after the backward  overlap_tensor=on  prefetch=N layers (fsdp)
     """
-    request = ScaleRequest(**options)
+    cluster = take_cluster(options)
+    request = ScaleRequest(**options, cluster=cluster)
     report = _predict(request)
     write_result(render_scale(report, request.trace, request.form, request.output, request.top), request.output)
 
@@ -224,23 +158,6 @@ def _predict(request: ScaleRequest) -> ScaleReport:
         measured_step_ns=request.measured_step_ns,
         source=source,
         iteration=request.iteration,
-    )
-
-
-def render_scale(report: ScaleReport, trace: Path, form: str | None, output: Path | None, top: int) -> str:
-    """Write a report of plans in the format asked for; a file's ending may ask for the figure."""
-    from ..rendering.formats import render
-    from ..rendering.plans.records import draw_scale_csv, draw_scale_json
-    from ..rendering.plans.svg import draw_scaling
-    from ..rendering.plans.text import describe_scale
-
-    name = name_of_trace(trace)
-    if form == SVG or (form is None and output is not None and output.suffix.lower() == ".svg"):
-        return draw_scaling(report, name=name)
-    return render(
-        choose_format(form, output),
-        screen_for(output),
-        page=lambda: describe_scale(report, name=name, top=top),
-        json=lambda: draw_scale_json(report),
-        csv=lambda: draw_scale_csv(report),
+        cluster=read_cluster(request.cluster, catalog, request.targets),
+        timeline=request.timeline,
     )

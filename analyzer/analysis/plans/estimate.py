@@ -11,7 +11,8 @@ from ....arrays import Floats
 from ....specs.fabric import Fabric
 from ...memory.use import MemoryCategory, MemoryUse
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
-from .outcome import Batches, PlanOutcome, PlanPart
+from .outcome import Batches, PlanOutcome
+from .parts import LINKS, Part
 
 RECOMPUTED_RATIO: Final = {RecomputeMode.NONE: 0.0, RecomputeMode.SELECTIVE: 0.04, RecomputeMode.FULL: 1 / 3}
 """Of forward and backward that is computed again: the forward pass is a third of them; attention's share of it is
@@ -70,9 +71,7 @@ def estimate_plan(
     micro batches in v pieces, with t a micro batch's time over p:
       t (n + (p - 1) / v) + max(gradients - 2/3 t, 0) + optimizer / (p shards)
     """
-    body = (
-        one.parts_ns[PlanPart.COMPUTE] + one.parts_ns[PlanPart.COMMUNICATION] + one.parts_ns[PlanPart.HOST]
-    ) / plan.pp
+    body = sum(one.parts_ns[part] for part in (Part.COMPUTE, Part.HOST, *LINKS)) / plan.pp
     body = body * (1 + RECOMPUTED_RATIO[plan.recompute])
     count, share = batches.micro_batches, plan.tp * plan.pp
     gathered = _ring_ns(plan.fsdp, plan, sizes.parameters / share, fabric)
@@ -84,7 +83,7 @@ def estimate_plan(
     step = (
         body * (count + (plan.pp - 1) / plan.vp)
         + np.maximum(gradients - hidden, 0.0)
-        + one.parts_ns[PlanPart.OPTIMIZER] / plan.pp / shards
+        + one.parts_ns[Part.OPTIMIZER] / plan.pp / shards
     )
     return Estimate(step_ns=np.asarray(step), memory_bytes=_memory(plan, batches, sizes, recorded_batch))
 

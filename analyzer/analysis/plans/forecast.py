@@ -127,9 +127,7 @@ def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -
     if sent_bytes <= 0:
         return np.zeros(len(fleet.gpus))
     if _COLLECTIVE in library.fitted:
-        dims = CollectiveDims(
-            kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride
-        )
+        dims = CollectiveDims(kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride)
         moved = {"read_bytes": sent_bytes, "written_bytes": sent_bytes}
         work = Work(family=Family.COLLECTIVE, flops=0, dtype="bfloat16", dims=dims, **moved)
         problems = problems_of(OP_MODELS[_COLLECTIVE], [work], [Rate.FP32])

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from ....arrays import Floats
 from ...memory.fit import Fit
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument
-
-
-class PlanPart(StrEnum):
-    """Name what a step's time goes to, on the stage that works most; the parts add up to the step."""
-
-    COMPUTE = "compute"
-    """Kernels of the forward and backward passes."""
-    COMMUNICATION = "communication"
-    """Collectives and transfers that nothing hides."""
-    BUBBLE = "bubble"
-    """A stage of the pipeline waits for another one."""
-    HOST = "host"
-    """The GPU waits for launches."""
-    OPTIMIZER = "optimizer"
+from .forecast import PlanForecast
+from .parts import Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +34,12 @@ class PlanOutcome:
     low_ns: Floats
     """Ends of the 90 % interval, [m]; NaN: not known."""
     high_ns: Floats
-    parts_ns: Mapping[PlanPart, Floats]
+    parts_ns: Mapping[Part, Floats]
     """[m] each; they add up to the step."""
     fits: tuple[Fit, ...]
     """Of the rank that holds most, m of them."""
+    forecast: PlanForecast | None = None
+    """With its pieces, for a timeline; None: there is none."""
 
 
 Predictor = Callable[[PlanDocument, Batches], PlanOutcome]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from ..report import Source, TraceSummary
-from .outcome import PlanPart
+from .parts import LINKS, Part
 
 SCALE_FORMAT: Final = "wavecast.scale"
 SCALE_VERSION: Final = "1.0"
@@ -16,7 +16,7 @@ COMPUTE_BOUND_RATIO: Final = 2 / 3
 """Of the step in kernels and the optimizer: from here on, compute is what limits a plan."""
 
 
-class Limit(StrEnum):
+class PlanLimit(StrEnum):
     """Name what limits a plan: memory where it does not fit; compute where that takes two thirds of the step, else what
     takes most of the rest."""
 
@@ -27,10 +27,24 @@ class Limit(StrEnum):
     MEMORY = "memory"
 
 
-LIMIT_OF_PART: Final = {
-    PlanPart.COMMUNICATION: Limit.LINK,
-    PlanPart.BUBBLE: Limit.BUBBLE,
-    PlanPart.HOST: Limit.HOST,
+class Spent(StrEnum):
+    """Group the parts of a step as a table shows them."""
+
+    COMPUTE = "compute"
+    LINK = "link"
+    BUBBLE = "bubble"
+    HOST = "host"
+    OPTIMIZER = "optimizer"
+    STRAGGLERS = "stragglers"
+
+
+PARTS_OF: Final = {
+    Spent.COMPUTE: (Part.COMPUTE,),
+    Spent.LINK: LINKS,
+    Spent.BUBBLE: (Part.BUBBLE,),
+    Spent.HOST: (Part.HOST,),
+    Spent.OPTIMIZER: (Part.OPTIMIZER,),
+    Spent.STRAGGLERS: (Part.STRAGGLERS,),
 }
 
 
@@ -53,9 +67,9 @@ class PlanPrediction:
     iteration_ns: float
     iteration_low_ns: float | None
     iteration_high_ns: float | None
-    parts_ns: Mapping[PlanPart, float]
+    parts_ns: Mapping[Part, float]
     """They add up to the iteration."""
-    limit: Limit
+    limit: PlanLimit
     fits: bool | None
     is_tight: bool
     memory_needed_bytes: int | None
@@ -75,9 +89,9 @@ class PlanPrediction:
     rank_by_cost: int | None
     rank_by_memory: int | None
 
-    def share(self, part: PlanPart) -> float:
-        """Return the part of the iteration that goes to something."""
-        return self.parts_ns.get(part, 0.0) / self.iteration_ns if self.iteration_ns > 0 else 0.0
+    def share(self, spent: Spent) -> float:
+        """Return the share of the iteration that goes to something."""
+        return sum(self.parts_ns.get(part, 0.0) for part in PARTS_OF[spent]) / max(self.iteration_ns, 1.0)
 
     @property
     def usd_per_million_samples(self) -> float | None:

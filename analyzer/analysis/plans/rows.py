@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, isfinite
 
@@ -13,8 +13,9 @@ from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ....specs.prices import price_usd_per_hour
 from ...whatif.parallel.grammar import format_plan
-from .outcome import PlanOutcome, PlanPart
-from .report import COMPUTE_BOUND_RATIO, LIMIT_OF_PART, Limit, PlanPrediction
+from .outcome import PlanOutcome
+from .parts import LINKS, Part
+from .report import COMPUTE_BOUND_RATIO, PlanLimit, PlanPrediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,20 +79,23 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
     )
 
 
-def limit_of(parts_ns: dict[PlanPart, float], *, is_too_large: bool) -> Limit:
-    """Return what limits a plan whose step goes to these parts; see `Limit`.
+def limit_of(parts_ns: Mapping[Part, float], *, is_too_large: bool) -> PlanLimit:
+    """Return what limits a plan whose step goes to these parts; see `PlanLimit`. Stragglers are slow at computing.
 
-    >>> limit_of({PlanPart.COMPUTE: 50.0, PlanPart.COMMUNICATION: 30.0, PlanPart.HOST: 20.0}, is_too_large=False).value
+    >>> limit_of({Part.COMPUTE: 50.0, Part.DATA: 30.0, Part.HOST: 20.0}, is_too_large=False).value
     'link'
     """
     if is_too_large:
-        return Limit.MEMORY
-    whole = sum(parts_ns.values())
-    useful = parts_ns.get(PlanPart.COMPUTE, 0.0) + parts_ns.get(PlanPart.OPTIMIZER, 0.0)
-    if useful >= COMPUTE_BOUND_RATIO * whole:
-        return Limit.COMPUTE
-    worst = max(LIMIT_OF_PART, key=lambda part: parts_ns.get(part, 0.0))
-    return LIMIT_OF_PART[worst]
+        return PlanLimit.MEMORY
+    useful = sum(parts_ns.get(part, 0.0) for part in (Part.COMPUTE, Part.OPTIMIZER, Part.STRAGGLERS))
+    if useful >= COMPUTE_BOUND_RATIO * sum(parts_ns.values()):
+        return PlanLimit.COMPUTE
+    others = {
+        PlanLimit.LINK: sum(parts_ns.get(part, 0.0) for part in LINKS),
+        PlanLimit.BUBBLE: parts_ns.get(Part.BUBBLE, 0.0),
+        PlanLimit.HOST: parts_ns.get(Part.HOST, 0.0),
+    }
+    return max(others, key=lambda limit: others[limit])
 
 
 def _price(gpu: Gpu, node: Node, count: int) -> tuple[float | None, str | None, float | None]:

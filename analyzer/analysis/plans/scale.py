@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from ...work import VARYING_FAMILIES
 from ..analyze import report_on, run_analysis
 from ..result import Analysis
 from .outcome import PlanOutcome, Predictor
+from .question import Question
 from .report import ScaleReport, SearchSummary
 from .rows import Measures, list_rows
 from .sizes import part_batch
@@ -36,27 +38,6 @@ SHOWN_FAILURES: Final = 3
 _TRAINING: Final = "training"
 
 __all__ = ["PlanDocument", "load_plan", "scale_trace"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Question:
-    """Hold what was asked of a recording, as the search and the predictions need it."""
-
-    result: Analysis
-    """Of one GPU."""
-    gpus: tuple[Gpu, ...]
-    fleet: Fleet
-    """The same GPUs, each in its machine."""
-    library: Library
-    recorded_batch: int
-    global_batch: int | None
-    cluster: Cluster
-    max_memory_bytes: float | None
-
-    @property
-    def is_training(self) -> bool:
-        """Say whether the recording has a backward pass to share."""
-        return self.result.trace.meta.workload.mode != "inference"
 
 
 def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
@@ -75,6 +56,7 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     scenario: Scenario | None = None,
     iteration: int | str | None = None,
     cluster: Cluster = USUAL,
+    timeline: Path | None = None,
     predictor: Predictor | None = None,
 ) -> ScaleReport:
     """Predict an iteration of a one-GPU recording on many GPUs of `targets` (default: the whole catalogue).
@@ -95,6 +77,7 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
         library=library,
         scenario=scenario,
         iteration=iteration,
+        cluster=cluster,
     )
     question = _question(result, targets, library or load_library(), global_batch, cluster, max_memory_bytes)
     predict = predictor or _default_predictor(question, source, measured_step_ns)

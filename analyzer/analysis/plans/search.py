@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument
 from .estimate import Estimate, estimate_plan, model_sizes
 from .outcome import Batches, PlanOutcome, Predictor
+from .question import Question
 from .report import SearchSummary
 from .sizes import part_batch
 from .space import count_layers, list_plans
-
-if TYPE_CHECKING:
-    from .scale import Question
 
 FITTING_RATIO: Final = 0.7
 """Of an estimate of memory: what needs more than there is by even that is left out. Estimates err by up to 40 %."""

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ....formats.printable import clean_text
-from ...analysis.plans.outcome import PlanPart
-from ...analysis.plans.report import Limit, PlanPrediction, ScaleReport, SearchSummary
+from ...analysis.plans.report import PlanLimit, PlanPrediction, ScaleReport, SearchSummary, Spent
 from ..analysis.headline import describe_recording
 from ..page.columns import count_column, number_column, share_column, text_column, time_column
 from ..page.page import Page, build_page, notes, opening, warnings
@@ -27,24 +26,25 @@ from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 
 PLAN_WIDTH: Final = 24
 """To which a column of plans may shrink."""
-PART_TITLES: Final = {
-    PlanPart.COMPUTE: "compute",
-    PlanPart.COMMUNICATION: "link",
-    PlanPart.BUBBLE: "bubble",
-    PlanPart.HOST: "host",
-    PlanPart.OPTIMIZER: "optimizer",
+SPENT_TITLES: Final = {
+    Spent.COMPUTE: "compute",
+    Spent.LINK: "link",
+    Spent.BUBBLE: "bubble",
+    Spent.HOST: "host",
+    Spent.OPTIMIZER: "opti-\nmizer",
+    Spent.STRAGGLERS: "strag-\nglers",
 }
 LIMIT_WORDS: Final = {
-    Limit.COMPUTE: "compute is the limit",
-    Limit.LINK: "links between the GPUs are the limit",
-    Limit.BUBBLE: "the pipeline's bubble is the limit",
-    Limit.HOST: "the host is the limit",
-    Limit.MEMORY: "memory does not suffice",
+    PlanLimit.COMPUTE: "compute is the limit",
+    PlanLimit.LINK: "links between the GPUs are the limit",
+    PlanLimit.BUBBLE: "the pipeline's bubble is the limit",
+    PlanLimit.HOST: "the host is the limit",
+    PlanLimit.MEMORY: "memory does not suffice",
 }
 _PART_NOTES: Final = (
     "Shares of the iteration on the stage of the pipeline that works most. Compute: kernels. Link: what is sent and "
-    "nothing hides. Bubble: waits for other stages. Host: waits for launches. Limit: compute where it takes two thirds "
-    "with the optimizer, else the largest of the others.",
+    "nothing hides. Bubble: waits for other stages. Host: waits for launches. Stragglers: the slowest of all ranks. Limit: "
+    "compute where it takes two thirds, with optimizer and stragglers, else the largest of the others.",
 )
 _LIMITS_NOTE: Final = (
     "Not in these times: other jobs on the same network, failures, data loading, checkpoints (docs/many-gpus.md)."
@@ -160,7 +160,7 @@ def _throughput(row: PlanPrediction) -> str:
 
 def _losses(row: PlanPrediction) -> str:
     """Name what takes time beside compute, largest first."""
-    others = [(row.share(part), PART_TITLES[part]) for part in PART_TITLES if part is not PlanPart.COMPUTE]
+    others = [(row.share(spent), spent.value) for spent in Spent if spent is not Spent.COMPUTE]
     told = [f"{words} {format_share(share)}" for share, words in sorted(others, reverse=True) if share >= 0.005]
     return f" ({', '.join(told)})" if told else ""
 
@@ -218,8 +218,8 @@ def _value_columns(rows: Sequence[PlanPrediction], unit: TimeUnit) -> Iterator[S
 
 
 def _part_columns(rows: Sequence[PlanPrediction]) -> Iterator[SheetColumn]:
-    for part, title in PART_TITLES.items():
-        shares = [row.share(part) for row in rows]
+    for spent, title in SPENT_TITLES.items():
+        shares = [row.share(spent) for row in rows]
         if any(share >= 0.005 for share in shares):
             yield share_column(title, shares, rank=3)
 

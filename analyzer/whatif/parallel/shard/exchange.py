@@ -122,7 +122,9 @@ class Exchanges:
         """Insert a sum of a number per row before an op, as softmax over a shared vocabulary takes it."""
         spec, tensor = TensorSpec(dtype, (count,)), self.subject.inputs[op][0]
         result = self.insertions.tensor(dtype, count)
-        exchange = Exchange(name="all_reduce", group=self.group, dtype=dtype, in_element_count=count, out_element_count=count)
+        exchange = Exchange(
+            name="all_reduce", group=self.group, dtype=dtype, in_element_count=count, out_element_count=count
+        )
         signature = Signature((spec, "sum", self.name), (spec,))
         self._insert(op, _FUNCTIONAL["all_reduce"], signature, (tensor,), (result,), exchange)
         self._insert(op, WAIT, Signature((spec,), (spec,)), (result,), (tensor,))
