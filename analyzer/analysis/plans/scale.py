@@ -19,6 +19,8 @@ from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Catalog, Gpu
 from ...models.library import Library, load_library
 from ...prediction.workload import GpuWorkload
+from ...recorded.untimed import without_times
+from ...whatif.apply import change_trace
 from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
@@ -151,13 +153,16 @@ def _question(
     max_memory_bytes: float | None,
 ) -> Question:
     gpus = tuple(targets) or result.prediction.fleet.gpus
-    recorded = result.trace.meta.workload.batch_size or infer_batch_size(result.trace)
+    shapes = without_times(result.recorded_trace, result.window)
+    if result.scenario.changes_work:
+        shapes = change_trace(shapes, None, library, result.scenario, gpus).trace
     return Question(
         result=result,
+        shapes=shapes,
         gpus=gpus,
         fleet=build_fleet(gpus, cluster.nodes_of(gpus)),
         library=library,
-        recorded_batch=recorded,
+        recorded_batch=shapes.meta.workload.batch_size or infer_batch_size(shapes),
         global_batch=global_batch,
         cluster=cluster,
         max_memory_bytes=max_memory_bytes,
@@ -165,9 +170,10 @@ def _question(
 
 
 def _default_predictor(question: Question, source: Gpu | None, measured_step_ns: float | None) -> Predictor:
+    from .anchoring import find_anchor
     from .predictor import build_predictor
 
-    return build_predictor(question, source=source, measured_step_ns=measured_step_ns)
+    return build_predictor(question, find_anchor(question, source, measured_step_ns))
 
 
 def _predict_given(

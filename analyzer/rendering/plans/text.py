@@ -43,8 +43,8 @@ LIMIT_WORDS: Final = {
 }
 _PART_NOTES: Final = (
     "Shares of the iteration on the stage of the pipeline that works most. Compute: kernels. Link: what is sent and "
-    "nothing hides. Bubble: waits for other stages. Host: waits for launches. Stragglers: the slowest of all ranks. Limit: "
-    "compute where it takes two thirds, with optimizer and stragglers, else the largest of the others.",
+    "nothing hides. Bubble: waits for other stages. Host: waits for launches. Stragglers: waits for the slowest rank. "
+    "Limit: compute where it takes two thirds, with optimizer and stragglers, else the largest of the others.",
 )
 _LIMITS_NOTE: Final = (
     "Not in these times: other jobs on the same network, failures, data loading, checkpoints (docs/many-gpus.md)."
@@ -170,7 +170,7 @@ def _best_sheet(report: ScaleReport) -> Sheet:
     rows = [row for gpu, count in report.groups if (row := report.best(gpu, count)) is not None]
     rows.sort(key=lambda row: (row.gpu_count, row.rank_by_time))
     unit = common_time_unit(row.iteration_ns for row in rows)
-    is_one_plan = len({row.plan for row in rows}) == 1
+    is_one_plan = len({row.plan for row in report.predictions}) == 1
     columns = (
         text_column("GPU", (clean_text(row.gpu) for row in rows)),
         count_column("GPUs", (row.gpu_count for row in rows)),
