@@ -111,6 +111,8 @@ class Cluster:
     domain_gpu_count: int = 0
     nic_bytes_per_s: float = 0.0
     """Of each GPU; 0: the usual machine's, whether or not it is so."""
+    nic: str = ""
+    """Its name, with how many there are."""
 
 
 CLUSTERS: Final = (
@@ -123,9 +125,12 @@ CLUSTERS: Final = (
         link_bytes_per_s=900e9,
         domain_gpu_count=4,
         nic_bytes_per_s=25e9,
+        nic="4x IB 200",
     ),
     Cluster(name="xxrjun", source="xxrjun/nccl-tests-cluster", gpu="H100 SXM5 80GB"),
-    Cluster(name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB"),
+    Cluster(
+        name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB", nic_bytes_per_s=6.25e9, nic="4x100 EFA"
+    ),
     Cluster(name="vidur H100", source="vidur/h100_dgx", gpu="H100 SXM5 80GB"),
     Cluster(
         name="A100 PCIe pairs",
@@ -147,7 +152,8 @@ CLUSTERS: Final = (
     ),
 )
 """Snellius: four GPUs on links among themselves and InfiniBand at 200 Gbit/s for each, as its topology is known in
-public; the table names neither ports nor rate, so that these are an assumption, which was not fitted."""
+public; the table names neither ports nor rate, so that these are an assumption, which was not fitted. vidur's A100s:
+four NICs for eight GPUs, as of AWS p4de, is a guess from its own rows: eight ranks of a machine get no more than four."""
 
 
 def _tables(data: Path) -> Iterable[tuple[MeasurementTable, str]]:
@@ -275,7 +281,7 @@ def _cluster(
     usual = usual_node(gpu)
     node = usual if not cluster.link else _described(cluster, usual)
     if cluster.nic_bytes_per_s:
-        node = replace(node, nic_bandwidth_bytes_per_s=cluster.nic_bytes_per_s)
+        node = replace(node, nic=cluster.nic, nic_bandwidth_bytes_per_s=cluster.nic_bytes_per_s)
     problems = take_problems(samples.problems, rows)
     spans = problems.ranks > problems.run
     return ClusterSamples(
