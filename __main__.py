@@ -16,6 +16,7 @@ COMMANDS = {
     "record": "tracer.commands.record",
     "measure": "tracer.commands.measure",
     "analyze": "analyzer.commands.analyze",
+    "scale": "analyzer.commands.scale",
     "show": "analyzer.commands.show",
     "replay": "analyzer.commands.replay",
     "rerun": "analyzer.commands.rerun",

@@ -29,12 +29,10 @@ copies that leaves, from 2 to 8 machines."""
 MICRO: Final = 1e-6
 
 
-def exchange_s(
-    p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats
-) -> Floats:
+def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats) -> Floats:
     """Return times of dispatch and combine: links and NICs work at once, the slower decides.
 
-        t = start + machines + max(copies that stay * links, copies that leave / NIC)
+    t = start + machines + max(copies that stay * links, copies that leave / NIC)
     """
     is_few = p.implementation == Implementation.LOW_LATENCY
     is_combine = is_kind(p, CollectiveKind.COMBINE)
