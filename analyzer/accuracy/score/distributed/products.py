@@ -64,12 +64,14 @@ class Writer:
         self.tape.op("aten::_to_copy", (x, dtype, None, None, None, False, None), found)
         return found
 
-    def product(self, a: Variable, b: Variable, dtype: str) -> Variable:
-        """Write [m, k] @ [k, n] of 16-bit or fp8 operands."""
-        found = self.tape.tensor(dtype, a.shape[0], b.shape[1])
+    def product(self, a: Variable, b: Variable, dtype: str, addend: Variable | None = None) -> Variable:
+        """Write [m, k] @ [k, n] of 16-bit or fp8 operands, into the addend where there is one."""
+        found = self.tape.tensor(dtype, a.shape[0], b.shape[1], view_of=addend)
         if a.spec.dtype.startswith("float8"):
             one = self.tape.tensor(FLOAT)
-            self.tape.op("aten::_scaled_mm", (a, b, one, one, None, None, dtype, False), found)
+            self.tape.op("aten::_scaled_mm", (a, b, one, one, addend, None, dtype, False), found)
+        elif addend is not None:
+            self.tape.op("aten::addmm", (addend, a, b), found)
         else:
             self.tape.op("aten::mm", (a, b), found)
         return found
@@ -109,7 +111,8 @@ def _differentiate(
         grad = writer.view(grad, prod(x.shape[:-1]), result.shape[-1])
         grad = writer.cast(grad, BACKWARD_FP8) if is_fp8 else grad
         if any(weight is item for item in writer.trained):
-            tape.add_gradient(weight, writer.product(writer.turn(grad), flat, kernels.gradient_dtype))
+            known = tape.tensor(kernels.gradient_dtype, *weight.shape) if kernels.accumulates else None
+            tape.add_gradient(weight, writer.product(writer.turn(grad), flat, kernels.gradient_dtype, known))
         found = writer.product(grad, writer.turn(turned), kernels.dtype)
         tape.add_gradient(x, writer.view(found, *x.shape))
 

@@ -66,5 +66,8 @@ class Kernels:
     is_loss_fused: bool = False
     """Whether the loss is taken from 16-bit logits in one kernel each way."""
     gradient_dtype: str = "bfloat16"
+    accumulates: bool = False
+    """Whether a product adds a weight's gradient to that of earlier micro batches, in `gradient_dtype` (Megatron's
+    fused accumulation into float32)."""
     lora_rank: int = 0
     """Of adapters beside every product of a layer; with them the weights themselves are not trained. 0: none."""
