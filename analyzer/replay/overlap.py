@@ -1,0 +1,111 @@
+"""Kernels slowed by collectives that run beside them: what the links carry comes from the same memory and SMs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Floats, Mask, Rows
+from ...formats.trace import Trace
+from ...specs.fabric import Fabric
+from ..graph.graph import Graph, NodeKind
+from .engine import Timing, replay
+
+WITHIN_SLOWING: Final = 1.12
+"""What a kernel takes beside a collective on links of its GPU's domain, over alone: the study of many GPUs found
+medians of 1.1 to 1.2 in A100 traces."""
+BETWEEN_SLOWING: Final = 1.05
+"""The same beside a collective that crosses to other machines, which carries less per second (the same study's prior,
+for which no trace was at hand)."""
+_ROUNDS: Final = 2
+"""Replays that tell what runs beside what: a kernel that is longer than the first one took it to be meets more."""
+_LEAST_CHANGE: Final = 1e-3
+"""Changes of a recorded kernel's slowing under this are the replay's noise."""
+
+
+def slowed_timing(graph: Graph, timing: Timing, slowing: Floats, *, is_measured: bool) -> Timing:
+    """Return a timing whose kernels take longer while collectives run on another stream of their GPU.
+
+    `slowing` says per node and GPU how much longer a kernel takes beside this collective, over alone, [n, m]; that of
+    other nodes is not read. The durations of a recording hold the overlap that it had: they change by what differs.
+    A kernel of d alone takes T with d = T - integral over T of (1 - 1 / slowing).
+    """
+    nodes = graph.nodes
+    slows = nodes.kind == NodeKind.COLLECTIVE
+    slowed = nodes.is_gpu & ~slows
+    if not slows.any() or not slowed.any():
+        return timing
+    recorded: Floats = np.ones((len(nodes.row), 1))
+    if is_measured:
+        recorded = _stretch(graph, nodes.start_ns[:, None], nodes.end_ns[:, None], slowing[:, :1], slows, slowed)
+    for _ in range(_ROUNDS):
+        end = replay(graph, timing)
+        start = end - timing.node_ns(slice(None))
+        stretch = _stretch(graph, start, end, slowing, slows, slowed) / recorded
+        stretch[np.abs(stretch - 1.0) < _LEAST_CHANGE] = 1.0
+        timing = replace(timing, stretch=stretch.astype(np.float32))
+    return timing
+
+
+def collective_slowing(graph: Graph, trace: Trace, fabric: Fabric) -> Floats:
+    """Return by what each collective's node slows kernels beside it on each GPU, [n, m]; 1 for other nodes.
+
+    >>> collective_slowing(graph, measured, fleet.fabric).shape  # no collectives
+    (6, 2)
+    """
+    nodes = graph.nodes
+    at = np.flatnonzero(nodes.kind == NodeKind.COLLECTIVE)
+    found = np.ones((len(nodes.row), len(fabric.domain_gpu_count)))
+    reach = np.append(_reach_of_ops(trace), 0)[trace.kernels.op[nodes.row[at]]]
+    is_within = reach[:, None] <= fabric.domain_gpu_count
+    found[at] = np.where(is_within, WITHIN_SLOWING, BETWEEN_SLOWING)
+    return found
+
+
+def _reach_of_ops(trace: Trace) -> Rows:
+    """Return among how many neighbouring ranks each op's group lies, [ops]; 0 where nothing tells."""
+    table, members = trace.collectives, trace.members
+    size = np.append(trace.groups.size.astype(np.int64), 0)
+    low, high = np.full(len(size), np.iinfo(np.int64).max), np.full(len(size), -1)
+    np.minimum.at(low, members.group, members.rank)
+    np.maximum.at(high, members.group, members.rank)
+    size = np.where(high >= low, high - low + 1, size)
+    known = np.flatnonzero(table.op >= 0)
+    reach = np.zeros(len(trace.ops.name), dtype=np.int64)
+    group = np.minimum(table.group[known], len(size) - 1)
+    reach[table.op[known]] = np.maximum(size[group], table.group_size[known] * (size[group] == 0))
+    return reach
+
+
+def _stretch(graph: Graph, start: Floats, end: Floats, slowing: Floats, slows: Mask, slowed: Mask) -> Floats:
+    """Return how much longer each kernel takes than alone, as it lies beside collectives of its device, [n, m]."""
+    found = np.ones(start.shape)
+    device = np.repeat([lane.device for lane in graph.lanes], [lane.end - lane.begin for lane in graph.lanes])
+    for number in np.unique(device[slows]).tolist():
+        beside = np.flatnonzero(slows & (device == number))
+        mine = np.flatnonzero(slowed & (device == number))
+        for column in range(start.shape[1]):
+            begun, ended = start[mine, column], end[mine, column]
+            lost = np.zeros(len(mine))
+            factor = slowing[beside, min(column, slowing.shape[1] - 1)]
+            for value in np.unique(factor[factor > 1.0]).tolist():
+                chosen = beside[factor == value]
+                reach = _covered_before(start[chosen, column], end[chosen, column], np.concatenate((begun, ended)))
+                lost += (1.0 - 1.0 / value) * (reach[len(mine) :] - reach[: len(mine)])
+            length = ended - begun
+            part = np.divide(lost, length, out=np.zeros_like(lost), where=length > 0)
+            found[mine, column] = 1.0 / (1.0 - part)
+    return found
+
+
+def _covered_before(start: Floats, end: Floats, instants: Floats) -> Floats:
+    """Return how long intervals (their union) covered the time before each instant."""
+    order = np.argsort(start, kind="stable")
+    start, latest = start[order], np.maximum.accumulate(end[order])
+    begun = np.maximum(start, np.append(-np.inf, latest[:-1]))
+    total = np.append(0.0, np.cumsum(np.maximum(latest - begun, 0.0)))
+    at = np.searchsorted(start, instants, side="right")
+    past = np.maximum(np.append(-np.inf, latest)[at] - instants, 0.0)
+    return np.asarray(total[at] - past)
