@@ -21,7 +21,9 @@ SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 XLA: Final = ("MaxText", "PaxML", "PaxML 24.11")
 LORA_RANK: Final = {"mlperf": 16, "": 32}
 """Of MLPerf's benchmark (its rules, `llama2_70b_lora`), and NeMo's default for LoRA."""
-DEPTH_OF_HOPPER: Final = 9.0
+LORA_EVERYWHERE: Final = ("megatron-bridge",)
+"""Sources whose adapters stand beside every product (Megatron-Bridge's default); NeMo 1's and MLPerf's beside those of
+attention (`target_modules`: attention_qkv; attention)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,16 +158,15 @@ def sizes_of(row: IterationRow) -> TransformerSizes:
     )
 
 
-def kernels_of(row: IterationRow, compute_capability: float) -> Kernels:
-    """Return the kernels that the row's framework runs on such a GPU.
+def kernels_of(row: IterationRow) -> Kernels:
+    """Return the kernels that the row's framework runs.
 
     Attention: Transformer Engine takes cuDNN's on Hopper and FlashAttention-2 before it (its documentation of backend
     selection); MaxText and PaxML take cuDNN's through XLA; llm-foundry's tables are of 2023, before FlashAttention-3 and
     before PyTorch had cuDNN's: FlashAttention-2; fms-fsdp is of early 2024, the same.
     """
-    is_hopper = compute_capability >= DEPTH_OF_HOPPER
     is_torch = row.source in (LLM_FOUNDRY, "fms-fsdp")
-    attention = AttentionKernel.CUDNN if is_hopper and not is_torch else AttentionKernel.FLASH2
+    attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
     is_lora = row.task.endswith("lora")
     return Kernels(
         is_fp8=row.is_fp8,
@@ -174,5 +175,6 @@ def kernels_of(row: IterationRow, compute_capability: float) -> Kernels:
         is_loss_fused=not is_torch,
         gradient_dtype="float32" if row.source.startswith(MEGATRON_SOURCES) else "bfloat16",
         accumulates=row.source.startswith(MEGATRON_SOURCES) and row.framework not in XLA and not is_lora,
+        is_lora_everywhere=row.source in LORA_EVERYWHERE,
         lora_rank=LORA_RANK["mlperf" if row.source.startswith("mlperf") else ""] if is_lora else 0,
     )

@@ -70,4 +70,6 @@ class Kernels:
     """Whether a product adds a weight's gradient to that of earlier micro batches, in `gradient_dtype` (Megatron's
     fused accumulation into float32)."""
     lora_rank: int = 0
-    """Of adapters beside every product of a layer; with them the weights themselves are not trained. 0: none."""
+    """Of adapters beside products of a layer; with them the weights themselves are not trained. 0: none."""
+    is_lora_everywhere: bool = False
+    """Whether they stand beside the feed-forward block's products too, not attention's alone."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from .....formats.trace import Meta, Trace, Workload
+from .....specs.attention_kernels import AttentionKernel
 from .attention import attention
 from .blocks import embed, feed_forward, loss, norm
 from .experts import experts
@@ -10,8 +13,9 @@ from .products import Writer, add, linear
 from .sizes import Kernels, TransformerSizes
 from .tape import FLOAT, Tape, Variable
 
-FRAMEWORK = "torch 2.4.0"
-"""That the recordings name: one that does not put cuDNN's attention first by itself."""
+FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}
+OTHER_FRAMEWORK: Final = "torch 2.4.0"
+"""That the recordings name: 2.5.0 puts cuDNN's attention first where a GPU has it, 2.4.0 does not."""
 
 
 def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: int) -> Trace:
@@ -42,7 +46,7 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
     meta = Meta(
         producer="wavecast, from sizes",
         capture="shapes",
-        framework=FRAMEWORK,
+        framework=FRAMEWORKS.get(kernels.attention, OTHER_FRAMEWORK),
         has_shapes=True,
         workload=Workload(name=sizes.name, mode="training", batch_size=batch, samples_per_iteration=batch),
     )
