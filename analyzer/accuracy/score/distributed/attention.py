@@ -38,26 +38,35 @@ def _heads(writer: Writer, x: Variable, heads: int) -> Variable:
 
 
 def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
-    """Write queries, keys and values of one product, grouped by key head as Megatron lays them out: no copies."""
-    tape, sizes = writer.tape, writer.sizes
+    """Write queries, keys and values of one product, grouped by key head as Megatron lays them out.
+
+    Keys and values are views; queries of several heads per key head are copied together, and all gradients are.
+    """
+    tape, sizes, dtype = writer.tape, writer.sizes, x.spec.dtype
     batch, tokens = x.shape[:2]
-    group, width = sizes.heads // sizes.kv_heads, sizes.head_dim
-    grouped = writer.view(x, batch, tokens, sizes.kv_heads, group + 2, width)
+    kv_heads, group, width = sizes.kv_heads, sizes.heads // sizes.kv_heads, sizes.head_dim
+    grouped = writer.view(x, batch, tokens, kv_heads, group + 2, width)
+    steps = grouped.spec.strides or ()
     found = []
     for begin, end in ((0, group), (group, group + 1), (group + 1, group + 2)):
-        piece = tape.tensor(
-            x.spec.dtype, batch, tokens, sizes.kv_heads, end - begin, width, strides=grouped.spec.strides,
-            view_of=grouped,
-        )  # fmt: skip
+        count = end - begin
+        piece = tape.tensor(dtype, batch, tokens, kv_heads, count, width, strides=steps, view_of=grouped)
         tape.op("aten::slice", (grouped, 3, begin, end, 1), piece)
-        found.append(writer.view(piece, batch, tokens, sizes.kv_heads * (end - begin), width))
+        if count > 1:
+            whole = tape.tensor(dtype, *piece.shape)
+            tape.op("aten::clone", (piece, "contiguous_format"), whole)
+            found.append(writer.view(whole, batch, tokens, kv_heads * count, width))
+        else:
+            flat = (steps[0], steps[1], steps[2], steps[4])
+            head = tape.tensor(dtype, batch, tokens, kv_heads, width, strides=flat, view_of=grouped)
+            tape.op("aten::squeeze", (piece, 3), head)
+            found.append(head)
     query, key, value = found
 
     def undo() -> None:
         grads = [tape.gradient[item.row] for item in found]
-        pieces = [writer.view(grad, batch, tokens, sizes.kv_heads, grad.shape[2] // sizes.kv_heads, width)
-                  for grad in grads]
-        whole = tape.tensor(x.spec.dtype, *grouped.shape)
+        pieces = [writer.view(item, batch, tokens, kv_heads, item.shape[2] // kv_heads, width) for item in grads]
+        whole = tape.tensor(dtype, *grouped.shape)
         tape.op("aten::cat", (pieces, 3), whole)
         tape.add_gradient(x, writer.view(whole, *x.shape))
 

@@ -66,8 +66,14 @@ def activate(writer: Writer, x: Variable) -> Variable:
 
 
 def gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
-    """Write silu(a) · b as transformers does, in kernels of its own."""
+    """Write silu(a) · b: in kernels of its own as transformers does, or fused into one each way.
+
+    A fused one reads a and b and writes their product; its backward reads the gradient, a and b and writes both their
+    gradients, which the two ops here move together.
+    """
     tape = writer.tape
+    if writer.kernels.is_fused:
+        return _fused_gate(writer, gated, plain)
     soft, found = writer.activation(*gated.shape), writer.activation(*gated.shape)
     with tape.module("act_fn"):
         row = tape.op("aten::silu", (gated,), soft)
@@ -91,14 +97,28 @@ def gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
     return found
 
 
+def _fused_gate(writer: Writer, gated: Variable, plain: Variable) -> Variable:
+    tape, found = writer.tape, writer.activation(*gated.shape)
+    row = tape.op("aten::mul", (gated, plain), found)
+
+    def undo() -> None:
+        outer = tape.gradient[found.row]
+        one, other = writer.activation(*gated.shape), writer.activation(*gated.shape)
+        tape.op("aten::silu_backward", (outer, gated), one)
+        tape.op("aten::neg", (outer,), other)
+        tape.add_gradient(gated, one)
+        tape.add_gradient(plain, other)
+
+    tape.differentiate(row, undo)
+    return found
+
+
 def feed_forward(writer: Writer, x: Variable) -> Variable:
     """Write the dense block."""
     sizes = writer.sizes
-    if sizes.activation.is_gated and not writer.kernels.is_fused:
+    if sizes.activation.is_gated:
         gated = linear(writer, x, sizes.ffn, "gate_proj")
         inner = gate(writer, gated, linear(writer, x, sizes.ffn, "up_proj"))
-    elif sizes.activation.is_gated:
-        inner = activate(writer, linear(writer, x, 2 * sizes.ffn, "gate_up_proj"))
     else:
         inner = activate(writer, linear(writer, x, sizes.ffn, "up_proj"))
     return linear(writer, inner, sizes.hidden, "down_proj")

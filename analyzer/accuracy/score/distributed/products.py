@@ -27,6 +27,8 @@ class Writer:
     """Of a sample."""
     trained: list[Variable] = field(default_factory=list)
     """Parameters that the optimizer steps."""
+    casts: dict[int, Variable] = field(default_factory=dict)
+    """Activations in fp8, by the row of what they were cast from."""
 
     @property
     def rows(self) -> int:
@@ -65,6 +67,12 @@ class Writer:
         self.tape.op("aten::_to_copy", (x, dtype, None, None, None, False, None), found)
         return found
 
+    def cast_once(self, x: Variable, flat: Variable) -> Variable:
+        """Write an activation's cast to fp8, the first time that a product asks for it."""
+        if x.row not in self.casts:
+            self.casts[x.row] = self.cast(flat, FORWARD_FP8)
+        return self.casts[x.row]
+
     def product(self, a: Variable, b: Variable, dtype: str, addend: Variable | None = None) -> Variable:
         """Write [m, k] @ [k, n] of 16-bit or fp8 operands, into the addend where there is one."""
         found = self.tape.tensor(dtype, a.shape[0], b.shape[1], view_of=addend)
@@ -88,7 +96,7 @@ def linear(
         if weight is None:
             weight = writer.parameter(out, inner, dtype=FORWARD_FP8 if is_fp8 else None)
         turned, flat = writer.turn(weight), writer.view(x, rows, inner)
-        flat = writer.cast(flat, FORWARD_FP8) if is_fp8 else flat
+        flat = writer.cast_once(x, flat) if is_fp8 else flat
         y = writer.product(flat, turned, kernels.dtype)
         row = tape.last
         result = writer.view(y, *x.shape[:-1], out, name="aten::_unsafe_view")
