@@ -8,7 +8,7 @@ from typing import Final
 from .....formats.signature import Signature, TensorSpec
 from .....formats.trace import Phase
 from ..insert import Exchange, Insertion, Insertions
-from .placement import Share, State, local_spec, outer_count, place_of, strides_of
+from .placement import Place, Share, State, local_spec, outer_count, place_of, strides_of
 from .roles import Subject
 
 WAIT: Final = "_c10d_functional::wait_tensor"
@@ -118,14 +118,49 @@ class Exchanges:
         self._insert(op, "aten::cat", signature, (tensor,) * self.degree, (result,))
         return result
 
-    def add_rows(self, op: int, count: int, dtype: str) -> None:
-        """Insert a sum of a number per row before an op, as softmax over a shared vocabulary takes it."""
-        spec, tensor = TensorSpec(dtype, (count,)), self.subject.inputs[op][0]
-        result = self.insertions.tensor(dtype, count)
-        exchange = Exchange(name="all_reduce", group=self.group, dtype=dtype, in_element_count=count, out_element_count=count)
-        signature = Signature((spec, "sum", self.name), (spec,))
+    def sum_rows(self, op: int, count: int, dtype: str) -> None:
+        """Sum up a number per row before an op: the scores of the right classes, of which one rank has each."""
+        rows = TensorSpec(dtype, (count,))
+        tensor = self.subject.inputs[op][0]
+        self._add_up(op, rows, tensor, tensor)
+
+    def normalize_rows(self, op: int, spec: TensorSpec, place: Place) -> None:
+        """Compute, before an op, the largest score and the sum of exponentials of rows that ranks share.
+
+        As torch's loss_parallel and Megatron-LM's cross entropy do; the op itself stands for the last subtraction.
+        """
+        local = local_spec(TensorSpec("float32", spec.shape), place)
+        rows = TensorSpec("float32", tuple(1 if dim == place.dim else size for dim, size in enumerate(local.shape)))
+        scores = self.subject.inputs[op][0]
+        read = local_spec(spec, place)
+        largest, total = (self.insertions.tensor("float32", rows.element_count) for _ in range(2))
+        centred, powers = (self.insertions.tensor("float32", local.element_count) for _ in range(2))
+        self._insert(op, "aten::amax", Signature((read, (place.dim,), True), (rows,)), (scores,), (largest,))
+        largest = self._add_up(op, rows, largest)
+        self._insert(op, "aten::sub", Signature((read, rows, 1), (local,)), (scores, largest), (centred,))
+        self._insert(op, "aten::exp", Signature((local,), (local,)), (centred,), (powers,))
+        self._insert(op, "aten::sum", Signature((local, (place.dim,), True), (rows,)), (powers,), (total,))
+        self._add_up(op, rows, total, centred)
+        self.patches[op, 0] = centred
+
+    def mask_rows(self, op: int, spec: TensorSpec) -> None:
+        """Clear, after a look-up in a part of a table, the rows that other ranks have."""
+        tensor = self.subject.outputs[op][0]
+        mask = TensorSpec("bool", (*spec.shape[:-1], 1))
+        signature = Signature((spec, mask, 0.0), (spec,))
+        self._insert(op, "aten::masked_fill_", signature, (tensor,), (tensor,), is_after=True)
+
+    def _add_up(self, op: int, rows: TensorSpec, tensor: int, waiting: int | None = None) -> int:
+        """Insert an all-reduce of rows, and the wait for it, after which `waiting` may be read."""
+        result = self.insertions.tensor(rows.dtype, rows.element_count)
+        count = rows.element_count
+        exchange = Exchange(
+            name="all_reduce", group=self.group, dtype=rows.dtype, in_element_count=count, out_element_count=count
+        )
+        signature = Signature((rows, "sum", self.name), (rows,))
         self._insert(op, _FUNCTIONAL["all_reduce"], signature, (tensor,), (result,), exchange)
-        self._insert(op, WAIT, Signature((spec,), (spec,)), (result,), (tensor,))
+        self._insert(op, WAIT, Signature((rows,), (rows,)), (result,), (result if waiting is None else waiting,))
+        return result
 
     def add_gradients(self, op: int, tensors: list[int], specs: list[TensorSpec]) -> None:
         """Insert before an op the sum of parameters' gradients that ranks have summands of, all in one."""
@@ -154,12 +189,14 @@ class Exchanges:
         reads: tuple[int, ...],
         writes: tuple[int, ...],
         exchange: Exchange | None = None,
+        *,
+        is_after: bool = False,
     ) -> None:
         ops = self.subject.trace.ops
         self.insertions.add(
             Insertion(
                 at=op,
-                is_after=False,
+                is_after=is_after,
                 name=name,
                 signature=signature,
                 phase=int(ops.phase[op]),

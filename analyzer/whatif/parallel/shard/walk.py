@@ -42,6 +42,8 @@ class _Step:
     """Inputs to convert, and to which state."""
     exchanged: tuple[int, str] | None = None
     exchanges: int = 0
+    is_masked: bool = False
+    """Whether it looks up a part of a table."""
 
 
 @dataclass(slots=True)
@@ -97,7 +99,7 @@ class Walk:
             if step is None:
                 step = steps[key] = self._step(op, held, linked, views=views)
             self.column.append(step.signature)
-            if step.moves or step.exchanges:
+            if step.moves or step.exchanges or step.is_masked:
                 self._move(op, step, read)
             if not views:
                 self._note(read, made, step)
@@ -167,6 +169,7 @@ class Walk:
             tuple(moves),
             outcome.exchanged,
             outcome.exchanges,
+            is_masked=call.name == "embedding" and outcome.results[0].share is Share.PARTIAL,
         )
 
     def _balanced(self, call: OpCall, signature: Signature, places: tuple[Place | None, ...]) -> Signature:
@@ -203,9 +206,14 @@ class Walk:
                     self.states[storage] = row
                 continue
             self.exchanges.convert(op, at, call.inputs[at], state, wanted)
-        if step.exchanged is not None:
-            for _ in range(step.exchanges):
-                self.exchanges.add_rows(op, *step.exchanged)
+        if step.exchanged is not None and step.exchanges == 1:
+            self.exchanges.sum_rows(op, *step.exchanged)
+        if step.exchanges > 1:
+            place = place_of(call.inputs[0], self.known[self.states[read[0]]])
+            if place is not None:
+                self.exchanges.normalize_rows(op, call.inputs[0], place)
+        if step.is_masked:
+            self.exchanges.mask_rows(op, call.outputs[0])
 
     def result(self) -> tuple[Trace, Rows]:
         """Return the trace with its tensors as one rank has them, and how many ranks share each storage."""
