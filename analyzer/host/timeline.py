@@ -153,9 +153,7 @@ def _with_waits(calls: _Calls, streams: StreamPlan, op_start_ns: Floats) -> tupl
     )
 
 
-def _assemble(
-    trace: Trace, ops: OpTable, calls: _Calls, streams: StreamPlan, waits: _Waits, length_ns: float
-) -> Trace:
+def _assemble(trace: Trace, ops: OpTable, calls: _Calls, streams: StreamPlan, waits: _Waits, length_ns: float) -> Trace:
     """Return the trace with its calls, and a kernel per launch that is named after its op or, for copies, after one."""
     launched = np.flatnonzero((calls.kind == _LAUNCH) | (calls.kind == _COPY))
     is_copy, op = calls.kind[launched] == _COPY, calls.op[launched]

@@ -8,9 +8,11 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, Mask, Rows
+from ...formats.column import row_count
 from ...formats.trace import Trace
 from ...specs.fabric import Fabric
 from ..graph.graph import Graph, NodeKind
+from ..recorded.waiting import collective_kernels
 from .engine import Timing, on_gpus, replay
 
 WITHIN_SLOWING: Final = 1.12
@@ -128,24 +130,25 @@ def collective_slowing(graph: Graph, trace: Trace, fabric: Fabric) -> Floats:
     nodes = graph.nodes
     at = np.flatnonzero(nodes.kind == NodeKind.COLLECTIVE)
     found = np.ones((len(nodes.row), len(fabric.domain_gpu_count)))
-    reach = np.append(_reach_of_ops(trace), 0)[trace.kernels.op[nodes.row[at]]]
+    reach = _reach_of_kernels(trace)[nodes.row[at]]
     is_within = reach[:, None] <= fabric.domain_gpu_count
     found[at] = np.where(is_within, WITHIN_SLOWING, BETWEEN_SLOWING)
     return found
 
 
-def _reach_of_ops(trace: Trace) -> Rows:
-    """Return among how many neighbouring ranks each op's group lies, [ops]; 0 where nothing tells."""
+def _reach_of_kernels(trace: Trace) -> Rows:
+    """Return among how many neighbouring ranks each kernel's group lies, [kernels]; 0 where nothing tells."""
     table, members = trace.collectives, trace.members
     size = np.append(trace.groups.size.astype(np.int64), 0)
     low, high = np.full(len(size), np.iinfo(np.int64).max), np.full(len(size), -1)
     np.minimum.at(low, members.group, members.rank)
     np.maximum.at(high, members.group, members.rank)
     size = np.where(high >= low, high - low + 1, size)
-    known = np.flatnonzero(table.op >= 0)
-    reach = np.zeros(len(trace.ops.name), dtype=np.int64)
-    group = np.minimum(table.group[known], len(size) - 1)
-    reach[table.op[known]] = np.maximum(size[group], table.group_size[known] * (size[group] == 0))
+    reach = np.zeros(row_count(trace.kernels), dtype=np.int64)
+    kernel = collective_kernels(trace)
+    known = np.flatnonzero(kernel >= 0)
+    of_group = size[np.minimum(table.group[known], len(size) - 1)]
+    reach[kernel[known]] = np.where(of_group > 0, of_group, np.maximum(table.group_size[known], 0))
     return reach
 
 

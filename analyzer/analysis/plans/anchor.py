@@ -25,7 +25,7 @@ class Anchor:
     """Half-width of the 90 % interval of the kernels' time that is left, natural log; None: as without."""
 
     def row_factors(self, rank: RankTrace, workload: GpuWorkload, gpu_count: int) -> Floats:
-        """Return the factor of each row of a piece's workload, [d, m]: the mean of its ops'; collectives keep theirs."""
+        """Return the factor of each row of a piece's workload, [d, m]: the mean of its ops'; collectives have none."""
         rows = workload.row_of
         known = np.flatnonzero((rows >= 0) & (rank.source_op >= 0) & (rank.source_op < len(self.op_factor)))
         total, count = np.zeros((len(workload.op), gpu_count)), np.zeros(len(workload.op))

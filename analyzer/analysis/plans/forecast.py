@@ -17,7 +17,7 @@ from ...host.costs import load_host_costs, unknown_host_half_width
 from ...models.frame.problems import as_columns
 from ...models.library import Library
 from ...models.registry import OP_MODELS, problems_of
-from ...whatif.parallel.plan import ParallelPlan, PipelineSchedule
+from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family, Work
 from ...work.communication import CollectiveDims, CollectiveKind
@@ -67,7 +67,7 @@ class PlanForecast:
         return tuple(names[at] for at in np.stack([found[name] for name in names]).argmax(axis=0).tolist())
 
 
-def predict_plan(  # noqa: PLR0913 (all that one may ask, by name)
+def predict_plan(
     ranks: Sequence[RankTrace],
     plan: ParallelPlan,
     gpus: Sequence[Gpu],
@@ -127,9 +127,7 @@ def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -
     if sent_bytes <= 0:
         return np.zeros(len(fleet.gpus))
     if _COLLECTIVE in library.fitted:
-        dims = CollectiveDims(
-            kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride
-        )
+        dims = CollectiveDims(kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride)
         moved = {"read_bytes": sent_bytes, "written_bytes": sent_bytes}
         work = Work(family=Family.COLLECTIVE, flops=0, dtype="bfloat16", dims=dims, **moved)
         problems = problems_of(OP_MODELS[_COLLECTIVE], [work], [Rate.FP32])

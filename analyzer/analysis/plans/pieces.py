@@ -125,8 +125,10 @@ def _part(
         "last_backward": (turns[:count], rest, 0),
         "optimizer": (rest, done, 0),
     }
-    parts = {name: _share(links, is_gpu, start[:, at : at + count], end[:, at : at + count], low, high)
-             for name, (low, high, at) in spans.items()}
+    parts = {
+        name: _share(links, is_gpu, start[:, at : at + count], end[:, at : at + count], low, high)
+        for name, (low, high, at) in spans.items()
+    }
     parts["optimizer"][Part.OPTIMIZER] = parts["optimizer"].pop(Part.COMPUTE)
     return lead, parts
 
@@ -152,9 +154,7 @@ def _links_of_nodes(graph: Graph, trace: Trace) -> Rows:
     return np.where(graph.nodes.kind == NodeKind.COLLECTIVE, found, -1)
 
 
-def _share(
-    links: Rows, is_gpu: Mask, start: Floats, end: Floats, since: Floats, until: Floats
-) -> dict[Part, Floats]:
+def _share(links: Rows, is_gpu: Mask, start: Floats, end: Floats, since: Floats, until: Floats) -> dict[Part, Floats]:
     """Return what the time between two instants goes to on each of m GPUs: first to kernels, the rest to links."""
     chosen = is_gpu & (links < 0)
     covered = _covered(start, end, chosen, since, until)
