@@ -51,7 +51,7 @@ def test_groups_have_ranks_and_names() -> None:
 
 
 def test_a_message_has_its_peer_and_its_kernel() -> None:
-    call, kernel = launched(1, 5)
+    call, kernel = launched(0, 5)
     later = report(10, "recv", "1", **{"Group size": 2, "Src Rank": 0})
     trace = load(report(0, "send", "1", **{"Group size": 2, "Dst Rank": 3}), call, kernel, later)
     assert trace.collectives.peer.tolist() == [3, 0]

@@ -122,10 +122,7 @@ def _scaled_product(call: OpCall) -> Naming | None:
     sizes = {m: call.inputs[0].shape[0], n: call.inputs[1].shape[1]}
     named = ((), (n,), (m, n))
     more = tuple(
-        tuple(
-            letter if size == sizes[letter] else NONE
-            for letter, size in zip(named[len(spec.shape)], spec.shape, strict=True)
-        )
+        tuple(letter if size == sizes[letter] else NONE for letter, size in zip(named[len(spec.shape)], spec.shape, strict=True))
         for spec in call.inputs[2:]
     )
     return Naming(((m, k), (k, n), *more), ((m, n),))
@@ -427,16 +424,13 @@ _RULES: Final[dict[str, _Rule]] = {
     "linear": _linear,
     "_scaled_mm": _scaled_product,
     **dict.fromkeys(["_grouped_mm", "_scaled_grouped_mm"], _grouped_product),
-    **dict.fromkeys(["sum", "mean", "nansum", "norm", "linalg_vector_norm"], _reduction),
-    **dict.fromkeys(
-        ["amax", "amin", "prod", "logsumexp", "argmax", "argmin", "all", "any", "var", "std", "var_mean", "max", "min"],
-        _reduction,
-    ),
+    **dict.fromkeys("sum mean nansum norm linalg_vector_norm".split(), _reduction),
+    **dict.fromkeys("amax amin prod logsumexp argmax argmin all any var std var_mean max min".split(), _reduction),
     "_softmax": partial(_softmax, position=1, exchanges=2),
     "_log_softmax": partial(_softmax, position=1, exchanges=2),
     "_softmax_backward_data": partial(_softmax, position=2, exchanges=1),
     "_log_softmax_backward_data": partial(_softmax, position=2, exchanges=0),
-    **dict.fromkeys(["sort", "cumsum", "cumprod", "gather", "scatter", "scatter_add", "argsort"], _along),
+    **dict.fromkeys("sort cumsum cumprod gather scatter scatter_add argsort".split(), _along),
     **dict.fromkeys(["topk", "kthvalue"], partial(_along, position=2)),
     "native_layer_norm": partial(_normalized, shape_position=1, source=0),
     "_fused_rms_norm": partial(_normalized, shape_position=1, source=0),
@@ -460,67 +454,14 @@ _RULES: Final[dict[str, _Rule]] = {
 }
 
 VIEWS: Final = frozenset(
-    [
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "_reshape_alias",
-        "t",
-        "transpose",
-        "permute",
-        "expand",
-        "slice",
-        "select",
-        "split",
-        "split_with_sizes",
-        "chunk",
-        "unbind",
-        "unsqueeze",
-        "squeeze",
-        "alias",
-        "detach",
-        "narrow",
-        "as_strided",
-        "movedim",
-        "unflatten",
-        "flatten",
-        "view_as",
-        "expand_as",
-        "swapaxes",
-        "mT",
-        "numpy_T",
-        "lift_fresh",
-        "diagonal",
-        "unfold",
-    ]
+    "view _unsafe_view reshape _reshape_alias t transpose permute expand slice select split split_with_sizes chunk "
+    "unbind unsqueeze squeeze alias detach narrow as_strided movedim unflatten flatten view_as expand_as swapaxes mT "
+    "numpy_T lift_fresh diagonal unfold".split()
 )
 """Ops whose results lie where their first input lies, if they share its storage."""
 MADE: Final = frozenset(
-    [
-        "zeros",
-        "ones",
-        "full",
-        "empty",
-        "rand",
-        "randn",
-        "randint",
-        "new_zeros",
-        "new_ones",
-        "new_empty",
-        "new_full",
-        "empty_strided",
-        "new_empty_strided",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "empty_like",
-        "arange",
-        "linspace",
-        "scalar_tensor",
-        "eye",
-        "tril_indices",
-        "triu_indices",
-    ]
+    "zeros ones full empty rand randn randint new_zeros new_ones new_empty new_full empty_strided new_empty_strided "
+    "zeros_like ones_like full_like empty_like arange linspace scalar_tensor eye tril_indices triu_indices".split()
 )
 """Ops that make tensors of sizes alone."""
 

@@ -22,7 +22,8 @@ from ...axis.parameters import parameter_storages
 from ...calls import layout_of, made_storages, operands_of, short_name
 from .decide import Rules, decide
 from .letters import VIEWS, OpCall, name_dims
-from .placement import WHOLE, Place, Share, State, place_of, state_at, strides_of
+from .placement import WHOLE, Share, State, place_of, state_at, strides_of
+from .placement import Place
 
 
 class Role(StrEnum):

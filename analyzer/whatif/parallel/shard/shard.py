@@ -169,4 +169,4 @@ def _patched(trace: Trace, patches: dict[tuple[int, int], int]) -> Trace:
     return replace(trace, operands=replace(trace.operands, tensor=tensor))
 
 
-__all__ = ["WHOLE", "Sharded", "shard_tensors"]
+__all__ = ["Sharded", "WHOLE", "shard_tensors"]
