@@ -184,7 +184,7 @@ def _log_width(
     kernels = np.max([_known(piece.compute_log_width, _NO_INTERVAL_LOG_WIDTH) for piece in pieces], axis=0)
     links = np.max([_known(piece.link_log_width, _NO_MODEL_LOG_WIDTH) for piece in pieces], axis=0)
     if anchor is not None and anchor.log_width is not None:
-        kernels = np.full_like(kernels, anchor.log_width)
+        kernels = np.broadcast_to(anchor.log_width, kernels.shape)
     # A bubble is other stages' work.
     computing = parts[Part.COMPUTE] + parts[Part.OPTIMIZER] + parts[Part.BUBBLE]
     sent = np.sum([parts[part] for part in LINKS], axis=0)
