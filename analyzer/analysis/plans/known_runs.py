@@ -42,7 +42,7 @@ _ROUNDS: Final = 16
 _NEAR: Final = 1e-4
 
 
-def anchor_at_step(  # noqa: PLR0913 (all that tells a run, by name)
+def anchor_at_step(
     measured_ns: float,
     ranks: Sequence[RankTrace],
     plan: ParallelPlan,
@@ -76,8 +76,8 @@ def anchor_at_step(  # noqa: PLR0913 (all that tells a run, by name)
             anchor = replace(anchor, compute_factor=anchor.compute_factor * factor)
     else:
         raise InputError(
-            f"a step of {measured_ns / 1e6:.4g} ms on {gpu.name}: {predicted_ns / 1e6:.4g} ms were expected, so it is of "
-            "another model, batch or plan; check --measured-step, the plan and the batch that go with it"
+            f"a step of {measured_ns / 1e6:.4g} ms on {gpu.name}: {predicted_ns / 1e6:.4g} ms were expected, so it is "
+            "of another model, batch or plan; check --measured-step, the plan and the batch that go with it"
         )
     return replace(anchor, log_width=np.full(1, _OTHER_PLAN_LOG_WIDTH))
 

@@ -89,7 +89,7 @@ def _of_nodes(graph: Graph, trace: Trace, of_ops: Rows, other: int) -> Rows:
     """Return of each node its op's entry; `other` for the host's nodes, and kernels without an op."""
     nodes = graph.nodes
     op = np.append(trace.kernels.op, -1)[np.where(nodes.is_gpu, nodes.row, -1)]
-    return np.append(of_ops, other)[op]
+    return np.asarray(np.append(of_ops, other)[op], dtype=np.int64)
 
 
 def _both_ways(timing: Timing, graph: Graph, is_last: Mask) -> Timing:
