@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from ...specs.nodes import Node
 from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
+from ..recorded.waiting import waiting_by_row
 from .attention import as_asked, as_recorded, attention_rows
 from .better import hold_order
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
@@ -47,7 +48,8 @@ def predict_measured(
     t_target = overhead there + (t_source - overhead here) * factor, with the factor of the row's rule; no longer than
     t_source on a GPU that is better in every figure; never under the physical bound where the source kept to it as
     well. On the source itself the measured time stands, unless the times are `retimed`: a what-if's, predicted there
-    as well. `attention` is the kernel that is asked for, on the source too. GPUs stand in the machines of `cluster`.
+    as well. What a collective waited for other ranks is carried as it is. `attention` is the kernel that is asked for,
+    on the source too. GPUs stand in the machines of `cluster`.
 
     >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
     array([[500., 170.],
@@ -55,6 +57,8 @@ def predict_measured(
     """
     fleet = build_fleet(targets, cluster.nodes_of(targets))
     origin = build_fleet([source], cluster.nodes_of([source]))
+    recorded_ns, waiting_ns = workload.duration_ns, waiting_by_row(trace, workload.row_of, len(workload.op))
+    workload = replace(workload, duration_ns=recorded_ns - waiting_ns)
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     count = len(workload.op)
     assignments, recorded = _assign_both(workload, attention, library)
@@ -74,8 +78,12 @@ def predict_measured(
         block = slice(begin, begin + BLOCK_ROWS)
         width[block] = with_overhead_spread(width[block], time[block])
         np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
+    # Other ranks are waited for as long as before: no link shortens that.
+    width = np.where(waiting_ns[:, None] > 0, np.log1p(np.expm1(width) * time / (time + waiting_ns[:, None])), width)
+    time += waiting_ns[:, None]
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
     kept = stands[:, None] & is_source
+    measured = recorded_ns
     time = np.where(kept, measured[:, None], time)
     if not retimed:
         method[kept], width[kept] = METHODS.index(Method.MEASURED), 0.0

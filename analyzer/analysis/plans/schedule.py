@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -111,7 +112,7 @@ def _stage_ends(times: StageTimes, stages: int, micro_batches: int, schedule: Pi
     sent = order.is_sent[:, None] * times.send_ns
     end = np.zeros((len(own) + 1, own.shape[1]))
     bounds = order.bounds.tolist()
-    for begin, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, stop in pairwise(bounds):
         arrival = end.take(order.source[begin:stop], axis=0)
         arrival += sent[begin:stop]
         np.maximum(arrival, end.take(order.before[begin:stop], axis=0), out=arrival)

@@ -114,6 +114,20 @@ def _product(call: OpCall, *, first: int = 0) -> Naming | None:
     return Naming((*biases, (*outer, m, k), (*outer, k, n)), ((named)[-len(out.shape) :],))
 
 
+def _scaled_product(call: OpCall) -> Naming | None:
+    """[m, k] @ [k, n] of operands in fp8, then their scales and what may be added, a row or a whole result."""
+    if len(call.inputs) < 2 or len(call.outputs) != 1:
+        return None
+    m, k, n = 1, 2, 3
+    sizes = {m: call.inputs[0].shape[0], n: call.inputs[1].shape[1]}
+    named = ((), (n,), (m, n))
+    more = tuple(
+        tuple(letter if size == sizes[letter] else NONE for letter, size in zip(named[len(spec.shape)], spec.shape, strict=True))
+        for spec in call.inputs[2:]
+    )
+    return Naming(((m, k), (k, n), *more), ((m, n),))
+
+
 def _linear(call: OpCall) -> Naming | None:
     if len(call.inputs) < 2:
         return None
@@ -408,7 +422,8 @@ _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(["mm", "bmm", "matmul"], partial(_product, first=0)),
     **dict.fromkeys(["addmm", "_addmm_activation", "baddbmm"], partial(_product, first=1)),
     "linear": _linear,
-    "_grouped_mm": _grouped_product,
+    "_scaled_mm": _scaled_product,
+    **dict.fromkeys(["_grouped_mm", "_scaled_grouped_mm"], _grouped_product),
     **dict.fromkeys("sum mean nansum norm linalg_vector_norm".split(), _reduction),
     **dict.fromkeys("amax amin prod logsumexp argmax argmin all any var std var_mean max min".split(), _reduction),
     "_softmax": partial(_softmax, position=1, exchanges=2),
