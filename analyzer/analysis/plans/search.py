@@ -75,12 +75,17 @@ def _candidates(question: Question, predict: Predictor, gpu_count: int, failed: 
     )
     bases: dict[tuple[int, int], PlanOutcome | str] = {}
     found = []
+    seen = set()
     for plan in plans:
         try:
             batches = part_batch(plan, question.recorded_batch, question.global_batch)
         except InputError:
             failed["the global batch is no multiple of their micro batches"] += 1
             continue
+        same = replace(plan, micro_batch=None), batches
+        if same in seen:
+            continue
+        seen.add(same)
         if plan.vp > 1 and batches.micro_batches % plan.pp:
             failed["interleaved stages take multiples of pp micro batches"] += 1
             continue

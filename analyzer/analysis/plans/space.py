@@ -17,6 +17,8 @@ from ...whatif.parallel.grammar import check_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 
 MOST_STAGES: Final = 64
+WIDEST: Final = 16
+"""Tensor-parallel ranks that are tried: beyond, products are too thin, even where links reach 72 GPUs."""
 EVEN_RATIO: Final = 1.15
 """Of the layers that the largest piece would make, times the pieces, to those that there are: more is not tried."""
 _NUMBERED: Final = re.compile(r"^(.*?\.)(\d+)(?:\.|$)")
@@ -41,8 +43,8 @@ def list_plans(
 ) -> Iterator[ParallelPlan]:
     """Yield the plans for a number of GPUs.
 
-    Tensor parallel up to a `domain` of fast links, stages that hold about as many `layers` each, what is left for data: replicas,
-    with the optimizer sharded or not, all sharded, or sharded within a `node`. Micro batches are the recorded ones,
+    Tensor parallel up to a `domain` of fast links, stages that hold about as many `layers` each, what is left for data:
+    replicas, with the optimizer sharded or not, all sharded, or sharded within a `node`. Micro batches are the recorded ones,
     halved down to single samples.
 
     >>> [plan.tp for plan in list_plans(2, domain=8, layers=1, recorded_batch=1, is_training=False)]
@@ -50,7 +52,7 @@ def list_plans(
     """
     micro_sizes = [recorded_batch >> shift for shift in range(recorded_batch.bit_length())]
     stages = [size for size in _divisors(gpu_count) if size <= MOST_STAGES and _is_even(layers, size)]
-    widths = [size for size in _divisors(gpu_count) if size <= domain and size & (size - 1) == 0]
+    widths = [size for size in _divisors(gpu_count) if size <= min(domain, WIDEST) and size & (size - 1) == 0]
     for tp, pp in product(widths, stages):
         if gpu_count % (tp * pp):
             continue
