@@ -128,8 +128,14 @@ def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -
         return np.zeros(len(fleet.gpus))
     if _COLLECTIVE in library.fitted:
         dims = CollectiveDims(kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride)
-        moved = {"read_bytes": sent_bytes, "written_bytes": sent_bytes}
-        work = Work(family=Family.COLLECTIVE, flops=0, dtype="bfloat16", dims=dims, **moved)
+        work = Work(
+            family=Family.COLLECTIVE,
+            flops=0,
+            read_bytes=sent_bytes,
+            written_bytes=sent_bytes,
+            dtype="bfloat16",
+            dims=dims,
+        )
         problems = problems_of(OP_MODELS[_COLLECTIVE], [work], [Rate.FP32])
         return np.asarray(library.predict(_COLLECTIVE, as_columns(problems), fleet).time_ns[0])
     fabric = fleet.fabric
@@ -184,7 +190,7 @@ def _log_width(
     kernels = np.max([_known(piece.compute_log_width, _NO_INTERVAL_LOG_WIDTH) for piece in pieces], axis=0)
     links = np.max([_known(piece.link_log_width, _NO_MODEL_LOG_WIDTH) for piece in pieces], axis=0)
     if anchor is not None and anchor.log_width is not None:
-        kernels = np.full_like(kernels, anchor.log_width)
+        kernels = np.broadcast_to(anchor.log_width, kernels.shape)
     # A bubble is other stages' work.
     computing = parts[Part.COMPUTE] + parts[Part.OPTIMIZER] + parts[Part.BUBBLE]
     sent = np.sum([parts[part] for part in LINKS], axis=0)

@@ -29,7 +29,7 @@ from ...replay.forecast import target_timing
 from ...replay.overlap import collective_slowing, covered_before, slowed_timing
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
-from .anchor import Anchor
+from .anchor import Anchor, row_factors
 from .parts import LINKS, Part, part_of_group
 
 PASSES: Final = ("forward", "backward", "last_backward", "optimizer")
@@ -72,12 +72,12 @@ def replay_piece(
     kind = iteration_kind(workload, trace.meta, is_compiled=False)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=nodes)
     if anchor is not None:
-        prediction = replace(prediction, time_ns=prediction.time_ns * anchor.row_factors(rank, workload, len(gpus)))
+        prediction = replace(prediction, time_ns=prediction.time_ns * row_factors(anchor, rank, workload, len(gpus)))
     graph = build_graph(trace)
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
     timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
     slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric), 2)
-    timing = slowed_timing(graph, timing, slowing)
+    timing = slowed_timing(graph, timing, slowing, rounds=1)
     end = replay(graph, timing)
     start = end - timing.node_ns(slice(None))
     compute, link = _log_widths(prediction, workload)
@@ -89,7 +89,7 @@ def _of_nodes(graph: Graph, trace: Trace, of_ops: Rows, other: int) -> Rows:
     """Return of each node its op's entry; `other` for the host's nodes, and kernels without an op."""
     nodes = graph.nodes
     op = np.append(trace.kernels.op, -1)[np.where(nodes.is_gpu, nodes.row, -1)]
-    return np.append(of_ops, other)[op]
+    return np.asarray(np.append(of_ops, other)[op], dtype=np.int64)
 
 
 def _both_ways(timing: Timing, graph: Graph, is_last: Mask) -> Timing:
