@@ -17,6 +17,7 @@ from ...specs.gpu import Gpu
 from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
+from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
 from .better import hold_order
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
@@ -54,7 +55,7 @@ def predict_measured(
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     count = len(workload.op)
     assignments, recorded = _assign_both(workload, attention, library)
-    modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
+    modelled = covered_rows(assignments, count) & np.isin(workload.kind, (KernelKind.KERNEL, KernelKind.COLLECTIVE))
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
@@ -194,7 +195,8 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
     those of a plain ratio.
     """
     width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
-    moving = np.flatnonzero(~workload.is_varying[rows])
+    is_collective = np.array([workload.family[row] is Family.COLLECTIVE for row in np.flatnonzero(rows)], dtype=bool)
+    moving = np.flatnonzero(~workload.is_varying[rows] & ~is_collective)
     cached = may_be_cached(workload.duration_ns[rows][moving], fleet, origin)
     width[moving] = np.sqrt(width[moving] ** 2 + cached * cache_gap(fleet, origin) ** 2)
     foreign = np.flatnonzero([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus])
@@ -202,7 +204,8 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
         return width
     abroad = take_gpus(fleet, foreign)
     chosen, is_varying = np.flatnonzero(rows), workload.is_varying[rows]
-    for rule, mine in ((RULE_OF["bound"], is_varying), (RULE_OF["wave"], ~is_varying)):
+    rules = (("bound", is_varying), ("link", is_collective), ("wave", ~is_varying & ~is_collective))
+    for rule, mine in ((RULE_OF[name], mine) for name, mine in rules):
         families = [workload.family[row] for row in chosen[mine].tolist()]
         factor = np.ones((len(families), len(foreign)))
         plain = ratio_half_widths(rule, families, workload.duration_ns[chosen[mine]], factor, abroad, origin)
