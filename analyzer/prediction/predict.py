@@ -24,7 +24,7 @@ from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
 from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Prediction
-from .ratio_widths import cache_gap, may_be_cached
+from .ratio_widths import cache_gap, may_be_cached, width_of
 from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
 from .shared_error import ANY_KIND, IterationKind, shared_half_widths
 from .workload import GpuWorkload
@@ -172,7 +172,8 @@ def _anchored(
     else:
         source = model_times(recorded, len(rows), origin, library)
     time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
-    return time, _anchored_width(workload, target, rows, fleet, origin)
+    width = _anchored_width(workload, target, rows, fleet, origin)
+    return time, np.hypot(width, _waiting_width(workload, source, rows))
 
 
 def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: Mask, apart: Floats) -> Floats:
@@ -185,6 +186,19 @@ def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, 
     source_ns, width = source.time_ns[rows], source.half_width[rows]
     carried = carried_factor(measured_ns, source_ns, source.anchor[rows][:, None], width, apart)
     return np.asarray(target.time_ns[rows] * carried * share)
+
+
+def _waiting_width(workload: GpuWorkload, source: ModelTimes, rows: Mask) -> Floats:
+    """Return what is not known of collectives, [rows, 1], that took longer than the model's interval has it.
+
+    They waited for other ranks, who may hurry on another GPU or not. No wider than a plain ratio of links.
+    """
+    chosen = np.flatnonzero(rows)
+    is_collective = np.array([workload.family[row] is Family.COLLECTIVE for row in chosen.tolist()], dtype=bool)
+    measured = workload.duration_ns[chosen] / np.maximum(workload.op_share[chosen], 1e-9)
+    excess = np.log(np.maximum(measured, 1.0) / source.time_ns[chosen, 0]) - source.half_width[chosen, 0]
+    bound = width_of("link", Family.COLLECTIVE)
+    return np.where(is_collective, np.clip(excess, 0.0, bound), 0.0)[:, None]
 
 
 def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:

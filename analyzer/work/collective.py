@@ -105,7 +105,9 @@ def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> 
 
 _OWN_OPS: Final = ("symm_mem::", "_C_custom_ar::", "vllm::all_reduce", "sglang::", "trtllm::allreduce")
 """Starts of the names of ops that frameworks reduce by kernels of their own."""
-_OWN_KERNEL: Final = re.compile(r"cross_device_reduce|multimem|one_?shot|two_?shot|all_?reduce_?(kernel|fusion)", re.IGNORECASE)
+_OWN_KERNEL: Final = re.compile(
+    r"cross_device_reduce|multimem|one_?shot|two_?shot|all_?reduce_?(kernel|fusion)", re.IGNORECASE
+)
 _REDUCED: Final = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER)
 
 
@@ -114,7 +116,7 @@ def with_ranks(name: str, work: Work | None, facts: CollectiveFacts) -> Work | N
 
     Without sizes where it moves nothing (a barrier, a wait), or where nothing tells how many ranks there are.
     """
-    kind = kind_of_collective(name) or (facts.kind if name == "record_param_comms" else None)
+    kind = facts.kind if name == "record_param_comms" else kind_of_collective(name)
     if kind is None:
         return work
     if work is None and facts.in_bytes + facts.out_bytes > 0:

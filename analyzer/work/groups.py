@@ -132,7 +132,9 @@ def facts_of_ops(trace: Trace) -> tuple[Codes, list[CollectiveFacts]]:
     """
     code = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
     names, position = np.unique(trace.ops.name, return_inverse=True)
-    is_collective = np.array([family_of(trace.strings[name]) is Family.COLLECTIVE for name in names.tolist()], dtype=bool)
+    is_collective = np.array(
+        [family_of(trace.strings[name]) is Family.COLLECTIVE for name in names.tolist()], dtype=bool
+    )
     rows = np.flatnonzero(is_collective[position]) if len(names) else np.zeros(0, dtype=np.int64)
     if not len(rows):
         return code, []
@@ -206,5 +208,3 @@ def ranks_of_sizes(kind: CollectiveKind, given: float, taken: float) -> int:
         return MISSING
     larger, smaller = (taken, given) if kind is CollectiveKind.ALL_GATHER else (given, taken)
     return max(1, round(larger / smaller))
-
-
