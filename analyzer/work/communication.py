@@ -29,7 +29,7 @@ class Implementation(IntEnum):
     NCCL = 0
     """NCCL, RCCL; of dispatch and combine, the kernels for many tokens."""
     FRAMEWORK = 1
-    """An all-reduce that a serving framework brings along: vLLM's, SGLang's, TensorRT-LLM's, torch's symmetric memory."""
+    """An all-reduce that a framework brings along: vLLM's, SGLang's, TensorRT-LLM's, torch's symmetric memory."""
     LOW_LATENCY = 2
     """Dispatch and combine for few tokens: each expert gets its own copy, straight from the sender."""
 
