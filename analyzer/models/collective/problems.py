@@ -106,8 +106,11 @@ def wire_bytes(problems: CollectiveProblems) -> Floats:
 
 
 def least_work(problems: CollectiveProblems) -> WorkTable:
-    """Return what the memory moves at least: each rank reads and writes what passes through it once."""
-    count = len(problems.kind)
-    rate = np.empty(count, dtype=object)
+    """Return what sums add up, each element once, and what the memory moves: a rank reads and writes its message."""
+    p = problems
+    rate = np.empty(len(p.kind), dtype=object)
     rate[:] = Rate.FP32
-    return WorkTable(flops=np.zeros(count), moved_bytes=problems.message_bytes * 2.0, rate=rate)
+    sums = is_kind(p, CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE)
+    return WorkTable(
+        flops=np.where(sums, p.message_bytes / p.element_bytes, 0.0), moved_bytes=p.message_bytes * 2.0, rate=rate
+    )
