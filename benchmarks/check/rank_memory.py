@@ -8,7 +8,6 @@ derived from a recording of the model on one device. Nothing is fitted.
 from __future__ import annotations
 
 import argparse
-import gc
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -178,7 +177,7 @@ def track_tp(sizes: Sizes, ranks: int) -> list[int]:
         rows = {"self_attn.o_proj": RowwiseParallel(), "mlp.down_proj": RowwiseParallel()}
         parallelize_module(layer, mesh, {**plan, **rows})  # type: ignore[dict-item]
     tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.long)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     tracker = MemTracker()
     tracker.track_external(model, optimizer, tokens)
     return [_tracked(tracker, _step(model, tokens, optimizer))]
@@ -209,8 +208,8 @@ class Pipeline:
     optimizer: torch.optim.Optimizer
     tracker: MemTracker
     sizes: Sizes
-    waiting: list[torch.Tensor] = field(default_factory=list)
-    """Results of forward passes whose backward is to come."""
+    waiting: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    """What forward passes were given and returned, whose backward is to come."""
 
     def step(self, stages_left: int, micro_batches: int) -> None:
         """Run 1F1B: as many forward passes ahead as stages follow."""
@@ -228,17 +227,18 @@ class Pipeline:
     def forward(self) -> None:
         """Run a micro batch forward."""
         self.tracker.reset_mod_stats()  # it refuses a second call of a module else
-        gc.collect()  # its hooks hold what a stage received, in cycles
         given, sizes = self.tokens, self.sizes
         if self.model.embedding is None:
             given = torch.zeros(sizes.batch, sizes.length, sizes.width, dtype=torch.bfloat16, requires_grad=True)
         result = self.model(given)
-        self.waiting.append(loss_of(result, self.tokens) if self.model.head is not None else result)
+        self.waiting.append((given, loss_of(result, self.tokens) if self.model.head is not None else result))
 
     def backward(self) -> None:
         """Run the oldest one backward."""
-        result = self.waiting.pop(0)
+        given, result = self.waiting.pop(0)
         result.backward(None if self.model.head is not None else torch.zeros_like(result))
+        if given.requires_grad:  # the tracker's hooks hold what a stage received, and its gradient
+            given.grad, given.data = None, torch.empty(0, dtype=given.dtype)
 
 
 def _start(rank: int, ranks: int) -> None:
@@ -259,18 +259,23 @@ def _show(name: str, sizes: Sizes, plan: ParallelPlan, trace: Trace, tracked: li
         error = derived / measured - 1
         worst = max(worst, abs(error))
         parts = ", ".join(f"{kind} {size / 1e6:.1f}" for kind, size in (found[stage].held if found else {}).items())
-        print(f"{name:8}{sizes.name:12} stage {stage}: tracker {measured / 1e6:8.2f} MB, derived {derived / 1e6:8.2f}"
-              f" ({100 * error:+.1f} %): {parts}")
+        print(
+            f"{name:8}{sizes.name:12} stage {stage}: tracker {measured / 1e6:8.2f} MB, derived {derived / 1e6:8.2f}"
+            f" ({100 * error:+.1f} %): {parts}"
+        )
     return worst
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", choices=[sizes.name for sizes in SIZES], nargs="+", default=[])
     parser.add_argument("--only", choices=("fsdp", "tp", "pp"), nargs="+", default=["fsdp", "tp", "pp"])
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     errors = []
     for sizes in SIZES:
+        if options.sizes and sizes.name not in options.sizes:
+            continue
         trace = record(sizes)
         for ranks in (2, 4):
             if "fsdp" in options.only:
