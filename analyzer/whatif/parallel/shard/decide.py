@@ -87,11 +87,11 @@ def decide(
     now = list(states)
     if any(state.share is Share.PARTIAL for state in states):
         given = [state for state, spec in zip(states, call.inputs, strict=True) if spec.shape]
-        if call.name in _ADDS and all(state.share is Share.PARTIAL for state in given):
+        if call.name in _ADDS and all(_is_open(state) for state in given):
             return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=(given[0],) * len(call.outputs))
-        if is_backward and call.name == "add" and len(given) > 1 and all(_is_summand(state) for state in given):
+        if is_backward and call.name == "add" and any(map(_is_open, given)) and all(map(_is_summand, given)):
             # A gradient that is split by tokens is a summand as well: what comes after is added before ranks exchange.
-            shown = next(state for state in given if state.share is Share.PARTIAL)
+            shown = next((state for state in given if _is_open(state)), given[0])
             return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=(shown,) * len(call.outputs))
         for at, (state, spec) in enumerate(zip(states, call.inputs, strict=True)):
             if state.share is Share.PARTIAL:
@@ -101,11 +101,17 @@ def decide(
     if any(state.share in (Share.DISPATCHED, Share.EXPERTS) for state in now):
         return _dispatched(call, now, wanted, rules)
     naming = name_dims(call)
-    return _unknown(call, now, wanted, rules) if naming is None else _named(call, naming, now, wanted, linked, rules)
+    if naming is None:
+        return _unknown(call, now, wanted)
+    return _named(call, naming, now, wanted, linked, rules, is_backward=is_backward)
 
 
 def _is_summand(state: State) -> bool:
-    return state.share in (Share.PARTIAL, Share.TOKENS)
+    return _is_open(state) or state.share is Share.TOKENS
+
+
+def _is_open(state: State) -> bool:
+    return state.share is Share.PARTIAL and not state.is_added_up
 
 
 def _made(
@@ -128,6 +134,8 @@ def _named(
     wanted: list[State | None],
     linked: Sequence[tuple[TensorSpec, State]],
     rules: Rules,
+    *,
+    is_backward: bool,
 ) -> Outcome:
     places = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
     letters = [None if place is None else _letter(names, place) for names, place in zip(naming.inputs, places, strict=True)]
@@ -143,6 +151,10 @@ def _named(
     model = next((place for place, letter in zip(places, letters, strict=True) if place is not None and letter == active), None)
     if active is None or model is None:
         sums = any(state.share is Share.GRADIENT for state in states)
+        if is_backward and not sums and not lost and all(item is None for item in wanted):
+            made = _as_forward(call, linked)
+            if made is not None:
+                return made
         shown = State(Share.GRADIENT) if sums else WHOLE
         return Outcome(
             wanted=tuple(wanted),
@@ -183,6 +195,18 @@ def _named(
     )
 
 
+def _as_forward(call: OpCall, linked: Sequence[tuple[TensorSpec, State]]) -> Outcome | None:
+    """Share a gradient that is the same everywhere, such as a mean's, as what it is the gradient of is shared."""
+    for spec, state in linked:
+        place = place_of(spec, state)
+        if place is None or not any(out.shape == spec.shape for out in call.outputs):
+            continue
+        places = tuple(place if item.shape == spec.shape else None for item in call.inputs)
+        results = tuple(state_at(out, place) if out.shape == spec.shape else WHOLE for out in call.outputs)
+        return Outcome(wanted=(None,) * len(places), places=places, results=results)
+    return None
+
+
 def _sure(place: Place | None) -> Place:
     if place is None:
         raise AssertionError
@@ -206,7 +230,7 @@ def _active_letter(
             if is_exchanged and share is Share.TOKENS:
                 continue
             is_summed = letter not in in_results and naming.is_sum
-            if rules.is_search and is_summed and not is_exchanged:
+            if rules.is_search and is_summed and in_results and not is_exchanged:
                 continue
             return letter, is_exchanged
     return None, False
@@ -290,7 +314,7 @@ def _dispatched(call: OpCall, states: list[State], wanted: list[State | None], r
     return Outcome(wanted=tuple(wanted), places=tuple(places), results=(WHOLE,) * len(call.outputs))
 
 
-def _unknown(call: OpCall, states: list[State], wanted: list[State | None], rules: Rules) -> Outcome:
+def _unknown(call: OpCall, states: list[State], wanted: list[State | None]) -> Outcome:
     """Follow tokens through an op that is not known as far as leading sizes agree; make features whole."""
     places = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
     lost = []

@@ -47,6 +47,8 @@ class State:
     degree: int = 1
     is_uneven: bool = False
     """Whether the part may be rounded up, as a vocabulary is padded."""
+    is_added_up: bool = False
+    """Of summands: whether their sum is known as well."""
 
     @property
     def is_part(self) -> bool:

@@ -245,7 +245,7 @@ class _Search:
             self.lost |= self.tags.get(inputs[at], frozenset())
         for at in outcome.kept:  # type: ignore[attr-defined]
             tags |= self.tags.get(inputs[at], frozenset())
-        if outcome.exchanges:  # type: ignore[attr-defined]
+        if outcome.exchanges or not any(spec.shape for spec in call.outputs):  # type: ignore[attr-defined]
             self.scored |= tags
             if call.name == "_softmax":
                 self.lost |= tags

@@ -206,6 +206,8 @@ class Walk:
                     self.states[storage] = row
                 continue
             self.exchanges.convert(op, at, call.inputs[at], state, wanted)
+            if state.share is Share.PARTIAL and not state.is_added_up:
+                self.states[storage] = self.state_row(replace(state, is_added_up=True))
         if step.exchanged is not None and step.exchanges == 1:
             self.exchanges.sum_rows(op, *step.exchanged)
         if step.exchanges > 1:
