@@ -32,14 +32,17 @@ def share_optimizer(subject: Subject, walk: Walk) -> None:
                 found = {states[item] for item in storages if states[item] and walk.known[states[item]].is_part}
                 if not found:
                     continue
-                row = next((states[item] for item in storages if item in is_given and states[item] in found), min(found))
+                row = next(
+                    (states[item] for item in storages if item in is_given and states[item] in found), min(found)
+                )
                 for item in storages:
                     if states[item] != row:
                         states[item], changed = row, True
         if not changed:
             break
+    memory: dict[tuple[TensorSpec, int], TensorSpec] = {}
     for op in rows:
-        walk.column[op] = walk.signatures.setdefault(_local(subject, walk, op), len(walk.signatures))
+        walk.column[op] = walk.signatures.setdefault(_local(subject, walk, op, memory), len(walk.signatures))
 
 
 def _optimizer_ops(subject: Subject) -> list[int]:
@@ -99,10 +102,12 @@ def _sum_gradients(subject: Subject, walk: Walk, first: int, groups: dict[int, A
         by_dtype.setdefault(tensor_of[item][1].dtype, []).append(item)
         walk.states[item] = walk.state_row(WHOLE)
     for items in by_dtype.values():
-        walk.exchanges.add_gradients(first, [tensor_of[item][0] for item in items], [tensor_of[item][1] for item in items])
+        walk.exchanges.add_gradients(
+            first, [tensor_of[item][0] for item in items], [tensor_of[item][1] for item in items]
+        )
 
 
-def _local(subject: Subject, walk: Walk, op: int) -> Signature:
+def _local(subject: Subject, walk: Walk, op: int, memory: dict[tuple[TensorSpec, int], TensorSpec]) -> Signature:
     signature = subject.trace.signatures[int(subject.trace.ops.signature[op])]
     known, states, storages = walk.known, walk.states, subject.storages
     reads, writes = iter(subject.inputs[op]), iter(subject.outputs[op])
@@ -116,8 +121,14 @@ def _local(subject: Subject, walk: Walk, op: int) -> Signature:
 
     def _held(spec: TensorSpec, tensor: int) -> TensorSpec:
         row = states[storages[tensor]] if tensor >= 0 else 0
-        return local_spec(spec, place_of(spec, known[row])) if row else spec
+        if not row:
+            return spec
+        found = memory.get((spec, row))
+        if found is None:
+            found = memory[spec, row] = local_spec(spec, place_of(spec, known[row]))
+        return found
 
     return Signature(
-        tuple(swap(item, reads) for item in signature.arguments), tuple(swap(item, writes) for item in signature.results)
+        tuple(swap(item, reads) for item in signature.arguments),
+        tuple(swap(item, writes) for item in signature.results),
     )

@@ -20,10 +20,11 @@ from .....formats.signature import TensorSpec
 from .....formats.trace import Phase, Trace
 from ...axis.parameters import parameter_storages
 from ...calls import layout_of, made_storages, operands_of, short_name
-from .decide import Rules, decide
-from .letters import VIEWS, OpCall, name_dims
-from .placement import WHOLE, Share, State, place_of, state_at, strides_of
-from .placement import Place
+from .decide import decide
+from .letters import VIEWS, OpCall
+from .naming import name_dims
+from .outcome import Outcome, Rules
+from .placement import WHOLE, Place, Share, State, place_of, state_at, strides_of
 
 
 class Role(StrEnum):
@@ -116,9 +117,9 @@ def find_origins(subject: Subject) -> dict[int, int]:
             source = subject.storages[subject.inputs[op][0]]
             source = found.get(source, source)
             target = subject.storages[subject.outputs[op][0]]
-            if source in subject.parameters or source not in subject.made:
-                if source != target and call.inputs[0].shape == call.outputs[0].shape:
-                    found[target] = source
+            is_given = source in subject.parameters or source not in subject.made
+            if is_given and source != target and call.inputs[0].shape == call.outputs[0].shape:
+                found[target] = source
     return found
 
 
@@ -173,7 +174,7 @@ class _Search:
     limits: dict[int, int] = field(default_factory=dict)
     tables: dict[int, int] = field(default_factory=dict)
     widths: dict[int, tuple[int, int]] = field(default_factory=dict)
-    memory: dict[object, object] = field(default_factory=dict)
+    memory: dict[tuple[int, tuple[State, ...]], Outcome] = field(default_factory=dict)
 
     def run(self) -> None:
         modules = self.subject.trace.ops.module
@@ -188,18 +189,15 @@ class _Search:
                 if self.tags.get(item, frozenset()) & self.lost:
                     self.states[item] = WHOLE
             weight = WEIGHT_AT.get(call.name)
-            if weight is not None and weight < len(inputs) and self._is_parameter(inputs[weight]):
-                if self._product(op, call, inputs, outputs, self.forced.get(int(modules[op]))):
-                    continue
-            self._follow(call, inputs, outputs)
+            is_product = weight is not None and weight < len(inputs) and self._is_parameter(inputs[weight])
+            if not (is_product and self._product(op, call, inputs, outputs, self.forced.get(int(modules[op])))):
+                self._follow(call, inputs, outputs)
 
     def _is_parameter(self, storage: int) -> bool:
         source = self.origins.get(storage, storage)
         return source in self.subject.parameters or source not in self.subject.made
 
-    def _product(
-        self, op: int, call: OpCall, inputs: list[int], outputs: list[int], forced: Role | None
-    ) -> bool:
+    def _product(self, op: int, call: OpCall, inputs: list[int], outputs: list[int], forced: Role | None) -> bool:
         """Note a product on a parameter: it closes what its data left open, or opens its results."""
         naming = name_dims(call)
         at = WEIGHT_AT[call.name]
@@ -241,17 +239,17 @@ class _Search:
             self.memory[key] = decide(call, states, (), _SEARCHED)
         outcome = self.memory[key]
         tags: frozenset[int] = frozenset()
-        for at in outcome.lost:  # type: ignore[attr-defined]
+        for at in outcome.lost:
             self.lost |= self.tags.get(inputs[at], frozenset())
-        for at in outcome.kept:  # type: ignore[attr-defined]
+        for at in outcome.kept:
             tags |= self.tags.get(inputs[at], frozenset())
-        if outcome.exchanges or not any(spec.shape for spec in call.outputs):  # type: ignore[attr-defined]
+        if outcome.exchanges or not any(spec.shape for spec in call.outputs):
             self.scored |= tags
             if call.name == "_softmax":
                 self.lost |= tags
         if "attention" in call.name and len(inputs) > 2:
             self._limit(call, inputs)
-        for item, state in zip(outputs, outcome.results, strict=True):  # type: ignore[attr-defined]
+        for item, state in zip(outputs, outcome.results, strict=True):
             self.states[item] = state if state.is_part else WHOLE
             self.tags[item] = tags
 
@@ -339,7 +337,11 @@ def expert_states(subject: Subject, origins: dict[int, int], degree: int) -> dic
     """Return how weights of groups, [experts, ...], are shared by `degree` ranks. Raises InputError for none."""
     found: dict[int, State] = {}
     for op, call in forward_ops(subject):
-        if call.name in ("_grouped_mm", "_scaled_grouped_mm") and len(call.inputs) > 1 and len(call.inputs[1].shape) == 3:
+        if (
+            call.name in ("_grouped_mm", "_scaled_grouped_mm")
+            and len(call.inputs) > 1
+            and len(call.inputs[1].shape) == 3
+        ):
             spec = call.inputs[1]
             if spec.shape[0] % degree:
                 raise InputError(f"ep={degree}: {spec.shape[0]} experts cannot be shared by {degree} ranks")

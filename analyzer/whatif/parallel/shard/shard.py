@@ -14,11 +14,11 @@ from .....formats.trace import Trace
 from ...axis.infer import infer_sequence_length
 from ..insert import Insertions, insert_ops
 from ..plan import MeshAxis, ParallelPlan
-from .decide import Rules
 from .exchange import Exchanges
 from .optimizer import share_optimizer
-from .placement import WHOLE, Share, State
-from .roles import Subject, expert_states, find_origins, find_roles, read_subject, weight_states
+from .outcome import Rules
+from .placement import Share, State, state_at
+from .roles import Role, Subject, expert_states, find_origins, find_roles, read_subject, weight_states
 from .walk import Walk
 
 
@@ -41,12 +41,10 @@ class Sharded:
 def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str] | None = None) -> Sharded:
     """Return what one rank runs of a recording of shapes under the plan's `tp`, `sp`, `cp` and `ep`.
 
-    `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`, `expert`.
+    `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`.
     Raises InputError where a degree does not divide what it is to divide, and where nothing can be shared.
     """
-    found = Sharded(
-        trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64)
-    )
+    found = Sharded(trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64))
     warnings: list[str] = []
     tokens = _sequence_length(trace)
     if plan.ep > 1:
@@ -77,7 +75,7 @@ def _share_features(
     origins = find_origins(subject)
     roles = find_roles(subject, overrides, origins)
     weights = weight_states(subject, roles, origins, plan.tp)
-    if not any(state.share is Share.FEATURES for state in weights.values()) or not _has_rows(roles.of_op.values()):
+    if Role.ROW not in roles.of_op.values():
         raise InputError(
             f"tp={plan.tp}: no product on a parameter is followed by another that takes up its features, as the layers "
             "of a transformer are: ranks cannot share this model's tensors"
@@ -90,10 +88,6 @@ def _share_features(
         warnings.append(f"tokens are not split between layers: {tokens or 'an unknown number'} by {plan.tp} ranks")
     rules = Rules(degree=plan.tp, splits_tokens=splits, tokens=tokens, batch=_batch(found.trace))
     return _run(found, subject, rules, MeshAxis.TENSOR, weights)
-
-
-def _has_rows(roles: object) -> bool:
-    return any(role == "row" for role in roles)  # type: ignore[attr-defined]
 
 
 def _share_tokens(found: Sharded, degree: int, tokens: int) -> Sharded:
@@ -125,8 +119,6 @@ def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:
             is_data = spec.dtype.startswith("int") or len(spec.shape) >= 3
             place = rules.token_place(spec) if is_data and rules.tokens in spec.shape[:2] else None
             if place is not None and spec.shape[place.dim] == rules.tokens:
-                from .placement import state_at
-
                 found[storage] = state_at(spec, place)
     return found
 
@@ -135,17 +127,14 @@ def _share_experts(found: Sharded, degree: int) -> Sharded:
     subject = read_subject(found.trace)
     weights = expert_states(subject, find_origins(subject), degree)
     rules = Rules(degree=degree, splits_tokens=False)
-    result = _run(found, subject, rules, MeshAxis.EXPERT, weights)
-    return result
+    return _run(found, subject, rules, MeshAxis.EXPERT, weights)
 
 
 def _run(found: Sharded, subject: Subject, rules: Rules, axis: MeshAxis, given: dict[int, State]) -> Sharded:
     """Follow one kind of sharing through the trace, and insert its collectives."""
     insertions = Insertions(found.trace)
     group = insertions.group(str(axis), range(rules.degree))
-    exchanges = Exchanges(
-        subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT
-    )
+    exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT)
     count = int(found.trace.tensors.storage.max(initial=-1)) + 1
     walk = Walk(subject, rules, exchanges, [0] * count)
     for storage, state in given.items():
@@ -171,6 +160,3 @@ def _patched(trace: Trace, patches: dict[tuple[int, int], int]) -> Trace:
     tensor = trace.operands.tensor.copy()
     tensor[rows[first + np.array([at for _, at in patches])]] = list(patches.values())
     return replace(trace, operands=replace(trace.operands, tensor=tensor))
-
-
-__all__ = ["Sharded", "WHOLE", "shard_tensors"]
