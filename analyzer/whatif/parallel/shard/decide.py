@@ -35,7 +35,8 @@ def decide(
         for at, (state, spec) in enumerate(zip(states, call.inputs, strict=True)):
             if state.share is Share.PARTIAL:
                 wanted[at] = now[at] = rules.reduced(spec, state)
-    if any(state.share in (Share.DISPATCHED, Share.EXPERTS) for state in now):
+    makes = call.name in MADE and not call.name.endswith("_like")
+    if not makes and any(state.share in (Share.DISPATCHED, Share.EXPERTS) for state in now):
         return _dispatched(call, now, wanted, rules)
     return _divided(call, now, wanted, linked, rules, is_backward=is_backward)
 
@@ -125,8 +126,7 @@ def _dispatched(call: OpCall, states: list[State], wanted: list[State | None], r
         for names, spec in zip(naming.outputs, call.outputs, strict=True):
             if groups in names:
                 dim = names.index(groups)
-                place = Place(dim, spec.shape[dim], State(Share.EXPERTS, 0, rules.degree))
-                results.append(state_at(spec, place))
+                results.append(state_at(spec, Place(dim, spec.shape[dim], State(Share.EXPERTS, 0, rules.degree))))
             else:
                 results.append(State(Share.DISPATCHED))
         return Outcome(wanted=tuple(wanted), places=tuple(places), results=tuple(results))
