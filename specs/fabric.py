@@ -22,9 +22,16 @@ _COLUMNS: Final = {
     "link_generation": np.int64,
     "has_switch": np.bool_,
     "link_bytes_per_s": np.float64,
+    "pair_bytes_per_s": np.float64,
+    "socket_bytes_per_s": np.float64,
     "host_bytes_per_s": np.float64,
     "nic_kind": np.int64,
     "nic_bytes_per_s": np.float64,
+    "link_latency_ratio": np.float64,
+    "link_bandwidth_ratio": np.float64,
+    "nic_latency_ratio": np.float64,
+    "nic_bandwidth_ratio": np.float64,
+    "nic_count": np.float64,
 }
 """What a node says itself."""
 
@@ -64,11 +71,18 @@ class Fabric:
     """Whether every GPU reaches every other of the domain at its full rate, through switches."""
     link_bytes_per_s: Floats
     """One direction of one GPU, to all others of its domain together; 0: no link but the host's."""
+    pair_bytes_per_s: Floats
+    """One direction between two GPUs; below the link's rate where that goes to several, and over PCIe."""
+    socket_bytes_per_s: Floats
+    """One direction between the processors' sockets, all GPUs together; infinite where not known."""
     host_bytes_per_s: Floats
     """One direction of one GPU's way to the host, PCIe or C2C."""
     nic_kind: Codes
     nic_bytes_per_s: Floats
     """One direction, the share of one GPU; 0: alone."""
+    nic_count: Floats
+    """NICs of a machine: a rank that shares one with others has it alone where these send nothing. As many as GPUs
+    where a node does not say."""
     link_latency_ratio: Floats
     """What nccl-tests found within a machine over what the model takes it to be; 1: nothing was measured."""
     link_bandwidth_ratio: Floats
@@ -102,7 +116,7 @@ def _systems() -> dict[str, Node]:
 
 
 def _assumed(gpu: Gpu) -> Node:
-    """Return eight GPUs with the links of the catalogue, and a 200 Gbit/s NIC for each pair."""
+    """Return eight GPUs with the links of the catalogue, and 100 Gbit/s of a NIC for each."""
     linked = gpu.link_bandwidth_bytes_per_s > 0
     return Node(
         name=f"8 x {gpu.name}",
@@ -116,7 +130,6 @@ def _assumed(gpu: Gpu) -> Node:
         nic="100 Gbit/s per GPU, assumed",
         nic_bandwidth_bytes_per_s=12.5e9,
         source=SourceNote(source="assumed", verified=False),
-        note="",
     )
 
 
@@ -128,34 +141,42 @@ def build_fabric(gpus: Sequence[Gpu], nodes: Sequence[Node] | None = None) -> Fa
     """
     nodes = [usual_node(gpu) for gpu in gpus] if nodes is None else nodes
     rows = [_row(gpu, node) for gpu, node in zip(gpus, nodes, strict=True)]
-    ones = np.ones(len(rows))
     columns: dict[str, Any] = {
         name: np.array([row[name] for row in rows], dtype=kind) for name, kind in _COLUMNS.items()
     }
-    return Fabric(
-        **columns,
-        link_latency_ratio=ones,
-        link_bandwidth_ratio=ones.copy(),
-        nic_latency_ratio=ones.copy(),
-        nic_bandwidth_ratio=ones.copy(),
-    )
+    return Fabric(**columns)
 
 
 def _row(gpu: Gpu, node: Node) -> dict[str, Any]:
     link = node.link or ""
     kind = _link_kind(link)
     generation = re.search(r"NVLink ?(\d)", link)
+    link_bytes = node.link_bandwidth_bytes_per_s / 2
+    host_bytes = node.host_bandwidth_bytes_per_s or gpu.pcie_bandwidth_bytes_per_s
     return {
         "node_gpu_count": float(node.gpu_count),
         "domain_gpu_count": float(node.domain_gpu_count),
         "link_kind": int(kind),
         "link_generation": int(generation[1]) if generation else 0,
         "has_switch": "NVSwitch" in link,
-        "link_bytes_per_s": node.link_bandwidth_bytes_per_s / 2,
-        "host_bytes_per_s": gpu.pcie_bandwidth_bytes_per_s,
+        "link_bytes_per_s": link_bytes,
+        "pair_bytes_per_s": node.pair_bandwidth_bytes_per_s or link_bytes or host_bytes,
+        "socket_bytes_per_s": node.socket_bandwidth_bytes_per_s or np.inf,
+        "host_bytes_per_s": host_bytes,
         "nic_kind": int(_nic_kind(node.nic)),
         "nic_bytes_per_s": node.nic_bandwidth_bytes_per_s,
+        "link_latency_ratio": node.link_latency_ratio,
+        "link_bandwidth_ratio": node.link_bandwidth_ratio,
+        "nic_latency_ratio": node.nic_latency_ratio,
+        "nic_bandwidth_ratio": node.nic_bandwidth_ratio,
+        "nic_count": float(_nic_count(node)),
     }
+
+
+def _nic_count(node: Node) -> int:
+    """Return the number before the name of the NICs, as in `4x EDR IB 100`, if it is no more than there are GPUs."""
+    found = re.match(r"(\d+) ?x", node.nic)
+    return min(int(found[1]), node.gpu_count) if found and int(found[1]) > 0 else node.gpu_count
 
 
 def _link_kind(link: str) -> LinkKind:

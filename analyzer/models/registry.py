@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ...specs.gpu import Rate
 from ..work import Family, Work
+from ..work.communication import CollectiveDims
 from ..work.table import WorkTable
 from ..work.work import (
     AttentionDims,
@@ -138,6 +139,7 @@ _ROWS: Final = (
     OpModel(name="latent_attention", family="latent_attention", dims=LatentAttentionDims, reader="load_scored"),
     OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
     OpModel(name="experts", family="experts", dims=ExpertsDims, more_dims=(GroupedDims,)),
+    OpModel(name="collective", family="collective", dims=CollectiveDims),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""

@@ -23,6 +23,17 @@ class CollectiveKind(IntEnum):
     """The experts' results back."""
 
 
+class Implementation(IntEnum):
+    """Name whose kernels do it."""
+
+    NCCL = 0
+    """NCCL, RCCL; of dispatch and combine, the kernels for many tokens."""
+    FRAMEWORK = 1
+    """An all-reduce that a serving framework brings along: vLLM's, SGLang's, TensorRT-LLM's, torch's symmetric memory."""
+    LOW_LATENCY = 2
+    """Dispatch and combine for few tokens: each expert gets its own copy, straight from the sender."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveDims:
     """Hold a collective of `ranks` ranks, by nccl-tests' convention of its size.
@@ -34,11 +45,13 @@ class CollectiveDims:
     kind: CollectiveKind
     message_bytes: float
     """All-reduce, broadcast, reduce, send: the buffer. All-gather: what each rank has afterwards. Reduce-scatter: what
-    each had before. All-to-all, dispatch, combine: what each rank sends to all, itself included."""
+    each had before. All-to-all, dispatch, combine: what each rank sends to all, itself included; a token counts once
+    per rank that gets a copy (low latency: per expert)."""
     ranks: int
     run: int = 1
     stride: int = 1
     element_bytes: float = 2.0
+    implementation: Implementation = Implementation.NCCL
 
 
 def ranks_per_domain(ranks: float, run: float, stride: float, domain: float) -> float:

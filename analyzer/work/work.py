@@ -8,6 +8,7 @@ from typing import Final
 
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.experts_kernels import ExpertsKernel
+from .communication import CollectiveDims
 from .row_kernels import RowKernel
 
 
@@ -298,6 +299,7 @@ Dims = (
     | StateSpaceDims
     | ExpertsDims
     | GroupedDims
+    | CollectiveDims
 )
 
 

@@ -68,10 +68,12 @@ class Insertion:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Inserted:
-    """Hold a changed trace, and of which row of the given one each op is; -1: inserted."""
+    """Hold a changed trace; `source_op` is the row of the given one that each op was, or was made from, -1: none."""
 
     trace: Trace
     source_op: Rows
+    insertion: Rows
+    """Which insertion each op is; -1: none."""
 
 
 class Insertions:
@@ -86,6 +88,9 @@ class Insertions:
         self.tensors: list[tuple[int, str, int]] = []
         """Storage, dtype and element count of each new tensor."""
         self.groups: list[tuple[str, tuple[int, ...]]] = []
+        self.lasts: dict[int, int] = {}
+        """Storages that are dropped after another op than the last that uses them: a row of the trace, or -1 - i for
+        insertion i."""
         self._group_rows: dict[tuple[str, tuple[int, ...]], int] = {}
         self.first_tensor = row_count(trace.tensors)
         """Row of the first new tensor."""
@@ -113,9 +118,15 @@ class Insertions:
         known = row_count(self.trace.groups)
         return int(self.trace.groups.size[group]) if group < known else len(self.groups[group - known][1])
 
-    def add(self, insertion: Insertion) -> None:
-        """Insert an op."""
+    def storage(self, tensor: int) -> int:
+        """Return the storage of a tensor, new or not."""
+        new = tensor - self.first_tensor
+        return self.tensors[new][0] if new >= 0 else int(self.trace.tensors.storage[tensor])
+
+    def add(self, insertion: Insertion) -> int:
+        """Insert an op; return its place for `lasts`."""
         self.ops.append(insertion)
+        return -len(self.ops)
 
 
 def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
@@ -125,7 +136,8 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
     say; one that no op writes existed before.
     """
     if not insertions.ops:
-        return Inserted(trace=trace, source_op=np.arange(row_count(trace.ops)))
+        rows = np.arange(row_count(trace.ops))
+        return Inserted(trace=trace, source_op=rows, insertion=np.full(len(rows), MISSING))
     trace = _without_times(trace)
     added, count = insertions.ops, row_count(trace.ops)
     at, is_after = np.array([item.at for item in added]), np.array([item.is_after for item in added])
@@ -167,11 +179,13 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
         lives = lives.renumbered(number, np.isin(lives.storage, tensors.storage[replaced]))
     new = np.array([storage for storage, _, _ in insertions.tensors], dtype=np.int64)
     new = np.unique(new[new > trace.tensors.storage.max(initial=-1)])
-    return Inserted(trace=write_lives(joined, lives, new), source_op=source)
+    insertion = order - count
+    changed = write_lives(joined, lives, new, _lasts(insertions, number, count))
+    return Inserted(trace=changed, source_op=source, insertion=np.maximum(insertion, MISSING))
 
 
 def take_ops(trace: Trace, rows: Rows) -> Inserted:
-    """Return the trace with these ops alone, each once, in this order; what others made existed before.
+    """Return the trace with these ops alone, each once, in this order; what others made lives from its first use here.
 
     An op whose parent is gone belongs to what is left around that.
     """
@@ -192,9 +206,8 @@ def take_ops(trace: Trace, rows: Rows) -> Inserted:
     )
     if lives is not None:
         lives = lives.renumbered(number, np.zeros(len(lives.storage), dtype=bool))
-    return Inserted(
-        trace=write_lives(taken, lives, np.zeros(0, dtype=np.int64)), source_op=np.asarray(rows, dtype=np.int64)
-    )
+    taken, none = write_lives(taken, lives, np.zeros(0, dtype=np.int64)), np.full(len(rows), MISSING, dtype=np.int64)
+    return Inserted(trace=taken, source_op=np.asarray(rows, dtype=np.int64), insertion=none)
 
 
 def window_trace(trace: Trace, window: Window) -> Inserted:
@@ -244,6 +257,10 @@ def _without_times(trace: Trace) -> Trace:
         collectives=collectives,
         memory=memory,
     )
+
+
+def _lasts(insertions: Insertions, number: Rows, count: int) -> dict[int, int]:
+    return {storage: int(number[at if at >= 0 else count - 1 - at]) for storage, at in insertions.lasts.items()}
 
 
 def _taken(table: TableT, number: Rows) -> TableT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,16 +25,25 @@ class Lives:
     """Op that creates it; -1: it existed before."""
     dropped: Rows
     """Last op before it is dropped; -1: it lives on."""
+    is_made_late: Mask
+    """Whether it is made, but by an op that is gone: its first use makes it."""
     is_dropped_late: Mask
-    """Whether it is dropped after its last use at the earliest, wherever that is: `dropped` is to be found anew."""
+    """Whether it is dropped, but after an op that is gone or no longer the last: its last use drops it."""
     size_bytes: Rows
 
     def renumbered(self, number: Rows, is_rewired: Mask) -> Lives:
         """Return the lives with ops renumbered; one whose last op is gone, or which is rewired, ends with its uses."""
         lookup = np.append(number, MISSING)
         dropped = np.where(is_rewired, MISSING, lookup[self.dropped])
+        made, begins = lookup[self.made], (self.made >= 0) | self.is_made_late
         ends = (self.dropped >= 0) | self.is_dropped_late
-        return replace(self, made=lookup[self.made], dropped=dropped, is_dropped_late=ends & (dropped < 0))
+        return replace(
+            self,
+            made=made,
+            dropped=dropped,
+            is_made_late=begins & (made < 0),
+            is_dropped_late=ends & (dropped < 0),
+        )
 
 
 def find_lives(trace: Trace) -> Lives | None:
@@ -53,15 +63,17 @@ def find_lives(trace: Trace) -> Lives | None:
         storage=storage,
         made=made[storage],
         dropped=dropped[storage],
+        is_made_late=np.zeros(len(storage), dtype=bool),
         is_dropped_late=np.zeros(len(storage), dtype=bool),
         size_bytes=size[storage],
     )
 
 
-def write_lives(trace: Trace, lives: Lives | None, new_storages: Rows) -> Trace:
+def write_lives(trace: Trace, lives: Lives | None, new_storages: Rows, lasts: Mapping[int, int] | None = None) -> Trace:
     """Return the trace with these lives, those of storages that nothing uses left out.
 
     `new_storages` live from the first op that uses them, where it writes them (else they existed before), to the last.
+    `lasts` gives the op after which a storage is dropped, whatever uses it.
     """
     if lives is None:
         return trace
@@ -74,10 +86,15 @@ def write_lives(trace: Trace, lives: Lives | None, new_storages: Rows) -> Trace:
     sizes = storage_bytes(trace)
     new_size = np.append(sizes, 0.0)[np.minimum(new_storages, len(sizes))]
     made, dropped = np.full(len(storage), MISSING, dtype=np.int64), np.full(len(storage), MISSING, dtype=np.int64)
-    made[:old] = np.where(lives.made >= 0, np.where(first[:old] >= 0, lives.made, MISSING), MISSING)
+    made[:old] = np.where(lives.is_made_late, first[:old], lives.made)
     dropped[:old] = np.where(lives.is_dropped_late, last[:old], lives.dropped)
     made[old:] = np.where(is_made[old:], first[old:], MISSING)
     dropped[old:] = np.where(is_made[old:], last[old:], MISSING)
+    if lasts:
+        known = np.array(sorted(lasts), dtype=np.int64)
+        at = np.minimum(np.searchsorted(known, storage), len(known) - 1)
+        ends = np.array([lasts[item] for item in known.tolist()], dtype=np.int64)[at]
+        dropped = np.where(known[at] == storage, ends, dropped)
     size = np.concatenate([lives.size_bytes, np.rint(new_size).astype(np.int64)])
     is_made_here, is_dropped_here = used & (made >= 0), used & (dropped >= 0)
     op = np.concatenate([made[is_made_here], dropped[is_dropped_here]])

@@ -1,0 +1,305 @@
+"""Collectives measured alone: `ops/collective.parquet` and `distributed/collectives.parquet` as problems of their model.
+
+Three ways of timing: nccl-tests' mean over calls back to back, a CUDA graph's mean (frameworks' own all-reduce), and a
+profiler's median of kernels, in whole microseconds, with whatever a rank waits for another (vidur, pipeweave): of these
+only messages from `PROFILED_BYTES` are kept, since what is shorter is mostly wait (62 us of 2 kB beside 22 by
+nccl-tests, on the same eight A100s). DeepEP's rows keep its default of 20 multiprocessors. Its dispatch for many tokens
+is taken to send fp8, whatever the table says: it moves in half the time that its combine does. Rows of 0.5.6.post2
+that stand under two GPUs with the same times to the last digit are counted once.
+
+Clusters whose NICs nobody states (vidur's), and pairs of PCIe boards on bridges, are no usual node of their GPU: they are
+read by `load_clusters`, and train nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ...arrays import Floats, Mask
+from ...specs.catalog import load_catalog
+from ...specs.fabric import usual_node
+from ...specs.fleet import Fleet, build_fleet, take_gpus
+from ...specs.gpu import Catalog, SourceNote
+from ...specs.match import find_gpu
+from ...specs.nodes import Node
+from ..models.collective.calibrate import calibrate_fabric as calibrate_fabric
+from ..models.collective.problems import CollectiveProblems, least_work, problems_of_dims
+from ..models.frame.problems import take_problems
+from ..work.communication import CollectiveDims, CollectiveKind, Implementation
+from .samples import MeasurementTable, Samples, gpus_of, pick, read_table, shape_share, take_samples
+from .table_columns import check_known
+
+TABLE: Final = "ops/collective.parquet"
+DISTRIBUTED: Final = "distributed/collectives.parquet"
+COLUMNS: Final = ("gpu", "collective", "n_gpus", "devices_per_node", "bytes", "dtype", "impl", "latency_us", "timing")
+MORE_COLUMNS: Final = ("hidden", "top_k", "experts", "sms", "tokens")
+KINDS: Final = {
+    "all_reduce": CollectiveKind.ALL_REDUCE,
+    "all_gather": CollectiveKind.ALL_GATHER,
+    "reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+    "alltoall": CollectiveKind.ALL_TO_ALL,
+    "broadcast": CollectiveKind.BROADCAST,
+    "reduce": CollectiveKind.REDUCE,
+    "send_recv": CollectiveKind.SEND_RECEIVE,
+    "moe_dispatch": CollectiveKind.DISPATCH,
+    "moe_combine": CollectiveKind.COMBINE,
+}
+ELEMENT_BYTES: Final = {"int8": 1.0, "fp8": 1.0, "fp16": 2.0, "bf16": 2.0, "fp32": 4.0, "double": 8.0}
+PROFILED_BYTES: Final = 1e6
+PROFILED_SHARE: Final = 0.15
+"""Part of a profiler's rows that is kept: they lie a hundred times as dense as others."""
+USUAL_MULTIPROCESSORS: Final = 20.0
+USUAL_NODE: Final = 8
+LOW_LATENCY: Final = "low-latency"
+UNLIKE_NODES: Final = ("vidur/a100_pairwise_nvlink", "vidur/h100_pairwise_nvlink", "odissei-benchmarks/nccl-tests")
+"""Sources of which no machine is the usual one of its GPU."""
+UNSTATED_NICS: Final = ("vidur/a100_dgx", "vidur/h100_dgx")
+"""Sources whose machines are the usual ones, but whose NICs are not stated."""
+
+
+def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[CollectiveProblems]]:
+    """Return what was measured on usual machines of their GPUs, a few rows per size where a profiler has hundreds."""
+    return [
+        take_samples(item, np.flatnonzero(_is_usual(table)))
+        for item, table in (_samples(*found, catalog) for found in _tables(data))
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClusterSamples:
+    """Hold measurements of one cluster, whose machines are described by hand or not at all."""
+
+    name: str
+    problems: CollectiveProblems
+    measured_ns: Floats
+    fleet: Fleet
+    """The one GPU in its machine, as far as that is stated."""
+    is_profiled: Mask
+
+
+def load_clusters(data: Path, catalog: Catalog | None = None) -> list[ClusterSamples]:
+    """Return what was measured on each cluster between machines, and on pairs of bridged boards, all rows."""
+    found = []
+    for table, name in _tables(data):
+        samples, known = _samples(table, name, catalog)
+        source = _sources(known)
+        for cluster in CLUSTERS:
+            rows = np.flatnonzero(
+                np.char.startswith(source, cluster.source) & (known["gpu"].astype(str) == cluster.gpu)
+            )
+            if len(rows):
+                found.append(_cluster(cluster, samples, known, rows, catalog))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Describe where a source was measured."""
+
+    name: str
+    source: str
+    gpu: str
+    gpu_count: int = USUAL_NODE
+    link: str = ""
+    """Empty: the usual machine's."""
+    link_bytes_per_s: float = 0.0
+    domain_gpu_count: int = 0
+    nic_bytes_per_s: float = 0.0
+    """Of each GPU; 0: the usual machine's, whether or not it is so."""
+    nic: str = ""
+    """Its name, with how many there are."""
+
+
+CLUSTERS: Final = (
+    Cluster(
+        name="Snellius",
+        source="odissei-benchmarks/nccl-tests",
+        gpu="H100 SXM5 80GB",
+        gpu_count=4,
+        link="NVLink4",
+        link_bytes_per_s=900e9,
+        domain_gpu_count=4,
+        nic_bytes_per_s=25e9,
+        nic="4x IB 200",
+    ),
+    Cluster(name="xxrjun", source="xxrjun/nccl-tests-cluster", gpu="H100 SXM5 80GB"),
+    Cluster(
+        name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB", nic_bytes_per_s=6.25e9, nic="4x100 EFA"
+    ),
+    Cluster(name="vidur H100", source="vidur/h100_dgx", gpu="H100 SXM5 80GB"),
+    Cluster(
+        name="A100 PCIe pairs",
+        source="vidur/a100_pairwise_nvlink",
+        gpu="A100 PCIe 80GB",
+        gpu_count=4,
+        link="NVLink3 bridge pairs",
+        link_bytes_per_s=600e9,
+        domain_gpu_count=2,
+    ),
+    Cluster(
+        name="H100 PCIe pairs",
+        source="vidur/h100_pairwise_nvlink",
+        gpu="H100 PCIe 80GB",
+        gpu_count=4,
+        link="NVLink4 bridge pairs",
+        link_bytes_per_s=600e9,
+        domain_gpu_count=2,
+    ),
+)
+"""Snellius: four GPUs on links among themselves and InfiniBand at 200 Gbit/s for each, as its topology is known in
+public; the table names neither ports nor rate, so that these are an assumption, which was not fitted. vidur's A100s:
+four NICs for eight GPUs, as of AWS p4de, is a guess from its own rows: eight ranks of a machine get no more than four."""
+
+
+def _tables(data: Path) -> Iterable[tuple[MeasurementTable, str]]:
+    for name in (TABLE, DISTRIBUTED):
+        if (data / name).exists():
+            yield _clean(read_table(data / name, may_lack=("dtype", "impl", *MORE_COLUMNS))), name
+
+
+def _clean(table: MeasurementTable) -> MeasurementTable:
+    """Return the rows that measure what a model predicts, each once."""
+    for name in COLUMNS:
+        _ = table[name]
+    check_known(table.path, "collective", table["collective"], KINDS)
+    keep = np.ones(len(table["gpu"]), dtype=bool)
+    if "suspect" in table:
+        keep &= ~table["suspect"].astype(bool)
+    if "sms" in table:
+        sms = table["sms"].astype(np.float64)
+        keep &= np.isnan(sms) | (sms == USUAL_MULTIPROCESSORS)
+    keep &= ~_repeats(table)
+    return pick(table, keep)
+
+
+def _repeats(table: MeasurementTable) -> Mask:
+    """Say which rows of experts' exchanges stand already under another GPU, with the same time to the last digit."""
+    seen: dict[tuple[Any, ...], str] = {}
+    names = [name for name in ("collective", "impl", "n_gpus", "bytes", "latency_us", "source") if name in table]
+    names += [name for name in MORE_COLUMNS if name in table]
+    is_exchange = np.char.startswith(table["collective"].astype(str), "moe_")
+    result = np.zeros(len(is_exchange), dtype=bool)
+    rows = np.flatnonzero(is_exchange)
+    keys = zip(*(table[name][rows].tolist() for name in names), strict=True)
+    for row, gpu, key in zip(
+        rows.tolist(), table["gpu"][rows].tolist(), (tuple(map(str, key)) for key in keys), strict=True
+    ):
+        result[row] = seen.setdefault(key, gpu) != gpu
+    return result
+
+
+def _samples(
+    table: MeasurementTable, name: str, catalog: Catalog | None
+) -> tuple[Samples[CollectiveProblems], MeasurementTable]:
+    gpus, gpu = gpus_of(table["gpu"], catalog)
+    columns = [
+        table[column].tolist() for column in ("collective", "n_gpus", "devices_per_node", "bytes", "dtype", "impl")
+    ]
+    more = [
+        table[column].tolist() if column in table else [np.nan] * len(gpu) for column in ("hidden", "top_k", "tokens")
+    ]
+    problems = problems_of_dims([_dims(*row) for row in zip(*columns, *more, strict=True)])
+    family = [f"{KINDS[item].name.lower()} ({impl})" for item, impl in zip(columns[0], columns[5], strict=True)]
+    sizes = (problems.kind, problems.message_bytes, problems.ranks, problems.run, problems.implementation)
+    samples = Samples(
+        table=name,
+        model="collective",
+        problems=problems,
+        gpus=gpus,
+        gpu=gpu,
+        measured_ns=table["latency_us"].astype(np.float64) * 1e3,
+        family=np.array(family, dtype=object),
+        dtype=table["dtype"].astype(str).astype(object),
+        share=shape_share(*(np.asarray(column).astype(np.int64) for column in sizes)),
+        work=least_work(problems),
+    )
+    return samples, table
+
+
+def _dims(
+    collective: str,
+    ranks: int,
+    per_node: int,
+    size: int,
+    dtype: str,
+    implementation: str,
+    hidden: float,
+    top_k: float,
+    tokens: float,
+) -> CollectiveDims:
+    kind, whose, message = KINDS[collective], Implementation.NCCL, float(size)
+    if kind in (CollectiveKind.DISPATCH, CollectiveKind.COMBINE):
+        is_few = LOW_LATENCY in implementation
+        whose = Implementation.LOW_LATENCY if is_few else Implementation.NCCL
+        copies = top_k if is_few else ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
+        element = 1.0 if kind is CollectiveKind.DISPATCH and (dtype == "fp8" or not is_few) else 2.0
+        message = tokens * hidden * copies * element
+    elif implementation != "nccl":
+        whose = Implementation.FRAMEWORK
+    return CollectiveDims(
+        kind=kind,
+        message_bytes=message,
+        ranks=ranks,
+        run=min(per_node, ranks),
+        stride=USUAL_NODE if ranks > per_node else 1,
+        element_bytes=ELEMENT_BYTES.get(dtype, 2.0),
+        implementation=whose,
+    )
+
+
+def _sources(table: MeasurementTable) -> Any:
+    return table["source"].astype(str) if "source" in table else np.full(len(table["gpu"]), "")
+
+
+def _is_profiled(table: MeasurementTable) -> Mask:
+    return np.asarray(np.char.find(table["timing"].astype(str), "profiler") >= 0)
+
+
+def _is_usual(table: MeasurementTable) -> Mask:
+    """Say which rows are of usual machines, and thin out those of profilers."""
+    source, size = _sources(table), table["bytes"].astype(np.float64)
+    crosses = table["n_gpus"].astype(np.int64) > table["devices_per_node"].astype(np.int64)
+    keep = ~np.isin(source, UNLIKE_NODES) & ~(np.isin(source, UNSTATED_NICS) & crosses)
+    profiled = _is_profiled(table)
+    drawn = shape_share(table["bytes"].astype(np.int64), table["n_gpus"].astype(np.int64))
+    return np.asarray(keep & ~(profiled & ((size < PROFILED_BYTES) | (drawn > PROFILED_SHARE))))
+
+
+def _cluster(
+    cluster: Cluster,
+    samples: Samples[CollectiveProblems],
+    table: MeasurementTable,
+    rows: Any,
+    catalog: Catalog | None,
+) -> ClusterSamples:
+    gpu = find_gpu(catalog or load_catalog(), cluster.gpu)
+    usual = usual_node(gpu)
+    node = usual if not cluster.link else _described(cluster, usual)
+    if cluster.nic_bytes_per_s:
+        node = replace(node, nic=cluster.nic, nic_bandwidth_bytes_per_s=cluster.nic_bytes_per_s)
+    problems = take_problems(samples.problems, rows)
+    spans = problems.ranks > problems.run
+    return ClusterSamples(
+        name=cluster.name,
+        problems=replace(problems, stride=np.where(spans, float(node.gpu_count), 1.0)),
+        measured_ns=samples.measured_ns[rows],
+        fleet=take_gpus(build_fleet([gpu], [node]), np.zeros(1, dtype=np.int64)),
+        is_profiled=_is_profiled(table)[rows],
+    )
+
+
+def _described(cluster: Cluster, usual: Node) -> Node:
+    return replace(
+        usual,
+        name=cluster.name,
+        gpu_count=cluster.gpu_count,
+        link=cluster.link,
+        link_bandwidth_bytes_per_s=cluster.link_bytes_per_s,
+        domain_gpu_count=cluster.domain_gpu_count,
+        source=SourceNote(source="measured tables", verified=False),
+    )

@@ -1,0 +1,56 @@
+"""Tokens to their experts and back by a library's own kernels, DeepEP's among them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats
+from ....specs.fabric import Fabric
+from ...work.communication import CollectiveKind, Implementation
+from ..frame.parameters import Parameter, Values
+from .problems import CollectiveProblems, is_kind
+
+PARAMETERS: Final = (
+    Parameter(name="dispatch_us", prior=26.0, spread=0.3),
+    Parameter(name="combine_us", prior=45.0, spread=0.3),
+    Parameter(name="dispatch_efficiency", prior=0.65, spread=0.2),
+    Parameter(name="combine_efficiency", prior=0.7, spread=0.2),
+    Parameter(name="low_latency_us", prior=12.0, spread=0.3),
+    Parameter(name="low_latency_efficiency", prior=0.5, spread=0.2),
+    Parameter(name="exchange_machine_us", prior=30.0, spread=0.4),
+    Parameter(name="low_latency_machine_us", prior=8.0, spread=0.4),
+    Parameter(name="exchange_nic_efficiency", prior=0.9, spread=0.1),
+    Parameter(name="machine_copies", prior=0.5, spread=0.3),
+)
+"""`machine_copies`: between machines a token crosses once for each machine, not for each rank there; what share of the
+copies that leaves, from 2 to 8 machines."""
+MICRO: Final = 1e-6
+
+
+def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats) -> Floats:
+    """Return times of dispatch and combine: links and NICs work at once, the slower decides.
+
+    t = start + machines + max(copies that stay * links, copies that leave / NIC)
+    """
+    is_few = p.implementation == Implementation.LOW_LATENCY
+    is_combine = is_kind(p, CollectiveKind.COMBINE)
+    whole = np.where(is_combine, v["combine_us"], v["dispatch_us"])
+    start = np.where(is_few, v["low_latency_us"], whole) * fabric.link_latency_ratio
+    levels = np.log2(np.maximum(p.ranks / here, 1.0))
+    machines = levels * np.where(is_few, v["low_latency_machine_us"], v["exchange_machine_us"])
+    efficiency = np.where(is_combine, v["combine_efficiency"], v["dispatch_efficiency"])
+    efficiency = np.where(is_few, v["low_latency_efficiency"], efficiency)
+    stay = p.message_bytes * np.where(is_few, (here - 1.0) / p.ranks, (p.ranks - 1.0) / p.ranks)
+    leave = p.message_bytes * (p.ranks - here) / p.ranks * np.where(is_few, 1.0, v["machine_copies"])
+    nic = nic_bytes_per_s(fabric, here) * v["exchange_nic_efficiency"]
+    moving = np.maximum(stay / (link_bytes_per_s * efficiency), leave / nic)
+    return np.asarray(MICRO * (start + machines * fabric.nic_latency_ratio) + moving)
+
+
+def nic_bytes_per_s(fabric: Fabric, here: Floats) -> Floats:
+    """Return the NIC rate of each of `here` ranks of a machine: NICs that its other GPUs leave idle are theirs."""
+    port = fabric.nic_bytes_per_s * fabric.node_gpu_count / np.maximum(fabric.nic_count, 1.0)
+    share = np.minimum(port, fabric.nic_bytes_per_s * fabric.node_gpu_count / np.maximum(here, 1.0))
+    return np.asarray(np.maximum(share * fabric.nic_bandwidth_ratio, 1e6))

@@ -1,0 +1,315 @@
+"""Collectives: what starts them, what passes through links and switches, and the NICs between machines.
+
+Within a machine of linked GPUs, of n ranks with a message of S bytes (nccl-tests' convention), B a GPU's way out:
+
+    V = S * 2(n-1)/n of an all-reduce, S * (n-1)/n of others, S * (1 + 1/n) of an all-reduce inside the switches
+    F = latency * a_kind + rank_us * b_kind * depth(n)
+    T = V / (B * efficiency * e_kind * growth^(log2 n - 2)) * (1 + (V0 / V)^s)
+    t = (F^p + T^p)^(1/p)
+
+F is what a message of no bytes takes: kernels start, and flags pass through n ranks. T is a ring's time at full rate,
+and what filling the pipeline adds: V0 bytes, which stand for NCCL's protocols (LL, LL128, Simple), whose bounds on the
+message blur into one smooth curve. s < 1: a larger message is never faster, nor a better link slower. Latency, depth,
+efficiency and V0 differ by the generation of the links; one that nobody measured has what the others share.
+
+Between machines a ring enters and leaves each by the NICs of its ranks there; an all-reduce inside the switches sends
+the sum of each machine alone:
+
+    T = (T_links^4 + (V_nic / (ranks here * NIC * efficiency))^4)^(1/4) * (1 + (steps_us * rate / V)^s)
+
+steps_us: the hops of a ring, or twice a tree's where that is less. A pair of machines that only sends to and fro has a
+part of a NIC's rate, since few channels serve a peer.
+
+Through a PCIe host, ranks share what the CPU forwards: its rate falls with their number as no datasheet says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats, Mask
+from ....specs.fabric import Fabric, LinkKind
+from ....specs.fleet import Fleet
+from ...work.communication import CollectiveKind, Implementation
+from ..frame.model import Estimate, Model
+from ..frame.parameters import Parameter, Values
+from .experts import PARAMETERS as EXPERT_PARAMETERS
+from .experts import exchange_s, nic_bytes_per_s
+from .problems import GROUPS, CollectiveProblems, group, is_kind, neighbours, wire_bytes
+
+PARAMETERS: Final = (
+    # Within a machine, NVLink or xGMI.
+    Parameter(name="latency_us", prior=6.3, spread=0.3, class_spread=0.3),
+    Parameter(name="rank_us", prior=1.48, spread=0.3, class_spread=0.3),
+    Parameter(name="link_efficiency", prior=0.82, spread=0.06, class_spread=0.06),
+    Parameter(name="fill_ratio", prior=1.0, spread=0.01, class_spread=0.5),
+    Parameter(name="shift_latency_ratio", prior=0.98, spread=0.2),
+    Parameter(name="exchange_latency_ratio", prior=0.57, spread=0.2),
+    Parameter(name="shift_rank_ratio", prior=0.42, spread=0.3, class_spread=0.2),
+    Parameter(name="exchange_rank_ratio", prior=0.13, spread=0.3, class_spread=0.2),
+    Parameter(name="settled_ratio", prior=0.2, spread=0.5),
+    Parameter(name="settled_kb", prior=3.0, spread=0.5),
+    Parameter(name="shift_efficiency", prior=0.835, spread=0.08, class_spread=0.06),
+    Parameter(name="shift_pair_ratio", prior=0.9, spread=0.1),
+    Parameter(name="exchange_efficiency", prior=0.78, spread=0.08, class_spread=0.06),
+    Parameter(name="exchange_growth", prior=1.05, spread=0.1, class_spread=0.1),
+    Parameter(name="send_efficiency", prior=0.9, spread=0.1),
+    Parameter(name="send_fill_ratio", prior=10.0, spread=0.7),
+    Parameter(name="depth_exponent", prior=2.1, spread=0.1),
+    Parameter(name="ring_growth", prior=1.21, spread=0.05),
+    Parameter(name="ring_fill_kb", prior=48.0, spread=0.7),
+    Parameter(name="ring_fill_growth", prior=0.9, spread=0.2),
+    Parameter(name="exchange_fill_ratio", prior=30.0, spread=0.7),
+    Parameter(name="fill_sharpness", prior=5.7, spread=0.5),
+    Parameter(name="ring_norm", prior=0.59, spread=0.2),
+    Parameter(name="sum_norm", prior=0.9, spread=0.2),
+    Parameter(name="sum_fill_ratio", prior=3.0, spread=0.7),
+    # Inside the switches.
+    Parameter(name="switch_efficiency", prior=0.865, spread=0.08, class_spread=0.04),
+    Parameter(name="switch_growth", prior=0.94, spread=0.05),
+    Parameter(name="switch_fill_mb", prior=15.6, spread=0.7, class_spread=0.3),
+    Parameter(name="switch_fill_growth", prior=1.85, spread=0.2),
+    Parameter(name="switch_sharpness", prior=1.56, spread=0.5),
+    Parameter(name="switch_norm", prior=3.9, spread=0.3),
+    # A framework's own all-reduce.
+    Parameter(name="own_latency_us", prior=4.0, spread=0.4, class_spread=0.3),
+    Parameter(name="own_rank_us", prior=0.5, spread=0.5, class_spread=0.3),
+    Parameter(name="own_read_efficiency", prior=0.5, spread=0.3),
+    Parameter(name="own_scatter_us", prior=3.0, spread=0.4),
+    Parameter(name="own_scatter_efficiency", prior=0.5, spread=0.3),
+    # Through the host.
+    Parameter(name="host_latency_us", prior=8.0, spread=0.4),
+    Parameter(name="host_rank_us", prior=1.5, spread=0.4),
+    Parameter(name="host_efficiency", prior=0.6, spread=0.3),
+    Parameter(name="host_sharing", prior=0.8, spread=0.3),
+    Parameter(name="host_norm", prior=1.0, spread=0.2),
+    # Between machines.
+    Parameter(name="nic_latency_us", prior=9.0, spread=0.3),
+    Parameter(name="nic_efficiency", prior=0.97, spread=0.02),
+    Parameter(name="nic_tree_efficiency", prior=0.9, spread=0.05),
+    Parameter(name="nic_exchange_efficiency", prior=0.92, spread=0.05),
+    Parameter(name="nic_link_efficiency", prior=0.8, spread=0.08),
+    Parameter(name="nic_step_us", prior=10.0, spread=0.3),
+    Parameter(name="link_step_us", prior=4.0, spread=0.3),
+    Parameter(name="tree_step_us", prior=150.0, spread=0.3),
+    Parameter(name="pair_ratio", prior=0.28, spread=0.15),
+    Parameter(name="nic_sharpness", prior=9.0, spread=0.3),
+    Parameter(name="nic_norm", prior=0.8, spread=0.2),
+    *EXPERT_PARAMETERS,
+)
+"""Within a machine the priors are those of a study of the same tables (nccl-tests on A100, H100, B200), so that node
+types left out are left out of the fit, not of the form. Between machines they were read off one cluster (xxrjun's, 2
+to 10 machines of eight H100s): what a ring's hop and a pair's share is were seen there before its own errors were
+counted. `fill_sharpness` x stands for s = x / (1 + x), which stays below 1."""
+
+GENERATIONS: Final = tuple(f"NVLink {number}" for number in range(1, 7))
+CLASSES: Final = (*GENERATIONS, "no NVLink")
+REFERENCE_BYTES_PER_S: Final = 450e9
+"""The rate at which bytes that fill a pipeline are stated: NVLink 4's."""
+MEASURED_DEPTH: Final = 3.0
+"""log2 of the ranks up to which anything within one domain was measured; beyond, efficiency stays and latency grows
+with log2 n alone, as a tree's does."""
+SWITCH_SUM_GENERATION: Final = 4
+"""Of NVLink, whose switches add up (NVLS, since NVSwitch 3): NCCL uses them for more than two ranks."""
+OWN_BYTES: Final = 8.0 * 2**20
+"""Of a message; larger ones frameworks leave to NCCL (vLLM's and SGLang's `max_size`)."""
+LINKS_NORM: Final = 4.0
+SENDING_PEERS: Final = 1.8
+"""Peers' worth of a NIC that one way of a send has: half a NIC's rate on the one cluster that the prior was read off;
+vidur's sends, one way at a time, reach 0.6 and 0.7 of 12.5 and 50 GB/s."""
+MICRO: Final = 1e-6
+
+
+def gpu_class(fleet: Fleet) -> Codes:
+    """Return the class of each GPU by its links' generation."""
+    generation = fleet.fabric.link_generation
+    linked = (fleet.fabric.link_kind == LinkKind.NVLINK) & (generation >= 1)
+    return np.where(linked, np.clip(generation, 1, len(GENERATIONS)) - 1, len(GENERATIONS)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a group's ranks stand, arrays over problems and GPUs."""
+
+    here: Floats
+    """Ranks that need no NIC between them."""
+    machines: Floats
+    """Such sets of ranks."""
+    is_linked: Mask
+    """Whether links join all of `here`, not the host."""
+    link_bytes_per_s: Floats
+    """What a GPU of them sends to the others."""
+    sums_in_switch: Mask
+
+
+def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice: Codes | None) -> Estimate:  # noqa: ARG001
+    """Return times of a collective whose ranks all start at once, without waiting for the last of them."""
+    p, v, fabric = problems, values, fleet.fabric
+    place = _place(p, fabric)
+    fixed_s = _fixed_s(p, fabric, v, place)
+    within_s = np.where(place.is_linked, _linked_s(p, fabric, v, place, fixed_s), _hosted_s(p, fabric, v, place))
+    own_s = np.where(place.is_linked, _own_s(p, fabric, v, place), within_s)
+    within_s = np.where(p.implementation == Implementation.FRAMEWORK, np.minimum(own_s, within_s), within_s)
+    time_s = np.where(place.machines > 1.0, _between_s(p, fabric, v, place, fixed_s), within_s)
+    moved_s = exchange_s(p, fabric, v, place.here, place.link_bytes_per_s)
+    time_s = np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), moved_s, time_s)
+    time_ns = 1e9 * np.where(p.ranks > 1.0, time_s, 0.5 * fixed_s)
+    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
+
+
+def _place(p: CollectiveProblems, fabric: Fabric) -> _Place:
+    domain = np.maximum(fabric.domain_gpu_count, 1.0)
+    island = np.maximum(domain, fabric.node_gpu_count)
+    here, linked = neighbours(p, island), neighbours(p, domain)
+    reached = np.where(fabric.has_switch, 1.0, (np.maximum(here, 2.0) - 1.0) / np.maximum(domain - 1.0, 1.0))
+    link = fabric.link_bytes_per_s * fabric.link_bandwidth_ratio * np.minimum(reached, 1.0)
+    host = fabric.host_bytes_per_s * fabric.link_bandwidth_ratio
+    is_linked = (linked >= here) & (fabric.link_bytes_per_s > 0) & (domain > 1.0)
+    adds = fabric.has_switch & (fabric.link_generation >= SWITCH_SUM_GENERATION)
+    return _Place(
+        here=here,
+        machines=np.ceil(p.ranks / here),
+        is_linked=is_linked,
+        link_bytes_per_s=np.maximum(np.where(is_linked, link, host), 1e9),
+        sums_in_switch=adds & (here > 2.0) & is_kind(p, CollectiveKind.ALL_REDUCE),
+    )
+
+
+def _is_exchange(p: CollectiveProblems) -> Mask:
+    """Say which are of pairs of ranks, each on its own way."""
+    return is_kind(p, CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECEIVE)
+
+
+def _by_kind(p: CollectiveProblems, shift: Floats, exchange: Floats) -> Floats:
+    """Return 1 for an all-reduce, and the given figures for collectives that only pass data on, by ring or by pairs."""
+    return np.where(_is_exchange(p), exchange, np.where(is_kind(p, CollectiveKind.ALL_REDUCE), 1.0, shift))
+
+
+def _levels(here: Floats) -> Floats:
+    return np.minimum(np.log2(np.maximum(here, 2.0)), MEASURED_DEPTH)
+
+
+def _fixed_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
+    """Return what a message of no bytes takes within a machine."""
+    levels = np.log2(np.maximum(place.here, 1.0))
+    known = np.minimum(levels, MEASURED_DEPTH)
+    depth = known ** v["depth_exponent"] * np.maximum(levels / MEASURED_DEPTH, 1.0)
+    start = v["latency_us"] * _by_kind(p, v["shift_latency_ratio"], v["exchange_latency_ratio"])
+    ranks = v["rank_us"] * _by_kind(p, v["shift_rank_ratio"], v["exchange_rank_ratio"]) * depth
+    settled = np.where(_is_exchange(p), 0.0, v["settled_ratio"])
+    step = 1e3 * v["settled_kb"] * place.here / np.maximum(p.message_bytes, 1.0)
+    settled = 1.0 + settled / (1.0 + step * step)
+    return np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
+
+
+def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
+    """Return times by links within one domain: of a ring, or inside the switches where that is less."""
+    levels, rate = _levels(place.here), place.link_bytes_per_s
+    per_reference = rate / REFERENCE_BYTES_PER_S
+    volume = np.maximum(wire_bytes(p), 1.0)
+    is_send = is_kind(p, CollectiveKind.SEND_RECEIVE)
+    exchange = np.where(is_send, v["send_efficiency"], v["exchange_efficiency"] * v["exchange_growth"] ** (levels - 2.0))
+    shift = v["shift_efficiency"] * np.where(place.here > 2.0, 1.0, v["shift_pair_ratio"])
+    ring = v["ring_growth"] ** (levels - 2.0)
+    efficiency = v["link_efficiency"] * np.where(_is_exchange(p), exchange, ring * _by_kind(p, shift, exchange))
+    exchange = np.where(is_send, v["send_fill_ratio"], v["exchange_fill_ratio"])
+    is_sum = is_kind(p, CollectiveKind.ALL_REDUCE)
+    fill = np.where(_is_exchange(p), exchange, np.where(is_sum, v["sum_fill_ratio"], 1.0))
+    fill = 1e3 * v["ring_fill_kb"] * v["fill_ratio"] * fill
+    fill = fill * v["ring_fill_growth"] ** (levels - 2.0) * per_reference * fabric.link_latency_ratio
+    norm = np.where(is_sum, v["sum_norm"], v["ring_norm"])
+    ring = volume / (rate * np.minimum(efficiency, 1.0))
+    ring_s = _joined(fixed_s, ring * (1.0 + (fill / volume) ** _below_one(v["fill_sharpness"])), norm)
+    summed = np.maximum(p.message_bytes * (1.0 + 1.0 / place.here), 1.0)
+    fill = 1e6 * v["switch_fill_mb"] * v["switch_fill_growth"] ** (levels - 2.0) * per_reference
+    fill = fill * fabric.link_latency_ratio
+    rate = rate * v["link_efficiency"] * v["switch_efficiency"] * v["switch_growth"] ** (levels - 2.0)
+    switch = summed / rate * (1.0 + (fill / summed) ** _below_one(v["switch_sharpness"]))
+    switch_s = _joined(fixed_s, switch, v["switch_norm"])
+    return np.where(place.sums_in_switch, np.minimum(ring_s, switch_s), ring_s)
+
+
+def _own_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
+    """Return times of a framework's all-reduce: each rank reads all others' buffers, or a part, then the sums."""
+    others, rate = place.here - 1.0, place.link_bytes_per_s
+    start = v["own_latency_us"] + v["own_rank_us"] * others * fabric.link_latency_ratio
+    read = p.message_bytes * others / (rate * v["own_read_efficiency"])
+    parts = 2.0 * p.message_bytes * others / place.here / (rate * v["own_scatter_efficiency"])
+    own = np.minimum(MICRO * start + read, MICRO * (start + v["own_scatter_us"]) + parts)
+    return np.where(p.message_bytes <= OWN_BYTES, own, np.inf)
+
+
+def _hosted_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
+    """Return times through the host, whose rate the ranks share."""
+    start = v["host_latency_us"] + v["host_rank_us"] * (place.here - 1.0)
+    fixed = MICRO * start * fabric.link_latency_ratio
+    shared = np.maximum(place.here / 2.0, 1.0) ** v["host_sharing"]
+    rate = fabric.host_bytes_per_s * fabric.link_bandwidth_ratio * v["host_efficiency"] / shared
+    return _joined(fixed, wire_bytes(p) / np.maximum(rate, 1e6), v["host_norm"])
+
+
+def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
+    """Return times of groups that span machines."""
+    machines, here = place.machines, place.here
+    latency = fabric.nic_latency_ratio
+    nic = nic_bytes_per_s(fabric, here)
+    is_sum, is_exchange = is_kind(p, CollectiveKind.ALL_REDUCE), _is_exchange(p)
+    doubled = np.where(is_sum, 2.0, 1.0)
+    volume = np.maximum(wire_bytes(p), 1.0)
+    links = np.where(place.is_linked, v["nic_link_efficiency"], v["host_efficiency"])
+    link_s = volume / (place.link_bytes_per_s * links)
+    ring_s = volume / (here * nic * v["nic_efficiency"])
+    tree_s = p.message_bytes * 2.0 * (machines - 1.0) / machines / (here * nic * v["nic_tree_efficiency"])
+    hops = MICRO * latency * doubled
+    ring_hops = hops * ((machines - 1.0) * v["nic_step_us"] + (p.ranks - machines) * v["link_step_us"])
+    tree_hops = MICRO * latency * np.log2(np.maximum(machines, 2.0)) * v["tree_step_us"]
+    sharpness = _below_one(v["nic_sharpness"])
+    whole_s = _filled(_slower(link_s, ring_s), ring_hops, sharpness)
+    summed_s = _filled(_slower(link_s, tree_s), tree_hops, sharpness)
+    whole_s = np.where(is_sum, np.minimum(whole_s, np.where(place.sums_in_switch, summed_s, np.inf)), whole_s)
+    pair_s = _filled(_paired_s(p, v, place, nic), ring_hops, sharpness)
+    pair_s = np.where(is_kind(p, CollectiveKind.SEND_RECEIVE), _paired_s(p, v, place, nic), pair_s)
+    jumps = np.where(is_kind(p, CollectiveKind.SEND_RECEIVE), 1.0, np.log2(np.maximum(machines, 2.0)))
+    start = fixed_s + MICRO * v["nic_latency_us"] * latency * jumps
+    return _joined(start, np.where(is_exchange, pair_s, whole_s), v["nic_norm"])
+
+
+def _paired_s(p: CollectiveProblems, v: Values, place: _Place, nic: Floats) -> Floats:
+    """Return the time at full rate of what pairs of ranks exchange, by each rank's own NIC and links."""
+    is_send = is_kind(p, CollectiveKind.SEND_RECEIVE)
+    peers = np.where(is_send, SENDING_PEERS, np.maximum(place.machines - 1.0, 1.0))
+    rate = nic * np.minimum(v["nic_exchange_efficiency"], v["pair_ratio"] * peers)
+    away = np.where(is_send, 1.0, (p.ranks - place.here) / p.ranks)
+    return np.asarray(p.message_bytes * away / rate)
+
+
+def _below_one(value: Floats) -> Floats:
+    return np.asarray(value / (1.0 + value))
+
+
+def _slower(left: Floats, other: Floats) -> Floats:
+    return np.asarray((left**LINKS_NORM + other**LINKS_NORM) ** (1.0 / LINKS_NORM))
+
+
+def _filled(moving_s: Floats, hops_s: Floats, sharpness: Floats) -> Floats:
+    """Return a time at full rate with what its hops add: all of it for large messages, less for small ones."""
+    moving_s = np.maximum(moving_s, 1e-12)
+    return np.asarray(moving_s * (1.0 + (hops_s / moving_s) ** sharpness))
+
+
+def _joined(fixed_s: Floats, moving_s: Floats, norm: Floats) -> Floats:
+    return np.asarray((fixed_s**norm + moving_s**norm) ** (1.0 / norm))
+
+
+MODEL: Final = Model(
+    name="collective",
+    parameters=PARAMETERS,
+    class_names=CLASSES,
+    gpu_class=gpu_class,
+    simulate=simulate,
+    group_names=GROUPS,
+    group=group,
+)

@@ -1,0 +1,113 @@
+"""Collectives as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.gpu import Rate
+from ...work import Work
+from ...work.communication import CollectiveDims, CollectiveKind, Implementation
+from ...work.table import WorkTable
+
+GROUPS: Final = (
+    *("within a machine, below 1 MB", "within a machine, 1 to 16 MB", "within a machine, from 16 MB"),
+    *("between machines, below 16 MB", "between machines, from 16 MB"),
+    *("frameworks' own all-reduce", "dispatch and combine"),
+)
+SMALL_BYTES: Final = 1e6
+LARGE_BYTES: Final = 16e6
+USUAL_NODE: Final = 8.0
+"""GPUs of most machines: groups of intervals must not depend on the GPU that is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CollectiveProblems:
+    """Hold collectives as columns; see `CollectiveDims` for what they mean."""
+
+    kind: Codes
+    """`CollectiveKind`."""
+    implementation: Codes
+    """`Implementation`."""
+    message_bytes: Floats
+    ranks: Floats
+    run: Floats
+    stride: Floats
+    element_bytes: Floats
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> CollectiveProblems:  # noqa: ARG001
+    """Return the problems of collectives; the unit that computes says nothing."""
+    return problems_of_dims([_dims(work) for work in works])
+
+
+def problems_of_dims(dims: Sequence[CollectiveDims]) -> CollectiveProblems:
+    """Return collectives as columns.
+
+    >>> dims = CollectiveDims(kind=CollectiveKind.ALL_REDUCE, message_bytes=2e6, ranks=8, run=8)
+    >>> problems_of_dims([dims]).message_bytes
+    array([2000000.])
+    """
+
+    def column(name: str) -> Floats:
+        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
+
+    return CollectiveProblems(
+        kind=np.array([int(item.kind) for item in dims], dtype=np.int64),
+        implementation=np.array([int(item.implementation) for item in dims], dtype=np.int64),
+        message_bytes=column("message_bytes"),
+        ranks=column("ranks"),
+        run=column("run"),
+        stride=column("stride"),
+        element_bytes=column("element_bytes"),
+    )
+
+
+def _dims(work: Work) -> CollectiveDims:
+    if not isinstance(work.dims, CollectiveDims):
+        raise TypeError(f"a collective with the sizes of {type(work.dims).__name__}")
+    return work.dims
+
+
+def neighbours(problems: CollectiveProblems, domain: Floats) -> Floats:
+    """Return how many of each group's ranks stand among `domain` neighbours; see `ranks_per_domain`."""
+    p = problems
+    runs = np.where(p.ranks > p.run, np.maximum(1.0, domain // np.maximum(p.stride, 1.0)), 1.0)
+    return np.maximum(1.0, np.minimum(p.ranks, runs * np.minimum(p.run, domain)))
+
+
+def is_kind(problems: CollectiveProblems, *kinds: CollectiveKind) -> Codes:
+    """Say which collectives are of these kinds."""
+    return np.isin(problems.kind, [int(kind) for kind in kinds])
+
+
+def group(problems: CollectiveProblems) -> Codes:
+    """Return the index into `GROUPS` of each problem: what it is, its size, whether machines of eight part it."""
+    p = problems
+    crosses = neighbours(p, np.full(1, USUAL_NODE)) < p.ranks
+    within = (p.message_bytes >= SMALL_BYTES).astype(np.int64) + (p.message_bytes >= LARGE_BYTES)
+    between = 3 + (p.message_bytes >= LARGE_BYTES)
+    found = np.where(crosses, between, within)
+    found = np.where(p.implementation == Implementation.FRAMEWORK, 5, found)
+    return np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), 6, found).astype(np.int64)
+
+
+def wire_bytes(problems: CollectiveProblems) -> Floats:
+    """Return what each rank must send, by a ring: nccl-tests' "bus" bytes."""
+    p = problems
+    others = (p.ranks - 1.0) / p.ranks
+    whole = is_kind(p, CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.SEND_RECEIVE)
+    twice = np.where(is_kind(p, CollectiveKind.ALL_REDUCE), 2.0 * others, others)
+    return np.asarray(p.message_bytes * np.where(whole, np.minimum(p.ranks - 1.0, 1.0), twice))
+
+
+def least_work(problems: CollectiveProblems) -> WorkTable:
+    """Return what the memory moves at least: each rank reads and writes what passes through it once."""
+    count = len(problems.kind)
+    rate = np.empty(count, dtype=object)
+    rate[:] = Rate.FP32
+    return WorkTable(flops=np.zeros(count), moved_bytes=problems.message_bytes * 2.0, rate=rate)
