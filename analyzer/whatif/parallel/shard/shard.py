@@ -13,6 +13,7 @@ from .....formats.column import row_count
 from .....formats.trace import Trace
 from ...axis.infer import infer_sequence_length
 from ..insert import Insertions, insert_ops
+from ..mesh import axis_group
 from ..plan import MeshAxis, ParallelPlan
 from .exchange import Exchanges
 from .optimizer import share_optimizer
@@ -48,9 +49,9 @@ def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str]
     warnings: list[str] = []
     tokens = _sequence_length(trace)
     if plan.ep > 1:
-        found = _share_experts(found, plan.ep)
+        found = _share_experts(found, plan)
     if plan.cp > 1:
-        found = _share_tokens(found, plan.cp, tokens)
+        found = _share_tokens(found, plan, tokens)
         tokens = tokens // plan.cp
     if plan.tp > 1:
         found = _share_features(found, plan, tokens, overrides or {}, warnings)
@@ -87,17 +88,18 @@ def _share_features(
         splits = False
         warnings.append(f"tokens are not split between layers: {tokens or 'an unknown number'} by {plan.tp} ranks")
     rules = Rules(degree=plan.tp, splits_tokens=splits, tokens=tokens, batch=_batch(found.trace))
-    return _run(found, subject, rules, MeshAxis.TENSOR, weights)
+    return _run(found, plan, subject, rules, MeshAxis.TENSOR, weights)
 
 
-def _share_tokens(found: Sharded, degree: int, tokens: int) -> Sharded:
+def _share_tokens(found: Sharded, plan: ParallelPlan, tokens: int) -> Sharded:
+    degree = plan.cp
     if not tokens:
         raise InputError(f"cp={degree}: the shapes do not tell how many tokens a sample has")
     if tokens % (2 * degree):
         raise InputError(f"cp={degree}: {tokens} tokens cannot be shared by {degree} ranks, two pieces each")
     subject = read_subject(found.trace)
     rules = Rules(degree=degree, splits_tokens=True, tokens=tokens, batch=_batch(found.trace))
-    return _run(found, subject, rules, MeshAxis.CONTEXT, _given_tokens(subject, rules))
+    return _run(found, plan, subject, rules, MeshAxis.CONTEXT, _given_tokens(subject, rules))
 
 
 def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:
@@ -123,17 +125,21 @@ def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:
     return found
 
 
-def _share_experts(found: Sharded, degree: int) -> Sharded:
+def _share_experts(found: Sharded, plan: ParallelPlan) -> Sharded:
+    degree = plan.ep
     subject = read_subject(found.trace)
     weights = expert_states(subject, find_origins(subject), degree)
     rules = Rules(degree=degree, splits_tokens=False)
-    return _run(found, subject, rules, MeshAxis.EXPERT, weights)
+    return _run(found, plan, subject, rules, MeshAxis.EXPERT, weights)
 
 
-def _run(found: Sharded, subject: Subject, rules: Rules, axis: MeshAxis, given: dict[int, State]) -> Sharded:
+def _run(
+    found: Sharded, plan: ParallelPlan, subject: Subject, rules: Rules, axis: MeshAxis, given: dict[int, State]
+) -> Sharded:
     """Follow one kind of sharing through the trace, and insert its collectives."""
     insertions = Insertions(found.trace)
-    group = insertions.group(str(axis), range(rules.degree))
+    shared = axis_group(plan, (str(axis),))
+    group = insertions.group(shared.name, shared.ranks if shared.size == rules.degree else range(rules.degree))
     exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT)
     count = int(found.trace.tensors.storage.max(initial=-1)) + 1
     walk = Walk(subject, rules, exchanges, [0] * count)
