@@ -174,4 +174,4 @@ def _result(call: OpCall, names: Sequence[int], spec: TensorSpec, kept: _Kept, r
     if not any(names) or not kept.naming.is_sum or kept.letter == kept.naming.exchanged:
         return WHOLE
     sums_activations = kept.model.state.share is Share.FEATURES or "attention" in call.name or call.name in _BATCHED
-    return rules.summand(spec) if sums_activations else State(Share.GRADIENT)
+    return rules.summand(spec, is_batched=call.name in _BATCHED) if sums_activations else State(Share.GRADIENT)

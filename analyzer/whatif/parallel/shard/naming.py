@@ -54,6 +54,7 @@ _RULES: Final[dict[str, _Rule]] = {
         name_reduction,
     ),
     "_softmax": partial(name_softmax, position=1, exchanges=2),
+    "_safe_softmax": partial(name_softmax, position=1, exchanges=2),
     "_log_softmax": partial(name_softmax, position=1, exchanges=2),
     "_softmax_backward_data": partial(name_softmax, position=2, exchanges=1),
     "_log_softmax_backward_data": partial(name_softmax, position=2, exchanges=0),

@@ -22,9 +22,14 @@ class Rules:
     is_search: bool = False
     """Whether the products are being looked for whose results stay shared: sums end that."""
 
-    def summand(self, spec: TensorSpec) -> State:
-        """Return the state of a new tensor of which ranks have summands: it knows where it holds tokens."""
-        place = self.token_place(spec) if self.splits_tokens else None
+    def summand(self, spec: TensorSpec, *, is_batched: bool = False) -> State:
+        """Return the state of a new tensor of which ranks have summands: it knows where it holds tokens.
+
+        Products of batches may lay keys out with the tokens last.
+        """
+        is_last = is_batched and spec.shape.count(self.tokens) == 1 and spec.shape[-1] == self.tokens
+        last = Place(len(spec.shape) - 1, self.tokens, State(Share.TOKENS, 0, self.degree))
+        place = (last if is_last else self.token_place(spec)) if self.splits_tokens else None
         return State(Share.PARTIAL, 0 if place is None else state_at(spec, place).extent, self.degree)
 
     def reduced(self, spec: TensorSpec, summand: State) -> State:
