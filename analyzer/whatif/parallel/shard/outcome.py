@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .....formats.signature import TensorSpec
 from .placement import WHOLE, Place, Share, State, place_of, state_at
@@ -30,11 +30,13 @@ class Rules:
         is_last = is_batched and spec.shape.count(self.tokens) == 1 and spec.shape[-1] == self.tokens
         last = Place(len(spec.shape) - 1, self.tokens, State(Share.TOKENS, 0, self.degree))
         place = (last if is_last else self.token_place(spec)) if self.splits_tokens else None
-        return State(Share.PARTIAL, 0 if place is None else state_at(spec, place).extent, self.degree)
+        if place is None:
+            return State(Share.PARTIAL, 0, self.degree)
+        return replace(state_at(spec, place), share=Share.PARTIAL)
 
     def reduced(self, spec: TensorSpec, summand: State) -> State:
         """Return what a rank has of a tensor whose summands were added up."""
-        parted = State(Share.TOKENS, summand.extent, self.degree)
+        parted = State(Share.TOKENS, summand.extent, self.degree, summand.step)
         return parted if summand.extent and place_of(spec, parted) is not None else WHOLE
 
     def token_place(self, spec: TensorSpec) -> Place | None:
@@ -45,9 +47,9 @@ class Rules:
         dim = next((dim for dim in range(len(shape) - holds_features) if count > 1 and shape[dim] == count), None)
         if dim is not None:
             return Place(dim, count, state) if not count % self.degree else None
-        if not shape or shape[0] % self.degree or shape[0] < self.degree:
-            return None
-        by_sample = count > 1 and not count % self.degree and shape[0] == self.batch * count
+        if not shape or count < 2 or shape[0] % count or shape[0] % self.degree:
+            return None  # it holds no tokens
+        by_sample = not count % self.degree and shape[0] == self.batch * count
         return Place(0, count if by_sample else shape[0], state)
 
 

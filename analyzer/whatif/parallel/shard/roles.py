@@ -8,7 +8,7 @@ on the way (normalisation, softmax of a router) leaves the first product whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
@@ -320,17 +320,12 @@ def weight_states(subject: Subject, roles: Roles, origins: dict[int, int], degre
             Share.FEATURES,
             strides_of(spec)[dim] * spec.shape[dim],
             shared,
+            strides_of(spec)[dim],
             is_uneven=role is Role.VOCABULARY,
         )
-        if role is Role.COLUMN and call.name not in TABLES:
-            state = replace(state, extent=_at_least(state.extent, spec, dim))
         storage = subject.storages[subject.inputs[op][at]]
         found[origins.get(storage, storage)] = state
     return found
-
-
-def _at_least(extent: int, spec: TensorSpec, dim: int) -> int:
-    return max(extent, strides_of(spec)[dim] + 1)
 
 
 def expert_states(subject: Subject, origins: dict[int, int], degree: int) -> dict[int, State]:
@@ -346,7 +341,9 @@ def expert_states(subject: Subject, origins: dict[int, int], degree: int) -> dic
             if spec.shape[0] % degree:
                 raise InputError(f"ep={degree}: {spec.shape[0]} experts cannot be shared by {degree} ranks")
             storage = subject.storages[subject.inputs[op][1]]
-            found[origins.get(storage, storage)] = State(Share.EXPERTS, spec.element_count, degree)
+            found[origins.get(storage, storage)] = State(
+                Share.EXPERTS, spec.element_count, degree, spec.element_count // spec.shape[0]
+            )
     if not found:
         raise InputError(
             f"ep={degree}: the trace has no products of groups of rows (aten::_grouped_mm), as layers of experts make "
