@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from wavecast.analyzer.measurements.collective import (
+    PROFILED_BYTES,
     ClusterSamples,
     load_clusters,
     load_samples,

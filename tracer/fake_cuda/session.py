@@ -16,10 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...errors import CaptureError, WavecastError
 from ...formats.trace import Trace, Workload
 from ..description.origin import check_workload, describe_trace, mode_of
-from ..fake_ranks.exchange import Exchange, is_collective
-from ..fake_ranks.group import fake_ranks
-from ..fake_ranks.place import Place
-from ..fake_ranks.refused import is_deepspeeds, refusal
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.endings import describe_end
 from ..hooks.lock import only_recording
@@ -28,6 +24,10 @@ from ..hooks.optimizers import OptimizerSteps
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
+from ..fake_ranks.exchange import Exchange, is_collective
+from ..fake_ranks.group import fake_ranks
+from ..fake_ranks.place import Place
+from ..fake_ranks.refused import is_deepspeeds, refusal
 from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, asked_in_backward, modules_on_meta

@@ -11,6 +11,7 @@ import torch
 from ..hooks.patches import patched
 
 
+
 @contextmanager
 def objects_kept() -> Iterator[None]:
     """Let torch's functions that exchange objects do so without the others."""

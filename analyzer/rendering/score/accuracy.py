@@ -25,8 +25,8 @@ from ..page.columns import count_column, number_column, text_column
 from ..page.page import Line, Page, Passage, Tone, build_page
 from ..page.quantity import format_count, percent
 from ..page.sheet import Sheet
-from .iterations import iteration_sheet, worst_iteration_sheet
 from .text import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
+from .iterations import iteration_sheet, worst_iteration_sheet
 from .throughput import family_sheet, worst_model_sheet
 
 WORST_GROUPS: Final = 15

@@ -79,7 +79,7 @@ def forecast_iteration(
     )
 
 
-def _predict(
+def _predict(  # noqa: PLR0913 (one row's whole question)
     sizes: TransformerSizes,
     kernels: Kernels,
     row: IterationRow,

@@ -30,7 +30,7 @@ class Rules:
         is_last = is_batched and spec.shape.count(self.tokens) == 1 and spec.shape[-1] == self.tokens
         last = Place(len(spec.shape) - 1, self.tokens, State(Share.TOKENS, 0, self.degree))
         place = (last if is_last else self.token_place(spec)) if self.splits_tokens else None
-        if place is None:
+        if place is None or (spec.shape[-1:] == (1,) and not is_batched):  # of a row's features, which all ranks need
             return State(Share.PARTIAL, 0, self.degree)
         return replace(state_at(spec, place), share=Share.PARTIAL)
 
