@@ -19,6 +19,8 @@ _FIRST_GROUP: Final = 20
 _SIDE: Final = 18
 """Stream of what packs parameters for a collective, as FSDP2 does it beside the layers that run meanwhile
 (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
+_PACKING: Final = (Family.COPY, Family.ELEMENTWISE, Family.OPTIMIZER)
+"""Families of ops that pack: copies and casts, of one tensor or of lists."""
 _ROUNDS: Final = 4
 """Ops one after the other that pack for a collective, at most: casts, then copies into one buffer."""
 WAITING_OPS: Final = frozenset({"_c10d_functional::wait_tensor", "c10d_functional::wait_tensor", "c10d::wait"})
@@ -57,7 +59,9 @@ def plan_streams(trace: Trace, launches: Rows) -> StreamPlan:
         return StreamPlan(stream=stream, is_collective=is_collective, source=none, target=none, on_stream=none)
     runs = launches > 0
     uses = _find_uses(trace, runs, is_wait, is_collective)
-    stream[_packing(uses, runs, is_collective)] = _SIDE
+    packs = [family_of(name) in _PACKING or name.startswith("fsdp::") for name in trace.strings]
+    packing = np.array(packs, dtype=bool)[trace.ops.name]
+    stream[_packing(uses, runs & packing, is_collective)] = _SIDE
     named = np.zeros(count, dtype=bool)
     named[trace.operands.op] = True
     more = _order_waits(trace, stream, runs, is_wait, is_collective & ~named)
