@@ -32,7 +32,8 @@ from ...work import Family
 from .anchor import Anchor, row_factors
 from .parts import LINKS, Part, part_of_group
 
-PASSES: Final = ("forward", "backward", "last_backward", "optimizer")
+PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
+"""The last backward pass sends gradients beside it; the tail is what of that is left at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,12 +118,14 @@ def _part(
     lead = _first(start[:, :count], is_gpu & ~is_last)
     turns = _latest(end, forward, np.tile(lead, 2))
     usual = _latest(end[:, count:], backward, turns[count:])
-    rest = _latest(end[:, :count], is_gpu & ~closing, turns[:count])
+    last = _latest(end[:, :count], backward, turns[:count])
+    rest = _latest(end[:, :count], is_gpu & ~closing, last)
     done = _latest(end[:, :count], is_gpu, rest)
     spans = {
         "forward": (lead, turns[:count], 0),
         "backward": (turns[count:], usual, count),
-        "last_backward": (turns[:count], rest, 0),
+        "last_backward": (turns[:count], last, 0),
+        "tail": (last, rest, 0),
         "optimizer": (rest, done, 0),
     }
     parts = {
