@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from wavecast.analyzer.measurements.collective import (
-    PROFILED_BYTES,
     ClusterSamples,
     load_clusters,
     load_samples,
@@ -64,8 +63,13 @@ def main() -> None:
     generations = list(left_generations(pool, is_spanning))
     show("links, generation left out", [item for item, _ in generations])
     show("links, generation left out, two anchors", [item for _, item in generations])
-    show("between machines, blind", [item for name in ("Snellius", "xxrjun") for item in blind_cluster(pool, clusters, name)])
-    anchored = [item for name in ("xxrjun", "vidur A100", "vidur H100") for item in anchored_cluster(pool, clusters, name)]
+    show(
+        "between machines, blind",
+        [item for name in ("Snellius", "xxrjun") for item in blind_cluster(pool, clusters, name)],
+    )
+    anchored = [
+        item for name in ("xxrjun", "vidur A100", "vidur H100") for item in anchored_cluster(pool, clusters, name)
+    ]
     show("between machines, two anchors", anchored)
 
 
@@ -183,7 +187,7 @@ def anchored_cluster(pool: Pool, clusters: Sequence[ClusterSamples], name: str) 
             library = library_without(pool, frozenset(), ~_of_cluster(pool, name))
             spans = spans_machines(item.problems, item.fleet)
             sends = item.problems.kind == CollectiveKind.SEND_RECEIVE
-            parts = (("", spans), ) if name == "xxrjun" else (("", spans & ~sends), (" sends", spans & sends))
+            parts = (("", spans),) if name == "xxrjun" else (("", spans & ~sends), (" sends", spans & sends))
             for label, chosen in parts:
                 rows = np.flatnonzero(chosen)
                 if len(rows):
@@ -220,7 +224,9 @@ def line(label: str, parts: Sequence[tuple[str, Floats]]) -> None:
         return
     means = [float(np.abs(errors).mean()) for _, errors in parts]
     every = np.concatenate([errors for _, errors in parts])
-    each = "; ".join(f"{name} {100 * mean:.1f} ({len(errors)})" for (name, errors), mean in zip(parts, means, strict=True))
+    each = "; ".join(
+        f"{name} {100 * mean:.1f} ({len(errors)})" for (name, errors), mean in zip(parts, means, strict=True)
+    )
     print(
         f"  {label:24} {100 * np.mean(means):5.1f} % of {len(every):5}, median {100 * np.median(np.abs(every)):.1f}, "
         f"bias {100 * every.mean():+.1f}, worst {100 * every[np.abs(every).argmax()]:+.0f}: {each}"
