@@ -62,6 +62,10 @@ class FakeCuda:
     claimed: torch.device = _CPU
     """Where the script believes its model is: the last place that it moved anything to."""
 
+    def move(self) -> None:
+        """Let the script believe that what it has is on its GPU."""
+        self.claimed = self.gpu
+
     @property
     def assumed_count(self) -> int:
         """Return how often values decided something that nobody knows."""
@@ -221,7 +225,10 @@ class Promotion(TorchDispatchMode):
     ) -> Any:
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
-            options["device"], self._fake.claimed = _META, self._fake.gpu  # a default device: no torch function names it
+            options["device"], self._fake.claimed = (
+                _META,
+                self._fake.gpu,
+            )  # a default device: no torch function names it
         if func._schema.name in _ON_HOST or not _meets_meta((args, options)):
             return func(*args, **options)
         args, options = tree_map_only(torch.Tensor, _promoted, (args, options))

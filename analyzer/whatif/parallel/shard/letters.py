@@ -122,7 +122,10 @@ def _scaled_product(call: OpCall) -> Naming | None:
     sizes = {m: call.inputs[0].shape[0], n: call.inputs[1].shape[1]}
     named = ((), (n,), (m, n))
     more = tuple(
-        tuple(letter if size == sizes[letter] else NONE for letter, size in zip(named[len(spec.shape)], spec.shape, strict=True))
+        tuple(
+            letter if size == sizes[letter] else NONE
+            for letter, size in zip(named[len(spec.shape)], spec.shape, strict=True)
+        )
         for spec in call.inputs[2:]
     )
     return Naming(((m, k), (k, n), *more), ((m, n),))
