@@ -36,7 +36,7 @@ def plan_of(row: IterationRow) -> ParallelPlan:
         cp=row.cp,
         pp=row.pp,
         vp=row.vp,
-        ep=row.ep,
+        ep=min(row.ep, row.dp * row.cp),
         micro_batch=row.micro_batch,
         micro_batches=row.microbatches,
         recompute=RecomputeMode.FULL if row.recompute == "full" else RecomputeMode.NONE,

@@ -170,7 +170,6 @@ def kernels_of(row: IterationRow) -> Kernels:
     is_lora = row.task.endswith("lora")
     return Kernels(
         is_fp8=row.is_fp8,
-        scales_now=row.is_fp8 and row.source == "megatron-bridge",
         attention=attention,
         is_loss_fused=not is_torch,
         gradient_dtype="float32" if row.source.startswith(MEGATRON_SOURCES) else "bfloat16",
