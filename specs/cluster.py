@@ -1,4 +1,4 @@
-"""Which machine each GPU stands in: the usual one, one by name, or one that a user's file describes. See docs/nodes.md."""
+"""Which machine each GPU stands in: the usual one, one by name, or one of a user's file. See docs/nodes.md."""
 
 from __future__ import annotations
 

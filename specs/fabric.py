@@ -31,6 +31,7 @@ _COLUMNS: Final = {
     "link_bandwidth_ratio": np.float64,
     "nic_latency_ratio": np.float64,
     "nic_bandwidth_ratio": np.float64,
+    "nic_count": np.float64,
 }
 """What a node says itself."""
 
@@ -79,6 +80,9 @@ class Fabric:
     nic_kind: Codes
     nic_bytes_per_s: Floats
     """One direction, the share of one GPU; 0: alone."""
+    nic_count: Floats
+    """NICs of a machine: a rank that shares one with others has it alone where these send nothing. As many as GPUs
+    where a node does not say."""
     link_latency_ratio: Floats
     """What nccl-tests found within a machine over what the model takes it to be; 1: nothing was measured."""
     link_bandwidth_ratio: Floats
@@ -165,7 +169,14 @@ def _row(gpu: Gpu, node: Node) -> dict[str, Any]:
         "link_bandwidth_ratio": node.link_bandwidth_ratio,
         "nic_latency_ratio": node.nic_latency_ratio,
         "nic_bandwidth_ratio": node.nic_bandwidth_ratio,
+        "nic_count": float(_nic_count(node)),
     }
+
+
+def _nic_count(node: Node) -> int:
+    """Return the number before the name of the NICs, as in `4x EDR IB 100`, if it is no more than there are GPUs."""
+    found = re.match(r"(\d+) ?x", node.nic)
+    return min(int(found[1]), node.gpu_count) if found and int(found[1]) > 0 else node.gpu_count
 
 
 def _link_kind(link: str) -> LinkKind:

@@ -10,6 +10,7 @@ import numpy as np
 from ...formats.column import row_count
 from ...formats.trace import Trace
 from ...specs.attention_kernels import AttentionKernel
+from ...specs.cluster import USUAL, Cluster
 from ...specs.fleet import build_fleet
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
@@ -96,10 +97,11 @@ def build_result(
     scenario: Scenario,
     *,
     iteration: int | None = None,
+    cluster: Cluster = USUAL,
 ) -> Analysis:
     """Predict an iteration of a trace, by default the median one, on `gpus` under a scenario.
 
-    `origin` is the GPU that was measured, None where none was.
+    `origin` is the GPU that was measured, None where none was. GPUs stand in the machines of `cluster`.
     """
     if origin is not None:
         recorded = with_iterations(trace)
@@ -112,10 +114,12 @@ def build_result(
     changed = change_trace(recorded, origin, library, scenario, gpus)
     attention = None if scenario.attention is None else AttentionKernel[scenario.attention.name]
     if origin is not None:
-        basis = measured_basis(recorded, window, changed, origin, gpus, library, attention)
+        basis = measured_basis(recorded, window, changed, origin, gpus, library, attention, cluster)
     else:
         is_compiled = scenario.fuse_elementwise or bool(find_compiled(recorded).is_region.any())
-        basis = shapes_basis(window, changed, gpus, library, is_compiled=is_compiled, attention=attention)
+        basis = shapes_basis(
+            window, changed, gpus, library, is_compiled=is_compiled, attention=attention, cluster=cluster
+        )
     arranged = arrange(basis, origin, scenario)
     graph, timing = arranged.graph, arranged.timing
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))

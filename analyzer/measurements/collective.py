@@ -89,7 +89,9 @@ def load_clusters(data: Path, catalog: Catalog | None = None) -> list[ClusterSam
         samples, known = _samples(table, name, catalog)
         source = _sources(known)
         for cluster in CLUSTERS:
-            rows = np.flatnonzero(np.char.startswith(source, cluster.source) & (known["gpu"].astype(str) == cluster.gpu))
+            rows = np.flatnonzero(
+                np.char.startswith(source, cluster.source) & (known["gpu"].astype(str) == cluster.gpu)
+            )
             if len(rows):
                 found.append(_cluster(cluster, samples, known, rows, catalog))
     return found
@@ -109,6 +111,8 @@ class Cluster:
     domain_gpu_count: int = 0
     nic_bytes_per_s: float = 0.0
     """Of each GPU; 0: the usual machine's, whether or not it is so."""
+    nic: str = ""
+    """Its name, with how many there are."""
 
 
 CLUSTERS: Final = (
@@ -121,9 +125,12 @@ CLUSTERS: Final = (
         link_bytes_per_s=900e9,
         domain_gpu_count=4,
         nic_bytes_per_s=25e9,
+        nic="4x IB 200",
     ),
     Cluster(name="xxrjun", source="xxrjun/nccl-tests-cluster", gpu="H100 SXM5 80GB"),
-    Cluster(name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB"),
+    Cluster(
+        name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB", nic_bytes_per_s=6.25e9, nic="4x100 EFA"
+    ),
     Cluster(name="vidur H100", source="vidur/h100_dgx", gpu="H100 SXM5 80GB"),
     Cluster(
         name="A100 PCIe pairs",
@@ -145,7 +152,8 @@ CLUSTERS: Final = (
     ),
 )
 """Snellius: four GPUs on links among themselves and InfiniBand at 200 Gbit/s for each, as its topology is known in
-public; the table names neither ports nor rate, so that these are an assumption, which was not fitted."""
+public; the table names neither ports nor rate, so that these are an assumption, which was not fitted. vidur's A100s:
+four NICs for eight GPUs, as of AWS p4de, is a guess from its own rows: eight ranks of a machine get no more than four."""
 
 
 def _tables(data: Path) -> Iterable[tuple[MeasurementTable, str]]:
@@ -178,7 +186,9 @@ def _repeats(table: MeasurementTable) -> Mask:
     result = np.zeros(len(is_exchange), dtype=bool)
     rows = np.flatnonzero(is_exchange)
     keys = zip(*(table[name][rows].tolist() for name in names), strict=True)
-    for row, gpu, key in zip(rows.tolist(), table["gpu"][rows].tolist(), (tuple(map(str, key)) for key in keys), strict=True):
+    for row, gpu, key in zip(
+        rows.tolist(), table["gpu"][rows].tolist(), (tuple(map(str, key)) for key in keys), strict=True
+    ):
         result[row] = seen.setdefault(key, gpu) != gpu
     return result
 
@@ -187,8 +197,12 @@ def _samples(
     table: MeasurementTable, name: str, catalog: Catalog | None
 ) -> tuple[Samples[CollectiveProblems], MeasurementTable]:
     gpus, gpu = gpus_of(table["gpu"], catalog)
-    columns = [table[column].tolist() for column in ("collective", "n_gpus", "devices_per_node", "bytes", "dtype", "impl")]
-    more = [table[column].tolist() if column in table else [np.nan] * len(gpu) for column in ("hidden", "top_k", "tokens")]
+    columns = [
+        table[column].tolist() for column in ("collective", "n_gpus", "devices_per_node", "bytes", "dtype", "impl")
+    ]
+    more = [
+        table[column].tolist() if column in table else [np.nan] * len(gpu) for column in ("hidden", "top_k", "tokens")
+    ]
     problems = problems_of_dims([_dims(*row) for row in zip(*columns, *more, strict=True)])
     family = [f"{KINDS[item].name.lower()} ({impl})" for item, impl in zip(columns[0], columns[5], strict=True)]
     sizes = (problems.kind, problems.message_bytes, problems.ranks, problems.run, problems.implementation)
@@ -267,7 +281,7 @@ def _cluster(
     usual = usual_node(gpu)
     node = usual if not cluster.link else _described(cluster, usual)
     if cluster.nic_bytes_per_s:
-        node = replace(node, nic_bandwidth_bytes_per_s=cluster.nic_bytes_per_s)
+        node = replace(node, nic=cluster.nic, nic_bandwidth_bytes_per_s=cluster.nic_bytes_per_s)
     problems = take_problems(samples.problems, rows)
     spans = problems.ranks > problems.run
     return ClusterSamples(

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ...arrays import Floats, Mask, Rows
 from ...formats.trace import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
+from ...specs.cluster import USUAL, Cluster
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu
 from ...specs.nodes import Node
@@ -40,6 +41,7 @@ def predict_measured(
     *,
     retimed: bool = False,
     attention: AttentionKernel | None = None,
+    cluster: Cluster = USUAL,
 ) -> Prediction:
     """Move measured kernels from `source` to every target.
 
@@ -47,13 +49,14 @@ def predict_measured(
     t_source on a GPU that is better in every figure; never under the physical bound where the source kept to it as
     well. On the source itself the measured time stands, unless the times are `retimed`: a what-if's, predicted there
     as well. What a collective waited for other ranks is carried as it is. `attention` is the kernel that is asked for,
-    on the source too.
+    on the source too. GPUs stand in the machines of `cluster`.
 
     >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
     array([[500., 170.],
            [ 30.,  10.]])
     """
-    fleet, origin = build_fleet(targets), build_fleet([source])
+    fleet = build_fleet(targets, cluster.nodes_of(targets))
+    origin = build_fleet([source], cluster.nodes_of([source]))
     recorded_ns, waiting_ns = workload.duration_ns, waiting_by_row(trace, workload.row_of, len(workload.op))
     workload = replace(workload, duration_ns=recorded_ns - waiting_ns)
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
@@ -235,18 +238,19 @@ def predict_shapes(
     kind: IterationKind = ANY_KIND,
     *,
     attention: AttentionKernel | None = None,
+    cluster: Cluster = USUAL,
     nodes: Sequence[Node] | None = None,
 ) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
 
     `kind` says what error the times share on a GPU. `attention` is the kernel that is asked for; default: each GPU's
-    own choice. `nodes` holds the machine of each GPU; default: its usual one.
+    own choice. GPUs stand in the machines of `cluster`.
 
     >>> prediction = predict_shapes(workload, [h100, a100], library)
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
     array([3., 8.])
     """
-    fleet = build_fleet(targets, nodes)
+    fleet = build_fleet(targets, nodes or cluster.nodes_of(targets))
     assignments = assign_rows(as_asked(workload, attention), library)
     bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)
     known, covered = workload.has_work[:, None], modelled.is_covered[:, None]

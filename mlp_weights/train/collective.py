@@ -14,9 +14,9 @@ RECIPE = Recipe(
     load=load_samples,
     sources=(AICONFIGURATOR, VIDUR, PIPEWEAVE, CLUSTER, DGXC),
     shape_share=0.6,
-    rows_per_gpu=1200,
-    points=600.0,
-    noise=0.08,
+    rows_per_gpu=900,
+    points=3000.0,
+    noise=0.06,
     hidden=(),
 )
 """No network: four kinds of machine are too few to learn one."""

@@ -79,4 +79,3 @@ def anchor_rows(problems: CollectiveProblems) -> Floats:
     """Return two rows of a set of measurements that calibrate best: of the smallest and of the largest messages."""
     order = np.argsort(problems.message_bytes, kind="stable")
     return np.array([order[0], order[-1]])
-

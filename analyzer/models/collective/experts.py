@@ -29,12 +29,10 @@ copies that leaves, from 2 to 8 machines."""
 MICRO: Final = 1e-6
 
 
-def exchange_s(
-    p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats
-) -> Floats:
+def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, link_bytes_per_s: Floats) -> Floats:
     """Return times of dispatch and combine: links and NICs work at once, the slower decides.
 
-        t = start + machines + max(copies that stay * links, copies that leave / NIC)
+    t = start + machines + max(copies that stay * links, copies that leave / NIC)
     """
     is_few = p.implementation == Implementation.LOW_LATENCY
     is_combine = is_kind(p, CollectiveKind.COMBINE)
@@ -46,6 +44,13 @@ def exchange_s(
     efficiency = np.where(is_few, v["low_latency_efficiency"], efficiency)
     stay = p.message_bytes * np.where(is_few, (here - 1.0) / p.ranks, (p.ranks - 1.0) / p.ranks)
     leave = p.message_bytes * (p.ranks - here) / p.ranks * np.where(is_few, 1.0, v["machine_copies"])
-    nic = np.maximum(fabric.nic_bytes_per_s * fabric.nic_bandwidth_ratio, 1e6) * v["exchange_nic_efficiency"]
+    nic = nic_bytes_per_s(fabric, here) * v["exchange_nic_efficiency"]
     moving = np.maximum(stay / (link_bytes_per_s * efficiency), leave / nic)
     return np.asarray(MICRO * (start + machines * fabric.nic_latency_ratio) + moving)
+
+
+def nic_bytes_per_s(fabric: Fabric, here: Floats) -> Floats:
+    """Return the NIC rate of each of `here` ranks of a machine: NICs that its other GPUs leave idle are theirs."""
+    port = fabric.nic_bytes_per_s * fabric.node_gpu_count / np.maximum(fabric.nic_count, 1.0)
+    share = np.minimum(port, fabric.nic_bytes_per_s * fabric.node_gpu_count / np.maximum(here, 1.0))
+    return np.asarray(np.maximum(share * fabric.nic_bandwidth_ratio, 1e6))

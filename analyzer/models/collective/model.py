@@ -37,7 +37,7 @@ from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
 from ..frame.parameters import Parameter, Values
 from .experts import PARAMETERS as EXPERT_PARAMETERS
-from .experts import exchange_s
+from .experts import exchange_s, nic_bytes_per_s
 from .problems import GROUPS, CollectiveProblems, group, is_kind, neighbours, wire_bytes
 
 PARAMETERS: Final = (
@@ -48,10 +48,16 @@ PARAMETERS: Final = (
     Parameter(name="fill_ratio", prior=1.0, spread=0.01, class_spread=0.5),
     Parameter(name="shift_latency_ratio", prior=0.98, spread=0.2),
     Parameter(name="exchange_latency_ratio", prior=0.57, spread=0.2),
-    Parameter(name="shift_rank_ratio", prior=0.42, spread=0.3),
-    Parameter(name="exchange_rank_ratio", prior=0.13, spread=0.3),
-    Parameter(name="shift_efficiency", prior=0.835, spread=0.08),
-    Parameter(name="exchange_efficiency", prior=0.78, spread=0.08),
+    Parameter(name="shift_rank_ratio", prior=0.42, spread=0.3, class_spread=0.2),
+    Parameter(name="exchange_rank_ratio", prior=0.13, spread=0.3, class_spread=0.2),
+    Parameter(name="settled_ratio", prior=0.2, spread=0.5),
+    Parameter(name="settled_kb", prior=3.0, spread=0.5),
+    Parameter(name="shift_efficiency", prior=0.835, spread=0.08, class_spread=0.06),
+    Parameter(name="shift_pair_ratio", prior=0.9, spread=0.1),
+    Parameter(name="exchange_efficiency", prior=0.78, spread=0.08, class_spread=0.06),
+    Parameter(name="exchange_growth", prior=1.05, spread=0.1, class_spread=0.1),
+    Parameter(name="send_efficiency", prior=0.9, spread=0.1),
+    Parameter(name="send_fill_ratio", prior=10.0, spread=0.7),
     Parameter(name="depth_exponent", prior=2.1, spread=0.1),
     Parameter(name="ring_growth", prior=1.21, spread=0.05),
     Parameter(name="ring_fill_kb", prior=48.0, spread=0.7),
@@ -59,8 +65,10 @@ PARAMETERS: Final = (
     Parameter(name="exchange_fill_ratio", prior=30.0, spread=0.7),
     Parameter(name="fill_sharpness", prior=5.7, spread=0.5),
     Parameter(name="ring_norm", prior=0.59, spread=0.2),
+    Parameter(name="sum_norm", prior=0.9, spread=0.2),
+    Parameter(name="sum_fill_ratio", prior=3.0, spread=0.7),
     # Inside the switches.
-    Parameter(name="switch_efficiency", prior=0.865, spread=0.08),
+    Parameter(name="switch_efficiency", prior=0.865, spread=0.08, class_spread=0.04),
     Parameter(name="switch_growth", prior=0.94, spread=0.05),
     Parameter(name="switch_fill_mb", prior=15.6, spread=0.7, class_spread=0.3),
     Parameter(name="switch_fill_growth", prior=1.85, spread=0.2),
@@ -86,6 +94,7 @@ PARAMETERS: Final = (
     Parameter(name="nic_link_efficiency", prior=0.8, spread=0.08),
     Parameter(name="nic_step_us", prior=10.0, spread=0.3),
     Parameter(name="link_step_us", prior=4.0, spread=0.3),
+    Parameter(name="tree_step_us", prior=150.0, spread=0.3),
     Parameter(name="pair_ratio", prior=0.28, spread=0.15),
     Parameter(name="nic_sharpness", prior=9.0, spread=0.3),
     Parameter(name="nic_norm", prior=0.8, spread=0.2),
@@ -105,9 +114,12 @@ MEASURED_DEPTH: Final = 3.0
 with log2 n alone, as a tree's does."""
 SWITCH_SUM_GENERATION: Final = 4
 """Of NVLink, whose switches add up (NVLS, since NVSwitch 3): NCCL uses them for more than two ranks."""
+OWN_BYTES: Final = 8.0 * 2**20
+"""Of a message; larger ones frameworks leave to NCCL (vLLM's and SGLang's `max_size`)."""
 LINKS_NORM: Final = 4.0
-PAIRED_MACHINES: Final = 1.8
-"""Peers' worth of a NIC that one way of a send has where it goes to another machine than it comes from."""
+SENDING_PEERS: Final = 1.8
+"""Peers' worth of a NIC that one way of a send has: half a NIC's rate on the one cluster that the prior was read off;
+vidur's sends, one way at a time, reach 0.6 and 0.7 of 12.5 and 50 GB/s."""
 MICRO: Final = 1e-6
 
 
@@ -187,7 +199,10 @@ def _fixed_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) ->
     depth = known ** v["depth_exponent"] * np.maximum(levels / MEASURED_DEPTH, 1.0)
     start = v["latency_us"] * _by_kind(p, v["shift_latency_ratio"], v["exchange_latency_ratio"])
     ranks = v["rank_us"] * _by_kind(p, v["shift_rank_ratio"], v["exchange_rank_ratio"]) * depth
-    return np.asarray(MICRO * (start + ranks) * fabric.link_latency_ratio)
+    settled = np.where(_is_exchange(p), 0.0, v["settled_ratio"])
+    step = 1e3 * v["settled_kb"] * place.here / np.maximum(p.message_bytes, 1.0)
+    settled = 1.0 + settled / (1.0 + step * step)
+    return np.asarray(MICRO * (start + ranks) * settled * fabric.link_latency_ratio)
 
 
 def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
@@ -195,11 +210,19 @@ def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, f
     levels, rate = _levels(place.here), place.link_bytes_per_s
     per_reference = rate / REFERENCE_BYTES_PER_S
     volume = np.maximum(wire_bytes(p), 1.0)
-    efficiency = v["link_efficiency"] * _by_kind(p, v["shift_efficiency"], v["exchange_efficiency"])
-    fill = 1e3 * v["ring_fill_kb"] * v["fill_ratio"] * np.where(_is_exchange(p), v["exchange_fill_ratio"], 1.0)
+    is_send = is_kind(p, CollectiveKind.SEND_RECEIVE)
+    exchange = np.where(is_send, v["send_efficiency"], v["exchange_efficiency"] * v["exchange_growth"] ** (levels - 2.0))
+    shift = v["shift_efficiency"] * np.where(place.here > 2.0, 1.0, v["shift_pair_ratio"])
+    ring = v["ring_growth"] ** (levels - 2.0)
+    efficiency = v["link_efficiency"] * np.where(_is_exchange(p), exchange, ring * _by_kind(p, shift, exchange))
+    exchange = np.where(is_send, v["send_fill_ratio"], v["exchange_fill_ratio"])
+    is_sum = is_kind(p, CollectiveKind.ALL_REDUCE)
+    fill = np.where(_is_exchange(p), exchange, np.where(is_sum, v["sum_fill_ratio"], 1.0))
+    fill = 1e3 * v["ring_fill_kb"] * v["fill_ratio"] * fill
     fill = fill * v["ring_fill_growth"] ** (levels - 2.0) * per_reference * fabric.link_latency_ratio
-    ring = volume / (rate * np.minimum(efficiency * v["ring_growth"] ** (levels - 2.0), 1.0))
-    ring_s = _joined(fixed_s, ring * (1.0 + (fill / volume) ** _below_one(v["fill_sharpness"])), v["ring_norm"])
+    norm = np.where(is_sum, v["sum_norm"], v["ring_norm"])
+    ring = volume / (rate * np.minimum(efficiency, 1.0))
+    ring_s = _joined(fixed_s, ring * (1.0 + (fill / volume) ** _below_one(v["fill_sharpness"])), norm)
     summed = np.maximum(p.message_bytes * (1.0 + 1.0 / place.here), 1.0)
     fill = 1e6 * v["switch_fill_mb"] * v["switch_fill_growth"] ** (levels - 2.0) * per_reference
     fill = fill * fabric.link_latency_ratio
@@ -215,7 +238,8 @@ def _own_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> F
     start = v["own_latency_us"] + v["own_rank_us"] * others * fabric.link_latency_ratio
     read = p.message_bytes * others / (rate * v["own_read_efficiency"])
     parts = 2.0 * p.message_bytes * others / place.here / (rate * v["own_scatter_efficiency"])
-    return np.asarray(np.minimum(MICRO * start + read, MICRO * (start + v["own_scatter_us"]) + parts))
+    own = np.minimum(MICRO * start + read, MICRO * (start + v["own_scatter_us"]) + parts)
+    return np.where(p.message_bytes <= OWN_BYTES, own, np.inf)
 
 
 def _hosted_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
@@ -231,7 +255,7 @@ def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, 
     """Return times of groups that span machines."""
     machines, here = place.machines, place.here
     latency = fabric.nic_latency_ratio
-    nic = np.maximum(fabric.nic_bytes_per_s * fabric.nic_bandwidth_ratio, 1e6)
+    nic = nic_bytes_per_s(fabric, here)
     is_sum, is_exchange = is_kind(p, CollectiveKind.ALL_REDUCE), _is_exchange(p)
     doubled = np.where(is_sum, 2.0, 1.0)
     volume = np.maximum(wire_bytes(p), 1.0)
@@ -241,10 +265,10 @@ def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, 
     tree_s = p.message_bytes * 2.0 * (machines - 1.0) / machines / (here * nic * v["nic_tree_efficiency"])
     hops = MICRO * latency * doubled
     ring_hops = hops * ((machines - 1.0) * v["nic_step_us"] + (p.ranks - machines) * v["link_step_us"])
-    tree_hops = hops * (np.log2(np.maximum(machines, 2.0)) * v["nic_step_us"] + (here - 1.0) * v["link_step_us"])
+    tree_hops = MICRO * latency * np.log2(np.maximum(machines, 2.0)) * v["tree_step_us"]
     sharpness = _below_one(v["nic_sharpness"])
     whole_s = _filled(_slower(link_s, ring_s), ring_hops, sharpness)
-    summed_s = _filled(_slower(link_s, tree_s), np.minimum(tree_hops, ring_hops), sharpness)
+    summed_s = _filled(_slower(link_s, tree_s), tree_hops, sharpness)
     whole_s = np.where(is_sum, np.minimum(whole_s, np.where(place.sums_in_switch, summed_s, np.inf)), whole_s)
     pair_s = _filled(_paired_s(p, v, place, nic), ring_hops, sharpness)
     pair_s = np.where(is_kind(p, CollectiveKind.SEND_RECEIVE), _paired_s(p, v, place, nic), pair_s)
@@ -256,7 +280,7 @@ def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, 
 def _paired_s(p: CollectiveProblems, v: Values, place: _Place, nic: Floats) -> Floats:
     """Return the time at full rate of what pairs of ranks exchange, by each rank's own NIC and links."""
     is_send = is_kind(p, CollectiveKind.SEND_RECEIVE)
-    peers = np.minimum(place.machines - 1.0, np.where(is_send, PAIRED_MACHINES, np.inf))
+    peers = np.where(is_send, SENDING_PEERS, np.maximum(place.machines - 1.0, 1.0))
     rate = nic * np.minimum(v["nic_exchange_efficiency"], v["pair_ratio"] * peers)
     away = np.where(is_send, 1.0, (p.ranks - place.here) / p.ranks)
     return np.asarray(p.message_bytes * away / rate)
@@ -272,6 +296,7 @@ def _slower(left: Floats, other: Floats) -> Floats:
 
 def _filled(moving_s: Floats, hops_s: Floats, sharpness: Floats) -> Floats:
     """Return a time at full rate with what its hops add: all of it for large messages, less for small ones."""
+    moving_s = np.maximum(moving_s, 1e-12)
     return np.asarray(moving_s * (1.0 + (hops_s / moving_s) ** sharpness))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -67,7 +68,27 @@ def derive_ranks(
         source = np.append(source, -1)[shared.source_op]
     layers = find_layers(batched)
     pieces = cut_pieces(batched, layers, plan.pp * plan.vp, layer_counts)
-    return tuple(_derive_piece(piece, layers, plan, source, experts) for piece in pieces)
+    tail = _find_tail(batched, plan)
+    return tuple(_derive_piece(piece, layers, plan, source, experts, tail) for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tail:
+    """Hold whose the tensors of clipping and optimizer are."""
+
+    parameters: Parameters
+    """Of the whole network."""
+    owner: Rows
+    """Row of the parameter that each storage belongs to; -1: none."""
+
+
+def _find_tail(trace: Trace, plan: ParallelPlan) -> Tail | None:
+    """Return whose tensors are whose; None where nothing is exchanged: one rank, or inference without `fsdp`."""
+    trains = bool((trace.ops.phase == Phase.BACKWARD).any())
+    if plan.ranks == 1 or not (trains or plan.fsdp > 1):
+        return None
+    parameters = find_parameters(trace)
+    return Tail(parameters=parameters, owner=owners_of_tail(trace, parameters))
 
 
 def check_plan(plan: ParallelPlan) -> None:
@@ -102,7 +123,9 @@ def _check_kind(trace: Trace, plan: ParallelPlan) -> None:
         raise InputError(f"{asked}: the recording has no backward pass: of plans for inference give tp, pp, ep, dp")
 
 
-def _derive_piece(piece: Piece, layers: Layers, plan: ParallelPlan, source: Rows, experts: Rows) -> RankTrace:
+def _derive_piece(
+    piece: Piece, layers: Layers, plan: ParallelPlan, source: Rows, experts: Rows, tail: Tail | None
+) -> RankTrace:
     """Add to a piece what it computes again and exchanges, its clipping and optimizer cut to what the rank holds."""
     stage = piece.pieces[0] % plan.pp
     trace, of_op, source_op = piece.ops.trace, piece.of_op, source[piece.ops.source_op]
@@ -113,8 +136,8 @@ def _derive_piece(piece: Piece, layers: Layers, plan: ParallelPlan, source: Rows
     if plan.ranks == 1:
         is_last = np.arange(row_count(trace.ops)) >= tail_start(trace)
         return _rank_trace(trace, piece, source_op, is_last)
-    parameters = find_parameters(trace) if trains or plan.fsdp > 1 else None
-    if parameters is None:
+    parameters = find_parameters(trace) if tail is not None else None
+    if parameters is None or tail is None:
         return _rank_trace(trace, piece, source_op, np.zeros(row_count(trace.ops), dtype=bool))
     replication = Replication(
         trace=trace,
@@ -131,48 +154,26 @@ def _derive_piece(piece: Piece, layers: Layers, plan: ParallelPlan, source: Rows
     is_last = np.isin(inserted.insertion, list(replication.last_only))
     is_last |= np.arange(row_count(changed.ops)) >= tail_start(changed)
     source_op = np.append(source_op, -1)[inserted.source_op]
-    cut = _cut_to_rank(changed, trace, parameters, replication.over(), plan)
-    if cut is None:
-        return _rank_trace(changed, piece, source_op, is_last)
-    rest, kept = cut
+    rest, kept = _cut_to_rank(changed, parameters, replication.over(), tail)
     return _rank_trace(rest, piece, source_op[kept], is_last[kept])
 
 
-def _cut_to_rank(
-    trace: Trace, before: Trace, parameters: Parameters, over: Rows, plan: ParallelPlan
-) -> tuple[Trace, Rows] | None:
+def _cut_to_rank(trace: Trace, parameters: Parameters, over: Rows, tail: Tail) -> tuple[Trace, Rows]:
     """Return the trace whose optimizer holds this rank's parts of this piece's parameters, and the rows that are left.
 
-    `before` is the piece's trace before anything was inserted.
+    A piece holds the parameters that its forward reads: a head that is the embedding stands in the first and last.
     """
-    if plan.pp * plan.vp == 1 and (over == 1).all():
-        return None
-    owner = owners_of_tail(before, parameters)
-    # What the optimizer uses and no parameter of this piece owns belongs to other pieces; single numbers are shared.
-    in_tail = np.zeros(len(owner), dtype=bool)
-    uses = before.operands.tensor[before.operands.op >= tail_start(before)]
-    in_tail[before.tensors.storage[uses]] = True
-    foreign = in_tail & (owner < 0) & _is_listed(before, len(owner))
-    owner = np.where(foreign, len(over), owner)
+    shares: Rows = np.zeros(len(tail.parameters.storage), dtype=np.int64)
+    row_of: Rows = np.full(len(tail.owner), -1, dtype=np.int64)
+    row_of[tail.parameters.storage] = np.arange(len(shares))
+    shares[row_of[parameters.storage]] = over
     size = int(trace.tensors.storage.max(initial=-1)) + 1
-    owner = np.concatenate([owner, np.full(size - len(owner), -1, dtype=np.int64)])
-    cut = cut_tail(trace, owner, np.append(over, 0))
-    gone = empty_tail_ops(cut, trace)
-    if not gone.any():
-        return cut, np.arange(row_count(cut.ops))
-    kept = np.flatnonzero(~gone)
-    return take_ops(cut, kept).trace, kept
-
-
-def _is_listed(trace: Trace, count: int) -> Mask:
-    """Mark storages that stand in a list of several tensors of a call, or are more than a number."""
-    listed = np.zeros(count, dtype=bool)
-    listed[trace.tensors.storage[trace.tensors.element_count > 1]] = True
-    operands = trace.operands
-    uses = np.bincount(operands.op, minlength=row_count(trace.ops))
-    in_list = (operands.op >= tail_start(trace)) & (uses[operands.op] > 3)
-    listed[trace.tensors.storage[operands.tensor[in_list]]] = True
-    return listed
+    owner = np.concatenate([tail.owner, np.full(max(size - len(tail.owner), 0), -1, dtype=np.int64)])
+    if (shares == 1).all():
+        return trace, np.arange(row_count(trace.ops))
+    cut = cut_tail(trace, owner, shares)
+    kept = np.flatnonzero(~empty_tail_ops(cut, trace))
+    return (cut if len(kept) == row_count(cut.ops) else take_ops(cut, kept).trace), kept
 
 
 def _rank_trace(trace: Trace, piece: Piece, source_op: Rows, is_last: Mask) -> RankTrace:

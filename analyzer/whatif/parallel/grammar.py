@@ -84,6 +84,10 @@ def check_plan(plan: ParallelPlan, where: str = "plan") -> None:
         raise InputError(
             f"{where}: ep={plan.ep} shares experts among dp x fsdp x cp = {shared:,} ranks; expected a divisor of that"
         )
+    if plan.zero and plan.fsdp > 1:
+        raise InputError(
+            f"{where}: zero={plan.zero} beside fsdp={plan.fsdp}, which shards all that zero does; expected one"
+        )
     if plan.sp and plan.tp == 1:
         raise InputError(f"{where}: sp=on splits tokens among tensor-parallel ranks; expected tp=2 or more beside it")
 

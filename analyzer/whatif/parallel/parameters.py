@@ -18,6 +18,8 @@ from .lives import storage_bytes, tensor_bytes
 _INTEGERS: Final = ("int", "bool")
 _ROUNDS: Final = 3
 """Passes over the optimizer's ops in which owners spread from list to list; two do for torch's own optimizers."""
+_Cuts = dict[tuple[int, int], tuple[TensorSpec, TensorSpec]]
+"""A tensor by its identity and into how many parts it is cut: itself, which keeps the identity its own, and a part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,6 +126,7 @@ def cut_tail(trace: Trace, owner: Rows, over: Rows) -> Trace:
     tail = tail_start(trace)
     bounds = np.searchsorted(operands.op, np.arange(row_count(trace.ops) + 1))
     kept = np.ones(row_count(operands), dtype=bool)
+    known: _Cuts = {}
     lookup = np.append(over, 1)
     for op in range(tail, row_count(trace.ops)):
         uses = slice(bounds[op], bounds[op + 1])
@@ -133,8 +136,8 @@ def cut_tail(trace: Trace, owner: Rows, over: Rows) -> Trace:
             continue
         is_output = operands.is_output[uses].astype(bool)
         signature = signatures[number]
-        arguments = _cut(signature.arguments, share[~is_output])
-        results = _cut_results(signature.results, share[is_output])
+        arguments = _cut(signature.arguments, share[~is_output], known)
+        results = _cut_results(signature.results, share[is_output], known)
         kept[uses] = share > 0
         if arguments is None:
             continue
@@ -253,7 +256,7 @@ def _tensor_count(argument: Argument) -> int:
     return sum(isinstance(item, TensorSpec) for item in argument) if isinstance(argument, tuple) else 0
 
 
-def _cut(arguments: tuple[Argument, ...], share: Rows) -> tuple[Argument, ...] | None:
+def _cut(arguments: tuple[Argument, ...], share: Rows, known: _Cuts) -> tuple[Argument, ...] | None:
     """Return the arguments with their tensors cut; None where operands and tensors do not match."""
     if sum(map(_tensor_count, arguments)) != len(share):
         return None
@@ -262,7 +265,10 @@ def _cut(arguments: tuple[Argument, ...], share: Rows) -> tuple[Argument, ...] |
     def cut(item: TensorSpec, over: int) -> TensorSpec:
         if over == 1 or not item.shape:
             return item
-        return TensorSpec(item.dtype, (-(-item.shape[0] // over), *item.shape[1:]))
+        key = id(item), over
+        if key not in known:
+            known[key] = item, TensorSpec(item.dtype, (-(-item.shape[0] // over), *item.shape[1:]))
+        return known[key][1]
 
     found: list[Argument] = []
     for item in arguments:
@@ -276,9 +282,9 @@ def _cut(arguments: tuple[Argument, ...], share: Rows) -> tuple[Argument, ...] |
     return tuple(found)
 
 
-def _cut_results(results: tuple[Argument, ...], share: Rows) -> tuple[Argument, ...] | None:
+def _cut_results(results: tuple[Argument, ...], share: Rows, known: _Cuts) -> tuple[Argument, ...] | None:
     """Return the results cut, those of left out parameters left out, where each is one tensor."""
-    cut = _cut(results, share)
+    cut = _cut(results, share, known)
     if cut is None or len(results) != len(share):
         return cut
     return tuple(item for item, over in zip(cut, share.tolist(), strict=True) if over)

@@ -16,7 +16,8 @@ def recompute(trace: Trace, of_op: Rows, layer_count: int, mode: RecomputeMode) 
     """Return the trace in which each layer's forward runs again before its backward: all of it, or attention alone.
 
     Later readers read the second results; the first ones are dropped after their last use in forward. Collectives run
-    again with what is recomputed. `of_op` gives each op's layer, of `layer_count`; `source_op` of a repeated op is the op that it repeats.
+    again with what is recomputed. `of_op` gives each op's layer, of `layer_count`; `source_op` of a repeated op is the
+    op that it repeats.
     """
     insertions = Insertions(trace)
     phase, operands = trace.ops.phase, trace.operands

@@ -26,7 +26,7 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
     return ParallelPlan(
         dp=dp,
         fsdp=fsdp,
-        zero=draw(st.integers(0, 2)),
+        zero=draw(st.integers(0, 2)) if fsdp == 1 else 0,
         tp=tp,
         sp=draw(st.sampled_from([None, False, True] if tp > 1 else [None, False])),
         cp=cp,
@@ -109,6 +109,7 @@ def test_words_of_other_programs_mean_the_same(text: str, gpus: int | None, expe
         ("vp=2", None, ("expected pp=2 or more",)),
         ("pp=2,schedule=interleaved", None, ("vp=2 or more",)),
         ("pp=2,vp=2,schedule=gpipe", None, ("expected vp=1",)),
+        ("fsdp=8,zero=1", None, ("zero=1 beside fsdp=8",)),
         ("sp=on", None, ("expected tp=2 or more",)),
         ("sp=perhaps,tp=2", None, ("expected on or off",)),
         ("schedule=backwards,pp=2", None, ("expected one of 1f1b",)),

@@ -130,7 +130,9 @@ def _named(
     rules: Rules,
 ) -> Outcome:
     places = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
-    letters = [None if place is None else _letter(names, place) for names, place in zip(naming.inputs, places, strict=True)]
+    letters = [
+        None if place is None else _letter(names, place) for names, place in zip(naming.inputs, places, strict=True)
+    ]
     if call.name == "embedding_dense_backward" and linked and linked[0][1].share is Share.FEATURES:
         return _table_gradient(call, states, wanted, linked[0], rules)
     active, exchange = _active_letter(naming, places, letters, rules)
@@ -140,7 +142,9 @@ def _named(
             if place.state.share is Share.FEATURES:
                 lost.append(at)
             wanted[at], places[at] = WHOLE, None
-    model = next((place for place, letter in zip(places, letters, strict=True) if place is not None and letter == active), None)
+    model = next(
+        (place for place, letter in zip(places, letters, strict=True) if place is not None and letter == active), None
+    )
     if active is None or model is None:
         sums = any(state.share is Share.GRADIENT for state in states)
         shown = State(Share.GRADIENT) if sums else WHOLE
@@ -165,7 +169,12 @@ def _named(
         _result(call, names, spec, active, naming, by_size, model, rules)
         for names, spec in zip(naming.outputs, call.outputs, strict=True)
     )
-    if call.name in _CHOOSES and model.state.share is Share.TOKENS and results[0].is_part and active == naming.outputs[0][0]:
+    if (
+        call.name in _CHOOSES
+        and model.state.share is Share.TOKENS
+        and results[0].is_part
+        and active == naming.outputs[0][0]
+    ):
         spec = call.outputs[0]  # rows in an order of their own: those of a rank lie together
         results = (state_at(spec, Place(0, spec.shape[0], model.state)), *results[1:])
     exchanged = None
@@ -295,8 +304,10 @@ def _unknown(call: OpCall, states: list[State], wanted: list[State | None], rule
     places = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
     lost = []
     for at, place in enumerate(places):
-        if place is not None and place.state.share is Share.FEATURES and not any(
-            spec.shape == call.inputs[at].shape for spec in call.outputs
+        if (
+            place is not None
+            and place.state.share is Share.FEATURES
+            and not any(spec.shape == call.inputs[at].shape for spec in call.outputs)
         ):
             lost.append(at)
             wanted[at], places[at] = WHOLE, None

@@ -198,7 +198,9 @@ def _along(call: OpCall, *, position: int = 1) -> Naming | None:
         for spec in (*call.inputs, *call.outputs)
     )
     count = len(call.inputs)
-    return Naming(named[:count], named[count:], is_sum=False, kept_whole=frozenset([letters[dim]]) if rank > 1 else frozenset())
+    return Naming(
+        named[:count], named[count:], is_sum=False, kept_whole=frozenset([letters[dim]]) if rank > 1 else frozenset()
+    )
 
 
 def _normalized(call: OpCall, *, shape_position: int, source: int) -> Naming | None:
@@ -241,8 +243,10 @@ def _loss(call: OpCall) -> Naming | None:
     letters, rank = _count(scores), len(scores.shape)
     classes = 1 if rank > 1 else 0
     rows = tuple(letter for dim, letter in enumerate(letters) if dim != classes)
-    others = tuple(rows if item.shape == tuple(scores.shape[d] for d in range(rank) if d != classes) else
-                   (NONE,) * len(item.shape) for item in call.inputs[1:])
+    others = tuple(
+        rows if item.shape == tuple(scores.shape[d] for d in range(rank) if d != classes) else (NONE,) * len(item.shape)
+        for item in call.inputs[1:]
+    )
     outputs = tuple(rows if len(spec.shape) == len(rows) > 0 else () for spec in call.outputs)
     return Naming((letters, *others), outputs, exchanged=letters[classes], exchanges=1)
 
@@ -286,14 +290,14 @@ def _attention(call: OpCall) -> Naming | None:
     q, k, v, out = row(queries, depth), row(keys, depth), row(keys, values), row(queries, values)
     out_shape = (*query.shape[:-1], value.shape[-1])
     token_dim, head_dim = (rank - 3, rank - 2) if last else (rank - 2, rank - 3)
-    statistics = (*query.shape[:rank - 3], query.shape[head_dim], query.shape[token_dim])
+    statistics = (*query.shape[: rank - 3], query.shape[head_dim], query.shape[token_dim])
     scores = (*statistics, key.shape[token_dim])
 
     def other(spec: TensorSpec) -> Letters:
         if spec.shape == out_shape:
             return out
         if spec.shape == statistics and spec.dtype == "float32":
-            return (*outer, heads, queries)[-len(spec.shape):]
+            return (*outer, heads, queries)[-len(spec.shape) :]
         named = (*outer, heads, queries, keys)
         if len(spec.shape) == len(scores) and _broadcasts(spec, scores):
             return tuple(named[dim] if size > 1 else NONE for dim, size in enumerate(spec.shape))
@@ -305,8 +309,10 @@ def _attention(call: OpCall) -> Naming | None:
     )
     if first:
         gradients = (q, k, v)
-        outputs = tuple(gradients[place] if place < 3 and len(spec.shape) == rank else (NONE,) * len(spec.shape)
-                        for place, spec in enumerate(call.outputs))
+        outputs = tuple(
+            gradients[place] if place < 3 and len(spec.shape) == rank else (NONE,) * len(spec.shape)
+            for place, spec in enumerate(call.outputs)
+        )
     else:
         outputs = tuple(out if place == 0 else other(spec) for place, spec in enumerate(call.outputs))
     return Naming(inputs, outputs, kept_whole=frozenset([keys]) if not first else frozenset([keys]))
@@ -387,7 +393,9 @@ def _select_index(call: OpCall) -> Naming | None:
 def _own(call: OpCall) -> Naming:
     """Count on every rank what it has: nothing of it is shared."""
     return Naming(
-        tuple(_count(spec) for spec in call.inputs), tuple((NONE,) * len(spec.shape) for spec in call.outputs), is_sum=False
+        tuple(_count(spec) for spec in call.inputs),
+        tuple((NONE,) * len(spec.shape) for spec in call.outputs),
+        is_sum=False,
     )
 
 

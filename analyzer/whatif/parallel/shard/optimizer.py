@@ -32,7 +32,9 @@ def share_optimizer(subject: Subject, walk: Walk) -> None:
                 found = {states[item] for item in storages if states[item] and walk.known[states[item]].is_part}
                 if not found:
                     continue
-                row = next((states[item] for item in storages if item in is_given and states[item] in found), min(found))
+                row = next(
+                    (states[item] for item in storages if item in is_given and states[item] in found), min(found)
+                )
                 for item in storages:
                     if states[item] != row:
                         states[item], changed = row, True
@@ -99,7 +101,9 @@ def _sum_gradients(subject: Subject, walk: Walk, first: int, groups: dict[int, A
         by_dtype.setdefault(tensor_of[item][1].dtype, []).append(item)
         walk.states[item] = walk.state_row(WHOLE)
     for items in by_dtype.values():
-        walk.exchanges.add_gradients(first, [tensor_of[item][0] for item in items], [tensor_of[item][1] for item in items])
+        walk.exchanges.add_gradients(
+            first, [tensor_of[item][0] for item in items], [tensor_of[item][1] for item in items]
+        )
 
 
 def _local(subject: Subject, walk: Walk, op: int) -> Signature:
@@ -119,5 +123,6 @@ def _local(subject: Subject, walk: Walk, op: int) -> Signature:
         return local_spec(spec, place_of(spec, known[row])) if row else spec
 
     return Signature(
-        tuple(swap(item, reads) for item in signature.arguments), tuple(swap(item, writes) for item in signature.results)
+        tuple(swap(item, reads) for item in signature.arguments),
+        tuple(swap(item, writes) for item in signature.results),
     )

@@ -200,9 +200,7 @@ class _Search:
         source = self.origins.get(storage, storage)
         return source in self.subject.parameters or source not in self.subject.made
 
-    def _product(
-        self, op: int, call: OpCall, inputs: list[int], outputs: list[int], forced: Role | None
-    ) -> bool:
+    def _product(self, op: int, call: OpCall, inputs: list[int], outputs: list[int], forced: Role | None) -> bool:
         """Note a product on a parameter: it closes what its data left open, or opens its results."""
         naming = name_dims(call)
         at = WEIGHT_AT[call.name]
@@ -342,7 +340,11 @@ def expert_states(subject: Subject, origins: dict[int, int], degree: int) -> dic
     """Return how weights of groups, [experts, ...], are shared by `degree` ranks. Raises InputError for none."""
     found: dict[int, State] = {}
     for op, call in forward_ops(subject):
-        if call.name in ("_grouped_mm", "_scaled_grouped_mm") and len(call.inputs) > 1 and len(call.inputs[1].shape) == 3:
+        if (
+            call.name in ("_grouped_mm", "_scaled_grouped_mm")
+            and len(call.inputs) > 1
+            and len(call.inputs[1].shape) == 3
+        ):
             spec = call.inputs[1]
             if spec.shape[0] % degree:
                 raise InputError(f"ep={degree}: {spec.shape[0]} experts cannot be shared by {degree} ranks")

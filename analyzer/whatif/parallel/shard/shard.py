@@ -44,9 +44,7 @@ def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str]
     `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`, `expert`.
     Raises InputError where a degree does not divide what it is to divide, and where nothing can be shared.
     """
-    found = Sharded(
-        trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64)
-    )
+    found = Sharded(trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64))
     warnings: list[str] = []
     tokens = _sequence_length(trace)
     if plan.ep > 1:
@@ -143,9 +141,7 @@ def _run(found: Sharded, subject: Subject, rules: Rules, axis: MeshAxis, given: 
     """Follow one kind of sharing through the trace, and insert its collectives."""
     insertions = Insertions(found.trace)
     group = insertions.group(str(axis), range(rules.degree))
-    exchanges = Exchanges(
-        subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT
-    )
+    exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT)
     count = int(found.trace.tensors.storage.max(initial=-1)) + 1
     walk = Walk(subject, rules, exchanges, [0] * count)
     for storage, state in given.items():

@@ -237,7 +237,6 @@ class Walk:
         )
         return changed, degree
 
-
     def _collectives(self, column: Rows) -> CollectiveTable:
         """Return the collectives that were there before, of what a rank has of their tensors."""
         table, signatures = self.subject.trace.collectives, tuple(self.signatures)
@@ -250,7 +249,8 @@ class Walk:
             if before is not after:
                 read[row] = _scaled(int(read[row]), before.tensors(), after.tensors())
                 made[row] = _scaled(
-                    int(made[row]), flatten_tensors(before.results) or before.tensors(),
+                    int(made[row]),
+                    flatten_tensors(before.results) or before.tensors(),
                     flatten_tensors(after.results) or after.tensors(),
                 )
         return replace(table, in_element_count=read, out_element_count=made)
