@@ -65,7 +65,7 @@ def forecast_iteration(
     sizes: TransformerSizes, kernels: Kernels, row: IterationRow, gpu: Gpu, library: Library, known: Known
 ) -> RowForecast | str:
     """Return the same with the model and its kernels given."""
-    plan, node = plan_of(row), node_of(row, gpu)
+    plan, node = plan_of(row, gpu), node_of(row, gpu)
     try:
         found = _predict(sizes, kernels, row, plan, (gpu, node), library, known)
     except InputError as error:

@@ -18,7 +18,7 @@ MEGATRON_SOURCES: Final = ("megatron-bridge", "nemo", "dgxc", "mlperf")
 GELU_FAMILIES: Final = ("gpt3", "mpt", "bert")
 SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 """Their papers: GPT-3 and MPT (Brown et al. 2020; MosaicML 2023), Nemotron-4 (Parmar et al. 2024)."""
-XLA: Final = ("MaxText", "PaxML", "PaxML 24.11")
+XLA: Final = ("MaxText", "PaxML")
 LORA_RANK: Final = {"mlperf": 16, "": 32}
 """Of MLPerf's benchmark (its rules, `llama2_70b_lora`), and NeMo's default for LoRA."""
 LORA_EVERYWHERE: Final = ("megatron-bridge",)
@@ -180,7 +180,7 @@ def kernels_of(row: IterationRow) -> Kernels:
         attention=attention,
         is_loss_fused=not is_torch,
         gradient_dtype="float32" if row.source.startswith(MEGATRON_SOURCES) else "bfloat16",
-        accumulates=row.source.startswith(MEGATRON_SOURCES) and row.framework not in XLA and not is_lora,
+        accumulates=row.source.startswith(MEGATRON_SOURCES) and not row.framework.startswith(XLA) and not is_lora,
         is_lora_everywhere=row.source in LORA_EVERYWHERE,
         lora_rank=LORA_RANK["mlperf" if row.source.startswith("mlperf") else ""] if is_lora else 0,
     )
