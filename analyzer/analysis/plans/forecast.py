@@ -85,7 +85,10 @@ def predict_plan(
     """
     piece_of = _find_pieces(ranks, plan.pp * plan.vp)
     costs = load_host_costs()
-    pieces = tuple(replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor) for rank in ranks)
+    pieces = tuple(
+        replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, hides_tensor=plan.overlap_tensor)
+        for rank in ranks
+    )
     send_ns = np.zeros(len(gpus))
     if plan.pp > 1:
         sent = max(rank.sent_bytes for rank in ranks)
