@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .....specs.catalog import load_catalog
 from .....specs.match import find_gpu
+from ....prediction.method import Method
 from ..end_to_end import split_of
 from ..report import IterationScore, Split
 from ..weights import Weights
@@ -66,7 +67,7 @@ def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
         global_batch=row.global_batch,
         seq_len=row.seq_len,
         has_experts=row.experts > 0,
-        split=split_of(gpu, weights, ("op model",)),
+        split=split_of(gpu, weights, {Method.OP_MODEL: 1.0}),
         measured_ns=row.step_ns,
         predicted_ns=forecast.step_ns,
         low_ns=forecast.low_ns,
