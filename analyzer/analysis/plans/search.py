@@ -167,7 +167,7 @@ def _most_promising(
     if not left.any():
         return []
     step = np.stack([item.estimate.step_ns for item in candidates])
-    memory = np.array([item.estimate.memory_bytes for item in candidates])
+    memory = np.array([max(item.estimate.memory_bytes, 1.0) for item in candidates])
     modes = np.array([item.plan.recompute for item in candidates])
     for mode in RecomputeMode:
         same = [at for at in outcomes if modes[at] == mode] or list(outcomes)
