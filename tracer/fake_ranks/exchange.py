@@ -79,7 +79,7 @@ class _Work(torch._C._distributed_c10d.Work):
         return [item for item in (reference() for reference in self._tensors) if item is not None]
 
 
-class Exchange:
+class FakeExchange:
     """Answer collectives, and number them by group as all ranks of it would.
 
     `on_wait` is told of tensors that are waited for by `Work.wait`.
