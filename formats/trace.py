@@ -165,7 +165,11 @@ class SyncTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CollectiveTable(Table):
-    """Communication ops, with what the process group reported."""
+    """Communication ops, with what the process group reported.
+
+    Where nothing is timed, what waits for an asynchronous one is an op: `_c10d_functional::wait_tensor` on the result,
+    `c10d::wait` on the tensors that a process group moves in place. Messages are numbered between their two ranks.
+    """
 
     op: Column = column("int32", "the op that issued it", default=MISSING, refers_to="ops")
     name: Column = column("int32", "collective, e.g. allreduce", refers_to="strings")
