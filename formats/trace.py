@@ -165,11 +165,7 @@ class SyncTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CollectiveTable(Table):
-    """Communication ops, with what the process group reported.
-
-    Where nothing is timed, what waits for an asynchronous one is an op: `_c10d_functional::wait_tensor` on the result,
-    `c10d::wait` on the tensors that a process group moves in place. Messages are numbered between their two ranks.
-    """
+    """Communication ops, with what the process group reported."""
 
     op: Column = column("int32", "the op that issued it", default=MISSING, refers_to="ops")
     name: Column = column("int32", "collective, e.g. allreduce", refers_to="strings")
@@ -188,12 +184,16 @@ class CollectiveTable(Table):
     )
     sequence: Column = column(
         "int64",
-        "number among the group's collectives, the same on all its ranks; since 1.2",
+        "number among the group's collectives, the same on all its ranks; of messages, among those from one rank to "
+        "another; since 1.2",
         default=MISSING,
         minimum=MISSING,
     )
     is_async: Column = column(
-        "bool", "whether the issuing stream goes on, until something waits for the result; since 1.2", default=0
+        "bool",
+        "whether the issuing stream goes on, until something waits for the result: where nothing is timed an op, "
+        "`_c10d_functional::wait_tensor` on it, or `c10d::wait` on tensors moved in place; since 1.2",
+        default=0,
     )
     peer: Column = column("int32", "rank it is sent to or received from; since 1.2", default=MISSING, minimum=MISSING)
 
