@@ -70,12 +70,7 @@ class OpTable(Table):
     sequence: Column = column("int64", "autograd sequence number", default=MISSING, minimum=MISSING)
     forward: Column = column("int32", "forward op that a backward op differentiates", default=MISSING, refers_to="ops")
     module: Column = column("int32", "module path, outermost first", default=MISSING, refers_to="strings")
-    stream: Column = column(
-        "int32",
-        "where nothing is timed: stream of the GPU that it was issued to, 0 the default one; since 1.2",
-        default=0,
-        minimum=0,
-    )
+    stream: Column = column("int32", "stream that shapes were issued to, 0: default; since 1.2", default=0, minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -184,16 +179,12 @@ class CollectiveTable(Table):
     )
     sequence: Column = column(
         "int64",
-        "number among the group's collectives, the same on all its ranks; of messages, among those from one rank to "
-        "another; since 1.2",
+        "number among the group's collectives, or from one rank to another; the same on all ranks; since 1.2",
         default=MISSING,
         minimum=MISSING,
     )
     is_async: Column = column(
-        "bool",
-        "whether the issuing stream goes on, until something waits for the result: where nothing is timed an op, "
-        "`_c10d_functional::wait_tensor` on it, or `c10d::wait` on tensors moved in place; since 1.2",
-        default=0,
+        "bool", "whether the issuing stream goes on, until `wait_tensor`, `c10d::wait` or a use; since 1.2", default=0
     )
     peer: Column = column("int32", "rank it is sent to or received from; since 1.2", default=MISSING, minimum=MISSING)
 
