@@ -16,6 +16,7 @@ COMMANDS = {
     "record": "tracer.commands.record",
     "measure": "tracer.commands.measure",
     "analyze": "analyzer.commands.analyze",
+    "scale": "analyzer.commands.scale",
     "show": "analyzer.commands.show",
     "replay": "analyzer.commands.replay",
     "rerun": "analyzer.commands.rerun",
@@ -23,6 +24,7 @@ COMMANDS = {
     "convert": "analyzer.commands.convert",
     "graph": "analyzer.commands.graph",
     "gpus": "analyzer.commands.gpus",
+    "nodes": "analyzer.commands.nodes",
     "score": "analyzer.commands.score",
 }
 """Command name → module that holds a command of that name."""

@@ -70,6 +70,12 @@ class OpTable(Table):
     sequence: Column = column("int64", "autograd sequence number", default=MISSING, minimum=MISSING)
     forward: Column = column("int32", "forward op that a backward op differentiates", default=MISSING, refers_to="ops")
     module: Column = column("int32", "module path, outermost first", default=MISSING, refers_to="strings")
+    stream: Column = column(
+        "int32",
+        "where nothing is timed: stream of the GPU that it was issued to, 0 the default one; since 1.2",
+        default=0,
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -22,9 +22,15 @@ _COLUMNS: Final = {
     "link_generation": np.int64,
     "has_switch": np.bool_,
     "link_bytes_per_s": np.float64,
+    "pair_bytes_per_s": np.float64,
+    "socket_bytes_per_s": np.float64,
     "host_bytes_per_s": np.float64,
     "nic_kind": np.int64,
     "nic_bytes_per_s": np.float64,
+    "link_latency_ratio": np.float64,
+    "link_bandwidth_ratio": np.float64,
+    "nic_latency_ratio": np.float64,
+    "nic_bandwidth_ratio": np.float64,
     "nic_count": np.float64,
 }
 """What a node says itself."""
@@ -65,6 +71,10 @@ class Fabric:
     """Whether every GPU reaches every other of the domain at its full rate, through switches."""
     link_bytes_per_s: Floats
     """One direction of one GPU, to all others of its domain together; 0: no link but the host's."""
+    pair_bytes_per_s: Floats
+    """One direction between two GPUs; below the link's rate where that goes to several, and over PCIe."""
+    socket_bytes_per_s: Floats
+    """One direction between the processors' sockets, all GPUs together; infinite where not known."""
     host_bytes_per_s: Floats
     """One direction of one GPU's way to the host, PCIe or C2C."""
     nic_kind: Codes
@@ -119,7 +129,7 @@ def _systems() -> dict[str, Node]:
 
 
 def _assumed(gpu: Gpu) -> Node:
-    """Return eight GPUs with the links of the catalogue, and a 200 Gbit/s NIC for each pair."""
+    """Return eight GPUs with the links of the catalogue, and 100 Gbit/s of a NIC for each."""
     linked = gpu.link_bandwidth_bytes_per_s > 0
     return Node(
         name=f"8 x {gpu.name}",
@@ -133,7 +143,6 @@ def _assumed(gpu: Gpu) -> Node:
         nic="100 Gbit/s per GPU, assumed",
         nic_bandwidth_bytes_per_s=12.5e9,
         source=SourceNote(source="assumed", verified=False),
-        note="",
     )
 
 
@@ -145,33 +154,34 @@ def build_fabric(gpus: Sequence[Gpu], nodes: Sequence[Node] | None = None) -> Fa
     """
     nodes = [usual_node(gpu) for gpu in gpus] if nodes is None else nodes
     rows = [_row(gpu, node) for gpu, node in zip(gpus, nodes, strict=True)]
-    ones = np.ones(len(rows))
     columns: dict[str, Any] = {
         name: np.array([row[name] for row in rows], dtype=kind) for name, kind in _COLUMNS.items()
     }
-    return Fabric(
-        **columns,
-        link_latency_ratio=ones,
-        link_bandwidth_ratio=ones.copy(),
-        nic_latency_ratio=ones.copy(),
-        nic_bandwidth_ratio=ones.copy(),
-    )
+    return Fabric(**columns)
 
 
 def _row(gpu: Gpu, node: Node) -> dict[str, Any]:
     link = node.link or ""
     kind = _link_kind(link)
     generation = re.search(r"NVLink ?(\d)", link)
+    link_bytes = node.link_bandwidth_bytes_per_s / 2
+    host_bytes = node.host_bandwidth_bytes_per_s or gpu.pcie_bandwidth_bytes_per_s
     return {
         "node_gpu_count": float(node.gpu_count),
         "domain_gpu_count": float(node.domain_gpu_count),
         "link_kind": int(kind),
         "link_generation": int(generation[1]) if generation else 0,
         "has_switch": "NVSwitch" in link,
-        "link_bytes_per_s": node.link_bandwidth_bytes_per_s / 2,
-        "host_bytes_per_s": gpu.pcie_bandwidth_bytes_per_s,
+        "link_bytes_per_s": link_bytes,
+        "pair_bytes_per_s": node.pair_bandwidth_bytes_per_s or link_bytes or host_bytes,
+        "socket_bytes_per_s": node.socket_bandwidth_bytes_per_s or np.inf,
+        "host_bytes_per_s": host_bytes,
         "nic_kind": int(_nic_kind(node.nic)),
         "nic_bytes_per_s": node.nic_bandwidth_bytes_per_s,
+        "link_latency_ratio": node.link_latency_ratio,
+        "link_bandwidth_ratio": node.link_bandwidth_ratio,
+        "nic_latency_ratio": node.nic_latency_ratio,
+        "nic_bandwidth_ratio": node.nic_bandwidth_ratio,
         "nic_count": float(_nic_count(node)),
     }
 

@@ -214,13 +214,14 @@ def _convert(table: Entry, keys: Mapping[str, Key], where: str) -> dict[str, Any
     values: dict[str, Any] = {}
     for name, key in keys.items():
         if name in table:
-            values[key.field] = _convert_value(table[name], key, name, where)
+            values[key.field] = convert_value(table[name], key, name, where)
         elif key.required:
             raise InputError(f"{where}: {name} is missing; docs/gpus.md has a complete example")
     return values
 
 
-def _convert_value(value: Any, key: Key, name: str, where: str) -> Any:
+def convert_value(value: Any, key: Key, name: str, where: str) -> Any:
+    """Return a value of a file in SI units; raise InputError where it is not of the key's kind, or no quantity."""
     if key.kind in (int, float):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise InputError(f"{where}: {name}: expected a number above 0, found {value!r}")

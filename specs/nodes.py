@@ -34,16 +34,42 @@ class Node:
     nic_bandwidth_bytes_per_s: float
     """One direction."""
     source: SourceNote
-    note: str
+    note: str = ""
+    pair_bandwidth_bytes_per_s: float | None = None
+    """One direction between two GPUs, where only some are linked, or over PCIe; None: as the link says."""
+    socket_bandwidth_bytes_per_s: float | None = None
+    """One direction between the processors' sockets, all GPUs together; None: not known."""
+    host_bandwidth_bytes_per_s: float | None = None
+    """One direction of one GPU's way to the host; None: the GPU's own PCIe rate."""
+    usd_per_hour: float | None = None
+    """Listed price of the whole machine; None: that of its GPUs."""
+    price_source: str = ""
+    link_latency_ratio: float = 1.0
+    """What nccl-tests found within the machine over what the model takes it to be; 1: not measured."""
+    link_bandwidth_ratio: float = 1.0
+    nic_latency_ratio: float = 1.0
+    """The same between machines."""
+    nic_bandwidth_ratio: float = 1.0
 
 
 @lru_cache(maxsize=1)
 def load_nodes() -> tuple[Node, ...]:
     """Return every node, in the order of the file."""
-    return tuple(_node(entry) for entry in read_toml(_NODES_FILE)["node"])
+    return tuple(node_of_entry(entry) for entry in read_toml(_NODES_FILE)["node"])
 
 
-def _node(entry: Entry) -> Node:
+def node_of_entry(entry: Entry) -> Node:
+    """Return the node that a table of a TOML file describes; its keys and values are taken as they are."""
+    optional = {
+        name: entry[key] * GIGA
+        for name, key in (
+            ("pair_bandwidth_bytes_per_s", "pair_gb_per_s"),
+            ("socket_bandwidth_bytes_per_s", "socket_gb_per_s"),
+            ("host_bandwidth_bytes_per_s", "host_gb_per_s"),
+        )
+        if key in entry
+    }
+    ratios = ("link_latency_ratio", "link_bandwidth_ratio", "nic_latency_ratio", "nic_bandwidth_ratio")
     return Node(
         name=entry["name"],
         kind=entry["kind"],
@@ -57,4 +83,8 @@ def _node(entry: Entry) -> Node:
         nic_bandwidth_bytes_per_s=entry["nic_gbit_per_s"] * GIGA / 8,
         source=SourceNote(source=entry["source"], verified=entry.get("verified", False)),
         note=entry.get("note", ""),
+        usd_per_hour=entry.get("usd_per_hour"),
+        price_source=entry.get("price_source", ""),
+        **optional,
+        **{name: float(entry[name]) for name in ratios if name in entry},
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...formats.trace import Trace
+from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Catalog, Gpu
 from ..graph.export.path import summarize_path
 from ..models.library import Library, load_library
@@ -40,13 +41,15 @@ def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
     library: Library | None = None,
     scenario: Scenario | None = None,
     iteration: int | str | None = None,
+    cluster: Cluster = USUAL,
 ) -> Report:
     """Predict the trace's iteration on `targets` (default: every single-device GPU of the catalogue).
 
     `source` overrides what the trace's device record says. `ops_gpu` is the GPU that the op list is about
     (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
     `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU,
-    `iteration` which one is meant: its number, `longest`, `all` of them as one (default: `median`).
+    `iteration` which one is meant: its number, `longest`, `all` of them as one (default: `median`), `cluster` the
+    machines that GPUs stand in, for what they send each other.
     Raises UnknownGpuError when the trace's GPU is not in the catalogue, and InputError where the trace holds nothing
     that tells any GPU time.
 
@@ -55,7 +58,14 @@ def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
     [('H100 SXM5 80GB', 5), ('A100 SXM4 80GB', 8)]
     """
     result = run_analysis(
-        trace, catalog, targets=targets, source=source, library=library, scenario=scenario, iteration=iteration
+        trace,
+        catalog,
+        targets=targets,
+        source=source,
+        library=library,
+        scenario=scenario,
+        iteration=iteration,
+        cluster=cluster,
     )
     return report_on(result, ops_gpu=ops_gpu or (targets[0] if targets else None), op_limit=op_limit)
 
@@ -69,6 +79,7 @@ def run_analysis(
     library: Library | None = None,
     scenario: Scenario | None = None,
     iteration: int | str | None = None,
+    cluster: Cluster = USUAL,
 ) -> Analysis:
     """Predict and replay a trace; see `analyze_trace`.
 
@@ -91,7 +102,13 @@ def run_analysis(
     if origin is not None and all(gpu.name != origin.name for gpu in gpus):
         gpus.append(origin)
     result = build_result(
-        trace, origin, gpus, library or load_library(), scenario or Scenario(), iteration=window.index
+        trace,
+        origin,
+        gpus,
+        library or load_library(),
+        scenario or Scenario(),
+        iteration=window.index,
+        cluster=cluster,
     )
     check_times(result)
     identity = None if source is not None else explain_identity(trace, catalog, window)

@@ -12,6 +12,7 @@ from ...arrays import Floats
 from ...errors import InputError
 from ...formats.trace import Trace
 from ...specs.attention_kernels import AttentionKernel
+from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Gpu
 from ..graph.build import build_graph
 from ..graph.graph import Graph
@@ -61,6 +62,7 @@ def measured_basis(
     gpus: Sequence[Gpu],
     library: Library,
     attention: AttentionKernel | None = None,
+    cluster: Cluster = USUAL,
 ) -> Basis:
     """Return the kernels of a changed recording moved from the GPU that was measured."""
     graph = build_graph(recorded, architecture=origin.architecture)
@@ -76,7 +78,14 @@ def measured_basis(
         recorded_graph=graph,
         workload=workload,
         prediction=predict_measured(
-            changed.trace, workload, origin, gpus, library, retimed=is_changed, attention=attention
+            changed.trace,
+            workload,
+            origin,
+            gpus,
+            library,
+            retimed=is_changed,
+            attention=attention,
+            cluster=cluster,
         ),
         recorded_busy_ns=busy_ns * slowdown.stretch_ratio,
         slowdown=slowdown,
@@ -92,6 +101,7 @@ def shapes_basis(
     *,
     is_compiled: bool,
     attention: AttentionKernel | None = None,
+    cluster: Cluster = USUAL,
 ) -> Basis:
     """Return the ops of a changed recording of shapes, on the timeline that a usual host would give them.
 
@@ -101,7 +111,7 @@ def shapes_basis(
     trace = synthesize_timeline(changed.trace, load_host_costs())
     workload = shape_workload(trace, window)
     kind = iteration_kind(workload, trace.meta, is_compiled=is_compiled)
-    prediction = predict_shapes(workload, gpus, library, kind, attention=attention)
+    prediction = predict_shapes(workload, gpus, library, kind, attention=attention, cluster=cluster)
     if not np.any(prediction.time_ns > 0):
         raise InputError(explain_nothing(changed.trace, window))
     return Basis(

@@ -10,6 +10,8 @@ import numpy as np
 from ...formats.column import row_count
 from ...formats.trace import Trace
 from ...specs.attention_kernels import AttentionKernel
+from ...specs.cluster import USUAL, Cluster
+from ...specs.fleet import build_fleet
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph
 from ..graph.steps import with_iterations
@@ -26,7 +28,8 @@ from ..recorded.standstill import Standstill
 from ..recorded.untimed import without_times
 from ..recorded.window import Window, select_window
 from ..replay.engine import Timing
-from ..replay.forecast import Forecast, forecast, spread_of, target_timing
+from ..replay.forecast import Forecast, forecast, kernel_rows, spread_of, target_timing
+from ..replay.overlap import collective_slowing, learn_slowing, slowed_timing, with_learned
 from ..replay.profiler_slowdown import ProfilerSlowdown, without_profiler
 from ..whatif.apply import change_graph, change_trace
 from ..whatif.scenario import Scenario
@@ -94,10 +97,11 @@ def build_result(
     scenario: Scenario,
     *,
     iteration: int | None = None,
+    cluster: Cluster = USUAL,
 ) -> Analysis:
     """Predict an iteration of a trace, by default the median one, on `gpus` under a scenario.
 
-    `origin` is the GPU that was measured, None where none was.
+    `origin` is the GPU that was measured, None where none was. GPUs stand in the machines of `cluster`.
     """
     if origin is not None:
         recorded = with_iterations(trace)
@@ -110,10 +114,12 @@ def build_result(
     changed = change_trace(recorded, origin, library, scenario, gpus)
     attention = None if scenario.attention is None else AttentionKernel[scenario.attention.name]
     if origin is not None:
-        basis = measured_basis(recorded, window, changed, origin, gpus, library, attention)
+        basis = measured_basis(recorded, window, changed, origin, gpus, library, attention, cluster)
     else:
         is_compiled = scenario.fuse_elementwise or bool(find_compiled(recorded).is_region.any())
-        basis = shapes_basis(window, changed, gpus, library, is_compiled=is_compiled, attention=attention)
+        basis = shapes_basis(
+            window, changed, gpus, library, is_compiled=is_compiled, attention=attention, cluster=cluster
+        )
     arranged = arrange(basis, origin, scenario)
     graph, timing = arranged.graph, arranged.timing
     host_half_width = basis.host_half_width if scenario.cpu_speed is None else np.zeros(len(gpus))
@@ -151,6 +157,13 @@ def arrange(found: Basis | Analysis, origin: Gpu | None, scenario: Scenario) -> 
         timing, base_ns=timing.base_ns * fewer.base_ratio, host_ratio=timing.host_ratio / (scenario.cpu_speed or 1.0)
     )
     graph, timing = without_profiler(fewer.graph, timing, found.slowdown)
+    fleet, recorded = found.prediction.fleet, None
+    slowing = collective_slowing(graph, found.trace, fleet.fabric)
+    if origin is not None:
+        recorded = collective_slowing(graph, found.trace, build_fleet([origin]).fabric)[:, 0]
+        learned = learn_slowing(graph, kernel_rows(graph, found.trace, found.workload), recorded)
+        slowing, recorded = with_learned(slowing, recorded, learned)
+    timing = slowed_timing(graph, timing, slowing, recorded)
     return Arrangement(graph=graph, timing=timing, compiled=fewer.compiled, warnings=fewer.warnings)
 
 

@@ -12,6 +12,7 @@ from ...specs.gpu import Gpu
 from ..prediction.method import Method
 from ..prediction.prediction import METHODS
 from ..recorded.gaps import describe_gaps
+from ..recorded.waiting import waiting_by_row
 from ..replay.causes import CAUSES, IdleCause
 from ..work import Family
 from .cut import describe_cut
@@ -67,7 +68,7 @@ def _warn_measured(result: Analysis, origin: Gpu) -> Iterator[str]:
     is_collective = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
     collective_ns = float(workload.busy_ns[is_collective].sum())
     if collective_ns > 0.05 * busy_ns:
-        yield f"{collective_ns / busy_ns:.0%} of the GPU time is communication, which includes waiting for other ranks"
+        yield f"{collective_ns / busy_ns:.0%} of the GPU time is communication{_explain_waiting(result)}"
     is_unexplained = ~workload.has_work & ~is_collective & (workload.kind == 0)
     yield from _warn_unexplained(result, is_unexplained, workload.busy_ns - unexplained_graph_ns(result))
     yield from _warn_unmoved(result)
@@ -81,6 +82,20 @@ def _warn_measured(result: Analysis, origin: Gpu) -> Iterator[str]:
         )
     if window.other_device_kernel_count:
         yield f"{window.other_device_kernel_count} kernels on other devices of the file are left out"
+
+
+def _explain_waiting(result: Analysis) -> str:
+    """Say what of the communication is waiting, as far as equal collectives tell."""
+    workload = result.workload
+    waiting_ns = waiting_by_row(result.trace, workload.row_of, len(workload.op))
+    duration_ns = np.maximum(workload.duration_ns, 1.0)
+    waited_ns = float((workload.busy_ns * waiting_ns / duration_ns).sum())
+    if waited_ns <= 0:
+        return ", which includes waiting for other ranks"
+    return (
+        f"; {waited_ns / 1e6:.3g} ms of it is waiting for other ranks (what collectives took beyond the least of their "
+        "equals), which is kept as it is"
+    )
 
 
 def _warn_unexplained(result: Analysis, rows: Mask, busy_ns: Floats) -> Iterator[str]:

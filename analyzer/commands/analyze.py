@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ... import __version__
+from ...errors import InputError
 from ..rendering.formats import REPORT_FORMATS
+from .cluster_options import ClusterRequest, cluster_options, read_cluster, take_cluster
 from .command import (
     WavecastCommand,
     capture_option,
@@ -25,6 +27,7 @@ from .command import (
     trace_argument,
 )
 from .output import OutputPath, choose_format, screen_for, write_result
+from .plan_options import SHOWN_PLANS, plan_options, render_scale
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -68,6 +71,19 @@ class AnalyzeRequest:
     attention_kernel: str | None
     timeline: Path | None
     calibration: Path | None
+    gpu_counts: tuple[int, ...]
+    plans: tuple[str, ...]
+    global_batch: int | None
+    cluster: ClusterRequest
+
+    @property
+    def is_of_plans(self) -> bool:
+        """Say whether it is about many GPUs. Raises InputError where only a part of that is said."""
+        if self.gpu_counts and not self.plans:
+            raise InputError("--gpus says how many, not how they share the work: add --plan, or use 'wavecast scale'")
+        if self.global_batch is not None and not self.plans:
+            raise InputError("--global-batch is for many GPUs: add --gpus and --plan (one GPU's is --batch)")
+        return bool(self.plans)
 
 
 @click.command("analyze", cls=WavecastCommand, short_help="Predict a recorded iteration on other GPUs.")
@@ -83,8 +99,10 @@ class AnalyzeRequest:
 )
 @source_option()
 @gpu_file_option
+@cluster_options
 @iteration_option()
 @capture_option()
+@plan_options()
 @click.option("--ops", "with_ops", is_flag=True, help="List every op with its physical bound, method and reason.")
 @click.option(
     "--top",
@@ -161,9 +179,14 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to L40S --timeline timeline.json.gz
       analyze trace.json.gz --to L40S --calibration measured/
       analyze trace.json.gz --iteration longest
+      analyze trace.json.gz --to H100 --gpus 64 --plan fsdp=8,tp=8
       analyze execution.json.gz --capture capture.json.gz
     """
-    request = AnalyzeRequest(**options)
+    cluster = take_cluster(options)
+    request = AnalyzeRequest(**options, cluster=cluster)
+    if request.is_of_plans:
+        write_result(_predict_plans(request), request.output)
+        return
     report = _predict(request)
     write_result(_render(report, request), request.output)
 
@@ -196,6 +219,7 @@ def _predict(request: AnalyzeRequest) -> Report:
         library=sharpened.library if sharpened is not None else None,
         scenario=_scenario(request, trace),
         iteration=request.iteration,
+        cluster=read_cluster(request.cluster, catalog, request.targets),
     )
     report = report_on(result, ops_gpu=targets[0] if targets else None, op_limit=limit)
     if request.largest_batch:
@@ -213,6 +237,51 @@ def _predict(request: AnalyzeRequest) -> Report:
     return report
 
 
+_ONE_GPU_OPTIONS: Final = {
+    "with_ops": "--ops",
+    "largest_batch": "--largest-batch",
+    "cuda_graph": "--cuda-graph",
+    "fuse_elementwise": "--fuse-elementwise",
+    "cpu_speed": "--cpu-speed",
+}
+"""What nothing says of plans yet."""
+
+
+def _predict_plans(request: AnalyzeRequest) -> str:
+    """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
+    from ...formats.files import load_trace
+    from ...specs.catalog import load_catalog
+    from ...specs.match import find_gpu, find_gpus
+    from ..analysis.plans.scale import scale_trace
+
+    for name, option in _ONE_GPU_OPTIONS.items():
+        if getattr(request, name):
+            raise InputError(f"{option} is for one GPU: leave it out beside --plan")
+    catalog = load_catalog(request.gpu_file)
+    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
+    source = find_gpu(catalog, request.source) if request.source is not None else None
+    with progress_on_stderr("Reading the trace") as progress:
+        trace = load_trace(request.trace, recover=request.recover, progress=progress)
+    sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
+    report = scale_trace(
+        trace,
+        catalog,
+        targets=targets,
+        gpu_counts=request.gpu_counts,
+        plans=request.plans,
+        global_batch=request.global_batch,
+        recorded_batch=request.from_batch,
+        source=source,
+        library=sharpened.library if sharpened is not None else None,
+        scenario=_scenario(request, trace),
+        iteration=request.iteration,
+        cluster=read_cluster(request.cluster, catalog, request.targets),
+        timeline=request.timeline,
+    )
+    top = SHOWN_PLANS if request.top is None else request.top
+    return render_scale(report, request.trace, request.form, request.output, top)
+
+
 def _sharpen(
     path: Path, trace: Trace, catalog: Catalog, targets: Sequence[Gpu], source: Gpu | None
 ) -> CalibratedLibrary:
@@ -227,11 +296,10 @@ def _sharpen(
 
 
 def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
-    from ...errors import InputError
     from ..host.speed import read_cpu_speed
     from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
-    if request.from_batch is not None and request.batch_size is None and not request.largest_batch:
+    if request.from_batch is not None and not (request.batch_size or request.largest_batch or request.plans):
         raise InputError("--from-batch says what --batch rescales: add --batch N")
     if request.from_sequence_length is not None and request.sequence_length is None:
         raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")

@@ -12,6 +12,7 @@ from ...formats.column import row_count
 from ...formats.signature import Argument, Signature, TensorSpec
 from ...formats.trace import Trace
 from ..work import work_of
+from .communication import WAITING_OPS
 from .costs import HostCosts, spellings
 
 _TENSORS_PER_LAUNCH: Final = (110, 64, 48, 36, 30)
@@ -46,7 +47,7 @@ def count_launches(trace: Trace, rows: Rows, costs: HostCosts) -> npt.NDArray[np
 
 def _launches(name: str, signature: Signature | None, costs: HostCosts) -> int:
     plain = name.split(".", maxsplit=1)[0]
-    if plain in _ONLY_COPYING:
+    if plain in _ONLY_COPYING or plain in WAITING_OPS:
         return 0
     if plain.startswith(("aten::_foreach_", "aten::_fused_", "aten::_amp_foreach_")) and signature is not None:
         found = multi_tensor_launches(signature, is_in_place=plain.endswith("_"))

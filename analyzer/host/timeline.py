@@ -10,21 +10,35 @@ import numpy as np
 from ...arrays import Floats, Mask, Rows, group_rows
 from ...errors import InputError
 from ...formats.column import MISSING, build_table, columns, row_count
-from ...formats.trace import CallTable, IterationTable, KernelTable, OpTable, Phase, Trace
+from ...formats.trace import (
+    CallTable,
+    IterationTable,
+    KernelKind,
+    KernelTable,
+    OpTable,
+    Phase,
+    SyncKind,
+    SyncTable,
+    Trace,
+)
 from ..recorded.compiled import find_compiled
 from ..work.lookup import explained_ops
+from .communication import STREAM, StreamPlan, plan_streams
 from .compiled import OpHostTimes, with_compiled_costs
 from .costs import LEAD_PLACES, HostCosts
 from .launches import SYNCING_OPS, count_launches
 
-STREAM: Final = 7
-"""The default stream as CUPTI numbers it."""
 _INSIDE, _OPENS, _ANY = range(len(LEAD_PLACES))
 _MAIN_THREAD, _AUTOGRAD_THREAD = 0, 1
-_LAUNCH, _COPY, _SYNC = range(3)
-_CALL_NAMES: Final = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize")
+_RECORD, _WAIT, _LAUNCH, _COPY, _SYNC = range(5)
+_CALL_NAMES: Final = (
+    "cudaEventRecord",
+    "cudaStreamWaitEvent",
+    "cudaLaunchKernel",
+    "cudaMemcpyAsync",
+    "cudaStreamSynchronize",
+)
 _COPY_NAME: Final = "Memcpy DtoH (Device -> Pageable)"
-_MEMCPY_KIND: Final = 1
 _PARENT_SHARE: Final = 0.1
 """Least share of its own listed time that an op with recorded children keeps for itself."""
 
@@ -39,12 +53,23 @@ class _Calls:
     end_ns: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Waits:
+    """Hold waits of streams for streams, w of them, by the rows of their calls."""
+
+    call: Rows
+    record_call: Rows
+    stream: Rows
+    waited_stream: Rows
+
+
 def synthesize_timeline(trace: Trace, costs: HostCosts) -> Trace:
     """Return the trace with host times from `costs`, runtime calls, and a kernel of no length per launch.
 
     Ops keep their rows and signatures; the backward ones move to the autograd thread, which runs while the main
-    thread waits. Kernels follow `explained_ops`: rows of one op share its GPU time. Raises InputError for a trace that
-    holds kernels already, and for ops that come before the op around them.
+    thread waits. Kernels follow `explained_ops`: rows of one op share its GPU time. Collectives run on streams of their
+    own, one per group (`plan_streams`). Raises InputError for a trace that holds kernels already, and for ops that come
+    before the op around them.
 
     >>> from wavecast.analyzer.host.costs import load_host_costs
     >>> len(trace.kernels.name), len(synthesize_timeline(trace, load_host_costs()).kernels.name)
@@ -68,9 +93,11 @@ def synthesize_timeline(trace: Trace, costs: HostCosts) -> Trace:
     last, root = _nesting(trace.ops)
     start, end = passed - head, passed[last]
     calls = _lay_out_calls(costs, launches, reads, start + before, between)
+    streams = plan_streams(trace, launches)
+    calls, waits = _with_waits(calls, streams, start)
     thread = np.where(trace.ops.phase == Phase.BACKWARD, _AUTOGRAD_THREAD, _MAIN_THREAD)[root]
     length_ns = float(passed[-1]) if len(passed) else 0.0
-    return _assemble(trace, _timed_ops(trace.ops, start, end, thread), calls, length_ns)
+    return _assemble(trace, _timed_ops(trace.ops, start, end, thread), calls, streams, waits, length_ns)
 
 
 def _op_times(trace: Trace, costs: HostCosts, launches: Rows) -> OpHostTimes:
@@ -90,20 +117,52 @@ def _lay_out_calls(costs: HostCosts, launches: Rows, reads: Mask, first_ns: Floa
     kind = np.where(after_launches < 0, _LAUNCH, np.where(after_launches == 0, _COPY, _SYNC))
     launched = np.minimum(number, launches[op])
     start = first_ns[op] + launched * (costs.launch_ns + between[op]) + (kind == _SYNC) * costs.copy_ns
-    duration = np.array([costs.launch_ns, costs.copy_ns, costs.sync_ns])[kind]
+    duration = np.array([0.0, 0.0, costs.launch_ns, costs.copy_ns, costs.sync_ns])[kind]
     return _Calls(op=op, kind=kind, start_ns=start, end_ns=start + duration)
 
 
-def _assemble(trace: Trace, ops: OpTable, calls: _Calls, length_ns: float) -> Trace:
+def _with_waits(calls: _Calls, streams: StreamPlan, op_start_ns: Floats) -> tuple[_Calls, _Waits]:
+    """Return the calls with those that make streams wait for each other, which take no time of their own.
+
+    An event is recorded after the last launch of an op, and waited for before the first one of another.
+    """
+    sources, of_wait = np.unique(streams.source, return_inverse=True)
+    launched = np.flatnonzero(calls.kind == _LAUNCH)
+    last = np.searchsorted(calls.op[launched], sources, side="right") - 1
+    recorded_ns = calls.end_ns[launched[last]] if len(sources) else np.zeros(0)
+    first = np.searchsorted(calls.op[launched], streams.target, side="left")
+    at = np.append(launched, MISSING)[first]
+    is_own = np.append(calls.op, MISSING)[at] == streams.target
+    waited_ns = np.where(is_own, np.append(calls.start_ns, 0.0)[at], op_start_ns[streams.target])
+    start = np.concatenate((calls.start_ns, recorded_ns, waited_ns))
+    kind = np.concatenate((calls.kind, np.full(len(sources), _RECORD), np.full(len(streams.source), _WAIT)))
+    order = np.lexsort((np.where(kind < _LAUNCH, kind, _LAUNCH), start))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    end = np.concatenate((calls.end_ns, recorded_ns, waited_ns))
+    op = np.concatenate((calls.op, sources, streams.target))
+    old, new = len(calls.op), len(calls.op) + len(sources)
+    return (
+        _Calls(op=op[order], kind=kind[order], start_ns=start[order], end_ns=end[order]),
+        _Waits(
+            call=place[new:],
+            record_call=place[old:new][of_wait],
+            stream=streams.on_stream,
+            waited_stream=streams.stream[streams.source],
+        ),
+    )
+
+
+def _assemble(trace: Trace, ops: OpTable, calls: _Calls, streams: StreamPlan, waits: _Waits, length_ns: float) -> Trace:
     """Return the trace with its calls, and a kernel per launch that is named after its op or, for copies, after one."""
-    launched = np.flatnonzero(calls.kind != _SYNC)
+    launched = np.flatnonzero((calls.kind == _LAUNCH) | (calls.kind == _COPY))
     is_copy, op = calls.kind[launched] == _COPY, calls.op[launched]
     kernels = build_table(
         KernelTable,
         len(launched),
         name=np.where(is_copy, len(trace.strings) + len(_CALL_NAMES), trace.ops.name[op]),
-        kind=np.where(is_copy, _MEMCPY_KIND, 0),
-        stream=np.full(len(launched), STREAM),
+        kind=np.where(is_copy, KernelKind.MEMCPY, np.where(streams.is_collective[op], KernelKind.COLLECTIVE, 0)),
+        stream=np.where(is_copy, STREAM, streams.stream[op]),
         start_ns=np.rint(calls.end_ns[launched]),
         duration_ns=np.zeros(len(launched)),
         call=launched,
@@ -119,12 +178,26 @@ def _assemble(trace: Trace, ops: OpTable, calls: _Calls, length_ns: float) -> Tr
         duration_ns=end - start,
         op=calls.op,
     )
+    at_ns = start[waits.call]
+    syncs = build_table(
+        SyncTable,
+        len(waits.call),
+        kind=np.full(len(waits.call), SyncKind.STREAM_WAIT_EVENT),
+        call=waits.call,
+        start_ns=at_ns,
+        duration_ns=np.zeros(len(at_ns)),
+        stream=waits.stream,
+        waited_stream=waits.waited_stream,
+        record_call=waits.record_call,
+    )
     last = int(np.ceil(length_ns))
     iterations = build_table(
         IterationTable, 1, start_ns=[0], end_ns=[last], profiled=[True], cpu_start_ns=[0], cpu_end_ns=[last]
     )
     strings = (*trace.strings, *_CALL_NAMES, _COPY_NAME)
-    return replace(trace, strings=strings, ops=ops, calls=call_table, kernels=kernels, iterations=iterations)
+    return replace(
+        trace, strings=strings, ops=ops, calls=call_table, kernels=kernels, syncs=syncs, iterations=iterations
+    )
 
 
 def _timed_ops(ops: OpTable, start_ns: Floats, end_ns: Floats, thread: Rows) -> OpTable:

@@ -89,7 +89,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, may_lack: Co
     """Read a parquet table as numpy columns; text columns come as object arrays.
 
     Raises InputError where pyarrow is not installed, where the file is no such table or lacks a column, and at the
-    first value that no measurement has (`check_column`). Values of the columns `may_lack` may be missing.
+    first value that no measurement has (`check_column`). Values of the columns `may_lack` may be missing, numbers be 0.
 
     >>> read_table(tables / "ops" / "matmul.parquet", ["gpu", "m"])["m"][:3]
     array([256, 512, 768])

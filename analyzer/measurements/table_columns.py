@@ -78,11 +78,11 @@ def check_column(path: Path, name: str, values: npt.NDArray[Any], *, may_lack: b
     """Raise InputError that names file, column, row and what was expected at the first value that cannot be.
 
     One wrong row refuses the table: what wrote it can be mended, and a table with holes would be scored as if whole.
-    `may_lack`: whether this table's values may be missing.
+    `may_lack`: whether this table's texts and numbers may be missing, a number also be 0.
     """
     if name in NUMBERS:
         legal = NUMBERS[name]
-        _check_numbers(path, name, values, replace(legal, is_optional=legal.is_optional or may_lack))
+        _check_numbers(path, name, values, replace(legal, low=0, is_optional=True) if may_lack else legal)
     elif name in FLAGS:
         if values.dtype.kind not in "biu":
             _refuse(path, name, _first(values, lambda value: type(value) is not bool), values, "true or false")

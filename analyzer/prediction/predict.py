@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -12,11 +12,14 @@ import numpy.typing as npt
 from ...arrays import Floats, Mask, Rows
 from ...formats.trace import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
+from ...specs.cluster import USUAL, Cluster
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu
+from ...specs.nodes import Node
 from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
+from ..recorded.waiting import waiting_by_row
 from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
 from .better import hold_order
@@ -39,19 +42,24 @@ def predict_measured(
     *,
     retimed: bool = False,
     attention: AttentionKernel | None = None,
+    cluster: Cluster = USUAL,
 ) -> Prediction:
     """Move measured kernels from `source` to every target.
 
     t_target = overhead there + (t_source - overhead here) * factor, with the factor of the row's rule; no longer than
     t_source on a GPU that is better in every figure; never under the physical bound where the source kept to it as
     well. On the source itself the measured time stands, unless the times are `retimed`: a what-if's, predicted there
-    as well. `attention` is the kernel that is asked for, on the source too.
+    as well. What a collective waited for other ranks is carried as it is. `attention` is the kernel that is asked for,
+    on the source too. GPUs stand in the machines of `cluster`.
 
     >>> (predict_measured(measured, kernels, a100, [a100, h100], library).time_ns / 1e3).round(-1)  # µs
     array([[500., 170.],
            [ 30.,  10.]])
     """
-    fleet, origin = build_fleet(targets), build_fleet([source])
+    fleet = build_fleet(targets, cluster.nodes_of(targets))
+    origin = build_fleet([source], cluster.nodes_of([source]))
+    recorded_ns, waiting_ns = workload.duration_ns, waiting_by_row(trace, workload.row_of, len(workload.op))
+    workload = replace(workload, duration_ns=recorded_ns - waiting_ns)
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     count = len(workload.op)
     assignments, recorded = _assign_both(workload, attention, library)
@@ -71,8 +79,12 @@ def predict_measured(
         block = slice(begin, begin + BLOCK_ROWS)
         width[block] = with_overhead_spread(width[block], time[block])
         np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
+    # Other ranks are waited for as long as before: no link shortens that.
+    width = np.where(waiting_ns[:, None] > 0, np.log1p(np.expm1(width) * time / (time + waiting_ns[:, None])), width)
+    time += waiting_ns[:, None]
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
     kept = stands[:, None] & is_source
+    measured = recorded_ns
     time = np.where(kept, measured[:, None], time)
     if not retimed:
         method[kept], width[kept] = METHODS.index(Method.MEASURED), 0.0
@@ -243,17 +255,19 @@ def predict_shapes(
     kind: IterationKind = ANY_KIND,
     *,
     attention: AttentionKernel | None = None,
+    cluster: Cluster = USUAL,
+    nodes: Sequence[Node] | None = None,
 ) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
 
     `kind` says what error the times share on a GPU. `attention` is the kernel that is asked for; default: each GPU's
-    own choice.
+    own choice. GPUs stand in the machines of `cluster`.
 
     >>> prediction = predict_shapes(workload, [h100, a100], library)
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
     array([3., 8.])
     """
-    fleet = build_fleet(targets)
+    fleet = build_fleet(targets, nodes or cluster.nodes_of(targets))
     assignments = assign_rows(as_asked(workload, attention), library)
     bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)
     known, covered = workload.has_work[:, None], modelled.is_covered[:, None]

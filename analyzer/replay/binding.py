@@ -17,8 +17,7 @@ def durations_ns(graph: Graph, timing: Timing) -> Floats:
     >>> durations_ns(graph, measured_timing(graph, graph.residual_ns))
     array([     0.,      0.,      0.,      0., 500000.,  26000.])
     """
-    scaled = timing.base_ns * timing.factor[timing.factor_row, 0]
-    return np.where(graph.nodes.is_gpu, scaled, 0.0)
+    return np.where(graph.nodes.is_gpu, timing.node_ns(slice(None))[:, 0], 0.0)
 
 
 def bind_nodes(graph: Graph, timing: Timing, end_ns: Floats, rows: Rows) -> Rows:
@@ -58,5 +57,5 @@ def _arrival_ns(graph: Graph, timing: Timing, end_ns: Floats, edge: Rows) -> Flo
     leaves += timing.latency_ns.take(graph.edges.term[edge], axis=0)
     queued = np.flatnonzero(graph.edges.kind[edge] == EdgeKind.QUEUE)
     held = source[queued]
-    leaves[queued] -= timing.base_ns[held, None] * timing.factor[timing.factor_row[held]]
+    leaves[queued] -= timing.node_ns(held)
     return leaves

@@ -116,7 +116,7 @@ def _find_running(
     """Yield what runs within the iteration, GPU by GPU."""
     gpu = np.flatnonzero(graph.nodes.is_gpu)
     end = end_ns[gpu]
-    start = end - timing.base_ns[gpu, None] * timing.factor[timing.factor_row[gpu]]
+    start = end - timing.node_ns(gpu)
     inside = ((end > since_ns) & (start < until_ns)).T
     start, end = np.ascontiguousarray(start.T), np.ascontiguousarray(end.T)
     is_sorted = np.all(start[:, 1:] >= start[:, :-1], axis=1).tolist()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...arrays import Floats, Rows
+from ...arrays import Floats, Rows, Singles
 from ..graph.graph import NEVER_NS, EdgeKind, Graph, Runs
 from ..graph.rules import lane_firsts
 
@@ -41,6 +41,16 @@ class Timing:
     """Host time relative to the recording, [m]."""
     residual_ns: Floats
     """Delay of each node past the rules, carried over as it is, [n]."""
+    stretch: Singles | None = None
+    """By what the duration of each GPU node is multiplied besides, [n, m]; None: all by 1."""
+
+    def node_ns(self, rows: Rows | slice) -> Floats:
+        """Return how long some GPU nodes take, [rows, m]."""
+        found = self.factor.take(self.factor_row[rows], axis=0)
+        found *= self.base_ns[rows, None]
+        if self.stretch is not None:
+            found *= self.stretch[rows]
+        return found
 
 
 def on_gpus(timing: Timing, columns: slice | Rows) -> Timing:
@@ -54,6 +64,7 @@ def on_gpus(timing: Timing, columns: slice | Rows) -> Timing:
         factor=np.ascontiguousarray(timing.factor[:, columns]),
         latency_ns=np.ascontiguousarray(timing.latency_ns[:, columns]),
         host_ratio=timing.host_ratio[columns],
+        stretch=None if timing.stretch is None else np.ascontiguousarray(timing.stretch[:, columns]),
     )
 
 
@@ -226,7 +237,7 @@ def _latest_arrivals(graph: Graph, timing: Timing, end: Floats, heads: Rows, pie
     if piece.has_queue:
         queued = np.flatnonzero(edges.kind[span] == _QUEUE)
         held = edges.source[span][queued]
-        arrival[queued] -= timing.factor[timing.factor_row[held]] * timing.base_ns[held, None]
+        arrival[queued] -= timing.node_ns(held)
     count, known = piece.stop - piece.begin, piece.last_head - piece.head
     if known < piece.high - piece.low:
         arrival = np.maximum.reduceat(arrival, heads[piece.head : piece.last_head] - piece.low, axis=0)
@@ -249,8 +260,7 @@ def _add_own(bound: Floats, graph: Graph, timing: Timing, run: slice, *, on_gpu:
         step = (nodes.lag_ns[run] + nodes.cost_ns[run])[:, None] * timing.host_ratio
         step += residual
         return step
-    step = timing.factor.take(timing.factor_row[run], axis=0)
-    step *= timing.base_ns[run, None]
+    step = timing.node_ns(run)
     step += residual
     bound += step
     step += timing.latency_ns.take(nodes.gap_term[run], axis=0)

@@ -226,6 +226,7 @@ def _at_ends(timing: Timing, spread: Spread) -> Timing:
         factor=np.concatenate((low, high, timing.factor, timing.factor), axis=1),
         latency_ns=np.tile(timing.latency_ns, _ENDS),
         host_ratio=np.concatenate((timing.host_ratio, timing.host_ratio, faster, slower)),
+        stretch=None if timing.stretch is None else np.tile(timing.stretch, _ENDS),
     )
 
 

@@ -71,7 +71,13 @@ def receive(signature: Signature) -> Work:
     return _work(0, 0.0, total_bytes(buffers), buffers[0].dtype)
 
 
-@register("c10d::barrier", "_c10d_functional::wait_tensor", "c10d_functional::wait_tensor", family=Family.COLLECTIVE)
+@register(
+    "c10d::barrier",
+    "c10d::wait",
+    "_c10d_functional::wait_tensor",
+    "c10d_functional::wait_tensor",
+    family=Family.COLLECTIVE,
+)
 def wait(signature: Signature) -> Work:
     """Synchronise: nothing is moved."""
     first = argument_at(signature, 0)

@@ -31,6 +31,7 @@ from .walks import (
     by_row,
     by_row_backward,
     channel_count,
+    last_batch_norm,
     row_kernel,
     run_of,
 )
@@ -80,7 +81,7 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     """Batch norm: input, weight, bias, running mean, running variance; `training` is the flag's position or value.
 
     Training reads the batch's own statistics, saves two per channel and updates the running ones. Its kernels are
-    those that PyTorch chooses by default, cuDNN's: one for NCHW; channels last, statistics, then an elementwise pass.
+    those that PyTorch chooses by default: of NCHW cuDNN's; channels last see `last_batch_norm`.
     """
     x = tensor_at(signature, 0)
     is_training = training if isinstance(training, bool) else flag_at(signature, training)
@@ -94,9 +95,7 @@ def batch_norm(signature: Signature, *, training: int | bool) -> Work:
     work = _with_more_written(work, total_bytes(running))
     if run_of(x) > 1:
         return by_channel(work, x, RowKernel.BATCH_NORM, walked_bytes=2.0 * x.size_bytes)
-    return by_channel(
-        work, x, RowKernel.COLUMN_MOMENTS, walked_bytes=x.size_bytes, streamed_bytes=2.0 * x.size_bytes, launches=2
-    )
+    return last_batch_norm(work, x, RowKernel.COLUMN_MOMENTS, reduced=1.0, rewritten=2.0)
 
 
 @register("aten::_native_batch_norm_legit", family=Family.NORMALIZATION)

@@ -30,6 +30,7 @@ from wavecast.analyzer.models.frame.intervals import GpuClass
 from wavecast.analyzer.rendering.score.__main__ import read_score
 
 from .bars import Target, at_most, held, matching, mean_target, median_target, of_gpu, single
+from .iteration_bars import iteration_targets
 from .newer_bars import newer_shape_targets, newer_targets
 
 PRODUCTS, ATTENTION, VECTOR = "ops/matmul.parquet", "ops/attention.parquet", "ops/vector.parquet"
@@ -197,6 +198,7 @@ def targets(score: Score, shapes: Score | None) -> Iterator[Target]:
     yield from trace_targets(score.traces)
     yield from interval_targets(score)
     yield from newer_targets(score)
+    yield from iteration_targets(score)
     yield from newer_shape_targets(shapes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -32,7 +33,8 @@ _MODEL_OPTIONS: Final = frozenset(
     }
 )  # fmt: skip
 _MEASURING_OPTIONS: Final = frozenset({"iterations", "stop"})
-_SCRIPT_OPTIONS: Final = frozenset({"script", "is_module", "iteration_ends", *_MEASURING_OPTIONS})
+_RANK_OPTIONS: Final = frozenset({"world_size", "ranks"})
+_SCRIPT_OPTIONS: Final = frozenset({"script", "is_module", "iteration_ends", *_MEASURING_OPTIONS, *_RANK_OPTIONS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,18 @@ class Script:
     help="Record shapes without a GPU, and no times: of SCRIPT, which believes in a GPU and ends after one iteration, "
     "or of a model that one of the options below names.",
 )
+@click.option(
+    "--world-size",
+    type=int,
+    metavar="N",
+    help="With --shapes-only: let SCRIPT believe that it is one of N processes, on GPUs of their own.",
+)
+@click.option(
+    "--rank",
+    "ranks",
+    metavar="RANK[,RANK]...|distinct",
+    help="Which of them; several write a file each. 'distinct': one of each that differ. Default: 0.",
+)
 @click.option("--hf-config", metavar="FILE", help="The model that a transformers config.json describes.")
 @click.option("--timm", metavar="NAME", help="The model that timm calls NAME.")
 @click.option("--torchvision", metavar="NAME", help="The classification model that torchvision calls NAME.")
@@ -140,6 +154,8 @@ def record(  # noqa: PLR0913 - one parameter per option
     name: str | None,
     batch_size: int | None,
     shapes_only: bool,
+    world_size: int | None,
+    ranks: str | None,
     **model_options: str | int | bool | None,
 ) -> None:
     """Run SCRIPT with its ARGUMENTS, unmodified, and record some of its iterations.
@@ -152,6 +168,7 @@ def record(  # noqa: PLR0913 - one parameter per option
       wavecast record train.py data/
       wavecast record --stop -o run.json.gz -m mypackage.train --lr 0.1
       wavecast record --shapes-only train.py data/
+      wavecast record --shapes-only --world-size 512 --rank 0 train.py data/
       wavecast record --shapes-only --hf-config config.json --precision bf16
       wavecast record --shapes-only --hf-config config.json --mode inference --cached-tokens 2048
 
@@ -169,7 +186,7 @@ def record(  # noqa: PLR0913 - one parameter per option
         raise click.MissingParameter(ctx=context, param_type="argument", param_hint="'SCRIPT'")
     code, workload = Script(script, arguments, is_module), _describe(name, mode, batch_size)
     if shapes_only:
-        _record_script_shapes(output, code, workload, iteration_ends)
+        _record_script_shapes(output, code, workload, iteration_ends, world_size, ranks)
     else:
         _record_script(output, code, lambda: _make_plan(iterations, workload, iteration_ends), stop=stop)
 
@@ -205,12 +222,14 @@ def _check_options(context: click.Context, *, shapes_only: bool) -> None:
     """Refuse options of the script with a model, and the other way round."""
     source = click.core.ParameterSource.COMMANDLINE
     given = [item for item in context.params if context.get_parameter_source(item) is source]
-    options = {item: f"--{item.removeprefix('is_').replace('_', '-')}" for item in given}
+    options = {item: f"--{item.removeprefix('is_').replace('_', '-')}" for item in given} | {"ranks": "--rank"}
     if not shapes_only:
-        extra = [options[item] for item in given if item in _MODEL_OPTIONS]
+        extra = [options[item] for item in given if item in _MODEL_OPTIONS | _RANK_OPTIONS]
         if extra:
             raise click.UsageError(f"{extra[0]} needs --shapes-only")
         return
+    if "ranks" in given and "world_size" not in given:
+        raise click.UsageError("--rank needs --world-size")
     models = [options[item] for item in given if item in _LIBRARIES]
     if context.params["script"] is not None and not models:
         extra = [options[item] for item in given if item in _MODEL_OPTIONS | _MEASURING_OPTIONS]
@@ -235,16 +254,27 @@ def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | Non
         _exit_with(error)
 
 
-def _record_script_shapes(output: Path, script: Script, workload: Workload, ends: str | None) -> None:
-    """Run a script on shapes until one iteration is recorded, and say on stderr what was."""
+def _record_script_shapes(
+    output: Path, script: Script, workload: Workload, ends: str | None, world_size: int | None, ranks: str | None
+) -> None:
+    """Run a script on shapes until one iteration is recorded, as one rank or several, and say on stderr what was."""
     try:
         from ...formats.files import save_trace
         from ..fake_cuda.session import ScriptShapes
-        from ..measured.files import check_output, rank_path
+        from ..fake_ranks.place import Place
+        from ..measured.files import check_output, name_of_rank, rank_path
+        from .ranks import read_ranks, record_ranks
         from .script import run_script, stop_script
 
-        path = rank_path(check_output(output))
-        session = ScriptShapes(workload, stop_script, ends)
+        output = check_output(output)
+        start = partial(_rank_command, script, workload, ends, world_size)
+        chosen = read_ranks(ranks, Place(world_size=world_size).size)
+        if chosen is None or len(chosen) > 1:
+            record_ranks(chosen, partial(name_of_rank, output), start)
+            return
+        place = Place(rank=chosen[0], world_size=world_size, start=start)
+        path = output if world_size is not None else rank_path(output)
+        session = ScriptShapes(workload, stop_script, ends, place)
         with session:
             raised = run_script(script.target, script.arguments, is_module=script.is_module)
         if session.trace is None:
@@ -257,6 +287,23 @@ def _record_script_shapes(output: Path, script: Script, workload: Workload, ends
     except WavecastError as error:
         _exit_with(error)
     say(f"wavecast: {path}: {session.summarise()}")
+
+
+def _rank_command(
+    script: Script, workload: Workload, ends: str | None, world_size: int | None, rank: int, path: Path
+) -> list[str]:
+    """Return what Python is called with to record one rank as this command records its own."""
+    given = {
+        "--world-size": world_size,
+        "--rank": rank,
+        "--mode": workload.mode,
+        "--name": workload.name,
+        "--batch-size": workload.batch_size,
+        "--iteration-ends": ends,
+    }
+    options = [text for option, value in given.items() if value is not None for text in (option, str(value))]
+    target = ["-m", script.target] if script.is_module else [script.target]
+    return ["-m", "wavecast", "record", "--shapes-only", "-o", str(path), *options, *target, *script.arguments]
 
 
 def _end_without_trace(error: WavecastError, raised: BaseException | None) -> NoReturn:

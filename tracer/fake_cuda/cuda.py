@@ -10,9 +10,12 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
+import torch.nn.parallel._functions as parallel_functions
 
 from ...errors import CaptureError
 from ..hooks.patches import patched
+from ..meta.streams import OnStream, Stream, default_stream, find_current_stream, set_stream
+from .devices import FakeCuda
 from .tensor_types import cuda_tensor_types
 from .versions import cuda_version_told, find_cudnn_version
 
@@ -48,39 +51,6 @@ _PROPERTIES: Final = SimpleNamespace(
 
 
 _NCCL_VERSION: Final = (2, 27, 5)
-
-
-class _Stream:
-    """Stand in for torch.cuda.Stream: everything is done at once."""
-
-    def __init__(self, *_arguments: Any, **_options: Any) -> None:
-        self.device = torch.device("cuda", 0)
-        self.cuda_stream = 0
-        self.stream_id = 0
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(self, *_raised: Any) -> None:
-        return
-
-    def query(self) -> bool:
-        return True
-
-    def is_capturing(self) -> bool:
-        return False
-
-    def record_event(self, event: _Event | None = None) -> _Event:
-        return event or _Event()
-
-    def wait_event(self, _event: Any) -> None:
-        return
-
-    def wait_stream(self, _stream: Any) -> None:
-        return
-
-    def synchronize(self) -> None:
-        return
 
 
 class _Event:
@@ -157,7 +127,7 @@ def _answer(value: Any) -> Callable[..., Any]:
 
 _QUIET: Final = (
     *("_lazy_init", "init", "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "seed"),
-    *("seed_all", "ipc_collect", "set_stream", "set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"),
+    *("seed_all", "ipc_collect", "set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"),
     *("reset_peak_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated"),
     *("reset_max_memory_cached", "set_sync_debug_mode", "reset_peak_host_memory_stats"),
     "reset_accumulated_host_memory_stats",
@@ -191,7 +161,6 @@ _FACTS: Final[dict[str, Any]] = {
     "get_allocator_backend": "native",
     "can_device_access_peer": False,
     "list_gpu_processes": "",
-    "stream": nullcontext(),
 }
 """What functions of `torch.cuda` answer while a script runs."""
 _ACCELERATOR: Final[dict[str, Any]] = {
@@ -206,26 +175,39 @@ _ACCELERATOR: Final[dict[str, Any]] = {
 """What functions of `torch.accelerator` answer, which newer scripts ask instead."""
 
 
-def _answers() -> dict[str, Any]:
+def _answers(device_count: int, fake: FakeCuda) -> dict[str, Any]:
     """Return what stands in `torch.cuda` while a script runs, by name."""
     state = torch.get_rng_state()
+
+    def choose(device: Any) -> None:
+        number = device if isinstance(device, int) else torch.device(device).index
+        if number is not None and number >= 0:
+            fake.gpu = torch.device("cuda", number)
+            fake.claimed = fake.gpu if fake.claimed.type == "cuda" else fake.claimed
+
     return {
         **{name: _answer(value) for name, value in _FACTS.items()},
+        "device_count": _answer(device_count),
+        "set_device": choose,
+        "current_device": lambda: fake.gpu.index,
         "get_rng_state": _answer(state),
         "get_rng_state_all": _answer([state]),
-        "current_stream": lambda *_: _Stream(),
-        "default_stream": lambda *_: _Stream(),
-        "Stream": _Stream,
+        "current_stream": find_current_stream,
+        "default_stream": default_stream,
+        "set_stream": set_stream,
+        "stream": OnStream,
+        "StreamContext": OnStream,
+        "Stream": Stream,
         "Event": _Event,
         "CUDAGraph": _Graph,
         "device": _Current,
         "device_of": _Current,
         "cudart": _Runtime,
-        "ExternalStream": _Stream,
+        "ExternalStream": Stream,
     }
 
 
-def _elsewhere() -> Iterator[tuple[object, str, object]]:
+def _elsewhere(device_count: int) -> Iterator[tuple[object, str, object]]:
     """Yield what has to tell of a GPU outside of `torch.cuda`."""
     yield from cuda_tensor_types()
     yield torch, "Generator", _Generator
@@ -233,30 +215,35 @@ def _elsewhere() -> Iterator[tuple[object, str, object]]:
     yield torch.cuda.nccl, "version", _answer(_NCCL_VERSION)
     yield torch.cuda.profiler, "start", _answer(None)
     yield torch.cuda.profiler, "stop", _answer(None)
+    yield torch, "Stream", Stream
+    yield torch, "Event", _Event
     for name in ("_record_memory_history", "_dump_snapshot", "_snapshot"):
         yield torch.cuda.memory, name, _answer(None)
     # Data loaders pin on a thread of their own, where torch's modes are not entered.
     yield torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
-        yield accelerator, "current_stream", lambda *_: _Stream()
+        yield accelerator, "current_stream", find_current_stream
         if hasattr(accelerator, "device_index"):
             yield accelerator, "device_index", _Current
         yield from ((accelerator, name, _answer(it)) for name, it in _ACCELERATOR.items() if hasattr(accelerator, name))
+        yield accelerator, "device_count", _answer(device_count)
+    if hasattr(parallel_functions, "_streams"):
+        yield parallel_functions, "_streams", None  # one per GPU, which it keeps
     yield torch.backends.cudnn, "version", _answer(find_cudnn_version())
     yield torch.backends.cudnn, "is_acceptable", _answer(False)  # recurrent layers would flatten their weights
 
 
 @contextmanager
-def cuda_stand_in() -> Iterator[None]:
+def cuda_stand_in(fake: FakeCuda | None = None, device_count: int = 1) -> Iterator[None]:
     """Answer for `torch.cuda` as a GPU would, where torch sees none: nothing runs on it."""
     with ExitStack() as patches:
         if not torch.cuda.is_available():
-            for name, answer in _answers().items():
+            for name, answer in _answers(device_count, fake or FakeCuda()).items():
                 if not hasattr(torch.cuda, name):
                     continue  # newer or older than this torch
                 patches.enter_context(patched(torch.cuda, name, answer))
-            for owner, name, value in _elsewhere():
+            for owner, name, value in _elsewhere(device_count):
                 patches.enter_context(patched(owner, name, value))
             patches.enter_context(cuda_version_told())
             for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):

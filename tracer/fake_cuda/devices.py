@@ -57,8 +57,14 @@ class FakeCuda:
     """Selections by values that nobody knows, which kept everything, by the op that selected."""
     is_converting: bool = False
     """Whether a module is moving or casting its parameters."""
+    gpu: torch.device = _CUDA
+    """Which GPU the script has chosen to be on: the others are not there, whatever it asks for."""
     claimed: torch.device = _CPU
     """Where the script believes its model is: the last place that it moved anything to."""
+
+    def move(self) -> None:
+        """Let the script believe that what it has is on its GPU."""
+        self.claimed = self.gpu
 
     @property
     def assumed_count(self) -> int:
@@ -96,7 +102,7 @@ class CudaToMeta(TorchFunctionMode):
         torch.Tensor.device.__get__: lambda claimed: claimed,
         torch.Tensor.is_cuda.__get__: lambda claimed: claimed.type == "cuda",  # type: ignore[attr-defined]
         torch.Tensor.is_cpu.__get__: lambda claimed: claimed.type == "cpu",  # type: ignore[attr-defined]
-        torch.Tensor.get_device: lambda claimed: 0 if claimed.type == "cuda" else -1,
+        torch.Tensor.get_device: lambda claimed: claimed.index if claimed.type == "cuda" else -1,
     }
     """What meta tensors say of where they are."""
 
@@ -111,7 +117,8 @@ class CudaToMeta(TorchFunctionMode):
         if type(options.get("device")) is int:
             options["device"] = _CUDA
         if func in _NAMES_ONLY:
-            return func(*((_CUDA, *args[1:]) if args and type(args[0]) is int else args), **options)
+            numbered = args and type(args[0]) is int
+            return func(*((torch.device("cuda", args[0]), *args[1:]) if numbered else args), **options)
         if func is torch.Tensor.cuda:
             func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
         elif func is torch.Tensor.type and find_cuda_dtype(args[-1]) is not None:
@@ -121,7 +128,7 @@ class CudaToMeta(TorchFunctionMode):
         options.pop("pin_memory", None)  # there is no memory to pin
         moved_args, moved_options = tree_map(_moved, (args, options))
         if func is torch.Tensor.to and (args, options) != (moved_args, moved_options):
-            self._fake.claimed = _CUDA
+            self._fake.claimed = self._fake.gpu
         return func(*moved_args, **moved_options)
 
     def _stay(self, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -130,7 +137,7 @@ class CudaToMeta(TorchFunctionMode):
         if func is not torch.Tensor.to:
             found = [_CUDA if func is torch.Tensor.cuda else _CPU]
         if found and torch.device(found[0]) != _META:
-            self._fake.claimed = _CPU if torch.device(found[0]).type == "cpu" else _CUDA
+            self._fake.claimed = _CPU if torch.device(found[0]).type == "cpu" else self._fake.gpu
         if func is not torch.Tensor.to:
             return args[0]
         kept, options = tree_map(lambda item: _META if _is_device(item) else item, (args[1:], options))
@@ -219,11 +226,30 @@ class Promotion(TorchDispatchMode):
     ) -> Any:
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
-            options["device"], self._fake.claimed = _META, _CUDA  # a default device: no torch function names it
+            options["device"], self._fake.claimed = (
+                _META,
+                self._fake.gpu,
+            )  # a default device: no torch function names it
         if func._schema.name in _ON_HOST or not _meets_meta((args, options)):
             return func(*args, **options)
         args, options = tree_map_only(torch.Tensor, _promoted, (args, options))
         return func(*args, **options)
+
+
+@contextmanager
+def asked_in_backward(functions: CudaToMeta) -> Iterator[None]:
+    """Let hooks that ask in backward where tensors are hear what they hear in forward.
+
+    Torch leaves a mode for as long as the function runs that it was asked about, and `backward` is one.
+    """
+    run = torch.autograd._engine_run_backward
+
+    def run_asked(*arguments: Any, **options: Any) -> Any:
+        with functions:
+            return run(*arguments, **options)
+
+    with patched(torch.autograd, "_engine_run_backward", run_asked):
+        yield
 
 
 @contextmanager

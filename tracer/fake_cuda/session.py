@@ -16,6 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...errors import CaptureError, WavecastError
 from ...formats.trace import Trace, Workload
 from ..description.origin import check_workload, describe_trace, mode_of
+from ..fake_ranks.exchange import Exchange, is_collective
+from ..fake_ranks.group import fake_ranks
+from ..fake_ranks.place import Place
+from ..fake_ranks.refused import is_deepspeeds, refusal
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.endings import describe_end
 from ..hooks.lock import only_recording
@@ -26,9 +30,7 @@ from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
 from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
-from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, modules_on_meta
-from .lone_process import lone_process
-from .sharding import is_deepspeeds, refusal
+from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, asked_in_backward, modules_on_meta
 
 _WARMUP_COUNT: Final = 2
 """Iterations before the recorded one: the first creates the optimizer's state."""
@@ -43,7 +45,9 @@ class ScriptShapes:
     Modules and what is sent to CUDA live on the meta device. `when_complete` is called from inside the script.
     """
 
-    def __init__(self, workload: Workload, when_complete: Callable[[], None], ends: str | None = None) -> None:
+    def __init__(
+        self, workload: Workload, when_complete: Callable[[], None], ends: str | None = None, place: Place | None = None
+    ) -> None:
         check_workload(workload)
         check_ends(ends, workload.mode)
         self.trace: Trace | None = None
@@ -55,22 +59,26 @@ class ScriptShapes:
         self._watch = IterationWatch(self._end_iteration, self._fail, workload.mode, ends)
         self._optimizers = OptimizerSteps()
         self._modules = ModulePaths()
-        self._gate = _Gate()
+        self._values = HostValues()
+        self._gate = _Gate(self._values)
+        self._place = place or Place()
         self._autocast: MetaAutocast | None = None
         self._lifetime = ExitStack()
 
     def __enter__(self) -> Self:
-        values = HostValues()
+        values = self._values
         with ExitStack() as entered:
             entered.enter_context(only_recording())
-            entered.enter_context(cuda_stand_in())
-            entered.enter_context(lone_process())
+            entered.enter_context(cuda_stand_in(self.fake, self._place.node_size))
+            entered.enter_context(fake_ranks(self._place, self.fake.move))
             entered.enter_context(modules_on_meta(self.fake))
             sizes = entered.enter_context(dynamic_sizes())
             self._autocast, _ = entered.enter_context(cuda_behaviour())
+            moves = CudaToMeta(self.fake, values, self._optimizers)
+            entered.enter_context(asked_in_backward(moves))  # before the watch, which leaves backward early
             for hooks in (self._optimizers, self._watch, self._modules):
                 entered.enter_context(hooks)
-            for functions in (HostReads(values), CudaToMeta(self.fake, values, self._optimizers)):
+            for functions in (HostReads(values), moves):
                 entered.enter_context(functions)
             # Of these the last one sees an op first.
             for mode in (AssumedReads(self.fake, values, sizes), values, self._gate, Promotion(self.fake)):
@@ -156,7 +164,8 @@ class ScriptShapes:
         if not len(trace.ops.name):
             raise CaptureError("nothing was recorded: the iteration ran no op of a model or of tensors sent to a GPU")
         quality = replace(trace.quality, values_assumed=self.fake.assumed_count)
-        trace = replace(trace, quality=quality)
+        meta = replace(trace.meta, rank=self._place.rank, world_size=self._place.size) if _is_joined() else trace.meta
+        trace = replace(trace, quality=quality, meta=meta)
         return describe_trace(trace, "meta", replace(self._workload, mode=self._watch.mode or mode_of(trace)))
 
     def _fail(self, error: Exception) -> None:
@@ -180,9 +189,10 @@ def find_refusal(raised: BaseException | None) -> WavecastError | None:
 class _Gate(TorchDispatchMode):
     """Pass ops on to a recorder while there is one, and run them whole otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: HostValues) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder: ShapeRecorder | None = None
+        self._exchange = Exchange(values, self._note_wait)
         self._unrecorded = MetaOps()
 
     def __torch_dispatch__(
@@ -193,10 +203,28 @@ class _Gate(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         mode = self.recorder or self._unrecorded
+        if is_collective(func):
+            return self._communicate(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():  # where tensors really are, not where the script believes them
             return mode.__torch_dispatch__(func, types, args, kwargs)
+
+    def _communicate(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        with torch._C.DisableTorchFunction():
+            answer = self._exchange.run(func, args, kwargs)
+            if self.recorder is not None:
+                self.recorder.note_collective(func, args, kwargs, answer)
+        return answer.result
+
+    def _note_wait(self, tensors: Sequence[torch.Tensor]) -> None:
+        if self.recorder is not None:
+            with torch._C.DisableTorchFunction():
+                self.recorder.note_wait(tensors)
 
 
 def _has_optimizer() -> bool:
     """Say whether the script has made an optimizer, which will step."""
     return any(issubclass(type(item), torch.optim.Optimizer) for item in gc.get_objects())
+
+
+def _is_joined() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())

@@ -69,8 +69,11 @@ def check_output(path: str | Path) -> Path:
 def rank_path(path: Path) -> Path:
     """Return the path with this process's rank before its ending, where there are several: `trace.rank3.json.gz`."""
     rank, world_size = find_rank()
-    if rank is None or world_size is None or world_size < 2:
-        return path
+    return path if rank is None or world_size is None or world_size < 2 else name_of_rank(path, rank)
+
+
+def name_of_rank(path: Path, rank: int) -> Path:
+    """Return the path with a rank before its ending: `trace.rank3.json.gz`."""
     suffix = next(suffix for suffix in SUFFIXES if path.name.endswith(suffix))
     return path.with_name(f"{path.name.removesuffix(suffix)}.rank{rank}{suffix}")
 

@@ -45,6 +45,10 @@ class HostValues(TorchDispatchMode):
         self._values[tensor] = values
         return tensor
 
+    def forget(self, tensor: Tensor) -> None:
+        """Let nobody know the values of a tensor any more."""
+        self._values.pop(tensor, None)
+
     def find(self, tensor: Tensor) -> Tensor | None:
         """Return a tensor's values on the host, None where they are not known."""
         if tensor.device == _CPU:
@@ -261,6 +265,22 @@ def _copy_to_host(values: HostValues, func: Any, args: tuple[Any, ...], kwargs: 
     return NotImplemented if known is None else func(known, *args[1:], **kwargs).clone()
 
 
+def _copy_between(values: HostValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Copy known values to a whole tensor on the host, or give a small one's to a tensor of its shape on meta."""
+    target, source = args[:2]
+    if target.device == source.device:
+        return NotImplemented
+    known = values.find(source)
+    if known is None or known.numel() > _MAX_ELEMENTS:
+        return NotImplemented
+    if target.device == _CPU:
+        return func(target, known, *args[2:], **kwargs)
+    result = func(*args, **kwargs)
+    if target.shape == known.shape and not target.is_floating_point():
+        values.give(target, known.to(target.dtype, copy=True))
+    return result
+
+
 def _make_from_values(values: HostValues, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Give an op whose result's shape depends on values that shape."""
     inputs = [item for item in tree_flatten((args, kwargs))[0] if isinstance(item, Tensor)]
@@ -335,6 +355,7 @@ _READERS: Final[dict[Any, Reader]] = {
     _aten.is_nonzero.default: _read_scalar,
     _aten.equal.default: _read_pair,
     _aten._to_copy.default: _copy_to_host,
+    _aten.copy_.default: _copy_between,
     _aten.nonzero.default: _make_from_values,
     _aten.nonzero_numpy.default: _make_from_values,
     _aten.repeat_interleave.Tensor: _make_from_values,

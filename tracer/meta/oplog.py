@@ -15,6 +15,7 @@ from ...formats.signature import Signature
 from ...formats.trace import MemoryTable, OperandTable, OpTable, Phase, TensorTable
 from ..description.device import device_number
 from ..description.signatures import describe_tensor
+from .collectives import CollectiveLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class OpRow:
     forward: int = MISSING
     module: str | None = None
     parent: int = MISSING
+    stream: int = 0
 
 
 @dataclass(slots=True)
@@ -102,6 +104,7 @@ class OpLog:
     modules: list[str | None] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
     memory: list[tuple[int, int, int, int]] = field(default_factory=list)
+    collectives: CollectiveLog = field(default_factory=CollectiveLog)
     tensor_numbers: TensorNumbers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +115,8 @@ class OpLog:
         op = len(self.rows)
         name, signature = self.strings[hide_private(row.name)], self.signatures[row.signature]
         module = MISSING if row.module is None else self.strings[hide_private(row.module)]
-        self.rows.append((name, signature, row.thread, row.phase, row.sequence, row.forward, module, row.parent))
+        numbers = row.thread, row.phase, row.sequence, row.forward, module, row.parent, row.stream
+        self.rows.append((name, signature, *numbers))
         self.modules.append(row.module)
         self.parents.append(row.parent)
         for is_output, tensors in ((False, inputs), (True, outputs)):
@@ -140,7 +144,7 @@ class OpLog:
 
     def op_table(self) -> OpTable:
         """Return the ops as a table, without times."""
-        names = ("name", "signature", "thread", "phase", "sequence", "forward", "module", "parent")
+        names = ("name", "signature", "thread", "phase", "sequence", "forward", "module", "parent", "stream")
         return build_table(OpTable, len(self.rows), **_as_columns(names, self.rows))
 
     def operand_table(self) -> OperandTable:

@@ -19,25 +19,30 @@ from ...errors import CaptureError
 from ...formats.column import MISSING
 from ...formats.signature import Signature
 from ...formats.trace import Meta, Phase, Precision, Trace
-from ..description.signatures import describe_arguments, describe_value, tensors_in
+from ..description.signatures import describe_arguments, describe_tensor, describe_value, tensors_in
 from ..hooks.modules import ModulePaths
 from ..hooks.optimizers import OptimizerSteps
 from .autocast import MetaAutocast, autocast_on_meta, autocast_resumed
+from .collectives import Answer, Flights
 from .compiled import RegionRows, compiled_functions_eager
 from .grad_scaler import ScalerReads, grad_scaler_on_meta
 from .layouts import in_cuda_layout
 from .oplog import OpLog, OpRow
 from .overrides import STAND_INS, cuda_ops_on_meta, foreach_on_meta, put_in_place
 from .sparse import is_stolen, sparse_on_meta, sparse_rule
+from .streams import current_stream
 
 _META = torch.device("meta")
 _NO_SEQUENCE = 2**63
 """Nodes without a forward op (gradient accumulation) report the largest unsigned number."""
 _HOST_READERS = frozenset({torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__})
-_NOISE_NAMESPACES = frozenset({"prim", "profiler", "c10d"})
-"""Of what launches nothing, or nothing here: a recording of shapes is of one process."""
+_NOISE_NAMESPACES = frozenset({"prim", "profiler"})
+"""Of what launches nothing."""
 _NOISE_OPS = frozenset({"aten::detach", "aten::lift_fresh"})
 """Ops that a dispatch mode sees more often than a real run does, and that launch nothing."""
+_WAIT = "c10d::wait"
+"""A wait for what a process group moves in place: torch's `Work.wait`, which is no op of its own."""
+_WAIT_TENSOR = "_c10d_functional::wait_tensor"
 _DATA_TAGS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
@@ -77,6 +82,8 @@ def read_recorder(recorder: ShapeRecorder, autocast_dtype: str | None = None) ->
     log = recorder.log
     log.tensor_numbers.release()
     ops, operands, tensors, memory = log.op_table(), log.operand_table(), log.tensor_table(), log.memory_table()
+    collectives = log.collectives.table(ops, tuple(log.signatures), log.strings)
+    groups, members = log.collectives.group_tables(log.strings)
     return Trace(
         meta=Meta(has_memory=True, precision=Precision(autocast_dtype=autocast_dtype)),
         strings=tuple(log.strings),
@@ -84,6 +91,9 @@ def read_recorder(recorder: ShapeRecorder, autocast_dtype: str | None = None) ->
         ops=ops,
         tensors=tensors,
         operands=operands,
+        collectives=collectives,
+        groups=groups,
+        members=members,
         memory=memory,
     )
 
@@ -148,6 +158,51 @@ class ShapeRecorder(MetaOps):
         self._op_of_sequence: dict[int, int] = {}
         self._threads: dict[int, int] = {}
         self._backward_seen = False
+        self._flights = Flights()
+
+    def note_collective(
+        self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], answer: Answer
+    ) -> None:
+        """Log what communicates, or waits for what does."""
+        transfer, ordered = answer.transfer, describe_arguments(func, args, kwargs)
+        inputs, outputs = tensors_in(ordered), tensors_in(answer.result)
+        if func._schema.name == _WAIT_TENSOR:
+            self._flights.end(self._storages(inputs))
+        elif transfer is None:
+            return
+        arguments = tuple(describe_value(item, keep_text=False) for item in ordered)
+        op = self._note(func, arguments, inputs, answer.result)
+        if op is None or transfer is None:
+            return
+        self.log.collectives.add(op, transfer)
+        if transfer.is_async:
+            self._flights.begin(self._storages([*answer.received, *outputs]), self._storages(answer.sent))
+
+    def note_wait(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Log that the default stream waits here for what these tensors hold, where it is on its way."""
+        if current_stream():
+            return  # which goes on by itself, beside the default one
+        found = [item for item in tensors if item.is_meta]
+        if self._flights.end(self._storages(found)):
+            specs = tuple(describe_tensor(item) for item in found)
+            self._add(_WAIT, Signature((specs,)), found, [], (MISSING, MISSING))
+
+    def _storages(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        plain = [item for item in tensors if item.layout is torch.strided and item.is_meta]
+        return [self.log.tensor_numbers.number_storage(item) for item in plain]
+
+    def _meet_flights(self, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        """Wait for what is read on the default stream; what another stream makes of it is on its way with it."""
+        if not self._flights.is_any:
+            return
+        read = [item for item in inputs if item.layout is torch.strided and item.is_meta]
+        awaited = [item for item in read if self._flights.has(self.log.tensor_numbers.number_storage(item))]
+        if not awaited:
+            return
+        if current_stream():
+            self._flights.begin(self._storages([*read, *outputs]), [])
+        else:
+            self.note_wait(awaited)
 
     def _run(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func.namespace in _NOISE_NAMESPACES or func._schema.name in _NOISE_OPS:
@@ -158,33 +213,49 @@ class ShapeRecorder(MetaOps):
         result = _call(func, args, kwargs, self._modules.current)
         if is_stolen(func, args):
             return result
+        if not func.is_view:
+            self._meet_flights(tensors_in(ordered), tensors_in(result))
         self._note(func, arguments, tensors_in(ordered), result)
         return result
 
-    def _note(self, func: torch._ops.OpOverload, arguments: Any, inputs: list[torch.Tensor], result: Any) -> None:
+    def _note(self, func: torch._ops.OpOverload, arguments: Any, inputs: list[torch.Tensor], result: Any) -> int | None:
         outputs = tensors_in(result)
-        sequence, forward = self._autograd_links()
         if all(item.device != _META for item in (*inputs, *outputs)):
-            return
+            self._autograd_links()
+            return None
         returned = result if isinstance(result, list | tuple) else (result,)
         results = tuple(describe_value(item, keep_text=False) for item in returned)
+        signature = Signature(arguments, results if func._schema.returns else ())
+        return self._add(func._schema.name, signature, inputs, outputs, self._autograd_links())
+
+    def _add(
+        self,
+        name: str,
+        signature: Signature,
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        links: tuple[int, int],
+    ) -> int:
+        sequence, forward = links
         module = self._modules.current
         if module is None and forward != MISSING:
             module = self.log.modules[forward]
         phase, thread = self._phase(sequence), self._threads.setdefault(threading.get_ident(), len(self._threads))
         row = OpRow(
-            name=func._schema.name,
-            signature=Signature(arguments, results if func._schema.returns else ()),
+            name=name,
+            signature=signature,
             phase=phase,
             thread=thread,
             sequence=sequence,
             forward=forward,
             module=module,
             parent=self._regions.parent(phase=phase, thread=thread, forward=forward),
+            stream=current_stream(),
         )
         op = self.log.add(row, inputs, outputs)
         if row.phase is not Phase.BACKWARD and sequence != MISSING:
             self._op_of_sequence[sequence] = op
+        return op
 
     def _autograd_links(self) -> tuple[int, int]:
         """Return the op's sequence number, counted from the start of the step, and its forward op."""
@@ -201,7 +272,7 @@ class ShapeRecorder(MetaOps):
         return sequence, self._op_of_sequence.get(sequence, MISSING)
 
     def _phase(self, sequence: int) -> Phase:
-        in_backward = torch._C._current_autograd_node() is not None
+        in_backward = torch._C._current_graph_task_id() >= 0  # with what is called at its end
         optimizers = self._optimizers
         if optimizers.is_running and (optimizers.began_in_backward or not in_backward):
             return Phase.FORWARD if self._modules.current else Phase.OPTIMIZER
@@ -242,6 +313,8 @@ def _decomposition(func: torch._ops.OpOverload) -> Callable[..., Any] | None:
         return stand_in
     if func is torch.ops.aten.index_put.default and _runs_in_node("IndexBackward"):
         return put_in_place
+    if func.namespace == "fsdp":  # its copies run as other ops
+        return partial(func._op_dk, torch._C.DispatchKey.CPU)
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     if has_kernel(func.name(), "CompositeImplicitAutograd") and not has_kernel(func.name(), "CPU"):

@@ -144,6 +144,37 @@ class ThroughputRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IterationScore:
+    """Hold the predicted and the measured time of an iteration on many GPUs, predicted from sizes and plan."""
+
+    table: str
+    source: str
+    model: str
+    task: str
+    gpu: str
+    gpus: int
+    plan: str
+    precision: str
+    framework: str
+    micro_batch: int
+    global_batch: int
+    seq_len: int
+    has_experts: bool
+    split: Split
+    measured_ns: float
+    predicted_ns: float
+    low_ns: float | None
+    """None where too little is modelled to give an interval."""
+    high_ns: float | None
+    baselines_ns: Mapping[str, float]
+    """Times by other means; `wavecast_anchored` and `wavecast_scaled` are wavecast's own, given another row."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Shares of the predicted time by what it goes to."""
+    given_gpus: int = 0
+    """On how many GPUs the run was measured that the prediction was given; 0: predicted from sizes and plan alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRow:
     """Say how often the better of two GPUs was named rightly."""
 
@@ -186,6 +217,7 @@ class Score:
     worst: tuple[WorstRow, ...] = ()
     networks: tuple[NetworkRow, ...] = ()
     throughput: tuple[ThroughputRow, ...] = ()
+    iterations: tuple[IterationScore, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
     traces: tuple[TraceRow, ...] = ()
     notes: tuple[str, ...] = ()

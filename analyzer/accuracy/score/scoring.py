@@ -22,6 +22,8 @@ from .baselines import (
     source_rows,
 )
 from .decisions import score_decisions
+from .distributed.pairs import plan_decisions
+from .distributed.scoring import score_iterations
 from .end_to_end import score_networks
 from .ledger import (
     forecast_entries,
@@ -66,6 +68,7 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
     networks = score_networks(data, weights)
     throughput, throughput_notes = score_throughput(data, weights)
     traces, trace_notes = score_traces(data / TRACES, weights)
+    iterations, iteration_notes = score_iterations(data, weights)
     return Score(
         weights=weights.description,
         left_out="" if weights.left_out is None else str(weights.left_out),
@@ -77,9 +80,10 @@ def score_directory(data: Path, weights: Weights, progress: Progress | None = No
         worst=worst_rows(made, WORST_COUNT),
         networks=networks,
         throughput=throughput,
-        decisions=score_decisions(networks),
+        iterations=iterations,
+        decisions=(*score_decisions(networks), *plan_decisions(iterations)),
         traces=traces,
-        notes=(*notes, *throughput_notes, *trace_notes),
+        notes=(*notes, *throughput_notes, *trace_notes, *iteration_notes),
     )
 
 

@@ -71,6 +71,7 @@ def _with_kernels(result: Analysis, timing: Timing, of_item: Floats, of_row: Flo
         base_ns=predicted * ratio,
         factor=np.ones((1, 1)),
         factor_row=np.zeros(len(ratio), dtype=np.int64),
+        stretch=None,
     )
 
 

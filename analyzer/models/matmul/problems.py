@@ -121,6 +121,10 @@ def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> MatmulProblems:
     )
 
 
+_LEAST_ADDEND_BYTES: Final = 1.9
+"""Per element of the result: what is read beside the operands is no bias or scale, but an addend of 16 bits or more."""
+
+
 def least_work(problems: MatmulProblems) -> WorkTable:
     """Return the products' operations, with each operand and the result moved once."""
     m, n, k = problems.m, problems.n, problems.k
@@ -159,5 +163,11 @@ def _weight_bytes(work: Work, dims: MatmulDims) -> float:
 
 
 def _out_bytes(work: Work, dims: MatmulDims) -> float:
-    """Return bytes per element of the result; sums over the batch write less than a product each."""
-    return work.written_bytes / max(1, dims.batch * dims.m * dims.n)
+    """Return bytes moved per element of the result; sums over the batch write less than a product each.
+
+    An addend as large as the result, such as a gradient that further ones are added to, is read beside.
+    """
+    results = max(1, dims.batch * dims.m * dims.n)
+    operands = _width(work) * dims.batch * (dims.m * dims.k + dims.k * dims.n)
+    addend = (work.read_bytes - operands) / results
+    return work.written_bytes / results + (addend if addend >= _LEAST_ADDEND_BYTES else 0.0)

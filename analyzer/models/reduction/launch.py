@@ -25,6 +25,10 @@ ROWS_PER_THREAD: Final = 16.0
 MOST_TILES: Final = 128.0
 LOADS_AT_ONCE: Final = 4.0
 """`OPTIMAL_TILE_W`, `ELEMENTS_PER_THREAD`, `MAX_H_BLOCK` and `PARALLEL_LOADS` of the kernels for channels last."""
+LEAST_TILES: Final = 8.0
+"""Tiles of a column under which one block takes it whole."""
+COUNTER_STEPS: Final = 2.0
+"""What a block writes for the last one, and the counter that tells which is."""
 MOST_PARTS: Final = 256.0 * 1024.0
 """Blocks of `batch_norm_transform_input` over all channels, unless there are more channels."""
 VECTOR: Final = 4.0
@@ -46,6 +50,8 @@ class RowWalk:
     threads: Floats
     steps: Floats
     """Loads that a thread waits for in turn."""
+    last_steps: Floats
+    """The same of a block that adds up what the others found, after them."""
 
 
 def walk_of(problems: ReductionProblems) -> RowWalk:
@@ -60,7 +66,7 @@ def walk_of(problems: ReductionProblems) -> RowWalk:
             found = rule(taken)
             for column, value in zip((blocks, threads, steps), found, strict=True):
                 column[chosen] = value
-    return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0))
+    return RowWalk(blocks=blocks, threads=threads, steps=np.maximum(steps, 1.0), last_steps=_last_steps(problems))
 
 
 _Rule = Callable[[ReductionProblems], tuple[Floats, Floats | float, Floats | float]]
@@ -97,12 +103,26 @@ def _channel_elements(problems: ReductionProblems) -> tuple[Floats, Floats, Floa
 
 def _columns(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     """Tiles of channels x elements (`flexible_launch_configs`)."""
+    wide, tall, tiles = _column_tiles(problems)
+    steps = np.ceil(problems.columns / (tall * tiles * LOADS_AT_ONCE))
+    return np.ceil(problems.rows / wide) * tiles, wide * tall, steps
+
+
+def _column_tiles(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
+    """Return a block's threads over channels and over elements, and the tiles of a column."""
     rows, columns = problems.rows, problems.columns
     wide = np.minimum(_last_power(rows), TILE_COLUMNS)
     tall = np.minimum(_last_power(np.ceil(columns / ROWS_PER_THREAD)), CHANNEL_THREADS / wide)
     wide = np.minimum(_last_power(rows), CHANNEL_THREADS / tall)
     tiles = np.minimum(np.ceil(columns / (tall * ROWS_PER_THREAD)), MOST_TILES)
-    return np.ceil(rows / wide) * tiles, wide * tall, np.ceil(columns / (tall * tiles * LOADS_AT_ONCE))
+    return wide, tall, np.where(tiles < LEAST_TILES, 1.0, tiles)
+
+
+def _last_steps(problems: ReductionProblems) -> Floats:
+    """Return what the last block of a column's tiles waits for: their counter, then their sums."""
+    _, tall, tiles = _column_tiles(problems)
+    is_tiled = np.isin(problems.kernel, _TILED) & (tiles > 1.0)
+    return np.where(is_tiled, COUNTER_STEPS + np.ceil(tiles / tall), 0.0)
 
 
 def _whole(problems: ReductionProblems) -> tuple[Floats, float, Floats]:
@@ -137,11 +157,12 @@ def _pick(problems: ReductionProblems) -> tuple[Floats, Floats, Floats]:
     return np.ones(rows.shape), threads, np.ceil(rows / threads)
 
 
+_TILED: Final = (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS)
 _RULES: Final[Sequence[tuple[tuple[RowKernel, ...], _Rule]]] = (
     ((RowKernel.MOMENTS,), _channel),
     ((RowKernel.CHANNEL_SUMS,), _channel_sums),
     ((RowKernel.CHANNEL_ELEMENTS,), _channel_elements),
-    ((RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS), _columns),
+    (_TILED, _columns),
     ((RowKernel.BATCH_NORM, RowKernel.BATCH_NORM_BACKWARD), _whole),
     ((RowKernel.ROW_FORWARD, RowKernel.ROW_BACKWARD), _row),
     (

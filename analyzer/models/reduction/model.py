@@ -52,8 +52,8 @@ _PRIORS: Final[Mapping[RowKernel, tuple[float, float, float]]] = {
     RowKernel.CHANNEL_SUMS: (40.0, 3000.0, 800.0),
     RowKernel.CHANNEL_ELEMENTS: (15.0, 700.0, 300.0),
     RowKernel.COLUMN_ELEMENTS: (20.0, 2000.0, 300.0),
-    RowKernel.COLUMN_MOMENTS: (60.0, 6000.0, 1500.0),
-    RowKernel.COLUMN_SUMS: (40.0, 6000.0, 1500.0),
+    RowKernel.COLUMN_MOMENTS: (15.0, 4000.0, 1200.0),
+    RowKernel.COLUMN_SUMS: (15.0, 4000.0, 1000.0),
     RowKernel.BATCH_NORM: (40.0, 4000.0, 2500.0),
     RowKernel.BATCH_NORM_BACKWARD: (60.0, 4000.0, 4000.0),
     RowKernel.ROW_FORWARD: (40.0, 4000.0, 800.0),
@@ -80,14 +80,18 @@ _FIXED_CHAINS: Final = _FIXED | {
     RowKernel.COMPILED_POOL,
 }
 """Their blocks are many and short: the chain never counts."""
+_COUNTED: Final = frozenset({RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS})
+"""Their loops' instructions per element are few: V100's volumes in fp16 come at DRAM's rate (chosen with these in
+sight). Left free, the rows under 100 us, which wait for each other's tiles, would make them 45 to 75."""
 
 
 def _kernel_parameters() -> tuple[Parameter, ...]:
     found: list[Parameter] = []
     for kernel, (instructions, latency, step) in _PRIORS.items():
         name, chain = kernel.name.lower(), 0.0 if kernel in _FIXED_CHAINS else 0.4
+        spread = 0.0 if kernel in _FIXED else 0.2 if kernel in _COUNTED else 0.5
         found += [
-            Parameter(name=f"{name}_instructions", prior=instructions, spread=0.0 if kernel in _FIXED else 0.5),
+            Parameter(name=f"{name}_instructions", prior=instructions, spread=spread),
             Parameter(name=f"{name}_latency_cycles", prior=latency, spread=chain),
             Parameter(name=f"{name}_step_cycles", prior=step, spread=chain),
         ]
@@ -127,6 +131,10 @@ _MERGES_SUMS: Final = np.isin(
     list(RowKernel), (RowKernel.CHANNEL_SUMS, RowKernel.COLUMN_SUMS, RowKernel.BATCH_NORM_BACKWARD)
 )
 """Threads of a block that merge what each found of its row: of means and variances with a division each time."""
+_IS_TILED: Final = np.isin(list(RowKernel), (RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS))
+COLUMN_MERGES: Final = 0.35
+"""Of a thread's merging in a tree over a warp, then over the block's warps (ten levels): three for its four loads in
+turn, and its part of a tree over at most 16 rows, of which half the threads take part in each level."""
 _NAMES: Final = tuple(kernel.name.lower() for kernel in RowKernel)
 _IS_POOL: Final = np.isin(list(RowKernel), (RowKernel.POOL, RowKernel.POOL_BACKWARD))
 _IS_COMPILED_POOL: Final = np.isin(list(RowKernel), (RowKernel.COMPILED_POOL,))
@@ -155,8 +163,9 @@ def simulate(problems: ReductionProblems, fleet: Fleet, values: Values, choice: 
     own = walked * kept
     cold = _cold(own + _single(problems.moved_since_bytes) * kept)
     latency = _single(_by_name("latency_cycles", shared)[kernel])
-    chain = _single(_by_name("step_cycles", shared)[kernel] * walk.steps)
-    hot = min(shared["hot_step_ratio"], 1.0)
+    step = _by_name("step_cycles", shared)[kernel]
+    chain, hot = _single(step * walk.steps), min(shared["hot_step_ratio"], 1.0)
+    latency = latency + _single(step * walk.last_steps)
     sms = _single(np.asarray(fleet.sm_count))
     resident = np.floor(_single(fleet.threads_per_sm) / _single(walk.threads))
     waves = _single(walk.blocks) / (np.clip(resident, 1.0, MAX_BLOCKS_PER_SM) * sms)
@@ -181,6 +190,7 @@ def _instructions(problems: ReductionProblems, walk: RowWalk, shared: Mapping[st
     taps = np.where(_IS_COMPILED_POOL, shared["compiled_tap_instructions"], taps)
     merge = np.where(_MERGES_MOMENTS, shared["moments_merge_instructions"], 0.0)
     merge = np.where(_MERGES_SUMS, shared["sums_merge_instructions"], merge)
+    merge = np.where(_IS_TILED, COLUMN_MERGES * merge, merge)
     each = _by_name("instructions", shared)[problems.kernel] * problems.elements
     return each + taps[problems.kernel] * problems.flops + merge[problems.kernel] * walk.blocks * walk.threads
 

@@ -48,7 +48,16 @@ LEAST_MEMORY_RATIO: Final = 0.01
 
 def headline(report: Report, name: str) -> Iterator[str]:
     """Yield what was read, on what the predictions rest, and what they come to on the GPU that the ops are about."""
-    trace = report.trace
+    yield describe_recording(report.trace, name)
+    yield from _source_lines(report)
+
+
+def describe_recording(trace: TraceSummary, name: str) -> str:
+    """Say what was read; `name` stands for a workload that has none.
+
+    >>> describe_recording(report.trace, "gpt2.json.gz")
+    'gpt2_small: inference, batch 4, torch 2.13.0, wavecast trace, 381 ops'
+    """
     facts = [
         trace.mode,
         f"batch {trace.batch_size:,}" if trace.batch_size else None,
@@ -58,8 +67,7 @@ def headline(report: Report, name: str) -> Iterator[str]:
         format_count(trace.kernel_count, "kernel") if trace.kernel_count else None,
         _graph_fact(trace),
     ]
-    yield f"{clean_text(trace.name or name)}: {', '.join(clean_text(fact) for fact in facts if fact)}"
-    yield from _source_lines(report)
+    return f"{clean_text(trace.name or name)}: {', '.join(clean_text(fact) for fact in facts if fact)}"
 
 
 def _graph_fact(trace: TraceSummary) -> str | None:

@@ -11,6 +11,7 @@ from ...accuracy.score.report import (
     SCORE_FORMAT,
     SCORE_VERSION,
     DecisionRow,
+    IterationScore,
     NetworkRow,
     Score,
     ScoreRow,
@@ -24,7 +25,7 @@ from ..page.encoding import encode_json
 
 DIGITS: Final = 5
 """Significant digits of ratios and times: what more would claim measurements do not hold."""
-RecordT = TypeVar("RecordT", ScoreRow, WorstRow, NetworkRow, ThroughputRow, DecisionRow, TraceRow)
+RecordT = TypeVar("RecordT", ScoreRow, WorstRow, NetworkRow, ThroughputRow, IterationScore, DecisionRow, TraceRow)
 
 
 def draw_score_json(score: Score) -> str:
@@ -48,6 +49,7 @@ def read_score_json(document: Mapping[str, Any]) -> Score:
             worst=_records(WorstRow, document["worst"]),
             networks=_records(NetworkRow, document["networks"]),
             throughput=_records(ThroughputRow, document.get("throughput", [])),
+            iterations=_records(IterationScore, document.get("iterations", [])),
             decisions=_records(DecisionRow, document["decisions"]),
             traces=_records(TraceRow, document["traces"]),
             notes=tuple(document["notes"]),

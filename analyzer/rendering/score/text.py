@@ -35,6 +35,7 @@ from ..page.quantity import (
     percent,
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
+from .iterations import iteration_sheet, worst_iteration_sheet
 from .throughput import worst_model_sheet
 
 BASELINE_TITLES: Final = {
@@ -67,6 +68,7 @@ def describe_score(score: Score) -> Page:
     more = (
         network_sheet(score.networks),
         worst_model_sheet(score.throughput),
+        *((iteration_sheet(score.iterations), worst_iteration_sheet(score.iterations)) if score.iterations else ()),
         decision_sheet(score.decisions),
         trace_sheet(score.traces),
         worst_sheet(score.worst),
@@ -126,7 +128,7 @@ def decision_sheet(rows: Sequence[DecisionRow]) -> Sheet:
     """Return how often the better of two GPUs was named."""
     kinds = [kind for kind in BASELINE_TITLES if any(kind in row.baselines for row in rows)]
     columns = (
-        text_column("which GPU is", map(_criterion, rows)),
+        text_column("which is", map(_criterion, rows)),
         number_column("workloads", (str(row.workloads) for row in rows)),
         number_column("pairs", (str(row.pairs) for row in rows)),
         number_column("right", (percent(row.right) for row in rows)),
@@ -138,7 +140,7 @@ def decision_sheet(rows: Sequence[DecisionRow]) -> Sheet:
             for kind in kinds
         ),
     )
-    return Sheet(title="Decisions between two GPUs named rightly, %", columns=columns)
+    return Sheet(title="Decisions between two GPUs or plans named rightly, %", columns=columns)
 
 
 def trace_sheet(rows: Sequence[TraceRow]) -> Sheet:
@@ -227,6 +229,8 @@ def _headline(score: Score) -> Iterator[str]:
     parts = [format_count(rows, "op measurement"), format_count(len(score.networks), "network")]
     if score.throughput:
         parts.append(format_count(len(score.throughput), "throughput"))
+    if score.iterations:
+        parts.append(format_count(len(score.iterations), "iteration"))
     pairs = format_count(len(score.traces), "pair")
     yield f"Score of {', '.join(parts)} and {pairs} of traces on {format_count(len(gpus), 'GPU')}, in %"
     yield f"Predicted by {score.weights}."

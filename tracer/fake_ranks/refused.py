@@ -1,4 +1,4 @@
-"""Refuses in one line what spreads a model over several GPUs: a recording of shapes is of one process."""
+"""Refuses in one line what spreads a model over several GPUs by compilers and kernels of its own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from ..hooks.patches import patched
 
 _DEEPSPEED: Final = "deepspeed"
 _REFUSED: Final[Mapping[str, Sequence[str]]] = {
-    "torch.distributed.fsdp": ("fully_shard",),
-    "torch.distributed._composable.fsdp": ("fully_shard",),
-    "torch.distributed.fsdp.fully_sharded_data_parallel": ("FullyShardedDataParallel.__init__",),
     _DEEPSPEED: ("initialize", "init_inference"),
 }
 """Modules, and what of each shards a model."""
@@ -28,9 +25,8 @@ _REFUSED: Final[Mapping[str, Sequence[str]]] = {
 def refusal(name: str) -> InputError:
     """Return what is said of something that shards: what can be recorded, and how."""
     return InputError(
-        f"{name}: a recording of shapes is of one process, and does not show a model that is sharded over several GPUs "
-        "yet; record the script on its GPUs (torchrun ... -m wavecast record), or here without sharding: "
-        "DistributedDataParallel, and modules that nothing wraps, run as one process"
+        f"{name}: a recording of shapes runs torch's own ways of sharding alone (DistributedDataParallel, fully_shard, "
+        "tensor, pipeline and expert parallel code); record the script on its GPUs (torchrun ... -m wavecast record)"
     )
 
 

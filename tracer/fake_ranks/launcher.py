@@ -1,23 +1,19 @@
-"""Answers scripts made for torchrun, which read their rank from the environment: there is one process, and no other."""
+"""Answers scripts made for torchrun, which read their rank from the environment."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-_ONE_PROCESS: Final[Mapping[str, str]] = {
-    "RANK": "0",
-    "LOCAL_RANK": "0",
-    "GROUP_RANK": "0",
-    "WORLD_SIZE": "1",
-    "LOCAL_WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "29500",
-}
-"""What torchrun sets for its only process."""
+from .place import Place
+
 _UNSET: Final = object()
+
+
+_told: dict[str, str] = {}
+"""What the environment answers while a script runs."""
 
 
 class _LaunchedOnDemand(os._Environ[str]):
@@ -29,7 +25,7 @@ class _LaunchedOnDemand(os._Environ[str]):
     """
 
     def __getitem__(self, name: str) -> str:
-        if name in _ONE_PROCESS and not self._has(name):
+        if name in _told and not self._has(name):
             launch(self)
         return super().__getitem__(name)
 
@@ -39,7 +35,7 @@ class _LaunchedOnDemand(os._Environ[str]):
     def get(self, name: str, default: Any = None) -> Any:
         if self._has(name):
             return super().__getitem__(name)
-        return _ONE_PROCESS.get(name) if default is None else default
+        return _told.get(name) if default is None else default
 
     def pop(self, name: str, default: Any = _UNSET) -> Any:
         if self._has(name):
@@ -57,10 +53,16 @@ class _LaunchedOnDemand(os._Environ[str]):
 
 
 @contextmanager
-def launched_on_demand() -> Iterator[Callable[[], None]]:
-    """Let the environment answer as torchrun's; yield what sets the variables. Afterwards they are as they were."""
+def launched_on_demand(place: Place) -> Iterator[Callable[[], None]]:
+    """Let the environment answer as torchrun's; yield what sets the variables. Afterwards they are as they were.
+
+    Of several processes a script is told at once, whatever was set before.
+    """
     environment: Any = os.environ
-    kind, before = type(environment), {name: environment.get(name) for name in _ONE_PROCESS}
+    _told.update(place.variables())
+    kind, before = type(environment), {name: environment.get(name) for name in _told}
+    if place.world_size is not None:
+        environment.update(_told)
     environment.__class__ = _LaunchedOnDemand
     try:
         yield lambda: launch(environment)
@@ -75,5 +77,5 @@ def launched_on_demand() -> Iterator[Callable[[], None]]:
 
 def launch(environment: Any) -> None:
     """Set what torchrun sets, but for what is set already."""
-    for name, value in _ONE_PROCESS.items():
+    for name, value in _told.items():
         environment.setdefault(name, value)

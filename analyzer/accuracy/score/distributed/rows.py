@@ -1,0 +1,186 @@
+"""The rows of measured iterations, as records; which model and which kernels each ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from .....specs.attention_kernels import AttentionKernel
+from ....measurements.samples import read_table
+from .sizes import Activation, Kernels, TransformerSizes
+
+ITERATIONS: Final = "distributed/iterations.parquet"
+LLM_FOUNDRY: Final = "llm-foundry"
+MEGATRON_SOURCES: Final = ("megatron-bridge", "nemo", "dgxc", "mlperf")
+GELU_FAMILIES: Final = ("gpt3", "mpt", "bert")
+SQUARED_RELU_FAMILIES: Final = ("nemotron",)
+"""Their papers: GPT-3 and MPT (Brown et al. 2020; MosaicML 2023), Nemotron-4 (Parmar et al. 2024)."""
+XLA: Final = ("MaxText", "PaxML")
+LORA_RANK: Final = {"mlperf": 16, "": 32}
+"""Of MLPerf's benchmark (its rules, `llama2_70b_lora`), and NeMo's default for LoRA."""
+LORA_EVERYWHERE: Final = ("megatron-bridge",)
+"""Sources whose adapters stand beside every product (Megatron-Bridge's default); NeMo 1's and MLPerf's beside those of
+attention (`target_modules`: attention_qkv; attention)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationRow:
+    """Hold one measured iteration; numbers that the table lacks are 0 or, where 1 says as much, 1."""
+
+    row: int
+    source: str
+    model: str
+    task: str
+    gpu: str
+    gpus: int
+    nodes: int
+    gpus_per_node: int
+    intra_link: str
+    inter_link: str
+    links_assumed: bool
+    global_batch: int
+    micro_batch: int
+    microbatches: int
+    seq_len: int
+    dp: int
+    tp: int
+    pp: int
+    vp: int
+    cp: int
+    ep: int
+    sharding: str
+    fsdp_group: int
+    precision: str
+    recompute: str
+    framework: str
+    step_time_ms: float
+    tokens_per_s_per_gpu: float
+    model_flops_per_step: float
+    peak_tflops: float
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    experts: int
+    top_k: int
+    moe_ffn: int
+    params_total: float
+    config_env: str
+    note: str
+
+    @property
+    def step_ns(self) -> float:
+        """Return the measured time of an iteration.
+
+        llm-foundry's pages round samples per second down to whole numbers, from which the table has its step times (up
+        to 75 % too long where few samples pass); their tokens per second are whole numbers too, thousands of them.
+        """
+        if self.source == LLM_FOUNDRY and self.tokens_per_s_per_gpu > 0:
+            return self.global_batch * self.seq_len / (self.tokens_per_s_per_gpu * self.gpus) * 1e9
+        return self.step_time_ms * 1e6
+
+    @property
+    def has_plan(self) -> bool:
+        """Say whether the parallel sizes are given and use all GPUs."""
+        return self.dp > 0 and self.micro_batch > 0 and self.dp * self.tp * self.pp * self.cp == self.gpus
+
+    @property
+    def is_language_model(self) -> bool:
+        """Say whether it is a causal transformer whose sizes are given."""
+        return self.layers > 0 and self.seq_len > 0 and self.hidden > 0 and self.vocab > 0 and self.model != BERT
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Return the settings of the matched MLPerf configuration."""
+        return json.loads(self.config_env) if self.config_env else {}
+
+    @property
+    def is_fp8(self) -> bool:
+        """Say whether the layers' products ran in fp8."""
+        return self.precision.startswith("fp8")
+
+
+BERT: Final = "bert-large"
+
+
+def read_iterations(data: Path) -> tuple[IterationRow, ...]:
+    """Return the usable rows."""
+    names = [item.name for item in fields(IterationRow) if item.name != "row"]
+    table = read_table(data / ITERATIONS, ("usable", *names), may_lack=names)
+    kept = [index for index, usable in enumerate(table["usable"].tolist()) if usable]
+    lists = {name: table[name].tolist() for name in names}
+    return tuple(
+        IterationRow(row=index, **{name: _clean(name, lists[name][index]) for name in names}) for index in kept
+    )
+
+
+def _clean(name: str, value: Any) -> Any:
+    """Return the value, or what stands for its absence."""
+    is_missing = value is None or value != value
+    kind = str(IterationRow.__annotations__[name])
+    if kind == "str":
+        return "" if is_missing else str(value)
+    if kind == "bool":
+        return bool(value)
+    if kind == "float":
+        return 0.0 if is_missing else float(value)
+    if is_missing:
+        return 1 if name in ("vp", "cp", "ep", "tp", "pp", "microbatches") else 0
+    return int(value)
+
+
+def sizes_of(row: IterationRow) -> TransformerSizes:
+    """Return the transformer that a row trained; what the table does not say by its family's paper."""
+    is_old = row.model.startswith(GELU_FAMILIES)
+    activation = (
+        Activation.SQUARED_RELU
+        if row.model.startswith(SQUARED_RELU_FAMILIES)
+        else Activation.GELU
+        if is_old
+        else Activation.SWIGLU
+    )
+    return TransformerSizes(
+        name=row.model,
+        layers=row.layers,
+        hidden=row.hidden,
+        ffn=row.ffn,
+        heads=row.heads,
+        kv_heads=row.kv_heads or row.heads,
+        head_dim=row.head_dim or row.hidden // row.heads,
+        vocab=row.vocab,
+        experts=row.experts,
+        top_k=row.top_k,
+        moe_ffn=row.moe_ffn,
+        activation=activation,
+        has_rms_norm=activation is Activation.SWIGLU,
+        has_rotary=not is_old,
+        learned_positions=row.seq_len if row.model.startswith("gpt3") else 0,
+        is_tied=row.model.startswith("mpt"),
+    )
+
+
+def kernels_of(row: IterationRow) -> Kernels:
+    """Return the kernels that the row's framework runs.
+
+    Attention: Transformer Engine takes cuDNN's on Hopper and FlashAttention-2 before it (its documentation of backend
+    selection); MaxText and PaxML take cuDNN's through XLA; llm-foundry's tables are of 2023, before FlashAttention-3 and
+    before PyTorch had cuDNN's: FlashAttention-2; fms-fsdp is of early 2024, the same.
+    """
+    is_torch = row.source in (LLM_FOUNDRY, "fms-fsdp")
+    attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
+    is_lora = row.task.endswith("lora")
+    return Kernels(
+        is_fp8=row.is_fp8,
+        attention=attention,
+        is_loss_fused=not is_torch,
+        gradient_dtype="float32" if row.source.startswith(MEGATRON_SOURCES) else "bfloat16",
+        accumulates=row.source.startswith(MEGATRON_SOURCES) and not row.framework.startswith(XLA) and not is_lora,
+        is_lora_everywhere=row.source in LORA_EVERYWHERE,
+        lora_rank=LORA_RANK["mlperf" if row.source.startswith("mlperf") else ""] if is_lora else 0,
+    )

@@ -1,0 +1,141 @@
+"""Writes a recording of shapes op by op, forward, then backward in the reverse order, as autograd would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+from .....formats.column import MISSING, build_table
+from .....formats.interner import Interner
+from .....formats.signature import Argument, Signature, TensorSpec
+from .....formats.trace import Meta, OpTable, OperandTable, Phase, TensorTable, Trace
+
+FLOAT: Final = "float32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Variable:
+    """Hold a tensor of the recording: what it looks like, and its row."""
+
+    spec: TensorSpec
+    row: int
+    storage: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return its sizes."""
+        return self.spec.shape
+
+
+Operand = Variable | Sequence[Variable] | int | float | bool | str | None | tuple[int, ...] | tuple[bool, ...]
+
+
+@dataclass(slots=True)
+class Tape:
+    """Collect ops and tensors; `gradient` holds the gradient of each tensor's row while the backward pass is written.
+
+    One owner, one use: layers are written to it in order, then `backward`, then `finish`.
+    """
+
+    gradient: dict[int, Variable] = field(default_factory=dict)
+    _strings: Interner[str] = field(default_factory=Interner)
+    _signatures: Interner[Signature] = field(default_factory=Interner)
+    _ops: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+    """Name, signature, phase, sequence, forward, module."""
+    _tensors: list[tuple[int, int, int]] = field(default_factory=list)
+    _operands: list[tuple[int, int, bool]] = field(default_factory=list)
+    _storages: int = 0
+    _path: list[str] = field(default_factory=list)
+    _phase: Phase = Phase.FORWARD
+    _forward: int = MISSING
+    _undo: list[tuple[int, tuple[str, ...], Callable[[], None]]] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        """Return the row of the op that was written last."""
+        return len(self._ops) - 1
+
+    @contextmanager
+    def module(self, name: str) -> Iterator[None]:
+        """Write the ops within as those of a module called so."""
+        self._path.append(name)
+        yield
+        self._path.pop()
+
+    def tensor(
+        self, dtype: str, *shape: int, strides: tuple[int, ...] | None = None, view_of: Variable | None = None
+    ) -> Variable:
+        """Return a new tensor, with storage of its own unless it is a view; contiguous where no strides are given."""
+        if strides is None:
+            strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        storage = self._storages if view_of is None else view_of.storage
+        self._storages += view_of is None
+        count = prod(shape)
+        self._tensors.append((storage, self._strings[dtype], count))
+        return Variable(spec=TensorSpec(dtype, shape, strides), row=len(self._tensors) - 1, storage=storage)
+
+    def op(self, name: str, inputs: Sequence[Operand], *outputs: Variable) -> int:
+        """Write an op with its arguments in the schema's order; return its row."""
+        signature = Signature(tuple(map(_argument, inputs)), tuple(item.spec for item in outputs))
+        row = len(self._ops)
+        is_forward = self._phase is Phase.FORWARD
+        sequence = row if is_forward else self._forward
+        path = self._strings[".".join(self._path)] if self._path else MISSING
+        self._ops.append(
+            (self._strings[name], self._signatures[signature], int(self._phase), sequence, self._forward, path)
+        )
+        for item in inputs:
+            several = item if isinstance(item, list | tuple) else (item,)
+            self._operands += [(row, each.row, False) for each in several if isinstance(each, Variable)]
+        self._operands += [(row, each.row, True) for each in outputs]
+        return row
+
+    def differentiate(self, row: int, undo: Callable[[], None]) -> None:
+        """Remember what the backward pass of a forward op does."""
+        self._undo.append((row, tuple(self._path), undo))
+
+    def add_gradient(self, of: Variable, value: Variable) -> None:
+        """Give a tensor a gradient; a second one is added to the first."""
+        known = self.gradient.get(of.row)
+        if known is not None:
+            total = self.tensor(known.spec.dtype, *known.shape)
+            self.op("aten::add", (known, value, 1), total)
+            value = total
+        self.gradient[of.row] = value
+
+    def backward(self) -> None:
+        """Write the backward pass of all that was written."""
+        self._phase = Phase.BACKWARD
+        for row, path, undo in reversed(self._undo):
+            self._forward, self._path = row, list(path)
+            undo()
+        self._phase, self._forward, self._path = Phase.OPTIMIZER, MISSING, []
+
+    def finish(self, meta: Meta) -> Trace:
+        """Return the recording."""
+        columns = list(zip(*self._ops, strict=True))
+        names = ("name", "signature", "phase", "sequence", "forward", "module")
+        tensors, operands = list(zip(*self._tensors, strict=True)), list(zip(*self._operands, strict=True))
+        return Trace(
+            meta=meta,
+            strings=tuple(self._strings),
+            signatures=tuple(self._signatures),
+            ops=build_table(OpTable, len(self._ops), **dict(zip(names, columns, strict=True))),
+            tensors=build_table(
+                TensorTable, len(self._tensors), storage=tensors[0], dtype=tensors[1], element_count=tensors[2]
+            ),
+            operands=build_table(
+                OperandTable, len(self._operands), op=operands[0], tensor=operands[1], is_output=operands[2]
+            ),
+        )
+
+
+def _argument(item: Operand) -> Argument:
+    if isinstance(item, Variable):
+        return item.spec
+    if isinstance(item, list | tuple):
+        return tuple(each.spec if isinstance(each, Variable) else each for each in item)  # type: ignore[return-value]
+    return item  # type: ignore[return-value]

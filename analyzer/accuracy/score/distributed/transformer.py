@@ -1,0 +1,92 @@
+"""A one-GPU recording of a transformer's training iteration, written from its sizes: no torch, no weights."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .....formats.trace import Meta, Trace, Workload
+from .....specs.attention_kernels import AttentionKernel
+from .attention import attention
+from .blocks import embed, feed_forward, loss, norm
+from .experts import experts
+from .products import Writer, add, linear
+from .sizes import Kernels, TransformerSizes
+from .tape import FLOAT, Tape, Variable
+
+FRAMEWORKS: Final = {AttentionKernel.CUDNN: "torch 2.5.0"}
+OTHER_FRAMEWORK: Final = "torch 2.4.0"
+"""That the recordings name: 2.5.0 puts cuDNN's attention first where a GPU has it, 2.4.0 does not."""
+
+
+def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: int) -> Trace:
+    """Return what `wavecast record --shapes-only` would write of one iteration of `batch` samples of `tokens` each.
+
+    Module paths are transformers': `model.layers.0.self_attn.o_proj`. Weights that run in fp8 are held in fp8, as
+    Transformer Engine keeps them between micro batches; gradients and moments are what the optimizer reads and writes.
+    """
+    tape = Tape()
+    writer = Writer(tape=tape, sizes=sizes, kernels=kernels, batch=batch, tokens=tokens)
+    with tape.module("TransformerForCausalLM"):
+        ids = tape.tensor("int64", batch, tokens)
+        with tape.module("model"):
+            x, table = embed(writer, ids, sizes.vocab, "embed_tokens")
+            if sizes.learned_positions:
+                places = tape.tensor("int64", 1, tokens)
+                x = add(writer, x, embed(writer, places, sizes.learned_positions, "embed_positions")[0])
+            x = _scale(writer, x)
+            for index in range(sizes.layers):
+                with tape.module(f"layers.{index}"):
+                    x = _layer(writer, x)
+            x = norm(writer, x, "norm")
+        logits = linear(
+            writer, x, sizes.vocab, "lm_head", weight=table if sizes.is_tied else None, is_wide=True
+        )  # fmt: skip
+        loss(writer, logits)
+    tape.backward()
+    _optimize(writer)
+    meta = Meta(
+        producer="wavecast, from sizes",
+        capture="shapes",
+        framework=FRAMEWORKS.get(kernels.attention, OTHER_FRAMEWORK),
+        has_shapes=True,
+        workload=Workload(name=sizes.name, mode="training", batch_size=batch, samples_per_iteration=batch),
+    )
+    return tape.finish(meta)
+
+
+def _scale(writer: Writer, x: Variable) -> Variable:
+    """Write the embedding's dropout or scale, one pass: ranks that share the table add up what they found before it."""
+    found = writer.activation(*x.shape)
+    row = writer.tape.op("aten::mul", (x, 1.0), found)
+
+    def undo() -> None:
+        if found.row in writer.tape.gradient:
+            grad = writer.activation(*x.shape)
+            writer.tape.op("aten::mul", (writer.tape.gradient[found.row], 1.0), grad)
+            writer.tape.add_gradient(x, grad)
+
+    writer.tape.differentiate(row, undo)
+    return found
+
+
+def _layer(writer: Writer, x: Variable) -> Variable:
+    """Write a layer: both blocks after a norm, and around them the sums."""
+    inner = norm(writer, x, "input_layernorm")
+    with writer.tape.module("self_attn"):
+        mixed = attention(writer, inner)
+    x = add(writer, x, mixed)
+    inner = norm(writer, x, "post_attention_layernorm")
+    with writer.tape.module("mlp"):
+        found = experts(writer, inner) if writer.sizes.experts else feed_forward(writer, inner)
+    return add(writer, x, found)
+
+
+def _optimize(writer: Writer) -> None:
+    """Write a fused AdamW step over all that was trained, moments in float32."""
+    tape = writer.tape
+    stepped = [item for item in writer.trained if item.row in tape.gradient]
+    grads = [tape.gradient[item.row] for item in stepped]
+    moments = [[tape.tensor(FLOAT, *item.shape) for item in stepped] for _ in range(2)]
+    steps = [tape.tensor(FLOAT) for _ in stepped]
+    arguments = (stepped, grads, *moments, [], steps)
+    tape.op("aten::_fused_adamw_", (*arguments, 1e-4, 0.9, 0.95, 0.1, 1e-8, False, False))

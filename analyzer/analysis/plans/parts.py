@@ -1,0 +1,61 @@
+"""What the time of a plan's iteration is spent on."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from ...whatif.parallel.plan import MeshAxis
+
+
+class Part(StrEnum):
+    """Name what an iteration's time goes to; communication counts where nothing else runs beside it."""
+
+    COMPUTE = "compute"
+    TENSOR = "tensor-parallel communication"
+    CONTEXT = "context-parallel communication"
+    EXPERT = "expert-parallel communication"
+    DATA = "data-parallel communication"
+    PIPELINE = "sends between stages"
+    BUBBLE = "waiting for other stages"
+    HOST = "host"
+    OPTIMIZER = "optimizer"
+    STRAGGLERS = "waiting for the slowest rank"
+
+
+class Limit(StrEnum):
+    """Name what most of an iteration's time goes to."""
+
+    COMPUTE = "compute"
+    LINK = "link"
+    BUBBLE = "bubble"
+    HOST = "host"
+
+
+LIMIT_OF: Final = {
+    Part.COMPUTE: Limit.COMPUTE,
+    Part.OPTIMIZER: Limit.COMPUTE,
+    Part.STRAGGLERS: Limit.COMPUTE,
+    Part.BUBBLE: Limit.BUBBLE,
+    Part.HOST: Limit.HOST,
+    **dict.fromkeys((Part.TENSOR, Part.CONTEXT, Part.EXPERT, Part.DATA, Part.PIPELINE), Limit.LINK),
+}
+_PART_OF: Final = {
+    MeshAxis.TENSOR: Part.TENSOR,
+    MeshAxis.CONTEXT: Part.CONTEXT,
+    MeshAxis.EXPERT: Part.EXPERT,
+    MeshAxis.DATA: Part.DATA,
+    MeshAxis.PIPELINE: Part.PIPELINE,
+}
+LINKS: Final = tuple(_PART_OF.values())
+"""The parts that are communication."""
+
+
+def part_of_group(name: str) -> Part:
+    """Return what the collectives of a group count as, by its name: of the data's, where it names no axis but theirs.
+
+    >>> part_of_group("tp"), part_of_group("cp_fsdp")
+    (<Part.TENSOR: 'tensor-parallel communication'>, <Part.DATA: 'data-parallel communication'>)
+    """
+    axes = {axis for axis in MeshAxis if axis.value in name.lower().split("_")}
+    return _PART_OF[axes.pop()] if len(axes) == 1 and "fsdp" not in name else Part.DATA

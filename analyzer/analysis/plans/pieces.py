@@ -1,0 +1,211 @@
+"""How long a piece of a model takes on one rank: its trace replayed, and parted into passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats, Mask, Rows
+from ....formats.trace import Phase, Trace
+from ....specs.gpu import Gpu
+from ....specs.nodes import Node
+from ...graph.build import build_graph
+from ...graph.graph import Graph, NodeKind
+from ...host.communication import STREAM
+from ...host.costs import HostCosts
+from ...host.timeline import synthesize_timeline
+from ...models.library import Library
+from ...prediction.predict import predict_shapes
+from ...prediction.prediction import Prediction
+from ...prediction.shared_error import iteration_kind
+from ...prediction.sum_interval import busy_interval_ns
+from ...prediction.workload import GpuWorkload, shape_workload
+from ...recorded.window import select_window
+from ...replay.engine import Timing, on_gpus, replay
+from ...replay.forecast import target_timing
+from ...replay.overlap import collective_slowing, covered_before, slowed_timing
+from ...whatif.parallel.ranks import RankTrace
+from ...work import Family
+from .anchor import Anchor, row_factors
+from .hiding import hide_beside_products
+from .parts import LINKS, Part, part_of_group
+
+PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
+"""The last backward pass sends gradients beside it; the tail is what of that is left at its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PieceTimes:
+    """Say how long a piece's passes take on m GPUs, and what on; see `Part`."""
+
+    lead_ns: Floats
+    """From the host's start to the first kernel's, [m]."""
+    parts: Mapping[str, Mapping[Part, Floats]]
+    """By pass (`PASSES`), what its time goes to, [m] each; they add up to it."""
+    compute_log_width: Floats
+    """Half-width of the 90 % interval of its kernels' time together, natural log, [m]; NaN where nothing tells."""
+    link_log_width: Floats
+    """The same of its collectives."""
+
+    def length_ns(self, name: str) -> Floats:
+        """Return how long a pass takes, [m]."""
+        return np.asarray(sum(self.parts[name].values()))
+
+
+def replay_piece(
+    rank: RankTrace,
+    gpus: Sequence[Gpu],
+    library: Library,
+    costs: HostCosts,
+    *,
+    nodes: Sequence[Node] | None = None,
+    anchor: Anchor | None = None,
+    hides_tensor: bool = False,
+) -> PieceTimes:
+    """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.
+
+    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. Its ops of the last micro batch alone take no time in the passes of the others.
+    """
+    trace = synthesize_timeline(rank.trace, costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio))
+    window = select_window(trace)
+    workload = shape_workload(trace, window)
+    kind = iteration_kind(workload, trace.meta, is_compiled=False)
+    prediction = predict_shapes(workload, gpus, library, kind, nodes=nodes)
+    if anchor is not None:
+        prediction = replace(prediction, time_ns=prediction.time_ns * row_factors(anchor, rank, workload, len(gpus)))
+    graph = build_graph(trace)
+    is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
+    timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
+    if hides_tensor:
+        links = _links_of_nodes(graph, trace)
+        mine = np.flatnonzero(links == LINKS.index(Part.TENSOR))
+        ops, ratio = hide_beside_products(trace, workload, prediction, trace.kernels.op[graph.nodes.row[mine]])
+        timing = _stretched(timing, graph, trace, ops, ratio)
+    slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric), 2)
+    timing = slowed_timing(graph, timing, slowing, rounds=1)
+    end = replay(graph, timing)
+    start = end - timing.node_ns(slice(None))
+    compute, link = _log_widths(prediction, workload)
+    lead, parts = _part(graph, trace, is_last, start, end)
+    return PieceTimes(lead_ns=lead, parts=parts, compute_log_width=compute, link_log_width=link)
+
+
+def _of_nodes(graph: Graph, trace: Trace, of_ops: Rows, other: int) -> Rows:
+    """Return of each node its op's entry; `other` for the host's nodes, and kernels without an op."""
+    nodes = graph.nodes
+    op = np.append(trace.kernels.op, -1)[np.where(nodes.is_gpu, nodes.row, -1)]
+    return np.asarray(np.append(of_ops, other)[op], dtype=np.int64)
+
+
+def _both_ways(timing: Timing, graph: Graph, is_last: Mask) -> Timing:
+    """Return the timing of 2 m columns: with all nodes, and with those of the last micro batch taking no time."""
+    count = timing.latency_ns.shape[1]
+    stretch = np.ones((len(graph.nodes.row), 2 * count), dtype=np.float32)
+    stretch[is_last, count:] = 0.0
+    return replace(on_gpus(timing, np.tile(np.arange(count), 2)), stretch=stretch)
+
+
+def _stretched(timing: Timing, graph: Graph, trace: Trace, ops: Rows, ratio: Floats) -> Timing:
+    """Return the timing of 2 m columns with the kernels of some ops `ratio` [k, m] times as long."""
+    place = np.full(len(trace.ops.name), -1, dtype=np.int64)
+    place[ops] = np.arange(len(ops))
+    at = _of_nodes(graph, trace, place, -1)
+    nodes = np.flatnonzero(at >= 0)
+    stretch = np.array(timing.stretch)
+    stretch[nodes] *= np.tile(ratio[at[nodes]], 2)
+    return replace(timing, stretch=stretch)
+
+
+def _part(
+    graph: Graph, trace: Trace, is_last: Mask, start: Floats, end: Floats
+) -> tuple[Floats, dict[str, dict[Part, Floats]]]:
+    """Return when the first kernel starts, and what each pass's time goes to."""
+    nodes, count = graph.nodes, end.shape[1] // 2
+    phase = _of_nodes(graph, trace, trace.ops.phase.astype(np.int64), int(Phase.OTHER))
+    links = _links_of_nodes(graph, trace)
+    is_gpu = nodes.is_gpu
+    stream = np.repeat([lane.stream for lane in graph.lanes], [lane.end - lane.begin for lane in graph.lanes])
+    data = links == LINKS.index(Part.DATA)
+    forward = is_gpu & ((phase == Phase.FORWARD) | (phase == Phase.OTHER)) & ~data
+    # What gradients are sent in runs on beside the next micro batch's passes.
+    backward = is_gpu & (phase == Phase.BACKWARD) & ~is_last & ~data & ((stream == STREAM) | (links >= 0))
+    closing = is_gpu & (phase == Phase.OPTIMIZER)
+    lead = _first(start[:, :count], is_gpu & ~is_last)
+    turns = _latest(end, forward, np.tile(lead, 2))
+    usual = _latest(end[:, count:], backward, turns[count:])
+    last = _latest(end[:, :count], backward, turns[:count])
+    rest = _latest(end[:, :count], is_gpu & ~closing, last)
+    done = _latest(end[:, :count], is_gpu, rest)
+    spans = {
+        "forward": (lead, turns[:count], 0),
+        "backward": (turns[count:], usual, count),
+        "last_backward": (turns[:count], last, 0),
+        "tail": (last, rest, 0),
+        "optimizer": (rest, done, 0),
+    }
+    parts = {
+        name: _share(links, is_gpu, start[:, at : at + count], end[:, at : at + count], low, high)
+        for name, (low, high, at) in spans.items()
+    }
+    parts["optimizer"][Part.OPTIMIZER] = parts["optimizer"].pop(Part.COMPUTE)
+    return lead, parts
+
+
+def _first(start: Floats, chosen: Mask) -> Floats:
+    return np.asarray(start[chosen].min(axis=0)) if chosen.any() else np.zeros(start.shape[1])
+
+
+def _latest(end: Floats, chosen: Mask, since: Floats) -> Floats:
+    return np.maximum(end[chosen].max(axis=0), since) if chosen.any() else since
+
+
+def _links_of_nodes(graph: Graph, trace: Trace) -> Rows:
+    """Return the index into `LINKS` of each collective's node; -1 for others."""
+    groups, table = trace.groups, trace.collectives
+    parts = [part_of_group(trace.strings[name] if name >= 0 else "") for name in groups.name.tolist()]
+    of_group = np.array([LINKS.index(part) for part in (*parts, Part.DATA)], dtype=np.int64)
+    of_op = np.full(len(trace.ops.name), len(parts), dtype=np.int64)
+    known = np.flatnonzero(table.op >= 0)
+    group = table.group[known]
+    of_op[table.op[known]] = np.where((group >= 0) & (group < len(parts)), group, len(parts))
+    found = _of_nodes(graph, trace, of_group[of_op], LINKS.index(Part.DATA))
+    return np.where(graph.nodes.kind == NodeKind.COLLECTIVE, found, -1)
+
+
+def _share(links: Rows, is_gpu: Mask, start: Floats, end: Floats, since: Floats, until: Floats) -> dict[Part, Floats]:
+    """Return what the time between two instants goes to on each of m GPUs: first to kernels, the rest to links."""
+    chosen = is_gpu & (links < 0)
+    covered = _covered(start, end, chosen, since, until)
+    found = {Part.COMPUTE: covered}
+    for at in np.unique(links[links >= 0]).tolist():
+        chosen = chosen | (links == at)
+        wider = _covered(start, end, chosen, since, until)
+        found[LINKS[at]] = wider - covered
+        covered = wider
+    found[Part.HOST] = until - since - covered
+    return found
+
+
+def _covered(start: Floats, end: Floats, chosen: Mask, since: Floats, until: Floats) -> Floats:
+    found = np.zeros(len(since))
+    for column in range(len(since)):
+        bounds = np.array([since[column], until[column]])
+        low, high = covered_before(start[chosen, column], end[chosen, column], bounds)
+        found[column] = high - low
+    return found
+
+
+def _log_widths(prediction: Prediction, workload: GpuWorkload) -> tuple[Floats, Floats]:
+    """Return the half-widths of the kernels' time together and of the collectives', natural log, [m] each."""
+    is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    found = []
+    for chosen in (~is_link, is_link):
+        part = replace(prediction, weight=prediction.weight * chosen)
+        low, high = busy_interval_ns(part, workload.family)
+        width = np.full(len(low), np.nan)
+        np.divide(high, np.maximum(low, 1e-9), out=width, where=high > 0)
+        found.append(np.where(high > 0, np.log(np.maximum(width, 1.0)) / 2.0, np.nan))
+    return found[0], found[1]

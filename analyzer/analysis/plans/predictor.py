@@ -1,0 +1,113 @@
+"""Predicts plans from a recording: the ranks derived, their pieces replayed and scheduled, their memory fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from ....errors import InputError
+from ....formats.trace import Trace
+from ...memory.fit import fit_on
+from ...memory.use import MemoryMethod, MemoryUse
+from ...whatif.parallel.derive import Shard, derive_ranks
+from ...whatif.parallel.grammar import format_plan
+from ...whatif.parallel.memory import memory_per_rank
+from ...whatif.parallel.plan import ParallelPlan
+from ...whatif.parallel.plan_file import PlanDocument, ShardKind
+from ...whatif.parallel.ranks import RankTrace
+from ...whatif.parallel.shard.shard import Sharded, shard_tensors
+from .anchor import Anchor
+from .forecast import predict_plan
+from .outcome import Batches, PlanOutcome, Predictor
+from .question import Question
+
+
+def build_predictor(question: Question, anchor: Anchor | None = None) -> Predictor:
+    """Return the function that predicts plans of a recording on all GPU types that were asked about."""
+    nodes, sharding = question.cluster.nodes_of(question.gpus), _Sharding()
+
+    def predict(document: PlanDocument, batches: Batches) -> PlanOutcome:
+        plan = replace(document.plan, micro_batches=batches.micro_batches)
+        is_recorded = batches.micro_batch == question.recorded_batch
+        plan = replace(plan, micro_batch=None if is_recorded else batches.micro_batch)
+        ranks = _derive(question, plan, document, sharding)
+        forecast = predict_plan(
+            ranks,
+            plan,
+            question.gpus,
+            question.library,
+            micro_batches=batches.micro_batches,
+            nodes=nodes,
+            anchor=anchor,
+        )
+        use = _largest_use(ranks, plan, question.result.memory)
+        return PlanOutcome(
+            plan=document.plan,
+            batches=batches,
+            step_ns=forecast.step_ns,
+            low_ns=forecast.low_ns,
+            high_ns=forecast.high_ns,
+            parts_ns=forecast.parts,
+            fits=fit_on(use, question.gpus),
+            held=use.held if use is not None else None,
+            forecast=forecast,
+        )
+
+    return predict
+
+
+class _Sharding:
+    """Keep what ranks run that share tensors: plans of a search differ in little else, and this takes longest."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, bool, int, int, int | None, bool], Sharded] = {}
+
+    def shard(self, trace: Trace, plan: ParallelPlan, rules: Mapping[str, ShardKind]) -> Sharded:
+        """Return `shard_tensors` of a trace that has the plan's micro batch; with rules of a file, every time anew."""
+        if rules:
+            return shard_tensors(trace, plan, {pattern: str(kind) for pattern, kind in rules.items()})
+        key = (plan.tp, plan.splits_tokens, plan.cp, plan.ep, plan.micro_batch, plan.overlap_tensor)
+        if key not in self._found:
+            self._found[key] = shard_tensors(trace, plan)
+        return self._found[key]
+
+
+def _derive(
+    question: Question, plan: ParallelPlan, document: PlanDocument, sharding: _Sharding
+) -> tuple[RankTrace, ...]:
+    """Return what the ranks run. Raises InputError that names the plan."""
+
+    def shard(trace: Trace, shared: ParallelPlan) -> Sharded:
+        return sharding.shard(trace, shared, document.shard)
+
+    if document.shard and plan.tp * plan.cp * plan.ep == 1:
+        kinds = ", ".join(kind.value for kind in ShardKind)
+        raise InputError(f"{format_plan(plan)}: [shard] says how weights are shared ({kinds}): give tp or ep as well")
+    try:
+        return derive_ranks(
+            question.shapes, plan, shard=cast("Shard", shard), recorded_batch=question.recorded_batch
+        )
+    except InputError as error:
+        raise InputError(f"{format_plan(document.plan)}: {error}") from None
+
+
+def _largest_use(ranks: Sequence[RankTrace], plan: ParallelPlan, recorded: MemoryUse | None) -> MemoryUse | None:
+    """Return what the rank holds that holds most; None where the recording does not tell.
+
+    `recorded` is what the recorded GPU holds.
+    """
+    stages = memory_per_rank(ranks, plan)
+    if stages is None:
+        return None
+    most = max(stages, key=lambda stage: stage.peak_bytes)
+    return MemoryUse(
+        peak_bytes=most.peak_bytes,
+        highest_bytes=most.peak_bytes,
+        reserved_peak_bytes=None,
+        held=most.held,
+        at_op=None,
+        method=MemoryMethod.SHAPES_AND_LIFETIMES,
+        reason=f"stage {most.stage} of {plan.pp} holds most",
+        workspace_count=recorded.workspace_count if recorded is not None else 1,
+    )

@@ -1,0 +1,139 @@
+"""Outcomes of plans as rows of a report: throughput, cost, what limits each, and their ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, isfinite
+
+import numpy as np
+
+from ....arrays import Floats, none_for_nan
+from ....specs.gpu import Gpu
+from ....specs.nodes import Node
+from ....specs.prices import price_usd_per_hour
+from ...whatif.parallel.grammar import format_plan
+from .outcome import PlanOutcome
+from .parts import LINKS, Part
+from .report import COMPUTE_BOUND_RATIO, PlanLimit, PlanPrediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measures:
+    """Hold what turns times into throughput and cost."""
+
+    gpus: Sequence[Gpu]
+    nodes: Sequence[Node]
+    recorded_batch: int
+    samples_per_batch: float
+    """Samples of the recorded iteration over its batch size."""
+    sequence_length: int | None
+    ideal_ns: Floats
+    """The recorded iteration's products and attention at each GPU's peak rates, [m]; 0: none are known."""
+
+
+def list_rows(outcomes: Sequence[PlanOutcome], measures: Measures) -> tuple[PlanPrediction, ...]:
+    """Return a row per plan and GPU type, ranked: most samples per second first, what does not fit last."""
+    rows = [_row(outcome, column, measures) for outcome in outcomes for column in range(len(measures.gpus))]
+    return _with_efficiency(_ranked([row for row in rows if isfinite(row.iteration_ns)]))
+
+
+def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPrediction:
+    gpu, node, fit = measures.gpus[column], measures.nodes[column], outcome.fits[column]
+    count, batches = outcome.plan.ranks, outcome.batches
+    step_ns = float(outcome.step_ns[column])
+    parts = {part: float(values[column]) for part, values in outcome.parts_ns.items()}
+    per_s = batches.global_batch * measures.samples_per_batch / step_ns * 1e9
+    tokens = measures.sequence_length
+    ideal_ns = float(measures.ideal_ns[column]) * batches.global_batch / measures.recorded_batch / count
+    price, date, cost = _price(gpu, node, count)
+    return PlanPrediction(
+        gpu=gpu.name,
+        vendor=gpu.vendor,
+        node=node.name,
+        node_gpu_count=node.gpu_count,
+        gpu_count=count,
+        plan=format_plan(outcome.plan),
+        global_batch=batches.global_batch,
+        micro_batch=batches.micro_batch,
+        micro_batches=batches.micro_batches,
+        iteration_ns=step_ns,
+        iteration_low_ns=none_for_nan(float(outcome.low_ns[column])),
+        iteration_high_ns=none_for_nan(float(outcome.high_ns[column])),
+        parts_ns=parts,
+        limit=limit_of(parts, is_too_large=fit.fits is False),
+        fits=fit.fits,
+        is_tight=fit.is_tight,
+        memory_needed_bytes=fit.needed_bytes,
+        memory_usable_bytes=fit.usable_bytes,
+        samples_per_s=per_s,
+        tokens_per_s_per_gpu=per_s * tokens / count if tokens else None,
+        mfu=ideal_ns / step_ns if np.isfinite(ideal_ns) and ideal_ns > 0 else None,
+        efficiency=None,
+        price_usd_per_gpu_hour=price,
+        price_date=date,
+        usd_per_iteration=None if cost is None else cost * step_ns / 3.6e12,
+        rank_by_time=0,
+        rank_by_cost=None,
+        rank_by_memory=None,
+    )
+
+
+def limit_of(parts_ns: Mapping[Part, float], *, is_too_large: bool) -> PlanLimit:
+    """Return what limits a plan whose step goes to these parts; see `PlanLimit`. Stragglers are slow at computing.
+
+    >>> limit_of({Part.COMPUTE: 50.0, Part.DATA: 30.0, Part.HOST: 20.0}, is_too_large=False).value
+    'link'
+    """
+    if is_too_large:
+        return PlanLimit.MEMORY
+    useful = sum(parts_ns.get(part, 0.0) for part in (Part.COMPUTE, Part.OPTIMIZER, Part.STRAGGLERS))
+    if useful >= COMPUTE_BOUND_RATIO * sum(parts_ns.values()):
+        return PlanLimit.COMPUTE
+    others = {
+        PlanLimit.LINK: sum(parts_ns.get(part, 0.0) for part in LINKS),
+        PlanLimit.BUBBLE: parts_ns.get(Part.BUBBLE, 0.0),
+        PlanLimit.HOST: parts_ns.get(Part.HOST, 0.0),
+    }
+    return max(others, key=lambda limit: others[limit])
+
+
+def _price(gpu: Gpu, node: Node, count: int) -> tuple[float | None, str | None, float | None]:
+    """Return $ per GPU and hour, the date of that, and $ per hour of all: whole machines where they are priced so."""
+    if node.usd_per_hour is not None:
+        return node.usd_per_hour / node.gpu_count, None, node.usd_per_hour * ceil(count / node.gpu_count)
+    price = price_usd_per_hour(gpu.name)
+    return (price.usd_per_hour, price.oldest_date, price.usd_per_hour * count) if price else (None, None, None)
+
+
+def _ranked(rows: list[PlanPrediction]) -> list[PlanPrediction]:
+    """Return the rows by samples per second, with their places by time, cost and memory."""
+    rows = sorted(rows, key=lambda row: (row.fits is False, -row.samples_per_s, row.gpu))
+    by_cost = _places(rows, lambda row: row.usd_per_million_samples)
+    by_memory = _places(rows, lambda row: row.memory_needed_bytes)
+    return [
+        replace(row, rank_by_time=at + 1, rank_by_cost=by_cost.get(at), rank_by_memory=by_memory.get(at))
+        for at, row in enumerate(rows)
+    ]
+
+
+def _places(rows: list[PlanPrediction], value: Callable[[PlanPrediction], float | None]) -> dict[int, int]:
+    known = [(row.fits is False, found, at) for at, row in enumerate(rows) if (found := value(row)) is not None]
+    return {at: place for place, (_, _, at) in enumerate(sorted(known), 1)}
+
+
+def _with_efficiency(rows: list[PlanPrediction]) -> tuple[PlanPrediction, ...]:
+    """Add what is kept of the throughput per GPU that the fewest GPUs of a type have."""
+    first: dict[str, PlanPrediction] = {}
+    for row in sorted(rows, key=lambda row: (row.gpu_count, row.rank_by_time)):
+        first.setdefault(row.gpu, row)
+    return tuple(
+        replace(row, efficiency=_per_gpu(row) / _per_gpu(first[row.gpu]))
+        if row.gpu_count != first[row.gpu].gpu_count
+        else row
+        for row in rows
+    )
+
+
+def _per_gpu(row: PlanPrediction) -> float:
+    return row.samples_per_s / row.gpu_count

@@ -1,0 +1,171 @@
+"""The `scale` command: a recording of one GPU in, plans on many GPUs out, ranked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import InputError
+from ..rendering.formats import REPORT_FORMATS
+from .cluster_options import ClusterRequest, cluster_options, read_cluster, take_cluster
+from .command import (
+    WavecastCommand,
+    capture_option,
+    complete_gpu_names,
+    gpu_file_option,
+    iteration_option,
+    load_captures,
+    output_options,
+    recover_option,
+    source_option,
+    trace_argument,
+)
+from .output import OutputPath, write_result
+from .plan_options import SHOWN_PLANS, SVG, plan_options, read_names, read_size, read_time, render_scale
+from .progress import progress_on_stderr
+
+if TYPE_CHECKING:
+    from ..analysis.plans.report import ScaleReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleRequest:
+    """Hold what the command line asked for, as parsed."""
+
+    trace: Path
+    targets: tuple[str, ...]
+    gpu_counts: tuple[int, ...]
+    plans: tuple[str, ...]
+    search: bool
+    global_batch: int | None
+    from_batch: int | None
+    max_memory_bytes: float | None
+    measured_step_ns: float | None
+    source: str | None
+    gpu_file: Path | None
+    iteration: int | str | None
+    captures: tuple[Path, ...]
+    top: int
+    timeline: Path | None
+    form: str | None
+    output: Path | None
+    recover: bool
+    cluster: ClusterRequest
+
+
+@click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
+@trace_argument
+@click.option(
+    "--to",
+    "targets",
+    metavar="GPU,…",
+    multiple=True,
+    callback=read_names,
+    shell_complete=complete_gpu_names,
+    help="GPU types, names as for 'analyze --to', with commas or repeated. Default: the one that was measured.",
+)
+@plan_options(" Default: the best ones are looked for.")
+@click.option("--search", is_flag=True, help="Look for the best plans as well where --plan is given.")
+@click.option(
+    "--from-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The batch size of the recording, where the trace does not say it.",
+)
+@click.option(
+    "--max-memory", "max_memory_bytes", metavar="SIZE", callback=read_size, help="What a rank may use, as 70GiB."
+)
+@click.option(
+    "--measured-step",
+    "measured_step_ns",
+    metavar="TIME",
+    callback=read_time,
+    help="What the recorded iteration takes on the one GPU of --from, as 350ms: scales all plans, for recordings "
+    "without times.",
+)
+@source_option()
+@gpu_file_option
+@cluster_options
+@iteration_option()
+@capture_option()
+@click.option(
+    "--top", type=click.IntRange(min=0), default=SHOWN_PLANS, show_default=True, metavar="N", help="Plans listed."
+)
+@click.option(
+    "--timeline",
+    type=OutputPath(path_type=Path),
+    metavar="FILE",
+    help="Write the timeline of the first plan, a track per stage and stream, for ui.perfetto.dev.",
+)
+@output_options(*REPORT_FORMATS, SVG)
+@recover_option
+def scale(**options: Any) -> None:
+    """Predict the iteration recorded in TRACE on many GPUs, under the best parallel plans or given ones.
+
+    TRACE is a recording of one GPU, measured or of shapes. What each rank runs under a plan is derived
+    from it. Plans are ranked by samples per second; time, cost, memory and what limits each are told.
+    A file that ends in .svg gets the scaling curve.
+
+    \b
+    Examples:
+      scale trace.json.gz --to h100 --gpus 64
+      scale trace.json.gz --to h100,b200 --gpus 8,64,512 --global-batch 1024 -o curve.svg
+      scale trace.json.gz --to h100 --gpus 64 --plan fsdp=64 --plan fsdp=*,tp=2 --plan tp=8,pp=4,vp=2
+      scale trace.json.gz --to h100 --plan plan.toml --timeline timeline.json.gz
+
+    \b
+    A plan has words with numbers (ranks = dp x fsdp x tp x cp x pp):
+      dp=N       replicas              zero=1|2  shard optimizer, gradients among them
+      fsdp=N     sharded parameters    tp=N      tensor parallel (sp=off: whole sequences between)
+      cp=N       context parallel      ep=N      experts, among dp x fsdp x cp
+      pp=N       pipeline stages       vp=N      pieces per stage (interleaved)
+      mb=N       samples of a micro batch        ga=N  micro batches
+      schedule=1f1b|interleaved|gpipe            recompute=none|selective|full
+      overlap=off  gradients after the backward  overlap_tensor=on  prefetch=N layers (fsdp)
+    """
+    cluster = take_cluster(options)
+    request = ScaleRequest(**options, cluster=cluster)
+    report = _predict(request)
+    write_result(render_scale(report, request.trace, request.form, request.output, request.top), request.output)
+
+
+def _predict(request: ScaleRequest) -> ScaleReport:
+    from ...formats.files import load_trace
+    from ...specs.catalog import load_catalog
+    from ...specs.match import find_gpu, find_gpus
+    from ..analysis.plans.scale import scale_trace
+    from ..prediction.capture_join import join_captures
+    from ..recorded.devices import first_known_gpu
+
+    catalog = load_catalog(request.gpu_file)
+    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
+    source = find_gpu(catalog, request.source) if request.source is not None else None
+    if request.measured_step_ns is not None and source is None:
+        raise InputError("--measured-step says how long one GPU takes: say which with --from GPU")
+    with progress_on_stderr("Reading the trace") as progress:
+        trace = load_trace(request.trace, recover=request.recover, progress=progress)
+        trace = join_captures(trace, load_captures(request.captures, progress))
+    if not targets:
+        known = source or (first_known_gpu(catalog, trace) if trace.is_measured else None)
+        if known is None:
+            raise InputError("--to says on which GPUs: a recording of shapes has none of its own; add --to h100")
+        targets = [known]
+    return scale_trace(
+        trace,
+        catalog,
+        targets=targets,
+        gpu_counts=request.gpu_counts,
+        plans=request.plans,
+        search=request.search,
+        global_batch=request.global_batch,
+        recorded_batch=request.from_batch,
+        max_memory_bytes=request.max_memory_bytes,
+        measured_step_ns=request.measured_step_ns,
+        source=source,
+        iteration=request.iteration,
+        cluster=read_cluster(request.cluster, catalog, request.targets),
+        timeline=request.timeline,
+    )

@@ -1,0 +1,154 @@
+"""What of recorded collectives is transfer, and what waiting for other ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Floats, Rows
+from ...errors import InputError
+from ...formats.column import MISSING, row_count
+from ...formats.trace import KernelKind, Trace
+
+_FEWEST_RANKS: Final = 2
+_DEEPEST: Final = 4
+"""Ops around a collective's kernel up to the one that issued it: torch has one between (`record_param_comms`)."""
+_STRAGGLING_SHARE: Final = 0.5
+"""A rank that comes last to more of the collectives than this, times what an even share would be more, is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AlignedRanks:
+    """Compare the collectives that several ranks of one run recorded: c of them, on r ranks."""
+
+    ranks: tuple[int, ...]
+    name: tuple[str, ...]
+    """Of each collective, such as `allreduce`."""
+    transfer_ns: Floats
+    """From the latest arrival to the end, [c]: the shortest of the ranks' times."""
+    waiting_ns: Floats
+    """Of each rank for the latest one, [c, r]."""
+    clock_ns: Floats
+    """By how much each rank's clock is ahead of the first one's, [r]: collectives end at once on all."""
+
+    @property
+    def last_count(self) -> Rows:
+        """Return how often each rank came last, [r]."""
+        return np.bincount(self.waiting_ns.argmin(axis=1), minlength=len(self.ranks)).astype(np.int64)
+
+    @property
+    def stragglers(self) -> tuple[int, ...]:
+        """Return the ranks that the others wait for: last far more often than an even share of the collectives."""
+        even = len(self.name) / len(self.ranks)
+        found = np.flatnonzero(self.last_count > even * (1.0 + _STRAGGLING_SHARE))
+        return tuple(self.ranks[at] for at in found.tolist())
+
+
+def waiting_by_row(trace: Trace, row_of: Rows, count: int) -> Floats:
+    """Return the mean time that kernels of each of `count` rows of equal calls wait for other ranks, ns.
+
+    `row_of` is the row of each kernel of the trace, -1 for none. What a collective takes beyond the least of its equal
+    calls, it waits. 0 for other kernels and for what ran once.
+    """
+    kernels = trace.kernels
+    found = np.zeros(count)
+    at = np.flatnonzero((kernels.kind == KernelKind.COLLECTIVE) & (row_of >= 0))
+    if not len(at):
+        return found
+    row, duration = row_of[at], kernels.duration_ns[at].astype(np.float64)
+    least = np.full(count, np.inf)
+    np.minimum.at(least, row, duration)
+    size = np.bincount(row, minlength=count)
+    mean = np.bincount(row, weights=duration, minlength=count) / np.maximum(size, 1)
+    return np.where(size > 0, mean - np.where(size > 0, least, 0.0), 0.0)
+
+
+def align_ranks(traces: Sequence[Trace]) -> AlignedRanks:
+    """Align what several ranks of one run recorded by their collectives, whose group and number are the same.
+
+    Clocks need not agree: a collective ends at once on all its ranks, so the rank that takes least time came last, and
+    the others waited for as long as they took more. Without numbers, equal collectives of a group count in order.
+    Raises InputError for fewer than two ranks, for two files of one rank, and where nothing is common to them.
+    """
+    if len(traces) < _FEWEST_RANKS:
+        raise InputError("one rank's file tells nothing of others: give those of two ranks or more")
+    ranks = tuple(at if trace.meta.rank is None else trace.meta.rank for at, trace in enumerate(traces))
+    if len(set(ranks)) < len(ranks):
+        raise InputError(f"ranks {', '.join(map(str, ranks))}: expected one file of each rank")
+    calls = [_collective_calls(trace) for trace in traces]
+    common = [key for key in calls[0] if all(key in other for other in calls[1:])]
+    if not common:
+        raise InputError(
+            "no collective is common to the files: they are of different runs, or hold no communication kernels"
+        )
+    kernel = np.array([[found[key] for found in calls] for key in common], dtype=np.int64)
+    length, end = np.zeros(kernel.shape), np.zeros(kernel.shape)
+    for at, trace in enumerate(traces):
+        table = trace.kernels
+        length[:, at] = table.duration_ns[kernel[:, at]]
+        end[:, at] = table.start_ns[kernel[:, at]] + length[:, at]
+    transfer = length.min(axis=1)
+    return AlignedRanks(
+        ranks=ranks,
+        name=tuple(key[1] for key in common),
+        transfer_ns=transfer,
+        waiting_ns=length - transfer[:, None],
+        clock_ns=np.median(end - end[:, :1], axis=0),
+    )
+
+
+_Key = tuple[object, str, int, int, int]
+"""Group, name, elements sent and received, number."""
+
+
+def _collective_calls(trace: Trace) -> dict[_Key, int]:
+    """Return the kernel of each collective of a rank, by what it is called on all ranks."""
+    table, found = trace.collectives, dict[_Key, int]()
+    kernel_of = collective_kernels(trace)
+    seen: dict[tuple[object, str, int, int], int] = defaultdict(int)
+    groups = [_group_name(trace, row) for row in range(row_count(trace.groups))]
+    for row in range(row_count(table)):
+        kernel, group = int(kernel_of[row]), int(table.group[row])
+        if kernel == MISSING:
+            continue
+        name = trace.strings[table.name[row]].lower()
+        known: object = groups[group] if 0 <= group < len(groups) else group
+        what = known, name, int(table.in_element_count[row]), int(table.out_element_count[row])
+        number = int(table.sequence[row])
+        found[*what, seen[what] if number == MISSING else -2 - number] = kernel
+        seen[what] += 1
+    return found
+
+
+def _group_name(trace: Trace, group: int) -> object:
+    """Return what a group is called on all its ranks: its members, else its size and name."""
+    members = tuple(trace.members.rank[trace.members.group == group].tolist())
+    name = int(trace.groups.name[group])
+    return members or (int(trace.groups.size[group]), trace.strings[name] if name >= 0 else "")
+
+
+def collective_kernels(trace: Trace) -> Rows:
+    """Return the kernel of each row of `trace.collectives`: as recorded, else the only one in its op; -1: none.
+
+    >>> collective_kernels(measured)
+    array([], dtype=int64)
+    """
+    table, kernels = trace.collectives, trace.kernels
+    found = table.kernel.astype(np.int64)
+    is_issuer = np.zeros(row_count(trace.ops) + 1, dtype=bool)
+    is_issuer[table.op] = True
+    is_issuer[-1] = False
+    rows = np.flatnonzero((kernels.kind == KernelKind.COLLECTIVE) & (kernels.op >= 0))
+    parent = np.append(trace.ops.parent, MISSING)
+    op = kernels.op[rows].astype(np.int64)
+    for _ in range(_DEEPEST):
+        op = np.where(is_issuer[op], op, parent[op])
+    only = np.full(len(is_issuer), MISSING, dtype=np.int64)
+    only[op] = rows
+    only[np.bincount(op[op >= 0], minlength=len(only)) != 1] = MISSING
+    only[-1] = MISSING
+    return np.where(found == MISSING, only[table.op], found)

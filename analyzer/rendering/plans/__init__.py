@@ -1,0 +1,1 @@
+"""Predictions of parallel plans as pages, tables, figures and records."""

@@ -1,0 +1,49 @@
+"""The report on plans as JSON and as CSV; the layout is public and documented in docs/cli.md."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from ...analysis.plans.parts import Part
+from ...analysis.plans.report import SCALE_FORMAT, SCALE_VERSION, PlanPrediction, ScaleReport
+from ..page.encoding import encode_csv, encode_json
+
+COLUMNS: Final = tuple(item.name for item in fields(PlanPrediction) if item.name not in ("parts_ns", "rank_by_time"))
+"""Attributes of a prediction; `rank_by_time` comes before them, the cost of a million samples and the parts after."""
+
+
+def draw_scale_json(report: ScaleReport) -> str:
+    """Write a report as JSON: times in ns, shares as ratios, null where nothing is known."""
+    return encode_json(
+        {
+            "format": SCALE_FORMAT,
+            "version": SCALE_VERSION,
+            "trace": asdict(report.trace),
+            "source": asdict(report.source),
+            "measured_step_ns": report.measured_step_ns,
+            "gpu_counts": list(report.gpu_counts),
+            "global_batch": report.global_batch,
+            "sequence_length": report.sequence_length,
+            "predictions": [_prediction(row) for row in report.predictions],
+            "searches": [asdict(found) for found in report.searches],
+            "warnings": list(report.warnings),
+        }
+    )
+
+
+def draw_scale_csv(report: ScaleReport) -> str:
+    """Write one row per plan, GPU type and count, ranked: times in ns, shares as ratios."""
+    header = ("rank_by_time", *COLUMNS, "usd_per_million_samples", *(f"{part.name.lower()}_ns" for part in Part))
+    return encode_csv(header, (_csv_row(row) for row in report.predictions))
+
+
+def _prediction(row: PlanPrediction) -> dict[str, Any]:
+    record = asdict(row)
+    record["parts_ns"] = {part.name.lower(): row.parts_ns.get(part, 0.0) for part in Part}
+    return record | {"usd_per_million_samples": row.usd_per_million_samples}
+
+
+def _csv_row(row: PlanPrediction) -> tuple[Any, ...]:
+    parts = (row.parts_ns.get(part, 0.0) for part in Part)
+    return (row.rank_by_time, *(getattr(row, name) for name in COLUMNS), row.usd_per_million_samples, *parts)

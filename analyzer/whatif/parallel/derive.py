@@ -1,0 +1,186 @@
+"""What each distinct rank of a plan runs, derived from the recording of one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ....arrays import Rows
+from ....errors import InputError
+from ....formats.column import row_count
+from ....formats.trace import Phase, Trace
+from ...recorded.window import select_window
+from ..axis.change import with_batch
+from .data_parallel import Replication
+from .insert import insert_ops, take_ops
+from .layers import Layers, find_layers, tail_start
+from .memory import held_throughout
+from .parameters import Parameters, cut_tail, empty_tail_ops, find_parameters, owners_of_tail
+from .pieces import Piece, cut_pieces
+from .plan import ParallelPlan, PipelineSchedule, RecomputeMode
+from .ranks import RankTrace
+from .recompute import recompute
+
+
+class Sharded(Protocol):
+    """Hold what a rank of those that share tensors runs: see `shard_tensors`."""
+
+    trace: Trace
+    source_op: Rows
+    expert_storages: Rows
+
+
+Shard = Callable[[Trace, ParallelPlan], Sharded]
+
+
+def derive_ranks(
+    trace: Trace,
+    plan: ParallelPlan,
+    *,
+    shard: Shard | None = None,
+    layer_counts: Sequence[int] | None = None,
+    recorded_batch: int | None = None,
+) -> tuple[RankTrace, ...]:
+    """Return what each distinct piece of the plan's pipeline runs per micro batch, and after the last one.
+
+    `shard` gives what ranks run that share tensors, tokens or experts; `layer_counts` how many layers each of the
+    pp x vp pieces holds, None: as equal as can be. Raises InputError in one line for plans that cannot be.
+
+    >>> from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+    >>> [rank.pieces for rank in derive_ranks(trace, ParallelPlan(pp=4))]  # the first, the middle ones, the last
+    [(0,), (1, 2), (3,)]
+    """
+    check_plan(plan)
+    taken = take_ops(trace, select_window(trace).op_rows)
+    given, source = taken.trace, taken.source_op
+    _check_kind(given, plan)
+    batched = given
+    if plan.micro_batch is not None:
+        batched = with_batch(given, plan.micro_batch, from_batch=recorded_batch).trace
+    experts = np.zeros(0, dtype=np.int64)
+    if plan.tp > 1 or plan.cp > 1 or plan.ep > 1:
+        if shard is None:
+            raise InputError(f"tp={plan.tp}, cp={plan.cp}, ep={plan.ep}: nothing shares tensors here: use dp, fsdp, pp")
+        shared = shard(batched, plan)
+        batched, experts = shared.trace, shared.expert_storages
+        source = np.append(source, -1)[shared.source_op]
+    layers = find_layers(batched)
+    pieces = cut_pieces(batched, layers, plan.pp * plan.vp, layer_counts)
+    tail = _find_tail(batched, plan)
+    return tuple(_derive_piece(piece, layers, plan, source, experts, tail) for piece in pieces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tail:
+    """Hold whose the tensors of clipping and optimizer are."""
+
+    parameters: Parameters
+    """Of the whole network."""
+    owner: Rows
+    """Row of the parameter that each storage belongs to; -1: none."""
+
+
+def _find_tail(trace: Trace, plan: ParallelPlan) -> Tail | None:
+    """Return whose tensors are whose; None where that is not known, and need not be."""
+    if not row_count(trace.operands) and plan.fsdp == plan.dp == plan.cp == plan.pp == 1:
+        return None
+    parameters = find_parameters(trace)
+    return Tail(parameters=parameters, owner=owners_of_tail(trace, parameters))
+
+
+def check_plan(plan: ParallelPlan) -> None:
+    """Raise InputError where degrees do not go together."""
+    degrees = {name: getattr(plan, name) for name in ("dp", "fsdp", "tp", "cp", "pp", "vp", "ep")}
+    for name, degree in degrees.items():
+        if degree < 1:
+            raise InputError(f"{name}: expected 1 or more, got {degree}")
+    if plan.vp > 1 and plan.pp == 1:
+        raise InputError(f"vp={plan.vp}: pieces are interleaved between the stages of a pipeline: give pp=2 or more")
+    if plan.zero not in range(3):
+        raise InputError(f"zero: expected 0, 1 or 2 (3 is fsdp), got {plan.zero}")
+    if plan.zero and plan.fsdp > 1:
+        raise InputError(f"zero={plan.zero} with fsdp={plan.fsdp}: fsdp shards the optimizer and gradients already")
+    if plan.ep > 1 and plan.dp * plan.fsdp * plan.cp % plan.ep:
+        raise InputError(f"ep={plan.ep}: expected a divisor of dp x fsdp x cp = {plan.dp * plan.fsdp * plan.cp}")
+    is_interleaved = plan.schedule is PipelineSchedule.INTERLEAVED or (plan.schedule is None and plan.vp > 1)
+    if is_interleaved and plan.micro_batches is not None and plan.micro_batches % plan.pp:
+        raise InputError(
+            f"{plan.micro_batches} micro batches: an interleaved pipeline takes multiples of its {plan.pp} stages"
+        )
+    if plan.prefetch < 0:
+        raise InputError(f"prefetch: expected 0 or more layers, got {plan.prefetch}")
+
+
+def _check_kind(trace: Trace, plan: ParallelPlan) -> None:
+    """Raise InputError for what only training has, asked of an iteration without a backward pass."""
+    if (trace.ops.phase == Phase.BACKWARD).any():
+        return
+    if plan.zero or plan.recompute is not RecomputeMode.NONE:
+        asked = f"zero={plan.zero}" if plan.zero else f"recompute={plan.recompute}"
+        raise InputError(f"{asked}: the recording has no backward pass: of plans for inference give tp, pp, ep, dp")
+
+
+def _derive_piece(
+    piece: Piece, layers: Layers, plan: ParallelPlan, source: Rows, experts: Rows, tail: Tail | None
+) -> RankTrace:
+    """Add to a piece what it computes again and exchanges, its clipping and optimizer cut to what the rank holds."""
+    trace, of_op, source_op = piece.ops.trace, piece.of_op, source[piece.ops.source_op]
+    if plan.recompute is not RecomputeMode.NONE:
+        again = recompute(trace, of_op, layers.count, plan.recompute)
+        trace, of_op, source_op = again.trace, of_op[again.source_op], source_op[again.source_op]
+    is_last = np.arange(row_count(trace.ops)) >= tail_start(trace)
+    if tail is None:
+        return RankTrace(
+            trace=trace,
+            pieces=piece.pieces,
+            source_op=source_op,
+            is_last=is_last.astype(np.int64),
+            sent_bytes=piece.sent_bytes,
+        )
+    parameters = find_parameters(trace)
+    replication = Replication(
+        trace=trace,
+        of_op=of_op,
+        parameters=parameters,
+        plan=plan,
+        rank=piece.pieces[0] % plan.pp * (plan.ranks // plan.pp),
+        layer_count=layers.count,
+        expert_storages=experts,
+    )
+    replication.run()
+    inserted = insert_ops(trace, replication.insertions)
+    changed, over = inserted.trace, replication.over()
+    is_last = np.isin(inserted.insertion, list(replication.last_only))
+    is_last |= np.arange(row_count(changed.ops)) >= tail_start(changed)
+    source_op = np.append(source_op, -1)[inserted.source_op]
+    rest, kept = _cut_to_rank(changed, parameters, over, tail)
+    return RankTrace(
+        trace=rest,
+        pieces=piece.pieces,
+        source_op=source_op[kept],
+        is_last=is_last[kept].astype(np.int64),
+        sent_bytes=piece.sent_bytes,
+        held=held_throughout(rest, parameters, replication.kept_bytes(), tail.owner),
+        gradient_storages=replication.gradient_storages(),
+    )
+
+
+def _cut_to_rank(trace: Trace, parameters: Parameters, over: Rows, tail: Tail) -> tuple[Trace, Rows]:
+    """Return the trace whose optimizer holds this rank's parts of this piece's parameters, and the rows that are left.
+
+    A piece holds the parameters that its forward reads: a head that is the embedding stands in the first and last.
+    """
+    shares: Rows = np.zeros(len(tail.parameters.storage), dtype=np.int64)
+    row_of: Rows = np.full(len(tail.owner), -1, dtype=np.int64)
+    row_of[tail.parameters.storage] = np.arange(len(shares))
+    shares[row_of[parameters.storage]] = over
+    size = int(trace.tensors.storage.max(initial=-1)) + 1
+    owner = np.concatenate([tail.owner, np.full(max(size - len(tail.owner), 0), -1, dtype=np.int64)])
+    if (shares == 1).all():
+        return trace, np.arange(row_count(trace.ops))
+    cut = cut_tail(trace, owner, shares)
+    kept = np.flatnonzero(~empty_tail_ops(cut, trace))
+    return (cut if len(kept) == row_count(cut.ops) else take_ops(cut, kept).trace), kept

@@ -1,0 +1,206 @@
+"""A plan as one line of text, `fsdp=32,tp=2,pp=4,recompute=full`: read, checked and written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, Final
+
+from ....errors import InputError
+from ....formats.printable import clean_text
+from .plan import ParallelPlan, PipelineSchedule, RecomputeMode
+from .words import CHOICE_NAMES, CHOICES, ELSEWHERE, NUMBERS, OFF, ON, PLAN_WORDS, REST, SWITCHES, UNSUPPORTED
+
+MOST_RANKS: Final = 1_000_000
+"""Of any axis and of a plan: ten times the largest machine of today."""
+LONGEST_TEXT: Final = 1_000
+_DEFAULT: Final = ParallelPlan()
+_FIELDS: Final = {"mb": "micro_batch", "ga": "micro_batches", "overlap": "overlap_gradients"}
+"""Fields whose word is another."""
+_WRITTEN: Final = {_FIELDS.get(word, word): word for word in PLAN_WORDS}
+_JOINED: Final = re.compile(r"([a-z_]*[a-z_])(\d+)")
+"""A word with its number and nothing between, `tp2`."""
+_HSDP: Final = re.compile(r"(\d+)x(\d+)")
+
+
+def parse_plan(text: str, gpu_count: int | None = None) -> ParallelPlan:
+    """Read a plan. What it leaves of `gpu_count` GPUs goes to `dp`, where it says neither `dp` nor `fsdp`, or to `*`.
+
+    Raises InputError, in one line, for what is no plan, what is not modelled, and where the numbers do not fit.
+
+    >>> parse_plan("fsdp=*,tp=2,recompute=full", 64).fsdp
+    32
+    >>> format_plan(parse_plan("tp=8 pp=4", 64))
+    'dp=2,tp=8,pp=4'
+    """
+    if len(text) > LONGEST_TEXT:
+        raise InputError(f"a plan of {len(text):,} characters: expected something like fsdp=8,tp=2")
+    return build_plan(_pairs(text), gpu_count, where="plan")
+
+
+def build_plan(pairs: Iterator[tuple[str, str | None]], gpu_count: int | None, *, where: str) -> ParallelPlan:
+    """Make a plan of words and their values; None stands for a word alone. See `parse_plan`."""
+    asked: dict[str, Any] = {}
+    for word, value in pairs:
+        for field, found in _read(word, value, where):
+            if field in asked:
+                raise InputError(f"{where}: {_WRITTEN[field]} is given twice; expected it once")
+            asked[field] = found
+    _give_rest(asked, gpu_count, where)
+    plan = ParallelPlan(**asked)
+    check_plan(plan, where)
+    return plan
+
+
+def format_plan(plan: ParallelPlan) -> str:
+    """Write a plan so that `parse_plan` returns the same; what is as usual is left out.
+
+    >>> format_plan(ParallelPlan(fsdp=8, tp=2, sp=False))
+    'fsdp=8,tp=2,sp=off'
+    """
+    changed = {
+        item.name: getattr(plan, item.name)
+        for item in fields(ParallelPlan)
+        if getattr(plan, item.name) != getattr(_DEFAULT, item.name)
+    }
+    words = (f"{word}={_value(changed[field])}" for field, word in _WRITTEN.items() if field in changed)
+    return ",".join(words) or "dp=1"
+
+
+def check_plan(plan: ParallelPlan, where: str = "plan") -> None:
+    """Raise InputError for a plan whose numbers contradict each other."""
+    if plan.ranks > MOST_RANKS:
+        raise InputError(f"{where}: it takes {plan.ranks:,} GPUs; expected at most {MOST_RANKS:,}")
+    if plan.vp > 1 and plan.pp == 1:
+        raise InputError(f"{where}: vp={plan.vp} parts the stages of a pipeline; expected pp=2 or more beside it")
+    if plan.schedule is PipelineSchedule.INTERLEAVED and plan.vp == 1:
+        raise InputError(f"{where}: schedule=interleaved needs several pieces per stage; expected vp=2 or more")
+    if plan.schedule in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE) and plan.vp > 1:
+        raise InputError(f"{where}: schedule={plan.schedule} has one piece per stage; expected vp=1")
+    shared = plan.dp * plan.fsdp * plan.cp
+    if shared % plan.ep:
+        raise InputError(
+            f"{where}: ep={plan.ep} shares experts among dp x fsdp x cp = {shared:,} ranks; expected a divisor of that"
+        )
+    if plan.zero and plan.fsdp > 1:
+        raise InputError(
+            f"{where}: zero={plan.zero} beside fsdp={plan.fsdp}, which shards all that zero does; expected one"
+        )
+    if plan.sp and plan.tp == 1:
+        raise InputError(f"{where}: sp=on splits tokens among tensor-parallel ranks; expected tp=2 or more beside it")
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the words of a line with their values."""
+    words = [part for part in re.split(r"[,;\s]+", text.strip()) if part]
+    if not words:
+        raise InputError("an empty plan: expected something like fsdp=8,tp=2")
+    for part in words:
+        word, equals, value = part.partition("=")
+        yield (word, value) if equals else (_parted(part))
+
+
+def _parted(part: str) -> tuple[str, str | None]:
+    """Return the word and the number of `tp2`; a word alone has none."""
+    found = _JOINED.fullmatch(part.lower())
+    if found and found[1] in {*NUMBERS, "zero"} and part.lower() not in NUMBERS:
+        return found[1], found[2]
+    return part, None
+
+
+def _read(word: str, value: str | None, where: str) -> Iterator[tuple[str, Any]]:
+    """Yield the fields that a word sets."""
+    name = word.strip().lower().removeprefix("--").replace("-", "_")
+    shown = clean_text(word.strip())[:40]
+    if name in UNSUPPORTED:
+        raise InputError(f"{where}: {shown}: {UNSUPPORTED[name]}")
+    if name in ELSEWHERE:
+        raise InputError(f"{where}: {shown}: {ELSEWHERE[name]}")
+    if name == "hsdp":
+        yield from _hybrid(value, where)
+    elif name in NUMBERS:
+        yield NUMBERS[name], _number(NUMBERS[name], value, f"{where}: {shown}")
+    elif name in SWITCHES:
+        yield SWITCHES[name], _switch(value, f"{where}: {shown}")
+    elif name in CHOICES:
+        yield CHOICES[name], _choice(CHOICES[name], value, f"{where}: {shown}")
+    else:
+        near = get_close_matches(name, [*NUMBERS, *SWITCHES, *CHOICES], n=1)
+        hint = f"did you mean {near[0]}? Expected" if near else "expected"
+        raise InputError(f"{where}: {shown!r} is no word of a plan; {hint} some of {', '.join(PLAN_WORDS)}")
+
+
+def _hybrid(value: str | None, where: str) -> Iterator[tuple[str, int]]:
+    found = _HSDP.fullmatch((value or "").strip())
+    if found is None:
+        raise InputError(
+            f"{where}: hsdp: expected replicas x shards, as in hsdp=4x8, found {clean_text(value or '')!r}"
+        )
+    yield "dp", _number("dp", found[1], f"{where}: hsdp")
+    yield "fsdp", _number("fsdp", found[2], f"{where}: hsdp")
+
+
+def _number(field: str, value: str | None, where: str) -> int | None:
+    """Return a whole number; None for the rest of the GPUs."""
+    text = None if value is None else value.strip().lower()
+    if field in ("dp", "fsdp") and (text is None or text in REST):
+        return None
+    least, most = (0, 3) if field == "zero" else (0 if field == "prefetch" else 1, MOST_RANKS)
+    if text and text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most:
+        return int(text)
+    found = "nothing" if not text else repr(clean_text(text)[:40])
+    raise InputError(f"{where}: expected a whole number from {least:,} to {most:,}, found {found}")
+
+
+def _switch(value: str | None, where: str) -> bool:
+    text = "on" if value is None else value.strip().lower()
+    if text not in (*ON, *OFF):
+        raise InputError(f"{where}: expected on or off, found {clean_text(text)[:40]!r}")
+    return text in ON
+
+
+def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | RecomputeMode:
+    text = (value or "").strip().lower().replace("-", "_")
+    if field == "recompute" and value is None:
+        text = "full"
+    if text in UNSUPPORTED:
+        raise InputError(f"{where}={clean_text(text)}: {UNSUPPORTED[text]}")
+    names: Mapping[str, str] = CHOICE_NAMES[field]
+    if text not in names:
+        expected = ", ".join(dict.fromkeys(names.values()))
+        raise InputError(f"{where}: expected one of {expected}, found {clean_text(text)[:40]!r}")
+    return PipelineSchedule(names[text]) if field == "schedule" else RecomputeMode(names[text])
+
+
+def _give_rest(asked: dict[str, Any], gpu_count: int | None, where: str) -> None:
+    """Put numbers in place of what takes the rest of the GPUs, and turn ZeRO-3 into what it is."""
+    if asked.get("zero") == 3:
+        if "fsdp" in asked:
+            raise InputError(
+                f"{where}: zero=3 shards among the dp ranks and fsdp is given as well; expected one of both"
+            )
+        asked["fsdp"], asked["zero"] = asked.pop("dp", None), 0
+    open_axes = [axis for axis in ("dp", "fsdp") if axis in asked and asked[axis] is None]
+    if len(open_axes) == 2:
+        raise InputError(f"{where}: dp and fsdp both take the rest of the GPUs; expected a number for one of them")
+    if not open_axes and "dp" not in asked and "fsdp" not in asked and gpu_count is not None:
+        open_axes = ["dp"]
+    known = 1
+    for axis in ("dp", "fsdp", "tp", "cp", "pp"):
+        known *= asked.get(axis) or 1
+    if open_axes:
+        if gpu_count is None:
+            raise InputError(f"{where}: {open_axes[0]} takes the rest of the GPUs; expected a number, or --gpus")
+        if gpu_count % known:
+            raise InputError(f"{where}: the other axes take {known:,} GPUs, which do not divide {gpu_count:,}")
+        asked[open_axes[0]] = gpu_count // known
+    elif gpu_count is not None and known != gpu_count:
+        raise InputError(
+            f"{where}: it takes {known:,} GPUs, not {gpu_count:,}; leave out dp, or write dp=* or fsdp=* for the rest"
+        )
+
+
+def _value(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+"""What one rank runs of tensors, tokens and experts that ranks share."""

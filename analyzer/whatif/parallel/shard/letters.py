@@ -1,0 +1,109 @@
+"""Which dimensions of an op's tensors are one and the same: a letter for each, as in Einstein's notation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .....formats.signature import Signature, TensorSpec
+from ...calls import SignatureLayout
+
+NONE: Final = 0
+"""A dim that is not shared: of size 1, or of numbers that every rank makes for itself."""
+Letters = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Hold the letters of an op's tensors, and which of them a rank must have whole."""
+
+    inputs: tuple[Letters, ...]
+    outputs: tuple[Letters, ...]
+    is_sum: bool = True
+    """Whether a letter that no result has is summed over; else each rank makes its own of it."""
+    kept_whole: frozenset[int] = frozenset()
+    exchanged: int = 0
+    """A letter that is kept apart at the price of exchanging a number per row, as softmax over a shared vocabulary."""
+    exchanges: int = 0
+    """How often."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """Hold one call: its short name, signature, and where the tensors stand in it."""
+
+    name: str
+    signature: Signature
+    layout: SignatureLayout
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Return the tensors that it reads."""
+        return self.layout.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Return its results."""
+        return self.layout.outputs
+
+    def argument(self, position: int) -> object:
+        """Return an argument; None where the call stops before it."""
+        arguments = self.signature.arguments
+        return arguments[position] if position < len(arguments) else None
+
+
+def letters_of(spec: TensorSpec, first: int = 1) -> Letters:
+    """Return a letter for each dim, numbered from `first`."""
+    return tuple(range(first, first + len(spec.shape)))
+
+
+def name_elementwise(call: OpCall) -> Naming | None:
+    """Align dims from the last one with those of the largest tensor, where all broadcast to it."""
+    specs = (*call.inputs, *call.outputs)
+    if not specs:
+        return None
+    largest = max(specs, key=lambda spec: (len(spec.shape), spec.element_count))
+    shape = largest.shape
+    if not all(broadcasts(spec, shape) for spec in specs):
+        return None
+    if call.outputs and not any(spec.shape == shape for spec in call.outputs):
+        return None
+    return Naming(
+        tuple(_aligned(spec, shape) for spec in call.inputs), tuple(_aligned(spec, shape) for spec in call.outputs)
+    )
+
+
+def broadcasts(spec: TensorSpec, shape: tuple[int, ...]) -> bool:
+    """Say whether a tensor broadcasts to a shape."""
+    offset = len(shape) - len(spec.shape)
+    return offset >= 0 and all(size in (1, shape[offset + dim]) for dim, size in enumerate(spec.shape))
+
+
+def _aligned(spec: TensorSpec, shape: tuple[int, ...]) -> Letters:
+    offset = len(shape) - len(spec.shape)
+    steps = spec.strides or (1,) * len(spec.shape)
+    return tuple(
+        offset + dim + 1 if size == shape[offset + dim] and (size == 1 or steps[dim]) else NONE
+        for dim, size in enumerate(spec.shape)
+    )
+
+
+def pairs(letters: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the dims that have letters, with them."""
+    return [(dim, letter) for dim, letter in enumerate(letters) if letter]
+
+
+_VIEWS: Final = """
+view _unsafe_view reshape _reshape_alias t transpose permute expand slice select split split_with_sizes chunk unbind
+unsqueeze squeeze alias detach narrow as_strided movedim unflatten flatten view_as expand_as swapaxes mT numpy_T
+lift_fresh diagonal unfold
+"""
+_MADE: Final = """
+zeros ones full empty rand randn randint new_zeros new_ones new_empty new_full empty_strided new_empty_strided
+zeros_like ones_like full_like empty_like arange linspace scalar_tensor eye tril_indices triu_indices
+"""
+VIEWS: Final = frozenset(_VIEWS.split())
+"""Ops whose results lie where their first input lies, if they share its storage."""
+MADE: Final = frozenset(_MADE.split())
+"""Ops that make tensors of sizes alone."""

@@ -1,0 +1,168 @@
+"""What one rank runs under tensor, sequence, context and expert parallelism, from a recording of one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .....arrays import Rows
+from .....errors import InputError
+from .....formats.column import row_count
+from .....formats.trace import Trace
+from ...axis.infer import infer_sequence_length
+from ..insert import Insertions, insert_ops
+from ..mesh import axis_group
+from ..plan import MeshAxis, ParallelPlan
+from .exchange import Exchanges
+from .optimizer import share_optimizer
+from .outcome import Rules
+from .placement import Share, State, state_at
+from .roles import Role, Subject, expert_states, find_origins, find_roles, read_subject, weight_states
+from .walk import Walk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sharded:
+    """Hold what one rank of those that share tensors, tokens and experts runs, and what becomes of parameters.
+
+    Under `cp` the gradients of all parameters are sums over the rank's tokens: they are added up over the ranks of `cp`
+    with those over the replicas. Those of experts are shared by the replicas that hold the same experts.
+    """
+
+    trace: Trace
+    source_op: Rows
+    """Row of the given recording that each op was; -1: inserted."""
+    expert_storages: Rows
+    """Storages of which the ranks of `ep` hold different experts."""
+    warnings: tuple[str, ...] = field(default=())
+
+
+def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str] | None = None) -> Sharded:
+    """Return what one rank runs of a recording of shapes under the plan's `tp`, `sp`, `cp` and `ep`.
+
+    `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`.
+    Raises InputError where a degree does not divide what it is to divide, and where nothing can be shared.
+    """
+    found = Sharded(trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64))
+    warnings: list[str] = []
+    tokens = _sequence_length(trace)
+    if plan.ep > 1:
+        found = _share_experts(found, plan)
+    if plan.cp > 1:
+        found = _share_tokens(found, plan, tokens)
+        tokens = tokens // plan.cp
+    if plan.tp > 1:
+        found = _share_features(found, plan, tokens, overrides or {}, warnings)
+    return replace(found, warnings=tuple(warnings))
+
+
+def _sequence_length(trace: Trace) -> int:
+    try:
+        return infer_sequence_length(trace)
+    except InputError:
+        return 0
+
+
+def _batch(trace: Trace) -> int:
+    return trace.meta.workload.batch_size or 0
+
+
+def _share_features(
+    found: Sharded, plan: ParallelPlan, tokens: int, overrides: Mapping[str, str], warnings: list[str]
+) -> Sharded:
+    subject = read_subject(found.trace)
+    origins = find_origins(subject)
+    roles = find_roles(subject, overrides, origins)
+    weights = weight_states(subject, roles, origins, plan.tp)
+    if Role.ROW not in roles.of_op.values():
+        raise InputError(
+            f"tp={plan.tp}: no product on a parameter is followed by another that takes up its features, as the layers "
+            "of a transformer are: ranks cannot share this model's tensors"
+        )
+    splits = plan.splits_tokens
+    if splits and (not tokens or tokens % plan.tp):
+        if plan.sp:
+            raise InputError(f"sp: {tokens or 'an unknown number of'} tokens cannot be shared by {plan.tp} ranks")
+        splits = False
+        warnings.append(f"tokens are not split between layers: {tokens or 'an unknown number'} by {plan.tp} ranks")
+    rules = Rules(degree=plan.tp, splits_tokens=splits, tokens=tokens, batch=_batch(found.trace))
+    return _run(found, plan, subject, rules, MeshAxis.TENSOR, weights)
+
+
+def _share_tokens(found: Sharded, plan: ParallelPlan, tokens: int) -> Sharded:
+    degree = plan.cp
+    if not tokens:
+        raise InputError(f"cp={degree}: the shapes do not tell how many tokens a sample has")
+    if tokens % (2 * degree):
+        raise InputError(f"cp={degree}: {tokens} tokens cannot be shared by {degree} ranks, two pieces each")
+    subject = read_subject(found.trace)
+    rules = Rules(degree=degree, splits_tokens=True, tokens=tokens, batch=_batch(found.trace))
+    return _run(found, plan, subject, rules, MeshAxis.CONTEXT, _given_tokens(subject, rules))
+
+
+def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:
+    """Return the data that the iteration is given by samples and tokens."""
+    found: dict[int, State] = {}
+    tensors = subject.trace.tensors
+    seen: set[int] = set()
+    for op, read in enumerate(subject.inputs):
+        number = int(subject.trace.ops.signature[op])
+        if number < 0 or not read:
+            continue
+        for tensor, spec in zip(read, subject.trace.signatures[number].tensors(), strict=False):
+            storage = int(tensors.storage[tensor])
+            if storage in seen:
+                continue
+            seen.add(storage)
+            if storage in subject.made or storage in subject.parameters:
+                continue
+            is_data = spec.dtype.startswith("int") or len(spec.shape) >= 3
+            place = rules.token_place(spec) if is_data and rules.tokens in spec.shape[:2] else None
+            if place is not None and spec.shape[place.dim] == rules.tokens:
+                found[storage] = state_at(spec, place)
+    return found
+
+
+def _share_experts(found: Sharded, plan: ParallelPlan) -> Sharded:
+    degree = plan.ep
+    subject = read_subject(found.trace)
+    weights = expert_states(subject, find_origins(subject), degree)
+    rules = Rules(degree=degree, splits_tokens=False)
+    return _run(found, plan, subject, rules, MeshAxis.EXPERT, weights)
+
+
+def _run(
+    found: Sharded, plan: ParallelPlan, subject: Subject, rules: Rules, axis: MeshAxis, given: dict[int, State]
+) -> Sharded:
+    """Follow one kind of sharing through the trace, and insert its collectives."""
+    insertions = Insertions(found.trace)
+    shared = axis_group(plan, (str(axis),))
+    group = insertions.group(shared.name, shared.ranks if shared.size == rules.degree else range(rules.degree))
+    exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT)
+    count = int(found.trace.tensors.storage.max(initial=-1)) + 1
+    walk = Walk(subject, rules, exchanges, [0] * count)
+    for storage, state in given.items():
+        walk.states[storage] = walk.state_row(state)
+    walk.run()
+    share_optimizer(subject, walk)
+    trace, _ = walk.result()
+    inserted = insert_ops(_patched(trace, exchanges.patches), insertions)
+    source = np.where(inserted.source_op >= 0, found.source_op[np.maximum(inserted.source_op, 0)], inserted.source_op)
+    experts = found.expert_storages
+    if axis is MeshAxis.EXPERT:
+        shares = np.array([state.share is Share.EXPERTS for state in walk.known])
+        experts = np.flatnonzero(shares[np.array(walk.states, dtype=np.int64)])
+    return replace(found, trace=inserted.trace, source_op=source, expert_storages=experts)
+
+
+def _patched(trace: Trace, patches: dict[tuple[int, int], int]) -> Trace:
+    """Return the trace whose ops read other tensors at some places."""
+    if not patches:
+        return trace
+    rows = np.flatnonzero(~trace.operands.is_output.astype(bool))
+    first = np.searchsorted(trace.operands.op[rows], [op for op, _ in patches])
+    tensor = trace.operands.tensor.copy()
+    tensor[rows[first + np.array([at for _, at in patches])]] = list(patches.values())
+    return replace(trace, operands=replace(trace.operands, tensor=tensor))

@@ -1,0 +1,101 @@
+"""Knows which stream a script is on that has no GPU: what is issued to another than the default one goes beside it."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, Final
+
+import torch
+
+_numbers: Final = count(1)
+_DEFAULT: Final = 0
+
+
+class _State:
+    """Hold the stream that is current."""
+
+    def __init__(self) -> None:
+        self.stream: Stream | None = None
+
+
+_state: Final = _State()
+
+
+def current_stream() -> int:
+    """Return the number of the stream that ops go to now; 0 for the default one."""
+    return _state.stream.stream_id if _state.stream is not None else _DEFAULT
+
+
+class Stream:
+    """Stand in for torch.cuda.Stream: everything is done at once."""
+
+    def __init__(self, *_arguments: Any, is_default: bool = False, **_options: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.stream_id = _DEFAULT if is_default else next(_numbers)
+        self.cuda_stream = self.stream_id
+        self._outer: list[Stream | None] = []
+
+    def __enter__(self) -> Stream:
+        self._outer.append(_state.stream)
+        _state.stream = self
+        return self
+
+    def __exit__(self, *_raised: Any) -> None:
+        _state.stream = self._outer.pop()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.stream_id == self.stream_id
+
+    def __hash__(self) -> int:
+        return self.stream_id
+
+    def query(self) -> bool:
+        """Say that everything is done."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Say that no graph is captured."""
+        return False
+
+    def record_event(self, event: Any = None) -> Any:
+        """Return an event that has happened."""
+        return event or torch.cuda.Event()
+
+    def wait_event(self, _event: Any) -> None:
+        """Wait for nothing."""
+
+    def wait_stream(self, _stream: Any) -> None:
+        """Wait for nothing."""
+
+    def synchronize(self) -> None:
+        """Wait for nothing."""
+
+
+class OnStream:
+    """Stand in for torch.cuda.stream and its class, torch.cuda.StreamContext."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        if self._stream is not None:
+            self._stream.__enter__()
+
+    def __exit__(self, *_raised: Any) -> None:
+        if self._stream is not None:
+            self._stream.__exit__()
+
+
+def find_current_stream(*_device: Any) -> Stream:
+    """Stand in for torch.cuda.current_stream."""
+    return _state.stream or Stream(is_default=True)
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Stand in for torch.cuda.set_stream."""
+    _state.stream = stream
+
+
+def default_stream(*_device: Any) -> Stream:
+    """Stand in for torch.cuda.default_stream."""
+    return Stream(is_default=True)
