@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from .....arrays import Rows
 from .....errors import InputError
 from .....formats.column import row_count
 from .....formats.trace import Trace
+from ....work.registry import family_of
+from ....work.work import Family
 from ...axis.infer import infer_sequence_length
 from ..insert import Insertions, insert_ops
 from ..mesh import axis_group
@@ -97,9 +100,16 @@ def _share_tokens(found: Sharded, plan: ParallelPlan, tokens: int) -> Sharded:
         raise InputError(f"cp={degree}: the shapes do not tell how many tokens a sample has")
     if tokens % (2 * degree):
         raise InputError(f"cp={degree}: {tokens} tokens cannot be shared by {degree} ranks, two pieces each")
+    ops = found.trace.ops
+    for name in sorted(found.trace.strings[row] for row in np.unique(ops.name).tolist()):
+        if family_of(name) in _STATEFUL:
+            raise InputError(f"cp={degree}: {name} carries a state from token to token: ranks cannot share its tokens")
     subject = read_subject(found.trace)
     rules = Rules(degree=degree, splits_tokens=True, tokens=tokens, batch=_batch(found.trace))
     return _run(found, plan, subject, rules, MeshAxis.CONTEXT, _given_tokens(subject, rules))
+
+
+_STATEFUL: Final = frozenset([Family.STATE_SPACE, Family.RECURRENT])
 
 
 def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:
