@@ -168,5 +168,3 @@ def loss(writer: Writer, logits: Variable) -> None:
 
     tape.differentiate(first, undo_softmax)
     tape.differentiate(second, undo_loss)
-
-

@@ -25,6 +25,23 @@ def name_product(call: OpCall, *, first: int = 0) -> Naming | None:
     return Naming((*biases, (*outer, m, k), (*outer, k, n)), ((named)[-len(out.shape) :],))
 
 
+def name_scaled_product(call: OpCall) -> Naming | None:
+    """[m, k] @ [k, n] of operands in fp8, then their scales and what may be added, a row or a whole result."""
+    if len(call.inputs) < 2 or len(call.outputs) != 1:
+        return None
+    m, k, n = 1, 2, 3
+    sizes = {m: call.inputs[0].shape[0], n: call.inputs[1].shape[1]}
+    named = ((), (n,), (m, n))
+    more = tuple(
+        tuple(
+            letter if size == sizes[letter] else NONE
+            for letter, size in zip(named[len(spec.shape)], spec.shape, strict=True)
+        )
+        for spec in call.inputs[2:]
+    )
+    return Naming(((m, k), (k, n), *more), ((m, n),))
+
+
 def name_linear(call: OpCall) -> Naming | None:
     """Name [..., k] @ [n, k]ᵀ, a bias of n after them."""
     if len(call.inputs) < 2:

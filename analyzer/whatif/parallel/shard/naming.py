@@ -16,6 +16,7 @@ from .layers import (
     name_loss_backward,
     name_normalized,
     name_product,
+    name_scaled_product,
 )
 from .letters import Naming, OpCall, name_elementwise
 from .rows import (
@@ -46,6 +47,7 @@ _Rule = Callable[[OpCall], Naming | None]
 _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(["mm", "bmm", "matmul"], partial(name_product, first=0)),
     **dict.fromkeys(["addmm", "_addmm_activation", "baddbmm"], partial(name_product, first=1)),
+    "_scaled_mm": name_scaled_product,
     "linear": name_linear,
     "_grouped_mm": name_grouped_product,
     **dict.fromkeys(["sum", "mean", "nansum", "norm", "linalg_vector_norm"], name_reduction),
