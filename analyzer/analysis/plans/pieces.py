@@ -67,7 +67,8 @@ def replay_piece(
 ) -> PieceTimes:
     """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.
 
-    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. Its ops of the last micro batch alone take no time in the passes of the others.
+    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. Its ops of the last micro batch
+    alone take no time in the passes of the others.
     """
     trace = synthesize_timeline(rank.trace, costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio))
     window = select_window(trace)
