@@ -13,8 +13,15 @@ from typing import Final
 
 from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, size_at, tensor_list_at
-from .communication import CollectiveDims, CollectiveKind, Implementation
-from .groups import CollectiveFacts, kind_of_collective, ranks_of_sizes, sent_bytes
+from .communication import (
+    CollectiveDims,
+    CollectiveFacts,
+    CollectiveKind,
+    Implementation,
+    kind_of_collective,
+    ranks_of_sizes,
+    sent_bytes,
+)
 from .registry import Formula, register
 from .traffic import total_bytes
 from .work import Family, Work

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -11,54 +10,12 @@ from ...arrays import Codes, Rows, group_rows
 from ...formats.column import MISSING, row_count
 from ...formats.signature import DTYPE_BYTES
 from ...formats.trace import Trace
-from .communication import CollectiveKind
+from .communication import CollectiveFacts, CollectiveKind, kind_of_collective
 from .registry import family_of
 from .work import Family
 
-_KINDS: Final = (
-    ("allreduce", CollectiveKind.ALL_REDUCE),
-    ("reducescatter", CollectiveKind.REDUCE_SCATTER),
-    ("allgather", CollectiveKind.ALL_GATHER),
-    ("gatheralong", CollectiveKind.ALL_GATHER),
-    ("alltoall", CollectiveKind.ALL_TO_ALL),
-    ("dispatch", CollectiveKind.DISPATCH),
-    ("combine", CollectiveKind.COMBINE),
-    ("broadcast", CollectiveKind.BROADCAST),
-    ("scatter", CollectiveKind.BROADCAST),
-    ("reduce", CollectiveKind.REDUCE),
-    ("gather", CollectiveKind.REDUCE),
-    ("send", CollectiveKind.SEND_RECEIVE),
-    ("recv", CollectiveKind.SEND_RECEIVE),
-    ("receive", CollectiveKind.SEND_RECEIVE),
-)
-"""What the letters of a name say, first to last the first that holds. Of a gather to one rank, or a scatter from one,
-that rank's link decides, as of a reduce or a broadcast."""
-DEFAULT_BYTES: Final = 4.0
-
-
-def kind_of_collective(name: str) -> CollectiveKind | None:
-    """Return what an op or a process group's record does by its name; None for what moves nothing, or is not known.
-
-    >>> kind_of_collective("_c10d_functional::reduce_scatter_tensor"), kind_of_collective("c10d::barrier")
-    (<CollectiveKind.REDUCE_SCATTER: 2>, None)
-    """
-    letters = name.rpartition("::")[2].lower().replace("_", "")
-    return next((kind for part, kind in _KINDS if part in letters), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveFacts:
-    """Hold what the recording says of a collective beside its signature."""
-
-    ranks: int
-    """-1: not known."""
-    run: int
-    stride: int
-    kind: CollectiveKind | None = None
-    in_bytes: float = 0.0
-    """What a rank gives; 0: not recorded."""
-    out_bytes: float = 0.0
-    dtype: str = "float32"
+DEFAULT_BYTES = 4.0
+"""Of an element of a dtype that nobody recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,22 +146,3 @@ def _facts(trace: Trace) -> tuple[list[CollectiveFacts], Codes]:
     issued = np.flatnonzero(table.op >= 0)
     own[table.op[issued]] = group[issued]
     return facts, own
-
-
-def sent_bytes(kind: CollectiveKind, ranks: int, given: float, taken: float) -> float:
-    """Return the message of a collective by nccl-tests' convention, from what a rank gives and takes; 0: not known."""
-    if kind is CollectiveKind.ALL_GATHER:
-        return taken or given * max(ranks, 0)
-    if kind is CollectiveKind.REDUCE_SCATTER:
-        return given or taken * max(ranks, 0)
-    if kind is CollectiveKind.SEND_RECEIVE:
-        return max(given, taken)
-    return given or taken
-
-
-def ranks_of_sizes(kind: CollectiveKind, given: float, taken: float) -> int:
-    """Return how many ranks sizes alone tell of; -1 where they tell nothing."""
-    if min(given, taken) <= 0 or kind not in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
-        return MISSING
-    larger, smaller = (taken, given) if kind is CollectiveKind.ALL_GATHER else (given, taken)
-    return max(1, round(larger / smaller))

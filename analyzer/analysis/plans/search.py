@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,12 +27,13 @@ FITTING_RATIO: Final = 0.6
 SURELY_FITTING_RATIO: Final = 1.5
 """Of an estimate: what fits even so needs no recomputation."""
 ROUND_COUNT: Final = 3
-PER_ROUND: Final = 5
+PER_ROUND: Final = 4
 """Plans that are predicted before the estimates of the others are corrected by what was found."""
 BEST_COUNT: Final = 2
 """Of each GPU type in turn."""
 MOST_FAILURES: Final = 8
 """Plans that cannot be predicted, before a search ends with what it has."""
+_AXIS: Final = re.compile(r"^(\w+=[\w.]+[, ]*)+: ")
 _UNFIT: Final = 1e-3
 """What the rate of a plan counts on a GPU that it seems not to fit."""
 
@@ -113,8 +115,9 @@ def _base(
 
 
 def _reason(error: InputError) -> str:
-    """Return why a plan cannot be predicted, without its name."""
-    return str(error).partition(": ")[2] or str(error)
+    """Return why a plan cannot be predicted, without its name and without advice: many share it."""
+    text = str(error).partition(": ")[2] or str(error)
+    return _AXIS.sub("", text).partition(": ")[0].partition(" (")[0]
 
 
 def _without_pointless(candidates: list[_Candidate], room: float) -> tuple[list[_Candidate], int]:
@@ -164,7 +167,7 @@ def _most_promising(
     if not left.any():
         return []
     step = np.stack([item.estimate.step_ns for item in candidates])
-    memory = np.array([item.estimate.memory_bytes for item in candidates])
+    memory = np.array([max(item.estimate.memory_bytes, 1.0) for item in candidates])
     modes = np.array([item.plan.recompute for item in candidates])
     for mode in RecomputeMode:
         same = [at for at in outcomes if modes[at] == mode] or list(outcomes)
@@ -180,4 +183,4 @@ def _most_promising(
     by_type = np.argsort(-rates, axis=0, kind="stable")
     order = [at for at in dict.fromkeys(by_type[:BEST_COUNT].ravel().tolist()) if left[at]]
     more = [at for at in dict.fromkeys(by_type[: PER_ROUND * 2].ravel().tolist()) if left[at]]
-    return list(dict.fromkeys([*order, *more]))[: max(PER_ROUND, 0)]
+    return list(dict.fromkeys([*order, *more]))[:PER_ROUND]

@@ -44,8 +44,8 @@ def list_plans(
     """Yield the plans for a number of GPUs.
 
     Tensor parallel up to a `domain` of fast links, stages that hold about as many `layers` each, what is left for data:
-    replicas, with the optimizer sharded or not, all sharded, or sharded within a `node`. Micro batches are the recorded ones,
-    halved down to single samples.
+    replicas, with the optimizer sharded or not, all sharded, or sharded within a `node`. Micro batches are the recorded
+    ones, halved down to single samples.
 
     >>> [plan.tp for plan in list_plans(2, domain=8, layers=1, recorded_batch=1, is_training=False)]
     [1, 2]
