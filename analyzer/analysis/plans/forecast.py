@@ -21,8 +21,8 @@ from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family, Work
 from ...work.communication import CollectiveDims, CollectiveKind
-from .anchor import Anchor
-from .parts import LIMIT_OF, LINKS, Limit, Part
+from .anchor import PlanAnchor
+from .parts import LIMIT_OF, LINKS, Bottleneck, Part
 from .pieces import PASSES, PieceTimes, replay_piece
 from .schedule import StageTimes, by_stage, run_pipeline
 
@@ -58,9 +58,9 @@ class PlanForecast:
     """From one stage to the next, [m]."""
 
     @property
-    def limits(self) -> tuple[Limit, ...]:
+    def limits(self) -> tuple[Bottleneck, ...]:
         """Return what most of the time goes to on each GPU."""
-        found = {limit: np.zeros(len(self.gpus)) for limit in Limit}
+        found = {limit: np.zeros(len(self.gpus)) for limit in Bottleneck}
         for part, time_ns in self.parts.items():
             found[LIMIT_OF[part]] += time_ns
         names = list(found)
@@ -75,7 +75,7 @@ def predict_plan(
     *,
     micro_batches: int,
     nodes: Sequence[Node] | None = None,
-    anchor: Anchor | None = None,
+    anchor: PlanAnchor | None = None,
 ) -> PlanForecast:
     """Predict an iteration of a plan from what its ranks run.
 
@@ -184,7 +184,7 @@ def _add_parts(
 
 
 def _log_width(
-    parts: Mapping[Part, Floats], pieces: Sequence[PieceTimes], step_ns: Floats, anchor: Anchor | None
+    parts: Mapping[Part, Floats], pieces: Sequence[PieceTimes], step_ns: Floats, anchor: PlanAnchor | None
 ) -> Floats:
     """Return the half-width of the step's 90 % interval, natural log, [m].
 

@@ -23,7 +23,7 @@ class Part(StrEnum):
     STRAGGLERS = "waiting for the slowest rank"
 
 
-class Limit(StrEnum):
+class Bottleneck(StrEnum):
     """Name what most of an iteration's time goes to."""
 
     COMPUTE = "compute"
@@ -33,12 +33,12 @@ class Limit(StrEnum):
 
 
 LIMIT_OF: Final = {
-    Part.COMPUTE: Limit.COMPUTE,
-    Part.OPTIMIZER: Limit.COMPUTE,
-    Part.STRAGGLERS: Limit.COMPUTE,
-    Part.BUBBLE: Limit.BUBBLE,
-    Part.HOST: Limit.HOST,
-    **dict.fromkeys((Part.TENSOR, Part.CONTEXT, Part.EXPERT, Part.DATA, Part.PIPELINE), Limit.LINK),
+    Part.COMPUTE: Bottleneck.COMPUTE,
+    Part.OPTIMIZER: Bottleneck.COMPUTE,
+    Part.STRAGGLERS: Bottleneck.COMPUTE,
+    Part.BUBBLE: Bottleneck.BUBBLE,
+    Part.HOST: Bottleneck.HOST,
+    **dict.fromkeys((Part.TENSOR, Part.CONTEXT, Part.EXPERT, Part.DATA, Part.PIPELINE), Bottleneck.LINK),
 }
 _PART_OF: Final = {
     MeshAxis.TENSOR: Part.TENSOR,

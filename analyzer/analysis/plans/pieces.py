@@ -29,7 +29,7 @@ from ...replay.forecast import target_timing
 from ...replay.overlap import collective_slowing, covered_before, slowed_timing
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
-from .anchor import Anchor, row_factors
+from .anchor import PlanAnchor, row_factors
 from .hiding import hide_beside_products
 from .parts import LINKS, Part, part_of_group
 
@@ -62,7 +62,7 @@ def replay_piece(
     costs: HostCosts,
     *,
     nodes: Sequence[Node] | None = None,
-    anchor: Anchor | None = None,
+    anchor: PlanAnchor | None = None,
     hides_tensor: bool = False,
 ) -> PieceTimes:
     """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.

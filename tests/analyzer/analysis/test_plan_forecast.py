@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wavecast.analyzer.analysis.plans.anchor import Anchor
+from wavecast.analyzer.analysis.plans.anchor import PlanAnchor
 from wavecast.analyzer.analysis.plans.forecast import PlanForecast, predict_plan
 from wavecast.analyzer.analysis.plans.known_runs import anchor_at_step, anchor_at_trace, single_rank
 from wavecast.analyzer.analysis.plans.parts import Part, part_of_group
@@ -151,7 +151,7 @@ def test_an_anchor_leaves_collectives_alone(trained: Trace, gpus: list[Gpu], lib
     ranks = derive_ranks(trained, plan)
     plain, slow = (
         predict_plan(ranks, plan, gpus, library, micro_batches=1, anchor=anchor)
-        for anchor in (None, Anchor(compute_factor=np.full(1, 4.0)))
+        for anchor in (None, PlanAnchor(compute_factor=np.full(1, 4.0)))
     )
     assert np.all(slow.parts[Part.COMPUTE] > 2 * plain.parts[Part.COMPUTE])
     assert np.all(slow.parts[Part.DATA] <= plain.parts[Part.DATA] * 1.001)
