@@ -33,7 +33,7 @@ from ...whatif.parallel.ranks import RankTrace
 from ...work.lookup import WorkLookup
 from .anchor import PlanAnchor
 from .forecast import predict_plan
-from .parts import LINKS, Part
+from .parts import LINKS, PlanPart
 
 _OTHER_PLAN_LOG_WIDTH: Final = 0.13
 """Half-width, natural log, of what is left where a plan is anchored at another one of the same model and GPU: the study
@@ -64,7 +64,7 @@ def anchor_at_step(
         predicted_ns = float(found.step_ns[0])
         if abs(predicted_ns / measured_ns - 1.0) < _NEAR:
             break
-        host_ns = float(found.parts[Part.HOST][0])
+        host_ns = float(found.parts[PlanPart.HOST][0])
         is_host = host_ns > predicted_ns / 2.0
         fixed = sum(float(found.parts[part][0]) for part in LINKS) + (0.0 if is_host else host_ns)
         moving = host_ns if is_host else predicted_ns - fixed
