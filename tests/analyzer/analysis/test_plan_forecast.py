@@ -21,6 +21,7 @@ from wavecast.analyzer.replay.engine import replay
 from wavecast.analyzer.replay.forecast import target_timing
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table
 from wavecast.formats.files import load_trace
@@ -155,6 +156,18 @@ def test_an_anchor_leaves_collectives_alone(trained: Trace, gpus: list[Gpu], lib
     )
     assert np.all(slow.parts[PlanPart.COMPUTE] > 2 * plain.parts[PlanPart.COMPUTE])
     assert np.all(slow.parts[PlanPart.DATA] <= plain.parts[PlanPart.DATA] * 1.001)
+
+
+def test_a_tensor_parallel_collective_hides_beside_its_product_but_for_a_part(
+    trained: Trace, gpus: list[Gpu], library: Library
+) -> None:
+    plain = ParallelPlan(tp=2)
+    ranks = derive_ranks(trained, plain, shard=shard_tensors)
+    shown, hidden = (
+        predict_plan(ranks, replace(plain, overlap_tensor=hides), gpus, library, micro_batches=1).parts[PlanPart.TENSOR]
+        for hides in (False, True)
+    )
+    assert np.all((shown / 2 <= hidden * 1.01) & (hidden < shown))
 
 
 @pytest.mark.parametrize(
