@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from click.testing import Result
@@ -63,8 +62,9 @@ def test_every_format_is_written(run: Run, sample: Path, tmp_path: Path) -> None
     assert "| GPU" in run("scale", sample, *options, "--format", "markdown").stdout
     figure = tmp_path / "curve.svg"
     assert run("scale", sample, *options, "-o", figure).exit_code == 0
-    texts = ElementTree.fromstring(figure.read_text(encoding="utf-8")).itertext()
-    assert any("H100 SXM5 80GB" in text for text in texts)
+    drawn = figure.read_text(encoding="utf-8")
+    assert drawn.startswith("<svg")
+    assert "H100 SXM5 80GB" in drawn
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -85,9 +85,7 @@ def _derive(
         kinds = ", ".join(kind.value for kind in ShardKind)
         raise InputError(f"{format_plan(plan)}: [shard] says how weights are shared ({kinds}): give tp or ep as well")
     try:
-        return derive_ranks(
-            question.shapes, plan, shard=cast("Shard", shard), recorded_batch=question.recorded_batch
-        )
+        return derive_ranks(question.shapes, plan, shard=cast("Shard", shard), recorded_batch=question.recorded_batch)
     except InputError as error:
         raise InputError(f"{format_plan(document.plan)}: {error}") from None
 
