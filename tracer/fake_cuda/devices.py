@@ -117,7 +117,8 @@ class CudaToMeta(TorchFunctionMode):
         if type(options.get("device")) is int:
             options["device"] = _CUDA
         if func in _NAMES_ONLY:
-            return func(*((_CUDA, *args[1:]) if args and type(args[0]) is int else args), **options)
+            numbered = args and type(args[0]) is int
+            return func(*((torch.device("cuda", args[0]), *args[1:]) if numbered else args), **options)
         if func is torch.Tensor.cuda:
             func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
         elif func is torch.Tensor.type and find_cuda_dtype(args[-1]) is not None:

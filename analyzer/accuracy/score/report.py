@@ -170,6 +170,8 @@ class IterationScore:
     """Times by other means; `wavecast_anchored` and `wavecast_scaled` are wavecast's own, given another row."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Shares of the predicted time by what it goes to."""
+    given_gpus: int = 0
+    """On how many GPUs the run was measured that the prediction was given; 0: predicted from sizes and plan alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

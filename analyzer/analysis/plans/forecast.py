@@ -85,7 +85,10 @@ def predict_plan(
     """
     piece_of = _find_pieces(ranks, plan.pp * plan.vp)
     costs = load_host_costs()
-    pieces = tuple(replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor) for rank in ranks)
+    pieces = tuple(
+        replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, hides_tensor=plan.overlap_tensor)
+        for rank in ranks
+    )
     send_ns = np.zeros(len(gpus))
     if plan.pp > 1:
         sent = max(rank.sent_bytes for rank in ranks)
@@ -158,7 +161,8 @@ def _stage_times(pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages
         forward_ns=lengths["forward"],
         backward_ns=lengths["backward"],
         last_backward_ns=lengths["last_backward"],
-        closing_ns=by_stage(lengths["optimizer"], stages),
+        # Of a stage's pieces the first one's backward pass is its last: what the others send has ended by then.
+        closing_ns=lengths["tail"][:stages] + by_stage(lengths["optimizer"], stages),
         send_ns=send_ns,
     )
 
@@ -167,15 +171,15 @@ def _add_parts(
     pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages: int, micro_batches: int, stage: Rows
 ) -> dict[Part, Floats]:
     """Return what the time of each GPU's busiest stage goes to, all its micro batches and pieces together."""
-    count = dict(zip(PASSES, (micro_batches, micro_batches - 1, 1, 1), strict=True))
+    usual = dict(zip(PASSES, (micro_batches, micro_batches - 1, 1, 0, 1), strict=True))
     columns = np.arange(len(stage))
     found = {}
     for part in Part:
         zero = np.zeros(len(stage))
-        own = np.stack(
-            [sum((count[name] * piece.parts[name].get(part, zero) for name in PASSES), zero) for piece in pieces]
-        )
-        found[part] = by_stage(own[list(piece_of)], stages)[stage, columns]
+        each = [{name: piece.parts[name].get(part, zero) for name in PASSES} for piece in pieces]
+        own = np.stack([sum((usual[name] * time_ns for name, time_ns in parts.items()), zero) for parts in each])
+        tails = np.stack([each[piece]["tail"] for piece in piece_of[:stages]])
+        found[part] = (by_stage(own[list(piece_of)], stages) + tails)[stage, columns]
     return found
 
 

@@ -38,7 +38,7 @@ from .parts import LINKS, Part
 _OTHER_PLAN_LOG_WIDTH: Final = 0.13
 """Half-width, natural log, of what is left where a plan is anchored at another one of the same model and GPU: the study
 of many GPUs found a mean error of 6.4 %, and 90 % of normal errors lie within 2.06 times their mean."""
-_ROUNDS: Final = 16
+_ROUNDS: Final = 10
 _NEAR: Final = 1e-4
 
 

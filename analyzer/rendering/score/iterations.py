@@ -29,9 +29,11 @@ SIZES: Final = ((8, "up to 8 GPUs"), (64, "9 to 64"), (512, "65 to 512"), (10**9
 
 def iteration_sheet(rows: Sequence[IterationScore]) -> Sheet:
     """Return the errors of all rows, then by source, GPU, size of the plan, precision, and with experts."""
+    given, rows = [row for row in rows if row.given_gpus], [row for row in rows if not row.given_gpus]
     groups: list[tuple[str, list[IterationScore]]] = [("all", list(rows))]
     for label in (_source, lambda row: row.gpu, _size, _precision, _experts):
         groups += _grouped(rows, label)
+    groups += _grouped(given, lambda row: f"from fewer GPUs: {_source(row)}, {row.model}")
     found = [item for _, item in groups]
     columns = [
         text_column("iterations", (clean_text(name) for name, _ in groups), min_width=24),

@@ -31,9 +31,9 @@ class RankMemory:
 def memory_per_rank(ranks: Sequence[RankTrace], plan: ParallelPlan) -> tuple[RankMemory, ...] | None:
     """Return the peak of each stage of the pipeline, in order; None where the recording does not tell lifetimes.
 
-    What a rank holds throughout (its parts of parameters, optimizer and, between micro batches, gradients), and the
-    most that one micro batch's passes hold beside it, and for each further micro batch in flight what its forward pass
-    saved. With several micro batches gradients are added up in the type that the recording makes them in.
+    What a rank holds throughout (its parts of parameters, optimizer and, between micro batches, gradients), and beside
+    it the most that one micro batch's passes hold, with what the forward pass of each further one in flight saved, or
+    that the optimizer's step holds. With several micro batches gradients are added up in the type that the recording makes them in.
     """
     accounts = [_account(rank, accumulates=_accumulates(plan)) for rank in ranks]
     if any(account is None for account in accounts):
@@ -73,10 +73,12 @@ def in_flight(plan: ParallelPlan, stage: int) -> int:
 class _Account:
     """Hold the memory of one piece."""
 
-    held: Mapping[MemoryCategory, int]
+    held: Mapping[MemoryCategory, float]
     """Throughout."""
-    peak: Mapping[MemoryCategory, int]
-    """At its peak, beside that."""
+    passes: Mapping[MemoryCategory, float]
+    """At the peak of a micro batch's forward and backward, beside that."""
+    step: Mapping[MemoryCategory, float]
+    """At the peak of clipping and optimizer, beside that."""
     saved_bytes: float
     """What a forward pass leaves for its backward."""
 
@@ -94,7 +96,7 @@ def _account(rank: RankTrace, *, accumulates: bool) -> _Account | None:
     end = max(row_count(trace.ops) - 1, 0)
     made, dropped = lives.made, np.where(lives.dropped >= 0, lives.dropped, end)
     is_gradient = np.isin(lives.storage, rank.gradient_storages)
-    held = dict(rank.held)
+    held: dict[MemoryCategory, float] = dict(rank.held)
     if accumulates:
         # Added to what former micro batches left, and dropped: what is held is as large as all of them.
         left = is_gradient & (dropped >= tail)
@@ -104,33 +106,45 @@ def _account(rank: RankTrace, *, accumulates: bool) -> _Account | None:
     inside = made >= 0
     np.add.at(level, made[inside], lives.size_bytes[inside])
     np.add.at(level, dropped[inside] + 1, -lives.size_bytes[inside].astype(float))
-    level = np.cumsum(level)[: end + 1]
-    at = int(level.argmax()) if len(level) else 0
-    alive = inside & (made <= at) & (dropped >= at)
-    is_inserted = _is_inserted(rank, lives)
-    peak = _by_category(trace, lives, alive, is_gradient, is_inserted)
+    level, is_inserted = np.cumsum(level)[: end + 1], _is_inserted(rank, lives)
+
+    def peak(begin: int, stop: int) -> dict[MemoryCategory, float]:
+        if begin >= stop:
+            return {}
+        at = begin + int(level[begin:stop].argmax())
+        return _by_category(trace, lives, inside & (made <= at) & (dropped >= at), is_gradient, is_inserted)
+
     saved = inside & (made < first_backward) & (dropped >= first_backward) & ~is_inserted
-    return _Account(held=held, peak=peak, saved_bytes=float(lives.size_bytes[saved].sum()))
+    return _Account(
+        held=held,
+        passes=peak(0, tail),
+        step=peak(tail, end + 1),
+        saved_bytes=float(lives.size_bytes[saved].sum()),
+    )
 
 
 def _stage_memory(stage: int, accounts: Sequence[_Account], plan: ParallelPlan) -> RankMemory:
-    total = dict.fromkeys(MemoryCategory, 0.0)
+    held, passes, step = (dict.fromkeys(MemoryCategory, 0.0) for _ in range(3))
     for account in accounts:
-        for category, size in account.held.items():
-            total[category] += size
+        _add(held, account.held)
+        _add(step, account.step)
     if accounts:
-        largest = max(accounts, key=lambda account: sum(account.peak.values()))
-        for category, size in largest.peak.items():
-            total[category] += size
+        _add(passes, max(accounts, key=lambda account: sum(account.passes.values())).passes)
         saved = sum(account.saved_bytes for account in accounts) / len(accounts)
-        total[MemoryCategory.ACTIVATIONS] += (in_flight(plan, stage) - 1) * saved
-    held = {category: round(size) for category, size in total.items() if size}
-    return RankMemory(stage=stage, peak_bytes=sum(held.values()), held=held)
+        passes[MemoryCategory.ACTIVATIONS] += (in_flight(plan, stage) - 1) * saved
+    _add(held, max(passes, step, key=lambda beside: sum(beside.values())))
+    total = {category: round(size) for category, size in held.items() if size}
+    return RankMemory(stage=stage, peak_bytes=sum(total.values()), held=total)
+
+
+def _add(total: dict[MemoryCategory, float], more: Mapping[MemoryCategory, float]) -> None:
+    for category, size in more.items():
+        total[category] += size
 
 
 def _by_category(
     trace: Trace, lives: Lives, alive: Mask, is_gradient: Mask, is_inserted: Mask
-) -> dict[MemoryCategory, int]:
+) -> dict[MemoryCategory, float]:
     """Return the bytes of living storages by what they are for."""
     is_forward = trace.ops.phase[np.maximum(lives.made, 0)] == Phase.FORWARD
     kinds = (
@@ -139,7 +153,8 @@ def _by_category(
         (MemoryCategory.ACTIVATIONS, is_forward),
         (MemoryCategory.TEMPORARIES, np.ones(len(alive), dtype=bool)),
     )
-    found, left = {}, alive.copy()
+    found: dict[MemoryCategory, float] = {}
+    left = alive.copy()
     for category, mask in kinds:
         if size := int(lives.size_bytes[left & mask].sum()):
             found[category] = size

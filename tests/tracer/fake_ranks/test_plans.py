@@ -19,8 +19,10 @@ from wavecast.tracer.fake_ranks.mail import FOLDER
 from wavecast.tracer.fake_ranks.place import Place
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
-KINDS: Final = ("ddp", "fsdp", "fsdp_tp", "megatron", "pipeline", "experts")
+KINDS: Final = ("ddp", "fsdp", "fsdp_tp", "fsdp1", "sequence", "megatron", "pipeline", "experts")
 WORLD_SIZE: Final = 4
+IN_ONE: Final = {"c10d::allgather_": "c10d::_allgather_base_"}
+"""FullyShardedDataParallel gathers into parts on a host, and into one tensor on GPUs."""
 PRODUCTS: Final = ("aten::mm", "aten::addmm", "aten::bmm")
 
 
@@ -71,7 +73,12 @@ def collectives_of(trace: Trace) -> list[list[Any]]:
     ranks = [members.rank[members.group == group].tolist() for group in range(len(trace.groups.size))]
     columns = zip(table.op, table.in_element_count, table.out_element_count, table.group, strict=True)
     return [
-        [trace.strings[trace.ops.name[op]], int(sent), int(received), ranks[group]]
+        [
+            IN_ONE.get(trace.strings[trace.ops.name[op]], trace.strings[trace.ops.name[op]]),
+            int(sent),
+            int(received),
+            ranks[group],
+        ]
         for op, sent, received, group in columns
     ]
 
@@ -97,6 +104,6 @@ def test_a_fake_group_shows_what_a_real_one_runs(
 ) -> None:
     trace = record(kind, rank, monkeypatch)
     assert real[rank][kind]["collectives"]
-    assert collectives_of(trace) == real[rank][kind]["collectives"]
+    assert collectives_of(trace) == [[IN_ONE.get(name, name), *rest] for name, *rest in real[rank][kind]["collectives"]]
     assert products_of(trace) == real[rank][kind]["products"]
     assert (trace.meta.rank, trace.meta.world_size) == (rank, WORLD_SIZE)

@@ -7,6 +7,8 @@ from .products import Writer, linear
 from .tape import FLOAT, Variable
 
 CUDNN, FLASH = "aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_flash_attention"
+VALUE = 2
+"""Position of the values, after queries and keys."""
 
 
 def attention(writer: Writer, x: Variable) -> Variable:
@@ -40,7 +42,8 @@ def _heads(writer: Writer, x: Variable, heads: int) -> Variable:
 def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
     """Write queries, keys and values of one product, grouped by key head as Megatron lays them out.
 
-    Keys and values are views; queries of several heads per key head are copied together, and all gradients are.
+    Keys are a view; queries of several heads per key head are copied together, values too (as ranks that exchange keys
+    and values do before they send them), and so are all gradients.
     """
     tape, sizes, dtype = writer.tape, writer.sizes, x.spec.dtype
     batch, tokens = x.shape[:2]
@@ -60,6 +63,8 @@ def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
             flat = (steps[0], steps[1], steps[2], steps[4])
             head = tape.tensor(dtype, batch, tokens, kv_heads, width, strides=flat, view_of=grouped)
             tape.op("aten::squeeze", (piece, 3), head)
+            if len(found) == VALUE:
+                head = _copied(writer, head)
             found.append(head)
     query, key, value = found
 
@@ -72,6 +77,12 @@ def _split(writer: Writer, x: Variable) -> tuple[Variable, Variable, Variable]:
 
     tape.differentiate(tape.last, undo)
     return query, key, value
+
+
+def _copied(writer: Writer, x: Variable) -> Variable:
+    found = writer.activation(*x.shape)
+    writer.tape.op("aten::clone", (x, "contiguous_format"), found)
+    return found
 
 
 def _rotate(writer: Writer, x: Variable) -> Variable:

@@ -64,10 +64,8 @@ def _grouped(writer: Writer, x: Variable, out: int) -> Variable:
 
 def _multiply(writer: Writer, a: Variable, b: Variable, ends: Variable, found: Variable) -> int:
     if a.spec.dtype.startswith("float8"):
-        one = writer.tape.tensor(FLOAT)
-        return writer.tape.op(
-            "aten::_scaled_grouped_mm", (a, b, one, one, ends, None, None, found.spec.dtype, False), found
-        )
+        arguments = (a, b, None, None, ends, None, None, found.spec.dtype, False)
+        return writer.tape.op("aten::_scaled_grouped_mm", arguments, found)
     return writer.tape.op("aten::_grouped_mm", (a, b, ends, None, None), found)
 
 

@@ -16,6 +16,7 @@ from ....whatif.parallel.derive import derive_ranks
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.plan import ParallelPlan
 from ....whatif.parallel.ranks import RankTrace
+from ....whatif.parallel.shard.shard import shard_tensors
 from .plans import node_of, plan_of
 from .rows import IterationRow, kernels_of, sizes_of
 from .sizes import Kernels, TransformerSizes
@@ -64,7 +65,7 @@ def forecast_iteration(
     sizes: TransformerSizes, kernels: Kernels, row: IterationRow, gpu: Gpu, library: Library, known: Known
 ) -> RowForecast | str:
     """Return the same with the model and its kernels given."""
-    plan, node = plan_of(row), node_of(row, gpu)
+    plan, node = plan_of(row, gpu), node_of(row, gpu)
     try:
         found = _predict(sizes, kernels, row, plan, (gpu, node), library, known)
     except InputError as error:
@@ -94,7 +95,7 @@ def _predict(  # noqa: PLR0913 (one row's whole question)
     if key not in known:
         if shape not in known:
             trace = synthesise(sizes, kernels, row.micro_batch, row.seq_len)
-            known[shape] = derive_ranks(trace, plan)
+            known[shape] = derive_ranks(trace, replace(plan, micro_batch=None), shard=shard_tensors)
         ranks: tuple[RankTrace, ...] = known[shape]
         known[key] = predict_plan(ranks, plan, [gpu], library, micro_batches=row.microbatches, nodes=[node])
     found: PlanForecast = known[key]

@@ -22,6 +22,8 @@ def plan_pairs(rows: Sequence[IterationScore], *, by_source: bool) -> list[tuple
     """Return the pairs: one model, task, GPU, count, batch and length, and two plans or precisions of them."""
     groups: dict[tuple[object, ...], list[IterationScore]] = {}
     for row in rows:
+        if row.given_gpus:
+            continue
         key = (row.model, row.task, row.gpu, row.gpus, row.global_batch, row.seq_len, row.precision)
         groups.setdefault((*key, row.source if by_source else ""), []).append(row)
     pairs = (pair for found in groups.values() for pair in combinations(found, 2))

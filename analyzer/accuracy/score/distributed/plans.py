@@ -10,36 +10,41 @@ from .....specs.fabric import usual_node
 from .....specs.gpu import Gpu
 from .....specs.nodes import Node
 from ....whatif.parallel.plan import ParallelPlan, RecomputeMode
-from .rows import IterationRow
+from .rows import XLA, IterationRow
 
 GIGABIT: Final = 1e9 / 8
 _FAST: Final = ("compute", "ib", "infiniband", "ndr", "hdr", "edr", "roce", "connectx", "omni", "per gpu", "per node")
 """Words of a network that gradients go over, rather than of one for storage and management."""
+ACTIVATION_BYTES: Final = 34.0
+"""Per token, layer and hidden feature, in 16 bits and with fused attention (Korthikanti et al. 2022, section 4.1)."""
 _IDLE: Final = ("storage", "management")
 
 
-def plan_of(row: IterationRow) -> ParallelPlan:
+def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
     """Return the plan. Megatron's distributed optimizer shards it among replicas; groups of FSDP ranks are replicated.
 
     Megatron's tensor-parallel collectives run beside products (user buffers) where its recipes say so: on H100 all of
-    them with tensor parallelism but the adapters'. `none/selective` recomputes nothing with fused attention.
+    them with tensor parallelism but the adapters'. `none/selective` recomputes nothing with fused attention;
+    what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit.
     """
     is_fsdp = "fsdp" in row.sharding or row.sharding == "hsdp"
     group = min(row.fsdp_group or row.dp, row.dp) if is_fsdp else 1
     zero = 2 if row.sharding.endswith("shard_grad_op") else 1
     shards = is_fsdp and zero == 1
+    activation_bytes = ACTIVATION_BYTES * row.hidden * row.layers * row.micro_batch * row.seq_len
+    recomputes = row.recompute == "full" or (row.framework.startswith(XLA) and activation_bytes > gpu.memory_bytes)
     return ParallelPlan(
         dp=row.dp // group if shards else row.dp,
         fsdp=group if shards else 1,
-        zero=0 if shards and row.dp == group else zero,
+        zero=0 if shards else zero,
         tp=row.tp,
         cp=row.cp,
         pp=row.pp,
         vp=row.vp,
-        ep=row.ep,
+        ep=min(row.ep, row.dp * row.cp),
         micro_batch=row.micro_batch,
         micro_batches=row.microbatches,
-        recompute=RecomputeMode.FULL if row.recompute == "full" else RecomputeMode.NONE,
+        recompute=RecomputeMode.FULL if recomputes else RecomputeMode.NONE,
         overlap_tensor=row.tp > 1 and not row.task.endswith("lora"),
     )
 

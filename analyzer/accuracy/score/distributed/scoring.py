@@ -7,12 +7,14 @@ from pathlib import Path
 
 from .....specs.catalog import load_catalog
 from .....specs.match import find_gpu
+from ....prediction.method import Method
 from ..end_to_end import split_of
-from ..report import IterationScore, Split
+from ..report import IterationScore
 from ..weights import Weights
 from .baselines import Forecasts, baselines_ns
 from .forecast import RowForecast, forecast_row
 from .rows import ITERATIONS, IterationRow, read_iterations
+from .scaling import score_scaling
 
 
 def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore, ...], tuple[str, ...]]:
@@ -31,8 +33,12 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
         notes.append(f"{unplanned:,} rows of {ITERATIONS} left out: their parallel plan is not given")
     others = sum(not row.is_language_model for row in rows)
     if others:
-        notes.append(f"{others:,} rows of {ITERATIONS} left out: no language model of given sizes")
-    return tuple(_score(made, index, weights) for index in range(len(made))), tuple(notes)
+        notes.append(
+            f"{others:,} rows of {ITERATIONS} are of no language model of given sizes: predicted from the same run on "
+            "fewer GPUs, or left out where there is none or the model's parameters are not known"
+        )
+    others_scaled = score_scaling([row for row in rows if not row.is_language_model], weights)
+    return (*(_score(made, index, weights) for index in range(len(made))), *others_scaled), tuple(notes)
 
 
 def _forecasts(
@@ -66,7 +72,7 @@ def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
         global_batch=row.global_batch,
         seq_len=row.seq_len,
         has_experts=row.experts > 0,
-        split=split_of(gpu, weights, ("op model",)),
+        split=split_of(gpu, weights, {Method.OP_MODEL: 1.0}),
         measured_ns=row.step_ns,
         predicted_ns=forecast.step_ns,
         low_ns=forecast.low_ns,
@@ -75,5 +81,3 @@ def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
         parts=forecast.shares,
     )
 
-
-__all__ = ["IterationScore", "Split", "score_iterations"]

@@ -57,8 +57,6 @@ class Kernels:
     dtype: str = "bfloat16"
     is_fp8: bool = False
     """Products of layers on operands cast to fp8, the head's in `dtype` (Transformer Engine's recipes)."""
-    scales_now: bool = False
-    """Whether fp8's scales come from the tensor itself (current scaling), which reads it once more."""
     attention: AttentionKernel = AttentionKernel.FLASH2
     is_fused: bool = True
     """Whether queries, keys and values are one product, and a gate is applied in one kernel (Megatron, MPT);

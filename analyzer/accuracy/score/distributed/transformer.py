@@ -33,6 +33,7 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
             if sizes.learned_positions:
                 places = tape.tensor("int64", 1, tokens)
                 x = add(writer, x, embed(writer, places, sizes.learned_positions, "embed_positions")[0])
+            x = _scale(writer, x)
             for index in range(sizes.layers):
                 with tape.module(f"layers.{index}"):
                     x = _layer(writer, x)
@@ -51,6 +52,21 @@ def synthesise(sizes: TransformerSizes, kernels: Kernels, batch: int, tokens: in
         workload=Workload(name=sizes.name, mode="training", batch_size=batch, samples_per_iteration=batch),
     )
     return tape.finish(meta)
+
+
+def _scale(writer: Writer, x: Variable) -> Variable:
+    """Write the embedding's dropout or scale, one pass: ranks that share the table add up what they found before it."""
+    found = writer.activation(*x.shape)
+    row = writer.tape.op("aten::mul", (x, 1.0), found)
+
+    def undo() -> None:
+        if found.row in writer.tape.gradient:
+            grad = writer.activation(*x.shape)
+            writer.tape.op("aten::mul", (writer.tape.gradient[found.row], 1.0), grad)
+            writer.tape.add_gradient(x, grad)
+
+    writer.tape.differentiate(row, undo)
+    return found
 
 
 def _layer(writer: Writer, x: Variable) -> Variable:

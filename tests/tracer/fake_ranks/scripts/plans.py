@@ -8,9 +8,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 KIND = "cuda" if torch.cuda.is_available() else "cpu"
@@ -54,6 +61,27 @@ def fsdp(tp=1):
 
 def fsdp_tp():
     fsdp(tp=2)
+
+
+def fsdp1():
+    """Shard flat parameters, as FullyShardedDataParallel does."""
+    model = nn.Sequential(*(Block(32, 64) for _ in range(2))).to(KIND)
+    device = torch.device(KIND, torch.cuda.current_device()) if KIND == "cuda" else torch.device("cpu")
+    train(FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=device), (4, 32))
+
+
+def sequence():
+    """Spread features over pairs of ranks by DTensor, and what lies between products along the sequence."""
+    mesh = init_device_mesh(KIND, (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
+    model = nn.Sequential(*(Block(32, 64) for _ in range(2))).to(KIND)
+    for block in model:
+        plan = {
+            "norm": SequenceParallel(sequence_dim=0, use_local_output=False),
+            "up": ColwiseParallel(input_layouts=Shard(0)),
+            "down": RowwiseParallel(output_layouts=Shard(0)),
+        }
+        parallelize_module(block, mesh["tp"], plan)
+    train(model, (4, 32))
 
 
 def megatron():
