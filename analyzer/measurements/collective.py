@@ -128,9 +128,7 @@ CLUSTERS: Final = (
         nic="4x IB 200",
     ),
     Cluster(name="xxrjun", source="xxrjun/nccl-tests-cluster", gpu="H100 SXM5 80GB"),
-    Cluster(
-        name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB", nic_bytes_per_s=6.25e9, nic="4x100 EFA"
-    ),
+    Cluster(name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB", nic_bytes_per_s=6.25e9, nic="4x100 EFA"),
     Cluster(name="vidur H100", source="vidur/h100_dgx", gpu="H100 SXM5 80GB"),
     Cluster(
         name="A100 PCIe pairs",

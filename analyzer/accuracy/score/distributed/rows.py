@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,7 +123,7 @@ def read_iterations(data: Path) -> tuple[IterationRow, ...]:
 
 def _clean(name: str, value: Any) -> Any:
     """Return the value, or what stands for its absence."""
-    is_missing = value is None or value != value
+    is_missing = value is None or (isinstance(value, float) and isnan(value))
     kind = str(IterationRow.__annotations__[name])
     if kind == "str":
         return "" if is_missing else str(value)
@@ -169,8 +170,8 @@ def kernels_of(row: IterationRow) -> Kernels:
     """Return the kernels that the row's framework runs.
 
     Attention: Transformer Engine takes cuDNN's on Hopper and FlashAttention-2 before it (its documentation of backend
-    selection); MaxText and PaxML take cuDNN's through XLA; llm-foundry's tables are of 2023, before FlashAttention-3 and
-    before PyTorch had cuDNN's: FlashAttention-2; fms-fsdp is of early 2024, the same.
+    selection); MaxText and PaxML take cuDNN's through XLA; llm-foundry's tables are of 2023, before FlashAttention-3
+    and before PyTorch had cuDNN's: FlashAttention-2; fms-fsdp is of early 2024, the same.
     """
     is_torch = row.source in (LLM_FOUNDRY, "fms-fsdp")
     attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
