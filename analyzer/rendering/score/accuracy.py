@@ -251,18 +251,19 @@ def _iteration_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
         return
     yield "## Iterations on many GPUs"
     yield (
-        "From `distributed/iterations.parquet`: MLPerf training, Megatron-Bridge, NeMo, dgxc, llm-foundry and fms-fsdp, on "
-        "1 to 11,616 GPUs. Each model is written as a recording of one GPU from its sizes, with the kernels that its "
-        "framework runs; what each rank of the plan runs is derived from that, and an iteration predicted as "
-        "`wavecast scale` does. Nothing was fitted on these rows. Attention is an input: cuDNN's under Transformer Engine "
-        "on Hopper, FlashAttention-2 elsewhere (llm-foundry's tables are of 2023). Rows whose plan or sizes are not "
-        "given are left out."
+        "From `distributed/iterations.parquet`: MLPerf training, Megatron-Bridge, NeMo, dgxc, llm-foundry and "
+        "fms-fsdp, on 1 to 11,616 GPUs. Each model is written as a recording of one GPU from its sizes, with the "
+        "kernels that its framework runs; what each rank of the plan runs is derived from that, and an iteration "
+        "predicted as `wavecast scale` does. Nothing was fitted on these rows. Attention is an input: cuDNN's under "
+        "Transformer Engine on Hopper, FlashAttention-2 elsewhere (llm-foundry's tables are of 2023). Rows whose plan "
+        "or sizes are not given are left out."
     )
     yield (
-        "Baselines: a utilisation of 40 %; the median utilisation of the same model on other GPUs, and under other plans "
-        "on the same GPU; perfect weak scaling from the smallest row of the same series. *Anchored* is wavecast given "
-        "one other row of the same model and GPU (another batch, plan or source; of llm-foundry one row per GPU), *from "
-        "own smallest* wavecast given the row that perfect scaling is given."
+        "Baselines: a utilisation of 40 %; the median utilisation of the same model on other GPUs, and under other "
+        "plans on the same GPU; perfect weak scaling from the smallest row of the same series. *Anchored* is wavecast "
+        "given one other row of the same model and GPU (another batch, plan or source; of llm-foundry one row per "
+        "GPU), *from own smallest* wavecast given the row that perfect scaling is given. Below, data-parallel runs of "
+        "other models, predicted from their own run on fewer GPUs."
     )
     yield iteration_sheet(rows)
     worst = worst_iteration_sheet(rows)
