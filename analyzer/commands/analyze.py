@@ -270,6 +270,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
         gpu_counts=request.gpu_counts,
         plans=request.plans,
         global_batch=request.global_batch,
+        recorded_batch=request.from_batch,
         source=source,
         library=sharpened.library if sharpened is not None else None,
         scenario=_scenario(request, trace),
@@ -298,7 +299,7 @@ def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
     from ..host.speed import read_cpu_speed
     from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
-    if request.from_batch is not None and request.batch_size is None and not request.largest_batch:
+    if request.from_batch is not None and not (request.batch_size or request.largest_batch or request.plans):
         raise InputError("--from-batch says what --batch rescales: add --batch N")
     if request.from_sequence_length is not None and request.sequence_length is None:
         raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")

@@ -41,6 +41,7 @@ class ScaleRequest:
     plans: tuple[str, ...]
     search: bool
     global_batch: int | None
+    from_batch: int | None
     max_memory_bytes: float | None
     measured_step_ns: float | None
     source: str | None
@@ -68,6 +69,12 @@ class ScaleRequest:
 )
 @plan_options(" Default: the best ones are looked for.")
 @click.option("--search", is_flag=True, help="Look for the best plans as well where --plan is given.")
+@click.option(
+    "--from-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The batch size of the recording, where the trace does not say it.",
+)
 @click.option(
     "--max-memory", "max_memory_bytes", metavar="SIZE", callback=read_size, help="What a rank may use, as 70GiB."
 )
@@ -154,6 +161,7 @@ def _predict(request: ScaleRequest) -> ScaleReport:
         plans=request.plans,
         search=request.search,
         global_batch=request.global_batch,
+        recorded_batch=request.from_batch,
         max_memory_bytes=request.max_memory_bytes,
         measured_step_ns=request.measured_step_ns,
         source=source,

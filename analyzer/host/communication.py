@@ -16,10 +16,14 @@ STREAM: Final = 7
 """The default stream as CUPTI numbers it."""
 _FIRST_GROUP: Final = 20
 """Stream of collectives without a group; those of group g run on the g-th after it."""
-_SIDE: Final = {"fsdp::all_gather_copy_in": 18, "fsdp::chunk_cat": 19}
-"""Streams of what FSDP2 packs for its collectives (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: each on a
-stream of its own, so that neither waits for the layers around it)."""
-WAITING_OPS: Final = frozenset({"_c10d_functional::wait_tensor", "c10d_functional::wait_tensor"})
+_SIDE: Final = 18
+"""Stream of what packs parameters for a collective, as FSDP2 does it beside the layers that run meanwhile
+(torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
+_PACKING: Final = (Family.COPY, Family.ELEMENTWISE, Family.OPTIMIZER)
+"""Families of ops that pack: copies and casts, of one tensor or of lists."""
+_ROUNDS: Final = 4
+"""Ops one after the other that pack for a collective, at most: casts, then copies into one buffer."""
+WAITING_OPS: Final = frozenset({"_c10d_functional::wait_tensor", "c10d_functional::wait_tensor", "c10d::wait"})
 """Ops that make the compute stream wait for a result and do nothing else."""
 
 
@@ -53,12 +57,15 @@ def plan_streams(trace: Trace, launches: Rows) -> StreamPlan:
     if not is_collective.any():
         none = np.zeros(0, dtype=np.int64)
         return StreamPlan(stream=stream, is_collective=is_collective, source=none, target=none, on_stream=none)
-    acts = (launches > 0) | is_wait
-    source, target = _data_waits(trace, stream, launches > 0, acts, is_collective)
+    runs = launches > 0
+    uses = _find_uses(trace, runs, is_wait, is_collective)
+    packs = [family_of(name) in _PACKING or name.startswith("fsdp::") for name in trace.strings]
+    packing = np.array(packs, dtype=bool)[trace.ops.name]
+    stream[_packing(uses, runs & packing, is_collective)] = _SIDE
     named = np.zeros(count, dtype=bool)
     named[trace.operands.op] = True
-    more = _order_waits(trace, stream, launches > 0, is_wait, is_collective & ~named)
-    source, target = np.concatenate((source, more[0])), np.concatenate((target, more[1]))
+    more = _order_waits(trace, stream, runs, is_wait, is_collective & ~named)
+    source, target = np.concatenate((uses.writer, more[0])), np.concatenate((uses.reader, more[1]))
     on_stream = np.where(is_wait[target], STREAM, stream[target])
     source, target, on_stream = _needed(source, target, on_stream, stream)
     return StreamPlan(stream=stream, is_collective=is_collective, source=source, target=target, on_stream=on_stream)
@@ -69,37 +76,79 @@ def _streams(trace: Trace, is_collective: Mask) -> Rows:
     table = trace.collectives
     known = table.op != MISSING
     group[table.op[known]] = table.group[known]
-    side = np.array([_SIDE.get(name.split(".")[0], STREAM) for name in trace.strings], dtype=np.int64)
-    stream = side[trace.ops.name] if len(group) else np.zeros(0, dtype=np.int64)
-    return np.where(is_collective, _FIRST_GROUP + 1 + group, stream)
+    return np.where(is_collective, _FIRST_GROUP + 1 + group, STREAM)
 
 
-def _data_waits(trace: Trace, stream: Rows, runs: Mask, acts: Mask, is_collective: Mask) -> tuple[Rows, Rows]:
-    """Return which op waits for which on another stream, as they write and read storages.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Uses:
+    """Hold which op uses what another one wrote last, u of them; and what is written, and by whom used next, v."""
 
-    `runs`: ops that launch kernels; `acts`: these, and those that only wait.
-    """
+    writer: Rows
+    reader: Rows
+    maker: Rows
+    user: Rows
+
+
+def _find_uses(trace: Trace, runs: Mask, is_wait: Mask, is_collective: Mask) -> _Uses:
+    """Return the flow of data between ops that launch kernels (`runs`) or only wait, by storage."""
     operands = trace.operands
     op, storage = operands.op.astype(np.int64), trace.tensors.storage[operands.tensor].astype(np.int64)
-    writes = operands.is_output.astype(bool) | (_writes_all(trace, is_collective)[op])
-    used = acts[op]
-    op, storage, writes = op[used], storage[used], (writes & runs[op])[used]
+    used = (runs | is_wait)[op]
+    writes = (operands.is_output.astype(bool) | _written(trace, runs & ~is_wait, is_collective)) & runs[op]
+    op, storage, writes = op[used], storage[used], writes[used]
     # In order of storage, then op, an op's reads before its writes.
     order = np.lexsort((writes, op, storage))
     op, storage, writes = op[order], storage[order], writes[order]
     at = np.maximum.accumulate(np.where(writes, np.arange(len(op)), MISSING)) if len(op) else op
     before = np.append(MISSING, at[:-1])[: len(op)]
     is_same = (before >= 0) & (storage[before] == storage) & (op[before] != op)
-    reader, writer = op[is_same], op[before[is_same]]
-    apart = np.flatnonzero((stream[reader] != stream[writer]) | ~runs[reader])
-    return writer[apart], reader[apart]
+    # Waits aside, whoever comes next on a storage: they are no use of their own.
+    acts = np.flatnonzero(runs[op])
+    follows = (storage[acts[1:]] == storage[acts[:-1]]) & (op[acts[1:]] != op[acts[:-1]]) & writes[acts[:-1]]
+    return _Uses(
+        writer=op[before[is_same]],
+        reader=op[is_same],
+        maker=op[acts[:-1][follows]],
+        user=op[acts[1:][follows]],
+    )
 
 
-def _writes_all(trace: Trace, is_collective: Mask) -> Mask:
-    """Mark collectives of which the recording tells no results: they write to what they are given."""
-    has_output = np.zeros(len(is_collective), dtype=bool)
-    has_output[trace.operands.op[trace.operands.is_output.astype(bool)]] = True
-    return is_collective & ~has_output
+def _written(trace: Trace, acts: Mask, is_collective: Mask) -> Mask:
+    """Mark the operands that ops write of which the recording tells no result.
+
+    In-place ops write their first argument, a tensor or a list; others, and collectives, may write all they are given.
+    """
+    operands, ops = trace.operands, trace.ops
+    is_silent = acts.copy()
+    is_silent[operands.op[operands.is_output.astype(bool)]] = False
+    found = is_silent[operands.op]
+    in_place = np.array([name.split(".")[0].endswith("_") for name in trace.strings], dtype=bool)[ops.name]
+    rows = np.flatnonzero(found & (in_place & ~is_collective)[operands.op])
+    op = operands.op[rows].astype(np.int64)
+    place = np.arange(len(op)) - np.searchsorted(op, op)
+    signatures, of_row = np.unique(ops.signature[op], return_inverse=True)
+    most = np.array([_first_size(trace, number) for number in signatures.tolist()], dtype=np.int64)
+    found[rows] = place < most[of_row] if len(rows) else found[rows]
+    return found
+
+
+def _first_size(trace: Trace, signature: int) -> int:
+    """Return how many tensors the first argument of a call holds; 1 where nothing tells."""
+    first = trace.signatures[signature].arguments[:1] if signature != MISSING else ()
+    return len(first[0]) if first and isinstance(first[0], tuple) else 1
+
+
+def _packing(uses: _Uses, runs: Mask, is_collective: Mask) -> Mask:
+    """Mark ops that only put together what a collective sends, of nothing that is computed before them."""
+    packs = np.zeros(len(runs), dtype=bool)
+    for _ in range(_ROUNDS):
+        leads = np.zeros(len(runs), dtype=bool)
+        leads[uses.maker[(is_collective | packs)[uses.user]]] = True
+        leads[uses.maker[~(is_collective | packs)[uses.user]]] = False
+        packs = leads & runs & ~is_collective
+    for _ in range(_ROUNDS):
+        packs[uses.reader[~packs[uses.writer]]] = False
+    return packs
 
 
 def _order_waits(trace: Trace, stream: Rows, runs: Mask, is_wait: Mask, chosen: Mask) -> tuple[Rows, Rows]:

@@ -1,4 +1,4 @@
-"""Collectives measured alone: `ops/collective.parquet` and `distributed/collectives.parquet` as problems of their model.
+"""Collectives measured alone: `ops/collective.parquet` and `distributed/collectives.parquet` as their model's problems.
 
 Three ways of timing: nccl-tests' mean over calls back to back, a CUDA graph's mean (frameworks' own all-reduce), and a
 profiler's median of kernels, in whole microseconds, with whatever a rank waits for another (vidur, pipeweave): of these
@@ -7,8 +7,8 @@ nccl-tests, on the same eight A100s). DeepEP's rows keep its default of 20 multi
 is taken to send fp8, whatever the table says: it moves in half the time that its combine does. Rows of 0.5.6.post2
 that stand under two GPUs with the same times to the last digit are counted once.
 
-Clusters whose NICs nobody states (vidur's), and pairs of PCIe boards on bridges, are no usual node of their GPU: they are
-read by `load_clusters`, and train nothing.
+Clusters whose NICs nobody states (vidur's), and pairs of PCIe boards on bridges, are no usual node of their GPU: they
+are read by `load_clusters`, and train nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Catalog, SourceNote
 from ...specs.match import find_gpu
 from ...specs.nodes import Node
-from ..models.collective.calibrate import calibrate_fabric as calibrate_fabric
 from ..models.collective.problems import CollectiveProblems, least_work, problems_of_dims
 from ..models.frame.problems import take_problems
 from ..work.communication import CollectiveDims, CollectiveKind, Implementation
@@ -56,6 +55,8 @@ PROFILED_SHARE: Final = 0.15
 USUAL_MULTIPROCESSORS: Final = 20.0
 USUAL_NODE: Final = 8
 LOW_LATENCY: Final = "low-latency"
+FRAMEWORKS: Final = "custom"
+"""What `impl` begins with where a framework's own kernel reduced."""
 UNLIKE_NODES: Final = ("vidur/a100_pairwise_nvlink", "vidur/h100_pairwise_nvlink", "odissei-benchmarks/nccl-tests")
 """Sources of which no machine is the usual one of its GPU."""
 UNSTATED_NICS: Final = ("vidur/a100_dgx", "vidur/h100_dgx")
@@ -151,7 +152,7 @@ CLUSTERS: Final = (
 )
 """Snellius: four GPUs on links among themselves and InfiniBand at 200 Gbit/s for each, as its topology is known in
 public; the table names neither ports nor rate, so that these are an assumption, which was not fitted. vidur's A100s:
-four NICs for eight GPUs, as of AWS p4de, is a guess from its own rows: eight ranks of a machine get no more than four."""
+four NICs for eight GPUs, as of AWS p4de, is a guess from its own rows: eight ranks there get no more than four."""
 
 
 def _tables(data: Path) -> Iterable[tuple[MeasurementTable, str]]:
@@ -196,12 +197,15 @@ def _samples(
 ) -> tuple[Samples[CollectiveProblems], MeasurementTable]:
     gpus, gpu = gpus_of(table["gpu"], catalog)
     columns = [
-        table[column].tolist() for column in ("collective", "n_gpus", "devices_per_node", "bytes", "dtype", "impl")
+        table[column].astype(str).tolist() if column in ("dtype", "impl") else table[column].tolist()
+        for column in ("collective", "n_gpus", "devices_per_node", "bytes", "dtype", "impl")
     ]
-    more = [
-        table[column].tolist() if column in table else [np.nan] * len(gpu) for column in ("hidden", "top_k", "tokens")
-    ]
-    problems = problems_of_dims([_dims(*row) for row in zip(*columns, *more, strict=True)])
+    hidden, top_k, tokens = (
+        table[column].astype(np.float64) if column in table else np.full(len(gpu), np.nan)
+        for column in ("hidden", "top_k", "tokens")
+    )
+    rows = zip(*columns, (tokens * hidden).tolist(), top_k.tolist(), strict=True)
+    problems = problems_of_dims([_dims(*row) for row in rows])
     family = [f"{KINDS[item].name.lower()} ({impl})" for item, impl in zip(columns[0], columns[5], strict=True)]
     sizes = (problems.kind, problems.message_bytes, problems.ranks, problems.run, problems.implementation)
     samples = Samples(
@@ -226,18 +230,18 @@ def _dims(
     size: int,
     dtype: str,
     implementation: str,
-    hidden: float,
+    token_elements: float,
     top_k: float,
-    tokens: float,
 ) -> CollectiveDims:
+    """Return the sizes of one row; tokens times hidden elements, and experts per token, of an exchange with experts."""
     kind, whose, message = KINDS[collective], Implementation.NCCL, float(size)
     if kind in (CollectiveKind.DISPATCH, CollectiveKind.COMBINE):
         is_few = LOW_LATENCY in implementation
         whose = Implementation.LOW_LATENCY if is_few else Implementation.NCCL
         copies = top_k if is_few else ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
         element = 1.0 if kind is CollectiveKind.DISPATCH and (dtype == "fp8" or not is_few) else 2.0
-        message = tokens * hidden * copies * element
-    elif implementation != "nccl":
+        message = token_elements * copies * element
+    elif implementation.startswith(FRAMEWORKS):
         whose = Implementation.FRAMEWORK
     return CollectiveDims(
         kind=kind,

@@ -20,13 +20,14 @@ from ..models.assignment import Assignment
 from ..models.frame.intervals import separations
 from ..models.library import Library, carried_factor
 from ..recorded.waiting import waiting_by_row
+from ..work import Family
 from .attention import as_asked, as_recorded, attention_rows
 from .better import hold_order
 from .bounds import bound_ops, kernel_overhead_ns, with_overhead_spread
 from .method import Method
 from .op_models import ModelTimes, assign_rows, covered_rows, model_times
 from .prediction import METHODS, Prediction
-from .ratio_widths import cache_gap, may_be_cached
+from .ratio_widths import cache_gap, may_be_cached, width_of
 from .ratios import BLOCK_ROWS, RULE_OF, Move, move_by_ratios, ratio_half_widths
 from .shared_error import ANY_KIND, IterationKind, shared_half_widths
 from .workload import GpuWorkload
@@ -62,7 +63,7 @@ def predict_measured(
     bounds, source_bounds = bound_ops(workload.work, fleet), bound_ops(workload.work, origin)
     count = len(workload.op)
     assignments, recorded = _assign_both(workload, attention, library)
-    modelled = covered_rows(assignments, count) & (workload.kind == KernelKind.KERNEL)
+    modelled = covered_rows(assignments, count) & np.isin(workload.kind, (KernelKind.KERNEL, KernelKind.COLLECTIVE))
     move = Move(trace=trace, workload=workload, origin=origin, origin_bounds=source_bounds, fleet=fleet, bounds=bounds)
     ratios = move_by_ratios(move, modelled)
     measured = workload.duration_ns
@@ -183,7 +184,8 @@ def _anchored(
     else:
         source = model_times(recorded, len(rows), origin, library)
     time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
-    return time, _anchored_width(workload, target, rows, fleet, origin)
+    width = _anchored_width(workload, target, rows, fleet, origin)
+    return time, np.hypot(width, _waiting_width(workload, source, rows))
 
 
 def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: Mask, apart: Floats) -> Floats:
@@ -198,6 +200,19 @@ def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, 
     return np.asarray(target.time_ns[rows] * carried * share)
 
 
+def _waiting_width(workload: GpuWorkload, source: ModelTimes, rows: Mask) -> Floats:
+    """Return what is not known of collectives, [rows, 1], that took longer than the model's interval has it.
+
+    They waited for other ranks, who may hurry on another GPU or not. No wider than a plain ratio of links.
+    """
+    chosen = np.flatnonzero(rows)
+    is_collective = np.array([workload.family[row] is Family.COLLECTIVE for row in chosen.tolist()], dtype=bool)
+    measured = workload.duration_ns[chosen] / np.maximum(workload.op_share[chosen], 1e-9)
+    excess = np.log(np.maximum(measured, 1.0) / source.time_ns[chosen, 0]) - source.half_width[chosen, 0]
+    bound = width_of("link", Family.COLLECTIVE)
+    return np.where(is_collective, np.clip(excess, 0.0, bound), 0.0)[:, None]
+
+
 def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
     """Return the half widths [rows, m] of anchored times.
 
@@ -206,7 +221,8 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
     those of a plain ratio.
     """
     width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
-    moving = np.flatnonzero(~workload.is_varying[rows])
+    is_collective = np.array([workload.family[row] is Family.COLLECTIVE for row in np.flatnonzero(rows)], dtype=bool)
+    moving = np.flatnonzero(~workload.is_varying[rows] & ~is_collective)
     cached = may_be_cached(workload.duration_ns[rows][moving], fleet, origin)
     width[moving] = np.sqrt(width[moving] ** 2 + cached * cache_gap(fleet, origin) ** 2)
     foreign = np.flatnonzero([gpu.vendor != origin.gpus[0].vendor for gpu in fleet.gpus])
@@ -214,7 +230,8 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
         return width
     abroad = take_gpus(fleet, foreign)
     chosen, is_varying = np.flatnonzero(rows), workload.is_varying[rows]
-    for rule, mine in ((RULE_OF["bound"], is_varying), (RULE_OF["wave"], ~is_varying)):
+    rules = (("bound", is_varying), ("link", is_collective), ("wave", ~is_varying & ~is_collective))
+    for rule, mine in ((RULE_OF[name], mine) for name, mine in rules):
         families = [workload.family[row] for row in chosen[mine].tolist()]
         factor = np.ones((len(families), len(foreign)))
         plain = ratio_half_widths(rule, families, workload.duration_ns[chosen[mine]], factor, abroad, origin)

@@ -17,6 +17,8 @@ from ...specs.gpu import Rate
 from ..recorded.window import Window
 from ..work import VARYING_FAMILIES, Family, Work
 from ..work.attention import with_kernel
+from ..work.collective import with_implementation
+from ..work.communication import CollectiveDims
 from ..work.kernel_names import family_of_kernel
 from ..work.lookup import WorkLookup, choose_explained
 from ..work.rates import rate_of_work
@@ -68,7 +70,7 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
     counts = np.isin(rows, window.kernel_rows)
     lookup = WorkLookup(trace)
     owners = np.append(lookup.owners(), -1)[kernels.op[rows]]
-    first, group = group_rows(_group_keys(trace, rows, owners))
+    first, group = group_rows([*_group_keys(trace, rows, owners), np.append(lookup.context, -1)[owners]])
     size = np.bincount(group, minlength=len(first))
     duration = kernels.duration_ns[rows].astype(np.float64)
     busy = share_busy_time(kernels.start_ns[rows[counts]], kernels.duration_ns[rows[counts]])
@@ -82,7 +84,10 @@ def measured_workload(trace: Trace, window: Window) -> GpuWorkload:
         _family(name, work.family if work else lookup.family(row) if row >= 0 else None, code)
         for name, work, row, code in zip(names, works, owner.tolist(), kind.tolist(), strict=True)
     ]
-    works = [None if _is_helper(work, family) else work for work, family in zip(works, families, strict=True)]
+    works = [
+        _of_kernel(None if _is_helper(work, family) else work, name, code)
+        for work, family, name, code in zip(works, families, names, kind.tolist(), strict=True)
+    ]
     order = np.argsort(kernels.start_ns[rows], kind="stable")
     return _with_work(
         _with_reuse(trace, works, families, owners[order[counts[order]]], group[order[counts[order]]]),
@@ -108,7 +113,8 @@ def shape_workload(trace: Trace, window: Window) -> GpuWorkload:
     """
     lookup = WorkLookup(trace)
     rows = choose_explained(trace, window.op_rows, lookup)
-    first, group = group_rows([trace.ops.name[rows].astype(np.int64), trace.ops.signature[rows].astype(np.int64)])
+    keys = [trace.ops.name[rows].astype(np.int64), trace.ops.signature[rows].astype(np.int64), lookup.context[rows]]
+    first, group = group_rows(keys)
     owner = rows[first]
     row_of = np.full(row_count(trace.ops), -1, dtype=np.int64)
     row_of[rows] = group
@@ -135,7 +141,7 @@ def _with_work(
 ) -> GpuWorkload:
     """Return the other columns with what follows from each row's work, family and kernel name ("": an op)."""
     works = [
-        None if work is None else with_kernel(work, name, meta.framework)
+        None if work is None else with_implementation(with_kernel(work, name, meta.framework), name)
         for name, work in zip(names, works, strict=True)
     ]
     rates = [rate_of_work(name, work, meta) for name, work in zip(names, works, strict=True)]
@@ -197,6 +203,14 @@ def _family(name: str, by_op: Family | None, kind: int) -> Family | None:
     if by_op in VARYING_FAMILIES:
         return by_name if by_name is Family.ELEMENTWISE else by_op
     return by_name if by_name in VARYING_FAMILIES else by_op
+
+
+def _of_kernel(work: Work | None, name: str, kind: int) -> Work | None:
+    """Return a collective's work without its sizes for kernels that only copy beside it."""
+    if work is None or not isinstance(work.dims, CollectiveDims):
+        return work
+    moves = kind == KernelKind.COLLECTIVE or family_of_kernel(name) is Family.COLLECTIVE
+    return work if moves else replace(work, dims=None)
 
 
 def _is_helper(work: Work | None, family: Family | None) -> bool:

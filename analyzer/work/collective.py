@@ -6,10 +6,22 @@ enclosing c10d op answers. Where that has no shapes, ask for `nccl:all_reduce` e
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
-from ...formats.signature import Signature, TensorSpec
+from ...formats.signature import DTYPE_BYTES, Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, size_at, tensor_list_at
+from .communication import (
+    CollectiveDims,
+    CollectiveFacts,
+    CollectiveKind,
+    Implementation,
+    kind_of_collective,
+    ranks_of_sizes,
+    sent_bytes,
+)
 from .registry import Formula, register
 from .traffic import total_bytes
 from .work import Family, Work
@@ -59,7 +71,13 @@ def receive(signature: Signature) -> Work:
     return _work(0, 0.0, total_bytes(buffers), buffers[0].dtype)
 
 
-@register("c10d::barrier", "_c10d_functional::wait_tensor", "c10d_functional::wait_tensor", family=Family.COLLECTIVE)
+@register(
+    "c10d::barrier",
+    "c10d::wait",
+    "_c10d_functional::wait_tensor",
+    "c10d_functional::wait_tensor",
+    family=Family.COLLECTIVE,
+)
 def wait(signature: Signature) -> Work:
     """Synchronise: nothing is moved."""
     first = argument_at(signature, 0)
@@ -96,6 +114,54 @@ def _element_count(tensors: tuple[TensorSpec, ...]) -> int:
 
 def _work(flops: float, read_bytes: float, written_bytes: float, dtype: str) -> Work:
     return Work(family=Family.COLLECTIVE, flops=flops, read_bytes=read_bytes, written_bytes=written_bytes, dtype=dtype)
+
+
+_OWN_OPS: Final = ("symm_mem::", "_C_custom_ar::", "vllm::all_reduce", "sglang::", "trtllm::allreduce")
+"""Starts of the names of ops that frameworks reduce by kernels of their own."""
+_OWN_KERNEL: Final = re.compile(
+    r"cross_device_reduce|multimem|one_?shot|two_?shot|all_?reduce_?(kernel|fusion)", re.IGNORECASE
+)
+_REDUCED: Final = (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER)
+
+
+def with_ranks(name: str, work: Work | None, facts: CollectiveFacts) -> Work | None:
+    """Return a collective's work with who takes part in it; its bytes from the facts where a signature lacks them.
+
+    Without sizes where it moves nothing (a barrier, a wait), or where nothing tells how many ranks there are.
+    """
+    kind = facts.kind if name == "record_param_comms" else kind_of_collective(name)
+    if kind is None:
+        return work
+    if work is None and facts.in_bytes + facts.out_bytes > 0:
+        flops = facts.in_bytes / DTYPE_BYTES.get(facts.dtype, 4.0) if kind in _REDUCED else 0.0
+        work = _work(flops, facts.in_bytes, facts.out_bytes or facts.in_bytes, facts.dtype)
+    if work is None:
+        return None
+    given, taken = work.read_bytes, work.written_bytes
+    ranks = facts.ranks if facts.ranks > 0 else ranks_of_sizes(kind, given, taken)
+    size = sent_bytes(kind, ranks, given, taken)
+    if ranks < 1 or size <= 0:
+        return work
+    is_placed = facts.ranks > 0
+    dims = CollectiveDims(
+        kind=kind,
+        message_bytes=size,
+        ranks=ranks,
+        run=facts.run if is_placed else ranks,
+        stride=facts.stride if is_placed else 1,
+        element_bytes=DTYPE_BYTES.get(work.dtype, 4.0),
+        implementation=Implementation.FRAMEWORK if name.startswith(_OWN_OPS) else Implementation.NCCL,
+    )
+    return replace(work, dims=dims)
+
+
+def with_implementation(work: Work, kernel_name: str) -> Work:
+    """Return a collective's work with whose kernel its recorded name gives away ("": none); other work as it is."""
+    if not isinstance(work.dims, CollectiveDims) or not kernel_name:
+        return work
+    is_own = bool(_OWN_KERNEL.search(kernel_name)) and "nccl" not in kernel_name.lower()
+    found = Implementation.FRAMEWORK if is_own else Implementation.NCCL
+    return replace(work, dims=replace(work.dims, implementation=found))
 
 
 _TABLE: dict[Formula, tuple[str, ...]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 
 class CollectiveKind(IntEnum):
@@ -29,7 +30,7 @@ class Implementation(IntEnum):
     NCCL = 0
     """NCCL, RCCL; of dispatch and combine, the kernels for many tokens."""
     FRAMEWORK = 1
-    """An all-reduce that a serving framework brings along: vLLM's, SGLang's, TensorRT-LLM's, torch's symmetric memory."""
+    """An all-reduce that a framework brings along: vLLM's, SGLang's, TensorRT-LLM's, torch's symmetric memory."""
     LOW_LATENCY = 2
     """Dispatch and combine for few tokens: each expert gets its own copy, straight from the sender."""
 
@@ -62,3 +63,67 @@ def ranks_per_domain(ranks: float, run: float, stride: float, domain: float) -> 
     """
     runs = max(1, int(domain // max(stride, 1))) if ranks > run else 1
     return int(max(1, min(ranks, runs * min(run, domain))))
+
+
+_KINDS: Final = (
+    ("allreduce", CollectiveKind.ALL_REDUCE),
+    ("reducescatter", CollectiveKind.REDUCE_SCATTER),
+    ("allgather", CollectiveKind.ALL_GATHER),
+    ("gatheralong", CollectiveKind.ALL_GATHER),
+    ("alltoall", CollectiveKind.ALL_TO_ALL),
+    ("dispatch", CollectiveKind.DISPATCH),
+    ("combine", CollectiveKind.COMBINE),
+    ("broadcast", CollectiveKind.BROADCAST),
+    ("scatter", CollectiveKind.BROADCAST),
+    ("reduce", CollectiveKind.REDUCE),
+    ("gather", CollectiveKind.REDUCE),
+    ("send", CollectiveKind.SEND_RECEIVE),
+    ("recv", CollectiveKind.SEND_RECEIVE),
+    ("receive", CollectiveKind.SEND_RECEIVE),
+)
+"""What the letters of a name say, first to last the first that holds. Of a gather to one rank, or a scatter from one,
+that rank's link decides, as of a reduce or a broadcast."""
+
+
+def kind_of_collective(name: str) -> CollectiveKind | None:
+    """Return what an op or a process group's record does by its name; None for what moves nothing, or is not known.
+
+    >>> kind_of_collective("_c10d_functional::reduce_scatter_tensor"), kind_of_collective("c10d::barrier")
+    (<CollectiveKind.REDUCE_SCATTER: 2>, None)
+    """
+    letters = name.rpartition("::")[2].lower().replace("_", "")
+    return next((kind for part, kind in _KINDS if part in letters), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveFacts:
+    """Hold what the recording says of a collective beside its signature."""
+
+    ranks: int
+    """-1: not known."""
+    run: int
+    stride: int
+    kind: CollectiveKind | None = None
+    in_bytes: float = 0.0
+    """What a rank gives; 0: not recorded."""
+    out_bytes: float = 0.0
+    dtype: str = "float32"
+
+
+def sent_bytes(kind: CollectiveKind, ranks: int, given: float, taken: float) -> float:
+    """Return the message of a collective by nccl-tests' convention, from what a rank gives and takes; 0: not known."""
+    if kind is CollectiveKind.ALL_GATHER:
+        return taken or given * max(ranks, 0)
+    if kind is CollectiveKind.REDUCE_SCATTER:
+        return given or taken * max(ranks, 0)
+    if kind is CollectiveKind.SEND_RECEIVE:
+        return max(given, taken)
+    return given or taken
+
+
+def ranks_of_sizes(kind: CollectiveKind, given: float, taken: float) -> int:
+    """Return how many ranks sizes alone tell of; -1 where they tell nothing."""
+    if min(given, taken) <= 0 or kind not in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
+        return -1
+    larger, smaller = (taken, given) if kind is CollectiveKind.ALL_GATHER else (given, taken)
+    return max(1, round(larger / smaller))

@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...arrays import Mask, Rows, group_rows
+from ...arrays import Codes, Mask, Rows, group_rows
 from ...formats.column import row_count
 from ...formats.trace import Trace
+from .collective import with_ranks
+from .groups import facts_of_ops
 from .registry import family_of, work_of
 from .work import Family, Work
 
 
 class WorkLookup:
-    """Look up the work of a trace's ops once per name and signature, and the op that explains a kernel."""
+    """Look up the work of a trace's ops once per name, signature and group, and the op that explains a kernel."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._names, self._signatures = trace.ops.name.data, trace.ops.signature.data
-        self._work: dict[tuple[int, int], Work | None] = {}
+        self._work: dict[tuple[int, int, int], Work | None] = {}
         self._owners: Rows | None = None
+        self.context, self._facts = facts_of_ops(trace)
+
+    context: Codes
+    """A number per op, which differs where equal calls have other work: collectives of other groups."""
 
     def work(self, row: int) -> Work | None:
         """Return the work of an op; None for views and where no formula fits."""
-        key = (self._names[row], self._signatures[row])
+        key = (self._names[row], self._signatures[row], self.context[row])
         try:
             return self._work[key]
         except KeyError:
             signature = self._trace.signatures[key[1]] if key[1] >= 0 else None
-            found = work_of(self._trace.strings[key[0]], signature)
+            name = self._trace.strings[key[0]]
+            found = work_of(name, signature)
+            if key[2] >= 0:
+                found = with_ranks(name, found, self._facts[key[2]])
             self._work[key] = kept = None if found is not None and found.family is Family.VIEW else found
             return kept
 
@@ -47,7 +56,7 @@ class WorkLookup:
 
     def _find_owners(self) -> Rows:
         ops, own = self._trace.ops, np.arange(row_count(self._trace.ops))
-        first, group = group_rows([ops.name, ops.signature])
+        first, group = group_rows([ops.name, ops.signature, self.context])
         rows = first.tolist()
         works = np.array([self.work(row) is not None for row in rows], dtype=bool)
         known = np.array([self.family(row) is not None for row in rows], dtype=bool)

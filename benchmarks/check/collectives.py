@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 from wavecast.analyzer.measurements.collective import (
-    PROFILED_BYTES,
     ClusterSamples,
     load_clusters,
     load_samples,
@@ -25,6 +24,7 @@ from wavecast.analyzer.models.collective.calibrate import calibrate_fabric, span
 from wavecast.analyzer.models.collective.model import MODEL
 from wavecast.analyzer.models.collective.problems import CollectiveProblems
 from wavecast.analyzer.models.frame.intervals import GPU_CLASSES, SIZE_EDGES_NS, gpu_positions
+from wavecast.analyzer.models.frame.model import group_of
 from wavecast.analyzer.models.frame.problems import take_problems
 from wavecast.analyzer.models.library import Library, fitted_of
 from wavecast.analyzer.models.store import StoredModel
@@ -57,15 +57,20 @@ def main() -> None:
     data = parser.parse_args().data
     pool = by_type(join_samples(load_samples(data)))
     clusters = load_clusters(data)
-    is_spanning = pool.problems.ranks > pool.problems.run
+    is_spanning = collectives_of(pool).ranks > collectives_of(pool).run
     types = list(blind_types(pool, is_spanning))
     show("links, type left out, generation seen", types)
     show("host (PCIe), type left out", list(blind_types(pool, is_spanning, linked=False)))
     generations = list(left_generations(pool, is_spanning))
     show("links, generation left out", [item for item, _ in generations])
     show("links, generation left out, two anchors", [item for _, item in generations])
-    show("between machines, blind", [item for name in ("Snellius", "xxrjun") for item in blind_cluster(pool, clusters, name)])
-    anchored = [item for name in ("xxrjun", "vidur A100", "vidur H100") for item in anchored_cluster(pool, clusters, name)]
+    show(
+        "between machines, blind",
+        [item for name in ("Snellius", "xxrjun") for item in blind_cluster(pool, clusters, name)],
+    )
+    anchored = [
+        item for name in ("xxrjun", "vidur A100", "vidur H100") for item in anchored_cluster(pool, clusters, name)
+    ]
     show("between machines, two anchors", anchored)
 
 
@@ -95,6 +100,13 @@ def library_without(pool: Pool, excluded: frozenset[str], rows: Mask | None = No
     return Library(fitted={MODEL.name: fitted_of(stored)})
 
 
+def collectives_of(pool: Pool) -> CollectiveProblems:
+    """Return the pool's problems."""
+    if not isinstance(pool.problems, CollectiveProblems):
+        raise TypeError(type(pool.problems).__name__)
+    return pool.problems
+
+
 def predict(library: Library, problems: CollectiveProblems, fleet: Fleet) -> Floats:
     """Return the times on the one GPU of a fleet."""
     paired = take_gpus(fleet, np.zeros(len(problems.kind), dtype=np.int64))
@@ -103,7 +115,7 @@ def predict(library: Library, problems: CollectiveProblems, fleet: Fleet) -> Flo
 
 def judged(library: Library, pool: Pool, gpu: int, rows: Rows) -> Judged:
     """Predict rows of one type of GPU."""
-    problems = take_problems(pool.problems, rows)
+    problems = take_problems(collectives_of(pool), rows)
     time_ns = predict(library, problems, build_fleet([pool.gpus[gpu]]))
     return Judged(name=pool.gpus[gpu].name, problems=problems, ratio=time_ns / pool.measured_ns[rows])
 
@@ -183,7 +195,7 @@ def anchored_cluster(pool: Pool, clusters: Sequence[ClusterSamples], name: str) 
             library = library_without(pool, frozenset(), ~_of_cluster(pool, name))
             spans = spans_machines(item.problems, item.fleet)
             sends = item.problems.kind == CollectiveKind.SEND_RECEIVE
-            parts = (("", spans), ) if name == "xxrjun" else (("", spans & ~sends), (" sends", spans & sends))
+            parts = (("", spans),) if name == "xxrjun" else (("", spans & ~sends), (" sends", spans & sends))
             for label, chosen in parts:
                 rows = np.flatnonzero(chosen)
                 if len(rows):
@@ -193,7 +205,7 @@ def anchored_cluster(pool: Pool, clusters: Sequence[ClusterSamples], name: str) 
 
 def _of_cluster(pool: Pool, name: str) -> Mask:
     """Say which rows are those that the cluster gave: only one cluster between machines trains."""
-    p = pool.problems
+    p = collectives_of(pool)
     exchanges = np.isin(p.kind, [CollectiveKind.DISPATCH, CollectiveKind.COMBINE])
     return np.asarray((name == "xxrjun") & (p.ranks > p.run) & ~exchanges)
 
@@ -205,11 +217,11 @@ def show(title: str, found: Sequence[Judged]) -> None:
         parts = [(item.name, item.ratio[_is_plain(item.problems, low, high)] - 1.0) for item in found]
         line(name, parts)
     for group, label in ((5, "frameworks' all-reduce"), (6, "dispatch, combine")):
-        line(label, [(item.name, item.ratio[MODEL.group(item.problems) == group] - 1.0) for item in found])
+        line(label, [(item.name, item.ratio[group_of(MODEL, item.problems) == group] - 1.0) for item in found])
 
 
 def _is_plain(problems: CollectiveProblems, low: float, high: float) -> Mask:
-    plain = MODEL.group(problems) < 5
+    plain = group_of(MODEL, problems) < 5
     return np.asarray(plain & (problems.message_bytes >= low) & (problems.message_bytes < high))
 
 
@@ -220,7 +232,9 @@ def line(label: str, parts: Sequence[tuple[str, Floats]]) -> None:
         return
     means = [float(np.abs(errors).mean()) for _, errors in parts]
     every = np.concatenate([errors for _, errors in parts])
-    each = "; ".join(f"{name} {100 * mean:.1f} ({len(errors)})" for (name, errors), mean in zip(parts, means, strict=True))
+    each = "; ".join(
+        f"{name} {100 * mean:.1f} ({len(errors)})" for (name, errors), mean in zip(parts, means, strict=True)
+    )
     print(
         f"  {label:24} {100 * np.mean(means):5.1f} % of {len(every):5}, median {100 * np.median(np.abs(every)):.1f}, "
         f"bias {100 * every.mean():+.1f}, worst {100 * every[np.abs(every).argmax()]:+.0f}: {each}"

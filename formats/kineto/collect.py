@@ -14,6 +14,7 @@ from ..column import MISSING, Column
 from ..interner import Interner
 from ..trace import KernelKind, SyncKind
 from .clock import read_microseconds
+from .communication import GroupReport, read_collectives
 from .events import Arguments, Event
 from .evidence import Evidence
 from .old_names import MEMORY_NAME, group_events
@@ -22,7 +23,6 @@ from .rows import (
     MARK_STEP,
     MARK_ZERO_GRAD,
     CallRows,
-    CollectiveRows,
     EventRows,
     FlowRows,
     KernelRows,
@@ -41,7 +41,6 @@ from .values import (
     Names,
     check_range,
     read_floats,
-    read_identifiers,
     read_integers,
     read_triples,
 )
@@ -89,7 +88,7 @@ class Collector:
         self.inputs = Interner[bytes]()
         self.collective_texts = Interner[str]()
         self.launched = Interner[str]()
-        self.groups = Interner[str]()
+        self.groups: dict[str, GroupReport] = {}
         self.flows = Interner[Any]()
         self.events_dropped = 0
         self.is_whole_microseconds = True
@@ -271,24 +270,10 @@ def _kernel_kinds(events: Sequence[Event], arguments: Sequence[Arguments]) -> In
 
 
 def _read_collectives(collector: Collector, arguments: Sequence[Arguments], *, is_kernel: bool, first: int) -> None:
-    rows = [row for row, item in enumerate(arguments) if item.collective is not None]
-    if not rows:
-        return
-    items = [arguments[row] for row in rows]
-    groups = [str(item.group_id if item.group_name is None else item.group_name) for item in items]
-    sizes = read_integers([item.group_size for item in items], "Group size")
-    collector.add(
-        CollectiveRows(
-            is_kernel=np.full(len(rows), is_kernel),
-            row=np.array(rows, dtype=np.int64) + first,
-            name=collector.collective_texts.number(read_identifiers([item.collective for item in items])),
-            dtype=collector.collective_texts.number(read_identifiers([item.collective_dtype for item in items])),
-            in_elements=read_integers([item.in_elements for item in items], "In msg nelems"),
-            out_elements=read_integers([item.out_elements for item in items], "Out msg nelems"),
-            group_size=check_range(sizes, "Group size", MISSING, _MAX_INT32),
-            group=collector.groups.number(groups),
-        )
-    )
+    texts, groups = collector.collective_texts, collector.groups
+    rows = read_collectives(arguments, texts, groups, is_kernel=is_kernel, first=first)
+    if rows is not None:
+        collector.add(rows)
 
 
 def _read_syncs(collector: Collector, events: Sequence[Event]) -> None:

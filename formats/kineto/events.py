@@ -51,6 +51,14 @@ class Arguments(Struct, gc=False):
     group_size: object = field(default=None, name="Group size")
     group_name: object = field(default=None, name="Process Group Name")
     group_id: object = field(default=None, name="Process Group ID")
+    group_description: object = field(default=None, name="Process Group Description")
+    group_ranks: object = field(default=None, name="Process Group Ranks")
+    rank_start: object = field(default=None, name="Global rank start")
+    rank_stride: object = field(default=None, name="Global rank stride")
+    group_sequence: object = field(default=None, name="Seq")
+    is_async: object = field(default=None, name="Is asynchronized op")
+    peer_before: object = field(default=None, name="Src Rank")
+    peer_after: object = field(default=None, name="Dst Rank")
 
     device_type: object = field(default=None, name="Device Type")
     memory_device: object = field(default=None, name="Device Id")
@@ -95,13 +103,14 @@ class DeviceProperties(Struct):
 
 
 class DistributedInfo(Struct):
-    """Hold what is read of `distributedInfo`: no group lists. The backend only tells whether a GPU was used."""
+    """Hold what is read of `distributedInfo`. The backend only tells whether a GPU was used."""
 
     backend: object = None
     rank: int | None = None
     world_size: int | None = None
     nccl_version: str | None = None
     group_count: int | None = field(default=None, name="pg_count")
+    groups: object = field(default=None, name="pg_config")
 
 
 class Header(Struct):

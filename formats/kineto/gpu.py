@@ -11,7 +11,7 @@ import numpy as np
 from ...arrays import Mask, Rows
 from ..column import MISSING, Column, build_table
 from ..interner import Interner
-from ..trace import CallTable, CollectiveTable, KernelTable, MemoryTable, SyncTable
+from ..trace import CallTable, CollectiveTable, KernelKind, KernelTable, MemoryTable, SyncTable
 from .nesting import enclosing_rows
 from .ops import Ops
 from .recording import Recording
@@ -144,7 +144,9 @@ def build_collectives(recording: Recording, kernels: KernelTable) -> CollectiveT
     told = is_kernel & (op != MISSING) & np.isin(op, op[~is_kernel])
     kept = np.flatnonzero((row != MISSING) & ~told)
     order = kept[np.argsort(op[kept], kind="stable")]
-    return _collective_table(take_rows(rows, order), op[order], recording.collective_texts, recording.names)
+    kernel = np.where(is_kernel, row, _first_collective_kernels(kernels, op))
+    found = take_rows(rows, order)
+    return _collective_table(found, op[order], kernel[order], recording.collective_texts, recording.names)
 
 
 def build_memory(recording: Recording, ops: Ops) -> MemoryTable:
@@ -201,7 +203,18 @@ def _streams(values: Column) -> Column:
     return np.where((values < 0) | (values >= _NO_STREAM), MISSING, values)
 
 
-def _collective_table(rows: CollectiveRows, op: Rows, texts: tuple[str, ...], names: Names) -> CollectiveTable:
+def _first_collective_kernels(kernels: KernelTable, op: Rows) -> Rows:
+    """Return the first kernel that communicates for each op, -1 where there is none."""
+    moving = np.flatnonzero((kernels.kind == KernelKind.COLLECTIVE) & (kernels.op != MISSING))
+    known, first = np.unique(kernels.op[moving], return_index=True)
+    at = np.searchsorted(known, op)
+    hit = (np.append(known, MISSING)[at] == op) & (op != MISSING)
+    return np.where(hit, np.append(moving[first], MISSING)[at], MISSING)
+
+
+def _collective_table(
+    rows: CollectiveRows, op: Rows, kernel: Rows, texts: tuple[str, ...], names: Names
+) -> CollectiveTable:
     name_of = np.array([names[text or "unknown"] for text in texts], dtype=np.int64) if len(rows.name) else rows.name
     dtypes = [_COLLECTIVE_DTYPES.get(text) for text in texts]
     dtype_of = np.array([MISSING if dtype is None else names[dtype] for dtype in dtypes], dtype=np.int64)
@@ -215,4 +228,8 @@ def _collective_table(rows: CollectiveRows, op: Rows, texts: tuple[str, ...], na
         out_element_count=np.maximum(rows.out_elements, MISSING),
         group_size=rows.group_size,
         group=rows.group,
+        kernel=kernel,
+        sequence=rows.sequence,
+        is_async=rows.is_async,
+        peer=rows.peer,
     )

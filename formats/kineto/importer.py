@@ -27,6 +27,7 @@ from ..trace import (
 from .accelerator import count_unread, find_platform
 from .autocast import find_autocast_dtype
 from .collect import Collector
+from .communication import build_groups
 from .events import drop_impossible
 from .gpu import (
     build_calls,
@@ -119,9 +120,9 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     kernels = build_kernels(recording, calls)
     calls = keep_unrun_kernels(calls, recording, kernels)
     memory = build_memory(recording, ops)
-    collectives = build_collectives(recording, kernels)
+    collectives, group = build_collectives(recording, kernels), document.header.distributed
+    groups, members = build_groups(recording.groups, group, recording.names)
     if not row_count(collectives):
-        group = document.header.distributed
         collectives = build_group_collectives(ops.table, signatures, recording.names, group)
     return Trace(
         meta=replace(
@@ -137,6 +138,8 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
         kernels=kernels,
         syncs=build_syncs(recording),
         collectives=collectives,
+        groups=groups,
+        members=members,
         memory=memory,
         quality=Quality(
             kernels_without_call=int(np.sum(kernels.call == MISSING)),

@@ -26,7 +26,9 @@ def build_group_collectives(
     An op does not say which group it is for: size and group are known where the process has one alone. Lists of lists
     have no shapes, and lists no dtype, in the profiler's files.
     """
-    numbers = {number: text for number, text in enumerate(names.texts) if text.startswith(_PREFIX) and is_collective(text)}
+    numbers = {
+        number: text for number, text in enumerate(names.texts) if text.startswith(_PREFIX) and is_collective(text)
+    }
     rows = np.flatnonzero(np.isin(ops.name, list(numbers)))
     is_alone = group is not None and group.group_count == 1
     size = (group.world_size or MISSING) if group is not None and is_alone else MISSING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays import Rows
 from ..column import MISSING
 from .collect import Collector
+from .communication import GroupReport
 from .rows import (
     CallRows,
     CollectiveRows,
@@ -57,6 +58,8 @@ class Recording:
     """Strings that go into the trace, numbered by the columns of names."""
     module_names: tuple[str, ...]
     collective_texts: tuple[str, ...]
+    groups: Mapping[str, GroupReport]
+    """By the number that collectives give their group, in order."""
     launched_names: tuple[str, ...]
     """Of kernels, as calls tell them."""
 
@@ -95,6 +98,7 @@ def finish(collector: Collector) -> Recording:
         names=collector.names,
         module_names=tuple(collector.modules),
         collective_texts=tuple(collector.collective_texts),
+        groups=collector.groups,
         launched_names=tuple(collector.launched),
     )
 

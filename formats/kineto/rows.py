@@ -114,6 +114,9 @@ class CollectiveRows(EventRows):
     out_elements: Column
     group_size: Column
     group: Column
+    sequence: Column
+    is_async: Column
+    peer: Column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,14 @@ def train_network(
 ) -> Network:
     """Return a network whose output approximates `residual` [n] from `features` [n, f]; deterministic for a seed.
 
-    The output is not yet shrunk: `shrink` is 1 until the driver has chosen it on GPUs that were left out.
+    The output is not yet shrunk: `shrink` is 1 until the driver has chosen it on GPUs that were left out. Rows whose
+    features are NaN are left out: the network does not speak of them.
     """
     import torch
 
     torch.manual_seed(seed)
+    known = np.isfinite(features).all(axis=1)
+    features, residual, weight = features[known], residual[known], weight[known]
     mean, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-3)
     inputs = torch.from_numpy(np.clip((features - mean) / scale, -CLIP, CLIP).astype(np.float32))
     target = torch.from_numpy(residual.astype(np.float32))

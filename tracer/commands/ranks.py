@@ -90,4 +90,6 @@ def _runs_the_same(trace: Trace, other: Trace) -> bool:
 
 def _ops(trace: Trace) -> list[tuple[str, object]]:
     numbers = zip(trace.ops.name.tolist(), trace.ops.signature.tolist(), strict=True)
-    return [(trace.strings[name], trace.signatures[signature] if signature >= 0 else None) for name, signature in numbers]
+    return [
+        (trace.strings[name], trace.signatures[signature] if signature >= 0 else None) for name, signature in numbers
+    ]

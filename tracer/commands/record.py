@@ -254,7 +254,7 @@ def _check_destination(output: Path, inputs: Mapping[str, str | int | bool | Non
         _exit_with(error)
 
 
-def _record_script_shapes(  # noqa: PLR0913 - what the options say
+def _record_script_shapes(
     output: Path, script: Script, workload: Workload, ends: str | None, world_size: int | None, ranks: str | None
 ) -> None:
     """Run a script on shapes until one iteration is recorded, as one rank or several, and say on stderr what was."""

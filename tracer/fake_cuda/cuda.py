@@ -235,11 +235,11 @@ def _elsewhere(device_count: int) -> Iterator[tuple[object, str, object]]:
 
 
 @contextmanager
-def cuda_stand_in(fake: FakeCuda, device_count: int = 1) -> Iterator[None]:
+def cuda_stand_in(fake: FakeCuda | None = None, device_count: int = 1) -> Iterator[None]:
     """Answer for `torch.cuda` as a GPU would, where torch sees none: nothing runs on it."""
     with ExitStack() as patches:
         if not torch.cuda.is_available():
-            for name, answer in _answers(device_count, fake).items():
+            for name, answer in _answers(device_count, fake or FakeCuda()).items():
                 if not hasattr(torch.cuda, name):
                     continue  # newer or older than this torch
                 patches.enter_context(patched(torch.cuda, name, answer))

@@ -62,6 +62,10 @@ class FakeCuda:
     claimed: torch.device = _CPU
     """Where the script believes its model is: the last place that it moved anything to."""
 
+    def move(self) -> None:
+        """Let the script believe that what it has is on its GPU."""
+        self.claimed = self.gpu
+
     @property
     def assumed_count(self) -> int:
         """Return how often values decided something that nobody knows."""
@@ -113,7 +117,8 @@ class CudaToMeta(TorchFunctionMode):
         if type(options.get("device")) is int:
             options["device"] = _CUDA
         if func in _NAMES_ONLY:
-            return func(*((_CUDA, *args[1:]) if args and type(args[0]) is int else args), **options)
+            numbered = args and type(args[0]) is int
+            return func(*((torch.device("cuda", args[0]), *args[1:]) if numbered else args), **options)
         if func is torch.Tensor.cuda:
             func, args, options = torch.Tensor.to, (args[0], _CUDA), {}
         elif func is torch.Tensor.type and find_cuda_dtype(args[-1]) is not None:
@@ -221,7 +226,10 @@ class Promotion(TorchDispatchMode):
     ) -> Any:
         options = dict(kwargs or {})
         if options.get("device") is not None and torch.device(options["device"]).type == "cuda":
-            options["device"], self._fake.claimed = _META, self._fake.gpu  # a default device: no torch function names it
+            options["device"], self._fake.claimed = (
+                _META,
+                self._fake.gpu,
+            )  # a default device: no torch function names it
         if func._schema.name in _ON_HOST or not _meets_meta((args, options)):
             return func(*args, **options)
         args, options = tree_map_only(torch.Tensor, _promoted, (args, options))

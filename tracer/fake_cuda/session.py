@@ -16,6 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...errors import CaptureError, WavecastError
 from ...formats.trace import Trace, Workload
 from ..description.origin import check_workload, describe_trace, mode_of
+from ..fake_ranks.exchange import Exchange, is_collective
+from ..fake_ranks.group import fake_ranks
+from ..fake_ranks.place import Place
+from ..fake_ranks.refused import is_deepspeeds, refusal
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.endings import describe_end
 from ..hooks.lock import only_recording
@@ -24,10 +28,6 @@ from ..hooks.optimizers import OptimizerSteps
 from ..meta.autocast import MetaAutocast
 from ..meta.host_values import HostReads, HostValues
 from ..meta.recorder import MetaOps, ShapeRecorder, cuda_behaviour, read_recorder
-from ..fake_ranks.exchange import Exchange, is_collective
-from ..fake_ranks.group import fake_ranks
-from ..fake_ranks.place import Place
-from ..fake_ranks.refused import is_deepspeeds, refusal
 from .assumed_sizes import dynamic_sizes
 from .cuda import cuda_stand_in
 from .devices import AssumedReads, CudaToMeta, FakeCuda, Promotion, asked_in_backward, modules_on_meta
@@ -45,7 +45,9 @@ class ScriptShapes:
     Modules and what is sent to CUDA live on the meta device. `when_complete` is called from inside the script.
     """
 
-    def __init__(self, workload: Workload, when_complete: Callable[[], None], ends: str | None = None, place: Place | None = None) -> None:
+    def __init__(
+        self, workload: Workload, when_complete: Callable[[], None], ends: str | None = None, place: Place | None = None
+    ) -> None:
         check_workload(workload)
         check_ends(ends, workload.mode)
         self.trace: Trace | None = None
@@ -68,7 +70,7 @@ class ScriptShapes:
         with ExitStack() as entered:
             entered.enter_context(only_recording())
             entered.enter_context(cuda_stand_in(self.fake, self._place.node_size))
-            entered.enter_context(fake_ranks(self._place))
+            entered.enter_context(fake_ranks(self._place, self.fake.move))
             entered.enter_context(modules_on_meta(self.fake))
             sizes = entered.enter_context(dynamic_sizes())
             self._autocast, _ = entered.enter_context(cuda_behaviour())
@@ -205,7 +207,6 @@ class _Gate(TorchDispatchMode):
             return self._communicate(func, args, kwargs or {})
         with torch._C.DisableTorchFunction():  # where tensors really are, not where the script believes them
             return mode.__torch_dispatch__(func, types, args, kwargs)
-
 
     def _communicate(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         with torch._C.DisableTorchFunction():

@@ -18,17 +18,20 @@ from .refused import sharding_refused
 
 
 @contextmanager
-def fake_ranks(place: Place) -> Iterator[None]:
-    """Let every process group be torch's fake one, which exchanges nothing, and data-parallel modules run alone."""
+def fake_ranks(place: Place, on_gpus: Callable[[], None]) -> Iterator[None]:
+    """Let every process group be torch's fake one, which exchanges nothing, and data-parallel modules run alone.
+
+    `on_gpus` is called where a group of several GPUs begins.
+    """
     with ExitStack() as entered:
         entered.enter_context(patched(DataParallel, "forward", _run))
         entered.enter_context(sharding_refused())
-        entered.enter_context(_fake_groups(place, entered.enter_context(launched_on_demand(place))))
+        entered.enter_context(_fake_groups(place, entered.enter_context(launched_on_demand(place)), on_gpus))
         yield
 
 
 @contextmanager
-def _fake_groups(place: Place, launch: Callable[[], None]) -> Iterator[None]:
+def _fake_groups(place: Place, launch: Callable[[], None], on_gpus: Callable[[], None]) -> Iterator[None]:
     groups: Any = torch.distributed
     if not groups.is_available():
         yield
@@ -41,6 +44,8 @@ def _fake_groups(place: Place, launch: Callable[[], None]) -> Iterator[None]:
 
         launch()
         backends.append(backend if backend in ("nccl", "gloo", "mpi") else "nccl")
+        if place.size > 1 and backend != "gloo":
+            on_gpus()
         begin("fake", store=FakeStore(), rank=place.rank, world_size=place.size)
 
     def begin_fake_group(*arguments: Any, **options: Any) -> Any:

@@ -11,7 +11,6 @@ import torch
 from ..hooks.patches import patched
 
 
-
 @contextmanager
 def objects_kept() -> Iterator[None]:
     """Let torch's functions that exchange objects do so without the others."""

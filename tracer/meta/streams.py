@@ -50,22 +50,25 @@ class Stream:
         return self.stream_id
 
     def query(self) -> bool:
+        """Say that everything is done."""
         return True
 
     def is_capturing(self) -> bool:
+        """Say that no graph is captured."""
         return False
 
     def record_event(self, event: Any = None) -> Any:
+        """Return an event that has happened."""
         return event or torch.cuda.Event()
 
     def wait_event(self, _event: Any) -> None:
-        return
+        """Wait for nothing."""
 
     def wait_stream(self, _stream: Any) -> None:
-        return
+        """Wait for nothing."""
 
     def synchronize(self) -> None:
-        return
+        """Wait for nothing."""
 
 
 class OnStream:

@@ -10,6 +10,7 @@ from ....errors import InputError
 from ....specs.gpu import Gpu
 from ...whatif.parallel.plan import ParallelPlan
 from .anchor import Anchor
+from .known_runs import anchor_at_step, anchor_at_trace, single_rank
 from .question import Question
 
 
@@ -19,18 +20,10 @@ def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float 
     Raises InputError for a step that was measured beside a recording with times, or on no GPU.
     """
     result = question.result
-    if result.origin is None and measured_step_ns is None:
-        return None
-    from .known_runs import anchor_at_step, anchor_at_trace, single_rank
-
     if result.origin is not None:
-        if measured_step_ns is not None:
-            raise InputError("--measured-step is for recordings without times: this one has its own")
-        if result.scenario.changes_work:
-            return None  # its ops are others than those that were timed
-        return anchor_at_trace(
-            result.recorded_trace, result.origin, question.gpus, question.library, iteration=result.window.index
-        )
+        return _anchor_of_recording(question, result.origin, measured_step_ns)
+    if measured_step_ns is None:
+        return None
     if source is None:
         raise InputError("--measured-step says how long one GPU takes: say which with --from GPU")
     found = anchor_at_step(
@@ -43,3 +36,14 @@ def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float 
         node=question.cluster.node_of(source),
     )
     return replace(found, compute_factor=np.asarray(found.compute_factor).reshape(-1)[:1])
+
+
+def _anchor_of_recording(question: Question, origin: Gpu, measured_step_ns: float | None) -> Anchor | None:
+    result = question.result
+    if measured_step_ns is not None:
+        raise InputError("--measured-step is for recordings without times: this one has its own")
+    if result.scenario.changes_work:
+        return None  # its ops are others than those that were timed
+    return anchor_at_trace(
+        result.recorded_trace, origin, question.gpus, question.library, iteration=result.window.index
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....specs.fabric import Fabric
-from ...memory.use import MemoryCategory, MemoryUse
+from ...memory.use import MemoryCategory
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from .outcome import Batches, PlanOutcome
 from .parts import LINKS, Part
@@ -26,17 +27,6 @@ BACKWARD_SHARE: Final = 2 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ModelSizes:
-    """Hold what one GPU holds of the recorded iteration, bytes."""
-
-    parameters: float
-    gradients: float
-    optimizer: float
-    activations: float
-    """Of the recorded batch, with what is neither of the others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimate:
     """Hold what a plan may take on m GPU types."""
 
@@ -45,39 +35,21 @@ class Estimate:
     """Of a rank."""
 
 
-def model_sizes(use: MemoryUse | None, parameter_bytes: float = 0.0) -> ModelSizes:
-    """Return the sizes of a recorded iteration; `parameter_bytes` stands in where its memory is not known.
-
-    >>> round(model_sizes(result.memory).parameters / 2**20)  # MiB
-    311
-    """
-    held = use.held if use is not None else {}
-    own = (MemoryCategory.PARAMETERS, MemoryCategory.GRADIENTS, MemoryCategory.OPTIMIZER_STATE)
-    parameters = float(held.get(MemoryCategory.PARAMETERS, 0)) or parameter_bytes
-    return ModelSizes(
-        parameters=parameters,
-        gradients=float(held.get(MemoryCategory.GRADIENTS, 0)) or parameters,
-        optimizer=float(held.get(MemoryCategory.OPTIMIZER_STATE, 0)),
-        activations=float(sum(size for kind, size in held.items() if kind not in own)),
-    )
-
-
-def estimate_plan(
-    plan: ParallelPlan, batches: Batches, one: PlanOutcome, sizes: ModelSizes, recorded_batch: int, fabric: Fabric
-) -> Estimate:
+def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> Estimate:
     """Return a plan's step and memory by rule of thumb.
 
     `one` is the outcome of one micro batch under the plan's tensor and context sharding alone. Per stage of p and for n
     micro batches in v pieces, with t a micro batch's time over p:
       t (n + (p - 1) / v) + max(gradients - 2/3 t, 0) + optimizer / (p shards)
     """
+    held = one.held or {}
+    parameters = held.get(MemoryCategory.PARAMETERS, 0) / plan.pp
     body = sum(one.parts_ns[part] for part in (Part.COMPUTE, Part.HOST, *LINKS)) / plan.pp
     body = body * (1 + RECOMPUTED_RATIO[plan.recompute])
-    count, share = batches.micro_batches, plan.tp * plan.pp
-    gathered = _ring_ns(plan.fsdp, plan, sizes.parameters / share, fabric)
+    count = batches.micro_batches
     if plan.fsdp > 1:  # gathered forward and backward, gradients scattered
-        body = body + np.maximum(2 * gathered + _ring_ns(plan.fsdp, plan, sizes.gradients / share, fabric) - body, 0.0)
-    gradients = 2 * _ring_ns(plan.dp, plan, sizes.gradients / share / plan.fsdp, fabric)
+        body = np.maximum(3 * _ring_ns(plan.fsdp, plan, parameters, fabric), body)
+    gradients = 2 * _ring_ns(plan.dp, plan, parameters / plan.fsdp, fabric)
     hidden = BACKWARD_SHARE * body if plan.overlap_gradients else 0.0
     shards = plan.fsdp * (plan.dp if plan.zero else 1)
     step = (
@@ -85,7 +57,7 @@ def estimate_plan(
         + np.maximum(gradients - hidden, 0.0)
         + one.parts_ns[Part.OPTIMIZER] / plan.pp / shards
     )
-    return Estimate(step_ns=np.asarray(step), memory_bytes=_memory(plan, batches, sizes, recorded_batch))
+    return Estimate(step_ns=np.asarray(step), memory_bytes=_memory(plan, batches, held))
 
 
 def _ring_ns(ranks: int, plan: ParallelPlan, size_bytes: float, fabric: Fabric) -> Floats:
@@ -101,11 +73,15 @@ def _ring_ns(ranks: int, plan: ParallelPlan, size_bytes: float, fabric: Fabric) 
     return np.asarray(size_bytes * (ranks - 1) / ranks / rate * 1e9)
 
 
-def _memory(plan: ParallelPlan, batches: Batches, sizes: ModelSizes, recorded_batch: int) -> float:
-    """Return what a rank of the first stage holds: its share of the model, activations of micro batches in flight."""
-    share = plan.tp * plan.pp * plan.fsdp
-    optimizer = sizes.optimizer / (share * (plan.dp if plan.zero else 1))
-    gradients = sizes.gradients / (share * (plan.dp if plan.zero > 1 else 1))
-    flight = min(plan.pp * (1 + (plan.vp > 1) * 0.5), batches.micro_batches)
-    per_batch = sizes.activations * batches.micro_batch / recorded_batch / (plan.tp * plan.cp * plan.pp)
-    return sizes.parameters / share + gradients + optimizer + per_batch * flight * KEPT_RATIO[plan.recompute]
+def _memory(plan: ParallelPlan, batches: Batches, held: Mapping[MemoryCategory, int]) -> float:
+    """Return what a rank of the first stage holds: its share of the model, activations of micro batches in flight.
+
+    `held` is what one GPU holds under the plan's tensor sharding alone.
+    """
+    share = plan.pp * plan.fsdp
+    parameters = held.get(MemoryCategory.PARAMETERS, 0)
+    optimizer = held.get(MemoryCategory.OPTIMIZER_STATE, 0) / (plan.dp if plan.zero else 1)
+    gradients = parameters / (plan.dp if plan.zero > 1 else 1)
+    passing = sum(held.get(kind, 0) for kind in (MemoryCategory.ACTIVATIONS, MemoryCategory.TEMPORARIES))
+    in_flight = min(plan.pp * (1.5 if plan.vp > 1 else 1.0), batches.micro_batches)
+    return (parameters + gradients + optimizer) / share + passing / plan.pp * in_flight * KEPT_RATIO[plan.recompute]

@@ -85,7 +85,10 @@ def predict_plan(
     """
     piece_of = _find_pieces(ranks, plan.pp * plan.vp)
     costs = load_host_costs()
-    pieces = tuple(replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor) for rank in ranks)
+    pieces = tuple(
+        replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, hides_tensor=plan.overlap_tensor)
+        for rank in ranks
+    )
     send_ns = np.zeros(len(gpus))
     if plan.pp > 1:
         sent = max(rank.sent_bytes for rank in ranks)
@@ -128,8 +131,14 @@ def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -
         return np.zeros(len(fleet.gpus))
     if _COLLECTIVE in library.fitted:
         dims = CollectiveDims(kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride)
-        moved = {"read_bytes": sent_bytes, "written_bytes": sent_bytes}
-        work = Work(family=Family.COLLECTIVE, flops=0, dtype="bfloat16", dims=dims, **moved)
+        work = Work(
+            family=Family.COLLECTIVE,
+            flops=0,
+            read_bytes=sent_bytes,
+            written_bytes=sent_bytes,
+            dtype="bfloat16",
+            dims=dims,
+        )
         problems = problems_of(OP_MODELS[_COLLECTIVE], [work], [Rate.FP32])
         return np.asarray(library.predict(_COLLECTIVE, as_columns(problems), fleet).time_ns[0])
     fabric = fleet.fabric
@@ -152,7 +161,8 @@ def _stage_times(pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages
         forward_ns=lengths["forward"],
         backward_ns=lengths["backward"],
         last_backward_ns=lengths["last_backward"],
-        closing_ns=by_stage(lengths["optimizer"], stages),
+        # Of a stage's pieces the first one's backward pass is its last: what the others send has ended by then.
+        closing_ns=lengths["tail"][:stages] + by_stage(lengths["optimizer"], stages),
         send_ns=send_ns,
     )
 
@@ -161,15 +171,15 @@ def _add_parts(
     pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages: int, micro_batches: int, stage: Rows
 ) -> dict[Part, Floats]:
     """Return what the time of each GPU's busiest stage goes to, all its micro batches and pieces together."""
-    count = dict(zip(PASSES, (micro_batches, micro_batches - 1, 1, 1), strict=True))
+    usual = dict(zip(PASSES, (micro_batches, micro_batches - 1, 1, 0, 1), strict=True))
     columns = np.arange(len(stage))
     found = {}
     for part in Part:
         zero = np.zeros(len(stage))
-        own = np.stack(
-            [sum((count[name] * piece.parts[name].get(part, zero) for name in PASSES), zero) for piece in pieces]
-        )
-        found[part] = by_stage(own[list(piece_of)], stages)[stage, columns]
+        each = [{name: piece.parts[name].get(part, zero) for name in PASSES} for piece in pieces]
+        own = np.stack([sum((usual[name] * time_ns for name, time_ns in parts.items()), zero) for parts in each])
+        tails = np.stack([each[piece]["tail"] for piece in piece_of[:stages]])
+        found[part] = (by_stage(own[list(piece_of)], stages) + tails)[stage, columns]
     return found
 
 
@@ -184,7 +194,7 @@ def _log_width(
     kernels = np.max([_known(piece.compute_log_width, _NO_INTERVAL_LOG_WIDTH) for piece in pieces], axis=0)
     links = np.max([_known(piece.link_log_width, _NO_MODEL_LOG_WIDTH) for piece in pieces], axis=0)
     if anchor is not None and anchor.log_width is not None:
-        kernels = np.full_like(kernels, anchor.log_width)
+        kernels = np.broadcast_to(anchor.log_width, kernels.shape)
     # A bubble is other stages' work.
     computing = parts[Part.COMPUTE] + parts[Part.OPTIMIZER] + parts[Part.BUBBLE]
     sent = np.sum([parts[part] for part in LINKS], axis=0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ....arrays import Floats
 from ...memory.fit import Fit
+from ...memory.use import MemoryCategory
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument
 from .forecast import PlanForecast
@@ -38,6 +39,8 @@ class PlanOutcome:
     """[m] each; they add up to the step."""
     fits: tuple[Fit, ...]
     """Of the rank that holds most, m of them."""
+    held: Mapping[MemoryCategory, int] | None = None
+    """What that rank holds at its peak, bytes; None: not known."""
     forecast: PlanForecast | None = None
     """With its pieces, for a timeline; None: there is none."""
 

@@ -52,10 +52,10 @@ LINKS: Final = tuple(_PART_OF.values())
 
 
 def part_of_group(name: str) -> Part:
-    """Return what the collectives of a group count as, by its name: of the data's, where it names no axis.
+    """Return what the collectives of a group count as, by its name: of the data's, where it names no axis but theirs.
 
-    >>> part_of_group("tp"), part_of_group("fsdp")
+    >>> part_of_group("tp"), part_of_group("cp_fsdp")
     (<Part.TENSOR: 'tensor-parallel communication'>, <Part.DATA: 'data-parallel communication'>)
     """
-    axis = next((axis for axis in MeshAxis if name.lower().startswith(axis.value)), MeshAxis.DATA)
-    return _PART_OF[axis]
+    axes = {axis for axis in MeshAxis if axis.value in name.lower().split("_")}
+    return _PART_OF[axes.pop()] if len(axes) == 1 and "fsdp" not in name else Part.DATA

@@ -29,10 +29,12 @@ from ...replay.forecast import target_timing
 from ...replay.overlap import collective_slowing, covered_before, slowed_timing
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
-from .anchor import Anchor
+from .anchor import Anchor, row_factors
+from .hiding import hide_beside_products
 from .parts import LINKS, Part, part_of_group
 
-PASSES: Final = ("forward", "backward", "last_backward", "optimizer")
+PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
+"""The last backward pass sends gradients beside it; the tail is what of that is left at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,10 +63,11 @@ def replay_piece(
     *,
     nodes: Sequence[Node] | None = None,
     anchor: Anchor | None = None,
+    hides_tensor: bool = False,
 ) -> PieceTimes:
     """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.
 
-    Its ops of the last micro batch alone take no time in the passes of the others.
+    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. Its ops of the last micro batch alone take no time in the passes of the others.
     """
     trace = synthesize_timeline(rank.trace, costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio))
     window = select_window(trace)
@@ -72,12 +75,17 @@ def replay_piece(
     kind = iteration_kind(workload, trace.meta, is_compiled=False)
     prediction = predict_shapes(workload, gpus, library, kind, nodes=nodes)
     if anchor is not None:
-        prediction = replace(prediction, time_ns=prediction.time_ns * anchor.row_factors(rank, workload, len(gpus)))
+        prediction = replace(prediction, time_ns=prediction.time_ns * row_factors(anchor, rank, workload, len(gpus)))
     graph = build_graph(trace)
     is_last = _of_nodes(graph, trace, rank.is_last.astype(np.int64), 0) > 0
     timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
+    if hides_tensor:
+        links = _links_of_nodes(graph, trace)
+        mine = np.flatnonzero(links == LINKS.index(Part.TENSOR))
+        ops, ratio = hide_beside_products(trace, workload, prediction, trace.kernels.op[graph.nodes.row[mine]])
+        timing = _stretched(timing, graph, trace, ops, ratio)
     slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric), 2)
-    timing = slowed_timing(graph, timing, slowing)
+    timing = slowed_timing(graph, timing, slowing, rounds=1)
     end = replay(graph, timing)
     start = end - timing.node_ns(slice(None))
     compute, link = _log_widths(prediction, workload)
@@ -89,7 +97,7 @@ def _of_nodes(graph: Graph, trace: Trace, of_ops: Rows, other: int) -> Rows:
     """Return of each node its op's entry; `other` for the host's nodes, and kernels without an op."""
     nodes = graph.nodes
     op = np.append(trace.kernels.op, -1)[np.where(nodes.is_gpu, nodes.row, -1)]
-    return np.append(of_ops, other)[op]
+    return np.asarray(np.append(of_ops, other)[op], dtype=np.int64)
 
 
 def _both_ways(timing: Timing, graph: Graph, is_last: Mask) -> Timing:
@@ -98,6 +106,17 @@ def _both_ways(timing: Timing, graph: Graph, is_last: Mask) -> Timing:
     stretch = np.ones((len(graph.nodes.row), 2 * count), dtype=np.float32)
     stretch[is_last, count:] = 0.0
     return replace(on_gpus(timing, np.tile(np.arange(count), 2)), stretch=stretch)
+
+
+def _stretched(timing: Timing, graph: Graph, trace: Trace, ops: Rows, ratio: Floats) -> Timing:
+    """Return the timing of 2 m columns with the kernels of some ops `ratio` [k, m] times as long."""
+    place = np.full(len(trace.ops.name), -1, dtype=np.int64)
+    place[ops] = np.arange(len(ops))
+    at = _of_nodes(graph, trace, place, -1)
+    nodes = np.flatnonzero(at >= 0)
+    stretch = np.array(timing.stretch)
+    stretch[nodes] *= np.tile(ratio[at[nodes]], 2)
+    return replace(timing, stretch=stretch)
 
 
 def _part(
@@ -117,12 +136,14 @@ def _part(
     lead = _first(start[:, :count], is_gpu & ~is_last)
     turns = _latest(end, forward, np.tile(lead, 2))
     usual = _latest(end[:, count:], backward, turns[count:])
-    rest = _latest(end[:, :count], is_gpu & ~closing, turns[:count])
+    last = _latest(end[:, :count], backward, turns[:count])
+    rest = _latest(end[:, :count], is_gpu & ~closing, last)
     done = _latest(end[:, :count], is_gpu, rest)
     spans = {
         "forward": (lead, turns[:count], 0),
         "backward": (turns[count:], usual, count),
-        "last_backward": (turns[:count], rest, 0),
+        "last_backward": (turns[:count], last, 0),
+        "tail": (last, rest, 0),
         "optimizer": (rest, done, 0),
     }
     parts = {

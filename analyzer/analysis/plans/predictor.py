@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 from ....errors import InputError
 from ....formats.trace import Trace
-from ....specs.gpu import Gpu
-from ...memory.describe import describe_memory
-from ...memory.fit import Fit, fit_on
-from ...memory.use import MemoryCategory, MemoryUse
-from ...recorded.window import select_window
-from ...whatif.parallel.derive import derive_ranks
+from ...memory.fit import fit_on
+from ...memory.use import MemoryMethod, MemoryUse
+from ...whatif.parallel.derive import Shard, derive_ranks
 from ...whatif.parallel.grammar import format_plan
-from ...whatif.parallel.plan import ParallelPlan, PipelineSchedule
+from ...whatif.parallel.memory import memory_per_rank
+from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument, ShardKind
 from ...whatif.parallel.ranks import RankTrace
 from ...whatif.parallel.shard.shard import Sharded, shard_tensors
@@ -26,13 +25,13 @@ from .question import Question
 
 def build_predictor(question: Question, anchor: Anchor | None = None) -> Predictor:
     """Return the function that predicts plans of a recording on all GPU types that were asked about."""
-    nodes = question.cluster.nodes_of(question.gpus)
+    nodes, sharding = question.cluster.nodes_of(question.gpus), _Sharding()
 
     def predict(document: PlanDocument, batches: Batches) -> PlanOutcome:
         plan = replace(document.plan, micro_batches=batches.micro_batches)
         is_recorded = batches.micro_batch == question.recorded_batch
         plan = replace(plan, micro_batch=None if is_recorded else batches.micro_batch)
-        ranks = _derive(question, plan, document)
+        ranks = _derive(question, plan, document, sharding)
         forecast = predict_plan(
             ranks,
             plan,
@@ -42,6 +41,7 @@ def build_predictor(question: Question, anchor: Anchor | None = None) -> Predict
             nodes=nodes,
             anchor=anchor,
         )
+        use = _largest_use(ranks, plan, question.result.memory)
         return PlanOutcome(
             plan=document.plan,
             batches=batches,
@@ -49,69 +49,65 @@ def build_predictor(question: Question, anchor: Anchor | None = None) -> Predict
             low_ns=forecast.low_ns,
             high_ns=forecast.high_ns,
             parts_ns=forecast.parts,
-            fits=fit_ranks(ranks, plan, question.gpus),
+            fits=fit_on(use, question.gpus),
+            held=use.held if use is not None else None,
             forecast=forecast,
         )
 
     return predict
 
 
-def _derive(question: Question, plan: ParallelPlan, document: PlanDocument) -> tuple[RankTrace, ...]:
+class _Sharding:
+    """Keep what ranks run that share tensors: plans of a search differ in little else, and this takes longest."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, bool, int, int, int | None, bool], Sharded] = {}
+
+    def shard(self, trace: Trace, plan: ParallelPlan, rules: Mapping[str, ShardKind]) -> Sharded:
+        """Return `shard_tensors` of a trace that has the plan's micro batch; with rules of a file, every time anew."""
+        if rules:
+            return shard_tensors(trace, plan, {pattern: str(kind) for pattern, kind in rules.items()})
+        key = (plan.tp, plan.splits_tokens, plan.cp, plan.ep, plan.micro_batch, plan.overlap_tensor)
+        if key not in self._found:
+            self._found[key] = shard_tensors(trace, plan)
+        return self._found[key]
+
+
+def _derive(
+    question: Question, plan: ParallelPlan, document: PlanDocument, sharding: _Sharding
+) -> tuple[RankTrace, ...]:
     """Return what the ranks run. Raises InputError that names the plan."""
 
     def shard(trace: Trace, shared: ParallelPlan) -> Sharded:
-        rules: dict[str, str] = {pattern: str(kind) for pattern, kind in document.shard.items()}
-        return shard_tensors(trace, shared, rules)
+        return sharding.shard(trace, shared, document.shard)
 
     if document.shard and plan.tp * plan.cp * plan.ep == 1:
         kinds = ", ".join(kind.value for kind in ShardKind)
         raise InputError(f"{format_plan(plan)}: [shard] says how weights are shared ({kinds}): give tp or ep as well")
     try:
-        return derive_ranks(question.shapes, plan, shard=shard, recorded_batch=question.recorded_batch)
+        return derive_ranks(
+            question.shapes, plan, shard=cast("Shard", shard), recorded_batch=question.recorded_batch
+        )
     except InputError as error:
         raise InputError(f"{format_plan(document.plan)}: {error}") from None
 
 
-def fit_ranks(ranks: Sequence[RankTrace], plan: ParallelPlan, gpus: Sequence[Gpu]) -> tuple[Fit, ...]:
-    """Return for each GPU whether the rank fits that holds most."""
-    uses = [describe_memory(rank.trace, select_window(rank.trace)) for rank in ranks]
-    stages = [_stage_use(ranks, uses, plan, stage) for stage in range(plan.pp)]
-    known = [use for use in stages if use is not None]
-    return fit_on(max(known, key=lambda use: use.peak_bytes) if len(known) == len(stages) else None, gpus)
+def _largest_use(ranks: Sequence[RankTrace], plan: ParallelPlan, recorded: MemoryUse | None) -> MemoryUse | None:
+    """Return what the rank holds that holds most; None where the recording does not tell.
 
-
-def _stage_use(
-    ranks: Sequence[RankTrace], uses: Sequence[MemoryUse | None], plan: ParallelPlan, stage: int
-) -> MemoryUse | None:
-    """Return what a stage holds: the peak of its largest piece, what its other pieces hold throughout, and activations
-    of the micro batches that wait for their backward pass."""
-    mine = [use for rank, use in zip(ranks, uses, strict=True) for piece in rank.pieces if piece % plan.pp == stage]
-    if not mine or any(use is None for use in mine):
-        return None
-    held = [use for use in mine if use is not None]
-    largest = max(held, key=lambda use: use.peak_bytes)
-    flights = in_flight(plan, stage)
-    kept = [use.held.get(MemoryCategory.ACTIVATIONS, 0) for use in held]
-    throughout = sum(use.peak_bytes - _passing(use) for use in held) - (largest.peak_bytes - _passing(largest))
-    waiting = int(sum(kept) / len(kept) * max(flights - 1, 0))
-    more = throughout + waiting
-    return replace(largest, peak_bytes=largest.peak_bytes + more, highest_bytes=largest.highest_bytes + more)
-
-
-def _passing(use: MemoryUse) -> int:
-    """Return what is held for a while: activations and temporaries."""
-    return sum(use.held.get(kind, 0) for kind in (MemoryCategory.ACTIVATIONS, MemoryCategory.TEMPORARIES))
-
-
-def in_flight(plan: ParallelPlan, stage: int) -> int:
-    """Return of how many forward passes a stage holds activations at once, those of all its pieces counted.
-
-    >>> in_flight(ParallelPlan(pp=4, micro_batches=8), stage=0)
-    4
+    `recorded` is what the recorded GPU holds.
     """
-    total = (plan.micro_batches or 1) * plan.vp
-    if plan.schedule is PipelineSchedule.GPIPE:
-        return total
-    behind = plan.pp - 1 - stage
-    ahead = behind if plan.vp == 1 else 2 * behind + (plan.vp - 1) * plan.pp
-    return min(ahead + 1, total)
+    stages = memory_per_rank(ranks, plan)
+    if stages is None:
+        return None
+    most = max(stages, key=lambda stage: stage.peak_bytes)
+    return MemoryUse(
+        peak_bytes=most.peak_bytes,
+        highest_bytes=most.peak_bytes,
+        reserved_peak_bytes=None,
+        held=most.held,
+        at_op=None,
+        method=MemoryMethod.SHAPES_AND_LIFETIMES,
+        reason=f"stage {most.stage} of {plan.pp} holds most",
+        workspace_count=recorded.workspace_count if recorded is not None else 1,
+    )

@@ -31,7 +31,7 @@ from ..analyze import report_on, run_analysis
 from ..result import Analysis
 from .outcome import PlanOutcome, Predictor
 from .question import Question
-from .report import ScaleReport, SearchSummary
+from .report import PlanPrediction, ScaleReport, SearchSummary
 from .rows import Measures, list_rows
 from .sizes import part_batch
 
@@ -51,6 +51,7 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     plans: Sequence[str | PlanDocument] = (),
     search: bool = False,
     global_batch: int | None = None,
+    recorded_batch: int | None = None,
     max_memory_bytes: float | None = None,
     measured_step_ns: float | None = None,
     source: Gpu | None = None,
@@ -65,9 +66,14 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
 
     `plans` are lines such as `fsdp=8,tp=2`, TOML files, or documents; a line that leaves the data-parallel axis open
     (or says `fsdp=*`) takes each of `gpu_counts`. Without plans, or with `search`, the best ones are looked for. Every
-    GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has. A GPU may use
-    `max_memory_bytes`. `measured_step_ns` is what one iteration took on `source`, where the recording has no times.
+    GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has; `recorded_batch` is
+    the batch of a recording that does not say it. A GPU may use `max_memory_bytes`. `measured_step_ns` is what one
+    iteration took on `source`, where the recording has no times. The timeline of the fastest plan goes to `timeline`.
     Raises InputError, in one line, for what cannot be asked of this recording.
+
+    >>> report = scale_trace(trace, catalog, targets=[h100], gpu_counts=[8], plans=["dp=8", "pp=4"])
+    >>> [(row.plan, row.global_batch, row.limit.value) for row in report.predictions]
+    [('dp=8', 32, 'host'), ('dp=2,pp=4', 32, 'bubble')]
     """
     check_one_gpu(trace)
     _check_counts(gpu_counts)
@@ -81,7 +87,9 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
         iteration=iteration,
         cluster=cluster,
     )
-    question = _question(result, targets, library or load_library(), global_batch, cluster, max_memory_bytes)
+    question = _question(
+        result, targets, library or load_library(), cluster, global_batch, recorded_batch, max_memory_bytes
+    )
     predict = predictor or _default_predictor(question, source, measured_step_ns)
     outcomes, warnings = _predict_given(question, predict, plans, gpu_counts)
     searches: list[SearchSummary] = []
@@ -91,15 +99,17 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     if not outcomes:
         raise InputError(_explain_none(warnings, searches))
     report = report_on(result)
-    measures = _measures(question)
+    rows = list_rows([_limited(outcome, max_memory_bytes) for outcome in outcomes], _measures(question))
+    if timeline is not None:
+        _save_timeline(outcomes, rows[0], timeline)
     return ScaleReport(
         trace=report.trace,
         source=report.source,
         measured_step_ns=measured_step_ns,
         gpu_counts=tuple(sorted({outcome.plan.ranks for outcome in outcomes})),
         global_batch=global_batch,
-        sequence_length=measures.sequence_length,
-        predictions=list_rows([_limited(outcome, max_memory_bytes) for outcome in outcomes], measures),
+        sequence_length=find_sequence_length(question.shapes),
+        predictions=rows,
         searches=tuple(searches),
         warnings=(*warnings, *report.warnings),
     )
@@ -148,8 +158,9 @@ def _question(
     result: Analysis,
     targets: Sequence[Gpu],
     library: Library,
-    global_batch: int | None,
     cluster: Cluster,
+    global_batch: int | None,
+    recorded_batch: int | None,
     max_memory_bytes: float | None,
 ) -> Question:
     gpus = tuple(targets) or result.prediction.fleet.gpus
@@ -162,7 +173,7 @@ def _question(
         gpus=gpus,
         fleet=build_fleet(gpus, cluster.nodes_of(gpus)),
         library=library,
-        recorded_batch=shapes.meta.workload.batch_size or infer_batch_size(shapes),
+        recorded_batch=recorded_batch or shapes.meta.workload.batch_size or infer_batch_size(shapes),
         global_batch=global_batch,
         cluster=cluster,
         max_memory_bytes=max_memory_bytes,
@@ -250,19 +261,41 @@ def _limited(outcome: PlanOutcome, max_memory_bytes: float | None) -> PlanOutcom
     return replace(outcome, fits=fits)
 
 
-def _measures(question: Question) -> Measures:
-    result, meta = question.result, question.result.trace.meta.workload
+def find_sequence_length(trace: Trace) -> int | None:
+    """Return how many tokens a sample has; None where shapes do not tell.
+
+    >>> find_sequence_length(trace)
+    1024
+    """
     try:
-        tokens = infer_sequence_length(result.trace)
+        return infer_sequence_length(trace)
     except InputError:
-        tokens = None
+        return None
+
+
+def _save_timeline(outcomes: Sequence[PlanOutcome], row: PlanPrediction, path: Path) -> None:
+    """Write the timeline of the plan that is fastest."""
+    from .timeline import save_plan_timeline
+
+    found = next(
+        outcome
+        for outcome in outcomes
+        if (format_plan(outcome.plan), outcome.plan.ranks, outcome.batches.global_batch)
+        == (row.plan, row.gpu_count, row.global_batch)
+    )
+    if found.forecast is not None:
+        save_plan_timeline(found.forecast, row.gpu, path)
+
+
+def _measures(question: Question) -> Measures:
+    result, meta = question.result, question.shapes.meta.workload
     samples = meta.samples_per_iteration
     return Measures(
         gpus=question.gpus,
         nodes=question.cluster.nodes_of(question.gpus),
         recorded_batch=question.recorded_batch,
         samples_per_batch=samples / meta.batch_size if samples and meta.batch_size else 1.0,
-        sequence_length=tokens,
+        sequence_length=find_sequence_length(question.shapes),
         ideal_ns=ideal_times(result.workload, question.fleet),
     )
 

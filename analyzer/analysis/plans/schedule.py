@@ -26,11 +26,11 @@ class StageTimes:
     forward_ns: Floats
     backward_ns: Floats
     last_backward_ns: Floats
-    """Of the last micro batch, with the collectives of gradients that run beside and after it."""
+    """Of the last micro batch, with the collectives of gradients that run beside it."""
     send_ns: Floats
     """From one stage to the next, [m]: activations one way, gradients back."""
     closing_ns: Floats
-    """What each stage does after its last backward pass: the optimizer's step, [pp, m]."""
+    """What each stage does after its last backward pass: gradients that are still sent, the optimizer, [pp, m]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, Mask
 from ....errors import InputError
 from ...memory.fit import usable_bytes
-from ...whatif.parallel.plan import ParallelPlan
+from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from ...whatif.parallel.plan_file import PlanDocument
-from .estimate import Estimate, estimate_plan, model_sizes
+from .estimate import Estimate, estimate_plan
 from .outcome import Batches, PlanOutcome, Predictor
 from .question import Question
 from .report import SearchSummary
 from .sizes import part_batch
 from .space import count_layers, list_plans
 
-FITTING_RATIO: Final = 0.7
+FITTING_RATIO: Final = 0.6
 """Of an estimate of memory: what needs more than there is by even that is left out. Estimates err by up to 40 %."""
-PREDICTED_COUNT: Final = 12
-"""Plans predicted per number of GPUs."""
-BEST_COUNT: Final = 4
-"""Of each GPU type that are predicted before others."""
+SURELY_FITTING_RATIO: Final = 1.5
+"""Of an estimate: what fits even so needs no recomputation."""
+ROUND_COUNT: Final = 3
+PER_ROUND: Final = 4
+"""Plans that are predicted before the estimates of the others are corrected by what was found."""
+BEST_COUNT: Final = 2
+"""Of each GPU type in turn."""
 MOST_FAILURES: Final = 8
 """Plans that cannot be predicted, before a search ends with what it has."""
+_AXIS: Final = re.compile(r"^(\w+=[\w.]+[, ]*)+: ")
+_UNFIT: Final = 1e-3
+"""What the rate of a plan counts on a GPU that it seems not to fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,29 +48,18 @@ class _Candidate:
 def search_plans(question: Question, predict: Predictor, gpu_count: int) -> tuple[list[PlanOutcome], SearchSummary]:
     """Return the predictions of the plans that look best on any of the GPU types, and what the search went through."""
     failed: Counter[str] = Counter()
-    candidates = _candidates(question, predict, gpu_count, failed)
-    considered = len(candidates) + sum(failed.values())
     room = np.array([usable_bytes(gpu).typical for gpu in question.gpus])
     if question.max_memory_bytes is not None:
         room = np.minimum(room, question.max_memory_bytes)
+    candidates = _candidates(question, predict, gpu_count, failed)
     fitting = [item for item in candidates if item.estimate.memory_bytes * FITTING_RATIO <= room.max()]
-    outcomes: list[PlanOutcome] = []
-    tried = 0
-    for at in _most_promising(fitting, room):
-        if len(outcomes) >= PREDICTED_COUNT or sum(failed.values()) - tried > MOST_FAILURES + considered:
-            break
-        try:
-            outcomes.append(predict(PlanDocument(plan=fitting[at].plan), fitting[at].batches))
-        except InputError as error:
-            failed[str(error)] += 1
-            tried += 1
-            if tried >= MOST_FAILURES:
-                break
+    fitting, pointless = _without_pointless(fitting, float(room.min()))
+    outcomes, tried = _predict_best(fitting, predict, room, failed)
     return outcomes, SearchSummary(
         gpu_count=gpu_count,
-        considered=considered,
-        too_large=len(candidates) - len(fitting),
-        outpaced=len(fitting) - len(outcomes) - tried,
+        considered=len(candidates) + sum(failed.values()) - tried,
+        too_large=len(candidates) - len(fitting) - pointless,
+        outpaced=len(fitting) + pointless - len(outcomes) - tried,
         predicted=len(outcomes),
         failed=dict(failed),
     )
@@ -71,29 +67,35 @@ def search_plans(question: Question, predict: Predictor, gpu_count: int) -> tupl
 
 def _candidates(question: Question, predict: Predictor, gpu_count: int, failed: Counter[str]) -> list[_Candidate]:
     """Return all plans with their estimates; why others are none is counted."""
-    result, fabric = question.result, question.fleet.fabric
-    sizes = model_sizes(result.memory)
+    fabric = question.fleet.fabric
     plans = list_plans(
         gpu_count,
         domain=int(fabric.domain_gpu_count.max()),
-        layers=count_layers(result.trace),
+        layers=count_layers(question.shapes),
         recorded_batch=question.recorded_batch,
         is_training=question.is_training,
     )
     bases: dict[tuple[int, int], PlanOutcome | str] = {}
     found = []
+    seen = set()
     for plan in plans:
         try:
             batches = part_batch(plan, question.recorded_batch, question.global_batch)
         except InputError:
-            failed["the global batch does not divide"] += 1
+            failed["the global batch is no multiple of their micro batches"] += 1
+            continue
+        same = replace(plan, micro_batch=None), batches
+        if same in seen:
+            continue
+        seen.add(same)
+        if plan.vp > 1 and batches.micro_batches % plan.pp:
+            failed["interleaved stages take multiples of pp micro batches"] += 1
             continue
         base = _base(bases, plan, batches, predict)
         if isinstance(base, str):
             failed[base] += 1
             continue
-        estimate = estimate_plan(plan, batches, base, sizes, question.recorded_batch, fabric)
-        found.append(_Candidate(plan=plan, batches=batches, estimate=estimate))
+        found.append(_Candidate(plan=plan, batches=batches, estimate=estimate_plan(plan, batches, base, fabric)))
     return found
 
 
@@ -108,25 +110,77 @@ def _base(
         try:
             bases[key] = predict(PlanDocument(plan=alone), one)
         except InputError as error:
-            bases[key] = str(error)
+            bases[key] = _reason(error)
     return bases[key]
 
 
-def _most_promising(candidates: list[_Candidate], room: Floats) -> list[int]:
-    """Return candidates in the order in which they are predicted: in turns the best of each GPU type that fit there."""
-    if not candidates:
+def _reason(error: InputError) -> str:
+    """Return why a plan cannot be predicted, without its name and without advice: many share it."""
+    text = str(error).partition(": ")[2] or str(error)
+    return _AXIS.sub("", text).partition(": ")[0].partition(" (")[0]
+
+
+def _without_pointless(candidates: list[_Candidate], room: float) -> tuple[list[_Candidate], int]:
+    """Leave out what recomputes though the same plan surely fits every GPU without; return how many those are."""
+    plain = {
+        (item.plan, item.batches)
+        for item in candidates
+        if item.plan.recompute is RecomputeMode.NONE and item.estimate.memory_bytes * SURELY_FITTING_RATIO <= room
+    }
+    kept = [
+        item
+        for item in candidates
+        if item.plan.recompute is RecomputeMode.NONE
+        or (replace(item.plan, recompute=RecomputeMode.NONE), item.batches) not in plain
+    ]
+    return kept, len(candidates) - len(kept)
+
+
+def _predict_best(
+    candidates: Sequence[_Candidate], predict: Predictor, room: Floats, failed: Counter[str]
+) -> tuple[list[PlanOutcome], int]:
+    """Return predictions of the most promising plans, and how many of them could not be made.
+
+    After each round the estimates of the others are corrected by what those of their kind of recomputation turned out
+    to be.
+    """
+    outcomes: dict[int, PlanOutcome] = {}
+    left = np.ones(len(candidates), dtype=bool)
+    tried = 0
+    for _ in range(ROUND_COUNT):
+        for at in _most_promising(candidates, outcomes, left, room):
+            left[at] = False
+            try:
+                outcomes[at] = predict(PlanDocument(plan=candidates[at].plan), candidates[at].batches)
+            except InputError as error:
+                failed[_reason(error)] += 1
+                tried += 1
+        if tried >= MOST_FAILURES or not left.any():
+            break
+    return list(outcomes.values()), tried
+
+
+def _most_promising(
+    candidates: Sequence[_Candidate], outcomes: dict[int, PlanOutcome], left: Mask, room: Floats
+) -> list[int]:
+    """Return the candidates that are predicted next: in turns the best of each GPU type that seem to fit there."""
+    if not left.any():
         return []
-    rates = np.stack([item.batches.global_batch / item.estimate.step_ns for item in candidates])
-    memory = np.array([item.estimate.memory_bytes for item in candidates])
-    rates = np.where(memory[:, None] <= room, rates, rates * 1e-3)
+    step = np.stack([item.estimate.step_ns for item in candidates])
+    memory = np.array([max(item.estimate.memory_bytes, 1.0) for item in candidates])
+    modes = np.array([item.plan.recompute for item in candidates])
+    for mode in RecomputeMode:
+        same = [at for at in outcomes if modes[at] == mode] or list(outcomes)
+        needs = [(at, outcomes[at].fits[0].needed_bytes) for at in same]
+        if ratios := [need / memory[at] for at, need in needs if need is not None]:
+            memory = np.where(modes == mode, memory * float(np.median(ratios)), memory)
+        if same:
+            off = np.median([outcomes[at].step_ns / step[at] for at in same], axis=0)
+            step = np.where((modes == mode)[:, None], step * off, step)
+    size = np.array([item.batches.global_batch for item in candidates])[:, None]
+    rates = size / step * np.where(memory[:, None] <= room, 1.0, _UNFIT * (room / memory[:, None]))
+    rates[~left] = -1.0
     by_type = np.argsort(-rates, axis=0, kind="stable")
-    order = dict.fromkeys(by_type[:BEST_COUNT].ravel().tolist())
-    order |= dict.fromkeys(_frugal(by_type, memory))
-    order |= dict.fromkeys(by_type.ravel().tolist())
-    return list(order)
-
-
-def _frugal(by_type: Floats, memory: Floats) -> Mapping[int, None]:
-    """Return, among the faster half on the first GPU type, the plan that needs least memory."""
-    faster = by_type[: max(1, len(by_type) // 2), 0]
-    return {int(faster[np.argmin(memory[faster])]): None}
+    order = [at for at in dict.fromkeys(by_type[:BEST_COUNT].ravel().tolist()) if left[at]]
+    more = [at for at in dict.fromkeys(by_type[: PER_ROUND * 2].ravel().tolist()) if left[at]]
+    return list(dict.fromkeys([*order, *more]))[:PER_ROUND]

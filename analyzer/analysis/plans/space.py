@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import product
+from math import ceil
 from typing import Final
 
 import numpy as np
@@ -16,8 +17,10 @@ from ...whatif.parallel.grammar import check_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 
 MOST_STAGES: Final = 64
-MOST_PIECES: Final = 8
-"""Of a stage."""
+WIDEST: Final = 16
+"""Tensor-parallel ranks that are tried: beyond, products are too thin, even where links reach 72 GPUs."""
+EVEN_RATIO: Final = 1.15
+"""Of the layers that the largest piece would make, times the pieces, to those that there are: more is not tried."""
 _NUMBERED: Final = re.compile(r"^(.*?\.)(\d+)(?:\.|$)")
 
 
@@ -40,21 +43,21 @@ def list_plans(
 ) -> Iterator[ParallelPlan]:
     """Yield the plans for a number of GPUs.
 
-    Tensor parallel up to a `domain` of fast links, as many stages as divide `layers`, what is left for data: replicas,
-    with the optimizer sharded or not, all sharded, or sharded within a `node`. Micro batches are the recorded ones,
-    halved down to single samples.
+    Tensor parallel up to a `domain` of fast links, stages that hold about as many `layers` each, what is left for data:
+    replicas, with the optimizer sharded or not, all sharded, or sharded within a `node`. Micro batches are the recorded
+    ones, halved down to single samples.
 
     >>> [plan.tp for plan in list_plans(2, domain=8, layers=1, recorded_batch=1, is_training=False)]
     [1, 2]
     """
     micro_sizes = [recorded_batch >> shift for shift in range(recorded_batch.bit_length())]
-    stages = [size for size in _divisors(gpu_count) if size <= min(MOST_STAGES, layers) and layers % size == 0]
-    widths = [size for size in _divisors(gpu_count) if size <= domain and size & (size - 1) == 0]
+    stages = [size for size in _divisors(gpu_count) if size <= MOST_STAGES and _is_even(layers, size)]
+    widths = [size for size in _divisors(gpu_count) if size <= min(domain, WIDEST) and size & (size - 1) == 0]
     for tp, pp in product(widths, stages):
         if gpu_count % (tp * pp):
             continue
         rest = gpu_count // (tp * pp)
-        pieces = [1] if pp == 1 else [vp for vp in (1, 2, 4) if layers % (pp * vp) == 0]
+        pieces = [1] if pp == 1 else [vp for vp in (1, 2, 4) if _is_even(layers, pp * vp)]
         modes = (
             (RecomputeMode.NONE, RecomputeMode.SELECTIVE, RecomputeMode.FULL) if is_training else (RecomputeMode.NONE,)
         )
@@ -83,6 +86,11 @@ def _data(rest: int, node: int, is_training: bool) -> Iterator[dict[str, int]]:
     yield {"fsdp": rest}
     if rest > node and rest % node == 0:
         yield {"dp": rest // node, "fsdp": node}
+
+
+def _is_even(layers: int, pieces: int) -> bool:
+    """Say whether pieces of whole layers are about equally large."""
+    return pieces <= layers and ceil(layers / pieces) * pieces <= EVEN_RATIO * layers
 
 
 def _divisors(value: int) -> list[int]:

@@ -37,7 +37,7 @@ def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, l
     is_few = p.implementation == Implementation.LOW_LATENCY
     is_combine = is_kind(p, CollectiveKind.COMBINE)
     whole = np.where(is_combine, v["combine_us"], v["dispatch_us"])
-    start = np.where(is_few, v["low_latency_us"], whole) * fabric.link_latency_ratio
+    start = np.where(is_few, v["low_latency_us"], whole)
     levels = np.log2(np.maximum(p.ranks / here, 1.0))
     machines = levels * np.where(is_few, v["low_latency_machine_us"], v["exchange_machine_us"])
     efficiency = np.where(is_combine, v["combine_efficiency"], v["dispatch_efficiency"])

@@ -211,7 +211,9 @@ def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, f
     per_reference = rate / REFERENCE_BYTES_PER_S
     volume = np.maximum(wire_bytes(p), 1.0)
     is_send = is_kind(p, CollectiveKind.SEND_RECEIVE)
-    exchange = np.where(is_send, v["send_efficiency"], v["exchange_efficiency"] * v["exchange_growth"] ** (levels - 2.0))
+    exchange = np.where(
+        is_send, v["send_efficiency"], v["exchange_efficiency"] * v["exchange_growth"] ** (levels - 2.0)
+    )
     shift = v["shift_efficiency"] * np.where(place.here > 2.0, 1.0, v["shift_pair_ratio"])
     ring = v["ring_growth"] ** (levels - 2.0)
     efficiency = v["link_efficiency"] * np.where(_is_exchange(p), exchange, ring * _by_kind(p, shift, exchange))

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Mask
 from ....specs.gpu import Rate
 from ...work import Work
 from ...work.communication import CollectiveDims, CollectiveKind, Implementation
@@ -77,10 +77,10 @@ def neighbours(problems: CollectiveProblems, domain: Floats) -> Floats:
     """Return how many of each group's ranks stand among `domain` neighbours; see `ranks_per_domain`."""
     p = problems
     runs = np.where(p.ranks > p.run, np.maximum(1.0, domain // np.maximum(p.stride, 1.0)), 1.0)
-    return np.maximum(1.0, np.minimum(p.ranks, runs * np.minimum(p.run, domain)))
+    return np.asarray(np.maximum(1.0, np.minimum(p.ranks, runs * np.minimum(p.run, domain))))
 
 
-def is_kind(problems: CollectiveProblems, *kinds: CollectiveKind) -> Codes:
+def is_kind(problems: CollectiveProblems, *kinds: CollectiveKind) -> Mask:
     """Say which collectives are of these kinds."""
     return np.isin(problems.kind, [int(kind) for kind in kinds])
 
@@ -106,8 +106,11 @@ def wire_bytes(problems: CollectiveProblems) -> Floats:
 
 
 def least_work(problems: CollectiveProblems) -> WorkTable:
-    """Return what the memory moves at least: each rank reads and writes what passes through it once."""
-    count = len(problems.kind)
-    rate = np.empty(count, dtype=object)
+    """Return what sums add up, each element once, and what the memory moves: a rank reads and writes its message."""
+    p = problems
+    rate = np.empty(len(p.kind), dtype=object)
     rate[:] = Rate.FP32
-    return WorkTable(flops=np.zeros(count), moved_bytes=problems.message_bytes * 2.0, rate=rate)
+    sums = is_kind(p, CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE)
+    return WorkTable(
+        flops=np.where(sums, p.message_bytes / p.element_bytes, 0.0), moved_bytes=p.message_bytes * 2.0, rate=rate
+    )

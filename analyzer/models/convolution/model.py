@@ -149,7 +149,11 @@ RAGGED: Final = 8.0
 
 
 def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
-    """Return what the learned correction sees, [..., s]: the op, and whose library runs it."""
+    """Return what the learned correction sees, [..., s]: the op, and whose library runs it.
+
+    Nothing (NaN: no correction) of groups on NVIDIA, whose kernels only TensorRT's rows show: there the correction is
+    what MIOpen's grouped kernels need, and made V100's depthwise ones, left out, three times as long.
+    """
     columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]
     columns.append(np.log2(problems.batch * problems.output_pixels))
     columns += [problems.direction == code for code in list(Direction)[:3]]
@@ -157,7 +161,9 @@ def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
     columns += [problems.element_bytes == 2, problems.rate == RATES.index(Rate.MATRIX_BF16)]
     columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0, is_of_amd]
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
-    return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
+    sizes = np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
+    sizes[np.broadcast_to((problems.groups > 1) & ~is_of_amd, shape)] = np.nan
+    return sizes
 
 
 def _as_timed(problems: ConvolutionProblems, kernel_ns: Floats, values: Values) -> Floats:

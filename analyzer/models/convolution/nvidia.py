@@ -37,6 +37,10 @@ SCARCE_L2_BYTES: Final = 1e5
 """Of L2 per SM, with which weight gradients were measured: V100 has 79 KB, T4 105. Blocks of one range of k read the
 same tiles within a few trips of each other; of what misses there, a larger cache is taken to miss a part in proportion
 (Ampere's and Hopper's data-centre parts have 390 KB)."""
+VOLUME_EFFICIENCY: Final = 0.5
+"""Of kernels over volumes on matrix units, over that of those over images: V100's in fp16 and H100's and L40S's in TF32
+took 1.3 to 1.7 times as long as with one efficiency for both, and slowed all images where they trained (chosen with
+these in sight)."""
 NEVER_NS: Final = 1e30
 HALF_BYTES, VOLUME = 2.0, 3.0
 """Bytes of an element of 16 bits; dimensions of a 3-D convolution."""
@@ -179,6 +183,7 @@ def best_matrix(setting: Setting, choice: Codes | None) -> tuple[Floats, Codes]:
     unit = _matrix_unit(problems, fleet, values)
     efficiency = values["matrix_efficiency"] * _direction_factor(product, values, "matrix")
     efficiency = efficiency * np.where(problems.timing == ConvolutionTiming.TENSORRT, values["tensorrt_ratio"], 1.0)
+    efficiency = efficiency * np.where(problems.spatial == VOLUME, VOLUME_EFFICIENCY, 1.0)
     is_tf32 = problems.rate == RATES.index(Rate.MATRIX_TF32)
     efficiency = efficiency * np.where(is_tf32 & is_async(fleet), values["synchronous_ratio"], 1.0)
 

@@ -25,7 +25,7 @@ class Estimate:
     (`measurements/gaussian_process`); f may be 0."""
     sizes: Floats | None = None
     """What the learned correction sees, [..., s]: sizes of the problems alone. It is the same on every GPU, so that no
-    better GPU is slower by it. None: no correction."""
+    better GPU is slower by it. None: no correction; NaN: none of that problem."""
     size_column: Codes | None = None
     """Where kernels are of several libraries: `sizes` are [n, libraries, s], and this says whose each GPU runs, [m]."""
     choice: Codes | None = None

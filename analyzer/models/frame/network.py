@@ -30,14 +30,14 @@ CHUNK_ROWS = 256
 
 
 def correct(network: Network, features: Floats) -> Floats:
-    """Return the log correction of every problem: features [..., f] give [...]."""
+    """Return the log correction of every problem: features [..., f] give [...]; those that are NaN none, 0."""
     flat = features.reshape(-1, features.shape[-1])
     hidden = np.clip((flat.astype(np.float32) - network.mean) / network.scale, -CLIP, CLIP)
     output = np.empty(len(hidden), dtype=np.float32)
     for begin in range(0, len(hidden), CHUNK_ROWS):
         chunk = slice(begin, begin + CHUNK_ROWS)
         output[chunk] = _forward(network, hidden[chunk])
-    bounded = np.clip(output * network.shrink, -network.limit, network.limit)
+    bounded = np.clip(np.nan_to_num(output) * network.shrink, -network.limit, network.limit)
     return np.asarray(bounded.reshape(features.shape[:-1]), dtype=np.float64)
 
 

@@ -104,8 +104,9 @@ def _batch(report: ScaleReport) -> str:
     row = report.predictions[0]
     per_gpu = row.global_batch / row.gpu_count
     if all(item.global_batch == per_gpu * item.gpu_count for item in report.predictions):
+        added = "1 sample" if per_gpu == 1 else f"{format_number(per_gpu).removesuffix('.00')} samples"
         return (
-            f"Every GPU adds {format_number(per_gpu).removesuffix('.00')} samples to an iteration: "
+            f"Every GPU adds {added} to an iteration: "
             f"{row.gpu_count:,} GPUs process {row.global_batch:,} (another number: --global-batch)."
         )
     return "Plans say themselves how many samples an iteration has; they are ranked by samples per second."

@@ -48,6 +48,8 @@ class Replication:
     last_only: set[int] = field(default_factory=set)
     """Insertions that run only with the last micro batch."""
     tail: int = field(init=False)
+    _parts: list[int] = field(default_factory=list)
+    """Storages of reduced gradients."""
 
     def __post_init__(self) -> None:
         self.insertions = Insertions(self.trace)
@@ -74,6 +76,18 @@ class Replication:
         shares = plan.fsdp * plan.cp if plan.fsdp > 1 else plan.dp * plan.cp if plan.zero else 1
         whole = plan.fsdp * plan.dp * plan.cp // plan.ep
         return np.where(experts, max(whole, 1) if plan.fsdp > 1 or plan.zero else 1, shares)
+
+    def kept_bytes(self) -> float:
+        """Return the bytes of the parameters that a rank keeps: its parts of sharded ones, else all."""
+        parameters = self.parameters
+        over = self.over() if self.plan.fsdp > 1 else np.ones(len(parameters.storage), dtype=np.int64)
+        rows = -(-parameters.row_count // over)
+        return float((parameters.size_bytes * rows / parameters.row_count).sum())
+
+    def gradient_storages(self) -> Rows:
+        """Return the storages of the result that hold gradients until the optimizer runs."""
+        trained = self.parameters.gradient[self.parameters.has_gradient]
+        return np.union1d(self.trace.tensors.storage[trained], self._parts)
 
     def _shard(self, rows: Rows, axes: tuple[str, ...], copies: tuple[str, ...]) -> None:
         """Gather each unit's parameters before its passes, and part its gradients after backward."""
@@ -202,6 +216,7 @@ class Replication:
         place = Place(at=min(at, count - 1), is_after=at >= count, phase=phase)
         wait(self.insertions, spec, tensor, place, writes=gradients)
         self.insertions.lasts[self.insertions.storage(tensor)] = count - 1
+        self._parts.append(self.insertions.storage(tensor))
 
     def _copy(
         self,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ....arrays import Mask, Rows
+from ....arrays import Rows
 from ....errors import InputError
 from ....formats.column import row_count
 from ....formats.trace import Phase, Trace
@@ -17,6 +17,7 @@ from ..axis.change import with_batch
 from .data_parallel import Replication
 from .insert import insert_ops, take_ops
 from .layers import Layers, find_layers, tail_start
+from .memory import held_throughout
 from .parameters import Parameters, cut_tail, empty_tail_ops, find_parameters, owners_of_tail
 from .pieces import Piece, cut_pieces
 from .plan import ParallelPlan, PipelineSchedule, RecomputeMode
@@ -83,9 +84,8 @@ class Tail:
 
 
 def _find_tail(trace: Trace, plan: ParallelPlan) -> Tail | None:
-    """Return whose tensors are whose; None where nothing is exchanged: one rank, or inference without `fsdp`."""
-    trains = bool((trace.ops.phase == Phase.BACKWARD).any())
-    if plan.ranks == 1 or not (trains or plan.fsdp > 1):
+    """Return whose tensors are whose; None where that is not known, and need not be."""
+    if not row_count(trace.operands) and plan.fsdp == plan.dp == plan.cp == plan.pp == 1:
         return None
     parameters = find_parameters(trace)
     return Tail(parameters=parameters, owner=owners_of_tail(trace, parameters))
@@ -127,35 +127,45 @@ def _derive_piece(
     piece: Piece, layers: Layers, plan: ParallelPlan, source: Rows, experts: Rows, tail: Tail | None
 ) -> RankTrace:
     """Add to a piece what it computes again and exchanges, its clipping and optimizer cut to what the rank holds."""
-    stage = piece.pieces[0] % plan.pp
     trace, of_op, source_op = piece.ops.trace, piece.of_op, source[piece.ops.source_op]
-    trains = bool((trace.ops.phase == Phase.BACKWARD).any())
-    if trains and plan.recompute is not RecomputeMode.NONE:
+    if plan.recompute is not RecomputeMode.NONE:
         again = recompute(trace, of_op, layers.count, plan.recompute)
         trace, of_op, source_op = again.trace, of_op[again.source_op], source_op[again.source_op]
-    if plan.ranks == 1:
-        is_last = np.arange(row_count(trace.ops)) >= tail_start(trace)
-        return _rank_trace(trace, piece, source_op, is_last)
-    parameters = find_parameters(trace) if tail is not None else None
-    if parameters is None or tail is None:
-        return _rank_trace(trace, piece, source_op, np.zeros(row_count(trace.ops), dtype=bool))
+    is_last = np.arange(row_count(trace.ops)) >= tail_start(trace)
+    if tail is None:
+        return RankTrace(
+            trace=trace,
+            pieces=piece.pieces,
+            source_op=source_op,
+            is_last=is_last.astype(np.int64),
+            sent_bytes=piece.sent_bytes,
+        )
+    parameters = find_parameters(trace)
     replication = Replication(
         trace=trace,
         of_op=of_op,
         parameters=parameters,
         plan=plan,
-        rank=stage * (plan.ranks // plan.pp),
+        rank=piece.pieces[0] % plan.pp * (plan.ranks // plan.pp),
         layer_count=layers.count,
         expert_storages=experts,
     )
     replication.run()
     inserted = insert_ops(trace, replication.insertions)
-    changed = inserted.trace
+    changed, over = inserted.trace, replication.over()
     is_last = np.isin(inserted.insertion, list(replication.last_only))
     is_last |= np.arange(row_count(changed.ops)) >= tail_start(changed)
     source_op = np.append(source_op, -1)[inserted.source_op]
-    rest, kept = _cut_to_rank(changed, parameters, replication.over(), tail)
-    return _rank_trace(rest, piece, source_op[kept], is_last[kept])
+    rest, kept = _cut_to_rank(changed, parameters, over, tail)
+    return RankTrace(
+        trace=rest,
+        pieces=piece.pieces,
+        source_op=source_op[kept],
+        is_last=is_last[kept].astype(np.int64),
+        sent_bytes=piece.sent_bytes,
+        held=held_throughout(rest, parameters, replication.kept_bytes(), tail.owner),
+        gradient_storages=replication.gradient_storages(),
+    )
 
 
 def _cut_to_rank(trace: Trace, parameters: Parameters, over: Rows, tail: Tail) -> tuple[Trace, Rows]:
@@ -174,13 +184,3 @@ def _cut_to_rank(trace: Trace, parameters: Parameters, over: Rows, tail: Tail) -
     cut = cut_tail(trace, owner, shares)
     kept = np.flatnonzero(~empty_tail_ops(cut, trace))
     return (cut if len(kept) == row_count(cut.ops) else take_ops(cut, kept).trace), kept
-
-
-def _rank_trace(trace: Trace, piece: Piece, source_op: Rows, is_last: Mask) -> RankTrace:
-    return RankTrace(
-        trace=trace,
-        pieces=piece.pieces,
-        source_op=source_op,
-        is_last=is_last.astype(np.int64),
-        sent_bytes=piece.sent_bytes,
-    )

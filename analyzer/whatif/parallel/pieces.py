@@ -99,11 +99,27 @@ def _sent_bytes(trace: Trace, layers: Layers, piece_of: Rows, pieces: int) -> np
     is_shared = (maker >= 0) & (layers.of_op[maker] < 0) & (first < last)
     sizes = np.zeros(count)
     np.maximum.at(sizes, trace.tensors.storage, tensor_bytes(trace))
+    summed, parted_bytes = _scattered(trace)
+    sizes[summed] = parted_bytes
     crossing = (maker >= 0) & (to_piece > from_piece) & ~is_shared
     change = np.zeros(pieces + 1)
     np.add.at(change, from_piece[crossing], sizes[crossing])
     np.add.at(change, to_piece[crossing], -sizes[crossing])
     return np.cumsum(change)[:pieces]
+
+
+def _scattered(trace: Trace) -> tuple[Rows, np.ndarray]:  # type: ignore[type-arg]
+    """Return the storages that ranks add up and part, and the bytes of a part: that is what goes to the next stage.
+
+    The exchange stands before the op that reads the sum, a layer later: it is done before sending.
+    """
+    operands, size = trace.operands, tensor_bytes(trace)
+    parts = np.array(["reduce_scatter" in name for name in trace.strings], dtype=bool)[trace.ops.name]
+    is_forward = parts & (trace.ops.phase != Phase.BACKWARD)
+    read, made = (np.flatnonzero(is_forward[operands.op] & (operands.is_output == side)) for side in (0, 1))
+    part_of = np.zeros(row_count(trace.ops))
+    part_of[operands.op[made]] = size[operands.tensor[made]]
+    return trace.tensors.storage[operands.tensor[read]].astype(np.int64), part_of[operands.op[read]]
 
 
 def _piece_at(piece_of: Rows, place: Rows, wanted: Rows) -> Rows:

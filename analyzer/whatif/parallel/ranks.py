@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from ....arrays import Rows
 from ....formats.trace import Trace
+from ...memory.use import MemoryCategory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,3 +30,7 @@ class RankTrace:
     """1 for ops that run only beside or after the last micro batch (gradients' collectives of replicas, optimizer)."""
     sent_bytes: float
     """Of activations, that a rank sends to the next piece per micro batch; the same size of gradients comes back."""
+    held: Mapping[MemoryCategory, int] = field(default_factory=dict)
+    """Bytes that a rank holds throughout: its parts of parameters and optimizer, inputs."""
+    gradient_storages: Rows = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Storages of the trace that hold gradients until the optimizer runs."""

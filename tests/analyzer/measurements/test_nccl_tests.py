@@ -20,9 +20,7 @@ def ranks(count: int, per_host: int) -> str:
 
 
 HEAD = "# nThread 1 nGpus 1 minBytes 1024 maxBytes 1073741824 step: 32(factor) warmup iters: 5 iters: 20\n#\n"
-UNITS = (
-    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time\n"
-)
+UNITS = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time\n"
 ROWS = """\
         1024           256     float     sum      -1    21.34    0.05    0.08      0    21.20    0.05    0.08      0
      1048576        262144     float     sum      -1    61.07   17.17   30.05      0    60.11   17.44   30.53      0

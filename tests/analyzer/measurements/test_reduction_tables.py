@@ -57,6 +57,7 @@ def channel(op: str, layout: str, **more: Any) -> dict[str, Any]:
         "layout": layout,
         "latency_us": 12.0,
         "elements": 4 * 16 * 49,
+        "library": "PyTorch git gitac07c64, cuDNN 8200",
         **more,
     }
 
@@ -79,6 +80,25 @@ def test_batch_norms_are_told_apart_by_layout(tmp_path: Path) -> None:
     assert found.problems.run.tolist() == [49, 1, 49, 49]
     assert found.problems.walked_bytes.tolist() == [4 * 3136, 4 * 3136, 8 * 3136, 4 * 16 * 49000]
     assert found.problems.host_floor_ns.tolist() == [0.0, 0.0, 0.0, 70e3]
+
+
+def test_whole_batch_norms_of_channels_last_are_those_of_the_version_that_has_kernels_for_them(tmp_path: Path) -> None:
+    more = {"dtype": "fp16", "latency_us": 300.0, "elements": 64 * 49000, "channels": 64}
+    own = "PyTorch git git7317dba, cuDNN 8200"
+    found = read(
+        tmp_path,
+        TABLE,
+        [
+            channel("batch_norm_training", "NDHWC", **more),
+            channel("batch_norm_training", "NDHWC", **more, library=own),
+            channel("batch_norm_training", "NDHWC", **more, library=own, direction="backward"),
+            channel("batch_norm_training", "NDHWC", **{**more, "channels": 16}, library=own),
+        ],
+    )
+    tensor = 2 * 64 * 49000
+    assert found.problems.kernel.tolist() == [RowKernel.COLUMN_MOMENTS, RowKernel.COLUMN_SUMS]
+    assert found.problems.walked_bytes.tolist() == [tensor, 2 * tensor]
+    assert found.problems.streamed_bytes.tolist() == [2 * tensor, 6 * tensor]
 
 
 def test_norms_have_the_kernel_of_their_backend(tmp_path: Path) -> None:

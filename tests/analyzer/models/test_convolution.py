@@ -160,6 +160,24 @@ def test_sizes_of_the_correction_are_the_same_on_every_gpu_of_a_vendor() -> None
     assert len(np.unique(paired.sizes, axis=0)) == 2
 
 
+def test_groups_are_corrected_where_the_library_was_measured() -> None:
+    problems = as_rows(problems_of_dims([convolution(groups=128), convolution()], [Rate.MATRIX_FP16] * 2))
+    sizes = run(problems, FLEET).sizes
+    assert sizes is not None
+    assert np.isnan(sizes).all(axis=-1).tolist() == [[True, False], [False, False]]
+
+
+def test_a_larger_cache_keeps_what_weight_gradients_load_again() -> None:
+    a100 = find_gpu(CATALOG, "A100 SXM4 80GB")
+    fleet = build_fleet([a100, replace(a100, l2_cache_bytes=4 << 20)])
+    forward, weights = (
+        times(convolution(256, 64, 256, 56, kernel=1, direction=way), fleet, Rate.MATRIX_FP16)
+        for way in (Direction.FORWARD, Direction.WEIGHT_GRADIENT)
+    )
+    assert forward[1] == pytest.approx(forward[0], rel=0.1)
+    assert weights[1] > 1.03 * weights[0]
+
+
 def test_a_transposed_convolution_is_the_gradient_of_its_mirror() -> None:
     mirror = convolution(c_in=64, c_out=128, stride=2, direction=Direction.INPUT_GRADIENT)
     transposed = replace(

@@ -113,6 +113,10 @@ def test_network_is_what_its_layers_say() -> None:
     assert correct(network_of(0.3, shrink=0.5, limit=0.2), features).tolist() == pytest.approx([0.0, 0.075, 0.2])
 
 
+def test_nothing_is_corrected_of_which_a_network_knows_nothing() -> None:
+    assert correct(network_of(0.3), np.array([[np.nan], [2.0]])).tolist() == pytest.approx([0.0, 0.6])
+
+
 def test_network_keeps_leading_axes() -> None:
     assert correct(network_of(0.3), np.ones((4, 3, 1))).shape == (4, 3)
 

@@ -71,6 +71,11 @@ def test_blocks_share_the_channels_that_lie_last() -> None:
     assert time_on(first) > 3.0 * time_on(last)
 
 
+def test_few_tiles_of_a_column_are_one_blocks_and_many_are_added_up_after_them() -> None:
+    few, many = (problem(RowKernel.COLUMN_MOMENTS, 32, columns, run=1) for columns in (1024, 4096))
+    assert time_on(few) > time_on(many)
+
+
 def test_larger_windows_take_longer() -> None:
     small, large = (problem(RowKernel.POOL, 1 << 26, 1, window=window, moved_bytes=1e8) for window in (4, 121))
     assert time_on(large) > 5.0 * time_on(small)

@@ -15,6 +15,7 @@ from wavecast.analyzer.models.frame.problems import as_columns, join_problems, p
 from wavecast.analyzer.models.registry import OP_MODELS, OpModel, least_work, load_model, model_of, problems_of
 from wavecast.analyzer.models.store import read_manifest
 from wavecast.analyzer.work import Family, Work
+from wavecast.analyzer.work.communication import CollectiveDims, CollectiveKind
 from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import (
     AttentionDims,
@@ -40,6 +41,7 @@ CONVOLUTION = ConvolutionDims(
     batch=1, c_in=8, c_out=8, groups=1, input_size=(8, 8), output_size=(8, 8), kernel_size=(3, 3), stride=(1, 1)
 )
 RECURRENT = RecurrentDims(gates=4, layers=1, directions=1, steps=10, batch=4, input_size=32, hidden_size=32)
+COLLECTIVE = CollectiveDims(kind=CollectiveKind.ALL_REDUCE, message_bytes=1e5, ranks=8, run=8)
 LATENT = LatentAttentionDims(batch=2, heads=16, queries=1, keys=512)
 DELTA = StateSpaceDims(rule=StateRule.GATED_DELTA, batch=2, steps=64, heads=4, head_dim=128, state_dim=128)
 
@@ -92,6 +94,7 @@ CASES = (
     ("attention_decode", work(Family.ATTENTION, DECODE, is_matrix=True), Rate.MATRIX_BF16),
     ("convolution", work(Family.CONVOLUTION, CONVOLUTION, is_matrix=True), Rate.MATRIX_BF16),
     ("recurrent", work(Family.RECURRENT, RECURRENT, is_matrix=True), Rate.MATRIX_BF16),
+    ("collective", work(Family.COLLECTIVE, COLLECTIVE), Rate.MATRIX_BF16),
     ("latent_attention", work(Family.ATTENTION, LATENT, is_matrix=True), Rate.MATRIX_BF16),
     ("state_space", work(Family.STATE_SPACE, DELTA, is_matrix=True), Rate.MATRIX_BF16),
     ("experts", work(Family.EXPERTS, EXPERTS, is_matrix=True), Rate.MATRIX_BF16),
@@ -166,7 +169,7 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
     works = [case[1] for case in CASES]
     rates = np.array([case[2] for case in CASES], dtype=object)
     found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
-    assert found == {"matmul": [0], "vector": [19, 20, 21]}
+    assert found == {"matmul": [0], "vector": [20, 21, 22]}
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:

@@ -73,6 +73,7 @@ def test_others_have_only_their_totals(name: str, arguments: tuple[Argument, ...
 
 LAST = TensorSpec("float32", (8, 16, 7, 7), (784, 1, 112, 16))
 FIRST = TensorSpec("float32", (8, 16, 7, 7), (784, 49, 7, 1))
+HALF = TensorSpec("float16", (8, 16, 7, 7), (784, 1, 112, 16))
 BYTES = 8 * 16 * 49 * 4.0
 PER_CHANNEL = [tensor(16)] * 4
 SAVED = [tensor(16)] * 5
@@ -92,13 +93,15 @@ SAVED = [tensor(16)] * 5
             0,
         ),
         ("aten::native_batch_norm_backward", (LAST, LAST, *SAVED, True, 1e-5, MASK), RowKernel.COLUMN_SUMS, 1, 2, 3),
+        ("aten::native_batch_norm", (HALF, *PER_CHANNEL, True, 0.1, 1e-5), RowKernel.STREAM, 1, 0, 1.5),
+        ("aten::native_batch_norm_backward", (HALF, HALF, *SAVED, True, 1e-5, MASK), RowKernel.STREAM, 1, 0, 2.5),
         ("aten::batch_norm_stats", (LAST, 1e-5), RowKernel.COLUMN_MOMENTS, 1, 0, 0),
         ("aten::batch_norm_backward_reduce", (FIRST, FIRST, *PER_CHANNEL), RowKernel.CHANNEL_SUMS, 49, 0, 0),
         ("aten::group_norm", (FIRST, 4, None, None), RowKernel.MOMENTS, 0, 1, 2),
     ],
 )
 def test_a_batch_norm_names_the_kernel_of_its_layout(
-    name: str, arguments: tuple[Argument, ...], kernel: RowKernel, run: int, walked: int, streamed: int
+    name: str, arguments: tuple[Argument, ...], kernel: RowKernel, run: int, walked: float, streamed: float
 ) -> None:
     """Channels last, several blocks share a channel; else one block walks over it, whatever the batch."""
     work = work_of(name, Signature(arguments))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from .....formats.signature import Signature, TensorSpec
@@ -52,9 +52,10 @@ class Exchanges:
         if key not in self._tensors:
             held = self._storages.get((storage, wanted.share, backward))
             if held is None:
-                self._tensors[key] = self._exchange(op, tensor, spec, state, wanted)
-                added = self.insertions.tensors[-1]
-                self._storages[storage, wanted.share, backward] = added[0]
+                made = self._tensors[key] = self._exchange(op, tensor, spec, state, wanted)
+                if made != tensor:
+                    added = self.insertions.tensors[made - self.insertions.first_tensor]
+                    self._storages[storage, wanted.share, backward] = added[0]
             else:
                 final = local_spec(spec, place_of(spec, wanted))
                 self._tensors[key] = self.insertions.tensor(spec.dtype, final.element_count, storage=held)
@@ -67,24 +68,29 @@ class Exchanges:
             return self._collective(op, "all_to_all", tensor, spec, whole)
         if state.share is Share.PARTIAL:
             place = place_of(spec, wanted)
-            if place is None:
-                return self._collective(op, "all_reduce", tensor, spec, whole)
-            part = local_spec(whole, replace(place, state=replace(place.state, extent=0)))
-            if outer_count(spec.shape, place) == 1:
-                return self._collective(op, "reduce_scatter", tensor, spec, part)
-            pieces = TensorSpec(spec.dtype, part.shape, spec.strides)
-            stacked = self._stacked(part)
-            copied = self._copy(op, tensor, pieces, 0, stacked)
-            return self._collective(op, "reduce_scatter", copied, stacked, part)
+            return (
+                self._collective(op, "all_reduce", tensor, spec, whole)
+                if place is None
+                else self._reduce_scatter(op, tensor, spec, place)
+            )
         place = place_of(spec, state)
-        if place is None:
-            return self._collective(op, "all_reduce", tensor, spec, whole)
+        return tensor if place is None else self._all_gather(op, tensor, spec, place)
+
+    def _reduce_scatter(self, op: int, tensor: int, spec: TensorSpec, place: Place) -> int:
+        part = TensorSpec(spec.dtype, local_spec(TensorSpec(spec.dtype, spec.shape), place).shape)
+        if outer_count(spec.shape, place) == 1:
+            return self._collective(op, "reduce_scatter", tensor, spec, part)
+        stacked = self._stacked(part)
+        copied = self._copy(op, tensor, TensorSpec(spec.dtype, part.shape, spec.strides), 0, stacked)
+        return self._collective(op, "reduce_scatter", copied, stacked, part)
+
+    def _all_gather(self, op: int, tensor: int, spec: TensorSpec, place: Place) -> int:
         part = local_spec(spec, place)
         plain = TensorSpec(spec.dtype, part.shape)
         gathered = self._collective(op, "all_gather", tensor, part, self._stacked(plain))
         if outer_count(spec.shape, place) == 1:
             return gathered
-        return self._copy(op, gathered, plain, place.dim, whole)
+        return self._copy(op, gathered, plain, place.dim, TensorSpec(spec.dtype, spec.shape))
 
     def _stacked(self, part: TensorSpec) -> TensorSpec:
         """Return what all ranks' parts are, one after the other."""

@@ -40,8 +40,9 @@ def share_optimizer(subject: Subject, walk: Walk) -> None:
                         states[item], changed = row, True
         if not changed:
             break
+    memory: dict[tuple[TensorSpec, int], TensorSpec] = {}
     for op in rows:
-        walk.column[op] = walk.signatures.setdefault(_local(subject, walk, op), len(walk.signatures))
+        walk.column[op] = walk.signatures.setdefault(_local(subject, walk, op, memory), len(walk.signatures))
 
 
 def _optimizer_ops(subject: Subject) -> list[int]:
@@ -106,7 +107,7 @@ def _sum_gradients(subject: Subject, walk: Walk, first: int, groups: dict[int, A
         )
 
 
-def _local(subject: Subject, walk: Walk, op: int) -> Signature:
+def _local(subject: Subject, walk: Walk, op: int, memory: dict[tuple[TensorSpec, int], TensorSpec]) -> Signature:
     signature = subject.trace.signatures[int(subject.trace.ops.signature[op])]
     known, states, storages = walk.known, walk.states, subject.storages
     reads, writes = iter(subject.inputs[op]), iter(subject.outputs[op])
@@ -120,7 +121,12 @@ def _local(subject: Subject, walk: Walk, op: int) -> Signature:
 
     def _held(spec: TensorSpec, tensor: int) -> TensorSpec:
         row = states[storages[tensor]] if tensor >= 0 else 0
-        return local_spec(spec, place_of(spec, known[row])) if row else spec
+        if not row:
+            return spec
+        found = memory.get((spec, row))
+        if found is None:
+            found = memory[spec, row] = local_spec(spec, place_of(spec, known[row]))
+        return found
 
     return Signature(
         tuple(swap(item, reads) for item in signature.arguments),

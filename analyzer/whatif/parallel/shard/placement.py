@@ -45,8 +45,12 @@ class State:
     share: Share = Share.WHOLE
     extent: int = 0
     degree: int = 1
+    step: int = 1
+    """Elements between neighbours on the shared dim where it was given: dims that reach no further lie inside it."""
     is_uneven: bool = False
     """Whether the part may be rounded up, as a vocabulary is padded."""
+    is_added_up: bool = False
+    """Of summands: whether their sum is known as well."""
 
     @property
     def is_part(self) -> bool:
@@ -82,7 +86,7 @@ def place_of(spec: TensorSpec, state: State) -> Place | None:
     steps = [
         (stride, dim)
         for dim, (size, stride) in enumerate(zip(spec.shape, strides_of(spec), strict=True))
-        if size > 1 and 0 < stride < state.extent
+        if 0 < stride < state.extent and size * stride > state.step and size > 1
     ]
     first: Place | None = None
     for stride, dim in sorted(steps, reverse=True):
@@ -98,7 +102,8 @@ def place_of(spec: TensorSpec, state: State) -> Place | None:
 
 def state_at(spec: TensorSpec, place: Place) -> State:
     """Return the state of a storage of which a tensor is shared so."""
-    return replace(place.state, extent=max(strides_of(spec)[place.dim], 1) * place.inner)
+    stride = max(strides_of(spec)[place.dim], 1)
+    return replace(place.state, extent=stride * place.inner, step=stride)
 
 
 def part_of(size: int, degree: int) -> int:

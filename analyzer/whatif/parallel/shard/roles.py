@@ -8,7 +8,7 @@ on the way (normalisation, softmax of a router) leaves the first product whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Final
@@ -20,10 +20,11 @@ from .....formats.signature import TensorSpec
 from .....formats.trace import Phase, Trace
 from ...axis.parameters import parameter_storages
 from ...calls import layout_of, made_storages, operands_of, short_name
-from .decide import Rules, decide
-from .letters import VIEWS, OpCall, name_dims
-from .placement import WHOLE, Share, State, place_of, state_at, strides_of
-from .placement import Place
+from .decide import decide
+from .letters import VIEWS, OpCall
+from .naming import name_dims
+from .outcome import Outcome, Rules
+from .placement import WHOLE, Place, Share, State, place_of, state_at, strides_of
 
 
 class Role(StrEnum):
@@ -41,10 +42,7 @@ class Role(StrEnum):
     """By experts alone."""
 
 
-WEIGHT_AT: Final = {
-    **dict.fromkeys(["mm", "linear", "matmul", "_grouped_mm", "bmm", "_scaled_mm", "_scaled_grouped_mm"], 1),
-    **dict.fromkeys(["addmm", "_addmm_activation"], 2),
-}
+WEIGHT_AT: Final = {"mm": 1, "addmm": 2, "_addmm_activation": 2, "linear": 1, "matmul": 1, "_grouped_mm": 1, "bmm": 1}
 """Where products take the weight, among their tensors."""
 TABLES: Final = frozenset(["embedding"])
 
@@ -119,9 +117,9 @@ def find_origins(subject: Subject) -> dict[int, int]:
             source = subject.storages[subject.inputs[op][0]]
             source = found.get(source, source)
             target = subject.storages[subject.outputs[op][0]]
-            if source in subject.parameters or source not in subject.made:
-                if source != target and call.inputs[0].shape == call.outputs[0].shape:
-                    found[target] = source
+            is_given = source in subject.parameters or source not in subject.made
+            if is_given and source != target and call.inputs[0].shape == call.outputs[0].shape:
+                found[target] = source
     return found
 
 
@@ -176,7 +174,7 @@ class _Search:
     limits: dict[int, int] = field(default_factory=dict)
     tables: dict[int, int] = field(default_factory=dict)
     widths: dict[int, tuple[int, int]] = field(default_factory=dict)
-    memory: dict[object, object] = field(default_factory=dict)
+    memory: dict[tuple[int, tuple[State, ...]], Outcome] = field(default_factory=dict)
 
     def run(self) -> None:
         modules = self.subject.trace.ops.module
@@ -191,10 +189,9 @@ class _Search:
                 if self.tags.get(item, frozenset()) & self.lost:
                     self.states[item] = WHOLE
             weight = WEIGHT_AT.get(call.name)
-            if weight is not None and weight < len(inputs) and self._is_parameter(inputs[weight]):
-                if self._product(op, call, inputs, outputs, self.forced.get(int(modules[op]))):
-                    continue
-            self._follow(call, inputs, outputs)
+            is_product = weight is not None and weight < len(inputs) and self._is_parameter(inputs[weight])
+            if not (is_product and self._product(op, call, inputs, outputs, self.forced.get(int(modules[op])))):
+                self._follow(call, inputs, outputs)
 
     def _is_parameter(self, storage: int) -> bool:
         source = self.origins.get(storage, storage)
@@ -242,17 +239,17 @@ class _Search:
             self.memory[key] = decide(call, states, (), _SEARCHED)
         outcome = self.memory[key]
         tags: frozenset[int] = frozenset()
-        for at in outcome.lost:  # type: ignore[attr-defined]
+        for at in outcome.lost:
             self.lost |= self.tags.get(inputs[at], frozenset())
-        for at in outcome.kept:  # type: ignore[attr-defined]
+        for at in outcome.kept:
             tags |= self.tags.get(inputs[at], frozenset())
-        if outcome.exchanges:  # type: ignore[attr-defined]
+        if outcome.exchanges or not any(spec.shape for spec in call.outputs):
             self.scored |= tags
             if call.name == "_softmax":
                 self.lost |= tags
         if "attention" in call.name and len(inputs) > 2:
             self._limit(call, inputs)
-        for item, state in zip(outputs, outcome.results, strict=True):  # type: ignore[attr-defined]
+        for item, state in zip(outputs, outcome.results, strict=True):
             self.states[item] = state if state.is_part else WHOLE
             self.tags[item] = tags
 
@@ -323,17 +320,12 @@ def weight_states(subject: Subject, roles: Roles, origins: dict[int, int], degre
             Share.FEATURES,
             strides_of(spec)[dim] * spec.shape[dim],
             shared,
+            strides_of(spec)[dim],
             is_uneven=role is Role.VOCABULARY,
         )
-        if role is Role.COLUMN and call.name not in TABLES:
-            state = replace(state, extent=_at_least(state.extent, spec, dim))
         storage = subject.storages[subject.inputs[op][at]]
         found[origins.get(storage, storage)] = state
     return found
-
-
-def _at_least(extent: int, spec: TensorSpec, dim: int) -> int:
-    return max(extent, strides_of(spec)[dim] + 1)
 
 
 def expert_states(subject: Subject, origins: dict[int, int], degree: int) -> dict[int, State]:
@@ -349,7 +341,9 @@ def expert_states(subject: Subject, origins: dict[int, int], degree: int) -> dic
             if spec.shape[0] % degree:
                 raise InputError(f"ep={degree}: {spec.shape[0]} experts cannot be shared by {degree} ranks")
             storage = subject.storages[subject.inputs[op][1]]
-            found[origins.get(storage, storage)] = State(Share.EXPERTS, spec.element_count, degree)
+            found[origins.get(storage, storage)] = State(
+                Share.EXPERTS, spec.element_count, degree, spec.element_count // spec.shape[0]
+            )
     if not found:
         raise InputError(
             f"ep={degree}: the trace has no products of groups of rows (aten::_grouped_mm), as layers of experts make "

@@ -13,12 +13,13 @@ from .....formats.column import row_count
 from .....formats.trace import Trace
 from ...axis.infer import infer_sequence_length
 from ..insert import Insertions, insert_ops
+from ..mesh import axis_group
 from ..plan import MeshAxis, ParallelPlan
-from .decide import Rules
 from .exchange import Exchanges
 from .optimizer import share_optimizer
-from .placement import WHOLE, Share, State
-from .roles import Subject, expert_states, find_origins, find_roles, read_subject, weight_states
+from .outcome import Rules
+from .placement import Share, State, state_at
+from .roles import Role, Subject, expert_states, find_origins, find_roles, read_subject, weight_states
 from .walk import Walk
 
 
@@ -41,16 +42,16 @@ class Sharded:
 def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str] | None = None) -> Sharded:
     """Return what one rank runs of a recording of shapes under the plan's `tp`, `sp`, `cp` and `ep`.
 
-    `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`, `expert`.
+    `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`.
     Raises InputError where a degree does not divide what it is to divide, and where nothing can be shared.
     """
     found = Sharded(trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64))
     warnings: list[str] = []
     tokens = _sequence_length(trace)
     if plan.ep > 1:
-        found = _share_experts(found, plan.ep)
+        found = _share_experts(found, plan)
     if plan.cp > 1:
-        found = _share_tokens(found, plan.cp, tokens)
+        found = _share_tokens(found, plan, tokens)
         tokens = tokens // plan.cp
     if plan.tp > 1:
         found = _share_features(found, plan, tokens, overrides or {}, warnings)
@@ -75,7 +76,7 @@ def _share_features(
     origins = find_origins(subject)
     roles = find_roles(subject, overrides, origins)
     weights = weight_states(subject, roles, origins, plan.tp)
-    if not any(state.share is Share.FEATURES for state in weights.values()) or not _has_rows(roles.of_op.values()):
+    if Role.ROW not in roles.of_op.values():
         raise InputError(
             f"tp={plan.tp}: no product on a parameter is followed by another that takes up its features, as the layers "
             "of a transformer are: ranks cannot share this model's tensors"
@@ -87,21 +88,18 @@ def _share_features(
         splits = False
         warnings.append(f"tokens are not split between layers: {tokens or 'an unknown number'} by {plan.tp} ranks")
     rules = Rules(degree=plan.tp, splits_tokens=splits, tokens=tokens, batch=_batch(found.trace))
-    return _run(found, subject, rules, MeshAxis.TENSOR, weights)
+    return _run(found, plan, subject, rules, MeshAxis.TENSOR, weights)
 
 
-def _has_rows(roles: object) -> bool:
-    return any(role == "row" for role in roles)  # type: ignore[attr-defined]
-
-
-def _share_tokens(found: Sharded, degree: int, tokens: int) -> Sharded:
+def _share_tokens(found: Sharded, plan: ParallelPlan, tokens: int) -> Sharded:
+    degree = plan.cp
     if not tokens:
         raise InputError(f"cp={degree}: the shapes do not tell how many tokens a sample has")
     if tokens % (2 * degree):
         raise InputError(f"cp={degree}: {tokens} tokens cannot be shared by {degree} ranks, two pieces each")
     subject = read_subject(found.trace)
     rules = Rules(degree=degree, splits_tokens=True, tokens=tokens, batch=_batch(found.trace))
-    return _run(found, subject, rules, MeshAxis.CONTEXT, _given_tokens(subject, rules))
+    return _run(found, plan, subject, rules, MeshAxis.CONTEXT, _given_tokens(subject, rules))
 
 
 def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:
@@ -123,24 +121,25 @@ def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:
             is_data = spec.dtype.startswith("int") or len(spec.shape) >= 3
             place = rules.token_place(spec) if is_data and rules.tokens in spec.shape[:2] else None
             if place is not None and spec.shape[place.dim] == rules.tokens:
-                from .placement import state_at
-
                 found[storage] = state_at(spec, place)
     return found
 
 
-def _share_experts(found: Sharded, degree: int) -> Sharded:
+def _share_experts(found: Sharded, plan: ParallelPlan) -> Sharded:
+    degree = plan.ep
     subject = read_subject(found.trace)
     weights = expert_states(subject, find_origins(subject), degree)
     rules = Rules(degree=degree, splits_tokens=False)
-    result = _run(found, subject, rules, MeshAxis.EXPERT, weights)
-    return result
+    return _run(found, plan, subject, rules, MeshAxis.EXPERT, weights)
 
 
-def _run(found: Sharded, subject: Subject, rules: Rules, axis: MeshAxis, given: dict[int, State]) -> Sharded:
+def _run(
+    found: Sharded, plan: ParallelPlan, subject: Subject, rules: Rules, axis: MeshAxis, given: dict[int, State]
+) -> Sharded:
     """Follow one kind of sharing through the trace, and insert its collectives."""
     insertions = Insertions(found.trace)
-    group = insertions.group(str(axis), range(rules.degree))
+    shared = axis_group(plan, (str(axis),))
+    group = insertions.group(shared.name, shared.ranks if shared.size == rules.degree else range(rules.degree))
     exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT)
     count = int(found.trace.tensors.storage.max(initial=-1)) + 1
     walk = Walk(subject, rules, exchanges, [0] * count)
@@ -167,6 +166,3 @@ def _patched(trace: Trace, patches: dict[tuple[int, int], int]) -> Trace:
     tensor = trace.operands.tensor.copy()
     tensor[rows[first + np.array([at for _, at in patches])]] = list(patches.values())
     return replace(trace, operands=replace(trace.operands, tensor=tensor))
-
-
-__all__ = ["Sharded", "WHOLE", "shard_tensors"]

@@ -32,12 +32,12 @@ def _scale_sizes(item: Argument, changed: Sequence[tuple[TensorSpec, TensorSpec]
     """Return a list of sizes or strides as those of the changed tensor that it belongs to (-1: any size)."""
     if not isinstance(item, tuple) or not item or not all(type(part) is int for part in item):
         return item
+    count = len(item)
     for old, new in changed:
-        if len(old.shape) == len(item) and all(a in (-1, b) for a, b in zip(item, old.shape, strict=True)):
-            return tuple(a if a == -1 else b for a, b in zip(item, new.shape, strict=True))  # type: ignore[return-value]
-        if old.strides == item and len(item) > 1:
-            return new.strides or item
-        count = len(item)
+        if len(old.shape) == count and all(a in (-1, b) for a, b in zip(item, old.shape, strict=True)):
+            return tuple(a if a == -1 else b for a, b in zip(item, new.shape, strict=True))
+        if old.strides == item and count > 1 and new.strides is not None:
+            return new.strides
         if 0 < count < len(old.shape) and old.shape[-count:] == item:
             return new.shape[-count:]
     return item
@@ -56,17 +56,17 @@ def _scale_numbers(
     before = call.inputs[0].shape[place.dim]
     if call.name in _SPLITS and made and len(arguments) > 1:
         value, rank = arguments[1], len(made[0].shape)
-        dim = arguments[2] if len(arguments) > 2 and isinstance(arguments[2], int) else 0
-        if dim % rank == place.dim:
+        along = arguments[2] if len(arguments) > 2 else 0
+        if isinstance(along, int) and along % rank == place.dim:
             if isinstance(value, tuple):
                 arguments[1] = tuple(spec.shape[place.dim] for spec in made)
             elif isinstance(value, int) and call.name != "chunk":
                 arguments[1] = made[0].shape[place.dim]
     if call.name in _BOUNDS and made:
         first, last = _BOUNDS[call.name]
-        dim = arguments[first - 1] if first <= len(arguments) else None
+        cut = arguments[first - 1] if first <= len(arguments) else None
         rank = len(call.inputs[0].shape)
-        if isinstance(dim, int) and rank and dim % rank == place.dim:
+        if isinstance(cut, int) and rank and cut % rank == place.dim:
             for at in (first, last):
                 value = arguments[at] if at < len(arguments) else None
                 if isinstance(value, int) and 0 < value <= before:

@@ -12,10 +12,12 @@ from .....errors import InputError
 from .....formats.column import MISSING
 from .....formats.signature import Signature, TensorSpec, flatten_tensors
 from .....formats.trace import CollectiveTable, Phase, Trace
-from .decide import Outcome, Rules, decide
+from .decide import decide
 from .exchange import Exchanges
-from .letters import VIEWS, OpCall, name_dims
-from .placement import WHOLE, Place, Share, State, local_spec, part_of, place_of, strides_of
+from .letters import VIEWS, OpCall
+from .naming import name_dims
+from .outcome import Outcome, Rules
+from .placement import WHOLE, Place, Share, State, part_of, place_of, strides_of
 from .roles import Subject
 from .signatures import local_signature
 
@@ -190,7 +192,7 @@ class Walk:
         if dim < 0 or key.shape[dim] != call.inputs[first].shape[query.dim]:
             return signature
         seen = (key.shape[dim] + key.shape[dim] // query.state.degree) // 2
-        return _with_keys(signature, call, first, dim, seen)
+        return _with_keys(signature, first, dim, seen)
 
     def _row_of(self, signature: Signature) -> int:
         return self.signatures.setdefault(signature, len(self.signatures))
@@ -206,6 +208,8 @@ class Walk:
                     self.states[storage] = row
                 continue
             self.exchanges.convert(op, at, call.inputs[at], state, wanted)
+            if state.share is Share.PARTIAL and not state.is_added_up:
+                self.states[storage] = self.state_row(replace(state, is_added_up=True))
         if step.exchanged is not None and step.exchanges == 1:
             self.exchanges.sum_rows(op, *step.exchanged)
         if step.exchanges > 1:
@@ -262,7 +266,7 @@ def _scaled(count: int, before: tuple[TensorSpec, ...], after: tuple[TensorSpec,
     return count * new // old if old and count >= 0 else count
 
 
-def _with_keys(signature: Signature, call: OpCall, first: int, dim: int, seen: int) -> Signature:
+def _with_keys(signature: Signature, first: int, dim: int, seen: int) -> Signature:
     """Return an attention call whose keys and values are `seen` long."""
     arguments, count = list(signature.arguments), 0
     for place, item in enumerate(arguments):
@@ -272,6 +276,3 @@ def _with_keys(signature: Signature, call: OpCall, first: int, dim: int, seen: i
                 arguments[place] = replace(item, shape=shape, strides=strides_of(item))
             count += 1
     return replace(signature, arguments=tuple(arguments))
-
-
-__all__ = ["Walk", "local_spec"]
