@@ -19,12 +19,13 @@ MEGATRON_SOURCES: Final = ("megatron-bridge", "nemo", "dgxc", "mlperf")
 GELU_FAMILIES: Final = ("gpt3", "mpt", "bert")
 SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 """Their papers: GPT-3 and MPT (Brown et al. 2020; MosaicML 2023), Nemotron-4 (Parmar et al. 2024)."""
-XLA: Final = ("MaxText", "PaxML")
+PAX: Final = "PaxML"
+XLA: Final = ("MaxText", PAX)
 LORA_RANK: Final = {"mlperf": 16, "": 32}
 """Of MLPerf's benchmark (its rules, `llama2_70b_lora`), and NeMo's default for LoRA."""
-LORA_EVERYWHERE: Final = ("megatron-bridge",)
-"""Sources whose adapters stand beside every product (Megatron-Bridge's default); NeMo 1's and MLPerf's beside those of
-attention (`target_modules`: attention_qkv; attention)."""
+LORA_PRODUCTS: Final = {"mlperf": ("qkv_proj", "o_proj"), "": ("qkv_proj",)}
+"""All of attention's in MLPerf's benchmark; in NeMo the first one (its default), in Megatron-Bridge's recipes as well
+(`peft.target_modules` in the table of recipes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,13 +176,13 @@ def kernels_of(row: IterationRow) -> Kernels:
     """
     is_torch = row.source in (LLM_FOUNDRY, "fms-fsdp")
     attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
-    is_lora = row.task.endswith("lora")
+    is_lora, benchmark = row.task.endswith("lora"), "mlperf" if row.source.startswith("mlperf") else ""
     return Kernels(
         is_fp8=row.is_fp8,
         attention=attention,
         is_loss_fused=not is_torch,
         gradient_dtype="float32" if row.source.startswith(MEGATRON_SOURCES) else "bfloat16",
         accumulates=row.source.startswith(MEGATRON_SOURCES) and not row.framework.startswith(XLA) and not is_lora,
-        is_lora_everywhere=row.source in LORA_EVERYWHERE,
-        lora_rank=LORA_RANK["mlperf" if row.source.startswith("mlperf") else ""] if is_lora else 0,
+        lora_products=LORA_PRODUCTS[benchmark],
+        lora_rank=LORA_RANK[benchmark] if is_lora else 0,
     )
