@@ -131,6 +131,16 @@ def test_a_slower_plan_is_predicted_slower() -> None:
     assert sizes_of(row).has_rotary
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"cp": 2, "gpus": 16}, {"tp": 1, "pp": 2}, {"experts": 4, "top_k": 2, "moe_ffn": 256, "ep": 2}]
+)
+def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[str, Any]) -> None:
+    found = forecast_row(make_row(precision=precision, **changes), H100, load_library(), {})
+    assert isinstance(found, RowForecast), found
+    assert 0 < found.step_ns < 1e9
+
+
 def make_forecast(step_ms: float) -> RowForecast:
     """A forecast, nine tenths of it computing."""
     shares = {str(Part.COMPUTE): 0.9, str(Part.DATA): 0.1}
