@@ -80,7 +80,7 @@ def forecast_iteration(
     )
 
 
-def _predict(  # noqa: PLR0913 (one row's whole question)
+def _predict(
     sizes: TransformerSizes,
     kernels: Kernels,
     row: IterationRow,
