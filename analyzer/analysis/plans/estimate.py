@@ -27,7 +27,7 @@ BACKWARD_SHARE: Final = 2 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Estimate:
+class PlanEstimate:
     """Hold what a plan may take on m GPU types."""
 
     step_ns: Floats
@@ -35,7 +35,7 @@ class Estimate:
     """Of a rank."""
 
 
-def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> Estimate:
+def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> PlanEstimate:
     """Return a plan's step and memory by rule of thumb.
 
     `one` is the outcome of one micro batch under the plan's tensor and context sharding alone. Per stage of p and for n
@@ -57,7 +57,7 @@ def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric
         + np.maximum(gradients - hidden, 0.0)
         + one.parts_ns[PlanPart.OPTIMIZER] / plan.pp / shards
     )
-    return Estimate(step_ns=np.asarray(step), memory_bytes=_memory(plan, batches, held))
+    return PlanEstimate(step_ns=np.asarray(step), memory_bytes=_memory(plan, batches, held))
 
 
 def _ring_ns(ranks: int, plan: ParallelPlan, size_bytes: float, fabric: Fabric) -> Floats:

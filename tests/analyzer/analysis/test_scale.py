@@ -184,7 +184,7 @@ def test_what_cannot_be_asked_is_said_in_one_line(
 
 def test_a_rank_of_distributed_code_is_refused(trace: Trace, gpus: list[Gpu]) -> None:
     rank = replace(trace, meta=replace(trace.meta, rank=3, world_size=8))
-    with pytest.raises(InputError, match="rank 3 of 8.*record the model on one GPU"):
+    with pytest.raises(InputError, match=r"rank 3 of 8.*record the model on one GPU"):
         ask(rank, gpus, gpu_counts=[8])
 
 
@@ -199,7 +199,7 @@ def test_inference_takes_no_plan_of_training(root_dir: Path, gpus: list[Gpu]) ->
 
 
 def test_a_measured_step_needs_its_gpu(trace: Trace, gpus: list[Gpu]) -> None:
-    with pytest.raises(InputError, match="say which with --from GPU"):
+    with pytest.raises(InputError, match=r"say which with --from GPU"):
         scale_trace(trace, CATALOG, targets=gpus, plans=["dp=2"], measured_step_ns=3e7)
 
 
