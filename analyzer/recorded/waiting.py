@@ -53,6 +53,9 @@ def waiting_by_row(trace: Trace, row_of: Rows, count: int) -> Floats:
 
     `row_of` is the row of each kernel of the trace, -1 for none. What a collective takes beyond the least of its equal
     calls, it waits. 0 for other kernels and for what ran once.
+
+    >>> waiting_by_row(measured, np.array([0, 1]), 2)  # no collectives
+    array([0., 0.])
     """
     kernels = trace.kernels
     found = np.zeros(count)

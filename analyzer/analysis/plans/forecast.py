@@ -11,15 +11,14 @@ import numpy as np
 from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....specs.fleet import Fleet, build_fleet
-from ....specs.gpu import Gpu, Rate
+from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...host.costs import load_host_costs, unknown_host_half_width
+from ...models.collective.problems import problems_of_dims
 from ...models.frame.problems import as_columns
 from ...models.library import Library
-from ...models.registry import OP_MODELS, problems_of
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
-from ...work import Family, Work
 from ...work.communication import CollectiveDims, CollectiveKind
 from .anchor import PlanAnchor
 from .parts import LIMIT_OF, LINKS, Bottleneck, PlanPart
@@ -131,15 +130,7 @@ def send_times(sent_bytes: float, stride: int, fleet: Fleet, library: Library) -
         return np.zeros(len(fleet.gpus))
     if _COLLECTIVE in library.fitted:
         dims = CollectiveDims(kind=CollectiveKind.SEND_RECEIVE, message_bytes=sent_bytes, ranks=2, run=1, stride=stride)
-        work = Work(
-            family=Family.COLLECTIVE,
-            flops=0,
-            read_bytes=sent_bytes,
-            written_bytes=sent_bytes,
-            dtype="bfloat16",
-            dims=dims,
-        )
-        problems = problems_of(OP_MODELS[_COLLECTIVE], [work], [Rate.FP32])
+        problems = problems_of_dims([dims])
         return np.asarray(library.predict(_COLLECTIVE, as_columns(problems), fleet).time_ns[0])
     fabric = fleet.fabric
     is_near = fabric.domain_gpu_count > stride
