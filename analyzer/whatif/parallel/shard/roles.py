@@ -42,6 +42,9 @@ class Role(StrEnum):
     """By experts alone."""
 
 
+LOW_RANK_RATIO: Final = 8
+"""Features around a pair of products per feature between them, from which on it counts as an adapter (LoRA's have
+hundreds; feed-forward blocks and attention have as many between as around, or more)."""
 WEIGHT_AT: Final = {
     **dict.fromkeys(["mm", "linear", "matmul", "bmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"], 1),
     **dict.fromkeys(["addmm", "_addmm_activation"], 2),
@@ -271,7 +274,7 @@ class _Search:
         roles = Roles(limits=self.limits)
         closed: set[int] = set()
         for op, tags in self.rows.items():
-            if not tags & self.lost:
+            if not tags & self.lost and not self._is_low_rank(op, tags):
                 roles.of_op[op] = Role.ROW
                 closed |= tags
         for op in closed:
@@ -292,6 +295,11 @@ class _Search:
                 roles.of_op[op] = forced
         roles.of_op = {op: role for op, role in roles.of_op.items() if role is not Role.REPLICATE}
         return roles
+
+    def _is_low_rank(self, row: int, columns: frozenset[int]) -> bool:
+        """Say whether a pair of products only passes through few features, as adapters do: ranks run it whole."""
+        rank = self.widths[row][0]
+        return all(rank * LOW_RANK_RATIO <= self.widths[op][0] for op in columns)
 
     def _add_tables(self, roles: Roles, widest: int) -> None:
         """Share the table of the vocabulary: as long as the scores are wide, or else the longest."""

@@ -57,6 +57,10 @@ def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str]
 
     `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`.
     Raises InputError where a degree does not divide what it is to divide, and where nothing can be shared.
+
+    >>> from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+    >>> len(shard_tensors(trace, ParallelPlan(tp=2)).trace.collectives.op)  # two of each per layer and phase, and one
+    50
     """
     found = Sharded(trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64))
     warnings: list[str] = []
