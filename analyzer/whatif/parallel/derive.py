@@ -25,7 +25,7 @@ from .ranks import RankTrace
 from .recompute import recompute
 
 
-class Sharded(Protocol):
+class SharedRank(Protocol):
     """Hold what a rank of those that share tensors runs: see `shard_tensors`."""
 
     trace: Trace
@@ -33,7 +33,7 @@ class Sharded(Protocol):
     expert_storages: Rows
 
 
-Shard = Callable[[Trace, ParallelPlan], Sharded]
+Shard = Callable[[Trace, ParallelPlan], SharedRank]
 
 
 def derive_ranks(

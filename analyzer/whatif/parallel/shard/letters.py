@@ -30,7 +30,7 @@ class Naming:
 
 
 @dataclass(frozen=True, slots=True)
-class OpCall:
+class ShapedCall:
     """Hold one call: its short name, signature, and where the tensors stand in it."""
 
     name: str
@@ -58,7 +58,7 @@ def letters_of(spec: TensorSpec, first: int = 1) -> Letters:
     return tuple(range(first, first + len(spec.shape)))
 
 
-def name_elementwise(call: OpCall) -> Naming | None:
+def name_elementwise(call: ShapedCall) -> Naming | None:
     """Align dims from the last one with those of the largest tensor, where all broadcast to it."""
     specs = (*call.inputs, *call.outputs)
     if not specs:
@@ -74,7 +74,7 @@ def name_elementwise(call: OpCall) -> Naming | None:
     )
 
 
-def _name_gated(call: OpCall, shape: tuple[int, ...]) -> Naming | None:
+def _name_gated(call: ShapedCall, shape: tuple[int, ...]) -> Naming | None:
     """Name the dims of a gate and what it gates, which lie side by side in tensors twice as wide as the others."""
     specs = (*call.inputs, *call.outputs)
     widths = (shape[-1], shape[-1] // 2)

@@ -18,7 +18,7 @@ from .layers import (
     name_product,
     name_scaled_product,
 )
-from .letters import Naming, OpCall, name_elementwise
+from .letters import Naming, ShapedCall, name_elementwise
 from .rows import (
     name_along,
     name_concatenation,
@@ -34,7 +34,7 @@ from .rows import (
 )
 
 
-def name_dims(call: OpCall) -> Naming | None:
+def name_dims(call: ShapedCall) -> Naming | None:
     """Return the letters of a call's dims; None where nothing is known of the op."""
     rule = _RULES.get(call.name)
     if rule is None and "attention" in call.name:
@@ -43,7 +43,7 @@ def name_dims(call: OpCall) -> Naming | None:
     return found if found is not None or rule is None else name_elementwise(call)
 
 
-_Rule = Callable[[OpCall], Naming | None]
+_Rule = Callable[[ShapedCall], Naming | None]
 _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(["mm", "bmm", "matmul"], partial(name_product, first=0)),
     **dict.fromkeys(["addmm", "_addmm_activation", "baddbmm"], partial(name_product, first=1)),

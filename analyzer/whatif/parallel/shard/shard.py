@@ -24,8 +24,8 @@ from .outcome import Rules
 from .placement import Share, State, state_at
 from .roles import (
     WEIGHT_AT,
-    Role,
-    Subject,
+    ReadTrace,
+    WeightRole,
     expert_states,
     find_origins,
     find_roles,
@@ -33,7 +33,7 @@ from .roles import (
     read_subject,
     weight_states,
 )
-from .walk import Walk
+from .walk import ShareWalk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,6 +57,10 @@ def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str]
 
     `overrides` says by patterns of module paths how weights are shared: `column`, `row`, `vocab`, `replicate`.
     Raises InputError where a degree does not divide what it is to divide, and where nothing can be shared.
+
+    >>> from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+    >>> len(shard_tensors(trace, ParallelPlan(tp=2)).trace.collectives.op)  # two of each per layer and phase, and one
+    50
     """
     found = Sharded(trace=trace, source_op=np.arange(row_count(trace.ops)), expert_storages=np.zeros(0, dtype=np.int64))
     warnings: list[str] = []
@@ -89,7 +93,7 @@ def _share_features(
     origins = find_origins(subject)
     roles = find_roles(subject, overrides, origins)
     weights = weight_states(subject, roles, origins, plan.tp)
-    if Role.ROW not in roles.of_op.values():
+    if WeightRole.ROW not in roles.of_op.values():
         raise InputError(
             f"tp={plan.tp}: no product on a parameter is followed by another that takes up its features, as the layers "
             "of a transformer are: ranks cannot share this model's tensors"
@@ -110,7 +114,7 @@ def _share_features(
     return _run(found, plan, subject, rules, MeshAxis.TENSOR, weights)
 
 
-def _shared_part(subject: Subject, roles: Mapping[int, Role]) -> float:
+def _shared_part(subject: ReadTrace, roles: Mapping[int, WeightRole]) -> float:
     """Return which part of the FLOPs of products on parameters is of those that ranks share."""
     shared = whole = 0.0
     known: dict[int, float] = {}
@@ -147,7 +151,7 @@ LEAST_SHARED_PART: Final = 0.1
 _STATEFUL: Final = frozenset([Family.STATE_SPACE, Family.RECURRENT])
 
 
-def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:
+def _given_tokens(subject: ReadTrace, rules: Rules) -> dict[int, State]:
     """Return the data that the iteration is given by samples and tokens."""
     found: dict[int, State] = {}
     tensors = subject.trace.tensors
@@ -179,7 +183,7 @@ def _share_experts(found: Sharded, plan: ParallelPlan) -> Sharded:
 
 
 def _run(
-    found: Sharded, plan: ParallelPlan, subject: Subject, rules: Rules, axis: MeshAxis, given: dict[int, State]
+    found: Sharded, plan: ParallelPlan, subject: ReadTrace, rules: Rules, axis: MeshAxis, given: dict[int, State]
 ) -> Sharded:
     """Follow one kind of sharing through the trace, and insert its collectives."""
     insertions = Insertions(found.trace)
@@ -187,7 +191,7 @@ def _run(
     group = insertions.group(shared.name, shared.ranks if shared.size == rules.degree else range(rules.degree))
     exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT)
     count = int(found.trace.tensors.storage.max(initial=-1)) + 1
-    walk = Walk(subject, rules, exchanges, [0] * count)
+    walk = ShareWalk(subject, rules, exchanges, [0] * count)
     for storage, state in given.items():
         walk.states[storage] = walk.state_row(state)
     walk.run()
