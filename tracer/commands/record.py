@@ -261,18 +261,18 @@ def _record_script_shapes(
     try:
         from ...formats.files import save_trace
         from ..fake_cuda.session import ScriptShapes
-        from ..fake_ranks.place import Place
+        from ..fake_ranks.place import RankPlace
         from ..measured.files import check_output, name_of_rank, rank_path
         from .ranks import read_ranks, record_ranks
         from .script import run_script, stop_script
 
         output = check_output(output)
         start = partial(_rank_command, script, workload, ends, world_size)
-        chosen = read_ranks(ranks, Place(world_size=world_size).size)
+        chosen = read_ranks(ranks, RankPlace(world_size=world_size).size)
         if chosen is None or len(chosen) > 1:
             record_ranks(chosen, partial(name_of_rank, output), start)
             return
-        place = Place(rank=chosen[0], world_size=world_size, start=start)
+        place = RankPlace(rank=chosen[0], world_size=world_size, start=start)
         path = output if world_size is not None else rank_path(output)
         session = ScriptShapes(workload, stop_script, ends, place)
         with session:

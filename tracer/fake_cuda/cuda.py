@@ -14,7 +14,7 @@ import torch.nn.parallel._functions as parallel_functions
 
 from ...errors import CaptureError
 from ..hooks.patches import patched
-from ..meta.streams import OnStream, Stream, default_stream, find_current_stream, set_stream
+from ..meta.streams import FakeStream, OnFakeStream, default_stream, find_current_stream, set_stream
 from .devices import FakeCuda
 from .tensor_types import cuda_tensor_types
 from .versions import cuda_version_told, find_cudnn_version
@@ -195,15 +195,15 @@ def _answers(device_count: int, fake: FakeCuda) -> dict[str, Any]:
         "current_stream": find_current_stream,
         "default_stream": default_stream,
         "set_stream": set_stream,
-        "stream": OnStream,
-        "StreamContext": OnStream,
-        "Stream": Stream,
+        "stream": OnFakeStream,
+        "StreamContext": OnFakeStream,
+        "Stream": FakeStream,
         "Event": _Event,
         "CUDAGraph": _Graph,
         "device": _Current,
         "device_of": _Current,
         "cudart": _Runtime,
-        "ExternalStream": Stream,
+        "ExternalStream": FakeStream,
     }
 
 
@@ -215,7 +215,7 @@ def _elsewhere(device_count: int) -> Iterator[tuple[object, str, object]]:
     yield torch.cuda.nccl, "version", _answer(_NCCL_VERSION)
     yield torch.cuda.profiler, "start", _answer(None)
     yield torch.cuda.profiler, "stop", _answer(None)
-    yield torch, "Stream", Stream
+    yield torch, "Stream", FakeStream
     yield torch, "Event", _Event
     for name in ("_record_memory_history", "_dump_snapshot", "_snapshot"):
         yield torch.cuda.memory, name, _answer(None)

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
+from ..hooks.backwards import RUN
 from ..hooks.optimizers import OptimizerSteps
 from ..hooks.patches import patched
 from ..meta.host_values import HostValues
@@ -242,13 +243,13 @@ def asked_in_backward(functions: CudaToMeta) -> Iterator[None]:
 
     Torch leaves a mode for as long as the function runs that it was asked about, and `backward` is one.
     """
-    run = torch.autograd._engine_run_backward
+    run: Any = getattr(torch.autograd, RUN)
 
     def run_asked(*arguments: Any, **options: Any) -> Any:
         with functions:
             return run(*arguments, **options)
 
-    with patched(torch.autograd, "_engine_run_backward", run_asked):
+    with patched(torch.autograd, RUN, run_asked):
         yield
 
 

@@ -16,9 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...errors import CaptureError, WavecastError
 from ...formats.trace import Trace, Workload
 from ..description.origin import check_workload, describe_trace, mode_of
-from ..fake_ranks.exchange import Exchange, is_collective
+from ..fake_ranks.exchange import FakeExchange, is_collective
 from ..fake_ranks.group import fake_ranks
-from ..fake_ranks.place import Place
+from ..fake_ranks.place import RankPlace
 from ..fake_ranks.refused import is_deepspeeds, refusal
 from ..hooks.boundaries import IterationWatch, check_ends
 from ..hooks.endings import describe_end
@@ -46,7 +46,11 @@ class ScriptShapes:
     """
 
     def __init__(
-        self, workload: Workload, when_complete: Callable[[], None], ends: str | None = None, place: Place | None = None
+        self,
+        workload: Workload,
+        when_complete: Callable[[], None],
+        ends: str | None = None,
+        place: RankPlace | None = None,
     ) -> None:
         check_workload(workload)
         check_ends(ends, workload.mode)
@@ -61,7 +65,7 @@ class ScriptShapes:
         self._modules = ModulePaths()
         self._values = HostValues()
         self._gate = _Gate(self._values)
-        self._place = place or Place()
+        self._place = place or RankPlace()
         self._autocast: MetaAutocast | None = None
         self._lifetime = ExitStack()
 
@@ -192,7 +196,7 @@ class _Gate(TorchDispatchMode):
     def __init__(self, values: HostValues) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recorder: ShapeRecorder | None = None
-        self._exchange = Exchange(values, self._note_wait)
+        self._exchange = FakeExchange(values, self._note_wait)
         self._unrecorded = MetaOps()
 
     def __torch_dispatch__(

@@ -79,7 +79,7 @@ class _Work(torch._C._distributed_c10d.Work):
         return [item for item in (reference() for reference in self._tensors) if item is not None]
 
 
-class Exchange:
+class FakeExchange:
     """Answer collectives, and number them by group as all ranks of it would.
 
     `on_wait` is told of tensors that are waited for by `Work.wait`.
@@ -130,7 +130,7 @@ class Exchange:
         if "group_name" not in names or name == "batch_p2p_ops":
             return Answer(func(*args, **kwargs), None)
         named = given[names.index("group_name")]
-        group = torch._C._distributed_c10d._resolve_process_group(named) if isinstance(named, str) else named
+        group = _find_group(named)
         result = _shape(func, name, given)
         self._exchange(name, tensors_in(result), tensors_in(given[:1]), group)
         return Answer(result, self._transfer(name, group, given, is_async=True))
@@ -173,13 +173,12 @@ class Exchange:
     def _copy(self, target: Tensor, source: Tensor, change: Callable[[Tensor], Tensor]) -> None:
         known = self._values.find(source) if source.numel() <= _MAX_ELEMENTS else None
         value = change(known) if known is not None else None
-        fits = value is not None and value.numel() == target.numel()
         with torch._C.DisableTorchFunction(), torch.no_grad():
             if not target.is_meta:
-                if fits:
+                if value is not None and value.numel() == target.numel():
                     target.copy_(value.view(target.shape))
                 return
-            if fits:
+            if value is not None and value.numel() == target.numel():
                 self._values.give(target, value.to(target.dtype).reshape(target.shape).clone())
             elif self._values.find(target) is not None:
                 self._values.forget(target)
@@ -188,6 +187,12 @@ class Exchange:
 def _complete(func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     rest = func._schema.arguments[len(args) :]
     return [*args, *(kwargs.get(item.name, item.default_value) for item in rest)]
+
+
+def _find_group(named: Any) -> Any:
+    """Return the group that functional collectives name, or give."""
+    resolve: Any = torch._C._distributed_c10d._resolve_process_group
+    return resolve(named) if isinstance(named, str) else named
 
 
 def _is_group(item: Any) -> bool:
@@ -231,7 +236,7 @@ def _shape(func: torch._ops.OpOverload, name: str, given: list[Any]) -> Any:
     """Return what a functional collective returns of tensors on the host, or DTensor's own exchange of shards."""
     if func._schema.name == _DTENSOR:
         data, gather, shard, named = given
-        group = torch._C._distributed_c10d._resolve_process_group(named) if isinstance(named, str) else named
+        group = _find_group(named)
         shape = list(data.shape)
         shape[gather], shape[shard] = shape[gather] * group.size(), shape[shard] // group.size()
         return data.new_empty(shape)

@@ -13,12 +13,12 @@ from ..hooks.patches import patched
 from .launcher import launched_on_demand
 from .mail import objects_handed_on
 from .objects import objects_kept
-from .place import Place
+from .place import RankPlace
 from .refused import sharding_refused
 
 
 @contextmanager
-def fake_ranks(place: Place, on_gpus: Callable[[], None]) -> Iterator[None]:
+def fake_ranks(place: RankPlace, on_gpus: Callable[[], None]) -> Iterator[None]:
     """Let every process group be torch's fake one, which exchanges nothing, and data-parallel modules run alone.
 
     `on_gpus` is called where a group of several GPUs begins.
@@ -31,7 +31,7 @@ def fake_ranks(place: Place, on_gpus: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _fake_groups(place: Place, launch: Callable[[], None], on_gpus: Callable[[], None]) -> Iterator[None]:
+def _fake_groups(place: RankPlace, launch: Callable[[], None], on_gpus: Callable[[], None]) -> Iterator[None]:
     groups: Any = torch.distributed
     if not groups.is_available():
         yield

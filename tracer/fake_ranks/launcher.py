@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from .place import Place
+from .place import RankPlace
 
 _UNSET: Final = object()
 
@@ -53,7 +53,7 @@ class _LaunchedOnDemand(os._Environ[str]):
 
 
 @contextmanager
-def launched_on_demand(place: Place) -> Iterator[Callable[[], None]]:
+def launched_on_demand(place: RankPlace) -> Iterator[Callable[[], None]]:
     """Let the environment answer as torchrun's; yield what sets the variables. Afterwards they are as they were.
 
     Of several processes a script is told at once, whatever was set before.

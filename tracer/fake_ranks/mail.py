@@ -20,7 +20,7 @@ import torch
 
 from ...errors import CaptureError
 from ..hooks.patches import patched
-from .place import Place
+from .place import RankPlace
 
 FOLDER: Final = "WAVECAST_MAIL"
 """Variable that names the folder in which processes of one recording leave what they send."""
@@ -32,7 +32,7 @@ _TIMEOUT_S: Final = 600
 
 
 @contextmanager
-def objects_handed_on(place: Place) -> Iterator[None]:
+def objects_handed_on(place: RankPlace) -> Iterator[None]:
     """Let `send_object_list` and `recv_object_list` reach ranks that do not run."""
     groups: Any = torch.distributed
     with ExitStack() as stack:
@@ -50,7 +50,7 @@ def objects_handed_on(place: Place) -> Iterator[None]:
 class _Mail:
     """Keep what ranks send in files, by sender, receiver and number."""
 
-    def __init__(self, place: Place, folder: Path) -> None:
+    def __init__(self, place: RankPlace, folder: Path) -> None:
         self._place, self._folder = place, folder
         self._counts: Counter[tuple[str, int]] = Counter()
 

@@ -14,7 +14,7 @@ _NODE_GPU_COUNT: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankPlace:
     """Hold a rank among others; without a world size there is one process, and only who asks is told."""
 
     rank: int = 0

@@ -11,7 +11,7 @@ import torch
 
 from .patches import patched
 
-_RUN: Final = "_engine_run_backward"
+RUN: Final = "_engine_run_backward"
 """What `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` look up in `torch.autograd` and call."""
 
 
@@ -26,7 +26,7 @@ class BackwardPasses:
         self._lifetime = ExitStack()
 
     def __enter__(self) -> Self:
-        run: Any = getattr(torch.autograd, _RUN)
+        run: Any = getattr(torch.autograd, RUN)
         on_end = self._on_end
 
         def run_and_tell(*arguments: Any, **options: Any) -> Any:
@@ -38,7 +38,7 @@ class BackwardPasses:
 
         # torch.compile would compile what is done at the end of an iteration.
         watched = torch._disable_dynamo(run_and_tell)  # type: ignore[attr-defined]
-        self._lifetime.enter_context(patched(torch.autograd, _RUN, watched))
+        self._lifetime.enter_context(patched(torch.autograd, RUN, watched))
         return self
 
     def __exit__(

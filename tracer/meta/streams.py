@@ -15,7 +15,7 @@ class _State:
     """Hold the stream that is current."""
 
     def __init__(self) -> None:
-        self.stream: Stream | None = None
+        self.stream: FakeStream | None = None
 
 
 _state: Final = _State()
@@ -26,16 +26,16 @@ def current_stream() -> int:
     return _state.stream.stream_id if _state.stream is not None else _DEFAULT
 
 
-class Stream:
+class FakeStream:
     """Stand in for torch.cuda.Stream: everything is done at once."""
 
     def __init__(self, *_arguments: Any, is_default: bool = False, **_options: Any) -> None:
         self.device = torch.device("cuda", 0)
         self.stream_id = _DEFAULT if is_default else next(_numbers)
         self.cuda_stream = self.stream_id
-        self._outer: list[Stream | None] = []
+        self._outer: list[FakeStream | None] = []
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> FakeStream:
         self._outer.append(_state.stream)
         _state.stream = self
         return self
@@ -44,7 +44,7 @@ class Stream:
         _state.stream = self._outer.pop()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.stream_id == self.stream_id
+        return isinstance(other, FakeStream) and other.stream_id == self.stream_id
 
     def __hash__(self) -> int:
         return self.stream_id
@@ -71,10 +71,10 @@ class Stream:
         """Wait for nothing."""
 
 
-class OnStream:
+class OnFakeStream:
     """Stand in for torch.cuda.stream and its class, torch.cuda.StreamContext."""
 
-    def __init__(self, stream: Stream | None) -> None:
+    def __init__(self, stream: FakeStream | None) -> None:
         self._stream = stream
 
     def __enter__(self) -> None:
@@ -86,16 +86,16 @@ class OnStream:
             self._stream.__exit__()
 
 
-def find_current_stream(*_device: Any) -> Stream:
+def find_current_stream(*_device: Any) -> FakeStream:
     """Stand in for torch.cuda.current_stream."""
-    return _state.stream or Stream(is_default=True)
+    return _state.stream or FakeStream(is_default=True)
 
 
-def set_stream(stream: Stream | None) -> None:
+def set_stream(stream: FakeStream | None) -> None:
     """Stand in for torch.cuda.set_stream."""
     _state.stream = stream
 
 
-def default_stream(*_device: Any) -> Stream:
+def default_stream(*_device: Any) -> FakeStream:
     """Stand in for torch.cuda.default_stream."""
-    return Stream(is_default=True)
+    return FakeStream(is_default=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from wavecast.tracer.fake_ranks.launcher import launched_on_demand
-from wavecast.tracer.fake_ranks.place import Place
+from wavecast.tracer.fake_ranks.place import RankPlace
 from wavecast.tracer.fake_ranks.refused import sharding_refused
 
 NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -83,7 +83,7 @@ def test_scripts_for_torchrun_run_as_one_process(
 def test_what_a_launcher_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.delenv("HOST", raising=False)
-    with launched_on_demand(Place()):
+    with launched_on_demand(RankPlace()):
         assert (os.environ["WORLD_SIZE"], os.environ.get("RANK", "-1"), os.getenv("HOST")) == ("4", "-1", None)
         assert (os.environ["RANK"], os.environ.get("RANK", "-1"), os.environ["WORLD_SIZE"]) == ("0", "0", "4")
         os.environ["WORLD_SIZE"] = "2"
@@ -92,7 +92,7 @@ def test_what_a_launcher_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_environment_is_pythons_own_again_whatever_raises() -> None:
     kind = type(os.environ)
-    with suppress(ZeroDivisionError), launched_on_demand(Place()):
+    with suppress(ZeroDivisionError), launched_on_demand(RankPlace()):
         assert "RANK" not in os.environ
         assert os.environ.setdefault("LOCAL_RANK", "3") == "3"
         with pytest.raises(KeyError, match="RANK"):

@@ -16,7 +16,7 @@ from wavecast.formats.trace import Trace, Workload
 from wavecast.tracer.commands.script import ScriptStopped, stop_script
 from wavecast.tracer.fake_cuda.session import ScriptShapes
 from wavecast.tracer.fake_ranks.mail import FOLDER
-from wavecast.tracer.fake_ranks.place import Place
+from wavecast.tracer.fake_ranks.place import RankPlace
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
 KINDS: Final = ("ddp", "fsdp", "fsdp_tp", "fsdp1", "sequence", "megatron", "pipeline", "experts")
@@ -59,7 +59,7 @@ def record(kind: str, rank: int, monkeypatch: pytest.MonkeyPatch) -> Trace:
         place = ["--world-size", str(WORLD_SIZE), "--rank", str(peer)]
         return ["-m", "wavecast", "record", "--shapes-only", *place, "-o", str(path), str(SCRIPTS / "plans.py"), kind]
 
-    session = ScriptShapes(Workload(), stop_script, None, Place(rank=rank, world_size=WORLD_SIZE, start=start))
+    session = ScriptShapes(Workload(), stop_script, None, RankPlace(rank=rank, world_size=WORLD_SIZE, start=start))
     monkeypatch.setattr(sys, "argv", ["plans.py", kind])
     with session, suppress(ScriptStopped):
         runpy.run_path(str(SCRIPTS / "plans.py"), run_name="__main__")

@@ -10,7 +10,7 @@ import pytest
 from wavecast.errors import InputError
 from wavecast.formats.files import load_trace
 from wavecast.tracer.commands.ranks import read_ranks
-from wavecast.tracer.fake_ranks.place import Place
+from wavecast.tracer.fake_ranks.place import RankPlace
 
 SCRIPT = """
 import os
@@ -82,5 +82,5 @@ def test_ranks_are_read_as_given() -> None:
 
 
 def test_a_place_knows_its_node() -> None:
-    told = Place(rank=17, world_size=20).variables()
+    told = RankPlace(rank=17, world_size=20).variables()
     assert (told["GROUP_RANK"], told["LOCAL_RANK"], told["LOCAL_WORLD_SIZE"]) == ("2", "1", "8")
