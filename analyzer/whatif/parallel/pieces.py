@@ -108,7 +108,7 @@ def _sent_bytes(trace: Trace, layers: Layers, piece_of: Rows, pieces: int) -> Fl
     return np.cumsum(change)[:pieces]
 
 
-def _scattered(trace: Trace) -> tuple[Rows, np.ndarray]:  # type: ignore[type-arg]
+def _scattered(trace: Trace) -> tuple[Rows, np.ndarray]:
     """Return the storages that ranks add up and part, and the bytes of a part: that is what goes to the next stage.
 
     The exchange stands before the op that reads the sum, a layer later: it is done before sending.
