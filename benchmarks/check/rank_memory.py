@@ -27,11 +27,14 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
 from wavecast.analyzer.whatif.parallel.memory import memory_per_rank
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
 from wavecast.formats.trace import Trace
 from wavecast.tracer import trace_iteration
 
 BAR: Final = 0.08
 VOCABULARY: Final = 2048
+WHOLE: Final = {"embedding": "replicate", "head": "replicate"}
+"""What the tracked model keeps whole under tensor parallelism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +77,8 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         made = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        parts = (part.unflatten(-1, (-1, self.size)).transpose(1, 2) for part in made)
-        mixed = functional.scaled_dot_product_attention(*parts, is_causal=True)
+        q, k, v = (part.unflatten(-1, (-1, self.size)).transpose(1, 2) for part in made)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         result: torch.Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return result
 
@@ -175,7 +178,7 @@ def track_tp(sizes: Sizes, ranks: int) -> list[int]:
         plan = {f"self_attn.{part}_proj": ColwiseParallel() for part in "qkv"}
         plan |= {f"mlp.{part}_proj": ColwiseParallel() for part in ("gate", "up")}
         rows = {"self_attn.o_proj": RowwiseParallel(), "mlp.down_proj": RowwiseParallel()}
-        parallelize_module(layer, mesh, {**plan, **rows})  # type: ignore[dict-item]
+        parallelize_module(layer, mesh, {**plan, **rows})
     tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.long)
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
     tracker = MemTracker()
@@ -249,9 +252,7 @@ def _start(rank: int, ranks: int) -> None:
 
 def _show(name: str, sizes: Sizes, plan: ParallelPlan, trace: Trace, tracked: list[int]) -> float:
     """Print a case; return its worst error."""
-    shard = None
-    if plan.tp > 1:
-        from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors as shard
+    shard = partial(shard_tensors, overrides=WHOLE)
     found = memory_per_rank(derive_ranks(trace, plan, shard=shard), plan)
     worst = 0.0
     for stage, measured in enumerate(tracked):
