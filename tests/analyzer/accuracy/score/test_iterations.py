@@ -119,7 +119,8 @@ def test_plans_use_all_gpus() -> None:
 
 
 def test_a_slower_plan_is_predicted_slower() -> None:
-    library, known = load_library(), {}
+    library = load_library()
+    known: dict[tuple[Any, ...], Any] = {}
     row = make_row(layers=4)
     alone = forecast_row(replace(row, gpus=4, tp=1), H100, library, known)
     shared = forecast_row(row, H100, library, known)
