@@ -43,7 +43,7 @@ class Role(StrEnum):
 
 
 WEIGHT_AT: Final = {
-    **dict.fromkeys(["mm", "linear", "matmul", "_grouped_mm", "bmm", "_scaled_mm", "_scaled_grouped_mm"], 1),
+    **dict.fromkeys(["mm", "linear", "matmul", "bmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"], 1),
     **dict.fromkeys(["addmm", "_addmm_activation"], 2),
 }
 """Where products take the weight, among their tensors."""

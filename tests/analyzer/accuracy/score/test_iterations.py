@@ -22,7 +22,7 @@ from wavecast.analyzer.accuracy.score.distributed.rows import IterationRow, kern
 from wavecast.analyzer.accuracy.score.distributed.sizes import Activation, Kernels, TransformerSizes
 from wavecast.analyzer.accuracy.score.distributed.transformer import synthesise
 from wavecast.analyzer.accuracy.score.report import IterationScore, Score, Split
-from wavecast.analyzer.analysis.plans.parts import Part
+from wavecast.analyzer.analysis.plans.parts import PlanPart
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.window import select_window
@@ -144,7 +144,7 @@ def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[s
 
 def make_forecast(step_ms: float) -> RowForecast:
     """A forecast, nine tenths of it computing."""
-    shares = {str(Part.COMPUTE): 0.9, str(Part.DATA): 0.1}
+    shares = {str(PlanPart.COMPUTE): 0.9, str(PlanPart.DATA): 0.1}
     return RowForecast(plan="dp=8", step_ns=step_ms * 1e6, low_ns=1.0, high_ns=1e12, shares=shares)
 
 
