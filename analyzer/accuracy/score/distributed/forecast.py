@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from .....errors import InputError
 from .....specs.gpu import Gpu
@@ -12,7 +12,7 @@ from .....specs.nodes import Node
 from ....analysis.plans.forecast import PlanForecast, predict_plan
 from ....analysis.plans.parts import PlanPart
 from ....models.library import Library
-from ....whatif.parallel.derive import derive_ranks
+from ....whatif.parallel.derive import Shard, derive_ranks
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.plan import ParallelPlan
 from ....whatif.parallel.ranks import RankTrace
@@ -95,7 +95,7 @@ def _predict(
     if key not in known:
         if shape not in known:
             trace = synthesise(sizes, kernels, row.micro_batch, row.seq_len)
-            known[shape] = derive_ranks(trace, replace(plan, micro_batch=None), shard=shard_tensors)
+            known[shape] = derive_ranks(trace, replace(plan, micro_batch=None), shard=cast("Shard", shard_tensors))
         ranks: tuple[RankTrace, ...] = known[shape]
         known[key] = predict_plan(ranks, plan, [gpu], library, micro_batches=row.microbatches, nodes=[node])
     found: PlanForecast = known[key]

@@ -46,8 +46,8 @@ def make_row(**changes: Any) -> IterationRow:
         micro_batch=1, microbatches=4, seq_len=1024, dp=4, tp=2, pp=1, vp=1, cp=1, ep=1,
         sharding="distributed optimizer (ZeRO-1)", fsdp_group=0, precision="bf16", recompute="none", framework="NeMo",
         step_time_ms=100.0, tokens_per_s_per_gpu=0.0, model_flops_per_step=1e15, peak_tflops=989.4, layers=2,
-        hidden=512, ffn=1408, heads=8, kv_heads=4, head_dim=64, vocab=1024, experts=0, top_k=0, moe_ffn=0, params_total=1e7,
-        config_env="", note="",
+        hidden=512, ffn=1408, heads=8, kv_heads=4, head_dim=64, vocab=1024, experts=0, top_k=0, moe_ffn=0,
+        params_total=1e7, config_env="", note="",
     )  # fmt: skip
     return replace(row, **changes)
 
@@ -119,7 +119,8 @@ def test_plans_use_all_gpus() -> None:
 
 
 def test_a_slower_plan_is_predicted_slower() -> None:
-    library, known = load_library(), {}
+    library = load_library()
+    known: dict[tuple[Any, ...], Any] = {}
     row = make_row(layers=4)
     alone = forecast_row(replace(row, gpus=4, tp=1), H100, library, known)
     shared = forecast_row(row, H100, library, known)
