@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from wavecast.analyzer.measurements.collective import load_samples
@@ -42,6 +42,7 @@ def dims(kind: CollectiveKind = CollectiveKind.ALL_REDUCE, size: float = 64e6, r
 
 @pytest.mark.parametrize("implementation", list(Implementation))
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=8)
 @given(ranks=st.sampled_from([2, 3, 4, 8, 16, 72, 512]), run=st.sampled_from([1, 4, 512]))
 def test_a_larger_message_is_never_faster(
     kind: CollectiveKind, implementation: Implementation, ranks: int, run: int
