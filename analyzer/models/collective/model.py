@@ -254,9 +254,13 @@ def _hosted_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -
     """Return times through the host, whose rate the ranks share."""
     start = v["host_latency_us"] + v["host_rank_us"] * (place.here - 1.0)
     fixed = MICRO * start * fabric.link_latency_ratio
+    return _joined(fixed, wire_bytes(p) / _host_bytes_per_s(fabric, v, place), v["host_norm"])
+
+
+def _host_bytes_per_s(fabric: Fabric, v: Values, place: _Place) -> Floats:
+    """Return the rate of a ring through the host."""
     shared = np.maximum(place.here / 2.0, 1.0) ** v["host_sharing"]
-    rate = fabric.host_bytes_per_s * fabric.link_bandwidth_ratio * v["host_efficiency"] / shared
-    return _joined(fixed, wire_bytes(p) / np.maximum(rate, 1e6), v["host_norm"])
+    return np.maximum(fabric.host_bytes_per_s * fabric.link_bandwidth_ratio * v["host_efficiency"] / shared, 1e6)
 
 
 def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
@@ -266,8 +270,8 @@ def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, 
     is_sum, is_exchange = is_kind(p, CollectiveKind.ALL_REDUCE), _is_exchange(p)
     doubled = np.where(is_sum, 2.0, 1.0)
     volume = np.maximum(wire_bytes(p), 1.0)
-    links = np.where(place.is_linked, v["nic_link_efficiency"], v["host_efficiency"])
-    link_s = volume / (place.link_bytes_per_s * links)
+    linked = place.link_bytes_per_s * v["nic_link_efficiency"]
+    link_s = volume / np.where(place.is_linked, linked, _host_bytes_per_s(fabric, v, place))
     ring_s = volume / (here * nic * v["nic_efficiency"])
     tree_s = p.message_bytes * 2.0 * (machines - 1.0) / machines / (here * nic * v["nic_tree_efficiency"])
     hop = MICRO * fabric.nic_latency_ratio * volume / (volume + HOP_BYTES)

@@ -179,3 +179,16 @@ def test_a_nic_alone_serves_a_rank_alone() -> None:
     found = times([one, four], shared)[:, 0] * 1e-9
     assert found[0] == pytest.approx(4e9 / 2 / 20e9, rel=0.1)
     assert found[1] == pytest.approx(4e9 * 7 / 8 / 40e9, rel=0.1)
+
+
+def test_racks_on_links_share_no_nic() -> None:
+    rack = build_fleet([find_gpu(load_catalog(), "GB200 (per GPU)")])
+    far = dims(CollectiveKind.ALL_GATHER, 4e9, 144)
+    moved = 4e9 / 2 / (72 * rack.fabric.nic_bytes_per_s[0])
+    assert times([far], rack)[0, 0] * 1e-9 < 3 * max(moved, 4e9 / rack.fabric.link_bytes_per_s[0])
+
+
+def test_hosts_pass_on_no_more_where_machines_are_many() -> None:
+    box = build_fleet([find_gpu(load_catalog(), "L40S")])
+    near, far = times([dims(size=1e9, ranks=8), dims(size=1e9, ranks=64)], box)[:, 0]
+    assert far > near
