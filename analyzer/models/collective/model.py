@@ -18,8 +18,8 @@ the sum of each machine alone:
 
     T = (T_links^4 + (V_nic / (ranks here * NIC * efficiency))^4)^(1/4) * (1 + (steps_us * rate / V)^s)
 
-steps_us: the hops of a ring, or twice a tree's where that is less. A pair of machines that only sends to and fro has a
-part of a NIC's rate, since few channels serve a peer.
+steps_us: the hops of a ring, or of a tree where that takes less; those of few bytes hide in the start. A pair of
+machines that only sends to and fro has a part of a NIC's rate, since few channels serve a peer.
 
 Through a PCIe host, ranks share what the CPU forwards: its rate falls with their number as no datasheet says.
 """
@@ -117,6 +117,10 @@ MEASURED_DEPTH: Final = 3.0
 with log2 n alone, as a tree's does."""
 OWN_BYTES: Final = 8.0 * 2**20
 """Of a message; larger ones frameworks leave to NCCL (vLLM's and SGLang's `max_size`)."""
+HOP_BYTES: Final = 1e6
+"""Sent by a rank, from where on hops between machines count in full: what is less, protocols for few bytes pass on
+within the start's time. Read off Snellius' messages below 16 MB, whose errors are therefore no test; those above change
+by 6 % of a hop."""
 LINKS_NORM: Final = 4.0
 SENDING_PEERS: Final = 1.8
 """Peers' worth of a NIC that one way of a send has: half a NIC's rate on the one cluster that the prior was read off;
@@ -250,26 +254,29 @@ def _hosted_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -
     """Return times through the host, whose rate the ranks share."""
     start = v["host_latency_us"] + v["host_rank_us"] * (place.here - 1.0)
     fixed = MICRO * start * fabric.link_latency_ratio
+    return _joined(fixed, wire_bytes(p) / _host_bytes_per_s(fabric, v, place), v["host_norm"])
+
+
+def _host_bytes_per_s(fabric: Fabric, v: Values, place: _Place) -> Floats:
+    """Return the rate of a ring through the host."""
     shared = np.maximum(place.here / 2.0, 1.0) ** v["host_sharing"]
-    rate = fabric.host_bytes_per_s * fabric.link_bandwidth_ratio * v["host_efficiency"] / shared
-    return _joined(fixed, wire_bytes(p) / np.maximum(rate, 1e6), v["host_norm"])
+    return np.maximum(fabric.host_bytes_per_s * fabric.link_bandwidth_ratio * v["host_efficiency"] / shared, 1e6)
 
 
 def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
     """Return times of groups that span machines."""
     machines, here = place.machines, place.here
-    latency = fabric.nic_latency_ratio
     nic = nic_bytes_per_s(fabric, here)
     is_sum, is_exchange = is_kind(p, CollectiveKind.ALL_REDUCE), _is_exchange(p)
     doubled = np.where(is_sum, 2.0, 1.0)
     volume = np.maximum(wire_bytes(p), 1.0)
-    links = np.where(place.is_linked, v["nic_link_efficiency"], v["host_efficiency"])
-    link_s = volume / (place.link_bytes_per_s * links)
+    linked = place.link_bytes_per_s * v["nic_link_efficiency"]
+    link_s = volume / np.where(place.is_linked, linked, _host_bytes_per_s(fabric, v, place))
     ring_s = volume / (here * nic * v["nic_efficiency"])
     tree_s = p.message_bytes * 2.0 * (machines - 1.0) / machines / (here * nic * v["nic_tree_efficiency"])
-    hops = MICRO * latency * doubled
-    ring_hops = hops * ((machines - 1.0) * v["nic_step_us"] + (p.ranks - machines) * v["link_step_us"])
-    tree_hops = MICRO * latency * np.log2(np.maximum(machines, 2.0)) * v["tree_step_us"]
+    hop = MICRO * fabric.nic_latency_ratio * volume / (volume + HOP_BYTES)
+    ring_hops = hop * doubled * ((machines - 1.0) * v["nic_step_us"] + (p.ranks - machines) * v["link_step_us"])
+    tree_hops = hop * np.log2(np.maximum(machines, 2.0)) * v["tree_step_us"]
     sharpness = _below_one(v["nic_sharpness"])
     whole_s = _filled(_slower(link_s, ring_s), ring_hops, sharpness)
     summed_s = _filled(_slower(link_s, tree_s), tree_hops, sharpness)
@@ -277,7 +284,7 @@ def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, 
     pair_s = _filled(_paired_s(p, v, place, nic), ring_hops, sharpness)
     pair_s = np.where(is_kind(p, CollectiveKind.SEND_RECEIVE), _paired_s(p, v, place, nic), pair_s)
     jumps = np.where(is_kind(p, CollectiveKind.SEND_RECEIVE), 1.0, np.log2(np.maximum(machines, 2.0)))
-    start = fixed_s + MICRO * v["nic_latency_us"] * latency * jumps
+    start = fixed_s + MICRO * v["nic_latency_us"] * fabric.nic_latency_ratio * jumps
     return _joined(start, np.where(is_exchange, pair_s, whole_s), v["nic_norm"])
 
 
