@@ -10,7 +10,13 @@ from .layout import Entry
 
 
 def read_toml(path: Path) -> Entry:
-    """Read a TOML file; raise InputError where it cannot be opened or is no TOML."""
+    """Read a TOML file; raise InputError where it cannot be opened or is no TOML.
+
+    >>> path = folder / "node.toml"
+    >>> _ = path.write_text("gpu_count = 8")
+    >>> read_toml(path)
+    {'gpu_count': 8}
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -99,7 +99,7 @@ def load_clusters(data: Path, catalog: Catalog | None = None) -> list[ClusterSam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class MeasuredCluster:
     """Describe where a source was measured."""
 
     name: str
@@ -117,7 +117,7 @@ class Cluster:
 
 
 CLUSTERS: Final = (
-    Cluster(
+    MeasuredCluster(
         name="Snellius",
         source="odissei-benchmarks/nccl-tests",
         gpu="H100 SXM5 80GB",
@@ -128,10 +128,12 @@ CLUSTERS: Final = (
         nic_bytes_per_s=25e9,
         nic="4x IB 200",
     ),
-    Cluster(name="xxrjun", source="xxrjun/nccl-tests-cluster", gpu="H100 SXM5 80GB"),
-    Cluster(name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB", nic_bytes_per_s=6.25e9, nic="4x100 EFA"),
-    Cluster(name="vidur H100", source="vidur/h100_dgx", gpu="H100 SXM5 80GB"),
-    Cluster(
+    MeasuredCluster(name="xxrjun", source="xxrjun/nccl-tests-cluster", gpu="H100 SXM5 80GB"),
+    MeasuredCluster(
+        name="vidur A100", source="vidur/a100_dgx", gpu="A100 SXM4 80GB", nic_bytes_per_s=6.25e9, nic="4x100 EFA"
+    ),
+    MeasuredCluster(name="vidur H100", source="vidur/h100_dgx", gpu="H100 SXM5 80GB"),
+    MeasuredCluster(
         name="A100 PCIe pairs",
         source="vidur/a100_pairwise_nvlink",
         gpu="A100 PCIe 80GB",
@@ -140,7 +142,7 @@ CLUSTERS: Final = (
         link_bytes_per_s=600e9,
         domain_gpu_count=2,
     ),
-    Cluster(
+    MeasuredCluster(
         name="H100 PCIe pairs",
         source="vidur/h100_pairwise_nvlink",
         gpu="H100 PCIe 80GB",
@@ -273,7 +275,7 @@ def _is_usual(table: MeasurementTable) -> Mask:
 
 
 def _cluster(
-    cluster: Cluster,
+    cluster: MeasuredCluster,
     samples: Samples[CollectiveProblems],
     table: MeasurementTable,
     rows: Any,
@@ -295,7 +297,7 @@ def _cluster(
     )
 
 
-def _described(cluster: Cluster, usual: Node) -> Node:
+def _described(cluster: MeasuredCluster, usual: Node) -> Node:
     return replace(
         usual,
         name=cluster.name,

@@ -64,7 +64,11 @@ def covered_rows(assignments: Sequence[Assignment], count: int) -> Mask:
 
 
 def model_times(assignments: Sequence[Assignment], count: int, fleet: Fleet, library: Library) -> ModelTimes:
-    """Predict the assigned ones of `count` rows, from their shapes alone."""
+    """Predict the assigned ones of `count` rows, from their shapes alone.
+
+    >>> model_times(assign_rows(workload, library), len(workload.op), fleet, library).time_ns.shape
+    (13, 2)
+    """
     shape = (count, len(fleet.gpus))
     time_ns, width, anchored = (np.full(shape, np.nan) for _ in range(3))
     anchor, foreign = np.full(count, np.nan), np.full(count, np.nan)

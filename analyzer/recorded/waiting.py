@@ -53,6 +53,9 @@ def waiting_by_row(trace: Trace, row_of: Rows, count: int) -> Floats:
 
     `row_of` is the row of each kernel of the trace, -1 for none. What a collective takes beyond the least of its equal
     calls, it waits. 0 for other kernels and for what ran once.
+
+    >>> waiting_by_row(measured, np.array([0, 1]), 2)  # no collectives
+    array([0., 0.])
     """
     kernels = trace.kernels
     found = np.zeros(count)
@@ -117,8 +120,11 @@ def _collective_calls(trace: Trace) -> dict[_Key, int]:
             continue
         name = trace.strings[table.name[row]].lower()
         known: object = groups[group] if 0 <= group < len(groups) else group
-        what = known, name, int(table.in_element_count[row]), int(table.out_element_count[row])
         number = int(table.sequence[row])
+        # What a rank sends to each other may be of its own size.
+        is_told = number != MISSING or name.replace("_", "").startswith("alltoall")
+        sizes = (0, 0) if is_told else (int(table.in_element_count[row]), int(table.out_element_count[row]))
+        what = known, name, *sizes
         found[*what, seen[what] if number == MISSING else -2 - number] = kernel
         seen[what] += 1
     return found

@@ -27,11 +27,14 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
 from wavecast.analyzer.whatif.parallel.memory import memory_per_rank
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
 from wavecast.formats.trace import Trace
 from wavecast.tracer import trace_iteration
 
 BAR: Final = 0.08
 VOCABULARY: Final = 2048
+WHOLE: Final = {"embedding": "replicate", "head": "replicate"}
+"""What the tracked model keeps whole under tensor parallelism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +77,8 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         made = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        parts = (part.unflatten(-1, (-1, self.size)).transpose(1, 2) for part in made)
-        mixed = functional.scaled_dot_product_attention(*parts, is_causal=True)
+        q, k, v = (part.unflatten(-1, (-1, self.size)).transpose(1, 2) for part in made)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         result: torch.Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return result
 
@@ -125,12 +128,12 @@ def loss_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
 
 
-def record(sizes: Sizes) -> Trace:
+def record(sizes: Sizes, *, foreach: bool = True) -> Trace:
     """Record one iteration on one device."""
     with torch.device("meta"):
         model = Llama(sizes).to(torch.bfloat16)
         tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.long)
-    step = _step(model, tokens, torch.optim.AdamW(model.parameters(), foreach=True))
+    step = _step(model, tokens, torch.optim.AdamW(model.parameters(), foreach=foreach))
     return trace_iteration(step, device="meta", mode="training", batch_size=sizes.batch, name=sizes.name)
 
 
@@ -175,9 +178,9 @@ def track_tp(sizes: Sizes, ranks: int) -> list[int]:
         plan = {f"self_attn.{part}_proj": ColwiseParallel() for part in "qkv"}
         plan |= {f"mlp.{part}_proj": ColwiseParallel() for part in ("gate", "up")}
         rows = {"self_attn.o_proj": RowwiseParallel(), "mlp.down_proj": RowwiseParallel()}
-        parallelize_module(layer, mesh, {**plan, **rows})  # type: ignore[dict-item]
+        parallelize_module(layer, mesh, {**plan, **rows})
     tokens = torch.zeros(sizes.batch, sizes.length, dtype=torch.long)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
     tracker = MemTracker()
     tracker.track_external(model, optimizer, tokens)
     return [_tracked(tracker, _step(model, tokens, optimizer))]
@@ -249,9 +252,7 @@ def _start(rank: int, ranks: int) -> None:
 
 def _show(name: str, sizes: Sizes, plan: ParallelPlan, trace: Trace, tracked: list[int]) -> float:
     """Print a case; return its worst error."""
-    shard = None
-    if plan.tp > 1:
-        from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors as shard
+    shard = partial(shard_tensors, overrides=WHOLE)
     found = memory_per_rank(derive_ranks(trace, plan, shard=shard), plan)
     worst = 0.0
     for stage, measured in enumerate(tracked):
@@ -284,7 +285,8 @@ def main() -> None:
             if "tp" in options.only:
                 _start(0, ranks)
                 plan = ParallelPlan(tp=ranks, sp=False)
-                errors.append(_show(f"tp={ranks}", sizes, plan, trace, track_tp(sizes, ranks)))
+                single = record(sizes, foreach=False)  # lists of DTensors and others at once are refused
+                errors.append(_show(f"tp={ranks}", sizes, plan, single, track_tp(sizes, ranks)))
             if "pp" in options.only:
                 plan = ParallelPlan(pp=ranks, micro_batches=8)
                 errors.append(_show(f"pp={ranks}", sizes, plan, trace, list(track_pp(sizes, ranks, 8))))

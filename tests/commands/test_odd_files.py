@@ -66,7 +66,7 @@ ANSWERED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "negative_queue_length": (
         ("--to", "V100 PCIe 16GB"),
         (
-            "13% of the GPU time on Tesla V100 PCIe 16GB: ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
+            "8% of the GPU time on Tesla V100 PCIe 16GB: ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
             "of the GPU time is in kernels that no recorded op launched (multi_tensor_apply_kernel)",
             "whose op has no formula, or lacks arguments that it needs (fbgemm::permute_2D_sparse_data,",
             "59% of the iteration the GPU waits, or works, without anything recorded",

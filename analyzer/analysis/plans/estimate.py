@@ -13,7 +13,7 @@ from ....specs.fabric import Fabric
 from ...memory.use import MemoryCategory
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from .outcome import Batches, PlanOutcome
-from .parts import LINKS, Part
+from .parts import LINKS, PlanPart
 
 RECOMPUTED_RATIO: Final = {RecomputeMode.NONE: 0.0, RecomputeMode.SELECTIVE: 0.04, RecomputeMode.FULL: 1 / 3}
 """Of forward and backward that is computed again: the forward pass is a third of them; attention's share of it is
@@ -27,7 +27,7 @@ BACKWARD_SHARE: Final = 2 / 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Estimate:
+class PlanEstimate:
     """Hold what a plan may take on m GPU types."""
 
     step_ns: Floats
@@ -35,7 +35,7 @@ class Estimate:
     """Of a rank."""
 
 
-def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> Estimate:
+def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> PlanEstimate:
     """Return a plan's step and memory by rule of thumb.
 
     `one` is the outcome of one micro batch under the plan's tensor and context sharding alone. Per stage of p and for n
@@ -44,7 +44,7 @@ def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric
     """
     held = one.held or {}
     parameters = held.get(MemoryCategory.PARAMETERS, 0) / plan.pp
-    body = sum(one.parts_ns[part] for part in (Part.COMPUTE, Part.HOST, *LINKS)) / plan.pp
+    body = sum(one.parts_ns[part] for part in (PlanPart.COMPUTE, PlanPart.HOST, *LINKS)) / plan.pp
     body = body * (1 + RECOMPUTED_RATIO[plan.recompute])
     count = batches.micro_batches
     if plan.fsdp > 1:  # gathered forward and backward, gradients scattered
@@ -55,9 +55,9 @@ def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric
     step = (
         body * (count + (plan.pp - 1) / plan.vp)
         + np.maximum(gradients - hidden, 0.0)
-        + one.parts_ns[Part.OPTIMIZER] / plan.pp / shards
+        + one.parts_ns[PlanPart.OPTIMIZER] / plan.pp / shards
     )
-    return Estimate(step_ns=np.asarray(step), memory_bytes=_memory(plan, batches, held))
+    return PlanEstimate(step_ns=np.asarray(step), memory_bytes=_memory(plan, batches, held))
 
 
 def _ring_ns(ranks: int, plan: ParallelPlan, size_bytes: float, fabric: Fabric) -> Floats:

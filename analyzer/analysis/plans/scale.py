@@ -78,14 +78,7 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     check_one_gpu(trace)
     _check_counts(gpu_counts)
     result = run_analysis(
-        trace,
-        catalog,
-        targets=targets,
-        source=source,
-        library=library,
-        scenario=scenario,
-        iteration=iteration,
-        cluster=cluster,
+        trace, catalog, targets=targets, source=source, library=library, scenario=scenario, iteration=iteration
     )
     question = _question(
         result, targets, library or load_library(), cluster, global_batch, recorded_batch, max_memory_bytes
@@ -98,18 +91,25 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
         outcomes = _distinct([*outcomes, *found])
     if not outcomes:
         raise InputError(_explain_none(warnings, searches))
-    report = report_on(result)
-    rows = list_rows([_limited(outcome, max_memory_bytes) for outcome in outcomes], _measures(question))
+    report = _report(question, outcomes, searches, warnings)
     if timeline is not None:
-        _save_timeline(outcomes, rows[0], timeline)
+        _save_timeline(outcomes, report.predictions[0], timeline)
+    return replace(report, measured_step_ns=measured_step_ns)
+
+
+def _report(
+    question: Question, outcomes: Sequence[PlanOutcome], searches: Sequence[SearchSummary], warnings: Sequence[str]
+) -> ScaleReport:
+    report = report_on(question.result)
     return ScaleReport(
         trace=report.trace,
         source=report.source,
-        measured_step_ns=measured_step_ns,
         gpu_counts=tuple(sorted({outcome.plan.ranks for outcome in outcomes})),
-        global_batch=global_batch,
+        global_batch=question.global_batch,
         sequence_length=find_sequence_length(question.shapes),
-        predictions=rows,
+        predictions=list_rows(
+            [_limited(outcome, question.max_memory_bytes) for outcome in outcomes], _measures(question)
+        ),
         searches=tuple(searches),
         warnings=(*warnings, *report.warnings),
     )
@@ -304,7 +304,7 @@ def ideal_times(workload: GpuWorkload, fleet: Fleet) -> Floats:
     """Return how long an iteration's products, convolutions and attention take at the peak rates, ns, [m].
 
     >>> (ideal_times(workload, fleet) / 1e6).round(2)
-    array([0.95, 3.02])
+    array([1.1 , 3.49])
     """
     chosen = np.array([family in VARYING_FAMILIES for family in workload.family], dtype=bool) & workload.has_work
     times = np.zeros(len(fleet.gpus))

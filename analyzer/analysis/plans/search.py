@@ -15,7 +15,7 @@ from ....errors import InputError
 from ...memory.fit import usable_bytes
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from ...whatif.parallel.plan_file import PlanDocument
-from .estimate import Estimate, estimate_plan
+from .estimate import PlanEstimate, estimate_plan
 from .outcome import Batches, PlanOutcome, Predictor
 from .question import Question
 from .report import SearchSummary
@@ -42,7 +42,7 @@ _UNFIT: Final = 1e-3
 class _Candidate:
     plan: ParallelPlan
     batches: Batches
-    estimate: Estimate
+    estimate: PlanEstimate
 
 
 def search_plans(question: Question, predict: Predictor, gpu_count: int) -> tuple[list[PlanOutcome], SearchSummary]:

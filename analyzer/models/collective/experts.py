@@ -50,7 +50,9 @@ def exchange_s(p: CollectiveProblems, fabric: Fabric, v: Values, here: Floats, l
 
 
 def nic_bytes_per_s(fabric: Fabric, here: Floats) -> Floats:
-    """Return the NIC rate of each of `here` ranks of a machine: NICs that its other GPUs leave idle are theirs."""
+    """Return the NIC rate of each of `here` ranks of a machine, or of the machines that links join: NICs that other
+    GPUs leave idle are theirs."""
     port = fabric.nic_bytes_per_s * fabric.node_gpu_count / np.maximum(fabric.nic_count, 1.0)
-    share = np.minimum(port, fabric.nic_bytes_per_s * fabric.node_gpu_count / np.maximum(here, 1.0))
+    together = fabric.nic_bytes_per_s * np.maximum(fabric.node_gpu_count, fabric.domain_gpu_count)
+    share = np.minimum(port, together / np.maximum(here, 1.0))
     return np.asarray(np.maximum(share * fabric.nic_bandwidth_ratio, 1e6))

@@ -9,7 +9,8 @@ Within a machine of linked GPUs, of n ranks with a message of S bytes (nccl-test
 
 F is what a message of no bytes takes: kernels start, and flags pass through n ranks. T is a ring's time at full rate,
 and what filling the pipeline adds: V0 bytes, which stand for NCCL's protocols (LL, LL128, Simple), whose bounds on the
-message blur into one smooth curve. s < 1: a larger message is never faster, nor a better link slower. Latency, depth,
+message blur into one smooth curve, but for two steps of F that are seen on every generation: `settled` at a few kB per
+rank, `simple` at about 2 MB. s < 1: a larger message is never faster, nor a better link slower. Latency, depth,
 efficiency and V0 differ by the generation of the links; one that nobody measured has what the others share.
 
 Between machines a ring enters and leaves each by the NICs of its ranks there; an all-reduce inside the switches sends
@@ -17,8 +18,8 @@ the sum of each machine alone:
 
     T = (T_links^4 + (V_nic / (ranks here * NIC * efficiency))^4)^(1/4) * (1 + (steps_us * rate / V)^s)
 
-steps_us: the hops of a ring, or twice a tree's where that is less. A pair of machines that only sends to and fro has a
-part of a NIC's rate, since few channels serve a peer.
+steps_us: the hops of a ring, or of a tree where that takes less; those of few bytes hide in the start. A pair of
+machines that only sends to and fro has a part of a NIC's rate, since few channels serve a peer.
 
 Through a PCIe host, ranks share what the CPU forwards: its rate falls with their number as no datasheet says.
 """
@@ -31,7 +32,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
-from ....specs.fabric import Fabric, LinkKind
+from ....specs.fabric import Fabric, LinkKind, switches_add
 from ....specs.fleet import Fleet
 from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
@@ -52,6 +53,8 @@ PARAMETERS: Final = (
     Parameter(name="exchange_rank_ratio", prior=0.13, spread=0.3, class_spread=0.2),
     Parameter(name="settled_ratio", prior=0.2, spread=0.5),
     Parameter(name="settled_kb", prior=3.0, spread=0.5),
+    Parameter(name="simple_ratio", prior=0.8, spread=0.5, class_spread=0.2),
+    Parameter(name="simple_mb", prior=1.0, spread=0.4),
     Parameter(name="shift_efficiency", prior=0.835, spread=0.08, class_spread=0.06),
     Parameter(name="shift_pair_ratio", prior=0.9, spread=0.1),
     Parameter(name="exchange_efficiency", prior=0.78, spread=0.08, class_spread=0.06),
@@ -112,10 +115,12 @@ REFERENCE_BYTES_PER_S: Final = 450e9
 MEASURED_DEPTH: Final = 3.0
 """log2 of the ranks up to which anything within one domain was measured; beyond, efficiency stays and latency grows
 with log2 n alone, as a tree's does."""
-SWITCH_SUM_GENERATION: Final = 4
-"""Of NVLink, whose switches add up (NVLS, since NVSwitch 3): NCCL uses them for more than two ranks."""
 OWN_BYTES: Final = 8.0 * 2**20
 """Of a message; larger ones frameworks leave to NCCL (vLLM's and SGLang's `max_size`)."""
+HOP_BYTES: Final = 1e6
+"""Sent by a rank, from where on hops between machines count in full: what is less, protocols for few bytes pass on
+within the start's time. Read off Snellius' messages below 16 MB, whose errors are therefore no test; those above change
+by 6 % of a hop."""
 LINKS_NORM: Final = 4.0
 SENDING_PEERS: Final = 1.8
 """Peers' worth of a NIC that one way of a send has: half a NIC's rate on the one cluster that the prior was read off;
@@ -168,13 +173,12 @@ def _place(p: CollectiveProblems, fabric: Fabric) -> _Place:
     link = fabric.link_bytes_per_s * fabric.link_bandwidth_ratio * np.minimum(reached, 1.0)
     host = fabric.host_bytes_per_s * fabric.link_bandwidth_ratio
     is_linked = (linked >= here) & (fabric.link_bytes_per_s > 0) & (domain > 1.0)
-    adds = fabric.has_switch & (fabric.link_generation >= SWITCH_SUM_GENERATION)
     return _Place(
         here=here,
         machines=np.ceil(p.ranks / here),
         is_linked=is_linked,
         link_bytes_per_s=np.maximum(np.where(is_linked, link, host), 1e9),
-        sums_in_switch=adds & (here > 2.0) & is_kind(p, CollectiveKind.ALL_REDUCE),
+        sums_in_switch=switches_add(fabric) & (here > 2.0) & is_kind(p, CollectiveKind.ALL_REDUCE),
     )
 
 
@@ -224,7 +228,9 @@ def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, f
     fill = fill * v["ring_fill_growth"] ** (levels - 2.0) * per_reference * fabric.link_latency_ratio
     norm = np.where(is_sum, v["sum_norm"], v["ring_norm"])
     ring = volume / (rate * np.minimum(efficiency, 1.0))
-    ring_s = _joined(fixed_s, ring * (1.0 + (fill / volume) ** _below_one(v["fill_sharpness"])), norm)
+    step = 1e6 * v["simple_mb"] / volume
+    simple = np.where(_is_exchange(p), 0.0, v["simple_ratio"]) / (1.0 + step * step)
+    ring_s = _joined(fixed_s * (1.0 + simple), ring * (1.0 + (fill / volume) ** _below_one(v["fill_sharpness"])), norm)
     summed = np.maximum(p.message_bytes * (1.0 + 1.0 / place.here), 1.0)
     fill = 1e6 * v["switch_fill_mb"] * v["switch_fill_growth"] ** (levels - 2.0) * per_reference
     fill = fill * fabric.link_latency_ratio
@@ -248,26 +254,29 @@ def _hosted_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -
     """Return times through the host, whose rate the ranks share."""
     start = v["host_latency_us"] + v["host_rank_us"] * (place.here - 1.0)
     fixed = MICRO * start * fabric.link_latency_ratio
+    return _joined(fixed, wire_bytes(p) / _host_bytes_per_s(fabric, v, place), v["host_norm"])
+
+
+def _host_bytes_per_s(fabric: Fabric, v: Values, place: _Place) -> Floats:
+    """Return the rate of a ring through the host."""
     shared = np.maximum(place.here / 2.0, 1.0) ** v["host_sharing"]
-    rate = fabric.host_bytes_per_s * fabric.link_bandwidth_ratio * v["host_efficiency"] / shared
-    return _joined(fixed, wire_bytes(p) / np.maximum(rate, 1e6), v["host_norm"])
+    return np.maximum(fabric.host_bytes_per_s * fabric.link_bandwidth_ratio * v["host_efficiency"] / shared, 1e6)
 
 
 def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
     """Return times of groups that span machines."""
     machines, here = place.machines, place.here
-    latency = fabric.nic_latency_ratio
     nic = nic_bytes_per_s(fabric, here)
     is_sum, is_exchange = is_kind(p, CollectiveKind.ALL_REDUCE), _is_exchange(p)
     doubled = np.where(is_sum, 2.0, 1.0)
     volume = np.maximum(wire_bytes(p), 1.0)
-    links = np.where(place.is_linked, v["nic_link_efficiency"], v["host_efficiency"])
-    link_s = volume / (place.link_bytes_per_s * links)
+    linked = place.link_bytes_per_s * v["nic_link_efficiency"]
+    link_s = volume / np.where(place.is_linked, linked, _host_bytes_per_s(fabric, v, place))
     ring_s = volume / (here * nic * v["nic_efficiency"])
     tree_s = p.message_bytes * 2.0 * (machines - 1.0) / machines / (here * nic * v["nic_tree_efficiency"])
-    hops = MICRO * latency * doubled
-    ring_hops = hops * ((machines - 1.0) * v["nic_step_us"] + (p.ranks - machines) * v["link_step_us"])
-    tree_hops = MICRO * latency * np.log2(np.maximum(machines, 2.0)) * v["tree_step_us"]
+    hop = MICRO * fabric.nic_latency_ratio * volume / (volume + HOP_BYTES)
+    ring_hops = hop * doubled * ((machines - 1.0) * v["nic_step_us"] + (p.ranks - machines) * v["link_step_us"])
+    tree_hops = hop * np.log2(np.maximum(machines, 2.0)) * v["tree_step_us"]
     sharpness = _below_one(v["nic_sharpness"])
     whole_s = _filled(_slower(link_s, ring_s), ring_hops, sharpness)
     summed_s = _filled(_slower(link_s, tree_s), tree_hops, sharpness)
@@ -275,7 +284,7 @@ def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, 
     pair_s = _filled(_paired_s(p, v, place, nic), ring_hops, sharpness)
     pair_s = np.where(is_kind(p, CollectiveKind.SEND_RECEIVE), _paired_s(p, v, place, nic), pair_s)
     jumps = np.where(is_kind(p, CollectiveKind.SEND_RECEIVE), 1.0, np.log2(np.maximum(machines, 2.0)))
-    start = fixed_s + MICRO * v["nic_latency_us"] * latency * jumps
+    start = fixed_s + MICRO * v["nic_latency_us"] * fabric.nic_latency_ratio * jumps
     return _joined(start, np.where(is_exchange, pair_s, whole_s), v["nic_norm"])
 
 

@@ -19,7 +19,7 @@ from ..frame.parameters import Parameter, Values
 from ..frame.problems import take_problems
 from ..frame.units import RATES
 from .amd import amd_time
-from .nvidia import nvidia_time
+from .nvidia import VOLUME, nvidia_time
 from .problems import ConvolutionProblems, ConvolutionTiming, kernel_kind
 
 CLASS_NAMES: Final = ("before Volta", "Volta and later", "AMD")
@@ -151,18 +151,22 @@ RAGGED: Final = 8.0
 def correction_sizes(problems: ConvolutionProblems, is_of_amd: Mask) -> Floats:
     """Return what the learned correction sees, [..., s]: the op, and whose library runs it.
 
-    Nothing (NaN: no correction) of groups on NVIDIA, whose kernels only TensorRT's rows show: there the correction is
-    what MIOpen's grouped kernels need, and made V100's depthwise ones, left out, three times as long.
+    Nothing (NaN: no correction) on NVIDIA of what one library or source alone shows there, whose correction would be
+    what others' kernels need: groups (it made V100's depthwise ones, left out, three times as long), volumes, int8,
+    TensorRT. On V100 and T4, left out, these are off by less without (V100's TensorRT 31 %, with 41 to 64; T4's int8
+    16, with 29 to 52), but V100's int8 (31, with half of it 28).
     """
     columns: list[Floats | Mask] = [np.log2(np.asarray(getattr(problems, name))) for name in LOGARITHMS]
     columns.append(np.log2(problems.batch * problems.output_pixels))
     columns += [problems.direction == code for code in list(Direction)[:3]]
-    columns += [problems.spatial == 3, problems.is_dilated, problems.is_channels_last, problems.tiles > 0]
+    columns += [problems.spatial == VOLUME, problems.is_dilated, problems.is_channels_last, problems.tiles > 0]
     columns += [problems.element_bytes == 2, problems.rate == RATES.index(Rate.MATRIX_BF16)]
     columns += [problems.c_in % RAGGED > 0, problems.c_out % RAGGED > 0, is_of_amd]
     shape = np.broadcast_shapes(problems.batch.shape, is_of_amd.shape)
     sizes = np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1).astype(np.float64)
-    sizes[np.broadcast_to((problems.groups > 1) & ~is_of_amd, shape)] = np.nan
+    is_apart = (problems.groups > 1) | (problems.spatial == VOLUME) | (problems.rate == RATES.index(Rate.MATRIX_INT8))
+    is_apart = is_apart | (problems.timing == ConvolutionTiming.TENSORRT)
+    sizes[np.broadcast_to(is_apart & ~is_of_amd, shape)] = np.nan
     return sizes
 
 
@@ -210,7 +214,7 @@ def _pass_time(
 def group(problems: ConvolutionProblems) -> Codes:
     """Return the kind of problem whose errors are alike."""
     is_backward = problems.direction != Direction.FORWARD
-    is_special = (problems.groups > 1) | (problems.spatial == 3) | (problems.is_dilated > 0)
+    is_special = (problems.groups > 1) | (problems.spatial == VOLUME) | (problems.is_dilated > 0)
     return np.where(is_special, 2, np.where(is_backward, 1, 0)).astype(np.int64)
 
 

@@ -24,15 +24,13 @@ from ..page.quantity import (
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 
-PLAN_WIDTH: Final = 24
-"""To which a column of plans may shrink."""
 SPENT_TITLES: Final = {
     Spent.COMPUTE: "compute",
     Spent.LINK: "link",
     Spent.BUBBLE: "bubble",
     Spent.HOST: "host",
-    Spent.OPTIMIZER: "opti-\nmizer",
-    Spent.STRAGGLERS: "strag-\nglers",
+    Spent.OPTIMIZER: "optimizer",
+    Spent.STRAGGLERS: "slowest\nrank",
 }
 LIMIT_WORDS: Final = {
     PlanLimit.COMPUTE: "compute is the limit",
@@ -43,7 +41,7 @@ LIMIT_WORDS: Final = {
 }
 _PART_NOTES: Final = (
     "Shares of the iteration on the stage of the pipeline that works most. Compute: kernels. Link: what is sent and "
-    "nothing hides. Bubble: waits for other stages. Host: waits for launches. Stragglers: waits for the slowest rank. "
+    "nothing hides. Bubble: waits for other stages. Host: waits for launches. Slowest rank: all wait for it. "
     "Limit: compute where it takes two thirds, with optimizer and stragglers, else the largest of the others.",
 )
 _LIMITS_NOTE: Final = (
@@ -178,7 +176,7 @@ def _best_sheet(report: ScaleReport) -> Sheet:
         *([] if is_one_plan else [_plan_column(rows)]),
         *_value_columns(rows, unit),
         *(_part_columns(rows) if is_one_plan else ()),
-        number_column("scaling", (format_share(row.efficiency) for row in rows), rank=3),
+        number_column("scaling", (format_share(row.efficiency) for row in rows), rank=2),
     )
     title = "The best plan for each" if len(report.predictions) > len(rows) else ""
     return drop_empty_columns(Sheet(title=title, columns=columns))
@@ -201,7 +199,7 @@ def _plan_sheet(report: ScaleReport, gpu: str, count: int, top: int) -> Sheet:
 
 
 def _plan_column(rows: Sequence[PlanPrediction]) -> SheetColumn:
-    return text_column("plan", (clean_text(row.plan) for row in rows), min_width=PLAN_WIDTH)
+    return text_column("plan", (clean_text(row.plan) for row in rows))
 
 
 def _value_columns(rows: Sequence[PlanPrediction], unit: TimeUnit) -> Iterator[SheetColumn]:
@@ -222,7 +220,7 @@ def _part_columns(rows: Sequence[PlanPrediction]) -> Iterator[SheetColumn]:
     for spent, title in SPENT_TITLES.items():
         shares = [row.share(spent) for row in rows]
         if any(share >= 0.005 for share in shares):
-            yield share_column(title, shares, rank=3)
+            yield share_column(title, shares, rank=5 if spent in (Spent.OPTIMIZER, Spent.STRAGGLERS) else 3)
 
 
 def _memory(row: PlanPrediction) -> str:

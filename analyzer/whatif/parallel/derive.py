@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -23,15 +22,7 @@ from .pieces import Piece, cut_pieces
 from .plan import ParallelPlan, PipelineSchedule, RecomputeMode
 from .ranks import RankTrace
 from .recompute import recompute
-
-
-class Sharded(Protocol):
-    """Hold what a rank of those that share tensors runs: see `shard_tensors`."""
-
-    trace: Trace
-    source_op: Rows
-    expert_storages: Rows
-
+from .shard.shard import Sharded
 
 Shard = Callable[[Trace, ParallelPlan], Sharded]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from wavecast.analyzer.measurements.collective import load_samples
@@ -42,6 +42,7 @@ def dims(kind: CollectiveKind = CollectiveKind.ALL_REDUCE, size: float = 64e6, r
 
 @pytest.mark.parametrize("implementation", list(Implementation))
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=8)
 @given(ranks=st.sampled_from([2, 3, 4, 8, 16, 72, 512]), run=st.sampled_from([1, 4, 512]))
 def test_a_larger_message_is_never_faster(
     kind: CollectiveKind, implementation: Implementation, ranks: int, run: int
@@ -178,3 +179,16 @@ def test_a_nic_alone_serves_a_rank_alone() -> None:
     found = times([one, four], shared)[:, 0] * 1e-9
     assert found[0] == pytest.approx(4e9 / 2 / 20e9, rel=0.1)
     assert found[1] == pytest.approx(4e9 * 7 / 8 / 40e9, rel=0.1)
+
+
+def test_racks_on_links_share_no_nic() -> None:
+    rack = build_fleet([find_gpu(load_catalog(), "GB200 (per GPU)")])
+    far = dims(CollectiveKind.ALL_GATHER, 4e9, 144)
+    moved = 4e9 / 2 / (72 * rack.fabric.nic_bytes_per_s[0])
+    assert times([far], rack)[0, 0] * 1e-9 < 3 * max(moved, 4e9 / rack.fabric.link_bytes_per_s[0])
+
+
+def test_hosts_pass_on_no_more_where_machines_are_many() -> None:
+    box = build_fleet([find_gpu(load_catalog(), "L40S")])
+    near, far = times([dims(size=1e9, ranks=8), dims(size=1e9, ranks=64)], box)[:, 0]
+    assert far > near

@@ -160,11 +160,11 @@ def test_sizes_of_the_correction_are_the_same_on_every_gpu_of_a_vendor() -> None
     assert len(np.unique(paired.sizes, axis=0)) == 2
 
 
-def test_groups_are_corrected_where_the_library_was_measured() -> None:
-    problems = as_rows(problems_of_dims([convolution(groups=128), convolution()], [Rate.MATRIX_FP16] * 2))
+def test_groups_and_volumes_are_corrected_where_the_library_was_measured() -> None:
+    problems = as_rows(problems_of_dims([KINDS[name] for name in ("grouped", "3d", "3x3")], [Rate.MATRIX_FP16] * 3))
     sizes = run(problems, FLEET).sizes
     assert sizes is not None
-    assert np.isnan(sizes).all(axis=-1).tolist() == [[True, False], [False, False]]
+    assert np.isnan(sizes).all(axis=-1).tolist() == [[True, False], [True, False], [False, False]]
 
 
 def test_a_larger_cache_keeps_what_weight_gradients_load_again() -> None:

@@ -176,8 +176,10 @@ def test_an_op_that_computes_nothing_has_no_model() -> None:
     assert assign_models([replace(product(), flops=0.0), None], np.array([Rate.MATRIX_BF16] * 2), OP_MODELS) == []
 
 
-BATCHED = replace(work(Family.MATMUL, MatmulDims(batch=3, m=5, n=7, k=11), is_matrix=True), written_bytes=210.0)
-SINGLE = replace(BATCHED, dims=MatmulDims(m=5, n=7, k=11), written_bytes=70.0)
+BATCHED = replace(
+    work(Family.MATMUL, MatmulDims(batch=3, m=5, n=7, k=11), is_matrix=True), read_bytes=792.0, written_bytes=210.0
+)
+SINGLE = replace(BATCHED, dims=MatmulDims(m=5, n=7, k=11), read_bytes=264.0, written_bytes=70.0)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from .....errors import InputError
 from .....specs.gpu import Gpu
 from .....specs.nodes import Node
 from ....analysis.plans.forecast import PlanForecast, predict_plan
-from ....analysis.plans.parts import Part
+from ....analysis.plans.parts import PlanPart
 from ....models.library import Library
-from ....whatif.parallel.derive import derive_ranks
+from ....whatif.parallel.derive import Shard, derive_ranks
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.plan import ParallelPlan
 from ....whatif.parallel.ranks import RankTrace
@@ -22,7 +22,7 @@ from .rows import IterationRow, kernels_of, sizes_of
 from .sizes import Kernels, TransformerSizes
 from .transformer import synthesise
 
-COMPUTING: Final = (Part.COMPUTE, Part.OPTIMIZER, Part.BUBBLE)
+COMPUTING: Final = (PlanPart.COMPUTE, PlanPart.OPTIMIZER, PlanPart.BUBBLE)
 """Parts that go with the speed of kernels; a bubble is other stages' work."""
 
 
@@ -48,7 +48,7 @@ class RowForecast:
 
     @property
     def _computing(self) -> float:
-        straggling = self.shares.get(Part.STRAGGLERS, 0.0)
+        straggling = self.shares.get(PlanPart.STRAGGLERS, 0.0)
         return sum(self.shares.get(part, 0.0) for part in COMPUTING) / max(1.0 - straggling, 1e-9)
 
 
@@ -80,7 +80,7 @@ def forecast_iteration(
     )
 
 
-def _predict(  # noqa: PLR0913 (one row's whole question)
+def _predict(
     sizes: TransformerSizes,
     kernels: Kernels,
     row: IterationRow,
@@ -95,7 +95,7 @@ def _predict(  # noqa: PLR0913 (one row's whole question)
     if key not in known:
         if shape not in known:
             trace = synthesise(sizes, kernels, row.micro_batch, row.seq_len)
-            known[shape] = derive_ranks(trace, replace(plan, micro_batch=None), shard=shard_tensors)
+            known[shape] = derive_ranks(trace, replace(plan, micro_batch=None), shard=cast("Shard", shard_tensors))
         ranks: tuple[RankTrace, ...] = known[shape]
         known[key] = predict_plan(ranks, plan, [gpu], library, micro_batches=row.microbatches, nodes=[node])
     found: PlanForecast = known[key]

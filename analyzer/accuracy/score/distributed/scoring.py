@@ -12,7 +12,7 @@ from ..end_to_end import split_of
 from ..report import IterationScore
 from ..weights import Weights
 from .baselines import Forecasts, baselines_ns
-from .forecast import RowForecast, forecast_row
+from .forecast import Known, RowForecast, forecast_row
 from .rows import ITERATIONS, IterationRow, read_iterations
 from .scaling import score_scaling
 
@@ -44,7 +44,9 @@ def score_iterations(data: Path, weights: Weights) -> tuple[tuple[IterationScore
 def _forecasts(
     rows: list[IterationRow], weights: Weights
 ) -> tuple[list[tuple[IterationRow, RowForecast]], Counter[str]]:
-    made, lacking, known = [], Counter[str](), {}
+    made: list[tuple[IterationRow, RowForecast]] = []
+    lacking: Counter[str] = Counter()
+    known: Known = {}
     for row in rows:
         gpu = find_gpu(load_catalog(), row.gpu)
         found = forecast_row(row, gpu, weights.library_for(gpu), known)
@@ -80,4 +82,3 @@ def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
         baselines_ns=baselines_ns(made, index),
         parts=forecast.shares,
     )
-

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from .....formats.signature import TensorSpec
-from .letters import MADE, OpCall
+from .letters import MADE, ShapedCall
 from .named import decide_named
 from .naming import name_dims
 from .outcome import Outcome, Rules
-from .placement import WHOLE, Place, Share, State, place_of, state_at
+from .placement import WHOLE, Cut, Share, State, place_of, state_at
 
 _ADDS: Final = frozenset(["add", "sub", "neg", "clone", "contiguous", "accumulate_grad"])
 """Ops that may as well run on summands, where all that they read are some."""
@@ -18,7 +18,7 @@ _GROUPED: Final = frozenset(["_grouped_mm", "_scaled_grouped_mm"])
 
 
 def decide(
-    call: OpCall,
+    call: ShapedCall,
     states: Sequence[State],
     linked: Sequence[tuple[TensorSpec, State]],
     rules: Rules,
@@ -42,7 +42,7 @@ def decide(
 
 
 def _divided(
-    call: OpCall,
+    call: ShapedCall,
     now: list[State],
     wanted: list[State | None],
     linked: Sequence[tuple[TensorSpec, State]],
@@ -61,7 +61,7 @@ def _divided(
     return decide_named(call, naming, now, wanted, linked, rules, is_backward=is_backward)
 
 
-def _sum_of_summands(call: OpCall, states: Sequence[State], *, is_backward: bool) -> Outcome | None:
+def _sum_of_summands(call: ShapedCall, states: Sequence[State], *, is_backward: bool) -> Outcome | None:
     """Return a sum that each rank takes of its summands; None where these must be added up first.
 
     In the backward pass a gradient that is split by tokens counts as a summand: what comes after is added before ranks
@@ -85,7 +85,7 @@ def _is_open(state: State) -> bool:
 
 
 def _made(
-    call: OpCall, states: list[State], wanted: list[State | None], linked: Sequence[tuple[TensorSpec, State]]
+    call: ShapedCall, states: list[State], wanted: list[State | None], linked: Sequence[tuple[TensorSpec, State]]
 ) -> Outcome:
     """Make what the forward op had of that shape."""
     results = []
@@ -98,7 +98,7 @@ def _made(
 
 
 def _table_gradient(
-    call: OpCall, states: list[State], wanted: list[State | None], table: tuple[TensorSpec, State]
+    call: ShapedCall, states: list[State], wanted: list[State | None], table: tuple[TensorSpec, State]
 ) -> Outcome:
     """The gradient of a shared table: every rank has the gradients of all tokens, and adds up those of its rows."""
     place = place_of(*table)
@@ -109,24 +109,24 @@ def _table_gradient(
     return Outcome(wanted=tuple(wanted), places=(None,) * len(states), results=(result,))
 
 
-def _dispatched(call: OpCall, states: list[State], wanted: list[State | None], rules: Rules) -> Outcome:
+def _dispatched(call: ShapedCall, states: list[State], wanted: list[State | None], rules: Rules) -> Outcome:
     """Follow rows that are with their experts: products of groups take them there, all else that mixes them back."""
     grouped = call.name in _GROUPED
     naming = name_dims(call) if grouped else None
-    places: list[Place | None] = [None] * len(states)
+    places: list[Cut | None] = [None] * len(states)
     if naming is not None:
         results = []
         groups = 4
         for at, (state, spec, names) in enumerate(zip(states, call.inputs, naming.inputs, strict=True)):
             if groups in names:
                 dim = names.index(groups)
-                places[at] = Place(dim, spec.shape[dim], State(Share.EXPERTS, 0, rules.degree))
+                places[at] = Cut(dim, spec.shape[dim], State(Share.EXPERTS, 0, rules.degree))
             elif state.share is not Share.DISPATCHED:
                 wanted[at] = State(Share.DISPATCHED)
         for names, spec in zip(naming.outputs, call.outputs, strict=True):
             if groups in names:
                 dim = names.index(groups)
-                results.append(state_at(spec, Place(dim, spec.shape[dim], State(Share.EXPERTS, 0, rules.degree))))
+                results.append(state_at(spec, Cut(dim, spec.shape[dim], State(Share.EXPERTS, 0, rules.degree))))
             else:
                 results.append(State(Share.DISPATCHED))
         return Outcome(wanted=tuple(wanted), places=tuple(places), results=tuple(results))
@@ -148,7 +148,7 @@ def _dispatched(call: OpCall, states: list[State], wanted: list[State | None], r
     return Outcome(wanted=tuple(wanted), places=tuple(places), results=(WHOLE,) * len(call.outputs))
 
 
-def _unknown(call: OpCall, states: list[State], wanted: list[State | None]) -> Outcome:
+def _unknown(call: ShapedCall, states: list[State], wanted: list[State | None]) -> Outcome:
     """Follow tokens through an op that is not known as far as leading sizes agree; make features whole."""
     places = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
     lost = []

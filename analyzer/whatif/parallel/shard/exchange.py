@@ -8,8 +8,8 @@ from typing import Final
 from .....formats.signature import Signature, TensorSpec
 from .....formats.trace import Phase
 from ..insert import Exchange, Insertion, Insertions
-from .placement import Place, Share, State, local_spec, outer_count, place_of, strides_of
-from .roles import Subject
+from .placement import Cut, Share, State, local_spec, outer_count, place_of, strides_of
+from .roles import ReadTrace
 
 WAIT: Final = "_c10d_functional::wait_tensor"
 _FUNCTIONAL: Final = {
@@ -24,7 +24,7 @@ _FUNCTIONAL: Final = {
 class Exchanges:
     """Collect the collectives of one group of ranks."""
 
-    subject: Subject
+    subject: ReadTrace
     insertions: Insertions
     group: int
     name: str
@@ -76,7 +76,7 @@ class Exchanges:
         place = place_of(spec, state)
         return tensor if place is None else self._all_gather(op, tensor, spec, place)
 
-    def _reduce_scatter(self, op: int, tensor: int, spec: TensorSpec, place: Place) -> int:
+    def _reduce_scatter(self, op: int, tensor: int, spec: TensorSpec, place: Cut) -> int:
         part = TensorSpec(spec.dtype, local_spec(TensorSpec(spec.dtype, spec.shape), place).shape)
         if outer_count(spec.shape, place) == 1:
             return self._collective(op, "reduce_scatter", tensor, spec, part)
@@ -84,7 +84,7 @@ class Exchanges:
         copied = self._copy(op, tensor, TensorSpec(spec.dtype, part.shape, spec.strides), 0, stacked)
         return self._collective(op, "reduce_scatter", copied, stacked, part)
 
-    def _all_gather(self, op: int, tensor: int, spec: TensorSpec, place: Place) -> int:
+    def _all_gather(self, op: int, tensor: int, spec: TensorSpec, place: Cut) -> int:
         part = local_spec(spec, place)
         plain = TensorSpec(spec.dtype, part.shape)
         gathered = self._collective(op, "all_gather", tensor, part, self._stacked(plain))
@@ -130,7 +130,7 @@ class Exchanges:
         tensor = self.subject.inputs[op][0]
         self._add_up(op, rows, tensor, tensor)
 
-    def normalize_rows(self, op: int, spec: TensorSpec, place: Place) -> None:
+    def normalize_rows(self, op: int, spec: TensorSpec, place: Cut) -> None:
         """Compute, before an op, the largest score and the sum of exponentials of rows that ranks share.
 
         As torch's loss_parallel and Megatron-LM's cross entropy do; the op itself stands for the last subtraction.

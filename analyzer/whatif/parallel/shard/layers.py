@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from .....formats.signature import TensorSpec
-from .letters import NONE, Letters, Naming, OpCall, broadcasts, letters_of
+from .letters import NONE, Letters, Naming, ShapedCall, broadcasts, letters_of
 
 
-def name_product(call: OpCall, *, first: int = 0) -> Naming | None:
+def name_product(call: ShapedCall, *, first: int = 0) -> Naming | None:
     """[..., m, k] @ [..., k, n], a bias in front where `first` is 1."""
     if len(call.inputs) < first + 2 or len(call.outputs) != 1:
         return None
@@ -25,7 +25,7 @@ def name_product(call: OpCall, *, first: int = 0) -> Naming | None:
     return Naming((*biases, (*outer, m, k), (*outer, k, n)), ((named)[-len(out.shape) :],))
 
 
-def name_scaled_product(call: OpCall) -> Naming | None:
+def name_scaled_product(call: ShapedCall) -> Naming | None:
     """[m, k] @ [k, n] of operands in fp8, then their scales and what may be added, a row or a whole result."""
     if len(call.inputs) < 2 or len(call.outputs) != 1:
         return None
@@ -42,7 +42,7 @@ def name_scaled_product(call: OpCall) -> Naming | None:
     return Naming(((m, k), (k, n), *more), ((m, n),))
 
 
-def name_linear(call: OpCall) -> Naming | None:
+def name_linear(call: ShapedCall) -> Naming | None:
     """Name [..., k] @ [n, k]ᵀ, a bias of n after them."""
     if len(call.inputs) < 2:
         return None
@@ -51,22 +51,22 @@ def name_linear(call: OpCall) -> Naming | None:
     return Naming(((*outer, k), (n, k), *((n,) for _ in call.inputs[2:])), ((*outer, n),))
 
 
-def name_grouped_product(call: OpCall) -> Naming | None:
+def name_grouped_product(call: ShapedCall) -> Naming | None:
     """Products of groups of rows: [rows, k] @ [groups, k, n], and their gradients [m, rows] @ [rows, n]."""
     left, right = call.inputs[:2]
     rows, k, n, groups = 1, 2, 3, 4
     ranks = len(left.shape), len(right.shape)
-    offsets = tuple((groups,) for _ in call.inputs[2:])
+    offsets = tuple((groups,) if spec.dtype == "int32" else (NONE,) * len(spec.shape) for spec in call.inputs[2:])
     if ranks == (2, 3):
         return Naming(((rows, k), (groups, k, n), *offsets), ((rows, n),))
     if ranks == (2, 2):
         return Naming(((k, rows), (rows, n), *offsets), ((groups, k, n),))
     if ranks == (3, 2):
         return Naming(((groups, k, n), (n, rows), *offsets), ((k, rows),))
-    return Naming(((groups, rows, k), (groups, k, n)), ((groups, rows, n),))
+    return Naming(((groups, rows, k), (groups, k, n), *offsets), ((groups, rows, n),))
 
 
-def name_normalized(call: OpCall, *, shape_position: int, source: int) -> Naming | None:
+def name_normalized(call: ShapedCall, *, shape_position: int, source: int) -> Naming | None:
     """Normalise over the last dims: their sizes are an argument. Parameters' gradients are sums over the others."""
     sizes = call.argument(shape_position)
     if len(call.inputs) <= source:
@@ -88,21 +88,21 @@ def name_normalized(call: OpCall, *, shape_position: int, source: int) -> Naming
     )
 
 
-def name_embedding(call: OpCall) -> Naming:
+def name_embedding(call: ShapedCall) -> Naming:
     """Name the rows of a table, which indices choose."""
     indices = call.inputs[1]
     letters = letters_of(indices, 3)
     return Naming(((1, 2), letters), ((*letters, 2),))
 
 
-def name_embedding_backward(call: OpCall) -> Naming:
+def name_embedding_backward(call: ShapedCall) -> Naming:
     """Name a table's gradient: the sum over all that looked a row up."""
     indices = call.inputs[1]
     letters = letters_of(indices, 3)
     return Naming(((*letters, 2), letters), ((1, 2),))
 
 
-def name_loss(call: OpCall) -> Naming | None:
+def name_loss(call: ShapedCall) -> Naming | None:
     """[rows, classes], [rows] → a mean: each rank has the value of the right class or not."""
     scores = call.inputs[0]
     letters, rank = letters_of(scores), len(scores.shape)
@@ -116,7 +116,7 @@ def name_loss(call: OpCall) -> Naming | None:
     return Naming((letters, *others), outputs, exchanged=letters[classes], exchanges=1)
 
 
-def name_loss_backward(call: OpCall) -> Naming | None:
+def name_loss_backward(call: ShapedCall) -> Naming | None:
     """Name the scores of classes as the forward pass does: their gradient has the same shape."""
     scores = next((spec for spec in call.inputs if spec.shape == call.outputs[0].shape), None)
     if scores is None:
@@ -136,7 +136,7 @@ _HEADS_LAST: Final = ("_flash_attention_forward", "_flash_attention_backward", "
                       "_efficient_attention_backward", "_flash_attn_forward", "_flash_attn_backward")  # fmt: skip
 
 
-def name_attention(call: OpCall) -> Naming | None:
+def name_attention(call: ShapedCall) -> Naming | None:
     """Name batch, heads, queries, keys and dims; heads of keys and values are shared as those of queries are."""
     first = 1 if "backward" in call.name else 0
     if len(call.inputs) < first + 3:

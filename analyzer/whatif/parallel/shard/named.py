@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from .....formats.signature import TensorSpec
-from .letters import Naming, OpCall, pairs
+from .letters import Naming, ShapedCall, pairs
 from .outcome import Outcome, Rules
-from .placement import WHOLE, Place, Share, State, place_of, state_at
+from .placement import WHOLE, Cut, Share, State, place_of, state_at
 
 _BATCHED: Final = frozenset(["bmm", "baddbmm"])
 """Products of activations: sums over tokens are no gradients of parameters."""
@@ -22,26 +22,26 @@ class _Kept:
 
     naming: Naming
     letter: int
-    by_size: dict[int, Place]
+    by_size: dict[int, Cut]
     """By the size of the dim: heads of queries and of keys bear one letter."""
 
     @property
-    def model(self) -> Place:
+    def model(self) -> Cut:
         """Return the first."""
         return next(iter(self.by_size.values()))
 
-    def moved(self, spec: TensorSpec, dim: int) -> Place:
+    def moved(self, spec: TensorSpec, dim: int) -> Cut:
         """Return the place at a dim of another tensor that bears the letter."""
         size = spec.shape[dim]
         if size in self.by_size:
-            return Place(dim, self.by_size[size].inner, self.by_size[size].state)
+            return Cut(dim, self.by_size[size].inner, self.by_size[size].state)
         whole, like = next(iter(self.by_size.items()))
         inner = max(1, size * like.inner // max(whole, 1))
-        return Place(dim, size if size % inner else inner, like.state)
+        return Cut(dim, size if size % inner else inner, like.state)
 
 
 def decide_named(
-    call: OpCall,
+    call: ShapedCall,
     naming: Naming,
     states: list[State],
     wanted: list[State | None],
@@ -57,7 +57,7 @@ def decide_named(
     ]
     letter, is_exchanged = _active_letter(naming, places, letters, rules)
     lost = _make_whole(places, letters, letter, wanted)
-    by_size: dict[int, Place] = {}
+    by_size: dict[int, Cut] = {}
     for spec, place in zip(call.inputs, places, strict=True):
         if place is not None:
             by_size.setdefault(spec.shape[place.dim], place)
@@ -74,7 +74,7 @@ def decide_named(
     ]
     if call.name in _CHOOSES and kept.model.state.share is Share.TOKENS and naming.outputs[0][:1] == (letter,):
         spec = call.outputs[0]  # rows in an order of their own: those of a rank lie together
-        results[0] = state_at(spec, Place(0, spec.shape[0], kept.model.state))
+        results[0] = state_at(spec, Cut(0, spec.shape[0], kept.model.state))
     return Outcome(
         wanted=tuple(wanted),
         places=tuple(places),
@@ -91,9 +91,9 @@ def _are_gradients(states: Sequence[State]) -> bool:
 
 
 def _whole_outcome(
-    call: OpCall,
+    call: ShapedCall,
     states: Sequence[State],
-    places: Sequence[Place | None],
+    places: Sequence[Cut | None],
     wanted: Sequence[State | None],
     lost: tuple[int, ...],
 ) -> Outcome:
@@ -104,7 +104,7 @@ def _whole_outcome(
 
 
 def _make_whole(
-    places: list[Place | None], letters: Sequence[int | None], kept: int | None, wanted: list[State | None]
+    places: list[Cut | None], letters: Sequence[int | None], kept: int | None, wanted: list[State | None]
 ) -> tuple[int, ...]:
     """Make whole, in place, what is shared by other letters; return the inputs whose features are lost so."""
     lost = []
@@ -116,7 +116,7 @@ def _make_whole(
     return tuple(lost)
 
 
-def _take_parts(call: OpCall, kept: _Kept, places: list[Place | None], wanted: list[State | None]) -> None:
+def _take_parts(call: ShapedCall, kept: _Kept, places: list[Cut | None], wanted: list[State | None]) -> None:
     """Let a rank take, in place, its own part of inputs that it has whole."""
     for at, (spec, names) in enumerate(zip(call.inputs, kept.naming.inputs, strict=True)):
         if places[at] is None and kept.letter in names:
@@ -126,14 +126,14 @@ def _take_parts(call: OpCall, kept: _Kept, places: list[Place | None], wanted: l
                 places[at], wanted[at] = place, state_at(spec, place)
 
 
-def _exchanged_rows(call: OpCall, places: Sequence[Place | None]) -> tuple[int, str] | None:
+def _exchanged_rows(call: ShapedCall, places: Sequence[Cut | None]) -> tuple[int, str] | None:
     for spec, place in zip(call.inputs, places, strict=True):
         if place is not None:
             return spec.element_count // spec.shape[place.dim], "float32"
     return None
 
 
-def _as_forward(call: OpCall, linked: Sequence[tuple[TensorSpec, State]]) -> Outcome | None:
+def _as_forward(call: ShapedCall, linked: Sequence[tuple[TensorSpec, State]]) -> Outcome | None:
     """Share a gradient that is the same everywhere, such as a mean's, as what it is the gradient of is shared."""
     for spec, state in linked:
         place = place_of(spec, state)
@@ -145,12 +145,12 @@ def _as_forward(call: OpCall, linked: Sequence[tuple[TensorSpec, State]]) -> Out
     return None
 
 
-def _letter(names: Sequence[int], place: Place) -> int | None:
+def _letter(names: Sequence[int], place: Cut) -> int | None:
     return names[place.dim] or None if place.dim < len(names) else None
 
 
 def _active_letter(
-    naming: Naming, places: Sequence[Place | None], letters: Sequence[int | None], rules: Rules
+    naming: Naming, places: Sequence[Cut | None], letters: Sequence[int | None], rules: Rules
 ) -> tuple[int | None, bool]:
     """Return the letter that stays shared, features before tokens; and whether that takes an exchange."""
     in_results = {letter for names in naming.outputs for _, letter in pairs(names)}
@@ -168,7 +168,7 @@ def _active_letter(
     return None, False
 
 
-def _result(call: OpCall, names: Sequence[int], spec: TensorSpec, kept: _Kept, rules: Rules) -> State:
+def _result(call: ShapedCall, names: Sequence[int], spec: TensorSpec, kept: _Kept, rules: Rules) -> State:
     if kept.letter in names:
         return state_at(spec, kept.moved(spec, names.index(kept.letter)))
     if not any(names) or not kept.naming.is_sum or kept.letter == kept.naming.exchanged:

@@ -18,7 +18,7 @@ from .layers import (
     name_product,
     name_scaled_product,
 )
-from .letters import Naming, OpCall, name_elementwise
+from .letters import Naming, ShapedCall, name_elementwise
 from .rows import (
     name_along,
     name_concatenation,
@@ -34,7 +34,7 @@ from .rows import (
 )
 
 
-def name_dims(call: OpCall) -> Naming | None:
+def name_dims(call: ShapedCall) -> Naming | None:
     """Return the letters of a call's dims; None where nothing is known of the op."""
     rule = _RULES.get(call.name)
     if rule is None and "attention" in call.name:
@@ -43,13 +43,13 @@ def name_dims(call: OpCall) -> Naming | None:
     return found if found is not None or rule is None else name_elementwise(call)
 
 
-_Rule = Callable[[OpCall], Naming | None]
+_Rule = Callable[[ShapedCall], Naming | None]
 _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(["mm", "bmm", "matmul"], partial(name_product, first=0)),
     **dict.fromkeys(["addmm", "_addmm_activation", "baddbmm"], partial(name_product, first=1)),
     "_scaled_mm": name_scaled_product,
     "linear": name_linear,
-    "_grouped_mm": name_grouped_product,
+    **dict.fromkeys(["_grouped_mm", "_scaled_grouped_mm"], name_grouped_product),
     **dict.fromkeys(["sum", "mean", "nansum", "norm", "linalg_vector_norm"], name_reduction),
     **dict.fromkeys(
         ["amax", "amin", "prod", "logsumexp", "argmax", "argmin", "all", "any", "var", "std", "var_mean", "max", "min"],

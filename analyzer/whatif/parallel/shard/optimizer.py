@@ -9,14 +9,14 @@ import numpy as np
 from .....formats.signature import Argument, Signature, TensorSpec
 from .....formats.trace import Phase
 from .placement import WHOLE, Share, local_spec, place_of
-from .roles import Subject
-from .walk import Walk
+from .roles import ReadTrace
+from .walk import ShareWalk
 
 Aligned = list[list[int]]
 """Storages that stand at one place of an op's lists, per place."""
 
 
-def share_optimizer(subject: Subject, walk: Walk) -> None:
+def share_optimizer(subject: ReadTrace, walk: ShareWalk) -> None:
     """Give the optimizer's tensors their parameters' states, sum up gradients, and rewrite its signatures."""
     rows = _optimizer_ops(subject)
     if not rows:
@@ -45,7 +45,7 @@ def share_optimizer(subject: Subject, walk: Walk) -> None:
         walk.column[op] = walk.signatures.setdefault(_local(subject, walk, op, memory), len(walk.signatures))
 
 
-def _optimizer_ops(subject: Subject) -> list[int]:
+def _optimizer_ops(subject: ReadTrace) -> list[int]:
     ops = subject.trace.ops
     return [int(row) for row in np.flatnonzero((ops.phase == Phase.OPTIMIZER) & (ops.signature >= 0))]
 
@@ -58,7 +58,7 @@ def _lists(arguments: tuple[Argument, ...]) -> Iterator[list[TensorSpec]]:
             yield [part for part in item if isinstance(part, TensorSpec)]
 
 
-def _aligned(subject: Subject, op: int) -> Aligned:
+def _aligned(subject: ReadTrace, op: int) -> Aligned:
     """Return the storages that an op reads, and returns, at the same place of its lists, if of the same shape."""
     number = int(subject.trace.ops.signature[op])
     signature = subject.trace.signatures[number]
@@ -86,7 +86,7 @@ def _aligned(subject: Subject, op: int) -> Aligned:
     return found
 
 
-def _sum_gradients(subject: Subject, walk: Walk, first: int, groups: dict[int, Aligned]) -> None:
+def _sum_gradients(subject: ReadTrace, walk: ShareWalk, first: int, groups: dict[int, Aligned]) -> None:
     """Sum up over ranks, before the optimizer, the gradients of parameters that all of them hold whole."""
     used = {storage for aligned in groups.values() for places in aligned for storage in places}
     partial = [item for item in sorted(used) if walk.known[walk.states[item]].share is Share.GRADIENT]
@@ -107,7 +107,7 @@ def _sum_gradients(subject: Subject, walk: Walk, first: int, groups: dict[int, A
         )
 
 
-def _local(subject: Subject, walk: Walk, op: int, memory: dict[tuple[TensorSpec, int], TensorSpec]) -> Signature:
+def _local(subject: ReadTrace, walk: ShareWalk, op: int, memory: dict[tuple[TensorSpec, int], TensorSpec]) -> Signature:
     signature = subject.trace.signatures[int(subject.trace.ops.signature[op])]
     known, states, storages = walk.known, walk.states, subject.storages
     reads, writes = iter(subject.inputs[op]), iter(subject.outputs[op])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .....formats.signature import TensorSpec
-from .placement import WHOLE, Place, Share, State, place_of, state_at
+from .placement import WHOLE, Cut, Share, State, place_of, state_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Rules:
         Products of batches may lay keys out with the tokens last.
         """
         is_last = is_batched and spec.shape.count(self.tokens) == 1 and spec.shape[-1] == self.tokens
-        last = Place(len(spec.shape) - 1, self.tokens, State(Share.TOKENS, 0, self.degree))
+        last = Cut(len(spec.shape) - 1, self.tokens, State(Share.TOKENS, 0, self.degree))
         place = (last if is_last else self.token_place(spec)) if self.splits_tokens else None
         if place is None or (spec.shape[-1:] == (1,) and not is_batched):  # of a row's features, which all ranks need
             return State(Share.PARTIAL, 0, self.degree)
@@ -39,18 +39,18 @@ class Rules:
         parted = State(Share.TOKENS, summand.extent, self.degree, summand.step)
         return parted if summand.extent and place_of(spec, parted) is not None else WHOLE
 
-    def token_place(self, spec: TensorSpec) -> Place | None:
+    def token_place(self, spec: TensorSpec) -> Cut | None:
         """Return where a tensor holds tokens; None where they cannot be divided."""
         shape, count = spec.shape, self.tokens
         state = State(Share.TOKENS, 0, self.degree)
         holds_features = len(shape) > 1 and not spec.dtype.startswith("int")
         dim = next((dim for dim in range(len(shape) - holds_features) if count > 1 and shape[dim] == count), None)
         if dim is not None:
-            return Place(dim, count, state) if not count % self.degree else None
+            return Cut(dim, count, state) if not count % self.degree else None
         if not shape or count < 2 or shape[0] % count or shape[0] % self.degree:
             return None  # it holds no tokens
         by_sample = not count % self.degree and shape[0] == self.batch * count
-        return Place(0, count if by_sample else shape[0], state)
+        return Cut(0, count if by_sample else shape[0], state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Outcome:
 
     wanted: tuple[State | None, ...]
     """None: as it is."""
-    places: tuple[Place | None, ...]
+    places: tuple[Cut | None, ...]
     """Of the inputs, as wanted."""
     results: tuple[State, ...]
     lost: tuple[int, ...] = ()

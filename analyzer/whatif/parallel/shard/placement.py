@@ -64,7 +64,7 @@ WHOLE: Final = State()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Cut:
     """Hold which dim of a tensor is shared: `inner` elements of it lie together, and each rank has a part of these."""
 
     dim: int
@@ -79,7 +79,7 @@ def strides_of(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(prod(spec.shape[dim + 1 :]) for dim in range(len(spec.shape)))
 
 
-def place_of(spec: TensorSpec, state: State) -> Place | None:
+def place_of(spec: TensorSpec, state: State) -> Cut | None:
     """Return where a view of a storage is shared; None where it is not: it holds no more than one step of it."""
     if not state.is_part:
         return None
@@ -88,19 +88,19 @@ def place_of(spec: TensorSpec, state: State) -> Place | None:
         for dim, (size, stride) in enumerate(zip(spec.shape, strides_of(spec), strict=True))
         if 0 < stride < state.extent and size * stride > state.step and size > 1
     ]
-    first: Place | None = None
+    first: Cut | None = None
     for stride, dim in sorted(steps, reverse=True):
         inner = min(state.extent // stride, spec.shape[dim])
         inner = spec.shape[dim] if spec.shape[dim] % inner else inner
-        first = first or Place(dim, inner, state)
+        first = first or Cut(dim, inner, state)
         if not inner % state.degree:
-            return Place(dim, inner, state)
+            return Cut(dim, inner, state)
         if inner > STACKED_COUNT and state.share is not Share.TOKENS:
             break
     return first
 
 
-def state_at(spec: TensorSpec, place: Place) -> State:
+def state_at(spec: TensorSpec, place: Cut) -> State:
     """Return the state of a storage of which a tensor is shared so."""
     stride = max(strides_of(spec)[place.dim], 1)
     return replace(place.state, extent=stride * place.inner, step=stride)
@@ -111,7 +111,7 @@ def part_of(size: int, degree: int) -> int:
     return -(-size // degree)
 
 
-def local_size(spec: TensorSpec, place: Place) -> int:
+def local_size(spec: TensorSpec, place: Cut) -> int:
     """Return the size that a rank has of the shared dim. Raises InputError where it cannot be divided."""
     size, inner, degree = spec.shape[place.dim], place.inner, place.state.degree
     if inner % degree and not place.state.is_uneven and place.state.share is not Share.TOKENS:
@@ -120,7 +120,7 @@ def local_size(spec: TensorSpec, place: Place) -> int:
     return size // inner * part_of(inner, degree)
 
 
-def local_spec(spec: TensorSpec, place: Place | None) -> TensorSpec:
+def local_spec(spec: TensorSpec, place: Cut | None) -> TensorSpec:
     """Return the tensor that a rank has."""
     if place is None:
         return spec
@@ -138,6 +138,6 @@ def local_spec(spec: TensorSpec, place: Place | None) -> TensorSpec:
     return replace(spec, shape=shape, strides=strides)
 
 
-def outer_count(shape: Sequence[int], place: Place) -> int:
+def outer_count(shape: Sequence[int], place: Cut) -> int:
     """Return how many pieces of memory a rank's part is of the whole, contiguous tensor."""
     return prod(shape[: place.dim]) * (shape[place.dim] // max(place.inner, 1))

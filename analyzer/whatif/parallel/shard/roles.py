@@ -21,13 +21,13 @@ from .....formats.trace import Phase, Trace
 from ...axis.parameters import parameter_storages
 from ...calls import layout_of, made_storages, operands_of, short_name
 from .decide import decide
-from .letters import VIEWS, OpCall
+from .letters import VIEWS, ShapedCall
 from .naming import name_dims
 from .outcome import Outcome, Rules
-from .placement import WHOLE, Place, Share, State, place_of, state_at, strides_of
+from .placement import WHOLE, Cut, Share, State, place_of, state_at, strides_of
 
 
-class Role(StrEnum):
+class WeightRole(StrEnum):
     """Say how a product's weight is shared; the words of `[shard]` in a plan's file."""
 
     COLUMN = "column"
@@ -42,22 +42,28 @@ class Role(StrEnum):
     """By experts alone."""
 
 
-WEIGHT_AT: Final = {"mm": 1, "addmm": 2, "_addmm_activation": 2, "linear": 1, "matmul": 1, "_grouped_mm": 1, "bmm": 1}
+LOW_RANK_RATIO: Final = 8
+"""Features around a pair of products per feature between them, from which on it counts as an adapter (LoRA's have
+hundreds; feed-forward blocks and attention have as many between as around, or more)."""
+WEIGHT_AT: Final = {
+    **dict.fromkeys(["mm", "linear", "matmul", "bmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"], 1),
+    **dict.fromkeys(["addmm", "_addmm_activation"], 2),
+}
 """Where products take the weight, among their tensors."""
 TABLES: Final = frozenset(["embedding"])
 
 
 @dataclass(slots=True)
-class Roles:
+class WeightRoles:
     """Hold what was found: roles by op, tables by op, and the most ranks that can share an op's features."""
 
-    of_op: dict[int, Role] = field(default_factory=dict)
+    of_op: dict[int, WeightRole] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     """Heads of keys and values: beyond as many ranks, several have the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ReadTrace:
     """Hold a trace's ops as the search and the walk read them."""
 
     trace: Trace
@@ -68,18 +74,18 @@ class Subject:
     storages: list[int]
     parameters: frozenset[int]
     made: frozenset[int]
-    calls: dict[tuple[int, int], OpCall] = field(default_factory=dict)
+    calls: dict[tuple[int, int], ShapedCall] = field(default_factory=dict)
 
-    def call(self, name: int, number: int) -> OpCall:
+    def call(self, name: int, number: int) -> ShapedCall:
         """Return an op's call."""
         key = name, number
         if key not in self.calls:
             signature = self.trace.signatures[number]
-            self.calls[key] = OpCall(self.names[name], signature, layout_of(signature))
+            self.calls[key] = ShapedCall(self.names[name], signature, layout_of(signature))
         return self.calls[key]
 
 
-def read_subject(trace: Trace) -> Subject:
+def read_subject(trace: Trace) -> ReadTrace:
     """Return a trace's ops, read once. Raises InputError where it does not identify tensors."""
     if not len(trace.operands.op):
         raise InputError(
@@ -88,7 +94,7 @@ def read_subject(trace: Trace) -> Subject:
         )
     names = tuple(short_name(item) for item in trace.strings)
     inputs, outputs = operands_of(trace)
-    return Subject(
+    return ReadTrace(
         trace=trace,
         names=names,
         inputs=inputs,
@@ -99,7 +105,7 @@ def read_subject(trace: Trace) -> Subject:
     )
 
 
-def forward_ops(subject: Subject) -> Iterator[tuple[int, OpCall]]:
+def forward_ops(subject: ReadTrace) -> Iterator[tuple[int, ShapedCall]]:
     """Yield the ops of the forward pass whose tensors are known."""
     ops = subject.trace.ops
     rows = np.flatnonzero((ops.signature >= 0) & ((ops.phase == Phase.FORWARD) | (ops.phase == Phase.OTHER)))
@@ -109,7 +115,7 @@ def forward_ops(subject: Subject) -> Iterator[tuple[int, OpCall]]:
             yield op, call
 
 
-def find_origins(subject: Subject) -> dict[int, int]:
+def find_origins(subject: ReadTrace) -> dict[int, int]:
     """Return of each storage that only holds a parameter in another dtype that parameter's storage."""
     found: dict[int, int] = {}
     for op, call in forward_ops(subject):
@@ -123,25 +129,25 @@ def find_origins(subject: Subject) -> dict[int, int]:
     return found
 
 
-def find_roles(subject: Subject, overrides: Mapping[str, str], origins: dict[int, int]) -> Roles:
+def find_roles(subject: ReadTrace, overrides: Mapping[str, str], origins: dict[int, int]) -> WeightRoles:
     """Return the roles of a trace's products; `overrides` names them by patterns of module paths instead."""
     search = _Search(subject, origins, forced=_forced(subject, overrides))
     search.run()
     return search.finish()
 
 
-def _forced(subject: Subject, overrides: Mapping[str, str]) -> dict[int, Role]:
+def _forced(subject: ReadTrace, overrides: Mapping[str, str]) -> dict[int, WeightRole]:
     """Return the roles that patterns give, by string row of the module path. Raises InputError."""
-    roles: list[tuple[str, Role]] = []
+    roles: list[tuple[str, WeightRole]] = []
     for pattern, word in overrides.items():
         try:
-            roles.append((pattern, Role(word)))
+            roles.append((pattern, WeightRole(word)))
         except ValueError:
-            known = ", ".join(Role)
+            known = ", ".join(WeightRole)
             raise InputError(f"[shard] {pattern}: found {word!r}, expected one of {known}") from None
     if not roles:
         return {}
-    found: dict[int, Role] = {}
+    found: dict[int, WeightRole] = {}
     for row in {int(row) for row in np.unique(subject.trace.ops.module)} - {-1}:
         path = subject.trace.strings[row]
         for pattern, role in roles:
@@ -162,9 +168,9 @@ def _forced(subject: Subject, overrides: Mapping[str, str]) -> dict[int, Role]:
 
 @dataclass(slots=True)
 class _Search:
-    subject: Subject
+    subject: ReadTrace
     origins: dict[int, int]
-    forced: dict[int, Role]
+    forced: dict[int, WeightRole]
     states: dict[int, State] = field(default_factory=dict)
     tags: dict[int, frozenset[int]] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
@@ -197,7 +203,9 @@ class _Search:
         source = self.origins.get(storage, storage)
         return source in self.subject.parameters or source not in self.subject.made
 
-    def _product(self, op: int, call: OpCall, inputs: list[int], outputs: list[int], forced: Role | None) -> bool:
+    def _product(
+        self, op: int, call: ShapedCall, inputs: list[int], outputs: list[int], forced: WeightRole | None
+    ) -> bool:
         """Note a product on a parameter: it closes what its data left open, or opens its results."""
         naming = name_dims(call)
         at = WEIGHT_AT[call.name]
@@ -210,25 +218,25 @@ class _Search:
             return False
         self.widths[op] = (call.inputs[data].shape[-1], call.outputs[0].shape[-1])
         place = place_of(call.inputs[data], self.states.get(inputs[data], WHOLE))
-        if place is not None and naming.inputs[data][place.dim] == inner and forced in (None, Role.ROW):
+        if place is not None and naming.inputs[data][place.dim] == inner and forced in (None, WeightRole.ROW):
             self.rows[op] = self.tags.get(inputs[data], frozenset())
             self.states[outputs[0]] = WHOLE
             return True
         if place is not None:
             return False
-        if forced in (Role.REPLICATE, Role.EXPERT):
+        if forced in (WeightRole.REPLICATE, WeightRole.EXPERT):
             self.states[outputs[0]] = WHOLE
             return True
         spec = call.outputs[0]
         dim = len(spec.shape) - 1
         self.opened[op] = spec
-        self.states[outputs[0]] = state_at(spec, Place(dim, spec.shape[dim], State(Share.FEATURES)))
+        self.states[outputs[0]] = state_at(spec, Cut(dim, spec.shape[dim], State(Share.FEATURES)))
         self.tags[outputs[0]] = frozenset([op])
-        if forced is Role.VOCABULARY:
+        if forced is WeightRole.VOCABULARY:
             self.scored.add(op)
         return True
 
-    def _follow(self, call: OpCall, inputs: list[int], outputs: list[int]) -> None:
+    def _follow(self, call: ShapedCall, inputs: list[int], outputs: list[int]) -> None:
         states = tuple(self.states.get(item, WHOLE) for item in inputs)
         if not any(state.is_part for state in states):
             for item in outputs:
@@ -253,7 +261,7 @@ class _Search:
             self.states[item] = state if state.is_part else WHOLE
             self.tags[item] = tags
 
-    def _limit(self, call: OpCall, inputs: list[int]) -> None:
+    def _limit(self, call: ShapedCall, inputs: list[int]) -> None:
         naming = name_dims(call)
         if naming is None:
             return
@@ -263,46 +271,51 @@ class _Search:
                 for op in self.tags.get(inputs[at], frozenset()):
                     self.limits[op] = min(self.limits.get(op, place.inner), place.inner)
 
-    def finish(self) -> Roles:
+    def finish(self) -> WeightRoles:
         """Judge what was opened: closed by a row, a vocabulary's scores, or left whole."""
-        roles = Roles(limits=self.limits)
+        roles = WeightRoles(limits=self.limits)
         closed: set[int] = set()
         for op, tags in self.rows.items():
-            if not tags & self.lost:
-                roles.of_op[op] = Role.ROW
+            if not tags & self.lost and not self._is_low_rank(op, tags):
+                roles.of_op[op] = WeightRole.ROW
                 closed |= tags
         for op in closed:
-            roles.of_op[op] = Role.COLUMN
+            roles.of_op[op] = WeightRole.COLUMN
         widest = 0
         for op in self.opened:
             inner, outer = self.widths[op]
             is_last = op == max(self.opened)
             if op not in closed and op not in self.lost and outer > inner and (op in self.scored or is_last):
-                roles.of_op[op] = Role.VOCABULARY
+                roles.of_op[op] = WeightRole.VOCABULARY
                 widest = max(widest, outer)
         if closed:
             self._add_tables(roles, widest)
         modules = self.subject.trace.ops.module
         for op in (*self.opened, *self.rows, *self.tables):
             forced = self.forced.get(int(modules[op])) if self.forced else None
-            if forced is not None and forced is not Role.EXPERT:
+            if forced is not None and forced is not WeightRole.EXPERT:
                 roles.of_op[op] = forced
-        roles.of_op = {op: role for op, role in roles.of_op.items() if role is not Role.REPLICATE}
+        roles.of_op = {op: role for op, role in roles.of_op.items() if role is not WeightRole.REPLICATE}
         return roles
 
-    def _add_tables(self, roles: Roles, widest: int) -> None:
+    def _is_low_rank(self, row: int, columns: frozenset[int]) -> bool:
+        """Say whether a pair of products only passes through few features, as adapters do: ranks run it whole."""
+        rank = self.widths[row][0]
+        return all(rank * LOW_RANK_RATIO <= self.widths[op][0] for op in columns)
+
+    def _add_tables(self, roles: WeightRoles, widest: int) -> None:
         """Share the table of the vocabulary: as long as the scores are wide, or else the longest."""
         longest = max(self.tables.values(), default=0)
         for op, rows in self.tables.items():
             spec = self.subject.trace.signatures[int(self.subject.trace.ops.signature[op])].tensors()[0]
             if rows == (widest or longest) and rows > spec.shape[-1]:
-                roles.of_op[op] = Role.VOCABULARY
+                roles.of_op[op] = WeightRole.VOCABULARY
 
 
 _SEARCHED: Final = Rules(degree=1, splits_tokens=False, is_search=True)
 
 
-def weight_states(subject: Subject, roles: Roles, origins: dict[int, int], degree: int) -> dict[int, State]:
+def weight_states(subject: ReadTrace, roles: WeightRoles, origins: dict[int, int], degree: int) -> dict[int, State]:
     """Return how the weights of products and tables are shared by `degree` ranks, by storage."""
     found: dict[int, State] = {}
     ops = subject.trace.ops
@@ -313,7 +326,7 @@ def weight_states(subject: Subject, roles: Roles, origins: dict[int, int], degre
         if naming is None:
             continue
         spec = call.inputs[at]
-        wanted = naming.outputs[0][-1] if role is not Role.ROW else naming.inputs[max(at - 1, 0)][-1]
+        wanted = naming.outputs[0][-1] if role is not WeightRole.ROW else naming.inputs[max(at - 1, 0)][-1]
         dim = 0 if call.name in TABLES else naming.inputs[at].index(wanted)
         shared = min(degree, roles.limits.get(op, degree))
         state = State(
@@ -321,14 +334,14 @@ def weight_states(subject: Subject, roles: Roles, origins: dict[int, int], degre
             strides_of(spec)[dim] * spec.shape[dim],
             shared,
             strides_of(spec)[dim],
-            is_uneven=role is Role.VOCABULARY,
+            is_uneven=role is WeightRole.VOCABULARY,
         )
         storage = subject.storages[subject.inputs[op][at]]
         found[origins.get(storage, storage)] = state
     return found
 
 
-def expert_states(subject: Subject, origins: dict[int, int], degree: int) -> dict[int, State]:
+def expert_states(subject: ReadTrace, origins: dict[int, int], degree: int) -> dict[int, State]:
     """Return how weights of groups, [experts, ...], are shared by `degree` ranks. Raises InputError for none."""
     found: dict[int, State] = {}
     for op, call in forward_ops(subject):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from .....formats.signature import TensorSpec
-from .letters import NONE, Letters, Naming, OpCall, letters_of, name_elementwise
+from .letters import NONE, Letters, Naming, ShapedCall, letters_of, name_elementwise
 
 
-def _dims_argument(call: OpCall, position: int, rank: int) -> set[int]:
+def _dims_argument(call: ShapedCall, position: int, rank: int) -> set[int]:
     value = call.argument(position)
     items = value if isinstance(value, tuple) else (value,)
     found = {item % rank for item in items if isinstance(item, int) and not isinstance(item, bool) and rank}
     return found or set(range(rank))
 
 
-def name_reduction(call: OpCall, *, is_sum: bool = True) -> Naming | None:
+def name_reduction(call: ShapedCall, *, is_sum: bool = True) -> Naming | None:
     """Drop the dims of argument 1, all without one, or keep them with size 1."""
     if not call.inputs or not call.outputs:
         return None
@@ -30,7 +30,7 @@ def name_reduction(call: OpCall, *, is_sum: bool = True) -> Naming | None:
     return Naming((letters, *((NONE,) * len(spec.shape) for spec in call.inputs[1:])), tuple(outputs), is_sum=is_sum)
 
 
-def name_softmax(call: OpCall, *, position: int, exchanges: int) -> Naming | None:
+def name_softmax(call: ShapedCall, *, position: int, exchanges: int) -> Naming | None:
     """Keep apart, at the price of exchanges, the dim that is normalised (argument `position`)."""
     found = name_elementwise(call)
     if found is None:
@@ -41,7 +41,7 @@ def name_softmax(call: OpCall, *, position: int, exchanges: int) -> Naming | Non
     return Naming(found.inputs, found.outputs, exchanged=letter, exchanges=exchanges)
 
 
-def name_along(call: OpCall, *, position: int = 1) -> Naming | None:
+def name_along(call: ShapedCall, *, position: int = 1) -> Naming | None:
     """Keep one dim whole (sorting, cumulative sums, the largest few); the others are as in the input."""
     source = call.inputs[0]
     rank, letters = len(source.shape), letters_of(source)
@@ -59,7 +59,7 @@ def name_along(call: OpCall, *, position: int = 1) -> Naming | None:
     )
 
 
-def name_concatenation(call: OpCall) -> Naming | None:
+def name_concatenation(call: ShapedCall) -> Naming | None:
     """Name dims by their place, also that along which tensors are joined."""
     rank = len(call.outputs[0].shape)
     specs = (*call.inputs, *call.outputs)
@@ -68,7 +68,7 @@ def name_concatenation(call: OpCall) -> Naming | None:
     return Naming(named[:-1], named[-1:], is_sum=False)
 
 
-def name_stack(call: OpCall) -> Naming | None:
+def name_stack(call: ShapedCall) -> Naming | None:
     """Name dims by their place; the new one is of no letter."""
     rank = len(call.outputs[0].shape)
     place = call.argument(1)
@@ -77,7 +77,7 @@ def name_stack(call: OpCall) -> Naming | None:
     return Naming(tuple(letters for _ in call.inputs), ((*letters[:dim], NONE, *letters[dim:]),), is_sum=False)
 
 
-def name_index(call: OpCall) -> Naming | None:
+def name_index(call: ShapedCall) -> Naming | None:
     """Name what the indices choose from as they are named: rows of tokens are chosen among a rank's own."""
     source, indices, out = call.inputs[0], call.inputs[1:], call.outputs[0]
     if not indices or any(item.dtype == "bool" for item in indices):
@@ -102,7 +102,7 @@ def name_index(call: OpCall) -> Naming | None:
     return None
 
 
-def name_index_put(call: OpCall) -> Naming | None:
+def name_index_put(call: ShapedCall) -> Naming | None:
     """Put rows at places: the rows of the source are named as those that are put."""
     if len(call.inputs) < 3 or any(item.dtype == "bool" for item in call.inputs[1:-1]):
         return None
@@ -119,7 +119,7 @@ def name_index_put(call: OpCall) -> Naming | None:
     )
 
 
-def name_select_index(call: OpCall) -> Naming | None:
+def name_select_index(call: ShapedCall) -> Naming | None:
     """Choose along a dim by one list of indices (index_select, index_add: argument 1 says which dim)."""
     source = call.inputs[0]
     rank, place = len(source.shape), call.argument(1)
@@ -133,7 +133,7 @@ def name_select_index(call: OpCall) -> Naming | None:
     return Naming(tuple(map(named, call.inputs)), tuple(map(named, call.outputs)), is_sum=False)
 
 
-def name_counts(call: OpCall) -> Naming:
+def name_counts(call: ShapedCall) -> Naming:
     """Count on every rank what it has: nothing of it is shared."""
     return Naming(
         tuple(letters_of(spec) for spec in call.inputs),
@@ -142,14 +142,14 @@ def name_counts(call: OpCall) -> Naming:
     )
 
 
-def name_padded(call: OpCall) -> Naming | None:
+def name_padded(call: ShapedCall) -> Naming | None:
     """Name dims by their place, whatever sizes they get."""
     if len(call.inputs[0].shape) != len(call.outputs[0].shape):
         return None
     return Naming((letters_of(call.inputs[0]),), (letters_of(call.outputs[0]),), is_sum=False)
 
 
-def name_part_gradient(call: OpCall) -> Naming | None:
+def name_part_gradient(call: ShapedCall) -> Naming | None:
     """Put a gradient where a slice was taken, or in a new dim where one number of it was (argument 2 says which)."""
     spec, out = call.inputs[0], call.outputs[0]
     letters, rank = letters_of(out), len(out.shape)

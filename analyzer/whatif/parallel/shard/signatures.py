@@ -7,15 +7,15 @@ from typing import Final
 
 from .....formats.signature import Argument, Signature, TensorSpec
 from ...calls import replace_tensors
-from .letters import OpCall
-from .placement import Place, local_spec
+from .letters import ShapedCall
+from .placement import Cut, local_spec
 
 _SPLITS: Final = frozenset(["split", "split_with_sizes", "chunk"])
 _BOUNDS: Final = {"slice": (2, 3), "narrow": (2, 3), "slice_backward": (3, 4)}
 """Where these ops say which part they take of a dim, named just before."""
 
 
-def local_signature(call: OpCall, inputs: Sequence[Place | None], outputs: Sequence[Place | None]) -> Signature:
+def local_signature(call: ShapedCall, inputs: Sequence[Cut | None], outputs: Sequence[Cut | None]) -> Signature:
     """Return a call as one rank makes it. Raises InputError where a size cannot be divided."""
     if not any(inputs) and not any(outputs):
         return call.signature
@@ -44,7 +44,7 @@ def _scale_sizes(item: Argument, changed: Sequence[tuple[TensorSpec, TensorSpec]
 
 
 def _scale_numbers(
-    call: OpCall, arguments: list[Argument], inputs: Sequence[Place | None], made: Sequence[TensorSpec]
+    call: ShapedCall, arguments: list[Argument], inputs: Sequence[Cut | None], made: Sequence[TensorSpec]
 ) -> None:
     """Scale, in place, single numbers that are sizes of the divided dim."""
     if call.name == "embedding_dense_backward" and made and len(arguments) > 2:

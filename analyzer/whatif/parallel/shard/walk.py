@@ -14,11 +14,11 @@ from .....formats.signature import Signature, TensorSpec, flatten_tensors
 from .....formats.trace import CollectiveTable, Phase, Trace
 from .decide import decide
 from .exchange import Exchanges
-from .letters import VIEWS, OpCall
+from .letters import VIEWS, ShapedCall
 from .naming import name_dims
 from .outcome import Outcome, Rules
-from .placement import WHOLE, Place, Share, State, part_of, place_of, strides_of
-from .roles import Subject
+from .placement import WHOLE, Cut, Share, State, part_of, place_of, strides_of
+from .roles import ReadTrace
 from .signatures import local_signature
 
 _FREE: Final = frozenset(
@@ -49,10 +49,10 @@ class _Step:
 
 
 @dataclass(slots=True)
-class Walk:
+class ShareWalk:
     """Follow one kind of sharing through a trace."""
 
-    subject: Subject
+    subject: ReadTrace
     rules: Rules
     exchanges: Exchanges
     states: list[int]
@@ -153,12 +153,12 @@ class Walk:
         specs = self.subject.trace.signatures[linked[0]].tensors()
         return tuple((spec, self.known[row]) for spec, row in zip(specs, linked[1], strict=False))
 
-    def _view(self, call: OpCall, states: list[State]) -> _Step:
+    def _view(self, call: ShapedCall, states: list[State]) -> _Step:
         inputs = [place_of(spec, state) for spec, state in zip(call.inputs, states, strict=True)]
         outputs = [place_of(spec, states[0]) for spec in call.outputs]
         return _Step(self._row_of(local_signature(call, inputs, outputs)), ())
 
-    def _changed(self, call: OpCall, states: list[State], outcome: Outcome) -> _Step:
+    def _changed(self, call: ShapedCall, states: list[State], outcome: Outcome) -> _Step:
         moves = []
         for at, (state, wanted) in enumerate(zip(states, outcome.wanted, strict=True)):
             if wanted is not None and wanted != state:
@@ -174,7 +174,7 @@ class Walk:
             is_masked=call.name == "embedding" and outcome.results[0].share is Share.PARTIAL,
         )
 
-    def _balanced(self, call: OpCall, signature: Signature, places: tuple[Place | None, ...]) -> Signature:
+    def _balanced(self, call: ShapedCall, signature: Signature, places: tuple[Cut | None, ...]) -> Signature:
         """Let a rank's queries, from both ends of the sequence, see what they see on average where the mask is causal.
 
         S / n queries of n ranks see S·S / 2n keys in all, as they do of (S + S / n) / 2 keys that they end with.
