@@ -18,7 +18,7 @@ from ....arrays import Rows
 from ....formats.column import row_count
 from ....formats.signature import Argument, Signature, TensorSpec
 from ....formats.trace import Phase, Trace
-from .exchanges import Place, all_gather, all_reduce, reduce_scatter, wait
+from .exchanges import Spot, all_gather, all_reduce, reduce_scatter, wait
 from .insert import Insertion, Insertions
 from .layers import tail_start
 from .mesh import axis_group
@@ -113,11 +113,11 @@ class Replication:
             whole = TensorSpec(dtype, (count * size,))
             flat = insertions.tensor(dtype, count)
             tensors = tuple(self.parameters.tensor[rows].tolist())
-            issue = Place(at=early[0], is_after=False, phase=phase, module=self._module(late[0]))
+            issue = Spot(at=early[0], is_after=False, phase=phase, module=self._module(late[0]))
             parts = tuple(TensorSpec(dtype, (part,)) for part in self._shard_counts(rows, size).tolist())
             self._copy("aten::cat", (parts, 0), (shard,), (), (flat,), issue)
             gathered = all_gather(insertions, shard, flat, group, issue)
-            place = Place(at=late[0], is_after=False, phase=phase, module=self._module(late[0]))
+            place = Spot(at=late[0], is_after=False, phase=phase, module=self._module(late[0]))
             view = wait(insertions, whole, gathered, place)
             held = insertions.tensor(dtype, int(self.parameters.element_count[rows].sum()))
             insertions.lasts[insertions.storage(held)] = unit.end(phase)
@@ -130,7 +130,7 @@ class Replication:
         insertions, parameters, size = self.insertions, self.parameters, self._size(group)
         trained = unit.parameters[parameters.has_gradient[unit.parameters]]
         for dtype, rows in self._by_dtype(trained, parameters.gradient):
-            place = Place(at=at, is_after=True, phase=Phase.BACKWARD, module=self._module(at))
+            place = Spot(at=at, is_after=True, phase=Phase.BACKWARD, module=self._module(at))
             gradients = tuple(parameters.gradient[rows].tolist())
             count = self._shard_count(rows, size)
             whole, shard = TensorSpec(dtype, (count * size,)), TensorSpec(dtype, (count,))
@@ -161,7 +161,7 @@ class Replication:
         )
         for bucket in _buckets(parameters, trained):
             at = int(parameters.ready_op[bucket].max()) if self.plan.overlap_gradients else self.tail - 1
-            place = Place(at=at, is_after=True, phase=Phase.BACKWARD, module=self._module(at))
+            place = Spot(at=at, is_after=True, phase=Phase.BACKWARD, module=self._module(at))
             for dtype, same in self._by_dtype(bucket, parameters.gradient):
                 gradients = tuple(parameters.gradient[same].tolist())
                 count = int(parameters.element_count[same].sum())
@@ -181,7 +181,7 @@ class Replication:
     def _gather_stepped(self, bucket: Rows, group: int, size: int) -> None:
         """Gather parameters after the step; nothing waits where gradients overlap: the next forward pass hides it."""
         insertions, last = self.insertions, row_count(self.trace.ops) - 1
-        place = Place(at=last, is_after=True, phase=Phase.OPTIMIZER)
+        place = Spot(at=last, is_after=True, phase=Phase.OPTIMIZER)
         for dtype, rows in self._by_dtype(bucket, self.parameters.tensor):
             count = -(-int(self.parameters.element_count[rows].sum()) // size)
             shard = TensorSpec(dtype, (count,))
@@ -199,7 +199,7 @@ class Replication:
         groups = [self._group(axes) for axes in (parted, ("tp",), ("pp",)) if axes]
         for op in np.flatnonzero(is_norm)[-1:].tolist():
             written = self.trace.operands.tensor[(self.trace.operands.op == op) & self.trace.operands.is_output]
-            place = Place(at=op, is_after=True, phase=int(ops.phase[op]))
+            place = Spot(at=op, is_after=True, phase=int(ops.phase[op]))
             spec = TensorSpec("float32", ())
             for group in (item for item in groups if item is not None and len(written)):
                 total = all_reduce(insertions, spec, int(written[0]), group, place)
@@ -209,7 +209,7 @@ class Replication:
         """Insert the wait before the first op that reads gradients: clipping, else the optimizer."""
         at, count = self.tail, row_count(self.trace.ops)
         phase = int(self.trace.ops.phase[at]) if at < count else int(Phase.OPTIMIZER)
-        place = Place(at=min(at, count - 1), is_after=at >= count, phase=phase)
+        place = Spot(at=min(at, count - 1), is_after=at >= count, phase=phase)
         wait(self.insertions, spec, tensor, place, writes=gradients)
         self.insertions.lasts[self.insertions.storage(tensor)] = count - 1
         self._parts.append(self.insertions.storage(tensor))
@@ -221,7 +221,7 @@ class Replication:
         results: tuple[Argument, ...],
         reads: tuple[int, ...],
         writes: tuple[int, ...],
-        place: Place,
+        place: Spot,
     ) -> int:
         """Insert the copy between a flat buffer and its tensors."""
         return self.insertions.add(

@@ -11,7 +11,7 @@ from .insert import Exchange, Insertion, Insertions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Spot:
     """Say where an op is inserted, and as what part of the iteration."""
 
     at: int
@@ -22,28 +22,28 @@ class Place:
     source_op: int = MISSING
 
 
-def all_reduce(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Place) -> int:
+def all_reduce(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
     """Insert a sum over a group: return the row of its result, a tensor of the same shape."""
     return _exchange(
         insertions, "_c10d_functional::all_reduce", "all_reduce", spec, tensor, group, place, ("sum", UNKNOWN)
     )
 
 
-def all_gather(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Place) -> int:
+def all_gather(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
     """Insert a gathering of every rank's tensor: return the row of its result, longer in its first dimension."""
     size = insertions.group_size(group)
     name = "_c10d_functional::all_gather_into_tensor"
     return _exchange(insertions, name, "all_gather", spec, tensor, group, place, (size, UNKNOWN), times=size)
 
 
-def reduce_scatter(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Place) -> int:
+def reduce_scatter(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
     """Insert a sum of which each rank gets its part: return the row of its result, shorter in its first dimension."""
     size = insertions.group_size(group)
     name = "_c10d_functional::reduce_scatter_tensor"
     return _exchange(insertions, name, "reduce_scatter", spec, tensor, group, place, ("sum", size, UNKNOWN), over=size)
 
 
-def all_to_all(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Place) -> int:
+def all_to_all(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, place: Spot) -> int:
     """Insert an exchange of equal parts among all: return the row of its result, of the same shape."""
     size = insertions.group_size(group)
     splits = (spec.shape[0] // size,) * size if spec.shape else ()
@@ -55,7 +55,7 @@ def wait(
     insertions: Insertions,
     spec: TensorSpec,
     tensor: int,
-    place: Place,
+    place: Spot,
     *,
     writes: tuple[int, ...] = (),
     replaces: tuple[int, ...] = (),
@@ -84,12 +84,12 @@ def wait(
     return view
 
 
-def send(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, peer: int, place: Place) -> None:
+def send(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, peer: int, place: Spot) -> None:
     """Insert the sending of a tensor to a rank; nothing waits for it."""
     _transfer(insertions, "c10d::send", spec, tensor, group, peer, place)
 
 
-def receive(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, peer: int, place: Place) -> None:
+def receive(insertions: Insertions, spec: TensorSpec, tensor: int, group: int, peer: int, place: Spot) -> None:
     """Insert the receiving of a tensor from a rank: what reads it waits for it."""
     _transfer(insertions, "c10d::recv_", spec, tensor, group, peer, place)
 
@@ -107,7 +107,7 @@ def _exchange(  # noqa: PLR0913 - a collective in all that tells it
     spec: TensorSpec,
     tensor: int,
     group: int,
-    place: Place,
+    place: Spot,
     arguments: tuple[Argument, ...],
     *,
     times: int = 1,
@@ -139,7 +139,7 @@ def _exchange(  # noqa: PLR0913 - a collective in all that tells it
 
 
 def _transfer(
-    insertions: Insertions, name: str, spec: TensorSpec, tensor: int, group: int, peer: int, place: Place
+    insertions: Insertions, name: str, spec: TensorSpec, tensor: int, group: int, peer: int, place: Spot
 ) -> None:
     is_sent = name == "c10d::send"
     insertions.add(

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast import load_trace
-from wavecast.analyzer.whatif.parallel.exchanges import Place, all_gather, all_reduce, send, wait
+from wavecast.analyzer.whatif.parallel.exchanges import Spot, all_gather, all_reduce, send, wait
 from wavecast.analyzer.whatif.parallel.insert import Inserted, Insertions, insert_ops, take_ops
 from wavecast.analyzer.whatif.parallel.lives import find_lives
 from wavecast.analyzer.work import work_of
@@ -43,7 +43,7 @@ def with_all_reduces(trace: Trace) -> tuple[Inserted, list[int]]:
     group = insertions.group("tp", range(4))
     for op in at:
         tensor, spec = result_of(trace, op)
-        place = Place(at=op, is_after=True, phase=Phase.FORWARD, module=int(trace.ops.module[op]), source_op=op)
+        place = Spot(at=op, is_after=True, phase=Phase.FORWARD, module=int(trace.ops.module[op]), source_op=op)
         summed = all_reduce(insertions, spec, tensor, group, place)
         wait(insertions, spec, summed, place, replaces=(tensor,))
     return insert_ops(trace, insertions), at
@@ -106,9 +106,9 @@ def test_inserted_ops_have_work_and_order(trace: Trace) -> None:
     group = insertions.group("dp", (0, 8))
     spec = TensorSpec("bfloat16", (64,))
     shard = insertions.tensor("bfloat16", 64)
-    first = Place(at=3, is_after=False, phase=Phase.FORWARD)
+    first = Spot(at=3, is_after=False, phase=Phase.FORWARD)
     gathered = all_gather(insertions, spec, shard, group, first)
-    send(insertions, spec, shard, insertions.group("pp", (0, 1)), 1, Place(at=2, is_after=True, phase=Phase.FORWARD))
+    send(insertions, spec, shard, insertions.group("pp", (0, 1)), 1, Spot(at=2, is_after=True, phase=Phase.FORWARD))
     wait(insertions, TensorSpec("bfloat16", (128,)), gathered, first)
     inserted = insert_ops(trace, insertions)
     validate(inserted.trace)
