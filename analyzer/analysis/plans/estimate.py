@@ -39,8 +39,8 @@ class PlanEstimate:
 def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> PlanEstimate:
     """Return a plan's step and memory by rule of thumb.
 
-    `one` is the outcome of a few micro batches under the plan's tensor and context sharding alone. Per stage of p and for
-    n micro batches in v pieces, with t a micro batch's time over p:
+    `one` is the outcome of a few micro batches under the plan's tensor sharding alone. Per stage of p and for n micro
+    batches in v pieces, with t a micro batch's time over p:
       t (n + (p - 1) / v) + max(gradients - 2/3 t, 0) + optimizer / (p shards)
     """
     held = one.held or {}

@@ -182,12 +182,11 @@ def _most_promising(
     size = np.array([item.batches.global_batch for item in candidates])[:, None]
     rates = size / step * np.where(memory[:, None] <= room, 1.0, _UNFIT * (room / memory[:, None]))
     rates[~left] = -1.0
-    if not outcomes:
-        return _first_of_each(rates, modes, room)
     by_type = np.argsort(-rates, axis=0, kind="stable")
+    seeds = [] if outcomes else _first_of_each(rates, modes, room)
     order = [at for at in dict.fromkeys(by_type[:BEST_COUNT].ravel().tolist()) if left[at]]
     more = [at for at in dict.fromkeys(by_type[: PER_ROUND * 2].ravel().tolist()) if left[at]]
-    return list(dict.fromkeys([*order, *more]))[:PER_ROUND]
+    return list(dict.fromkeys([*seeds, *order, *more]))[: max(PER_ROUND, len(seeds))]
 
 
 def _first_of_each(rates: Floats, modes: Codes, room: Floats) -> list[int]:
