@@ -91,16 +91,18 @@ def is_collective(op_name: str) -> bool:
     return op_name in _FORMS
 
 
-def describe_collective(op_name: str, signature: Signature | None, group_size: int) -> CollectiveSizes:
+def describe_collective(
+    op_name: str, signature: Signature | None, group_size: int, *, lists_have_dtypes: bool = True
+) -> CollectiveSizes:
     """Return a collective's sizes from what its op was called with; `group_size` -1: not known.
 
-    Lists of lists have no shapes, and lists no dtype, in the profiler's files.
+    Lists of lists have no shapes, and in the profiler's files lists have no dtype.
 
     >>> sent = TensorSpec("bfloat16", (4, 8))
     >>> describe_collective("_c10d_functional::all_gather_into_tensor", Signature((sent, 2, None)), 2)
     CollectiveSizes(name='all_gather_into_tensor', dtype='bfloat16', in_element_count=32, out_element_count=64)
     """
-    sent, received = _sides(op_name, signature or Signature(()), group_size)
+    sent, received = _sides(op_name, signature or Signature(()), group_size, lists_have_dtypes)
     return CollectiveSizes(
         name=op_name.rpartition("::")[2].rstrip("_"),
         dtype=sent.dtype or received.dtype,
@@ -109,10 +111,10 @@ def describe_collective(op_name: str, signature: Signature | None, group_size: i
     )
 
 
-def _sides(op_name: str, signature: Signature, size: int) -> tuple[_Side, _Side]:
+def _sides(op_name: str, signature: Signature, size: int, lists_have_dtypes: bool) -> tuple[_Side, _Side]:
     """Return what a rank sends and receives; of a list of lists, which has no shapes, a part per rank."""
     form = _FORMS[op_name]
-    sent, received = (_side(signature, position) for position in (form.sends, form.receives))
+    sent, received = (_side(signature, position, lists_have_dtypes) for position in (form.sends, form.receives))
     if MISSING not in (sent.element_count, size) and received.element_count == MISSING:
         if "gather" in op_name:
             received = replace(sent, element_count=sent.element_count * size)
@@ -125,7 +127,7 @@ def _sides(op_name: str, signature: Signature, size: int) -> tuple[_Side, _Side]
     return sent, received
 
 
-def _side(signature: Signature, position: int) -> _Side:
+def _side(signature: Signature, position: int, lists_have_dtypes: bool) -> _Side:
     if position == _NOTHING:
         return _Side(element_count=0, dtype=None)
     values = signature.results if position == _RESULT else signature.arguments
@@ -134,5 +136,5 @@ def _side(signature: Signature, position: int) -> _Side:
     if isinstance(value, TensorSpec):
         return _Side(element_count=value.element_count, dtype=value.dtype)
     tensors = [item for item in value if isinstance(item, TensorSpec)] if isinstance(value, tuple) else []
-    dtype = tensors[0].dtype if tensors else None
+    dtype = tensors[0].dtype if tensors and lists_have_dtypes else None
     return _Side(element_count=sum(item.element_count for item in tensors) if tensors else MISSING, dtype=dtype)

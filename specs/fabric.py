@@ -96,6 +96,19 @@ def take_fabric(fabric: Fabric, columns: Codes) -> Fabric:
     return Fabric(**{item.name: getattr(fabric, item.name)[columns] for item in fields(fabric)})
 
 
+SUMMING_GENERATION: Final = 4
+"""Of NVLink: NVLS of NVSwitch 3 (NVIDIA, NVLink and NVSwitch, 2022)."""
+
+
+def switches_add(fabric: Fabric) -> Mask:
+    """Say whether the switches between GPUs add up what passes through them; NCCL uses it for more than two ranks.
+
+    >>> switches_add(build_fabric([h100, a100]))
+    array([ True, False])
+    """
+    return np.asarray(fabric.has_switch & (fabric.link_generation >= SUMMING_GENERATION))
+
+
 def usual_node(gpu: Gpu) -> Node:
     """Return the machine that a GPU usually stands in: a listed system, else one of eight on its own links.
 

@@ -19,6 +19,8 @@ _FIRST_GROUP: Final = 20
 _SIDE: Final = 18
 """Stream of what packs parameters for a collective, as FSDP2 does it beside the layers that run meanwhile
 (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py)."""
+_RECORDED: Final = 1 << 20
+"""Streams that the recording says ops were issued to are numbered from here: groups never get so far."""
 _PACKING: Final = (Family.COPY, Family.ELEMENTWISE, Family.OPTIMIZER)
 """Families of ops that pack: copies and casts, of one tensor or of lists."""
 _ROUNDS: Final = 4
@@ -62,6 +64,8 @@ def plan_streams(trace: Trace, launches: Rows) -> StreamPlan:
     packs = [family_of(name) in _PACKING or name.startswith("fsdp::") for name in trace.strings]
     packing = np.array(packs, dtype=bool)[trace.ops.name]
     stream[_packing(uses, runs & packing, is_collective)] = _SIDE
+    aside = (trace.ops.stream > 0) & ~is_collective
+    stream[aside] = _RECORDED + trace.ops.stream[aside]
     named = np.zeros(count, dtype=bool)
     named[trace.operands.op] = True
     more = _order_waits(trace, stream, runs, is_wait, is_collective & ~named)

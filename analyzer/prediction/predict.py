@@ -75,23 +75,17 @@ def predict_measured(
     hold_order(time, workload, stands, fleet, origin)
     obeys = workload.has_work & (measured >= source_bounds.lower_ns[:, 0] * workload.op_share)
     share = workload.op_share * obeys
-    for begin in range(0, len(time), BLOCK_ROWS):
-        block = slice(begin, begin + BLOCK_ROWS)
-        width[block] = with_overhead_spread(width[block], time[block])
-        np.maximum(time[block], bounds.lower_ns[block] * share[block, None], out=time[block])
-    # Other ranks are waited for as long as before: no link shortens that.
-    width = np.where(waiting_ns[:, None] > 0, np.log1p(np.expm1(width) * time / (time + waiting_ns[:, None])), width)
-    time += waiting_ns[:, None]
+    _hold_bounds(time, width, bounds.lower_ns, share)
+    width = _add_waiting(time, width, waiting_ns)
     is_source = np.array([gpu.name == source.name for gpu in targets], dtype=bool)
     kept = stands[:, None] & is_source
-    measured = recorded_ns
-    time = np.where(kept, measured[:, None], time)
+    time = np.where(kept, recorded_ns[:, None], time)
     if not retimed:
         method[kept], width[kept] = METHODS.index(Method.MEASURED), 0.0
     return Prediction(
         fleet=fleet,
         time_ns=time,
-        weight=np.divide(workload.busy_ns, measured, out=np.zeros_like(measured), where=measured > 0),
+        weight=np.divide(workload.busy_ns, recorded_ns, out=np.zeros_like(recorded_ns), where=recorded_ns > 0),
         method=method,
         reason=ratios.reason,
         half_width=width,
@@ -99,6 +93,22 @@ def predict_measured(
         bounds=bounds,
         bound_share=share,
     )
+
+
+def _hold_bounds(time: Floats, width: Floats, lower_ns: Floats, share: Floats) -> None:
+    """Widen half-widths by the overhead's spread, and hold times to their share of the bound; all [n, m] but [n]."""
+    for begin in range(0, len(time), BLOCK_ROWS):
+        block = slice(begin, begin + BLOCK_ROWS)
+        width[block] = with_overhead_spread(width[block], time[block])
+        np.maximum(time[block], lower_ns[block] * share[block, None], out=time[block])
+
+
+def _add_waiting(time: Floats, width: Floats, waiting_ns: Floats) -> Floats:
+    """Add to times [n, m] what other ranks were waited for [n], which no link shortens; return their half-widths."""
+    moved = time.copy()
+    time += waiting_ns[:, None]
+    share = np.divide(moved, time, out=np.ones_like(time), where=time > 0)
+    return np.where(waiting_ns[:, None] > 0, np.log1p(np.expm1(width) * share), width)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

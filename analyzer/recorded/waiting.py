@@ -117,8 +117,11 @@ def _collective_calls(trace: Trace) -> dict[_Key, int]:
             continue
         name = trace.strings[table.name[row]].lower()
         known: object = groups[group] if 0 <= group < len(groups) else group
-        what = known, name, int(table.in_element_count[row]), int(table.out_element_count[row])
         number = int(table.sequence[row])
+        # What a rank sends to each other may be of its own size.
+        is_told = number != MISSING or name.replace("_", "").startswith("alltoall")
+        sizes = (0, 0) if is_told else (int(table.in_element_count[row]), int(table.out_element_count[row]))
+        what = known, name, *sizes
         found[*what, seen[what] if number == MISSING else -2 - number] = kernel
         seen[what] += 1
     return found

@@ -33,7 +33,7 @@ def build_group_collectives(
     is_alone = group is not None and group.group_count == 1
     size = (group.world_size or MISSING) if group is not None and is_alone else MISSING
     sizes = [
-        describe_collective(numbers[name], signatures[number] if number >= 0 else None, size)
+        describe_collective(numbers[name], signatures[number] if number >= 0 else None, size, lists_have_dtypes=False)
         for name, number in zip(ops.name[rows].tolist(), ops.signature[rows].tolist(), strict=True)
     ]
     return build_table(

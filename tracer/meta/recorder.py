@@ -36,8 +36,8 @@ _META = torch.device("meta")
 _NO_SEQUENCE = 2**63
 """Nodes without a forward op (gradient accumulation) report the largest unsigned number."""
 _HOST_READERS = frozenset({torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__})
-_NOISE_NAMESPACES = frozenset({"prim", "profiler"})
-"""Of what launches nothing."""
+_NOISE_NAMESPACES = frozenset({"prim", "profiler", "c10d"})
+"""Of what launches nothing; collectives of a script come by `note_collective`, a step alone has none."""
 _NOISE_OPS = frozenset({"aten::detach", "aten::lift_fresh"})
 """Ops that a dispatch mode sees more often than a real run does, and that launch nothing."""
 _WAIT = "c10d::wait"

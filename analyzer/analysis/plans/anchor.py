@@ -13,7 +13,7 @@ from ...work import Family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Anchor:
+class PlanAnchor:
     """Hold by what a known run multiplies what the models say, on m GPUs."""
 
     op_factor: Floats = field(default_factory=lambda: np.ones((0, 1)))
@@ -26,7 +26,7 @@ class Anchor:
     """Half-width of the 90 % interval of the kernels' time that is left, natural log, [m] or [1]; None: as without."""
 
 
-def row_factors(anchor: Anchor, rank: RankTrace, workload: GpuWorkload, gpu_count: int) -> Floats:
+def row_factors(anchor: PlanAnchor, rank: RankTrace, workload: GpuWorkload, gpu_count: int) -> Floats:
     """Return the factor of each row of a piece's workload, [d, m]: the mean of its ops'; 1 for collectives."""
     rows = workload.row_of
     known = np.flatnonzero((rows >= 0) & (rank.source_op >= 0) & (rank.source_op < len(anchor.op_factor)))

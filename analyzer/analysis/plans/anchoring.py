@@ -9,12 +9,12 @@ import numpy as np
 from ....errors import InputError
 from ....specs.gpu import Gpu
 from ...whatif.parallel.plan import ParallelPlan
-from .anchor import Anchor
+from .anchor import PlanAnchor
 from .known_runs import anchor_at_step, anchor_at_trace, single_rank
 from .question import Question
 
 
-def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float | None) -> Anchor | None:
+def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float | None) -> PlanAnchor | None:
     """Return what the known run of one GPU teaches of plans; None where nothing is known.
 
     Raises InputError for a step that was measured beside a recording with times, or on no GPU.
@@ -38,7 +38,7 @@ def find_anchor(question: Question, source: Gpu | None, measured_step_ns: float 
     return replace(found, compute_factor=np.asarray(found.compute_factor).reshape(-1)[:1])
 
 
-def _anchor_of_recording(question: Question, origin: Gpu, measured_step_ns: float | None) -> Anchor | None:
+def _anchor_of_recording(question: Question, origin: Gpu, measured_step_ns: float | None) -> PlanAnchor | None:
     result = question.result
     if measured_step_ns is not None:
         raise InputError("--measured-step is for recordings without times: this one has its own")

@@ -13,7 +13,7 @@ from ....specs.fabric import Fabric
 from ...memory.use import MemoryCategory
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from .outcome import Batches, PlanOutcome
-from .parts import LINKS, Part
+from .parts import LINKS, PlanPart
 
 RECOMPUTED_RATIO: Final = {RecomputeMode.NONE: 0.0, RecomputeMode.SELECTIVE: 0.04, RecomputeMode.FULL: 1 / 3}
 """Of forward and backward that is computed again: the forward pass is a third of them; attention's share of it is
@@ -22,7 +22,7 @@ KEPT_RATIO: Final = {RecomputeMode.NONE: 1.0, RecomputeMode.SELECTIVE: 0.8, Reco
 """Of the activations that stay for the backward pass; likewise."""
 LINK_SHARE: Final = 0.75
 """Of a link's nominal rate that large collectives reach; likewise."""
-_OF_MICRO_BATCH: Final = (Part.COMPUTE, Part.HOST, *(part for part in LINKS if part is not Part.DATA))
+_OF_MICRO_BATCH: Final = (PlanPart.COMPUTE, PlanPart.HOST, *(part for part in LINKS if part is not PlanPart.DATA))
 BACKWARD_SHARE: Final = 2 / 3
 """Of a micro batch that gradients can hide behind."""
 
@@ -56,7 +56,7 @@ def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric
     step = (
         body * (count + (plan.pp - 1) / plan.vp)
         + np.maximum(gradients - hidden, 0.0)
-        + one.parts_ns[Part.OPTIMIZER] / plan.pp / shards
+        + one.parts_ns[PlanPart.OPTIMIZER] / plan.pp / shards
     )
     return PlanEstimate(step_ns=np.asarray(step), memory_bytes=_memory(plan, batches, held))
 

@@ -21,8 +21,8 @@ from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family, Work
 from ...work.communication import CollectiveDims, CollectiveKind
-from .anchor import Anchor
-from .parts import LIMIT_OF, LINKS, Limit, Part
+from .anchor import PlanAnchor
+from .parts import LIMIT_OF, LINKS, Bottleneck, PlanPart
 from .pieces import PASSES, PieceTimes, replay_piece
 from .schedule import StageTimes, by_stage, run_pipeline
 
@@ -48,7 +48,7 @@ class PlanForecast:
     low_ns: Floats
     """Ends of the 90 % interval, [m]."""
     high_ns: Floats
-    parts: Mapping[Part, Floats]
+    parts: Mapping[PlanPart, Floats]
     """What the busiest stage's time goes to, [m] each: they add up to `step_ns`."""
     pieces: tuple[PieceTimes, ...]
     """Of each distinct piece of the model."""
@@ -58,9 +58,9 @@ class PlanForecast:
     """From one stage to the next, [m]."""
 
     @property
-    def limits(self) -> tuple[Limit, ...]:
+    def limits(self) -> tuple[Bottleneck, ...]:
         """Return what most of the time goes to on each GPU."""
-        found = {limit: np.zeros(len(self.gpus)) for limit in Limit}
+        found = {limit: np.zeros(len(self.gpus)) for limit in Bottleneck}
         for part, time_ns in self.parts.items():
             found[LIMIT_OF[part]] += time_ns
         names = list(found)
@@ -75,7 +75,7 @@ def predict_plan(
     *,
     micro_batches: int,
     nodes: Sequence[Node] | None = None,
-    anchor: Anchor | None = None,
+    anchor: PlanAnchor | None = None,
 ) -> PlanForecast:
     """Predict an iteration of a plan from what its ranks run.
 
@@ -100,11 +100,11 @@ def predict_plan(
         at_once = _stage_times(pieces, piece_of, plan.pp, np.zeros(len(gpus)))
         unsent = run_pipeline(at_once, stages=plan.pp, micro_batches=micro_batches, schedule=plan.schedule)
     parts = _add_parts(pieces, piece_of, plan.pp, micro_batches, run.stage)
-    parts[Part.PIPELINE] = parts[Part.PIPELINE] + run.step_ns - unsent.step_ns
-    parts[Part.BUBBLE] = np.maximum(unsent.step_ns - run.work_ns, 0.0)
-    parts[Part.HOST] = parts[Part.HOST] + np.max([piece.lead_ns for piece in pieces], axis=0)
+    parts[PlanPart.PIPELINE] = parts[PlanPart.PIPELINE] + run.step_ns - unsent.step_ns
+    parts[PlanPart.BUBBLE] = np.maximum(unsent.step_ns - run.work_ns, 0.0)
+    parts[PlanPart.HOST] = parts[PlanPart.HOST] + np.max([piece.lead_ns for piece in pieces], axis=0)
     slowest = STRAGGLING * np.sqrt(2.0 * np.log(plan.ranks))
-    parts[Part.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
+    parts[PlanPart.STRAGGLERS] = slowest * np.sum(list(parts.values()), axis=0)
     step_ns = np.asarray(np.sum(list(parts.values()), axis=0))
     log_width = _log_width(parts, pieces, step_ns, anchor)
     return PlanForecast(
@@ -169,12 +169,12 @@ def _stage_times(pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages
 
 def _add_parts(
     pieces: Sequence[PieceTimes], piece_of: tuple[int, ...], stages: int, micro_batches: int, stage: Rows
-) -> dict[Part, Floats]:
+) -> dict[PlanPart, Floats]:
     """Return what the time of each GPU's busiest stage goes to, all its micro batches and pieces together."""
     usual = dict(zip(PASSES, (micro_batches, micro_batches - 1, 1, 0, 1), strict=True))
     columns = np.arange(len(stage))
     found = {}
-    for part in Part:
+    for part in PlanPart:
         zero = np.zeros(len(stage))
         each = [{name: piece.parts[name].get(part, zero) for name in PASSES} for piece in pieces]
         own = np.stack([sum((usual[name] * time_ns for name, time_ns in parts.items()), zero) for parts in each])
@@ -184,7 +184,7 @@ def _add_parts(
 
 
 def _log_width(
-    parts: Mapping[Part, Floats], pieces: Sequence[PieceTimes], step_ns: Floats, anchor: Anchor | None
+    parts: Mapping[PlanPart, Floats], pieces: Sequence[PieceTimes], step_ns: Floats, anchor: PlanAnchor | None
 ) -> Floats:
     """Return the half-width of the step's 90 % interval, natural log, [m].
 
@@ -196,9 +196,14 @@ def _log_width(
     if anchor is not None and anchor.log_width is not None:
         kernels = np.broadcast_to(anchor.log_width, kernels.shape)
     # A bubble is other stages' work.
-    computing = parts[Part.COMPUTE] + parts[Part.OPTIMIZER] + parts[Part.BUBBLE]
+    computing = parts[PlanPart.COMPUTE] + parts[PlanPart.OPTIMIZER] + parts[PlanPart.BUBBLE]
     sent = np.sum([parts[part] for part in LINKS], axis=0)
-    spread = (computing * kernels, sent * links, parts[Part.HOST] * unknown_host_half_width(), parts[Part.STRAGGLERS])
+    spread = (
+        computing * kernels,
+        sent * links,
+        parts[PlanPart.HOST] * unknown_host_half_width(),
+        parts[PlanPart.STRAGGLERS],
+    )
     return np.asarray(np.sqrt(np.sum(np.square(spread), axis=0)) / np.maximum(step_ns, 1.0))
 
 

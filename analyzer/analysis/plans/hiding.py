@@ -18,8 +18,8 @@ def hide_beside_products(
     """Return ops and by what their time is multiplied, [k, m], where some collectives run beside a product.
 
     Of p ranks, a gather ends with the first of p pieces to be multiplied and what sums up waits for the last one: all
-    but 1/p is hidden, as far as the product lasts, which takes longer by what it meets (Transformer Engine's userbuffers:
-    the study of many GPUs). `collectives` are rows of `trace.ops`.
+    but 1/p is hidden, as far as the product lasts, which takes longer by what it meets (Transformer Engine does so; the
+    share is the study's of many GPUs). `collectives` are rows of `trace.ops`.
     """
     family = np.array([item is Family.MATMUL for item in workload.family] + [False], dtype=bool)
     products = np.flatnonzero(family[workload.row_of])

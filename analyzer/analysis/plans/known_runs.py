@@ -31,9 +31,9 @@ from ...replay.profiler_slowdown import find_slowdown
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
 from ...work.lookup import WorkLookup
-from .anchor import Anchor
+from .anchor import PlanAnchor
 from .forecast import predict_plan
-from .parts import LINKS, Part
+from .parts import LINKS, PlanPart
 
 _OTHER_PLAN_LOG_WIDTH: Final = 0.13
 """Half-width, natural log, of what is left where a plan is anchored at another one of the same model and GPU: the study
@@ -51,20 +51,20 @@ def anchor_at_step(
     *,
     micro_batches: int,
     node: Node | None = None,
-    given: Anchor | None = None,
-) -> Anchor:
+    given: PlanAnchor | None = None,
+) -> PlanAnchor:
     """Return the factor on compute (on the host, where that is most of it) by which a plan takes as long as measured.
 
     `given` is an anchor of this one GPU to start from. Raises InputError where none does: communication and what else
     stays take longer alone.
     """
-    anchor, nodes = given or Anchor(), None if node is None else [node]
+    anchor, nodes = given or PlanAnchor(), None if node is None else [node]
     for _ in range(_ROUNDS):
         found = predict_plan(ranks, plan, [gpu], library, micro_batches=micro_batches, nodes=nodes, anchor=anchor)
         predicted_ns = float(found.step_ns[0])
         if abs(predicted_ns / measured_ns - 1.0) < _NEAR:
             break
-        host_ns = float(found.parts[Part.HOST][0])
+        host_ns = float(found.parts[PlanPart.HOST][0])
         is_host = host_ns > predicted_ns / 2.0
         fixed = sum(float(found.parts[part][0]) for part in LINKS) + (0.0 if is_host else host_ns)
         moving = host_ns if is_host else predicted_ns - fixed
@@ -100,7 +100,7 @@ def single_rank(recorded: Trace) -> RankTrace:
 
 def anchor_at_trace(
     recorded: Trace, origin: Gpu, gpus: Sequence[Gpu], library: Library, *, iteration: int | None = None
-) -> Anchor:
+) -> PlanAnchor:
     """Return what a measured recording of one GPU teaches of plans that are derived from its ops.
 
     Per op, measured over modelled time on the GPU that was recorded, carried to others as single kernels' are; the
@@ -122,11 +122,11 @@ def anchor_at_trace(
     synthetic = build_graph(synthesize_timeline(untimed, load_host_costs()))
     pace = _host_ns(graph, window.index) * slowdown.host_ratio * slowdown.stretch_ratio
     host_ratio = pace / max(_host_ns(synthetic, 0), 1.0)
-    alone = Anchor(op_factor=everywhere[:, -1:], host_ratio=host_ratio)
+    alone = PlanAnchor(op_factor=everywhere[:, -1:], host_ratio=host_ratio)
     fitted = anchor_at_step(
         window.duration_ns, [single_rank(untimed)], ParallelPlan(), origin, library, micro_batches=1, given=alone
     )
-    return Anchor(
+    return PlanAnchor(
         op_factor=everywhere[:, :-1],
         compute_factor=fitted.compute_factor,
         host_ratio=fitted.host_ratio,

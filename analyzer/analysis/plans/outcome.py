@@ -11,7 +11,7 @@ from ...memory.use import MemoryCategory
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument
 from .forecast import PlanForecast
-from .parts import Part
+from .parts import PlanPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class PlanOutcome:
     low_ns: Floats
     """Ends of the 90 % interval, [m]; NaN: not known."""
     high_ns: Floats
-    parts_ns: Mapping[Part, Floats]
+    parts_ns: Mapping[PlanPart, Floats]
     """[m] each; they add up to the step."""
     fits: tuple[Fit, ...]
     """Of the rank that holds most, m of them."""

@@ -8,7 +8,7 @@ from typing import Final
 from ...whatif.parallel.plan import MeshAxis
 
 
-class Part(StrEnum):
+class PlanPart(StrEnum):
     """Name what an iteration's time goes to; communication counts where nothing else runs beside it."""
 
     COMPUTE = "compute"
@@ -23,7 +23,7 @@ class Part(StrEnum):
     STRAGGLERS = "waiting for the slowest rank"
 
 
-class Limit(StrEnum):
+class Bottleneck(StrEnum):
     """Name what most of an iteration's time goes to."""
 
     COMPUTE = "compute"
@@ -33,29 +33,31 @@ class Limit(StrEnum):
 
 
 LIMIT_OF: Final = {
-    Part.COMPUTE: Limit.COMPUTE,
-    Part.OPTIMIZER: Limit.COMPUTE,
-    Part.STRAGGLERS: Limit.COMPUTE,
-    Part.BUBBLE: Limit.BUBBLE,
-    Part.HOST: Limit.HOST,
-    **dict.fromkeys((Part.TENSOR, Part.CONTEXT, Part.EXPERT, Part.DATA, Part.PIPELINE), Limit.LINK),
+    PlanPart.COMPUTE: Bottleneck.COMPUTE,
+    PlanPart.OPTIMIZER: Bottleneck.COMPUTE,
+    PlanPart.STRAGGLERS: Bottleneck.COMPUTE,
+    PlanPart.BUBBLE: Bottleneck.BUBBLE,
+    PlanPart.HOST: Bottleneck.HOST,
+    **dict.fromkeys(
+        (PlanPart.TENSOR, PlanPart.CONTEXT, PlanPart.EXPERT, PlanPart.DATA, PlanPart.PIPELINE), Bottleneck.LINK
+    ),
 }
 _PART_OF: Final = {
-    MeshAxis.TENSOR: Part.TENSOR,
-    MeshAxis.CONTEXT: Part.CONTEXT,
-    MeshAxis.EXPERT: Part.EXPERT,
-    MeshAxis.DATA: Part.DATA,
-    MeshAxis.PIPELINE: Part.PIPELINE,
+    MeshAxis.TENSOR: PlanPart.TENSOR,
+    MeshAxis.CONTEXT: PlanPart.CONTEXT,
+    MeshAxis.EXPERT: PlanPart.EXPERT,
+    MeshAxis.DATA: PlanPart.DATA,
+    MeshAxis.PIPELINE: PlanPart.PIPELINE,
 }
 LINKS: Final = tuple(_PART_OF.values())
 """The parts that are communication."""
 
 
-def part_of_group(name: str) -> Part:
+def part_of_group(name: str) -> PlanPart:
     """Return what the collectives of a group count as, by its name: of the data's, where it names no axis but theirs.
 
     >>> part_of_group("tp"), part_of_group("cp_fsdp")
-    (<Part.TENSOR: 'tensor-parallel communication'>, <Part.DATA: 'data-parallel communication'>)
+    (<PlanPart.TENSOR: 'tensor-parallel communication'>, <PlanPart.DATA: 'data-parallel communication'>)
     """
     axes = {axis for axis in MeshAxis if axis.value in name.lower().split("_")}
-    return _PART_OF[axes.pop()] if len(axes) == 1 and "fsdp" not in name else Part.DATA
+    return _PART_OF[axes.pop()] if len(axes) == 1 and "fsdp" not in name else PlanPart.DATA

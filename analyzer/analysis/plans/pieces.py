@@ -29,9 +29,9 @@ from ...replay.forecast import target_timing
 from ...replay.overlap import collective_slowing, covered_before, slowed_timing
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
-from .anchor import Anchor, row_factors
+from .anchor import PlanAnchor, row_factors
 from .hiding import hide_beside_products
-from .parts import LINKS, Part, part_of_group
+from .parts import LINKS, PlanPart, part_of_group
 
 PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
 """The last backward pass sends gradients beside it; the tail is what of that is left at its end."""
@@ -39,11 +39,11 @@ PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PieceTimes:
-    """Say how long a piece's passes take on m GPUs, and what on; see `Part`."""
+    """Say how long a piece's passes take on m GPUs, and what on; see `PlanPart`."""
 
     lead_ns: Floats
     """From the host's start to the first kernel's, [m]."""
-    parts: Mapping[str, Mapping[Part, Floats]]
+    parts: Mapping[str, Mapping[PlanPart, Floats]]
     """By pass (`PASSES`), what its time goes to, [m] each; they add up to it."""
     compute_log_width: Floats
     """Half-width of the 90 % interval of its kernels' time together, natural log, [m]; NaN where nothing tells."""
@@ -62,12 +62,13 @@ def replay_piece(
     costs: HostCosts,
     *,
     nodes: Sequence[Node] | None = None,
-    anchor: Anchor | None = None,
+    anchor: PlanAnchor | None = None,
     hides_tensor: bool = False,
 ) -> PieceTimes:
     """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.
 
-    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. Its ops of the last micro batch alone take no time in the passes of the others.
+    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. Its ops of the last micro batch
+    alone take no time in the passes of the others.
     """
     trace = synthesize_timeline(rank.trace, costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio))
     window = select_window(trace)
@@ -81,7 +82,7 @@ def replay_piece(
     timing = _both_ways(target_timing(graph, trace, workload, prediction, None), graph, is_last)
     if hides_tensor:
         links = _links_of_nodes(graph, trace)
-        mine = np.flatnonzero(links == LINKS.index(Part.TENSOR))
+        mine = np.flatnonzero(links == LINKS.index(PlanPart.TENSOR))
         ops, ratio = hide_beside_products(trace, workload, prediction, trace.kernels.op[graph.nodes.row[mine]])
         timing = _stretched(timing, graph, trace, ops, ratio)
     slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric), 2)
@@ -121,14 +122,14 @@ def _stretched(timing: Timing, graph: Graph, trace: Trace, ops: Rows, ratio: Flo
 
 def _part(
     graph: Graph, trace: Trace, is_last: Mask, start: Floats, end: Floats
-) -> tuple[Floats, dict[str, dict[Part, Floats]]]:
+) -> tuple[Floats, dict[str, dict[PlanPart, Floats]]]:
     """Return when the first kernel starts, and what each pass's time goes to."""
     nodes, count = graph.nodes, end.shape[1] // 2
     phase = _of_nodes(graph, trace, trace.ops.phase.astype(np.int64), int(Phase.OTHER))
     links = _links_of_nodes(graph, trace)
     is_gpu = nodes.is_gpu
     stream = np.repeat([lane.stream for lane in graph.lanes], [lane.end - lane.begin for lane in graph.lanes])
-    data = links == LINKS.index(Part.DATA)
+    data = links == LINKS.index(PlanPart.DATA)
     forward = is_gpu & ((phase == Phase.FORWARD) | (phase == Phase.OTHER)) & ~data
     # What gradients are sent in runs on beside the next micro batch's passes.
     backward = is_gpu & (phase == Phase.BACKWARD) & ~is_last & ~data & ((stream == STREAM) | (links >= 0))
@@ -150,7 +151,7 @@ def _part(
         name: _share(links, is_gpu, start[:, at : at + count], end[:, at : at + count], low, high)
         for name, (low, high, at) in spans.items()
     }
-    parts["optimizer"][Part.OPTIMIZER] = parts["optimizer"].pop(Part.COMPUTE)
+    parts["optimizer"][PlanPart.OPTIMIZER] = parts["optimizer"].pop(PlanPart.COMPUTE)
     return lead, parts
 
 
@@ -166,26 +167,28 @@ def _links_of_nodes(graph: Graph, trace: Trace) -> Rows:
     """Return the index into `LINKS` of each collective's node; -1 for others."""
     groups, table = trace.groups, trace.collectives
     parts = [part_of_group(trace.strings[name] if name >= 0 else "") for name in groups.name.tolist()]
-    of_group = np.array([LINKS.index(part) for part in (*parts, Part.DATA)], dtype=np.int64)
+    of_group = np.array([LINKS.index(part) for part in (*parts, PlanPart.DATA)], dtype=np.int64)
     of_op = np.full(len(trace.ops.name), len(parts), dtype=np.int64)
     known = np.flatnonzero(table.op >= 0)
     group = table.group[known]
     of_op[table.op[known]] = np.where((group >= 0) & (group < len(parts)), group, len(parts))
-    found = _of_nodes(graph, trace, of_group[of_op], LINKS.index(Part.DATA))
+    found = _of_nodes(graph, trace, of_group[of_op], LINKS.index(PlanPart.DATA))
     return np.where(graph.nodes.kind == NodeKind.COLLECTIVE, found, -1)
 
 
-def _share(links: Rows, is_gpu: Mask, start: Floats, end: Floats, since: Floats, until: Floats) -> dict[Part, Floats]:
+def _share(
+    links: Rows, is_gpu: Mask, start: Floats, end: Floats, since: Floats, until: Floats
+) -> dict[PlanPart, Floats]:
     """Return what the time between two instants goes to on each of m GPUs: first to kernels, the rest to links."""
     chosen = is_gpu & (links < 0)
     covered = _covered(start, end, chosen, since, until)
-    found = {Part.COMPUTE: covered}
+    found = {PlanPart.COMPUTE: covered}
     for at in np.unique(links[links >= 0]).tolist():
         chosen = chosen | (links == at)
         wider = _covered(start, end, chosen, since, until)
         found[LINKS[at]] = wider - covered
         covered = wider
-    found[Part.HOST] = until - since - covered
+    found[PlanPart.HOST] = until - since - covered
     return found
 
 

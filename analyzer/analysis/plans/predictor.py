@@ -17,13 +17,13 @@ from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.plan_file import PlanDocument, ShardKind
 from ...whatif.parallel.ranks import RankTrace
 from ...whatif.parallel.shard.shard import Sharded, shard_tensors
-from .anchor import Anchor
+from .anchor import PlanAnchor
 from .forecast import predict_plan
 from .outcome import Batches, PlanOutcome, Predictor
 from .question import Question
 
 
-def build_predictor(question: Question, anchor: Anchor | None = None) -> Predictor:
+def build_predictor(question: Question, anchor: PlanAnchor | None = None) -> Predictor:
     """Return the function that predicts plans of a recording on all GPU types that were asked about."""
     nodes, sharding = question.cluster.nodes_of(question.gpus), _Sharding()
 

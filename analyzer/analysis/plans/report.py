@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from ..report import Source, TraceSummary
-from .parts import LINKS, Part
+from .parts import LINKS, PlanPart
 
 SCALE_FORMAT: Final = "wavecast.scale"
 SCALE_VERSION: Final = "1.0"
@@ -39,12 +39,12 @@ class Spent(StrEnum):
 
 
 PARTS_OF: Final = {
-    Spent.COMPUTE: (Part.COMPUTE,),
+    Spent.COMPUTE: (PlanPart.COMPUTE,),
     Spent.LINK: LINKS,
-    Spent.BUBBLE: (Part.BUBBLE,),
-    Spent.HOST: (Part.HOST,),
-    Spent.OPTIMIZER: (Part.OPTIMIZER,),
-    Spent.STRAGGLERS: (Part.STRAGGLERS,),
+    Spent.BUBBLE: (PlanPart.BUBBLE,),
+    Spent.HOST: (PlanPart.HOST,),
+    Spent.OPTIMIZER: (PlanPart.OPTIMIZER,),
+    Spent.STRAGGLERS: (PlanPart.STRAGGLERS,),
 }
 
 
@@ -67,7 +67,7 @@ class PlanPrediction:
     iteration_ns: float
     iteration_low_ns: float | None
     iteration_high_ns: float | None
-    parts_ns: Mapping[Part, float]
+    parts_ns: Mapping[PlanPart, float]
     """They add up to the iteration."""
     limit: PlanLimit
     fits: bool | None

@@ -14,7 +14,7 @@ from ....specs.nodes import Node
 from ....specs.prices import price_usd_per_hour
 from ...whatif.parallel.grammar import format_plan
 from .outcome import PlanOutcome
-from .parts import LINKS, Part
+from .parts import LINKS, PlanPart
 from .report import COMPUTE_BOUND_RATIO, PlanLimit, PlanPrediction
 
 
@@ -79,21 +79,21 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
     )
 
 
-def limit_of(parts_ns: Mapping[Part, float], *, is_too_large: bool) -> PlanLimit:
+def limit_of(parts_ns: Mapping[PlanPart, float], *, is_too_large: bool) -> PlanLimit:
     """Return what limits a plan whose step goes to these parts; see `PlanLimit`. Stragglers are slow at computing.
 
-    >>> limit_of({Part.COMPUTE: 50.0, Part.DATA: 30.0, Part.HOST: 20.0}, is_too_large=False).value
+    >>> limit_of({PlanPart.COMPUTE: 50.0, PlanPart.DATA: 30.0, PlanPart.HOST: 20.0}, is_too_large=False).value
     'link'
     """
     if is_too_large:
         return PlanLimit.MEMORY
-    useful = sum(parts_ns.get(part, 0.0) for part in (Part.COMPUTE, Part.OPTIMIZER, Part.STRAGGLERS))
+    useful = sum(parts_ns.get(part, 0.0) for part in (PlanPart.COMPUTE, PlanPart.OPTIMIZER, PlanPart.STRAGGLERS))
     if useful >= COMPUTE_BOUND_RATIO * sum(parts_ns.values()):
         return PlanLimit.COMPUTE
     others = {
         PlanLimit.LINK: sum(parts_ns.get(part, 0.0) for part in LINKS),
-        PlanLimit.BUBBLE: parts_ns.get(Part.BUBBLE, 0.0),
-        PlanLimit.HOST: parts_ns.get(Part.HOST, 0.0),
+        PlanLimit.BUBBLE: parts_ns.get(PlanPart.BUBBLE, 0.0),
+        PlanLimit.HOST: parts_ns.get(PlanPart.HOST, 0.0),
     }
     return max(others, key=lambda limit: others[limit])
 

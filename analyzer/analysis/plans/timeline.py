@@ -15,14 +15,14 @@ from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import PipelineSchedule
 from .forecast import PlanForecast
 from .order import FORWARD, order_passes, stage_passes
-from .parts import LINKS, Part
+from .parts import LINKS, PlanPart
 from .pieces import PASSES
 
 TRACKS: Final = (
     ("passes", ()),
-    ("compute", (Part.COMPUTE, Part.OPTIMIZER)),
+    ("compute", (PlanPart.COMPUTE, PlanPart.OPTIMIZER)),
     ("communication that nothing hides", LINKS),
-    ("waits for the host", (Part.HOST,)),
+    ("waits for the host", (PlanPart.HOST,)),
 )
 """Rows of a stage, and which parts of its passes they show; the first shows whole passes."""
 

@@ -9,7 +9,8 @@ Within a machine of linked GPUs, of n ranks with a message of S bytes (nccl-test
 
 F is what a message of no bytes takes: kernels start, and flags pass through n ranks. T is a ring's time at full rate,
 and what filling the pipeline adds: V0 bytes, which stand for NCCL's protocols (LL, LL128, Simple), whose bounds on the
-message blur into one smooth curve. s < 1: a larger message is never faster, nor a better link slower. Latency, depth,
+message blur into one smooth curve, but for two steps of F that are seen on every generation: `settled` at a few kB per
+rank, `simple` at about 2 MB. s < 1: a larger message is never faster, nor a better link slower. Latency, depth,
 efficiency and V0 differ by the generation of the links; one that nobody measured has what the others share.
 
 Between machines a ring enters and leaves each by the NICs of its ranks there; an all-reduce inside the switches sends
@@ -31,7 +32,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Codes, Floats, Mask
-from ....specs.fabric import Fabric, LinkKind
+from ....specs.fabric import Fabric, LinkKind, switches_add
 from ....specs.fleet import Fleet
 from ...work.communication import CollectiveKind, Implementation
 from ..frame.model import Estimate, Model
@@ -52,6 +53,8 @@ PARAMETERS: Final = (
     Parameter(name="exchange_rank_ratio", prior=0.13, spread=0.3, class_spread=0.2),
     Parameter(name="settled_ratio", prior=0.2, spread=0.5),
     Parameter(name="settled_kb", prior=3.0, spread=0.5),
+    Parameter(name="simple_ratio", prior=0.8, spread=0.5, class_spread=0.2),
+    Parameter(name="simple_mb", prior=1.0, spread=0.4),
     Parameter(name="shift_efficiency", prior=0.835, spread=0.08, class_spread=0.06),
     Parameter(name="shift_pair_ratio", prior=0.9, spread=0.1),
     Parameter(name="exchange_efficiency", prior=0.78, spread=0.08, class_spread=0.06),
@@ -112,8 +115,6 @@ REFERENCE_BYTES_PER_S: Final = 450e9
 MEASURED_DEPTH: Final = 3.0
 """log2 of the ranks up to which anything within one domain was measured; beyond, efficiency stays and latency grows
 with log2 n alone, as a tree's does."""
-SWITCH_SUM_GENERATION: Final = 4
-"""Of NVLink, whose switches add up (NVLS, since NVSwitch 3): NCCL uses them for more than two ranks."""
 OWN_BYTES: Final = 8.0 * 2**20
 """Of a message; larger ones frameworks leave to NCCL (vLLM's and SGLang's `max_size`)."""
 LINKS_NORM: Final = 4.0
@@ -168,13 +169,12 @@ def _place(p: CollectiveProblems, fabric: Fabric) -> _Place:
     link = fabric.link_bytes_per_s * fabric.link_bandwidth_ratio * np.minimum(reached, 1.0)
     host = fabric.host_bytes_per_s * fabric.link_bandwidth_ratio
     is_linked = (linked >= here) & (fabric.link_bytes_per_s > 0) & (domain > 1.0)
-    adds = fabric.has_switch & (fabric.link_generation >= SWITCH_SUM_GENERATION)
     return _Place(
         here=here,
         machines=np.ceil(p.ranks / here),
         is_linked=is_linked,
         link_bytes_per_s=np.maximum(np.where(is_linked, link, host), 1e9),
-        sums_in_switch=adds & (here > 2.0) & is_kind(p, CollectiveKind.ALL_REDUCE),
+        sums_in_switch=switches_add(fabric) & (here > 2.0) & is_kind(p, CollectiveKind.ALL_REDUCE),
     )
 
 
@@ -224,7 +224,9 @@ def _linked_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, f
     fill = fill * v["ring_fill_growth"] ** (levels - 2.0) * per_reference * fabric.link_latency_ratio
     norm = np.where(is_sum, v["sum_norm"], v["ring_norm"])
     ring = volume / (rate * np.minimum(efficiency, 1.0))
-    ring_s = _joined(fixed_s, ring * (1.0 + (fill / volume) ** _below_one(v["fill_sharpness"])), norm)
+    step = 1e6 * v["simple_mb"] / volume
+    simple = np.where(_is_exchange(p), 0.0, v["simple_ratio"]) / (1.0 + step * step)
+    ring_s = _joined(fixed_s * (1.0 + simple), ring * (1.0 + (fill / volume) ** _below_one(v["fill_sharpness"])), norm)
     summed = np.maximum(p.message_bytes * (1.0 + 1.0 / place.here), 1.0)
     fill = 1e6 * v["switch_fill_mb"] * v["switch_fill_growth"] ** (levels - 2.0) * per_reference
     fill = fill * fabric.link_latency_ratio

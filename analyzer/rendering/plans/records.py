@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from ...analysis.plans.parts import Part
+from ...analysis.plans.parts import PlanPart
 from ...analysis.plans.report import SCALE_FORMAT, SCALE_VERSION, PlanPrediction, ScaleReport
 from ..page.encoding import encode_csv, encode_json
 
@@ -34,16 +34,16 @@ def draw_scale_json(report: ScaleReport) -> str:
 
 def draw_scale_csv(report: ScaleReport) -> str:
     """Write one row per plan, GPU type and count, ranked: times in ns, shares as ratios."""
-    header = ("rank_by_time", *COLUMNS, "usd_per_million_samples", *(f"{part.name.lower()}_ns" for part in Part))
+    header = ("rank_by_time", *COLUMNS, "usd_per_million_samples", *(f"{part.name.lower()}_ns" for part in PlanPart))
     return encode_csv(header, (_csv_row(row) for row in report.predictions))
 
 
 def _prediction(row: PlanPrediction) -> dict[str, Any]:
     record = asdict(row)
-    record["parts_ns"] = {part.name.lower(): row.parts_ns.get(part, 0.0) for part in Part}
+    record["parts_ns"] = {part.name.lower(): row.parts_ns.get(part, 0.0) for part in PlanPart}
     return record | {"usd_per_million_samples": row.usd_per_million_samples}
 
 
 def _csv_row(row: PlanPrediction) -> tuple[Any, ...]:
-    parts = (row.parts_ns.get(part, 0.0) for part in Part)
+    parts = (row.parts_ns.get(part, 0.0) for part in PlanPart)
     return (row.rank_by_time, *(getattr(row, name) for name in COLUMNS), row.usd_per_million_samples, *parts)

@@ -25,8 +25,8 @@ from ..page.columns import count_column, number_column, text_column
 from ..page.page import Line, Page, Passage, Tone, build_page
 from ..page.quantity import format_count, percent
 from ..page.sheet import Sheet
-from .text import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
 from .iterations import iteration_sheet, worst_iteration_sheet
+from .text import decision_sheet, error_sheet, network_sheet, trace_sheet, worst_sheet
 from .throughput import family_sheet, worst_model_sheet
 
 WORST_GROUPS: Final = 15
@@ -118,8 +118,8 @@ def _sections(score: Score) -> Iterator[str | Sheet]:
         yield "## Which GPU or plan is better"
         yield (
             "Every two GPUs that measured the same network: how often the faster one, and by the catalogue's prices "
-            "the one that is cheaper per sample, was named rightly, in %. And every two plans of the same model, task, GPUs, "
-            "batch and precision, within a source and across sources."
+            "the one that is cheaper per sample, was named rightly, in %. And every two plans of the same model, "
+            "task, GPUs, batch and precision, within a source and across sources."
         )
         yield decision_sheet(score.decisions)
     if score.traces:
@@ -251,18 +251,19 @@ def _iteration_lines(rows: Sequence[IterationScore]) -> Iterator[str | Sheet]:
         return
     yield "## Iterations on many GPUs"
     yield (
-        "From `distributed/iterations.parquet`: MLPerf training, Megatron-Bridge, NeMo, dgxc, llm-foundry and fms-fsdp, on 1 "
-        "to 11,616 GPUs. Each model is written as a recording of one GPU from its sizes, with the kernels that its "
-        "framework runs; what each rank of the plan runs is derived from that, and an iteration predicted as "
-        "`wavecast scale` does. Nothing was fitted on these rows. Attention is an input: cuDNN's under Transformer Engine "
-        "on Hopper, FlashAttention-2 elsewhere (llm-foundry's tables are of 2023). Rows whose plan or sizes are not "
-        "given are left out."
+        "From `distributed/iterations.parquet`: MLPerf training, Megatron-Bridge, NeMo, dgxc, llm-foundry and "
+        "fms-fsdp, on 1 to 11,616 GPUs. Each model is written as a recording of one GPU from its sizes, with the "
+        "kernels that its framework runs; what each rank of the plan runs is derived from that, and an iteration "
+        "predicted as `wavecast scale` does. Nothing was fitted on these rows. Attention is an input: cuDNN's under "
+        "Transformer Engine on Hopper, FlashAttention-2 elsewhere (llm-foundry's tables are of 2023). Rows whose plan "
+        "or sizes are not given are left out."
     )
     yield (
-        "Baselines: a utilisation of 40 %; the median utilisation of the same model on other GPUs, and under other plans "
-        "on the same GPU; perfect weak scaling from the smallest row of the same series. *Anchored* is wavecast given "
-        "one other row of the same model and GPU (another batch, plan or source; of llm-foundry one row per GPU), *from "
-        "own smallest* wavecast given the row that perfect scaling is given."
+        "Baselines: a utilisation of 40 %; the median utilisation of the same model on other GPUs, and under other "
+        "plans on the same GPU; perfect weak scaling from the smallest row of the same series. *Anchored* is wavecast "
+        "given one other row of the same model and GPU (another batch, plan or source; of llm-foundry one row per "
+        "GPU), *from own smallest* wavecast given the row that perfect scaling is given. Below, data-parallel runs of "
+        "other models, predicted from their own run on fewer GPUs."
     )
     yield iteration_sheet(rows)
     worst = worst_iteration_sheet(rows)

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Mask, Rows
+from ....arrays import Rows
 from ....formats.column import row_count
 from ....formats.signature import Argument, Signature, TensorSpec
 from ....formats.trace import Phase, Trace
@@ -95,17 +95,14 @@ class Replication:
         if group is None:
             return
         units = self._units(rows)
-        forward = [unit for unit in units if unit.forward is not None]
-        for at, unit in enumerate(forward):
-            ahead = forward[max(at - self.plan.prefetch, 0)]
-            self._gather(unit, group, Phase.FORWARD, ahead.forward, unit.forward)
-        backward = sorted((unit for unit in units if unit.backward is not None), key=lambda unit: unit.backward[0])
-        again = [unit for unit in backward if not unit.is_root]
-        for at, unit in enumerate(again):
-            ahead = again[max(at - self.plan.prefetch, 0)]
-            self._gather(unit, group, Phase.BACKWARD, ahead.backward, unit.backward)
-        for unit in backward:
-            self._part(unit, group, copies)
+        for at, unit in enumerate(units):
+            self._gather(unit, group, Phase.FORWARD, units[max(at - self.plan.prefetch, 0)].forward, unit.forward)
+        backward = sorted(((unit.backward, unit) for unit in units if unit.backward), key=lambda item: item[0])
+        again = [(span, unit) for span, unit in backward if not unit.is_root]
+        for at, (span, unit) in enumerate(again):
+            self._gather(unit, group, Phase.BACKWARD, again[max(at - self.plan.prefetch, 0)][0], span)
+        for span, unit in backward:
+            self._part(unit, span[1], group, copies)
 
     def _gather(self, unit: _Unit, group: int, phase: int, early: tuple[int, int], late: tuple[int, int]) -> None:
         """Insert the gathering of a unit's parameters before op `early`, and the wait before op `late`."""
@@ -128,12 +125,11 @@ class Replication:
             sizes = tuple(spec.shape[0] for spec in full)
             self._copy("aten::split_with_sizes_copy", (whole, sizes, 0), full, (view,), (*tensors, held), place)
 
-    def _part(self, unit: _Unit, group: int, copies: tuple[str, ...]) -> None:
-        """Insert the reduction of a unit's gradients after its backward, and the wait for a rank's part of them."""
+    def _part(self, unit: _Unit, at: int, group: int, copies: tuple[str, ...]) -> None:
+        """Insert the reduction of a unit's gradients after op `at`, and the wait for a rank's part of them."""
         insertions, parameters, size = self.insertions, self.parameters, self._size(group)
         trained = unit.parameters[parameters.has_gradient[unit.parameters]]
         for dtype, rows in self._by_dtype(trained, parameters.gradient):
-            at = unit.backward[1]
             place = Place(at=at, is_after=True, phase=Phase.BACKWARD, module=self._module(at))
             gradients = tuple(parameters.gradient[rows].tolist())
             count = self._shard_count(rows, size)
@@ -253,15 +249,16 @@ class Replication:
             if not len(mine):
                 continue
             where = is_pass if number is None else is_pass & (of_op == number)
+            backward = np.flatnonzero(where & (phase == Phase.BACKWARD))
             units.append(
                 _Unit(
                     parameters=mine,
                     is_root=number is None,
-                    forward=_span(where & (phase != Phase.BACKWARD)),
-                    backward=_span(where & (phase == Phase.BACKWARD)),
+                    forward=_span(np.flatnonzero(where & (phase != Phase.BACKWARD))),
+                    backward=_span(backward) if len(backward) else None,
                 )
             )
-        return sorted(units, key=lambda unit: unit.forward[0] if unit.forward else 0)
+        return sorted(units, key=lambda unit: unit.forward)
 
     def _shard_counts(self, rows: Rows, size: int) -> Rows:
         """Return the elements of a rank's part of each parameter: parted in the first dimension, rounded up."""
@@ -294,19 +291,18 @@ class _Unit:
     parameters: Rows
     is_root: bool
     """Whether it stays gathered between forward and backward."""
-    forward: tuple[int, int] | None
+    forward: tuple[int, int]
     backward: tuple[int, int] | None
 
     def end(self, phase: int) -> int:
         """Return the op after which what was gathered for a pass is dropped."""
-        is_last = phase == Phase.BACKWARD or (self.is_root and self.backward is not None)
-        span = self.backward if is_last else self.forward
-        return span[1] if span else 0
+        if self.backward is not None and (phase == Phase.BACKWARD or self.is_root):
+            return self.backward[1]
+        return self.forward[1]
 
 
-def _span(where: Mask) -> tuple[int, int] | None:
-    rows = np.flatnonzero(where)
-    return (int(rows[0]), int(rows[-1])) if len(rows) else None
+def _span(rows: Rows) -> tuple[int, int]:
+    return int(rows[0]), int(rows[-1])
 
 
 def _buckets(parameters: Parameters, rows: Rows) -> list[Rows]:

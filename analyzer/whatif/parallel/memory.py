@@ -33,7 +33,8 @@ def memory_per_rank(ranks: Sequence[RankTrace], plan: ParallelPlan) -> tuple[Ran
 
     What a rank holds throughout (its parts of parameters, optimizer and, between micro batches, gradients), and beside
     it the most that one micro batch's passes hold, with what the forward pass of each further one in flight saved, or
-    that the optimizer's step holds. With several micro batches gradients are added up in the type that the recording makes them in.
+    that the optimizer's step holds. With several micro batches gradients are added up in the type that the recording
+    makes them in.
     """
     accounts = [_account(rank, accumulates=_accumulates(plan)) for rank in ranks]
     if any(account is None for account in accounts):

@@ -172,6 +172,7 @@ def _gradients(trace: Trace, storages: Rows, tail: int) -> tuple[Rows, Rows]:
     reads = forward[parameter >= 0]
     parameter = parameter[parameter >= 0]
     made = np.flatnonzero(operands.is_output & (ops.phase[operands.op] == Phase.BACKWARD) & (operands.op < tail))
+    made = made[row_of[tensors.storage[operands.tensor[made]]] < 0]  # a view of a parameter is no gradient
     source = ops.forward[operands.op[made]].astype(np.int64)
     made, source = made[source >= 0], source[source >= 0]
     count = tensors.element_count.astype(np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....arrays import Rows
+from ....arrays import Floats, Rows
 from ....errors import InputError
 from ....formats.column import MISSING, row_count
 from ....formats.trace import Phase, Trace
@@ -77,7 +77,7 @@ def cut_pieces(trace: Trace, layers: Layers, pieces: int, counts: Sequence[int] 
     )
 
 
-def _sent_bytes(trace: Trace, layers: Layers, piece_of: Rows, pieces: int) -> np.ndarray:  # type: ignore[type-arg]
+def _sent_bytes(trace: Trace, layers: Layers, piece_of: Rows, pieces: int) -> Floats:
     """Return the bytes of what the forward ops of each piece make and those of later ones read.
 
     What ops before the layers make and several layers read (masks, tables of angles) each stage makes for itself.

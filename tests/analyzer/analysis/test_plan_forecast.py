@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wavecast.analyzer.analysis.plans.anchor import Anchor
+from wavecast.analyzer.analysis.plans.anchor import PlanAnchor
 from wavecast.analyzer.analysis.plans.forecast import PlanForecast, predict_plan
 from wavecast.analyzer.analysis.plans.known_runs import anchor_at_step, anchor_at_trace, single_rank
-from wavecast.analyzer.analysis.plans.parts import Part, part_of_group
+from wavecast.analyzer.analysis.plans.parts import PlanPart, part_of_group
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.host import load_host_costs, synthesize_timeline
 from wavecast.analyzer.models.library import Library, load_library
@@ -21,6 +21,7 @@ from wavecast.analyzer.replay.engine import replay
 from wavecast.analyzer.replay.forecast import target_timing
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table
 from wavecast.formats.files import load_trace
@@ -52,15 +53,15 @@ def forecast(trace: Trace, plan: ParallelPlan, gpus: list[Gpu], library: Library
 @pytest.mark.parametrize(
     ("plan", "count", "part"),
     [
-        (ParallelPlan(), 1, Part.COMPUTE),
-        (ParallelPlan(dp=8), 1, Part.DATA),
-        (ParallelPlan(fsdp=8), 2, Part.DATA),
-        (ParallelPlan(pp=4), 8, Part.BUBBLE),
-        (ParallelPlan(pp=2, vp=2), 4, Part.PIPELINE),
+        (ParallelPlan(), 1, PlanPart.COMPUTE),
+        (ParallelPlan(dp=8), 1, PlanPart.DATA),
+        (ParallelPlan(fsdp=8), 2, PlanPart.DATA),
+        (ParallelPlan(pp=4), 8, PlanPart.BUBBLE),
+        (ParallelPlan(pp=2, vp=2), 4, PlanPart.PIPELINE),
     ],
 )
 def test_parts_add_up_to_the_step(
-    trained: Trace, gpus: list[Gpu], library: Library, plan: ParallelPlan, count: int, part: Part
+    trained: Trace, gpus: list[Gpu], library: Library, plan: ParallelPlan, count: int, part: PlanPart
 ) -> None:
     found = forecast(trained, plan, gpus, library, count)
     np.testing.assert_allclose(sum(found.parts.values()), found.step_ns)
@@ -151,16 +152,28 @@ def test_an_anchor_leaves_collectives_alone(trained: Trace, gpus: list[Gpu], lib
     ranks = derive_ranks(trained, plan)
     plain, slow = (
         predict_plan(ranks, plan, gpus, library, micro_batches=1, anchor=anchor)
-        for anchor in (None, Anchor(compute_factor=np.full(1, 4.0)))
+        for anchor in (None, PlanAnchor(compute_factor=np.full(1, 4.0)))
     )
-    assert np.all(slow.parts[Part.COMPUTE] > 2 * plain.parts[Part.COMPUTE])
-    assert np.all(slow.parts[Part.DATA] <= plain.parts[Part.DATA] * 1.001)
+    assert np.all(slow.parts[PlanPart.COMPUTE] > 2 * plain.parts[PlanPart.COMPUTE])
+    assert np.all(slow.parts[PlanPart.DATA] <= plain.parts[PlanPart.DATA] * 1.001)
+
+
+def test_a_tensor_parallel_collective_hides_beside_its_product_but_for_a_part(
+    trained: Trace, gpus: list[Gpu], library: Library
+) -> None:
+    plain = ParallelPlan(tp=2)
+    ranks = derive_ranks(trained, plain, shard=shard_tensors)
+    shown, hidden = (
+        predict_plan(ranks, replace(plain, overlap_tensor=hides), gpus, library, micro_batches=1).parts[PlanPart.TENSOR]
+        for hides in (False, True)
+    )
+    assert np.all((shown / 2 <= hidden * 1.01) & (hidden < shown))
 
 
 @pytest.mark.parametrize(
-    ("name", "part"), [("tp", Part.TENSOR), ("cp", Part.CONTEXT), ("ep", Part.EXPERT), ("", Part.DATA)]
+    ("name", "part"), [("tp", PlanPart.TENSOR), ("cp", PlanPart.CONTEXT), ("ep", PlanPart.EXPERT), ("", PlanPart.DATA)]
 )
-def test_groups_tell_their_axis(name: str, part: Part) -> None:
+def test_groups_tell_their_axis(name: str, part: PlanPart) -> None:
     assert part_of_group(name) is part
 
 

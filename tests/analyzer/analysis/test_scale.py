@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from wavecast.analyzer.analysis.plans.outcome import Batches, PlanOutcome
-from wavecast.analyzer.analysis.plans.parts import Part
+from wavecast.analyzer.analysis.plans.parts import PlanPart
 from wavecast.analyzer.analysis.plans.report import PlanLimit, ScaleReport
 from wavecast.analyzer.analysis.plans.rows import limit_of
 from wavecast.analyzer.analysis.plans.scale import scale_trace
@@ -54,10 +54,10 @@ class Stand:
         self.asked.append(plan)
         again = 4 / 3 if plan.recompute is RecomputeMode.FULL else 1.0
         compute = np.array([1e9, 2e9]) * batches.global_batch * again / plan.ranks
-        parts = {part: np.zeros(2) for part in Part}
-        parts[Part.COMPUTE] = compute
-        parts[Part.TENSOR] = compute * 0.1 * (plan.tp - 1)
-        parts[Part.BUBBLE] = compute * (plan.pp - 1) / (batches.micro_batches * plan.vp)
+        parts = {part: np.zeros(2) for part in PlanPart}
+        parts[PlanPart.COMPUTE] = compute
+        parts[PlanPart.TENSOR] = compute * 0.1 * (plan.tp - 1)
+        parts[PlanPart.BUBBLE] = compute * (plan.pp - 1) / (batches.micro_batches * plan.vp)
         step = np.sum(list(parts.values()), axis=0)
         held = round(self.model_bytes / (plan.tp * plan.pp * plan.fsdp))
         use = MemoryUse(
@@ -209,9 +209,9 @@ def test_plans_are_predicted_from_what_their_ranks_run(trace: Trace, gpus: list[
     h100 = gpus[0].name
     one, shared, wide, deep = (rows[plan, h100] for plan in ("dp=8", "fsdp=8", "dp=4,tp=2", "dp=2,pp=4"))
     assert shared.memory_needed_bytes < one.memory_needed_bytes  # type: ignore[operator]
-    assert wide.parts_ns[Part.TENSOR] > 0
-    assert one.parts_ns[Part.TENSOR] == 0
-    assert deep.parts_ns[Part.BUBBLE] > 0
+    assert wide.parts_ns[PlanPart.TENSOR] > 0
+    assert one.parts_ns[PlanPart.TENSOR] == 0
+    assert deep.parts_ns[PlanPart.BUBBLE] > 0
     assert all(sum(row.parts_ns.values()) == pytest.approx(row.iteration_ns) for row in report.predictions)
 
 
@@ -228,14 +228,18 @@ def test_a_measured_step_scales_all_plans(trace: Trace, gpus: list[Gpu]) -> None
 @pytest.mark.parametrize(
     ("parts", "too_large", "expected"),
     [
-        ({Part.COMPUTE: 70.0, Part.DATA: 30.0}, False, PlanLimit.COMPUTE),
-        ({Part.COMPUTE: 60.0, Part.DATA: 15.0, Part.TENSOR: 15.0, Part.BUBBLE: 20.0}, False, PlanLimit.LINK),
-        ({Part.COMPUTE: 60.0, Part.BUBBLE: 40.0}, False, PlanLimit.BUBBLE),
-        ({Part.COMPUTE: 30.0, Part.OPTIMIZER: 5.0, Part.HOST: 60.0}, False, PlanLimit.HOST),
-        ({Part.COMPUTE: 70.0}, True, PlanLimit.MEMORY),
+        ({PlanPart.COMPUTE: 70.0, PlanPart.DATA: 30.0}, False, PlanLimit.COMPUTE),
+        (
+            {PlanPart.COMPUTE: 60.0, PlanPart.DATA: 15.0, PlanPart.TENSOR: 15.0, PlanPart.BUBBLE: 20.0},
+            False,
+            PlanLimit.LINK,
+        ),
+        ({PlanPart.COMPUTE: 60.0, PlanPart.BUBBLE: 40.0}, False, PlanLimit.BUBBLE),
+        ({PlanPart.COMPUTE: 30.0, PlanPart.OPTIMIZER: 5.0, PlanPart.HOST: 60.0}, False, PlanLimit.HOST),
+        ({PlanPart.COMPUTE: 70.0}, True, PlanLimit.MEMORY),
     ],
 )
-def test_what_limits_a_plan(parts: dict[Part, float], too_large: bool, expected: PlanLimit) -> None:
+def test_what_limits_a_plan(parts: dict[PlanPart, float], too_large: bool, expected: PlanLimit) -> None:
     assert limit_of(parts, is_too_large=too_large) is expected
 
 

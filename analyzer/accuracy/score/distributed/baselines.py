@@ -66,7 +66,8 @@ def smallest_of_series(made: Forecasts, index: int) -> int | None:
 def anchor_of(made: Forecasts, index: int) -> int | None:
     """Return the row that anchors one: of the same model, GPU and kind of precision, another batch, plan or source.
 
-    Adapters anchor adapters. The same task first, then the nearest number of GPUs. llm-foundry's have one anchor per GPU.
+    Adapters anchor adapters. The same task first, then the nearest number of GPUs. llm-foundry's have one anchor per
+    GPU.
     """
     row = made[index][0]
     near = [at for at, (other, _) in enumerate(made) if at != index and _kin(other) == _kin(row)]

@@ -25,8 +25,8 @@ def norm(writer: Writer, x: Variable, name: str) -> Variable:
             grad, given, trains = writer.activation(*x.shape), writer.activation(hidden), not writer.kernels.lora_rank
             outer = tape.gradient[found.row]
             if writer.sizes.has_rms_norm:
-                arguments = (outer, x, (hidden,), spread, weight, (True, trains))
-                tape.op("aten::_fused_rms_norm_backward", arguments, grad, given)
+                masked = (outer, x, (hidden,), spread, weight, (True, trains))
+                tape.op("aten::_fused_rms_norm_backward", masked, grad, given)
             else:
                 moved = writer.activation(hidden)
                 arguments = (outer, x, (hidden,), mean, spread, weight, shift, (True, trains, trains))

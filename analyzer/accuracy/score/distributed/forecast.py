@@ -10,7 +10,7 @@ from .....errors import InputError
 from .....specs.gpu import Gpu
 from .....specs.nodes import Node
 from ....analysis.plans.forecast import PlanForecast, predict_plan
-from ....analysis.plans.parts import Part
+from ....analysis.plans.parts import PlanPart
 from ....models.library import Library
 from ....whatif.parallel.derive import derive_ranks
 from ....whatif.parallel.grammar import format_plan
@@ -22,7 +22,7 @@ from .rows import IterationRow, kernels_of, sizes_of
 from .sizes import Kernels, TransformerSizes
 from .transformer import synthesise
 
-COMPUTING: Final = (Part.COMPUTE, Part.OPTIMIZER, Part.BUBBLE)
+COMPUTING: Final = (PlanPart.COMPUTE, PlanPart.OPTIMIZER, PlanPart.BUBBLE)
 """Parts that go with the speed of kernels; a bubble is other stages' work."""
 
 
@@ -48,7 +48,7 @@ class RowForecast:
 
     @property
     def _computing(self) -> float:
-        straggling = self.shares.get(Part.STRAGGLERS, 0.0)
+        straggling = self.shares.get(PlanPart.STRAGGLERS, 0.0)
         return sum(self.shares.get(part, 0.0) for part in COMPUTING) / max(1.0 - straggling, 1e-9)
 
 
@@ -80,7 +80,7 @@ def forecast_iteration(
     )
 
 
-def _predict(  # noqa: PLR0913 (one row's whole question)
+def _predict(
     sizes: TransformerSizes,
     kernels: Kernels,
     row: IterationRow,

@@ -10,7 +10,7 @@ from .....specs.fabric import usual_node
 from .....specs.gpu import Gpu
 from .....specs.nodes import Node
 from ....whatif.parallel.plan import ParallelPlan, RecomputeMode
-from .rows import XLA, IterationRow
+from .rows import PAX, XLA, IterationRow
 
 GIGABIT: Final = 1e9 / 8
 _FAST: Final = ("compute", "ib", "infiniband", "ndr", "hdr", "edr", "roce", "connectx", "omni", "per gpu", "per node")
@@ -25,14 +25,17 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
 
     Megatron's tensor-parallel collectives run beside products (user buffers) where its recipes say so: on H100 all of
     them with tensor parallelism but the adapters'. `none/selective` recomputes nothing with fused attention;
-    what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit.
+    what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit. PaxML's own
+    configuration of such models (`GPT5BSynthetic` in paxml) saves nothing in fp8, and products' results in 16 bits.
     """
     is_fsdp = "fsdp" in row.sharding or row.sharding == "hsdp"
     group = min(row.fsdp_group or row.dp, row.dp) if is_fsdp else 1
     zero = 2 if row.sharding.endswith("shard_grad_op") else 1
     shards = is_fsdp and zero == 1
     activation_bytes = ACTIVATION_BYTES * row.hidden * row.layers * row.micro_batch * row.seq_len
-    recomputes = row.recompute == "full" or (row.framework.startswith(XLA) and activation_bytes > gpu.memory_bytes)
+    is_pax, is_xla = row.framework.startswith(PAX), row.framework.startswith(XLA)
+    recomputes = row.recompute == "full" or (is_xla and activation_bytes > gpu.memory_bytes) or (is_pax and row.is_fp8)
+    kept = RecomputeMode.SELECTIVE if is_pax else RecomputeMode.NONE
     return ParallelPlan(
         dp=row.dp // group if shards else row.dp,
         fsdp=group if shards else 1,
@@ -44,7 +47,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         ep=min(row.ep, row.dp * row.cp),
         micro_batch=row.micro_batch,
         micro_batches=row.microbatches,
-        recompute=RecomputeMode.FULL if recomputes else RecomputeMode.NONE,
+        recompute=RecomputeMode.FULL if recomputes else kept,
         overlap_tensor=row.tp > 1 and not row.task.endswith("lora"),
     )
 

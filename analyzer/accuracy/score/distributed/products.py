@@ -12,7 +12,6 @@ from .tape import FLOAT, Tape, Variable
 FORWARD_FP8: Final = "float8_e4m3fn"
 BACKWARD_FP8: Final = "float8_e5m2"
 """Of gradients: Transformer Engine's hybrid recipe."""
-ATTENTION_PRODUCTS: Final = ("qkv_proj", "q_proj", "k_proj", "v_proj", "o_proj")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +98,7 @@ def linear(
         row = tape.last
         result = writer.view(y, *x.shape[:-1], out, name="aten::_unsafe_view")
         _differentiate(writer, row, (x, weight, turned, flat, result), is_fp8=is_fp8)
-        if kernels.lora_rank and not is_wide and (kernels.is_lora_everywhere or name in ATTENTION_PRODUCTS):
+        if kernels.lora_rank and not is_wide and name in kernels.lora_products:
             return _adapted(writer, x, result, out)
     return result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +19,13 @@ MEGATRON_SOURCES: Final = ("megatron-bridge", "nemo", "dgxc", "mlperf")
 GELU_FAMILIES: Final = ("gpt3", "mpt", "bert")
 SQUARED_RELU_FAMILIES: Final = ("nemotron",)
 """Their papers: GPT-3 and MPT (Brown et al. 2020; MosaicML 2023), Nemotron-4 (Parmar et al. 2024)."""
-XLA: Final = ("MaxText", "PaxML")
+PAX: Final = "PaxML"
+XLA: Final = ("MaxText", PAX)
 LORA_RANK: Final = {"mlperf": 16, "": 32}
 """Of MLPerf's benchmark (its rules, `llama2_70b_lora`), and NeMo's default for LoRA."""
-LORA_EVERYWHERE: Final = ("megatron-bridge",)
-"""Sources whose adapters stand beside every product (Megatron-Bridge's default); NeMo 1's and MLPerf's beside those of
-attention (`target_modules`: attention_qkv; attention)."""
+LORA_PRODUCTS: Final = {"mlperf": ("qkv_proj", "o_proj"), "": ("qkv_proj",)}
+"""All of attention's in MLPerf's benchmark; in NeMo the first one (its default), in Megatron-Bridge's recipes as well
+(`peft.target_modules` in the table of recipes)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def read_iterations(data: Path) -> tuple[IterationRow, ...]:
 
 def _clean(name: str, value: Any) -> Any:
     """Return the value, or what stands for its absence."""
-    is_missing = value is None or value != value
+    is_missing = value is None or (isinstance(value, float) and isnan(value))
     kind = str(IterationRow.__annotations__[name])
     if kind == "str":
         return "" if is_missing else str(value)
@@ -169,18 +171,18 @@ def kernels_of(row: IterationRow) -> Kernels:
     """Return the kernels that the row's framework runs.
 
     Attention: Transformer Engine takes cuDNN's on Hopper and FlashAttention-2 before it (its documentation of backend
-    selection); MaxText and PaxML take cuDNN's through XLA; llm-foundry's tables are of 2023, before FlashAttention-3 and
-    before PyTorch had cuDNN's: FlashAttention-2; fms-fsdp is of early 2024, the same.
+    selection); MaxText and PaxML take cuDNN's through XLA; llm-foundry's tables are of 2023, before FlashAttention-3
+    and before PyTorch had cuDNN's: FlashAttention-2; fms-fsdp is of early 2024, the same.
     """
     is_torch = row.source in (LLM_FOUNDRY, "fms-fsdp")
     attention = AttentionKernel.FLASH2 if is_torch else AttentionKernel.CUDNN
-    is_lora = row.task.endswith("lora")
+    is_lora, benchmark = row.task.endswith("lora"), "mlperf" if row.source.startswith("mlperf") else ""
     return Kernels(
         is_fp8=row.is_fp8,
         attention=attention,
         is_loss_fused=not is_torch,
         gradient_dtype="float32" if row.source.startswith(MEGATRON_SOURCES) else "bfloat16",
         accumulates=row.source.startswith(MEGATRON_SOURCES) and not row.framework.startswith(XLA) and not is_lora,
-        is_lora_everywhere=row.source in LORA_EVERYWHERE,
-        lora_rank=LORA_RANK["mlperf" if row.source.startswith("mlperf") else ""] if is_lora else 0,
+        lora_products=LORA_PRODUCTS[benchmark],
+        lora_rank=LORA_RANK[benchmark] if is_lora else 0,
     )

@@ -80,4 +80,3 @@ def _score(made: Forecasts, index: int, weights: Weights) -> IterationScore:
         baselines_ns=baselines_ns(made, index),
         parts=forecast.shares,
     )
-

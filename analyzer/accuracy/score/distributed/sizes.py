@@ -69,5 +69,5 @@ class Kernels:
     fused accumulation into float32)."""
     lora_rank: int = 0
     """Of adapters beside products of a layer; with them the weights themselves are not trained. 0: none."""
-    is_lora_everywhere: bool = False
-    """Whether they stand beside the feed-forward block's products too, not attention's alone."""
+    lora_products: tuple[str, ...] = ("qkv_proj", "o_proj")
+    """Which products they stand beside."""

@@ -11,7 +11,7 @@ from typing import Final
 from .....formats.column import MISSING, build_table
 from .....formats.interner import Interner
 from .....formats.signature import Argument, Signature, TensorSpec
-from .....formats.trace import Meta, OpTable, OperandTable, Phase, TensorTable, Trace
+from .....formats.trace import Meta, OperandTable, OpTable, Phase, TensorTable, Trace
 
 FLOAT: Final = "float32"
 

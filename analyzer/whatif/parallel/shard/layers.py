@@ -56,14 +56,14 @@ def name_grouped_product(call: OpCall) -> Naming | None:
     left, right = call.inputs[:2]
     rows, k, n, groups = 1, 2, 3, 4
     ranks = len(left.shape), len(right.shape)
-    offsets = tuple((groups,) for _ in call.inputs[2:])
+    offsets = tuple((groups,) if spec.dtype == "int32" else (NONE,) * len(spec.shape) for spec in call.inputs[2:])
     if ranks == (2, 3):
         return Naming(((rows, k), (groups, k, n), *offsets), ((rows, n),))
     if ranks == (2, 2):
         return Naming(((k, rows), (rows, n), *offsets), ((groups, k, n),))
     if ranks == (3, 2):
         return Naming(((groups, k, n), (n, rows), *offsets), ((k, rows),))
-    return Naming(((groups, rows, k), (groups, k, n)), ((groups, rows, n),))
+    return Naming(((groups, rows, k), (groups, k, n), *offsets), ((groups, rows, n),))
 
 
 def name_normalized(call: OpCall, *, shape_position: int, source: int) -> Naming | None:

@@ -66,12 +66,22 @@ def name_elementwise(call: OpCall) -> Naming | None:
     largest = max(specs, key=lambda spec: (len(spec.shape), spec.element_count))
     shape = largest.shape
     if not all(broadcasts(spec, shape) for spec in specs):
-        return None
+        return _name_gated(call, shape)
     if call.outputs and not any(spec.shape == shape for spec in call.outputs):
         return None
     return Naming(
         tuple(_aligned(spec, shape) for spec in call.inputs), tuple(_aligned(spec, shape) for spec in call.outputs)
     )
+
+
+def _name_gated(call: OpCall, shape: tuple[int, ...]) -> Naming | None:
+    """Name the dims of a gate and what it gates, which lie side by side in tensors twice as wide as the others."""
+    specs = (*call.inputs, *call.outputs)
+    widths = (shape[-1], shape[-1] // 2)
+    if not shape or any(spec.shape[:-1] != shape[:-1] or spec.shape[-1] not in widths for spec in specs):
+        return None
+    named = tuple(letters_of(spec) for spec in specs)
+    return Naming(named[: len(call.inputs)], named[len(call.inputs) :], is_sum=False)
 
 
 def broadcasts(spec: TensorSpec, shape: tuple[int, ...]) -> bool:

@@ -49,7 +49,7 @@ _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(["addmm", "_addmm_activation", "baddbmm"], partial(name_product, first=1)),
     "_scaled_mm": name_scaled_product,
     "linear": name_linear,
-    "_grouped_mm": name_grouped_product,
+    **dict.fromkeys(["_grouped_mm", "_scaled_grouped_mm"], name_grouped_product),
     **dict.fromkeys(["sum", "mean", "nansum", "norm", "linalg_vector_norm"], name_reduction),
     **dict.fromkeys(
         ["amax", "amin", "prod", "logsumexp", "argmax", "argmin", "all", "any", "var", "std", "var_mean", "max", "min"],

@@ -42,7 +42,10 @@ class Role(StrEnum):
     """By experts alone."""
 
 
-WEIGHT_AT: Final = {"mm": 1, "addmm": 2, "_addmm_activation": 2, "linear": 1, "matmul": 1, "_grouped_mm": 1, "bmm": 1}
+WEIGHT_AT: Final = {
+    **dict.fromkeys(["mm", "linear", "matmul", "bmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"], 1),
+    **dict.fromkeys(["addmm", "_addmm_activation"], 2),
+}
 """Where products take the weight, among their tensors."""
 TABLES: Final = frozenset(["embedding"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from .....arrays import Rows
 from .....errors import InputError
 from .....formats.column import row_count
 from .....formats.trace import Trace
+from ....work.registry import family_of, work_of
+from ....work.work import Family
 from ...axis.infer import infer_sequence_length
 from ..insert import Insertions, insert_ops
 from ..mesh import axis_group
@@ -19,7 +22,17 @@ from .exchange import Exchanges
 from .optimizer import share_optimizer
 from .outcome import Rules
 from .placement import Share, State, state_at
-from .roles import Role, Subject, expert_states, find_origins, find_roles, read_subject, weight_states
+from .roles import (
+    WEIGHT_AT,
+    Role,
+    Subject,
+    expert_states,
+    find_origins,
+    find_roles,
+    forward_ops,
+    read_subject,
+    weight_states,
+)
 from .walk import Walk
 
 
@@ -81,6 +94,12 @@ def _share_features(
             f"tp={plan.tp}: no product on a parameter is followed by another that takes up its features, as the layers "
             "of a transformer are: ranks cannot share this model's tensors"
         )
+    part = _shared_part(subject, roles.of_op)
+    if part < LEAST_SHARED_PART:
+        raise InputError(
+            f"tp={plan.tp}: only {100 * part:.0f} % of the model's products could be shared: it is no model for tensor "
+            "parallelism"
+        )
     splits = plan.splits_tokens
     if splits and (not tokens or tokens % plan.tp):
         if plan.sp:
@@ -91,15 +110,41 @@ def _share_features(
     return _run(found, plan, subject, rules, MeshAxis.TENSOR, weights)
 
 
+def _shared_part(subject: Subject, roles: Mapping[int, Role]) -> float:
+    """Return which part of the FLOPs of products on parameters is of those that ranks share."""
+    shared = whole = 0.0
+    known: dict[int, float] = {}
+    ops = subject.trace.ops
+    for op, call in forward_ops(subject):
+        if call.name not in WEIGHT_AT and call.name != "convolution":
+            continue
+        number = int(ops.signature[op])
+        if number not in known:
+            work = work_of(subject.trace.strings[int(ops.name[op])], call.signature)
+            known[number] = 0.0 if work is None else work.flops
+        whole += known[number]
+        shared += known[number] * (op in roles)
+    return shared / whole if whole else 0.0
+
+
 def _share_tokens(found: Sharded, plan: ParallelPlan, tokens: int) -> Sharded:
     degree = plan.cp
     if not tokens:
         raise InputError(f"cp={degree}: the shapes do not tell how many tokens a sample has")
     if tokens % (2 * degree):
         raise InputError(f"cp={degree}: {tokens} tokens cannot be shared by {degree} ranks, two pieces each")
+    ops = found.trace.ops
+    for name in sorted(found.trace.strings[row] for row in np.unique(ops.name).tolist()):
+        if family_of(name) in _STATEFUL:
+            raise InputError(f"cp={degree}: {name} carries a state from token to token: ranks cannot share its tokens")
     subject = read_subject(found.trace)
     rules = Rules(degree=degree, splits_tokens=True, tokens=tokens, batch=_batch(found.trace))
     return _run(found, plan, subject, rules, MeshAxis.CONTEXT, _given_tokens(subject, rules))
+
+
+LEAST_SHARED_PART: Final = 0.1
+"""Of products' FLOPs: where ranks share less, as of a convolutional network's few linear layers, a plan is refused."""
+_STATEFUL: Final = frozenset([Family.STATE_SPACE, Family.RECURRENT])
 
 
 def _given_tokens(subject: Subject, rules: Rules) -> dict[int, State]:

@@ -22,7 +22,7 @@ from wavecast.analyzer.accuracy.score.distributed.rows import IterationRow, kern
 from wavecast.analyzer.accuracy.score.distributed.sizes import Activation, Kernels, TransformerSizes
 from wavecast.analyzer.accuracy.score.distributed.transformer import synthesise
 from wavecast.analyzer.accuracy.score.report import IterationScore, Score, Split
-from wavecast.analyzer.analysis.plans.parts import Part
+from wavecast.analyzer.analysis.plans.parts import PlanPart
 from wavecast.analyzer.models.library import load_library
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.window import select_window
@@ -45,8 +45,8 @@ def make_row(**changes: Any) -> IterationRow:
         intra_link="NVLink4 NVSwitch", inter_link="IB NDR 400 Gb/s per GPU", links_assumed=True, global_batch=16,
         micro_batch=1, microbatches=4, seq_len=1024, dp=4, tp=2, pp=1, vp=1, cp=1, ep=1,
         sharding="distributed optimizer (ZeRO-1)", fsdp_group=0, precision="bf16", recompute="none", framework="NeMo",
-        step_time_ms=100.0, tokens_per_s_per_gpu=0.0, model_flops_per_step=1e15, peak_tflops=989.4, layers=2, hidden=512,
-        ffn=1408, heads=8, kv_heads=4, head_dim=64, vocab=1024, experts=0, top_k=0, moe_ffn=0, params_total=1e7,
+        step_time_ms=100.0, tokens_per_s_per_gpu=0.0, model_flops_per_step=1e15, peak_tflops=989.4, layers=2,
+        hidden=512, ffn=1408, heads=8, kv_heads=4, head_dim=64, vocab=1024, experts=0, top_k=0, moe_ffn=0, params_total=1e7,
         config_env="", note="",
     )  # fmt: skip
     return replace(row, **changes)
@@ -131,9 +131,19 @@ def test_a_slower_plan_is_predicted_slower() -> None:
     assert sizes_of(row).has_rotary
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"cp": 2, "gpus": 16}, {"tp": 1, "pp": 2}, {"experts": 4, "top_k": 2, "moe_ffn": 256, "ep": 2}]
+)
+def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[str, Any]) -> None:
+    found = forecast_row(make_row(precision=precision, **changes), H100, load_library(), {})
+    assert isinstance(found, RowForecast), found
+    assert 0 < found.step_ns < 1e9
+
+
 def make_forecast(step_ms: float) -> RowForecast:
     """A forecast, nine tenths of it computing."""
-    shares = {str(Part.COMPUTE): 0.9, str(Part.DATA): 0.1}
+    shares = {str(PlanPart.COMPUTE): 0.9, str(PlanPart.DATA): 0.1}
     return RowForecast(plan="dp=8", step_ns=step_ms * 1e6, low_ns=1.0, high_ns=1e12, shares=shares)
 
 
