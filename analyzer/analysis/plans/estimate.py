@@ -22,6 +22,7 @@ KEPT_RATIO: Final = {RecomputeMode.NONE: 1.0, RecomputeMode.SELECTIVE: 0.8, Reco
 """Of the activations that stay for the backward pass; likewise."""
 LINK_SHARE: Final = 0.75
 """Of a link's nominal rate that large collectives reach; likewise."""
+_OF_MICRO_BATCH: Final = (PlanPart.COMPUTE, PlanPart.HOST, *(part for part in LINKS if part is not PlanPart.DATA))
 BACKWARD_SHARE: Final = 2 / 3
 """Of a micro batch that gradients can hide behind."""
 
@@ -38,13 +39,13 @@ class PlanEstimate:
 def estimate_plan(plan: ParallelPlan, batches: Batches, one: PlanOutcome, fabric: Fabric) -> PlanEstimate:
     """Return a plan's step and memory by rule of thumb.
 
-    `one` is the outcome of one micro batch under the plan's tensor and context sharding alone. Per stage of p and for n
-    micro batches in v pieces, with t a micro batch's time over p:
+    `one` is the outcome of a few micro batches under the plan's tensor sharding alone. Per stage of p and for n micro
+    batches in v pieces, with t a micro batch's time over p:
       t (n + (p - 1) / v) + max(gradients - 2/3 t, 0) + optimizer / (p shards)
     """
     held = one.held or {}
     parameters = held.get(MemoryCategory.PARAMETERS, 0) / plan.pp
-    body = sum(one.parts_ns[part] for part in (PlanPart.COMPUTE, PlanPart.HOST, *LINKS)) / plan.pp
+    body = sum(one.parts_ns[part] for part in _OF_MICRO_BATCH) / one.batches.micro_batches / plan.pp
     body = body * (1 + RECOMPUTED_RATIO[plan.recompute])
     count = batches.micro_batches
     if plan.fsdp > 1:  # gathered forward and backward, gradients scattered

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask
+from ....arrays import Codes, Floats, Mask
 from ....errors import InputError
 from ...memory.fit import usable_bytes
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
@@ -34,6 +34,7 @@ BEST_COUNT: Final = 2
 MOST_FAILURES: Final = 8
 """Plans that cannot be predicted, before a search ends with what it has."""
 _AXIS: Final = re.compile(r"^(\w+=[\w.]+[, ]*)+: ")
+_MODES: Final = tuple(RecomputeMode)
 _UNFIT: Final = 1e-3
 """What the rate of a plan counts on a GPU that it seems not to fit."""
 
@@ -102,11 +103,12 @@ def _candidates(question: Question, predict: Predictor, gpu_count: int, failed: 
 def _base(
     bases: dict[tuple[int, int], PlanOutcome | str], plan: ParallelPlan, batches: Batches, predict: Predictor
 ) -> PlanOutcome | str:
-    """Return one micro batch under a plan's tensor sharding alone, or why there is none."""
+    """Return two micro batches under a plan's tensor sharding alone, or why there are none."""
     key = (plan.tp, batches.micro_batch)
     if key not in bases:
-        alone = ParallelPlan(tp=plan.tp, micro_batch=batches.micro_batch)
-        one = Batches(global_batch=batches.micro_batch, micro_batch=batches.micro_batch, micro_batches=1)
+        # Of two micro batches: gradients are held throughout then, and the peak is where activations are.
+        alone = ParallelPlan(dp=2, tp=plan.tp, micro_batch=batches.micro_batch)
+        one = Batches(global_batch=4 * batches.micro_batch, micro_batch=batches.micro_batch, micro_batches=2)
         try:
             bases[key] = predict(PlanDocument(plan=alone), one)
         except InputError as error:
@@ -168,8 +170,8 @@ def _most_promising(
         return []
     step = np.stack([item.estimate.step_ns for item in candidates])
     memory = np.array([max(item.estimate.memory_bytes, 1.0) for item in candidates])
-    modes = np.array([item.plan.recompute for item in candidates])
-    for mode in RecomputeMode:
+    modes = np.array([_MODES.index(item.plan.recompute) for item in candidates])
+    for mode in range(len(_MODES)):
         same = [at for at in outcomes if modes[at] == mode] or list(outcomes)
         needs = [(at, outcomes[at].fits[0].needed_bytes) for at in same]
         if ratios := [need / memory[at] for at, need in needs if need is not None]:
@@ -181,6 +183,20 @@ def _most_promising(
     rates = size / step * np.where(memory[:, None] <= room, 1.0, _UNFIT * (room / memory[:, None]))
     rates[~left] = -1.0
     by_type = np.argsort(-rates, axis=0, kind="stable")
+    seeds = [] if outcomes else _first_of_each(rates, modes, room)
     order = [at for at in dict.fromkeys(by_type[:BEST_COUNT].ravel().tolist()) if left[at]]
     more = [at for at in dict.fromkeys(by_type[: PER_ROUND * 2].ravel().tolist()) if left[at]]
-    return list(dict.fromkeys([*order, *more]))[:PER_ROUND]
+    return list(dict.fromkeys([*seeds, *order, *more]))[: max(PER_ROUND, len(seeds))]
+
+
+def _first_of_each(rates: Floats, modes: Codes, room: Floats) -> list[int]:
+    """Return the best candidates of each kind of recomputation, on the GPU with most memory and with least.
+
+    What these turn out to be tells how far off the estimates of their kind are.
+    """
+    found = []
+    for mode in range(len(_MODES)):
+        rows = np.flatnonzero(modes == mode)
+        if len(rows):
+            found += [int(rows[np.argmax(rates[rows, column])]) for column in (room.argmax(), room.argmin())]
+    return list(dict.fromkeys(found))

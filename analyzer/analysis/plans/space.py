@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def list_plans(
             yield plan
 
 
-def _data(rest: int, node: int, is_training: bool) -> Iterator[dict[str, int]]:
+def _data(rest: int, node: int, is_training: bool) -> Iterator[dict[str, Any]]:
     """Yield how the ranks that see other samples share parameters, gradients and the optimizer's state."""
     yield {"dp": rest}
     if rest == 1 or not is_training:
