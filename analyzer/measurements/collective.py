@@ -8,8 +8,8 @@ is taken to send fp8, whatever the table says: it moves in half the time that it
 that stand under two GPUs with the same times to the last digit are counted once.
 
 Clusters whose NICs nobody states (vidur's), and pairs of PCIe boards on bridges, are no usual node of their GPU: they
-are read by `load_clusters`, and train nothing. Nor do more than two ranks through a host: how fast it forwards differs
-more between boxes than one box can tell (`HOST_SHARING` of the model); only their latency is learned.
+are read by `load_clusters`, and train nothing. Nor does what passes through a host, but for its latency: how fast it
+forwards differs more between boxes than a few can tell (`HOST_EFFICIENCY`, `HOST_SHARING` of the model).
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ USUAL_NODE: Final = 8
 LOW_LATENCY: Final = "low-latency"
 FRAMEWORKS: Final = "custom"
 """What `impl` begins with where a framework's own kernel reduced."""
-HOST_RANKS: Final = 2.0
 HOST_BYTES: Final = 4096.0
 """Of a message, below which start and ranks take most of the time through a host."""
 UNLIKE_NODES: Final = ("vidur/a100_pairwise_nvlink", "vidur/h100_pairwise_nvlink", "odissei-benchmarks/nccl-tests")
@@ -279,10 +278,10 @@ def _is_usual(table: MeasurementTable) -> Mask:
 
 
 def _shares_host(samples: Samples[CollectiveProblems]) -> Mask:
-    """Say which rows are of more than two ranks that only the host joins, and long enough to share it."""
+    """Say which rows are of ranks that only the host joins, and long enough to tell of its rate."""
     p = samples.problems
     is_hosted = (build_fleet(samples.gpus).fabric.domain_gpu_count <= 1.0)[samples.gpu]
-    return np.asarray(is_hosted & (p.ranks > HOST_RANKS) & (p.message_bytes >= HOST_BYTES))
+    return np.asarray(is_hosted & (p.message_bytes >= HOST_BYTES))
 
 
 def _cluster(

@@ -113,7 +113,7 @@ PARAMETERS: Final = (
     Parameter(name="host_rank_us", prior=1.5, spread=0.4),
     Parameter(name="host_efficiency", prior=HOST_EFFICIENCY, spread=0.003),
     Parameter(name="host_sharing", prior=HOST_SHARING, spread=0.003),
-    Parameter(name="host_norm", prior=1.0, spread=0.2),
+    Parameter(name="host_norm", prior=0.9, spread=0.05),
     # Between machines.
     Parameter(name="nic_latency_us", prior=9.0, spread=0.3),
     Parameter(name="nic_efficiency", prior=0.97, spread=0.02),
