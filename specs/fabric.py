@@ -25,6 +25,7 @@ _COLUMNS: Final = {
     "pair_bytes_per_s": np.float64,
     "socket_bytes_per_s": np.float64,
     "host_bytes_per_s": np.float64,
+    "has_host_switch": np.bool_,
     "nic_kind": np.int64,
     "nic_bytes_per_s": np.float64,
     "link_latency_ratio": np.float64,
@@ -77,6 +78,8 @@ class Fabric:
     """One direction between the processors' sockets, all GPUs together; infinite where not known."""
     host_bytes_per_s: Floats
     """One direction of one GPU's way to the host, PCIe or C2C."""
+    has_host_switch: Mask
+    """Whether GPUs reach each other through PCIe switches, past the processor."""
     nic_kind: Codes
     nic_bytes_per_s: Floats
     """One direction, the share of one GPU; 0: alone."""
@@ -176,6 +179,7 @@ def _row(gpu: Gpu, node: Node) -> dict[str, Any]:
         "pair_bytes_per_s": node.pair_bandwidth_bytes_per_s or link_bytes or host_bytes,
         "socket_bytes_per_s": node.socket_bandwidth_bytes_per_s or np.inf,
         "host_bytes_per_s": host_bytes,
+        "has_host_switch": "switch" in (node.host_link or "").lower(),
         "nic_kind": int(_nic_kind(node.nic)),
         "nic_bytes_per_s": node.nic_bandwidth_bytes_per_s,
         "link_latency_ratio": node.link_latency_ratio,

@@ -8,7 +8,8 @@ is taken to send fp8, whatever the table says: it moves in half the time that it
 that stand under two GPUs with the same times to the last digit are counted once.
 
 Clusters whose NICs nobody states (vidur's), and pairs of PCIe boards on bridges, are no usual node of their GPU: they
-are read by `load_clusters`, and train nothing.
+are read by `load_clusters`, and train nothing. Nor does what passes through a host, but for its latency: how fast it
+forwards differs more between boxes than a few can tell (`HOST_EFFICIENCY`, `HOST_SHARING` of the model).
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ USUAL_NODE: Final = 8
 LOW_LATENCY: Final = "low-latency"
 FRAMEWORKS: Final = "custom"
 """What `impl` begins with where a framework's own kernel reduced."""
+HOST_BYTES: Final = 4096.0
+"""Of a message, below which start and ranks take most of the time through a host."""
 UNLIKE_NODES: Final = ("vidur/a100_pairwise_nvlink", "vidur/h100_pairwise_nvlink", "odissei-benchmarks/nccl-tests")
 """Sources of which no machine is the usual one of its GPU."""
 UNSTATED_NICS: Final = ("vidur/a100_dgx", "vidur/h100_dgx")
@@ -66,7 +69,7 @@ UNSTATED_NICS: Final = ("vidur/a100_dgx", "vidur/h100_dgx")
 def load_samples(data: Path, catalog: Catalog | None = None) -> list[Samples[CollectiveProblems]]:
     """Return what was measured on usual machines of their GPUs, a few rows per size where a profiler has hundreds."""
     return [
-        take_samples(item, np.flatnonzero(_is_usual(table)))
+        take_samples(item, np.flatnonzero(_is_usual(table) & ~_shares_host(item)))
         for item, table in (_samples(*found, catalog) for found in _tables(data))
     ]
 
@@ -272,6 +275,13 @@ def _is_usual(table: MeasurementTable) -> Mask:
     profiled = _is_profiled(table)
     drawn = shape_share(table["bytes"].astype(np.int64), table["n_gpus"].astype(np.int64))
     return np.asarray(keep & ~(profiled & ((size < PROFILED_BYTES) | (drawn > PROFILED_SHARE))))
+
+
+def _shares_host(samples: Samples[CollectiveProblems]) -> Mask:
+    """Say which rows are of ranks that only the host joins, and long enough to tell of its rate."""
+    p = samples.problems
+    is_hosted = (build_fleet(samples.gpus).fabric.domain_gpu_count <= 1.0)[samples.gpu]
+    return np.asarray(is_hosted & (p.message_bytes >= HOST_BYTES))
 
 
 def _cluster(

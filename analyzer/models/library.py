@@ -136,14 +136,18 @@ def prepare(fitted: Fitted, fleet: Fleet) -> Prepared:
 def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: Prepared | None = None) -> Predicted:
     """Predict with one model: simulator, learned correction, interval."""
     known = prepare(fitted, fleet) if prepared is None else prepared
-    time_ns = corrected_ns(fitted, fitted.model.simulate(problems, fleet, known.values, None))
+    estimate = fitted.model.simulate(problems, fleet, known.values, None)
+    time_ns = corrected_ns(fitted, estimate)
     group = group_of(fitted.model, problems)
     width = half_width(fitted.interval, group, time_ns, known.width_factor)
+    anchored = fitted.anchored_half_width[group] * factor_of(group, known.width_factor)
+    if estimate.unstated is not None:
+        width, anchored = np.hypot(width, estimate.unstated), np.hypot(anchored, estimate.unstated)
     return Predicted(
         time_ns=time_ns,
         half_width=width,
         anchor=fitted.anchor[group],
-        anchored_half_width=fitted.anchored_half_width[group] * factor_of(group, known.width_factor),
+        anchored_half_width=anchored,
         foreign_half_width=fitted.foreign_half_width[group],
     )
 

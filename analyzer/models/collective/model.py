@@ -21,7 +21,12 @@ the sum of each machine alone:
 steps_us: the hops of a ring, or of a tree where that takes less; those of few bytes hide in the start. A pair of
 machines that only sends to and fro has a part of a NIC's rate, since few channels serve a peer.
 
-Through a PCIe host, ranks share what the CPU forwards: its rate falls with their number as no datasheet says.
+Through a PCIe host, ranks share what the CPU forwards, and a ring of f flows (pairs on a bridge send one) has
+
+    rate = host * efficiency / (f / 2)^sharing, at most what the sockets' link carries
+
+Behind PCIe switches nothing is shared. How much a CPU forwards no datasheet says: the interval is widened by as much
+as boxes of one description are found to differ.
 """
 
 from __future__ import annotations
@@ -40,6 +45,26 @@ from ..frame.parameters import Parameter, Values
 from .experts import PARAMETERS as EXPERT_PARAMETERS
 from .experts import exchange_s, nic_bytes_per_s
 from .problems import GROUPS, CollectiveProblems, group, is_kind, neighbours, wire_bytes
+
+HOST_EFFICIENCY: Final = 0.6
+"""Part of PCIe's rate that two boards, or two pairs on bridges, have through the host: the geometric mean of four boxes
+(RTX 6000 Ada 0.36, L40S 0.64, bridged A100 0.75 and H100 0.77: the tables' largest all-reduces). All but declared, as
+the sharing is: boxes differ more than the few that are measured can tell, and these four are no test of it."""
+HOST_SHARING: Final = 0.6
+"""How the rate of a PCIe ring falls with its flows: mean of what boxes of eight show against 0.6 of the host's rate.
+
+nccl-tests' all-reduce of eight on boards straight at the processors, as parts of one board's PCIe rate: 0.44 (RTX
+5090s, NVIDIA/nccl issue 1639: 28 of 63 GB/s, and 35 among four), 0.35 and, with more channels, 0.60 (RTX PRO 6000s on
+two EPYCs, voipmonitor/rtx6kpro hardware/pcie-bandwidth.md: 22.2 and 37.6 of 63), 0.04 (L40S of the tables: 1.4 of
+31.5): exponents 0.2, 0.4, 0 and 1.9. Behind switches there are 0.63 and 0.65 (the same page): as two boards have. Four
+RTX 4090s have 0.57 through the processor's memory, 0.70 past it (NVIDIA/nccl issue 1603: 18 and 22 GB/s). So PCIe 4
+has 8 GB/s among eight, 19 behind switches. Not fitted: the one box of the tables is the slowest of all that are
+known, and counts as one of four. Iterations on such boxes set no number here."""
+HOST_HALF_WIDTH: Final = 0.55
+HOST_FLOWS_HALF_WIDTH: Final = 0.7
+"""90 % half-widths, natural log, of the rate through a host: between two boards, and for each doubling of the flows
+that share it. Declared: pairs have 0.36 to 0.77 of PCIe's rate (RTX 6000 Ada, L40S, A100 and H100), fours 0.16 to
+0.70, eights 0.04 to 0.60, by the sources of `HOST_SHARING`; the slowest of these set it."""
 
 PARAMETERS: Final = (
     # Within a machine, NVLink or xGMI.
@@ -86,9 +111,9 @@ PARAMETERS: Final = (
     # Through the host.
     Parameter(name="host_latency_us", prior=8.0, spread=0.4),
     Parameter(name="host_rank_us", prior=1.5, spread=0.4),
-    Parameter(name="host_efficiency", prior=0.6, spread=0.3),
-    Parameter(name="host_sharing", prior=0.8, spread=0.3),
-    Parameter(name="host_norm", prior=1.0, spread=0.2),
+    Parameter(name="host_efficiency", prior=HOST_EFFICIENCY, spread=0.003),
+    Parameter(name="host_sharing", prior=HOST_SHARING, spread=0.003),
+    Parameter(name="host_norm", prior=0.9, spread=0.05),
     # Between machines.
     Parameter(name="nic_latency_us", prior=9.0, spread=0.3),
     Parameter(name="nic_efficiency", prior=0.97, spread=0.02),
@@ -141,6 +166,8 @@ class _Place:
 
     here: Floats
     """Ranks that need no NIC between them."""
+    linked: Floats
+    """Those of them that links join to each other, at least 1."""
     machines: Floats
     """Such sets of ranks."""
     is_linked: Mask
@@ -162,7 +189,8 @@ def simulate(problems: CollectiveProblems, fleet: Fleet, values: Values, choice:
     moved_s = exchange_s(p, fabric, v, place.here, place.link_bytes_per_s)
     time_s = np.where(is_kind(p, CollectiveKind.DISPATCH, CollectiveKind.COMBINE), moved_s, time_s)
     time_ns = 1e9 * np.where(p.ranks > 1.0, time_s, 0.5 * fixed_s)
-    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)))
+    unstated = _unstated(p, fabric, v, place, time_ns)
+    return Estimate(time_ns=time_ns, features=np.zeros((*time_ns.shape, 0)), unstated=unstated)
 
 
 def _place(p: CollectiveProblems, fabric: Fabric) -> _Place:
@@ -175,6 +203,7 @@ def _place(p: CollectiveProblems, fabric: Fabric) -> _Place:
     is_linked = (linked >= here) & (fabric.link_bytes_per_s > 0) & (domain > 1.0)
     return _Place(
         here=here,
+        linked=np.where(fabric.link_bytes_per_s > 0, linked, 1.0),
         machines=np.ceil(p.ranks / here),
         is_linked=is_linked,
         link_bytes_per_s=np.maximum(np.where(is_linked, link, host), 1e9),
@@ -254,13 +283,31 @@ def _hosted_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -
     """Return times through the host, whose rate the ranks share."""
     start = v["host_latency_us"] + v["host_rank_us"] * (place.here - 1.0)
     fixed = MICRO * start * fabric.link_latency_ratio
-    return _joined(fixed, wire_bytes(p) / _host_bytes_per_s(fabric, v, place), v["host_norm"])
+    return _joined(fixed, wire_bytes(p) / _host_bytes_per_s(p, fabric, v, place), v["host_norm"])
 
 
-def _host_bytes_per_s(fabric: Fabric, v: Values, place: _Place) -> Floats:
-    """Return the rate of a ring through the host."""
-    shared = np.maximum(place.here / 2.0, 1.0) ** v["host_sharing"]
-    return np.maximum(fabric.host_bytes_per_s * fabric.link_bandwidth_ratio * v["host_efficiency"] / shared, 1e6)
+def _host_bytes_per_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place) -> Floats:
+    """Return the rate of a ring, or of pairs, through the host, and between its sockets."""
+    doublings = _host_doublings(p, fabric, place)
+    pair = np.where(fabric.link_kind == LinkKind.PCIE, fabric.pair_bytes_per_s, np.inf)
+    rate = np.minimum(fabric.host_bytes_per_s, pair) * v["host_efficiency"] / 2.0 ** (doublings * v["host_sharing"])
+    crossing = np.where(_is_exchange(p), np.maximum(place.here / 4.0, 1.0), 1.0)
+    socket = np.where(place.here > fabric.node_gpu_count / 2.0, fabric.socket_bytes_per_s / crossing, np.inf)
+    return np.maximum(np.minimum(rate, socket) * fabric.link_bandwidth_ratio, 1e6)
+
+
+def _host_doublings(p: CollectiveProblems, fabric: Fabric, place: _Place) -> Floats:
+    """Return log2 of how many times two flows share the host: a ring enters and leaves what links join but once."""
+    flows = np.where(_is_exchange(p), place.here, place.here / place.linked)
+    return np.where(fabric.has_host_switch, 0.0, np.log2(np.maximum(flows / 2.0, 1.0)))
+
+
+def _unstated(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, time_ns: Floats) -> Floats:
+    """Return the half-width of what the host forwards, natural log: in the part of the time in which it does."""
+    width = HOST_HALF_WIDTH + HOST_FLOWS_HALF_WIDTH * _host_doublings(p, fabric, place)
+    moving_ns = 1e9 * wire_bytes(p) / _host_bytes_per_s(p, fabric, v, place)
+    is_hosted = ~place.is_linked & (place.here > 1.0) & (fabric.link_bandwidth_ratio == 1.0)
+    return np.where(is_hosted & (p.ranks > 1.0), width * np.minimum(moving_ns / np.maximum(time_ns, 1.0), 1.0), 0.0)
 
 
 def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, fixed_s: Floats) -> Floats:
@@ -271,7 +318,7 @@ def _between_s(p: CollectiveProblems, fabric: Fabric, v: Values, place: _Place, 
     doubled = np.where(is_sum, 2.0, 1.0)
     volume = np.maximum(wire_bytes(p), 1.0)
     linked = place.link_bytes_per_s * v["nic_link_efficiency"]
-    link_s = volume / np.where(place.is_linked, linked, _host_bytes_per_s(fabric, v, place))
+    link_s = volume / np.where(place.is_linked, linked, _host_bytes_per_s(p, fabric, v, place))
     ring_s = volume / (here * nic * v["nic_efficiency"])
     tree_s = p.message_bytes * 2.0 * (machines - 1.0) / machines / (here * nic * v["nic_tree_efficiency"])
     hop = MICRO * fabric.nic_latency_ratio * volume / (volume + HOP_BYTES)

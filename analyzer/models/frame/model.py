@@ -31,6 +31,8 @@ class Estimate:
     choice: Codes | None = None
     """The candidate (tile, split, algorithm) that gave the least time; None where there are no candidates.
     Passed back to `simulate`, it fixes the candidates, so that derivatives cost one candidate each."""
+    unstated: Floats | None = None
+    """90 % half-width, natural log, of what a machine's description leaves open, beside what GPUs left out show."""
 
 
 Simulate = Callable[[P, Fleet, Values, Codes | None], Estimate]

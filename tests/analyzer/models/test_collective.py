@@ -192,3 +192,52 @@ def test_hosts_pass_on_no_more_where_machines_are_many() -> None:
     box = build_fleet([find_gpu(load_catalog(), "L40S")])
     near, far = times([dims(size=1e9, ranks=8), dims(size=1e9, ranks=64)], box)[:, 0]
     assert far > near
+
+
+def host_box(**known: float) -> Fleet:
+    return changed(build_fleet([find_gpu(load_catalog(), "L40S")]), **known)
+
+
+def changed(fleet: Fleet, **known: float) -> Fleet:
+    columns = {name: np.full(len(fleet.gpus), value) for name, value in known.items()}
+    return replace(fleet, fabric=replace(fleet.fabric, **columns))
+
+
+def bus_gb_per_s(fleet: Fleet, ranks: int) -> float:
+    """Return nccl-tests' bus bandwidth of a large all-reduce."""
+    size = 1e9
+    return float(size * 2 * (ranks - 1) / ranks / times([dims(size=size, ranks=ranks)], fleet)[0, 0])
+
+
+def test_boards_on_pcie_share_their_host_but_not_a_switch() -> None:
+    alone, behind_switch = host_box(), host_box(has_host_switch=True)
+    assert 5.0 < bus_gb_per_s(alone, 8) < 12.0
+    assert 15.0 < bus_gb_per_s(behind_switch, 8) < 22.0
+    assert bus_gb_per_s(alone, 2) == pytest.approx(bus_gb_per_s(behind_switch, 2))
+
+
+def test_a_bridged_pair_sends_one_flow_to_the_host() -> None:
+    bridged = host_box(domain_gpu_count=2.0, link_bytes_per_s=300e9)
+    assert bus_gb_per_s(bridged, 4) == pytest.approx(bus_gb_per_s(host_box(), 2), rel=0.02)
+    assert bus_gb_per_s(bridged, 2) > 5 * bus_gb_per_s(host_box(), 2)
+
+
+def test_the_link_between_sockets_bounds_what_crosses_it() -> None:
+    narrow = host_box(socket_bytes_per_s=4e9)
+    assert bus_gb_per_s(narrow, 8) == pytest.approx(4.0, rel=0.05)
+    assert bus_gb_per_s(narrow, 4) == bus_gb_per_s(host_box(), 4)
+
+
+def test_what_a_host_forwards_is_left_open_until_it_is_measured() -> None:
+    def unstated(fleet: Fleet, size: float, ranks: int) -> float:
+        theta = np.zeros(theta_size(MODEL.parameters, len(MODEL.class_names)))
+        values = resolve(MODEL.parameters, theta, len(MODEL.class_names), MODEL.gpu_class(fleet))
+        problems = as_columns(problems_of_dims([dims(size=size, ranks=ranks)]))
+        found = simulate(problems, fleet, values, None).unstated
+        assert found is not None
+        return float(found[0, 0])
+
+    assert unstated(host_box(), 1e9, 8) > unstated(host_box(), 1e9, 2) > 0.5
+    assert unstated(host_box(), 1e3, 8) < 0.2
+    assert unstated(host_box(link_bandwidth_ratio=0.7), 1e9, 8) == 0.0
+    assert unstated(H100, 1e9, 8) == 0.0
