@@ -40,8 +40,10 @@ _OTHER_PLAN_LOG_WIDTH: Final = 0.13
 of many GPUs found a mean error of 6.4 %, and 90 % of normal errors lie within 2.06 times their mean."""
 _NO_INTERVAL_LOG_WIDTH: Final = 0.3
 """Of kernels too many of which have no interval, as in forecast.py."""
-_ROUNDS: Final = 10
+_ROUNDS: Final = 16
 _NEAR: Final = 1e-4
+_LEAST_SLOPE: Final = 0.05
+"""Of a step that changes by all that its part does: less, and it is left as it is."""
 
 
 def anchor_at_step(
@@ -61,21 +63,34 @@ def anchor_at_step(
     stays take longer alone.
     """
     anchor, nodes = given or PlanAnchor(), None if node is None else [node]
-    for _ in range(_ROUNDS):
+    former: tuple[float, float] | None = None
+    scale, start, is_host = 1.0, anchor, False
+    for turn in range(_ROUNDS):
         found = predict_plan(ranks, plan, [gpu], library, micro_batches=micro_batches, nodes=nodes, anchor=anchor)
         predicted_ns = float(found.step_ns[0])
         if abs(predicted_ns / measured_ns - 1.0) < _NEAR:
             break
         host_ns = float(found.parts[PlanPart.HOST][0])
-        is_host = host_ns > predicted_ns / 2.0
-        fixed = sum(float(found.parts[part][0]) for part in LINKS) + (0.0 if is_host else host_ns)
-        moving = host_ns if is_host else predicted_ns - fixed
-        fixed = predicted_ns - moving
-        factor = min(max((measured_ns - fixed) / max(moving, 1.0), 0.1), 10.0)
+        if not turn:
+            is_host = host_ns > predicted_ns / 2.0
+        links_ns = sum(float(found.parts[part][0]) for part in LINKS)
+        slope = (host_ns if is_host else predicted_ns - links_ns - host_ns) / scale
+        if former is not None and former[0] != scale:
+            # What runs beside it takes up a part of a change: as much as it did the last time. Where it takes up all,
+            # the other one is what the step hangs on.
+            seen = (predicted_ns - former[1]) / (scale - former[0])
+            if seen < _LEAST_SLOPE * slope:
+                is_host, scale, former = not is_host, 1.0, None
+                anchor = start
+                continue
+            slope = seen
+        former = scale, predicted_ns
+        wanted = scale + (measured_ns - predicted_ns) / max(slope, 1.0)
+        scale = min(max(wanted, 0.1 * scale), 10.0 * scale)
         if is_host:
-            anchor = replace(anchor, host_ratio=anchor.host_ratio * factor)
+            anchor = replace(anchor, host_ratio=start.host_ratio * scale)
         else:
-            anchor = replace(anchor, compute_factor=anchor.compute_factor * factor)
+            anchor = replace(anchor, compute_factor=start.compute_factor * scale)
     else:
         raise InputError(
             f"a step of {measured_ns / 1e6:.4g} ms on {gpu.name}: {predicted_ns / 1e6:.4g} ms were expected, so it is "
@@ -165,10 +180,10 @@ def _op_factors(untimed: Trace, carried_ns: Floats, gpus: Sequence[Gpu], library
     modelled = predict_shapes(workload, gpus, library).time_ns
     rows = workload.row_of
     is_told = np.append((modelled > 0).all(axis=1), False)[rows]
-    taker = _takers(untimed, is_told)
     factor = np.ones((len(modelled) + 1, len(gpus)))
     if not is_told.any():
         return factor[rows]
+    taker = _takers(untimed, is_told, is_told & _of_one_phase(untimed, rows))
     total = np.zeros_like(modelled)
     np.add.at(total, rows[taker], carried_ns)
     known = np.flatnonzero((total > 0).all(axis=1))
@@ -176,15 +191,22 @@ def _op_factors(untimed: Trace, carried_ns: Floats, gpus: Sequence[Gpu], library
     return factor[rows]
 
 
-def _takers(trace: Trace, is_told: Mask) -> Rows:
+def _of_one_phase(trace: Trace, rows: Rows) -> Mask:
+    """Mark the ops whose row of a workload holds ops of one phase alone: none of its time goes to another phase."""
+    phase = trace.ops.phase.astype(np.int64)
+    low, high = np.full(int(rows.max(initial=-1)) + 2, len(Phase)), np.full(int(rows.max(initial=-1)) + 2, -1)
+    np.minimum.at(low, rows, phase)
+    np.maximum.at(high, rows, phase)
+    return low[rows] == high[rows]
+
+
+def _takers(trace: Trace, is_told: Mask, may_take: Mask) -> Rows:
     """Return for each op the one that takes its time: itself where it is told, else inside it, before it, or after.
 
-    Of ops before and after those of its own phase come first.
+    Of ops before and after those of its own phase come first; only those take that `may_take`, if any.
     """
     phase, count = trace.ops.phase, row_count(trace.ops)
-    rows, told = np.arange(count), np.flatnonzero(is_told)
-    if not len(told):
-        return rows
+    rows, told = np.arange(count), np.flatnonzero(may_take if may_take.any() else is_told)
     place = np.searchsorted(told, rows)
     after = np.append(told, count)[place]
     before = np.where(place > 0, told[np.maximum(place - 1, 0)], MISSING)
