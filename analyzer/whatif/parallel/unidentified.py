@@ -37,14 +37,13 @@ class _Gradient:
 
 def check_unidentified(trace: Trace, plan: ParallelPlan) -> None:
     """Raise InputError for what a plan asks of a recording that only identified tensors tell."""
-    degrees = {name: getattr(plan, name) for name in ("tp", "cp", "ep", "pp")}
-    asked = [f"{name}={degree}" for name, degree in degrees.items() if degree > 1]
+    asked = [name for name in ("tp", "cp", "ep", "pp") if getattr(plan, name) > 1]
     if asked:
-        raise InputError(f"{', '.join(asked)}: the recording does not say which tensors ops read: {_RECORD}; or use dp")
+        raise InputError(f"{', '.join(asked)}: not without knowing which tensors ops read: {_RECORD}; or ask for dp")
     if plan.fsdp > 1 and not find_layers(trace).is_named:
         raise InputError(
-            f"fsdp={plan.fsdp}: the recording names no module for its ops: {_RECORD}; or pass with_modules=True or "
-            "with_stack=True to it, or use dp with zero=1"
+            f"fsdp: the recording names no numbered modules for its ops: {_RECORD}; or give the profiler "
+            "with_modules=True and with_stack=True, or ask for dp, zero=1"
         )
 
 
