@@ -197,7 +197,7 @@ def _of_one_phase(trace: Trace, rows: Rows) -> Mask:
     low, high = np.full(int(rows.max(initial=-1)) + 2, len(Phase)), np.full(int(rows.max(initial=-1)) + 2, -1)
     np.minimum.at(low, rows, phase)
     np.maximum.at(high, rows, phase)
-    return low[rows] == high[rows]
+    return np.asarray(low[rows] == high[rows])
 
 
 def _takers(trace: Trace, is_told: Mask, may_take: Mask) -> Rows:
