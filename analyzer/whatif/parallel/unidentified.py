@@ -39,11 +39,12 @@ def check_unidentified(trace: Trace, plan: ParallelPlan) -> None:
     """Raise InputError for what a plan asks of a recording that only identified tensors tell."""
     asked = [name for name in ("tp", "cp", "ep", "pp") if getattr(plan, name) > 1]
     if asked:
-        raise InputError(f"{', '.join(asked)}: not without knowing which tensors ops read: {_RECORD}; or ask for dp")
+        words = " and ".join(asked)
+        raise InputError(f"the recording does not say which tensors ops read, for {words}: {_RECORD}; or ask for dp")
     if plan.fsdp > 1 and not find_layers(trace).is_named:
         raise InputError(
-            f"fsdp: the recording names no numbered modules for its ops: {_RECORD}; or give the profiler "
-            "with_modules=True and with_stack=True, or ask for dp, zero=1"
+            f"the recording names no numbered modules for its ops, for fsdp: {_RECORD}; or give the profiler "
+            "with_modules=True and with_stack=True, or ask for dp and zero=1"
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from wavecast import load_trace
+from wavecast.analyzer.analysis.plans.parts import PlanPart
 from wavecast.analyzer.analysis.plans.report import PlanPrediction
 from wavecast.analyzer.analysis.plans.scale import scale_trace
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
@@ -157,6 +158,8 @@ def test_one_gpu_takes_what_was_measured(measured: Trace) -> None:
     window_ns = float(measured.iterations.end_ns[0] - measured.iterations.start_ns[0])
     one = ask(measured, "dp=1")
     assert one.iteration_ns == pytest.approx(window_ns, rel=1e-3)
+    assert one.parts_ns[PlanPart.COMPUTE] == pytest.approx(3 * LAYERS * 300e3, rel=0.02)  # each nested product once
+    assert one.parts_ns[PlanPart.OPTIMIZER] == pytest.approx(2 * LAYERS * 20e3, rel=0.1)
     eight = ask(measured, "dp=8")
     assert window_ns * 0.99 < eight.iteration_ns < window_ns * 2.0
 
