@@ -111,7 +111,7 @@ def shapes_basis(
     trace = synthesize_timeline(changed.trace, load_host_costs())
     workload = shape_workload(trace, window)
     kind = iteration_kind(workload, trace.meta, is_compiled=is_compiled)
-    prediction = predict_shapes(workload, gpus, library, kind, attention=attention, cluster=cluster)
+    prediction = predict_shapes(workload, gpus, library, kind, attention=attention, nodes=cluster.nodes_of(gpus))
     if not np.any(prediction.time_ns > 0):
         raise InputError(explain_nothing(changed.trace, window))
     return Basis(

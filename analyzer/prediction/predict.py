@@ -265,19 +265,18 @@ def predict_shapes(
     kind: IterationKind = ANY_KIND,
     *,
     attention: AttentionKernel | None = None,
-    cluster: Cluster = USUAL,
     nodes: Sequence[Node] | None = None,
 ) -> Prediction:
     """Give every op the time of its op model; its roofline where no model covers it, 0 where it has no formula.
 
     `kind` says what error the times share on a GPU. `attention` is the kernel that is asked for; default: each GPU's
-    own choice. GPUs stand in the machines of `cluster`.
+    own choice. `nodes` holds the machine of each GPU; default: its usual one.
 
     >>> prediction = predict_shapes(workload, [h100, a100], library)
     >>> (workload.count @ prediction.time_ns / 1e6).round()  # ms on each GPU
     array([3., 8.])
     """
-    fleet = build_fleet(targets, nodes or cluster.nodes_of(targets))
+    fleet = build_fleet(targets, nodes)
     assignments = assign_rows(as_asked(workload, attention), library)
     bounds, modelled = bound_ops(workload.work, fleet), model_times(assignments, len(workload.op), fleet, library)
     known, covered = workload.has_work[:, None], modelled.is_covered[:, None]

@@ -132,7 +132,7 @@ def _read(word: str, value: str | None, where: str) -> Iterator[tuple[str, Any]]
         raise InputError(f"{where}: {shown!r} is no word of a plan; {hint} some of {', '.join(PLAN_WORDS)}")
 
 
-def _hybrid(value: str | None, where: str) -> Iterator[tuple[str, int]]:
+def _hybrid(value: str | None, where: str) -> Iterator[tuple[str, int | None]]:
     found = _HSDP.fullmatch((value or "").strip())
     if found is None:
         raise InputError(

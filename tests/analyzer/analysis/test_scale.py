@@ -90,7 +90,7 @@ def ask(trace: Trace, gpus: Sequence[Gpu], **options: object) -> ScaleReport:
 def test_plans_are_ranked_by_throughput_and_what_does_not_fit_comes_last(trace: Trace, gpus: list[Gpu]) -> None:
     report = ask(trace, gpus, gpu_counts=[8, 64], plans=["dp=*", "fsdp=*", "tp=8"])
     assert [row.rank_by_time for row in report.predictions] == list(range(1, 13))
-    fits = [row.fits for row in report.predictions]
+    fits = [bool(row.fits) for row in report.predictions]
     assert fits == sorted(fits, reverse=True)
     rates = [row.samples_per_s for row in report.predictions if row.fits]
     assert rates == sorted(rates, reverse=True)

@@ -52,12 +52,13 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what the tokens see."""
-        heads = [
+        query, key, value = (
             part(x).view(BATCH, TOKENS, -1, WIDTH // HEADS).transpose(1, 2)
             for part in (self.query, self.key, self.value)
-        ]
-        seen = functional.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
-        return self.out(seen.transpose(1, 2).reshape(BATCH, TOKENS, -1))
+        )
+        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        found: Tensor = self.out(seen.transpose(1, 2).reshape(BATCH, TOKENS, -1))
+        return found
 
 
 class Gated(nn.Module):
@@ -70,7 +71,8 @@ class Gated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the product of both, narrowed."""
-        return self.down(functional.silu(self.gate(x)) * self.up(x))
+        found: Tensor = self.down(functional.silu(self.gate(x)) * self.up(x))
+        return found
 
 
 class Experts(nn.Module):
@@ -104,7 +106,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return x and both answers."""
         x = x + self.attention(self.norms[0](x))
-        return x + self.inner(self.norms[1](x))
+        found: Tensor = x + self.inner(self.norms[1](x))
+        return found
 
 
 class Decoder(nn.Module):
@@ -118,7 +121,8 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the scores of the next tokens."""
-        return self.head(self.norm(self.layers(self.table(tokens))))
+        found: Tensor = self.head(self.norm(self.layers(self.table(tokens))))
+        return found
 
 
 def record(inner: Callable[[], nn.Module] = Gated, dtype: torch.dtype = torch.bfloat16) -> Trace:
