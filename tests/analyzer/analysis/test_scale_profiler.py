@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from wavecast.analyzer.analysis.plans.parts import PlanPart
 from wavecast.analyzer.analysis.plans.report import PlanPrediction
 from wavecast.analyzer.analysis.plans.scale import scale_trace
 from wavecast.analyzer.whatif.parallel.derive import derive_ranks
+from wavecast.analyzer.whatif.parallel.layers import find_layers
 from wavecast.analyzer.whatif.parallel.parameters import find_parameters
 from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
 from wavecast.analyzer.whatif.parallel.unidentified import identify_gradients
 from wavecast.errors import InputError
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace import Phase, Trace
 from wavecast.formats.validate import validate
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
@@ -162,6 +164,23 @@ def test_one_gpu_takes_what_was_measured(measured: Trace) -> None:
     assert one.parts_ns[PlanPart.OPTIMIZER] == pytest.approx(2 * LAYERS * 20e3, rel=0.1)
     eight = ask(measured, "dp=8")
     assert window_ns * 0.99 < eight.iteration_ns < window_ns * 2.0
+
+
+def test_sharded_parameters_go_by_the_profilers_modules(measured: Trace) -> None:
+    """A module is named by its class and a number among it: the root has one as well."""
+    ops, first = measured.ops, len(measured.strings)
+    module = np.where((ops.sequence >= 0) & (ops.phase == Phase.FORWARD), first + ops.sequence, -1)
+    named = tuple(f"Net_0.Stack_0.Block_{layer}" for layer in range(LAYERS))
+    trace = replace(
+        measured, strings=(*measured.strings, *named), ops=replace(ops, module=module.astype(ops.module.dtype))
+    )
+    found = find_layers(trace)
+    assert (found.count, found.is_named) == (LAYERS, True)
+    (rank,) = derive_ranks(trace, ParallelPlan(fsdp=8))
+    validate(rank.trace)
+    names = np.array([rank.trace.strings[name] for name in rank.trace.collectives.name])
+    assert rank.trace.collectives.in_element_count[names == "reduce_scatter"].sum() == LAYERS * SIZE
+    assert (names == "all_gather").sum() == 2 * LAYERS  # before forward, and again before backward
 
 
 def test_what_a_profiler_does_not_tell_is_refused_in_a_line(measured: Trace, tmp_path: Path) -> None:
