@@ -8,11 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, Mask, Rows
 from ....errors import InputError
 from ....formats.column import MISSING, row_count
 from ....formats.trace import KernelKind, Phase, Trace
-from ....specs.fleet import build_fleet
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ...graph.build import build_graph
@@ -20,16 +19,17 @@ from ...graph.graph import Graph, NodeKind
 from ...graph.steps import with_iterations
 from ...host.costs import load_host_costs
 from ...host.timeline import synthesize_timeline
-from ...models.frame.intervals import separations
-from ...models.library import Library, carried_factor
-from ...prediction.op_models import ModelTimes, assign_rows, model_times
-from ...prediction.predict import predict_shapes
-from ...prediction.workload import GpuWorkload, shape_workload
+from ...models.library import Library
+from ...prediction.predict import predict_measured, predict_shapes
+from ...prediction.sum_interval import busy_interval_ns
+from ...prediction.workload import measured_workload, shape_workload
 from ...recorded.untimed import without_times
 from ...recorded.window import Window, select_window
 from ...replay.profiler_slowdown import find_slowdown
+from ...whatif.parallel.insert import last_inside
 from ...whatif.parallel.plan import ParallelPlan
 from ...whatif.parallel.ranks import RankTrace
+from ...work import Family
 from ...work.lookup import WorkLookup
 from .anchor import PlanAnchor
 from .forecast import predict_plan
@@ -38,8 +38,12 @@ from .parts import LINKS, PlanPart
 _OTHER_PLAN_LOG_WIDTH: Final = 0.13
 """Half-width, natural log, of what is left where a plan is anchored at another one of the same model and GPU: the study
 of many GPUs found a mean error of 6.4 %, and 90 % of normal errors lie within 2.06 times their mean."""
-_ROUNDS: Final = 10
+_NO_INTERVAL_LOG_WIDTH: Final = 0.3
+"""Of kernels too many of which have no interval, as in forecast.py."""
+_ROUNDS: Final = 16
 _NEAR: Final = 1e-4
+_LEAST_SLOPE: Final = 0.05
+"""Of a step that changes by all that its part does: less, and it is left as it is."""
 
 
 def anchor_at_step(
@@ -59,21 +63,34 @@ def anchor_at_step(
     stays take longer alone.
     """
     anchor, nodes = given or PlanAnchor(), None if node is None else [node]
-    for _ in range(_ROUNDS):
+    former: tuple[float, float] | None = None
+    scale, start, is_host = 1.0, anchor, False
+    for turn in range(_ROUNDS):
         found = predict_plan(ranks, plan, [gpu], library, micro_batches=micro_batches, nodes=nodes, anchor=anchor)
         predicted_ns = float(found.step_ns[0])
         if abs(predicted_ns / measured_ns - 1.0) < _NEAR:
             break
         host_ns = float(found.parts[PlanPart.HOST][0])
-        is_host = host_ns > predicted_ns / 2.0
-        fixed = sum(float(found.parts[part][0]) for part in LINKS) + (0.0 if is_host else host_ns)
-        moving = host_ns if is_host else predicted_ns - fixed
-        fixed = predicted_ns - moving
-        factor = min(max((measured_ns - fixed) / max(moving, 1.0), 0.1), 10.0)
+        if not turn:
+            is_host = host_ns > predicted_ns / 2.0
+        links_ns = sum(float(found.parts[part][0]) for part in LINKS)
+        slope = (host_ns if is_host else predicted_ns - links_ns - host_ns) / scale
+        if former is not None and former[0] != scale:
+            # What runs beside it takes up a part of a change: as much as it did the last time. Where it takes up all,
+            # the other one is what the step hangs on.
+            seen = (predicted_ns - former[1]) / (scale - former[0])
+            if seen < _LEAST_SLOPE * slope:
+                is_host, scale, former = not is_host, 1.0, None
+                anchor = start
+                continue
+            slope = seen
+        former = scale, predicted_ns
+        wanted = scale + (measured_ns - predicted_ns) / max(slope, 1.0)
+        scale = min(max(wanted, 0.1 * scale), 10.0 * scale)
         if is_host:
-            anchor = replace(anchor, host_ratio=anchor.host_ratio * factor)
+            anchor = replace(anchor, host_ratio=start.host_ratio * scale)
         else:
-            anchor = replace(anchor, compute_factor=anchor.compute_factor * factor)
+            anchor = replace(anchor, compute_factor=start.compute_factor * scale)
     else:
         raise InputError(
             f"a step of {measured_ns / 1e6:.4g} ms on {gpu.name}: {predicted_ns / 1e6:.4g} ms were expected, so it is "
@@ -115,8 +132,8 @@ def anchor_at_trace(
     if not len(window.kernel_rows) or window.duration_ns is None:
         raise InputError("the trace holds no GPU times to anchor at: record on a GPU, or give --measured-step")
     untimed = without_times(recorded, window)
-    measured_ns = _op_times(recorded, window)[window.op_rows]
-    everywhere, here = _op_factors(untimed, measured_ns, [*gpus, origin], library)
+    carried_ns, here = _op_times(recorded, window, origin, [*gpus, origin], library)
+    everywhere = _op_factors(untimed, carried_ns[window.op_rows], [*gpus, origin], library)
     graph = build_graph(recorded, architecture=origin.architecture)
     slowdown = find_slowdown(graph, recorded, window)
     synthetic = build_graph(synthesize_timeline(untimed, load_host_costs()))
@@ -134,45 +151,71 @@ def anchor_at_trace(
     )
 
 
-def _op_times(trace: Trace, window: Window) -> Floats:
-    """Return the GPU time of each op's kernels in the window, collectives left out, [ops]; 0 for ops of none."""
-    found = np.zeros(row_count(trace.ops) + 1)
+def _op_times(
+    trace: Trace, window: Window, origin: Gpu, gpus: Sequence[Gpu], library: Library
+) -> tuple[Floats, Floats]:
+    """Return the time of each op's measured kernels in the window, moved to each GPU, collectives left out, [ops, m].
+
+    Beside it the half-width of their sum, natural log, [m]. Kernels without an op are left out.
+    """
+    workload = measured_workload(trace, window)
+    moved = predict_measured(trace, workload, origin, gpus, library)
     kernels = window.kernel_rows[trace.kernels.kind[window.kernel_rows] != KernelKind.COLLECTIVE]
+    kernels = kernels[workload.row_of[kernels] >= 0]
     owner = np.append(WorkLookup(trace).owners(), MISSING)[trace.kernels.op[kernels]]
-    np.add.at(found, owner, trace.kernels.duration_ns[kernels].astype(np.float64))
-    return found[:-1]
+    found = np.zeros((row_count(trace.ops) + 1, len(gpus)))
+    np.add.at(found, owner, moved.time_ns[workload.row_of[kernels]])
+    is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    low, high = busy_interval_ns(replace(moved, weight=moved.weight * ~is_link), workload.family)
+    width = np.where(low > 0, np.log(np.maximum(high, 1.0) / np.maximum(low, 1.0)) / 2.0, 0.0)
+    return found[:-1], np.nan_to_num(width, nan=_NO_INTERVAL_LOG_WIDTH)
 
 
-def _op_factors(untimed: Trace, measured_ns: Floats, gpus: Sequence[Gpu], library: Library) -> tuple[Floats, Floats]:
-    """Return the factor of each op, [ops, m], and the half-width of their time together, natural log, [m].
+def _op_factors(untimed: Trace, carried_ns: Floats, gpus: Sequence[Gpu], library: Library) -> Floats:
+    """Return by what the modelled time of each op is multiplied to be the one that was carried, [ops, m].
 
-    The GPU that was measured is the last one.
+    What ops took whose time no model gives is added to that of ops beside them, so that nothing is lost.
     """
     workload = shape_workload(untimed, select_window(untimed))
     modelled = predict_shapes(workload, gpus, library).time_ns
-    rows, count = workload.row_of, np.maximum(workload.count, 1)
-    mean_ns = np.bincount(rows[rows >= 0], weights=measured_ns[rows >= 0], minlength=len(count)) / count
-    source_ns = modelled[:, -1]
-    known = np.flatnonzero((mean_ns > 0) & (source_ns > 0))
-    fleet, origin = build_fleet(gpus), build_fleet(gpus[-1:])
-    times = model_times(assign_rows(workload, library), len(count), fleet, library)
-    covered = times.is_covered[known]
-    share = np.where(covered, times.anchor[known], 1.0)[:, None]
-    width = np.where(covered, times.half_width[known, -1], 0.0)[:, None]
-    factor = np.ones((len(count) + 1, len(gpus)))
-    factor[known] = carried_factor(
-        mean_ns[known, None], source_ns[known, None], share, width, separations(fleet, origin)
-    )
-    return factor[rows], _joint_width(workload, times, modelled * factor[:-1])
+    rows = workload.row_of
+    is_told = np.append((modelled > 0).all(axis=1), False)[rows]
+    factor = np.ones((len(modelled) + 1, len(gpus)))
+    if not is_told.any():
+        return factor[rows]
+    taker = _takers(untimed, is_told, is_told & _of_one_phase(untimed, rows))
+    total = np.zeros_like(modelled)
+    np.add.at(total, rows[taker], carried_ns)
+    known = np.flatnonzero((total > 0).all(axis=1))
+    factor[known] = total[known] / (workload.count[known, None] * modelled[known])
+    return factor[rows]
 
 
-def _joint_width(workload: GpuWorkload, times: ModelTimes, time_ns: Floats) -> Floats:
-    """Return the half-width of the sum of anchored times, [m]: one error per family, independent of the others'."""
-    total = workload.count[:, None] * time_ns
-    spread = np.nan_to_num(total * times.anchored_half_width)
-    names = np.unique([str(family) for family in workload.family], return_inverse=True)[1]
-    parts = [spread[names == name].sum(axis=0) for name in np.unique(names)]
-    return np.asarray(np.sqrt(np.square(parts).sum(axis=0)) / np.maximum(total.sum(axis=0), 1.0))
+def _of_one_phase(trace: Trace, rows: Rows) -> Mask:
+    """Mark the ops whose row of a workload holds ops of one phase alone: none of its time goes to another phase."""
+    phase = trace.ops.phase.astype(np.int64)
+    low, high = np.full(int(rows.max(initial=-1)) + 2, len(Phase)), np.full(int(rows.max(initial=-1)) + 2, -1)
+    np.minimum.at(low, rows, phase)
+    np.maximum.at(high, rows, phase)
+    return np.asarray(low[rows] == high[rows])
+
+
+def _takers(trace: Trace, is_told: Mask, may_take: Mask) -> Rows:
+    """Return for each op the one that takes its time: itself where it is told, else inside it, before it, or after.
+
+    Of ops before and after those of its own phase come first; only those take that `may_take`, if any.
+    """
+    phase, count = trace.ops.phase, row_count(trace.ops)
+    rows, told = np.arange(count), np.flatnonzero(may_take if may_take.any() else is_told)
+    place = np.searchsorted(told, rows)
+    after = np.append(told, count)[place]
+    before = np.where(place > 0, told[np.maximum(place - 1, 0)], MISSING)
+    is_inside = after <= last_inside(trace.ops)
+    has_after, has_before = after < count, before >= 0
+    alike_before = has_before & (np.append(phase, -1)[before] == phase)
+    alike_after = has_after & (np.append(phase, -1)[after] == phase)
+    choices = [is_told, is_inside, alike_before, alike_after, has_before]
+    return np.asarray(np.select(choices, [rows, after, before, after, before], default=after))
 
 
 def _host_ns(graph: Graph, iteration: int | None) -> float:

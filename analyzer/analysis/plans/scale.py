@@ -13,7 +13,7 @@ import numpy as np
 
 from ....arrays import Floats
 from ....errors import InputError
-from ....formats.trace import Trace
+from ....formats.trace import Phase, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Catalog, Gpu
@@ -25,6 +25,7 @@ from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
 from ...whatif.parallel.grammar import format_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 from ...whatif.parallel.plan_file import PlanDocument, load_plan, read_plan
+from ...whatif.parallel.unidentified import is_unidentified
 from ...whatif.scenario import Scenario
 from ...work import VARYING_FAMILIES
 from ..analyze import report_on, run_analysis
@@ -111,7 +112,17 @@ def _report(
             [_limited(outcome, question.max_memory_bytes) for outcome in outcomes], _measures(question)
         ),
         searches=tuple(searches),
-        warnings=(*warnings, *report.warnings),
+        warnings=(*warnings, *_explain_gradients(question), *report.warnings),
+    )
+
+
+def _explain_gradients(question: Question) -> tuple[str, ...]:
+    shapes = question.shapes
+    if not is_unidentified(shapes) or not (shapes.ops.phase == Phase.BACKWARD).any():
+        return ()
+    return (
+        "the recording does not tell tensors apart: what replicas add up is told by the gradients that autograd adds "
+        "up (else by the optimizer's lists), memory is not known; 'wavecast record' keeps tensor identities",
     )
 
 

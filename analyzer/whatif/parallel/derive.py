@@ -23,6 +23,7 @@ from .plan import ParallelPlan, PipelineSchedule, RecomputeMode
 from .ranks import RankTrace
 from .recompute import recompute
 from .shard.shard import Sharded
+from .unidentified import check_unidentified, identify_gradients, is_unidentified
 
 Shard = Callable[[Trace, ParallelPlan], Sharded]
 
@@ -48,6 +49,9 @@ def derive_ranks(
     taken = take_ops(trace, select_window(trace).op_rows)
     given, source = taken.trace, taken.source_op
     _check_kind(given, plan)
+    is_told = not is_unidentified(given)
+    if not is_told:
+        check_unidentified(given, plan)
     batched = given
     if plan.micro_batch is not None:
         batched = with_batch(given, plan.micro_batch, from_batch=recorded_batch).trace
@@ -58,9 +62,11 @@ def derive_ranks(
         shared = shard(batched, plan)
         batched, experts = shared.trace, shared.expert_storages
         source = np.append(source, -1)[shared.source_op]
+    if not is_told and plan.dp * plan.fsdp > 1 and (batched.ops.phase == Phase.BACKWARD).any():
+        batched = identify_gradients(batched)
     layers = find_layers(batched)
     pieces = cut_pieces(batched, layers, plan.pp * plan.vp, layer_counts)
-    tail = _find_tail(batched, plan)
+    tail = _find_tail(batched)
     return tuple(_derive_piece(piece, layers, plan, source, experts, tail) for piece in pieces)
 
 
@@ -74,10 +80,10 @@ class Tail:
     """Row of the parameter that each storage belongs to; -1: none."""
 
 
-def _find_tail(trace: Trace, plan: ParallelPlan) -> Tail | None:
+def _find_tail(trace: Trace) -> Tail | None:
     """Return whose tensors are whose; None where that is not known, and need not be."""
-    if not row_count(trace.operands) and plan.fsdp == plan.dp == plan.cp == plan.pp == 1:
-        return None
+    if is_unidentified(trace):
+        return None  # one replica, or inference
     parameters = find_parameters(trace)
     return Tail(parameters=parameters, owner=owners_of_tail(trace, parameters))
 

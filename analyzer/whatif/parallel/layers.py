@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,7 @@ LEAST_SHARE: Final = 0.5
 SEGMENTS: Final = 32
 """Into how many pieces of equal FLOPs a network without layers is cut."""
 _NUMBER: Final = re.compile(r"^(\d+)$")
+_CONTAINERS: Final = ("Sequential", "ModuleList")
 _NUMBERED: Final = re.compile(r"^[A-Za-z_]\w*?_(\d+)$")
 
 
@@ -96,6 +98,8 @@ def _blocks(trace: Trace, modules: Rows) -> tuple[Rows, int]:
     """
     paths = [(row, trace.strings[row].split(".")) for row in modules.tolist()]
     of_text: Rows = np.full(len(trace.strings), MISSING, dtype=np.int64)
+    if paths and all(_NUMBERED.match(part) for _, parts in paths for part in parts):
+        return _blocks_of_class(of_text, paths)
     for pattern in (_NUMBER, _NUMBERED):
         found: dict[tuple[str, ...], int] = {}
         of_text[:] = MISSING
@@ -106,6 +110,33 @@ def _blocks(trace: Trace, modules: Rows) -> tuple[Rows, int]:
         if len(found) > 1 or (found and pattern is _NUMBERED):
             return of_text, len(found)
     return of_text, 0
+
+
+def _blocks_of_class(of_text: Rows, paths: list[tuple[int, list[str]]]) -> tuple[Rows, int]:
+    """Return the same where each module is its class and a number among that class, as PyTorch's profiler has it.
+
+    The layers are the outermost class of several modules that most paths pass.
+    """
+    members: dict[str, dict[str, int]] = {}
+    passing, depth = Counter[str](), dict[str, int]()
+    for _, parts in paths:
+        first = {part.rpartition("_")[0]: (at, part) for at, part in reversed(list(enumerate(parts)))}
+        for name, (at, part) in first.items():
+            found = members.setdefault(name, {})
+            found.setdefault(part, len(found))
+            depth[name] = min(depth.get(name, at), at)
+        passing.update(first.keys())
+    named = [
+        name
+        for name, found in members.items()
+        if len(found) > 1 and passing[name] >= LEAST_SHARE * len(paths) and name not in _CONTAINERS
+    ]
+    if not named:
+        return of_text, 0
+    layer = members[min(named, key=lambda name: depth[name])]
+    for row, parts in paths:
+        of_text[row] = next((layer[part] for part in parts if part in layer), MISSING)
+    return of_text, len(layer)
 
 
 def _fill(layer: Rows, known: Mask) -> Rows:
