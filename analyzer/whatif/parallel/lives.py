@@ -58,7 +58,9 @@ def find_lives(trace: Trace) -> Lives | None:
     allocated, freed = rows[events.size_bytes[rows] > 0], rows[events.size_bytes[rows] < 0]
     made[events.block[allocated]], dropped[events.block[freed]] = events.op[allocated], events.op[freed]
     size[events.block[freed]], size[events.block[allocated]] = -events.size_bytes[freed], events.size_bytes[allocated]
-    storage = np.unique(events.block[rows])
+    lives = np.zeros(count, dtype=bool)
+    lives[events.block[rows]] = True
+    storage = np.flatnonzero(lives)
     return Lives(
         storage=storage,
         made=made[storage],
