@@ -147,7 +147,7 @@ def _part(
         "tail": (last, rest, 0),
         "optimizer": (rest, done, 0),
     }
-    parts = {}
+    parts: dict[str, dict[PlanPart, Floats]] = {}
     for at in (0, count):
         names = [name for name, span in spans.items() if span[2] == at]
         bounds = np.stack([span[:2] for span in (spans[name] for name in names)])

@@ -97,7 +97,7 @@ def draw_line(few: PieceTimes, more: PieceTimes, layers: int) -> PieceTimes:
 def _compute_ns(parts: Mapping[str, Mapping[PlanPart, Floats]]) -> Floats:
     """Return how long kernels run in a micro batch's passes and the optimizer's step, [m]."""
     shown = (parts[name].get(part) for name in _ONCE for part in (PlanPart.COMPUTE, PlanPart.OPTIMIZER))
-    return np.sum([time_ns for time_ns in shown if time_ns is not None], axis=0)
+    return np.asarray(np.sum([time_ns for time_ns in shown if time_ns is not None], axis=0))
 
 
 def _rank_of(ranks: Sequence[RankTrace], piece: int) -> RankTrace:
