@@ -183,10 +183,12 @@ def _needed(source: Rows, target: Rows, on_stream: Rows, stream: Rows) -> tuple[
     order = np.lexsort((-source, target, stream[source], on_stream))
     source, target, on_stream = source[order], target[order], on_stream[order]
     # By pair of streams, targets in order, the latest source of each first: needed where it raises the latest so far.
-    pair = np.unique(np.stack((on_stream, stream[source])), axis=1, return_inverse=True)[1].ravel()
+    other = stream[source]
+    is_next = (on_stream[1:] != on_stream[:-1]) | (other[1:] != other[:-1])
+    pair = np.append(0, np.cumsum(is_next))[: len(source)]
     step = source.max(initial=0) + 2
     latest = np.maximum.accumulate(pair * step + source) if len(source) else source
     is_new = np.append(True, latest[1:] > latest[:-1])[: len(source)]
-    is_apart = stream[source] != on_stream
+    is_apart = other != on_stream
     kept = is_new & is_apart
     return source[kept], target[kept], on_stream[kept]

@@ -87,28 +87,46 @@ def choose_explained(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> Rows:
 
     A matrix op that encloses none of its kind counts itself, not the helpers in it (the bias of a miopen convolution).
     """
-    rows = op_rows.tolist()
-    parents, count = trace.ops.parent.tolist(), row_count(trace.ops)
-    has_child, works_below, multiplies_below = (np.zeros(count, dtype=bool) for _ in range(3))
-    for row in reversed(rows):
-        parent, work = parents[row], lookup.work(row)
+    parents, count = trace.ops.parent, row_count(trace.ops)
+    has_work, multiplies, is_view = _flags(trace, op_rows, lookup)
+    own = np.asarray(parents)[op_rows]
+    if not (own >= 0).any():
+        return np.asarray(op_rows[has_work[op_rows] | ~is_view[op_rows]], dtype=np.int64)
+    rows, above = op_rows.tolist(), own.tolist()
+    works, matrix, view = has_work.tolist(), multiplies.tolist(), is_view.tolist()
+    has_child, works_below, multiplies_below, inside = ([False] * count for _ in range(4))
+    for row, parent in zip(reversed(rows), reversed(above), strict=True):
         if parent >= 0:
             has_child[parent] = True
-            works_below[parent] |= works_below[row] or work is not None
-            multiplies_below[parent] |= multiplies_below[row] or (work is not None and work.is_matrix)
+            works_below[parent] |= works_below[row] or works[row]
+            multiplies_below[parent] |= multiplies_below[row] or matrix[row]
 
     def explains(row: int) -> bool:
-        work = lookup.work(row)
-        return work is not None and not (multiplies_below[row] if work.is_matrix else works_below[row])
+        return works[row] and not (multiplies_below[row] if matrix[row] else works_below[row])
 
-    inside = np.zeros(count, dtype=bool)
     chosen = []
-    for row in rows:
-        parent = parents[row]
+    for row, parent in zip(rows, above, strict=True):
         inside[row] = parent >= 0 and (inside[parent] or explains(parent))
         if inside[row] or (works_below[row] and not explains(row)):
             continue
-        is_view = family_of(trace.strings[trace.ops.name[row]]) is Family.VIEW
-        if lookup.work(row) is not None or (not has_child[row] and not is_view):
+        if works[row] or (not has_child[row] and not view[row]):
             chosen.append(row)
     return np.array(chosen, dtype=np.int64)
+
+
+def _flags(trace: Trace, op_rows: Rows, lookup: WorkLookup) -> tuple[Mask, Mask, Mask]:
+    """Return which ops have a formula, which of those run on matrix units, and which are views: of these and those
+    around them; False for others."""
+    ops = trace.ops
+    around = np.asarray(ops.parent)[op_rows]
+    has_work, multiplies, is_view, asked = (np.zeros(row_count(ops), dtype=bool) for _ in range(4))
+    asked[op_rows], asked[around[around >= 0]] = True, True
+    rows = np.flatnonzero(asked)
+    if len(rows):
+        first, group = group_rows([ops.name[rows], ops.signature[rows], lookup.context[rows]])
+        found = [lookup.work(row) for row in rows[first].tolist()]
+        has_work[rows] = np.array([work is not None for work in found], dtype=bool)[group]
+        multiplies[rows] = np.array([work is not None and work.is_matrix for work in found], dtype=bool)[group]
+        views = np.array([family_of(name) is Family.VIEW for name in trace.strings], dtype=bool)
+        is_view[rows] = views[ops.name[rows]]
+    return has_work, multiplies, is_view

@@ -36,6 +36,18 @@ _NO_INTERVAL_LOG_WIDTH: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pipeline:
+    """Hold the replayed pieces of a model under a plan."""
+
+    pieces: tuple[PieceTimes, ...]
+    """The distinct ones."""
+    piece_of: tuple[int, ...]
+    """Which of these each of the pp x vp pieces is, in order of the forward pass."""
+    sent_bytes: float
+    """That a rank sends from one piece to the next per micro batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanForecast:
     """Hold what an iteration takes under a plan on m GPUs, many of each."""
 
@@ -82,16 +94,38 @@ def predict_plan(
     usual one), `micro_batches` how many go through each replica, `anchor` what a known run taught.
     Raises InputError where a piece of the plan is missing, or its schedule cannot be run.
     """
-    piece_of = _find_pieces(ranks, plan.pp * plan.vp)
     costs = load_host_costs()
     pieces = tuple(
         replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, hides_tensor=plan.overlap_tensor)
         for rank in ranks
     )
+    piece_of = _find_pieces(ranks, plan.pp * plan.vp)
+    return schedule_pieces(
+        Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=max(rank.sent_bytes for rank in ranks)),
+        plan,
+        gpus,
+        library,
+        micro_batches=micro_batches,
+        nodes=nodes,
+        anchor=anchor,
+    )
+
+
+def schedule_pieces(
+    pipeline: Pipeline,
+    plan: ParallelPlan,
+    gpus: Sequence[Gpu],
+    library: Library,
+    *,
+    micro_batches: int,
+    nodes: Sequence[Node] | None = None,
+    anchor: PlanAnchor | None = None,
+) -> PlanForecast:
+    """Predict an iteration of a plan from the times of its distinct pieces; see `predict_plan`."""
+    pieces, piece_of = pipeline.pieces, pipeline.piece_of
     send_ns = np.zeros(len(gpus))
     if plan.pp > 1:
-        sent = max(rank.sent_bytes for rank in ranks)
-        send_ns = send_times(sent, plan.tp * plan.cp * plan.replicas, build_fleet(gpus, nodes), library)
+        send_ns = send_times(pipeline.sent_bytes, plan.tp * plan.cp * plan.replicas, build_fleet(gpus, nodes), library)
     times = _stage_times(pieces, piece_of, plan.pp, send_ns)
     run = run_pipeline(times, stages=plan.pp, micro_batches=micro_batches, schedule=plan.schedule)
     unsent = run

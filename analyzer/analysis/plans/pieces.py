@@ -147,10 +147,12 @@ def _part(
         "tail": (last, rest, 0),
         "optimizer": (rest, done, 0),
     }
-    parts = {
-        name: _share(links, is_gpu, start[:, at : at + count], end[:, at : at + count], low, high)
-        for name, (low, high, at) in spans.items()
-    }
+    parts: dict[str, dict[PlanPart, Floats]] = {}
+    for at in (0, count):
+        names = [name for name, span in spans.items() if span[2] == at]
+        bounds = np.stack([span[:2] for span in (spans[name] for name in names)])
+        found = _share(links, is_gpu, start[:, at : at + count], end[:, at : at + count], bounds)
+        parts |= dict(zip(names, found, strict=True))
     parts["optimizer"][PlanPart.OPTIMIZER] = parts["optimizer"].pop(PlanPart.COMPUTE)
     return lead, parts
 
@@ -176,28 +178,29 @@ def _links_of_nodes(graph: Graph, trace: Trace) -> Rows:
     return np.where(graph.nodes.kind == NodeKind.COLLECTIVE, found, -1)
 
 
-def _share(
-    links: Rows, is_gpu: Mask, start: Floats, end: Floats, since: Floats, until: Floats
-) -> dict[PlanPart, Floats]:
-    """Return what the time between two instants goes to on each of m GPUs: first to kernels, the rest to links."""
+def _share(links: Rows, is_gpu: Mask, start: Floats, end: Floats, bounds: Floats) -> list[dict[PlanPart, Floats]]:
+    """Return what the time between two instants goes to on each of m GPUs: first to kernels, the rest to links.
+
+    `bounds` are the two of each of s spans, [s, 2, m].
+    """
     chosen = is_gpu & (links < 0)
-    covered = _covered(start, end, chosen, since, until)
+    covered = _covered(start, end, chosen, bounds)
     found = {PlanPart.COMPUTE: covered}
     for at in np.unique(links[links >= 0]).tolist():
         chosen = chosen | (links == at)
-        wider = _covered(start, end, chosen, since, until)
+        wider = _covered(start, end, chosen, bounds)
         found[LINKS[at]] = wider - covered
         covered = wider
-    found[PlanPart.HOST] = until - since - covered
-    return found
+    found[PlanPart.HOST] = bounds[:, 1] - bounds[:, 0] - covered
+    return [{part: times[span] for part, times in found.items()} for span in range(len(bounds))]
 
 
-def _covered(start: Floats, end: Floats, chosen: Mask, since: Floats, until: Floats) -> Floats:
-    found = np.zeros(len(since))
-    for column in range(len(since)):
-        bounds = np.array([since[column], until[column]])
-        low, high = covered_before(start[chosen, column], end[chosen, column], bounds)
-        found[column] = high - low
+def _covered(start: Floats, end: Floats, chosen: Mask, bounds: Floats) -> Floats:
+    """Return how long some nodes ran within each span, [s, m]."""
+    found = np.zeros((len(bounds), bounds.shape[2]))
+    for column in range(bounds.shape[2]):
+        reach = covered_before(start[chosen, column], end[chosen, column], bounds[:, :, column].ravel())
+        found[:, column] = np.diff(reach.reshape(-1, 2), axis=1)[:, 0]
     return found
 
 

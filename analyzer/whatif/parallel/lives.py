@@ -58,7 +58,9 @@ def find_lives(trace: Trace) -> Lives | None:
     allocated, freed = rows[events.size_bytes[rows] > 0], rows[events.size_bytes[rows] < 0]
     made[events.block[allocated]], dropped[events.block[freed]] = events.op[allocated], events.op[freed]
     size[events.block[freed]], size[events.block[allocated]] = -events.size_bytes[freed], events.size_bytes[allocated]
-    storage = np.unique(events.block[rows])
+    lives = np.zeros(count, dtype=bool)
+    lives[events.block[rows]] = True
+    storage = np.flatnonzero(lives)
     return Lives(
         storage=storage,
         made=made[storage],
@@ -132,7 +134,7 @@ def _uses(trace: Trace) -> tuple[Rows, Rows, Mask]:
     storage = trace.tensors.storage[operands.tensor].astype(np.int64)
     first, last = (np.full(count, MISSING, dtype=np.int64) for _ in range(2))
     is_made = np.zeros(count, dtype=bool)
-    found, at = np.unique(storage, return_index=True)
-    first[found], is_made[found] = operands.op[at], operands.is_output[at]
+    backwards = storage[::-1]  # of several uses the one that is written last stays: the first
+    first[backwards], is_made[backwards] = operands.op[::-1], operands.is_output[::-1]
     np.maximum.at(last, storage, operands.op)
     return first, last, is_made

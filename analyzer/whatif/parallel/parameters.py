@@ -201,8 +201,7 @@ def _made(trace: Trace) -> Mask:
     """Mark the storages that the iteration makes."""
     made = np.zeros(int(trace.tensors.storage.max(initial=-1)) + 1, dtype=bool)
     storages = trace.tensors.storage[trace.operands.tensor]
-    found, first = np.unique(storages, return_index=True)
-    made[found] = trace.operands.is_output[first]
+    made[storages[::-1]] = trace.operands.is_output[::-1]  # of several uses the first one stays
     events = trace.memory
     if row_count(events) and (events.time_ns == MISSING).all():
         block = events.block[(events.size_bytes > 0) & (events.block >= 0) & (events.block < len(made))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ....arrays import Mask, Rows
@@ -23,6 +25,8 @@ def recompute(trace: Trace, of_op: Rows, layer_count: int, mode: RecomputeMode) 
     phase, operands = trace.ops.phase, trace.operands
     bounds = np.searchsorted(operands.op, np.arange(row_count(trace.ops) + 1)).tolist()
     is_attention = _attention_ops(trace)
+    uses = list(zip(operands.tensor.tolist(), operands.is_output.tolist(), strict=True))
+    storage = trace.tensors.storage.tolist()
     for layer in np.unique(of_op[(of_op >= 0) & (of_op < layer_count)]).tolist():
         backward = np.flatnonzero((of_op == layer) & (phase == Phase.BACKWARD))
         chosen = (of_op == layer) & (phase != Phase.BACKWARD)
@@ -33,24 +37,25 @@ def recompute(trace: Trace, of_op: Rows, layer_count: int, mode: RecomputeMode) 
         if mode is RecomputeMode.SELECTIVE:
             links = np.isin(trace.ops.forward[backward], forward)
             at = int(backward[links][0]) if links.any() else at
-        _repeat(insertions, bounds, forward.tolist(), at)
+        uses_of = {op: uses[bounds[op] : bounds[op + 1]] for op in forward.tolist()}
+        _repeat(insertions, uses_of, storage, at)
     return insert_ops(trace, insertions)
 
 
-def _repeat(insertions: Insertions, bounds: list[int], forward: list[int], at: int) -> None:
-    """Insert the ops again before op `at`: what they read of one another is new."""
+def _repeat(insertions: Insertions, uses: Mapping[int, list[tuple[int, int]]], storage_of: list[int], at: int) -> None:
+    """Insert the ops again before op `at`: what they read of one another is new.
+
+    `uses` are the tensors of each op, and whether it makes them.
+    """
     trace = insertions.trace
-    operands = trace.operands
     again: dict[int, int] = {}
     storages: dict[int, int] = {}
-    for op in forward:
-        uses = slice(bounds[op], bounds[op + 1])
-        used, is_output = operands.tensor[uses].tolist(), operands.is_output[uses].tolist()
-        reads = tuple(again.get(tensor, tensor) for tensor, output in zip(used, is_output, strict=True) if not output)
-        olds = [tensor for tensor, output in zip(used, is_output, strict=True) if output]
-        made = {int(trace.tensors.storage[tensor]) for tensor, out in zip(used, is_output, strict=True) if not out}
+    for op, used in uses.items():
+        reads = tuple(again.get(tensor, tensor) for tensor, output in used if not output)
+        olds = [tensor for tensor, output in used if output]
+        made = {storage_of[tensor] for tensor, output in used if not output}
         for old in olds:
-            storage = int(trace.tensors.storage[old])
+            storage = storage_of[old]
             is_view = storage in made
             if is_view and storage not in storages:  # a view of a parameter or of the layer's input stays one
                 again[old] = old

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Final
 
 from .....errors import InputError
 from .....specs.gpu import Gpu
 from .....specs.nodes import Node
-from ....analysis.plans.forecast import PlanForecast, predict_plan
+from ....analysis.plans.forecast import Pipeline, PlanForecast, schedule_pieces
 from ....analysis.plans.parts import PlanPart
 from ....models.library import Library
-from ....whatif.parallel.derive import Shard, derive_ranks
 from ....whatif.parallel.grammar import format_plan
 from ....whatif.parallel.plan import ParallelPlan
-from ....whatif.parallel.ranks import RankTrace
-from ....whatif.parallel.shard.shard import shard_tensors
+from .few_layers import Known, replay_layers
 from .plans import node_of, plan_of
 from .rows import IterationRow, kernels_of, sizes_of
 from .sizes import Kernels, TransformerSizes
-from .transformer import synthesise
 
 COMPUTING: Final = (PlanPart.COMPUTE, PlanPart.OPTIMIZER, PlanPart.BUBBLE)
 """Parts that go with the speed of kernels; a bubble is other stages' work."""
@@ -50,10 +47,6 @@ class RowForecast:
     def _computing(self) -> float:
         straggling = self.shares.get(PlanPart.STRAGGLERS, 0.0)
         return sum(self.shares.get(part, 0.0) for part in COMPUTING) / max(1.0 - straggling, 1e-9)
-
-
-Known = dict[tuple[Any, ...], Any]
-"""What was derived and predicted already: ranks by model and plan, forecasts by GPU and machine as well."""
 
 
 def forecast_row(row: IterationRow, gpu: Gpu, library: Library, known: Known) -> RowForecast | str:
@@ -91,12 +84,13 @@ def _predict(
 ) -> PlanForecast:
     gpu, node = where
     shape = (sizes, kernels, row.micro_batch, row.seq_len, replace(plan, micro_batches=None))
-    key = (*shape, row.microbatches, gpu.name, node.nic_bandwidth_bytes_per_s, node.link, node.gpu_count)
+    place = (gpu.name, node.nic_bandwidth_bytes_per_s, node.link, node.gpu_count)
+    key = (*shape, row.microbatches, *place)
     if key not in known:
-        if shape not in known:
-            trace = synthesise(sizes, kernels, row.micro_batch, row.seq_len)
-            known[shape] = derive_ranks(trace, replace(plan, micro_batch=None), shard=cast("Shard", shard_tensors))
-        ranks: tuple[RankTrace, ...] = known[shape]
-        known[key] = predict_plan(ranks, plan, [gpu], library, micro_batches=row.microbatches, nodes=[node])
+        if (*shape, *place) not in known:
+            trunk = (sizes, kernels, row.micro_batch, row.seq_len)
+            known[*shape, *place] = replay_layers(trunk, plan, where, library, known)
+        pipeline: Pipeline = known[*shape, *place]
+        known[key] = schedule_pieces(pipeline, plan, [gpu], library, micro_batches=row.microbatches, nodes=[node])
     found: PlanForecast = known[key]
     return found

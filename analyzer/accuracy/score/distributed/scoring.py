@@ -12,7 +12,8 @@ from ..end_to_end import split_of
 from ..report import IterationScore
 from ..weights import Weights
 from .baselines import Forecasts, baselines_ns
-from .forecast import Known, RowForecast, forecast_row
+from .few_layers import Known
+from .forecast import RowForecast, forecast_row
 from .rows import ITERATIONS, IterationRow, read_iterations
 from .scaling import score_scaling
 
