@@ -79,10 +79,11 @@ def check_plan(plan: ParallelPlan, where: str = "plan") -> None:
         raise InputError(f"{where}: schedule=interleaved needs several pieces per stage; expected vp=2 or more")
     if plan.schedule in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE) and plan.vp > 1:
         raise InputError(f"{where}: schedule={plan.schedule} has one piece per stage; expected vp=1")
-    shared = plan.dp * plan.fsdp * plan.cp
+    shared = plan.expert_ranks
     if shared % plan.ep:
+        axes = "dp x fsdp x cp x tp" if plan.tp > 1 and plan.splits_tokens else "dp x fsdp x cp"
         raise InputError(
-            f"{where}: ep={plan.ep} shares experts among dp x fsdp x cp = {shared:,} ranks; expected a divisor of that"
+            f"{where}: ep={plan.ep} shares experts among {axes} = {shared:,} ranks; expected a divisor of that"
         )
     if plan.zero and plan.fsdp > 1:
         raise InputError(

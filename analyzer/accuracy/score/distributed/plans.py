@@ -44,7 +44,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         cp=row.cp,
         pp=row.pp,
         vp=row.vp,
-        ep=min(row.ep, row.dp * row.cp),
+        ep=min(row.ep, row.dp * row.cp * row.tp),
         micro_batch=row.micro_batch,
         micro_batches=row.microbatches,
         recompute=RecomputeMode.FULL if recomputes else kept,

@@ -91,7 +91,8 @@ def _share_features(
 ) -> Sharded:
     subject = read_subject(found.trace)
     origins = find_origins(subject)
-    roles = find_roles(subject, overrides, origins)
+    own = frozenset(found.expert_storages.tolist()) if splits_for_experts(plan) else frozenset()
+    roles = find_roles(subject, overrides, origins, own)
     weights = weight_states(subject, roles, origins, plan.tp)
     if WeightRole.ROW not in roles.of_op.values():
         raise InputError(
@@ -106,12 +107,17 @@ def _share_features(
         )
     splits = plan.splits_tokens
     if splits and (not tokens or tokens % plan.tp):
-        if plan.sp:
+        if plan.sp or splits_for_experts(plan):
             raise InputError(f"sp: {tokens or 'an unknown number of'} tokens cannot be shared by {plan.tp} ranks")
         splits = False
         warnings.append(f"tokens are not split between layers: {tokens or 'an unknown number'} by {plan.tp} ranks")
     rules = Rules(degree=plan.tp, splits_tokens=splits, tokens=tokens, batch=_batch(found.trace))
     return _run(found, plan, subject, rules, MeshAxis.TENSOR, weights)
+
+
+def splits_for_experts(plan: ParallelPlan) -> bool:
+    """Say whether tensor-parallel ranks send tokens of their own to experts, rather than share each expert."""
+    return plan.ep > 1 and plan.tp > 1 and plan.splits_tokens
 
 
 def _shared_part(subject: ReadTrace, roles: Mapping[int, WeightRole]) -> float:
@@ -195,7 +201,8 @@ def _run(
     for storage, state in given.items():
         walk.states[storage] = walk.state_row(state)
     walk.run()
-    share_optimizer(subject, walk)
+    own = found.expert_storages.tolist() if splits_for_experts(plan) else []
+    share_optimizer(subject, walk, frozenset(own))
     trace, _ = walk.result()
     inserted = insert_ops(_patched(trace, exchanges.patches), insertions)
     source = np.where(inserted.source_op >= 0, found.source_op[np.maximum(inserted.source_op, 0)], inserted.source_op)
