@@ -85,7 +85,16 @@ def predict_plan(
     piece_of = _find_pieces(ranks, plan.pp * plan.vp)
     costs = load_host_costs()
     pieces = tuple(
-        replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, hides_tensor=plan.overlap_tensor)
+        replay_piece(
+            rank,
+            gpus,
+            library,
+            costs,
+            nodes=nodes,
+            anchor=anchor,
+            hides_tensor=plan.overlap_tensor,
+            hides_experts=plan.overlap_experts,
+        )
         for rank in ranks
     )
     send_ns = np.zeros(len(gpus))

@@ -30,7 +30,7 @@ from ...replay.overlap import collective_slowing, covered_before, slowed_timing
 from ...whatif.parallel.ranks import RankTrace
 from ...work import Family
 from .anchor import PlanAnchor, row_factors
-from .hiding import hide_beside_products
+from .hiding import hide_beside_passes, hide_beside_products
 from .parts import LINKS, PlanPart, part_of_group
 
 PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
@@ -64,11 +64,12 @@ def replay_piece(
     nodes: Sequence[Node] | None = None,
     anchor: PlanAnchor | None = None,
     hides_tensor: bool = False,
+    hides_experts: bool = False,
 ) -> PieceTimes:
     """Predict and replay the trace of a piece: a micro batch, and what comes with the last one.
 
-    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. Its ops of the last micro batch
-    alone take no time in the passes of the others.
+    `hides_tensor`: tensor-parallel collectives run in pieces beside their product. `hides_experts`: those with experts
+    run beside another micro batch. Its ops of the last micro batch alone take no time in the passes of the others.
     """
     trace = synthesize_timeline(rank.trace, costs if anchor is None else costs.at_speed(1.0 / anchor.host_ratio))
     window = select_window(trace)
@@ -84,6 +85,10 @@ def replay_piece(
         links = _links_of_nodes(graph, trace)
         mine = np.flatnonzero(links == LINKS.index(PlanPart.TENSOR))
         ops, ratio = hide_beside_products(trace, workload, prediction, trace.kernels.op[graph.nodes.row[mine]])
+        timing = _stretched(timing, graph, trace, ops, ratio)
+    if hides_experts:
+        mine = np.flatnonzero(_links_of_nodes(graph, trace) == LINKS.index(PlanPart.EXPERT))
+        ops, ratio = hide_beside_passes(trace, workload, prediction, trace.kernels.op[graph.nodes.row[mine]])
         timing = _stretched(timing, graph, trace, ops, ratio)
     slowing = np.tile(collective_slowing(graph, trace, prediction.fleet.fabric), 2)
     timing = slowed_timing(graph, timing, slowing, rounds=1)

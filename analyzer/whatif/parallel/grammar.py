@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ....errors import InputError
 from ....formats.printable import clean_text
-from .plan import ParallelPlan, PipelineSchedule, RecomputeMode
+from .plan import ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode
 from .words import CHOICE_NAMES, CHOICES, ELSEWHERE, NUMBERS, OFF, ON, PLAN_WORDS, REST, SWITCHES, UNSUPPORTED
 
 MOST_RANKS: Final = 1_000_000
@@ -162,7 +162,7 @@ def _switch(value: str | None, where: str) -> bool:
     return text in ON
 
 
-def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | RecomputeMode:
+def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | RecomputeMode | ExpertDispatch:
     text = (value or "").strip().lower().replace("-", "_")
     if field == "recompute" and value is None:
         text = "full"
@@ -172,7 +172,8 @@ def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | Rec
     if text not in names:
         expected = ", ".join(dict.fromkeys(names.values()))
         raise InputError(f"{where}: expected one of {expected}, found {clean_text(text)[:40]!r}")
-    return PipelineSchedule(names[text]) if field == "schedule" else RecomputeMode(names[text])
+    kinds = {"schedule": PipelineSchedule, "recompute": RecomputeMode, "dispatch": ExpertDispatch}
+    return kinds[field](names[text])
 
 
 def _give_rest(asked: dict[str, Any], gpu_count: int | None, where: str) -> None:

@@ -370,3 +370,11 @@ def expert_states(subject: ReadTrace, origins: dict[int, int], degree: int) -> d
             "them: there are no experts to share"
         )
     return found
+
+
+def expert_rows(subject: ReadTrace) -> int:
+    """Return how many rows go to the experts of a layer, each token once per expert; 0: none."""
+    for _, call in forward_ops(subject):
+        if call.name in ("_grouped_mm", "_scaled_grouped_mm") and len(call.inputs[0].shape) == 2:
+            return call.inputs[0].shape[0]
+    return 0
