@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -37,7 +38,7 @@ from .parts import LINKS, PlanPart, part_of_group
 PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
 """The last backward pass sends gradients beside it; the tail is what of that is left at its end."""
 EXPERTS_LOG_WIDTH: Final = 0.94
-"""Of products of groups, natural log: which kernels a framework has for them nothing tells, and of those that compute
+"""Of layers of experts, natural log: which kernels a framework has for them nothing tells, and of those that compute
 the same layer of experts (4,096 tokens or more, spread evenly; bf16 and fp8; 3,131 problems with two to six kernels on
 H100, B200, GB200 and L40S in the measured table `ops/moe`) nine of ten lie that near the mean."""
 
@@ -100,6 +101,7 @@ def replay_piece(
     end = replay(graph, timing)
     start = end - timing.node_ns(slice(None))
     compute, link = _log_widths(prediction, workload)
+    compute = np.hypot(compute, _experts_share(prediction, workload, trace, rank.is_last) * EXPERTS_LOG_WIDTH)
     lead, parts = _part(graph, trace, is_last, start, end)
     return PieceTimes(lead_ns=lead, parts=parts, compute_log_width=compute, link_log_width=link)
 
@@ -221,14 +223,31 @@ def _log_widths(prediction: Prediction, workload: GpuWorkload) -> tuple[Floats, 
         width = np.full(len(low), np.nan)
         np.divide(high, np.maximum(low, 1e-9), out=width, where=high > 0)
         found.append(np.where(high > 0, np.log(np.maximum(width, 1.0)) / 2.0, np.nan))
-    return np.hypot(found[0], _experts_share(prediction, workload) * EXPERTS_LOG_WIDTH), found[1]
+    return found[0], found[1]
 
 
-def _experts_share(prediction: Prediction, workload: GpuWorkload) -> Floats:
-    """Return which part of the kernels' time goes to products of groups, [m]."""
-    is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
-    is_grouped = np.array([work is not None and isinstance(work.dims, GroupedDims) for work in workload.works])
-    if not is_grouped.any():
+def _experts_share(prediction: Prediction, workload: GpuWorkload, trace: Trace, is_last: Mask) -> Floats:
+    """Return which part of the time of a micro batch's kernels goes to layers of experts, [m].
+
+    These are what the module of their products runs, and where that is called `experts`, what its parent does: the
+    measured layers sort rows, multiply, and add up as well.
+    """
+    modules = trace.ops.module[workload.op]
+    paths = {
+        _layer_path(trace.strings[module])
+        for module, work in zip(modules.tolist(), workload.works, strict=True)
+        if module >= 0 and work is not None and isinstance(work.dims, GroupedDims)
+    }
+    if not paths:
         return np.zeros(len(prediction.fleet.gpus))
+    layers = np.array([_layer_path(path) in paths for path in trace.strings] + [False], dtype=bool)
+    phase = trace.ops.phase[workload.op]
+    is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
+    usual = ~is_link & ((phase == Phase.FORWARD) | (phase == Phase.BACKWARD)) & ~is_last[workload.op]
     time_ns = prediction.time_ns * prediction.weight[:, None]
-    return np.asarray(time_ns[is_grouped].sum(axis=0) / np.maximum(time_ns[~is_link].sum(axis=0), 1.0))
+    mine = time_ns[usual & layers[modules]].sum(axis=0)
+    return np.asarray(mine / np.maximum(time_ns[usual].sum(axis=0), 1.0))
+
+
+def _layer_path(path: str) -> str:
+    return re.sub(r"\.experts(\..*)?$", "", path)

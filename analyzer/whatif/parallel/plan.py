@@ -15,7 +15,7 @@ class MeshAxis(StrEnum):
     """All that see other samples, sharded or not."""
     PIPELINE = "pp"
     EXPERT = "ep"
-    """Within the data, context and tensor ranks, where these split tokens: `ep` neighbours of them share the experts."""
+    """Within the data, context and tensor ranks, if these split tokens: `ep` neighbours share the experts."""
 
 
 class PipelineSchedule(StrEnum):
