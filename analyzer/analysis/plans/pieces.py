@@ -243,7 +243,7 @@ def _experts_share(prediction: Prediction, workload: GpuWorkload, trace: Trace, 
     layers = np.array([_layer_path(path) in paths for path in trace.strings] + [False], dtype=bool)
     phase = trace.ops.phase[workload.op]
     is_link = np.array([family is Family.COLLECTIVE for family in workload.family], dtype=bool)
-    usual = ~is_link & ((phase == Phase.FORWARD) | (phase == Phase.BACKWARD)) & ~is_last[workload.op]
+    usual = ~is_link & ((phase == Phase.FORWARD) | (phase == Phase.BACKWARD)) & (is_last[workload.op] == 0)
     time_ns = prediction.time_ns * prediction.weight[:, None]
     mine = time_ns[usual & layers[modules]].sum(axis=0)
     return np.asarray(mine / np.maximum(time_ns[usual].sum(axis=0), 1.0))
