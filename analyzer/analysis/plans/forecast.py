@@ -84,19 +84,8 @@ def predict_plan(
     """
     piece_of = _find_pieces(ranks, plan.pp * plan.vp)
     costs = load_host_costs()
-    pieces = tuple(
-        replay_piece(
-            rank,
-            gpus,
-            library,
-            costs,
-            nodes=nodes,
-            anchor=anchor,
-            hides_tensor=plan.overlap_tensor,
-            hides_experts=plan.overlap_experts,
-        )
-        for rank in ranks
-    )
+    hides = {"hides_tensor": plan.overlap_tensor, "hides_experts": plan.overlap_experts}
+    pieces = tuple(replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, **hides) for rank in ranks)
     send_ns = np.zeros(len(gpus))
     if plan.pp > 1:
         sent = max(rank.sent_bytes for rank in ranks)

@@ -29,8 +29,8 @@ def axis_group(plan: ParallelPlan, axes: tuple[str, ...], rank: int = 0) -> Mesh
 
     Axes are `tp`, `cp`, `fsdp`, `dp`, `pp` (innermost first); `ep`, the neighbours among cp, fsdp and dp that share
     the experts, and `edp`, those of them that hold the same experts. Where tensor-parallel ranks split tokens, each has
-    tokens of its own for the experts: these are shared among tp as well (Megatron-Core's `etp` of 1, its default where
-    experts are parallel in its recipes).
+    tokens of its own for the experts: these are shared among tp as well (Megatron-Core's `etp` of 1, in all 15 recipes
+    of the table with tp and ep that give one; 12 give none).
 
     >>> from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
     >>> axis_group(ParallelPlan(tp=2, fsdp=4), ("fsdp",)).ranks

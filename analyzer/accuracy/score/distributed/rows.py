@@ -143,7 +143,8 @@ def _expert_settings(data: Path) -> dict[str, tuple[str, bool]]:
     found = {}
     for recipe, dispatcher, settings in zip(*(table[name].tolist() for name in table), strict=True):
         known = json.loads(settings) if settings else {}
-        overlaps = known.get(OVERLAPS, False) is True or f"{OVERLAPS}=True" in str(known.get("comm_overlap", ""))
+        named = any(key.endswith(OVERLAPS) and value is True for key, value in known.items())
+        overlaps = named or f"{OVERLAPS}=True" in str(known.get("comm_overlap", ""))
         found[str(recipe)] = str(dispatcher or "").strip(), overlaps
     return found
 

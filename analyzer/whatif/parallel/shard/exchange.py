@@ -21,9 +21,8 @@ _FUNCTIONAL: Final = {
     "combine": "deep_ep::combine",
 }
 _SENT_DTYPE: Final = "bfloat16"
-"""Of rows that go to experts whose products are in 8 bits: Megatron-Core's dispatchers send what the layer was given,
-and Transformer Engine's products cast it after (Megatron-Core, `token_dispatcher.py`; no recipe of the table of recipes
-asks for more)."""
+"""Of rows that go to experts whose products are in 8 bits: taken to be cast where they arrive. None of the 286 recipes
+with parallel experts asks for a dispatch in fp8; no trace was at hand to check it."""
 
 
 @dataclass(slots=True)
