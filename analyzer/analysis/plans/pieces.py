@@ -39,8 +39,8 @@ PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
 """The last backward pass sends gradients beside it; the tail is what of that is left at its end."""
 EXPERTS_LOG_WIDTH: Final = 0.94
 """Of layers of experts, natural log: which kernels a framework has for them nothing tells, and of those that compute
-the same layer of experts (4,096 tokens or more, spread evenly; bf16 and fp8; the 3,131 problems of the measured table `ops/moe` with two kernels or
-more on H100, B200, GB200 and L40S; without kernels for few tokens) nine of ten lie that near the mean. Of the products
+the same layer of experts (4,096 tokens or more, spread evenly; bf16 and fp8; the 3,131 problems of the measured table `ops/moe` with two kernels
+or more on H100, B200, GB200 and L40S; without kernels for few tokens) nine of ten lie that near the mean. Of the products
 alone, 11 of the 18 measured iterations with experts lay within their intervals; that it counts for the whole layer, as
 that table times it, was decided after that was seen."""
 
@@ -228,7 +228,7 @@ def _log_widths(prediction: Prediction, workload: GpuWorkload) -> tuple[Floats, 
     return found[0], found[1]
 
 
-def _experts_share(prediction: Prediction, workload: GpuWorkload, trace: Trace, is_last: Mask) -> Floats:
+def _experts_share(prediction: Prediction, workload: GpuWorkload, trace: Trace, is_last: Rows) -> Floats:
     """Return which part of the time of a micro batch's kernels goes to layers of experts, [m].
 
     These are what the module of their products runs, and where that is called `experts`, what its parent does: the

@@ -133,7 +133,7 @@ def _read(word: str, value: str | None, where: str) -> Iterator[tuple[str, Any]]
         raise InputError(f"{where}: {shown!r} is no word of a plan; {hint} some of {', '.join(PLAN_WORDS)}")
 
 
-def _hybrid(value: str | None, where: str) -> Iterator[tuple[str, int]]:
+def _hybrid(value: str | None, where: str) -> Iterator[tuple[str, int | None]]:
     found = _HSDP.fullmatch((value or "").strip())
     if found is None:
         raise InputError(
@@ -172,8 +172,9 @@ def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | Rec
     if text not in names:
         expected = ", ".join(dict.fromkeys(names.values()))
         raise InputError(f"{where}: expected one of {expected}, found {clean_text(text)[:40]!r}")
-    kinds = {"schedule": PipelineSchedule, "recompute": RecomputeMode, "dispatch": ExpertDispatch}
-    return kinds[field](names[text])
+    if field == "dispatch":
+        return ExpertDispatch(names[text])
+    return PipelineSchedule(names[text]) if field == "schedule" else RecomputeMode(names[text])
 
 
 def _give_rest(asked: dict[str, Any], gpu_count: int | None, where: str) -> None:

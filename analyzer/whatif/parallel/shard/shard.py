@@ -202,7 +202,7 @@ def sent_ratio(copies: float, ranks: int) -> float:
     """
     if copies <= 1:
         return 1.0
-    return ranks * (1.0 - (1.0 - 1.0 / ranks) ** copies) / copies
+    return float(ranks * (1.0 - (1.0 - 1.0 / ranks) ** copies) / copies)
 
 
 def _run(
