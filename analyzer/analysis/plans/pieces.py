@@ -39,10 +39,10 @@ PASSES: Final = ("forward", "backward", "last_backward", "tail", "optimizer")
 """The last backward pass sends gradients beside it; the tail is what of that is left at its end."""
 EXPERTS_LOG_WIDTH: Final = 0.94
 """Of layers of experts, natural log: which kernels a framework has for them nothing tells, and of those that compute
-the same layer of experts (4,096 tokens or more, spread evenly; bf16 and fp8; the 3,131 problems of the measured table `ops/moe` with two kernels
-or more on H100, B200, GB200 and L40S; without kernels for few tokens) nine of ten lie that near the mean. Of the products
-alone, 11 of the 18 measured iterations with experts lay within their intervals; that it counts for the whole layer, as
-that table times it, was decided after that was seen."""
+the same layer nine of ten lie that near their mean (4,096 tokens or more, spread evenly; bf16 and fp8; the 3,131
+problems of the measured table `ops/moe` with two kernels or more, on H100, B200, GB200 and L40S; without kernels for
+few tokens). With products alone, 11 of the 18 measured iterations with experts lay within their intervals; that the
+width is the whole layer's, as that table times it, was decided after that was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
