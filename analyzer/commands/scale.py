@@ -120,11 +120,12 @@ def scale(**options: Any) -> None:
     A plan has words with numbers (ranks = dp x fsdp x tp x cp x pp):
       dp=N       replicas              zero=1|2  shard optimizer, gradients among them
       fsdp=N     sharded parameters    tp=N      tensor parallel (sp=off: whole sequences between)
-      cp=N       context parallel      ep=N      experts, among dp x fsdp x cp
+      cp=N       context parallel      ep=N      experts, among dp x fsdp x cp (x tp with sp)
       pp=N       pipeline stages       vp=N      pieces per stage (interleaved)
       mb=N       samples of a micro batch        ga=N  micro batches
       schedule=1f1b|interleaved|gpipe            recompute=none|selective|full
       overlap=off  gradients after the backward  overlap_tensor=on  prefetch=N layers (fsdp)
+      dispatch=alltoall|deepep  tokens to experts, overlap_experts=on  beside another micro batch
     """
     cluster = take_cluster(options)
     request = ScaleRequest(**options, cluster=cluster)

@@ -59,6 +59,15 @@ def functional_reduce_scatter(signature: Signature) -> Work:
     return _resized(signature, 1 / max(size_at(signature, 2), 1), flops=1)
 
 
+@register("deep_ep::dispatch", "deep_ep::combine", family=Family.COLLECTIVE)
+def exchange_once(signature: Signature) -> Work:
+    """Rows, one per expert, and which part of them is sent where a rank's experts share a copy."""
+    buffers = tensor_list_at(signature, 0)
+    ratio = argument_at(signature, 1)
+    size = total_bytes(buffers) * (ratio if isinstance(ratio, float) else 1.0)
+    return _work(0, size, size, buffers[0].dtype)
+
+
 def send(signature: Signature) -> Work:
     """Read what is sent."""
     buffers = tensor_list_at(signature, 0)

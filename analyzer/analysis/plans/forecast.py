@@ -95,10 +95,8 @@ def predict_plan(
     Raises InputError where a piece of the plan is missing, or its schedule cannot be run.
     """
     costs = load_host_costs()
-    pieces = tuple(
-        replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, hides_tensor=plan.overlap_tensor)
-        for rank in ranks
-    )
+    hides = {"hides_tensor": plan.overlap_tensor, "hides_experts": plan.overlap_experts}
+    pieces = tuple(replay_piece(rank, gpus, library, costs, nodes=nodes, anchor=anchor, **hides) for rank in ranks)
     piece_of = _find_pieces(ranks, plan.pp * plan.vp)
     return schedule_pieces(
         Pipeline(pieces=pieces, piece_of=piece_of, sent_bytes=max(rank.sent_bytes for rank in ranks)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import Floats, Rows
-from ....formats.trace import Trace
+from ....formats.trace import Phase, Trace
 from ...prediction.prediction import Prediction
 from ...prediction.workload import GpuWorkload
 from ...replay.overlap import WITHIN_SLOWING
@@ -42,3 +42,30 @@ def hide_beside_products(
     slower = 1.0 + (1.0 - 1.0 / WITHIN_SLOWING) * np.minimum(met_ns / np.maximum(own_ns, 1.0), 1.0)
     left = 1.0 - hidden_ns / np.maximum(sent_ns, 1.0)
     return np.concatenate((collectives, busy)), np.concatenate((left, slower))
+
+
+def hide_beside_passes(
+    trace: Trace, workload: GpuWorkload, prediction: Prediction, collectives: Rows
+) -> tuple[Rows, Floats]:
+    """Return ops and by what their time is multiplied, [k, m], where collectives run beside another micro batch.
+
+    The forward pass of one and the backward pass of another run together, so that what one sends hides behind what the
+    other computes, as long as that lasts (Megatron-Core's combined 1F1B, `overlap_moe_expert_parallel_comm`); it takes
+    longer by what it meets. What the first and last micro batches send is taken to hide as well. `collectives` are
+    rows of `trace.ops`.
+    """
+    count = len(prediction.fleet.gpus)
+    is_kernel = np.array([item is not Family.COLLECTIVE for item in workload.family] + [False], dtype=bool)
+    passes = (trace.ops.phase == Phase.FORWARD) | (trace.ops.phase == Phase.BACKWARD)
+    computing = np.flatnonzero(is_kernel[workload.row_of] & passes)
+    if not len(computing) or not len(collectives):
+        return np.zeros(0, dtype=np.int64), np.zeros((0, count))
+    sent_ns = prediction.time_ns[workload.row_of[collectives]].sum(axis=0)
+    lasts_ns = prediction.time_ns[workload.row_of[computing]].sum(axis=0)
+    hidden_ns = np.minimum(sent_ns, lasts_ns)
+    left = 1.0 - hidden_ns / np.maximum(sent_ns, 1.0)
+    slower = 1.0 + (1.0 - 1.0 / WITHIN_SLOWING) * hidden_ns / np.maximum(lasts_ns, 1.0)
+    return (
+        np.concatenate((collectives, computing)),
+        np.concatenate((np.tile(left, (len(collectives), 1)), np.tile(slower, (len(computing), 1)))),
+    )

@@ -61,13 +61,13 @@ class _Sharding:
     """Keep what ranks run that share tensors: plans of a search differ in little else, and this takes longest."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, bool, int, int, int | None, bool], Sharded] = {}
+        self._found: dict[tuple[object, ...], Sharded] = {}
 
     def shard(self, trace: Trace, plan: ParallelPlan, rules: Mapping[str, ShardKind]) -> Sharded:
         """Return `shard_tensors` of a trace that has the plan's micro batch; with rules of a file, every time anew."""
         if rules:
             return shard_tensors(trace, plan, {pattern: str(kind) for pattern, kind in rules.items()})
-        key = (plan.tp, plan.splits_tokens, plan.cp, plan.ep, plan.micro_batch, plan.overlap_tensor)
+        key = (plan.tp, plan.splits_tokens, plan.cp, plan.ep, plan.micro_batch, plan.overlap_tensor, plan.dispatch)
         if key not in self._found:
             self._found[key] = shard_tensors(trace, plan)
         return self._found[key]

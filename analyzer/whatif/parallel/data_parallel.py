@@ -74,7 +74,7 @@ class Replication:
         plan, parameters = self.plan, self.parameters
         experts = np.isin(parameters.storage, self.expert_storages) & (plan.ep > 1)
         shares = plan.fsdp * plan.cp if plan.fsdp > 1 else plan.dp * plan.cp if plan.zero else 1
-        whole = plan.fsdp * plan.dp * plan.cp // plan.ep
+        whole = plan.expert_ranks // plan.ep
         return np.where(experts, max(whole, 1) if plan.fsdp > 1 or plan.zero else 1, shares)
 
     def kept_bytes(self) -> float:

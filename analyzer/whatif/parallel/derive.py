@@ -100,8 +100,8 @@ def check_plan(plan: ParallelPlan) -> None:
         raise InputError(f"zero: expected 0, 1 or 2 (3 is fsdp), got {plan.zero}")
     if plan.zero and plan.fsdp > 1:
         raise InputError(f"zero={plan.zero} with fsdp={plan.fsdp}: fsdp shards the optimizer and gradients already")
-    if plan.ep > 1 and plan.dp * plan.fsdp * plan.cp % plan.ep:
-        raise InputError(f"ep={plan.ep}: expected a divisor of dp x fsdp x cp = {plan.dp * plan.fsdp * plan.cp}")
+    if plan.ep > 1 and plan.expert_ranks % plan.ep:
+        raise InputError(f"ep={plan.ep}: expected a divisor of dp x fsdp x cp x tp (with sp) = {plan.expert_ranks}")
     is_interleaved = plan.schedule is PipelineSchedule.INTERLEAVED or (plan.schedule is None and plan.vp > 1)
     if is_interleaved and plan.micro_batches is not None and plan.micro_batches % plan.pp:
         raise InputError(

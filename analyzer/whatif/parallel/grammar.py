@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ....errors import InputError
 from ....formats.printable import clean_text
-from .plan import ParallelPlan, PipelineSchedule, RecomputeMode
+from .plan import ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode
 from .words import CHOICE_NAMES, CHOICES, ELSEWHERE, NUMBERS, OFF, ON, PLAN_WORDS, REST, SWITCHES, UNSUPPORTED
 
 MOST_RANKS: Final = 1_000_000
@@ -79,10 +79,11 @@ def check_plan(plan: ParallelPlan, where: str = "plan") -> None:
         raise InputError(f"{where}: schedule=interleaved needs several pieces per stage; expected vp=2 or more")
     if plan.schedule in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE) and plan.vp > 1:
         raise InputError(f"{where}: schedule={plan.schedule} has one piece per stage; expected vp=1")
-    shared = plan.dp * plan.fsdp * plan.cp
+    shared = plan.expert_ranks
     if shared % plan.ep:
+        axes = "dp x fsdp x cp x tp" if plan.tp > 1 and plan.splits_tokens else "dp x fsdp x cp"
         raise InputError(
-            f"{where}: ep={plan.ep} shares experts among dp x fsdp x cp = {shared:,} ranks; expected a divisor of that"
+            f"{where}: ep={plan.ep} shares experts among {axes} = {shared:,} ranks; expected a divisor of that"
         )
     if plan.zero and plan.fsdp > 1:
         raise InputError(
@@ -161,7 +162,7 @@ def _switch(value: str | None, where: str) -> bool:
     return text in ON
 
 
-def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | RecomputeMode:
+def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | RecomputeMode | ExpertDispatch:
     text = (value or "").strip().lower().replace("-", "_")
     if field == "recompute" and value is None:
         text = "full"
@@ -171,6 +172,8 @@ def _choice(field: str, value: str | None, where: str) -> PipelineSchedule | Rec
     if text not in names:
         expected = ", ".join(dict.fromkeys(names.values()))
         raise InputError(f"{where}: expected one of {expected}, found {clean_text(text)[:40]!r}")
+    if field == "dispatch":
+        return ExpertDispatch(names[text])
     return PipelineSchedule(names[text]) if field == "schedule" else RecomputeMode(names[text])
 
 

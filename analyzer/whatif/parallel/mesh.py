@@ -28,7 +28,9 @@ def axis_group(plan: ParallelPlan, axes: tuple[str, ...], rank: int = 0) -> Mesh
     """Return the ranks that differ from `rank` along these axes alone, in order of rank.
 
     Axes are `tp`, `cp`, `fsdp`, `dp`, `pp` (innermost first); `ep`, the neighbours among cp, fsdp and dp that share
-    the experts, and `edp`, those of them that hold the same experts.
+    the experts, and `edp`, those of them that hold the same experts. Where tensor-parallel ranks split tokens, each has
+    tokens of its own for the experts: these are shared among tp as well (Megatron-Core's `etp` of 1, in all 15 recipes
+    of the table with tp and ep that give one; 12 give none).
 
     >>> from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
     >>> axis_group(ParallelPlan(tp=2, fsdp=4), ("fsdp",)).ranks
@@ -38,11 +40,12 @@ def axis_group(plan: ParallelPlan, axes: tuple[str, ...], rank: int = 0) -> Mesh
     strides = np.concatenate([[1], np.cumprod(sizes)[:-1]])
     place = rank // strides % sizes
     if axes in (("ep",), ("edp",)):
-        shared = plan.cp * plan.fsdp * plan.dp
-        at = rank // plan.tp % shared
+        step = 1 if plan.splits_tokens else plan.tp
+        shared = plan.expert_ranks
+        at = rank // step % shared
         first = at // plan.ep * plan.ep if axes == ("ep",) else at % plan.ep
         chosen = first + np.arange(plan.ep) if axes == ("ep",) else np.arange(first, shared, plan.ep)
-        ranks = np.sort(rank + (chosen - at) * plan.tp)
+        ranks = np.sort(rank + (chosen - at) * step)
     else:
         is_free = np.isin(("tp", "cp", "fsdp", "dp", "pp"), axes)
         base = int((np.where(is_free, 0, place) * strides).sum())

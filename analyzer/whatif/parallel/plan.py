@@ -15,7 +15,7 @@ class MeshAxis(StrEnum):
     """All that see other samples, sharded or not."""
     PIPELINE = "pp"
     EXPERT = "ep"
-    """Within the data and context ranks: `ep` neighbours of them share the experts."""
+    """Within the data, context and tensor ranks, if these split tokens: `ep` neighbours share the experts."""
 
 
 class PipelineSchedule(StrEnum):
@@ -24,6 +24,15 @@ class PipelineSchedule(StrEnum):
     ONE_F_ONE_B = "1f1b"
     INTERLEAVED = "interleaved"
     GPIPE = "gpipe"
+
+
+class ExpertDispatch(StrEnum):
+    """Name by what tokens go to their experts and back."""
+
+    ALL_TO_ALL = "alltoall"
+    """A copy for each expert, by all-to-all."""
+    ONCE = "deepep"
+    """A copy for each rank that has any of a token's experts, by kernels of DeepEP or HybridEP."""
 
 
 class RecomputeMode(StrEnum):
@@ -64,6 +73,9 @@ class ParallelPlan:
     recompute: RecomputeMode = RecomputeMode.NONE
     overlap_gradients: bool = True
     """Whether gradients travel beside the backward pass."""
+    overlap_experts: bool = False
+    """Whether tokens travel to and from experts beside the passes of another micro batch."""
+    dispatch: ExpertDispatch = ExpertDispatch.ALL_TO_ALL
     overlap_tensor: bool = False
     """Whether a tensor-parallel collective runs beside its neighbouring product, in pieces."""
     prefetch: int = 1
@@ -78,6 +90,11 @@ class ParallelPlan:
     def replicas(self) -> int:
         """Return how many ranks, or groups of ranks, see samples of their own."""
         return self.dp * self.fsdp
+
+    @property
+    def expert_ranks(self) -> int:
+        """Return among how many ranks experts are shared: all of a stage that have tokens of their own."""
+        return self.dp * self.fsdp * self.cp * (self.tp if self.splits_tokens else 1)
 
     @property
     def splits_tokens(self) -> bool:

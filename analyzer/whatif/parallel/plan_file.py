@@ -22,7 +22,13 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "micro_batch": "micro_batch",
         "micro_batches": "micro_batches",
     },
-    "overlap": {"gradients": "overlap_gradients", "tensor": "overlap_tensor", "prefetch": "prefetch"},
+    "overlap": {
+        "gradients": "overlap_gradients",
+        "tensor": "overlap_tensor",
+        "experts": "overlap_experts",
+        "prefetch": "prefetch",
+    },
+    "experts": {"dispatch": "dispatch"},
     "recompute": {"mode": "recompute"},
 }
 """Table → key → word of a plan; `[shard]` has module paths for keys."""

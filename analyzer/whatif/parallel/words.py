@@ -63,6 +63,8 @@ SWITCHES: Final = {
     "overlap_tensor": "overlap_tensor",
     "async_tp": "overlap_tensor",
     "tp_comm_overlap": "overlap_tensor",
+    "overlap_experts": "overlap_experts",
+    "overlap_moe_expert_parallel_comm": "overlap_experts",
 }
 """Word → field of the plan that is on or off."""
 
@@ -72,6 +74,8 @@ CHOICES: Final = {
     "recompute": "recompute",
     "recompute_granularity": "recompute",
     "activation_checkpoint": "recompute",
+    "dispatch": "dispatch",
+    "moe_token_dispatcher_type": "dispatch",
 }
 """Word → field of the plan that is one of several names."""
 
@@ -92,6 +96,7 @@ CHOICE_NAMES: Final = {
         "full": "full",
         "on": "full",
     },
+    "dispatch": {"alltoall": "alltoall", "deepep": "deepep", "hybridep": "deepep", "flex": "deepep"},
 }
 """Field → what may stand there → what it is called here."""
 
@@ -151,6 +156,8 @@ PLAN_WORDS: Final = (
     "recompute",
     "overlap",
     "overlap_tensor",
+    "overlap_experts",
+    "dispatch",
     "prefetch",
 )
 """What they are called here, in the order in which a plan is written."""

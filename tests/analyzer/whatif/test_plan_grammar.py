@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.whatif.parallel.grammar import format_plan, parse_plan
-from wavecast.analyzer.whatif.parallel.plan import ParallelPlan, PipelineSchedule, RecomputeMode
+from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode
 from wavecast.analyzer.whatif.parallel.plan_file import PlanDocument, ShardKind, load_plan, read_plan, save_plan
 from wavecast.errors import InputError
 
@@ -22,13 +22,14 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
     dp, fsdp, cp = draw(SIZES), draw(SIZES), draw(SIZES)
     vp = draw(SIZES) if pp > 1 else 1
     fitting = [PipelineSchedule.INTERLEAVED] if vp > 1 else [PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE]
-    shared = dp * fsdp * cp
+    sp = draw(st.sampled_from([None, False, True] if tp > 1 else [None, False]))
+    shared = dp * fsdp * cp * (1 if sp is False else tp)
     return ParallelPlan(
         dp=dp,
         fsdp=fsdp,
         zero=draw(st.integers(0, 2)) if fsdp == 1 else 0,
         tp=tp,
-        sp=draw(st.sampled_from([None, False, True] if tp > 1 else [None, False])),
+        sp=sp,
         cp=cp,
         pp=pp,
         vp=vp,
@@ -39,6 +40,8 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
         recompute=draw(st.sampled_from(RecomputeMode)),
         overlap_gradients=draw(st.booleans()),
         overlap_tensor=draw(st.booleans()),
+        overlap_experts=draw(st.booleans()),
+        dispatch=draw(st.sampled_from(ExpertDispatch)),
         prefetch=draw(st.integers(0, 4)),
     )
 
@@ -72,6 +75,7 @@ def test_a_plan_file_reads_the_same(plan: ParallelPlan, tmp_path_factory: pytest
         ("--tensor-model-parallel-size=8,--sequence-parallel", 8, ParallelPlan(tp=8, sp=True)),
         ("data_parallel_shard_degree=4,tensor_parallel_degree=2", None, ParallelPlan(fsdp=4, tp=2)),
         ("data=4,expert=2", None, ParallelPlan(dp=4, ep=2)),
+        ("dp=2,tp=2,ep=4,dispatch=hybridep", None, ParallelPlan(dp=2, tp=2, ep=4, dispatch=ExpertDispatch.ONCE)),
         (
             "pp=2,schedule=GPipe,recompute,overlap=off,mb=1,ga=8",
             2,

@@ -56,7 +56,13 @@ def replay_layers(
     def times(kind: int, size: int) -> PieceTimes:
         if (kind, size) not in replayed:
             replayed[kind, size] = replay_piece(
-                _rank_of(ranks[size], kind), [gpu], library, costs, nodes=[node], hides_tensor=plan.overlap_tensor
+                _rank_of(ranks[size], kind),
+                [gpu],
+                library,
+                costs,
+                nodes=[node],
+                hides_tensor=plan.overlap_tensor,
+                hides_experts=plan.overlap_experts,
             )
         return replayed[kind, size]
 

@@ -9,7 +9,7 @@ from typing import Final
 from .....specs.fabric import usual_node
 from .....specs.gpu import Gpu
 from .....specs.nodes import Node
-from ....whatif.parallel.plan import ParallelPlan, RecomputeMode
+from ....whatif.parallel.plan import ExpertDispatch, ParallelPlan, RecomputeMode
 from .rows import PAX, XLA, IterationRow
 
 GIGABIT: Final = 1e9 / 8
@@ -25,6 +25,7 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
 
     Megatron's tensor-parallel collectives run beside products (user buffers) where its recipes say so: on H100 all of
     them with tensor parallelism but the adapters'. `none/selective` recomputes nothing with fused attention;
+    experts are reached as the row's recipe says, by all-to-all without one (Megatron-Core's default);
     what XLA recomputes the pages do not say: all, where the activations of a micro batch would not fit. PaxML's own
     configuration of such models (`GPT5BSynthetic` in paxml) saves nothing in fp8, and products' results in 16 bits.
     """
@@ -44,10 +45,12 @@ def plan_of(row: IterationRow, gpu: Gpu) -> ParallelPlan:
         cp=row.cp,
         pp=row.pp,
         vp=row.vp,
-        ep=min(row.ep, row.dp * row.cp),
+        ep=min(row.ep, row.dp * row.cp * row.tp),
         micro_batch=row.micro_batch,
         micro_batches=row.microbatches,
         recompute=RecomputeMode.FULL if recomputes else kept,
+        dispatch=ExpertDispatch.ONCE if row.dispatcher.startswith("flex") else ExpertDispatch.ALL_TO_ALL,
+        overlap_experts=row.overlaps_experts,
         overlap_tensor=row.tp > 1 and not row.task.endswith("lora"),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isnan
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,9 @@ from ....measurements.samples import read_table
 from .sizes import Activation, Kernels, TransformerSizes
 
 ITERATIONS: Final = "distributed/iterations.parquet"
+RECIPES: Final = "distributed/recipes.parquet"
+OVERLAPS: Final = "overlap_moe_expert_parallel_comm"
+"""Megatron-Core's switch."""
 LLM_FOUNDRY: Final = "llm-foundry"
 MEGATRON_SOURCES: Final = ("megatron-bridge", "nemo", "dgxc", "mlperf")
 GELU_FAMILIES: Final = ("gpt3", "mpt", "bert")
@@ -75,6 +78,12 @@ class IterationRow:
     params_total: float
     config_env: str
     note: str
+    recipe: str = ""
+    """Of the table of recipes."""
+    dispatcher: str = ""
+    """By what tokens go to experts, as its recipe says: `alltoall`, `flex hybridep`."""
+    overlaps_experts: bool = False
+    """Whether its recipe sends them beside another micro batch."""
 
     @property
     def step_ns(self) -> float:
@@ -113,13 +122,31 @@ BERT: Final = "bert-large"
 
 def read_iterations(data: Path) -> tuple[IterationRow, ...]:
     """Return the usable rows."""
-    names = [item.name for item in fields(IterationRow) if item.name != "row"]
+    recipes = _expert_settings(data)
+    names = [item.name for item in fields(IterationRow) if item.name not in ("row", "dispatcher", "overlaps_experts")]
     table = read_table(data / ITERATIONS, ("usable", *names), may_lack=names)
     kept = [index for index, usable in enumerate(table["usable"].tolist()) if usable]
     lists = {name: table[name].tolist() for name in names}
-    return tuple(
-        IterationRow(row=index, **{name: _clean(name, lists[name][index]) for name in names}) for index in kept
-    )
+    found = []
+    for index in kept:
+        row = IterationRow(row=index, **{name: _clean(name, lists[name][index]) for name in names})
+        dispatcher, overlaps = recipes.get(row.recipe, ("", False))
+        found.append(replace(row, dispatcher=dispatcher, overlaps_experts=overlaps))
+    return tuple(found)
+
+
+def _expert_settings(data: Path) -> dict[str, tuple[str, bool]]:
+    """Return by recipe how tokens go to experts, and whether beside another micro batch."""
+    if not (data / RECIPES).exists():
+        return {}
+    table = read_table(data / RECIPES, ("recipe", "moe_dispatcher", "all_settings"))
+    found = {}
+    for recipe, dispatcher, settings in zip(*(table[name].tolist() for name in table), strict=True):
+        known = json.loads(settings) if settings else {}
+        named = any(key.endswith(OVERLAPS) and value is True for key, value in known.items())
+        overlaps = named or f"{OVERLAPS}=True" in str(known.get("comm_overlap", ""))
+        found[str(recipe)] = str(dispatcher or "").strip(), overlaps
+    return found
 
 
 def _clean(name: str, value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .....formats.signature import Signature, TensorSpec
@@ -17,7 +17,12 @@ _FUNCTIONAL: Final = {
     "all_gather": "_c10d_functional::all_gather_into_tensor",
     "reduce_scatter": "_c10d_functional::reduce_scatter_tensor",
     "all_to_all": "_c10d_functional::all_to_all_single",
+    "dispatch": "deep_ep::dispatch",
+    "combine": "deep_ep::combine",
 }
+_SENT_DTYPE: Final = "bfloat16"
+"""Of rows that go to experts whose products are in 8 bits: taken to be cast where they arrive. None of the 286 recipes
+with parallel experts asks for a dispatch in fp8; no trace was at hand to check it."""
 
 
 @dataclass(slots=True)
@@ -31,6 +36,8 @@ class Exchanges:
     degree: int
     gathers_again: bool = False
     """Whether the backward pass gathers anew what the forward pass gathered, rather than keeping it."""
+    sent_ratio: float | None = None
+    """Of rows that go to experts, how many are sent where one copy serves all of a rank's; None: all of them."""
     patches: dict[tuple[int, int], int] = field(default_factory=dict)
     """Which tensor an op reads instead of its input: by op and place among its inputs."""
     _storages: dict[tuple[int, Share, bool], int] = field(default_factory=dict)
@@ -65,7 +72,8 @@ class Exchanges:
         spec = _as_stored(view)
         whole = TensorSpec(spec.dtype, spec.shape)
         if Share.DISPATCHED in (state.share, wanted.share):
-            return self._collective(op, "all_to_all", tensor, spec, whole)
+            kind = "all_to_all" if self.sent_ratio is None else "dispatch" if state.share is Share.WHOLE else "combine"
+            return self._collective(op, kind, tensor, _as_sent(spec), _as_sent(whole))
         if state.share is Share.PARTIAL:
             place = place_of(spec, wanted)
             return (
@@ -98,11 +106,13 @@ class Exchanges:
 
     def _collective(self, op: int, kind: str, tensor: int, read: TensorSpec, made: TensorSpec) -> int:
         """Insert a collective and the wait for it before an op; return the tensor that it makes."""
-        arguments: dict[str, tuple[str | int | None, ...]] = {
+        arguments: dict[str, tuple[str | float | None, ...]] = {
             "all_reduce": ("sum", self.name),
             "all_gather": (self.degree, self.name),
             "reduce_scatter": ("sum", self.degree, self.name),
             "all_to_all": (None, None, self.name),
+            "dispatch": (self.sent_ratio, self.name),
+            "combine": (self.sent_ratio, self.name),
         }
         result = self.insertions.tensor(read.dtype, made.element_count)
         signature = Signature((read, *arguments[kind]), (made,))
@@ -212,6 +222,10 @@ class Exchanges:
                 exchange=exchange,
             )
         )
+
+
+def _as_sent(spec: TensorSpec) -> TensorSpec:
+    return replace(spec, dtype=_SENT_DTYPE) if spec.dtype.startswith("float8") else spec
 
 
 def _as_stored(spec: TensorSpec) -> TensorSpec:

@@ -16,12 +16,18 @@ Aligned = list[list[int]]
 """Storages that stand at one place of an op's lists, per place."""
 
 
-def share_optimizer(subject: ReadTrace, walk: ShareWalk) -> None:
-    """Give the optimizer's tensors their parameters' states, sum up gradients, and rewrite its signatures."""
+def share_optimizer(subject: ReadTrace, walk: ShareWalk, own: frozenset[int] = frozenset()) -> None:
+    """Give the optimizer's tensors their parameters' states, sum up gradients, and rewrite its signatures.
+
+    `own`: storages that each rank has for itself, so that no gradient of theirs is summed up.
+    """
     rows = _optimizer_ops(subject)
     if not rows:
         return
     groups = {op: _aligned(subject, op) for op in rows}
+    for item in own:
+        if walk.known[walk.states[item]].share is Share.GRADIENT:
+            walk.states[item] = walk.state_row(WHOLE)
     _sum_gradients(subject, walk, rows[0], groups)
     states = walk.states
     is_given = subject.parameters - subject.made

@@ -129,9 +129,14 @@ def find_origins(subject: ReadTrace) -> dict[int, int]:
     return found
 
 
-def find_roles(subject: ReadTrace, overrides: Mapping[str, str], origins: dict[int, int]) -> WeightRoles:
-    """Return the roles of a trace's products; `overrides` names them by patterns of module paths instead."""
-    search = _Search(subject, origins, forced=_forced(subject, overrides))
+def find_roles(
+    subject: ReadTrace, overrides: Mapping[str, str], origins: dict[int, int], whole: frozenset[int] = frozenset()
+) -> WeightRoles:
+    """Return the roles of a trace's products; `overrides` names them by patterns of module paths instead.
+
+    Products on the storages of `whole` have none: ranks share these otherwise.
+    """
+    search = _Search(subject, origins, forced=_forced(subject, overrides), whole=whole)
     search.run()
     return search.finish()
 
@@ -171,6 +176,7 @@ class _Search:
     subject: ReadTrace
     origins: dict[int, int]
     forced: dict[int, WeightRole]
+    whole: frozenset[int] = frozenset()
     states: dict[int, State] = field(default_factory=dict)
     tags: dict[int, frozenset[int]] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
@@ -222,9 +228,10 @@ class _Search:
             self.rows[op] = self.tags.get(inputs[data], frozenset())
             self.states[outputs[0]] = WHOLE
             return True
+        is_whole = inputs[at] in self.whole or self.origins.get(inputs[at], inputs[at]) in self.whole
         if place is not None:
             return False
-        if forced in (WeightRole.REPLICATE, WeightRole.EXPERT):
+        if is_whole or forced in (WeightRole.REPLICATE, WeightRole.EXPERT):
             self.states[outputs[0]] = WHOLE
             return True
         spec = call.outputs[0]
@@ -363,3 +370,11 @@ def expert_states(subject: ReadTrace, origins: dict[int, int], degree: int) -> d
             "them: there are no experts to share"
         )
     return found
+
+
+def expert_rows(subject: ReadTrace) -> int:
+    """Return how many rows go to the experts of a layer, each token once per expert; 0: none."""
+    for _, call in forward_ops(subject):
+        if call.name in ("_grouped_mm", "_scaled_grouped_mm") and len(call.inputs[0].shape) == 2:
+            return call.inputs[0].shape[0]
+    return 0

@@ -17,7 +17,7 @@ from ....work.work import Family
 from ...axis.infer import infer_sequence_length
 from ..insert import Insertions, insert_ops
 from ..mesh import axis_group
-from ..plan import MeshAxis, ParallelPlan
+from ..plan import ExpertDispatch, MeshAxis, ParallelPlan
 from .exchange import Exchanges
 from .optimizer import share_optimizer
 from .outcome import Rules
@@ -26,6 +26,7 @@ from .roles import (
     WEIGHT_AT,
     ReadTrace,
     WeightRole,
+    expert_rows,
     expert_states,
     find_origins,
     find_roles,
@@ -66,7 +67,7 @@ def shard_tensors(trace: Trace, plan: ParallelPlan, overrides: Mapping[str, str]
     warnings: list[str] = []
     tokens = _sequence_length(trace)
     if plan.ep > 1:
-        found = _share_experts(found, plan)
+        found = _share_experts(found, plan, tokens * _batch(trace))
     if plan.cp > 1:
         found = _share_tokens(found, plan, tokens)
         tokens = tokens // plan.cp
@@ -91,7 +92,8 @@ def _share_features(
 ) -> Sharded:
     subject = read_subject(found.trace)
     origins = find_origins(subject)
-    roles = find_roles(subject, overrides, origins)
+    own = frozenset(found.expert_storages.tolist()) if splits_for_experts(plan) else frozenset()
+    roles = find_roles(subject, overrides, origins, own)
     weights = weight_states(subject, roles, origins, plan.tp)
     if WeightRole.ROW not in roles.of_op.values():
         raise InputError(
@@ -106,12 +108,17 @@ def _share_features(
         )
     splits = plan.splits_tokens
     if splits and (not tokens or tokens % plan.tp):
-        if plan.sp:
+        if plan.sp or splits_for_experts(plan):
             raise InputError(f"sp: {tokens or 'an unknown number of'} tokens cannot be shared by {plan.tp} ranks")
         splits = False
         warnings.append(f"tokens are not split between layers: {tokens or 'an unknown number'} by {plan.tp} ranks")
     rules = Rules(degree=plan.tp, splits_tokens=splits, tokens=tokens, batch=_batch(found.trace))
     return _run(found, plan, subject, rules, MeshAxis.TENSOR, weights)
+
+
+def splits_for_experts(plan: ParallelPlan) -> bool:
+    """Say whether tensor-parallel ranks send tokens of their own to experts, rather than share each expert."""
+    return plan.ep > 1 and plan.tp > 1 and plan.splits_tokens
 
 
 def _shared_part(subject: ReadTrace, roles: Mapping[int, WeightRole]) -> float:
@@ -174,28 +181,52 @@ def _given_tokens(subject: ReadTrace, rules: Rules) -> dict[int, State]:
     return found
 
 
-def _share_experts(found: Sharded, plan: ParallelPlan) -> Sharded:
+def _share_experts(found: Sharded, plan: ParallelPlan, tokens: int) -> Sharded:
     degree = plan.ep
     subject = read_subject(found.trace)
     weights = expert_states(subject, find_origins(subject), degree)
     rules = Rules(degree=degree, splits_tokens=False)
-    return _run(found, plan, subject, rules, MeshAxis.EXPERT, weights)
+    ratio = None
+    if plan.dispatch is ExpertDispatch.ONCE:
+        ratio = sent_ratio(expert_rows(subject) / max(tokens, 1) if tokens else 1.0, degree)
+    return _run(found, plan, subject, rules, MeshAxis.EXPERT, weights, ratio)
+
+
+def sent_ratio(copies: float, ranks: int) -> float:
+    """Return which part of a token's copies, one per expert, is sent where a rank gets one for all of its experts.
+
+    Of n ranks that a router chooses k experts on at random, n (1 - (1 - 1 / n)^k) have any.
+
+    >>> sent_ratio(8, 16), sent_ratio(1, 16)
+    (0.8066..., 1.0)
+    """
+    if copies <= 1:
+        return 1.0
+    return float(ranks * (1.0 - (1.0 - 1.0 / ranks) ** copies) / copies)
 
 
 def _run(
-    found: Sharded, plan: ParallelPlan, subject: ReadTrace, rules: Rules, axis: MeshAxis, given: dict[int, State]
+    found: Sharded,
+    plan: ParallelPlan,
+    subject: ReadTrace,
+    rules: Rules,
+    axis: MeshAxis,
+    given: dict[int, State],
+    ratio: float | None = None,
 ) -> Sharded:
     """Follow one kind of sharing through the trace, and insert its collectives."""
     insertions = Insertions(found.trace)
     shared = axis_group(plan, (str(axis),))
     group = insertions.group(shared.name, shared.ranks if shared.size == rules.degree else range(rules.degree))
-    exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers_again=axis is MeshAxis.CONTEXT)
+    gathers = axis is MeshAxis.CONTEXT
+    exchanges = Exchanges(subject, insertions, group, str(axis), rules.degree, gathers, sent_ratio=ratio)
     count = int(found.trace.tensors.storage.max(initial=-1)) + 1
     walk = ShareWalk(subject, rules, exchanges, [0] * count)
     for storage, state in given.items():
         walk.states[storage] = walk.state_row(state)
     walk.run()
-    share_optimizer(subject, walk)
+    own = found.expert_storages.tolist() if splits_for_experts(plan) else []
+    share_optimizer(subject, walk, frozenset(own))
     trace, _ = walk.result()
     inserted = insert_ops(_patched(trace, exchanges.patches), insertions)
     source = np.where(inserted.source_op >= 0, found.source_op[np.maximum(inserted.source_op, 0)], inserted.source_op)

@@ -28,6 +28,7 @@ from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.window import select_window
 from wavecast.analyzer.rendering.score.iterations import iteration_sheet, worst_iteration_sheet
 from wavecast.analyzer.rendering.score.json import draw_score_json, read_score_json
+from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch
 from wavecast.formats.validate import validate
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
@@ -140,6 +141,20 @@ def test_ranks_of_every_kind_of_plan_are_derived(precision: str, changes: dict[s
     found = forecast_row(make_row(precision=precision, **changes), H100, load_library(), {})
     assert isinstance(found, RowForecast), found
     assert 0 < found.step_ns < 1e9
+
+
+def test_experts_are_reached_as_the_recipe_says() -> None:
+    changes: dict[str, Any] = {"experts": 4, "top_k": 2, "moe_ffn": 256, "ep": 4, "dispatcher": "flex hybridep"}
+    plain, once = make_row(**(changes | {"dispatcher": "alltoall"})), make_row(**changes)
+    hidden = make_row(**changes, overlaps_experts=True)
+    assert plan_of(plain, H100).dispatch is ExpertDispatch.ALL_TO_ALL
+    assert plan_of(once, H100).dispatch is ExpertDispatch.ONCE
+    shown, less = (forecast_row(row, H100, load_library(), {}) for row in (once, hidden))
+    assert isinstance(shown, RowForecast)
+    assert isinstance(less, RowForecast)
+    assert less.shares[PlanPart.EXPERT] < shown.shares[PlanPart.EXPERT]
+    assert less.step_ns < shown.step_ns
+    assert shown.plan.endswith("dispatch=deepep")
 
 
 def make_forecast(step_ms: float) -> RowForecast:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -193,7 +194,9 @@ def test_groups_of_the_mesh() -> None:
     assert axis_group(plan, ("cp", "fsdp")).ranks == (0, 2, 4, 6)
     assert axis_group(plan, ("dp",)).ranks == (0, 8)
     assert axis_group(plan, ("pp",), 3).ranks == (3, 19)
-    assert axis_group(plan, ("ep",)).ranks == (0, 2, 4, 6)
-    assert axis_group(plan, ("edp",)).ranks == (0, 8)
+    assert axis_group(plan, ("ep",)).ranks == (0, 1, 2, 3)
+    assert axis_group(replace(plan, sp=False), ("ep",)).ranks == (0, 2, 4, 6)
+    assert axis_group(plan, ("edp",)).ranks == (0, 4, 8, 12)
+    assert axis_group(replace(plan, sp=False), ("edp",)).ranks == (0, 8)
     shared = axis_group(plan, ("tp", "fsdp"))
     assert (shared.ranks, shared.run, shared.stride) == ((0, 1, 4, 5), 2, 4)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from wavecast.analyzer.whatif.parallel.plan import ParallelPlan
+from wavecast.analyzer.whatif.parallel.plan import ExpertDispatch, ParallelPlan
 from wavecast.analyzer.whatif.parallel.shard.placement import Share, State, local_spec, place_of
-from wavecast.analyzer.whatif.parallel.shard.shard import shard_tensors
+from wavecast.analyzer.whatif.parallel.shard.shard import sent_ratio, shard_tensors
 from wavecast.analyzer.work import work_of
 from wavecast.errors import InputError
 from wavecast.formats.files import load_trace
@@ -273,6 +273,27 @@ def test_experts_are_divided_and_their_rows_exchanged(routed: Trace) -> None:
     assert (EXPERTS // 2, WIDTH, INNER) in {shapes[1] for shapes in called(found.trace, "aten::_grouped_mm")}
     assert product_flops(found.trace) == product_flops(routed)
     assert len(found.expert_storages) >= 2 * LAYERS
+
+
+def test_tensor_ranks_send_their_own_tokens_to_whole_experts(routed: Trace) -> None:
+    found = shard_tensors(routed, ParallelPlan(tp=2, dp=2, ep=4))
+    rows = BATCH * TOKENS // 2
+    sent = Counter({key: count for key, count in exchanges(found.trace).items() if key[0] == "all_to_all"})
+    assert sent == {("all_to_all", rows * WIDTH, rows * WIDTH): 4 * LAYERS}
+    assert set(called(found.trace, "aten::_grouped_mm")[0][:2]) == {(rows, WIDTH), (EXPERTS // 4, WIDTH, INNER)}
+    assert (EXPERTS // 4, WIDTH, INNER) in called(found.trace, "aten::_foreach_addcdiv_")[0]
+    assert product_flops(found.trace) == pytest.approx(product_flops(routed) / 2, rel=0.02)  # the router is whole
+    (row,) = [row for row, name in enumerate(found.trace.groups.name.tolist()) if found.trace.strings[name] == "ep"]
+    assert found.trace.members.rank[found.trace.members.group == row].tolist() == [0, 1, 2, 3]
+
+
+def test_a_copy_serves_all_experts_of_a_rank(routed: Trace) -> None:
+    found = shard_tensors(routed, ParallelPlan(dp=2, ep=2, dispatch=ExpertDispatch.ONCE)).trace
+    names = Counter(name for name, _, _ in exchanges(found).elements())
+    assert names == {"dispatch": 2 * LAYERS, "combine": 2 * LAYERS}
+    assert sent_ratio(1, 2) == 1.0
+    assert sent_ratio(2, 2) == 0.75  # of four equal choices two send both copies to one rank
+    assert sent_ratio(8, 10**9) == pytest.approx(1.0)
 
 
 def test_routers_and_norms_stay_whole(routed: Trace) -> None:
