@@ -136,7 +136,7 @@ def moved(time_ns: Floats, factor: Floats | float, origin: Fleet, fleet: Fleet) 
 def table_blocks(data: Path) -> Iterator[PairErrors]:
     """Yield products, convolutions, attention and vector ops by roofline, peak rate and bandwidth."""
     for samples in load_tables(data):
-        if not samples.table.startswith("ops/"):
+        if not samples.table.startswith("ops/") or samples.model == "collective":  # links have blocks of their own
             continue
         keys = problem_keys(samples)
         is_used = samples.measured_ns > _least_ns(samples)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from wavecast.formats.files import load_trace
 
-SAMPLES = sorted((Path(__file__).parents[3] / "samples").glob("*-shapes.json.gz"))
+EVERY = sorted((Path(__file__).parents[3] / "samples").glob("*-shapes.json.gz"))
+RANKS = [path for path in EVERY if "-rank" in path.name]
+SAMPLES = [path for path in EVERY if path not in RANKS]
 
 
 def test_there_are_samples_of_training_and_inference() -> None:
@@ -29,7 +31,20 @@ def test_a_sample_is_what_its_name_says(path: Path) -> None:
     assert ("bfloat16" in widths) == (precision == "bf16")
 
 
+@pytest.mark.parametrize("path", RANKS, ids=lambda path: path.name)
+def test_the_sample_of_a_rank_is_what_its_name_says(path: Path) -> None:
+    trace = load_trace(path)
+    assert f"-rank{trace.meta.rank}of{trace.meta.world_size}-" in path.name
+    assert trace.meta.capture == "shapes"
+    assert len(trace.collectives.op) > 0
+    assert set(trace.collectives.group.tolist()) <= set(range(len(trace.groups.size)))
+    assert path.stat().st_size < 150_000
+
+
 def test_every_model_is_in_the_readme(root_dir: Path) -> None:
     text = (root_dir / "samples" / "README.md").read_text()
-    for path in SAMPLES:
+    for path in EVERY:
+        if path in RANKS:
+            assert f"`{path.name.split('-')[0]}-" in text
+            continue
         assert f"`{path.name.split('-')[0]}`" in text
