@@ -290,7 +290,7 @@ def test_a_few_networks_are_predicted_without_having_seen_the_chip(data_dir: Pat
     assert {item.layout for item in eager} == {"nchw", "nhwc"}
     for item in eager:
         assert item.split is Split.UNSEEN
-        assert item.predicted_ns / item.measured_ns == pytest.approx(1.0, abs=0.6)
+        assert 0.5 < item.predicted_ns / item.measured_ns < 2
         if ANCHORED in item.baselines_ns:
             assert item.baselines_ns[ANCHORED] / item.measured_ns == pytest.approx(1.0, abs=0.25)
     assert {item.size for item in score_rows(throughput_entries(rows))} == {Size.ALL, Size.OVER_20_US, Size.OVER_100_US}
