@@ -112,6 +112,12 @@ def switches_add(fabric: Fabric) -> Mask:
     return np.asarray(fabric.has_switch & (fabric.link_generation >= SUMMING_GENERATION))
 
 
+def have_equal_links(fabric: Fabric, other: Fabric) -> Mask:
+    """Say which GPUs are linked as the one at the same place of other links (or their only one): all figures agree."""
+    alike = [getattr(fabric, item.name) == getattr(other, item.name) for item in fields(fabric)]
+    return np.asarray(np.logical_and.reduce(alike))
+
+
 def usual_node(gpu: Gpu) -> Node:
     """Return the machine that a GPU usually stands in: a listed system, else one of eight on its own links.
 
@@ -132,7 +138,7 @@ def _systems() -> dict[str, Node]:
 
 
 def _assumed(gpu: Gpu) -> Node:
-    """Return eight GPUs with the links of the catalogue, and 100 Gbit/s of a NIC for each."""
+    """Return eight GPUs with the links of the catalogue, bridges between pairs, and 100 Gbit/s of a NIC for each."""
     linked = gpu.link_bandwidth_bytes_per_s > 0
     return Node(
         name=f"8 x {gpu.name}",
@@ -141,7 +147,7 @@ def _assumed(gpu: Gpu) -> Node:
         gpu_count=8,
         link=gpu.link_name if linked else "PCIe",
         link_bandwidth_bytes_per_s=gpu.link_bandwidth_bytes_per_s or 2 * gpu.pcie_bandwidth_bytes_per_s,
-        domain_gpu_count=8 if linked else 1,
+        domain_gpu_count=1 if not linked else 2 if "bridge" in (gpu.link_name or "") else 8,
         host_link="PCIe",
         nic="100 Gbit/s per GPU, assumed",
         nic_bandwidth_bytes_per_s=12.5e9,

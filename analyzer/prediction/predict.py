@@ -13,6 +13,7 @@ from ...arrays import Floats, Mask, Rows
 from ...formats.trace import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
+from ...specs.fabric import have_equal_links
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu
 from ...specs.nodes import Node
@@ -193,9 +194,19 @@ def _anchored(
         source = target.on(fleet.gpus.index(origin.gpus[0]))
     else:
         source = model_times(recorded, len(rows), origin, library)
-    time = _anchored_ns(workload, target, source, rows, separations(fleet, origin))
+    time = _anchored_ns(workload, target, source, rows, _separations(workload, rows, fleet, origin))
     width = _anchored_width(workload, target, rows, fleet, origin)
     return time, np.hypot(width, _waiting_width(workload, source, rows))
+
+
+def _separations(workload: GpuWorkload, rows: Mask, fleet: Fleet, origin: Fleet) -> Floats:
+    """Return how far the GPUs are from the source, [m], or for each row, [rows, m]: what ranks send each other knows
+    links alone, so that between equal ones all that the source taught carries over."""
+    apart = separations(fleet, origin)
+    sent = np.array([workload.family[row] is Family.COLLECTIVE for row in np.flatnonzero(rows).tolist()], dtype=bool)
+    if not sent.any():
+        return apart
+    return np.where(sent[:, None] & have_equal_links(fleet.fabric, origin.fabric), 0.0, apart)
 
 
 def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: Mask, apart: Floats) -> Floats:
