@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final
@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..arrays import Codes, Floats, Mask
-from .gpu import Gpu, SourceNote
+from .catalog import load_catalog
+from .gpu import Gpu, SourceNote, chip_of, is_hbm
 from .nodes import Node, load_nodes
 
 _COLUMNS: Final = {
@@ -112,10 +113,18 @@ def switches_add(fabric: Fabric) -> Mask:
     return np.asarray(fabric.has_switch & (fabric.link_generation >= SUMMING_GENERATION))
 
 
-def have_equal_links(fabric: Fabric, other: Fabric) -> Mask:
-    """Say which GPUs are linked as the one at the same place of other links (or their only one): all figures agree."""
-    alike = [getattr(fabric, item.name) == getattr(other, item.name) for item in fields(fabric)]
-    return np.asarray(np.logical_and.reduce(alike))
+def link_separations(fabric: Fabric, other: Fabric) -> Floats:
+    """Return how unlike links are to those at the same place of others, or to their only ones: 0 where equal.
+
+    Each rate that differs adds the logarithm of its ratio, each kind of link that does adds 1.
+    """
+    found = np.zeros(len(fabric.link_kind))
+    for rates in ("link_bytes_per_s", "pair_bytes_per_s", "host_bytes_per_s", "nic_bytes_per_s"):
+        here, there = (np.maximum(getattr(item, rates), 1.0) for item in (fabric, other))
+        found = found + np.abs(np.log(here / there))
+    for kinds in ("link_kind", "link_generation", "has_switch", "nic_kind", "node_gpu_count", "domain_gpu_count"):
+        found = found + (getattr(fabric, kinds) != getattr(other, kinds))
+    return np.asarray(found)
 
 
 def usual_node(gpu: Gpu) -> Node:
@@ -124,7 +133,7 @@ def usual_node(gpu: Gpu) -> Node:
     >>> usual_node(h100).name
     'DGX/HGX H100'
     """
-    return _systems().get(gpu.name) or _assumed(gpu)
+    return _systems().get(gpu.name) or _alike(gpu) or _assumed(gpu)
 
 
 @lru_cache(maxsize=1)
@@ -137,8 +146,27 @@ def _systems() -> dict[str, Node]:
     return found
 
 
+def _alike(gpu: Gpu) -> Node | None:
+    """Return the listed system of a GPU of the same die and kind of link, with this one's rate; None without any.
+
+    A bridge that the system leaves out stays left out.
+    """
+    if gpu.link_name is None:
+        return None
+    for other in load_catalog().gpus:
+        node = _systems().get(other.name)
+        if node is not None and (chip_of(other), other.link_name) == (chip_of(gpu), gpu.link_name):
+            is_own = node.link_bandwidth_bytes_per_s == other.link_bandwidth_bytes_per_s
+            rate = gpu.link_bandwidth_bytes_per_s if is_own else node.link_bandwidth_bytes_per_s
+            return replace(node, name=f"{node.name} with {gpu.name}", gpu=gpu.name, link_bandwidth_bytes_per_s=rate)
+    return None
+
+
 def _assumed(gpu: Gpu) -> Node:
-    """Return eight GPUs with the links of the catalogue, bridges between pairs, and 100 Gbit/s of a NIC for each."""
+    """Return eight GPUs with the links of the catalogue, bridges between pairs, and a NIC of 100 Gbit/s.
+
+    Each GPU with HBM has such a NIC, eight others share one.
+    """
     linked = gpu.link_bandwidth_bytes_per_s > 0
     return Node(
         name=f"8 x {gpu.name}",
@@ -149,8 +177,8 @@ def _assumed(gpu: Gpu) -> Node:
         link_bandwidth_bytes_per_s=gpu.link_bandwidth_bytes_per_s or 2 * gpu.pcie_bandwidth_bytes_per_s,
         domain_gpu_count=1 if not linked else 2 if "bridge" in (gpu.link_name or "") else 8,
         host_link="PCIe",
-        nic="100 Gbit/s per GPU, assumed",
-        nic_bandwidth_bytes_per_s=12.5e9,
+        nic="100 Gbit/s per GPU, assumed" if is_hbm(gpu.memory_type) else "100 Gbit/s for eight GPUs, assumed",
+        nic_bandwidth_bytes_per_s=12.5e9 if is_hbm(gpu.memory_type) else 12.5e9 / 8,
         source=SourceNote(source="assumed", verified=False),
     )
 

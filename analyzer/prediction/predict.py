@@ -13,7 +13,7 @@ from ...arrays import Floats, Mask, Rows
 from ...formats.trace import KernelKind, Trace
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
-from ...specs.fabric import have_equal_links
+from ...specs.fabric import link_separations
 from ...specs.fleet import Fleet, build_fleet, take_gpus
 from ...specs.gpu import Gpu
 from ...specs.nodes import Node
@@ -206,7 +206,7 @@ def _separations(workload: GpuWorkload, rows: Mask, fleet: Fleet, origin: Fleet)
     sent = np.array([workload.family[row] is Family.COLLECTIVE for row in np.flatnonzero(rows).tolist()], dtype=bool)
     if not sent.any():
         return apart
-    return np.where(sent[:, None] & have_equal_links(fleet.fabric, origin.fabric), 0.0, apart)
+    return np.where(sent[:, None], link_separations(fleet.fabric, origin.fabric), apart)
 
 
 def _anchored_ns(workload: GpuWorkload, target: ModelTimes, source: ModelTimes, rows: Mask, apart: Floats) -> Floats:
