@@ -45,7 +45,7 @@ def derive_ranks(
     >>> [rank.pieces for rank in derive_ranks(trace, ParallelPlan(pp=4))]  # the first, the middle ones, the last
     [(0,), (1, 2), (3,)]
     """
-    check_plan(plan)
+    check_degrees(plan)
     taken = take_ops(trace, select_window(trace).op_rows)
     given, source = taken.trace, taken.source_op
     _check_kind(given, plan)
@@ -88,7 +88,7 @@ def _find_tail(trace: Trace) -> Tail | None:
     return Tail(parameters=parameters, owner=owners_of_tail(trace, parameters))
 
 
-def check_plan(plan: ParallelPlan) -> None:
+def check_degrees(plan: ParallelPlan) -> None:
     """Raise InputError where degrees do not go together."""
     degrees = {name: getattr(plan, name) for name in ("dp", "fsdp", "tp", "cp", "pp", "vp", "ep")}
     for name, degree in degrees.items():
