@@ -76,7 +76,7 @@ measurement too, which is what `analyze` does with a measured trace. A dash: not
 UNMODELLED: Final = """\
 ## What is not modelled
 
-- Collectives of unknown sizes, sorting, ops whose work depends on values: rooflines, ratios or nothing (`analyze` says).
+- Collectives of unknown sizes, sorts, ops whose work depends on values: rooflines, ratios or nothing (see `analyze`).
 - The host: launches, Python, data loading. A recorded host's times are taken as they are, a trace of shapes gets a
   usual host's ([replay.md](replay.md)), which shows only where the GPU waits for it. The fp32
   tables time single launches from the host, whose floor (15 to 60 µs) is unknown for a GPU that is left out; their rows
