@@ -13,7 +13,7 @@ import numpy as np
 
 from ....errors import InputError
 from ....formats.trace import Trace
-from ...whatif.parallel.grammar import check_plan
+from ...whatif.parallel.check import check_plan
 from ...whatif.parallel.plan import ParallelPlan, RecomputeMode
 
 MOST_STAGES: Final = 64

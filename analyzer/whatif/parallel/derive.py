@@ -13,13 +13,14 @@ from ....formats.column import row_count
 from ....formats.trace import Phase, Trace
 from ...recorded.window import select_window
 from ..axis.change import with_batch
+from .check import check_plan
 from .data_parallel import Replication
 from .insert import insert_ops, take_ops
 from .layers import Layers, find_layers, tail_start
 from .memory import held_throughout
 from .parameters import Parameters, cut_tail, empty_tail_ops, find_parameters, owners_of_tail
 from .pieces import Piece, cut_pieces
-from .plan import ParallelPlan, PipelineSchedule, RecomputeMode
+from .plan import ParallelPlan, RecomputeMode
 from .ranks import RankTrace
 from .recompute import recompute
 from .shard.shard import Sharded
@@ -45,7 +46,7 @@ def derive_ranks(
     >>> [rank.pieces for rank in derive_ranks(trace, ParallelPlan(pp=4))]  # the first, the middle ones, the last
     [(0,), (1, 2), (3,)]
     """
-    check_degrees(plan)
+    check_plan(plan)
     taken = take_ops(trace, select_window(trace).op_rows)
     given, source = taken.trace, taken.source_op
     _check_kind(given, plan)
@@ -86,29 +87,6 @@ def _find_tail(trace: Trace) -> Tail | None:
         return None  # one replica, or inference
     parameters = find_parameters(trace)
     return Tail(parameters=parameters, owner=owners_of_tail(trace, parameters))
-
-
-def check_degrees(plan: ParallelPlan) -> None:
-    """Raise InputError where degrees do not go together."""
-    degrees = {name: getattr(plan, name) for name in ("dp", "fsdp", "tp", "cp", "pp", "vp", "ep")}
-    for name, degree in degrees.items():
-        if degree < 1:
-            raise InputError(f"{name}: expected 1 or more, got {degree}")
-    if plan.vp > 1 and plan.pp == 1:
-        raise InputError(f"vp={plan.vp}: pieces are interleaved between the stages of a pipeline: give pp=2 or more")
-    if plan.zero not in range(3):
-        raise InputError(f"zero: expected 0, 1 or 2 (3 is fsdp), got {plan.zero}")
-    if plan.zero and plan.fsdp > 1:
-        raise InputError(f"zero={plan.zero} with fsdp={plan.fsdp}: fsdp shards the optimizer and gradients already")
-    if plan.ep > 1 and plan.expert_ranks % plan.ep:
-        raise InputError(f"ep={plan.ep}: expected a divisor of dp x fsdp x cp x tp (with sp) = {plan.expert_ranks}")
-    is_interleaved = plan.schedule is PipelineSchedule.INTERLEAVED or (plan.schedule is None and plan.vp > 1)
-    if is_interleaved and plan.micro_batches is not None and plan.micro_batches % plan.pp:
-        raise InputError(
-            f"{plan.micro_batches} micro batches: an interleaved pipeline takes multiples of its {plan.pp} stages"
-        )
-    if plan.prefetch < 0:
-        raise InputError(f"prefetch: expected 0 or more layers, got {plan.prefetch}")
 
 
 def _check_kind(trace: Trace, plan: ParallelPlan) -> None:

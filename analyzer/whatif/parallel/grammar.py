@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from ....errors import InputError
 from ....formats.printable import clean_text
+from .check import MOST_RANKS, check_plan
 from .plan import ExpertDispatch, ParallelPlan, PipelineSchedule, RecomputeMode
 from .words import CHOICE_NAMES, CHOICES, ELSEWHERE, NUMBERS, OFF, ON, PLAN_WORDS, REST, SWITCHES, UNSUPPORTED
 
-MOST_RANKS: Final = 1_000_000
-"""Of any axis and of a plan: ten times the largest machine of today."""
 LONGEST_TEXT: Final = 1_000
 _DEFAULT: Final = ParallelPlan()
 _FIELDS: Final = {"mb": "micro_batch", "ga": "micro_batches", "overlap": "overlap_gradients"}
@@ -67,30 +66,6 @@ def format_plan(plan: ParallelPlan) -> str:
     }
     words = (f"{word}={_value(changed[field])}" for field, word in _WRITTEN.items() if field in changed)
     return ",".join(words) or "dp=1"
-
-
-def check_plan(plan: ParallelPlan, where: str = "plan") -> None:
-    """Raise InputError for a plan whose numbers contradict each other."""
-    if plan.ranks > MOST_RANKS:
-        raise InputError(f"{where}: it takes {plan.ranks:,} GPUs; expected at most {MOST_RANKS:,}")
-    if plan.vp > 1 and plan.pp == 1:
-        raise InputError(f"{where}: vp={plan.vp} parts the stages of a pipeline; expected pp=2 or more beside it")
-    if plan.schedule is PipelineSchedule.INTERLEAVED and plan.vp == 1:
-        raise InputError(f"{where}: schedule=interleaved needs several pieces per stage; expected vp=2 or more")
-    if plan.schedule in (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE) and plan.vp > 1:
-        raise InputError(f"{where}: schedule={plan.schedule} has one piece per stage; expected vp=1")
-    shared = plan.expert_ranks
-    if shared % plan.ep:
-        axes = "dp x fsdp x cp x tp" if plan.tp > 1 and plan.splits_tokens else "dp x fsdp x cp"
-        raise InputError(
-            f"{where}: ep={plan.ep} shares experts among {axes} = {shared:,} ranks; expected a divisor of that"
-        )
-    if plan.zero and plan.fsdp > 1:
-        raise InputError(
-            f"{where}: zero={plan.zero} beside fsdp={plan.fsdp}, which shards all that zero does; expected one"
-        )
-    if plan.sp and plan.tp == 1:
-        raise InputError(f"{where}: sp=on splits tokens among tensor-parallel ranks; expected tp=2 or more beside it")
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str | None]]:

@@ -35,7 +35,7 @@ def plans(draw: st.DrawFn) -> ParallelPlan:
         vp=vp,
         ep=draw(st.sampled_from([n for n in range(1, shared + 1) if shared % n == 0][:20])),
         micro_batch=draw(st.none() | SIZES),
-        micro_batches=draw(st.none() | SIZES),
+        micro_batches=draw(st.none() | SIZES.map(lambda count: count * pp if vp > 1 else count)),
         schedule=draw(st.sampled_from([None, *fitting])),
         recompute=draw(st.sampled_from(RecomputeMode)),
         overlap_gradients=draw(st.booleans()),

@@ -16,7 +16,8 @@ from ....analysis.plans.parts import PlanPart
 from ....analysis.plans.pieces import PASSES, PieceTimes, replay_piece
 from ....host.costs import load_host_costs
 from ....models.library import Library
-from ....whatif.parallel.derive import Shard, check_degrees, derive_ranks
+from ....whatif.parallel.check import check_plan
+from ....whatif.parallel.derive import Shard, derive_ranks
 from ....whatif.parallel.pieces import count_layers
 from ....whatif.parallel.plan import ParallelPlan
 from ....whatif.parallel.ranks import RankTrace
@@ -43,7 +44,7 @@ def replay_layers(
     trunk: Trunk, plan: ParallelPlan, where: tuple[Gpu, Node], library: Library, known: Known
 ) -> Pipeline:
     """Return the replayed pieces of a plan. Raises InputError for plans that cannot be."""
-    check_degrees(plan)
+    check_plan(plan)
     count = plan.pp * plan.vp
     layers = count_layers(trunk[0].layers, count)
     kinds = [min(piece, 1) if piece < count - 1 else min(count, MOST_PIECES) - 1 for piece in range(count)]

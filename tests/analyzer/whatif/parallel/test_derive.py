@@ -161,7 +161,7 @@ def test_layers_run_again_before_their_backward(gpt2: Trace) -> None:
     ("plan", "words"),
     [
         (ParallelPlan(pp=13), "12 layers, too few for 13 pieces"),
-        (ParallelPlan(vp=2), "give pp=2"),
+        (ParallelPlan(vp=2), "expected pp=2"),
         (ParallelPlan(zero=3, dp=2), "3 is fsdp"),
         (ParallelPlan(pp=2, vp=2, micro_batches=3, schedule=PipelineSchedule.INTERLEAVED), "multiples of its 2"),
         (ParallelPlan(ep=3, dp=4), "expected a divisor"),
