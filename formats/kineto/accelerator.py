@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from ..recording.settle import Recording
 from .collect import Collector
 from .events import DeviceProperties, Header
-from .recording import Recording
 
 CUDA: Final = "cuda"
 HIP: Final = "hip"

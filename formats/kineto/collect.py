@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
 from ...errors import TraceError
 from ..column import MISSING, Column
 from ..interner import Interner
-from ..trace import KernelKind, SyncKind
-from .clock import read_microseconds
-from .communication import GroupReport, read_collectives
-from .events import Arguments, Event
-from .evidence import Evidence
-from .old_names import MEMORY_NAME, group_events
-from .rows import (
+from ..recording.builder import RecordingBuilder
+from ..recording.rows import (
     MARK_OPTIMIZER,
     MARK_STEP,
     MARK_ZERO_GRAD,
     CallRows,
-    EventRows,
     FlowRows,
     KernelRows,
     MarkRows,
@@ -31,21 +24,21 @@ from .rows import (
     ModuleRows,
     OpRows,
     SyncRows,
-    empty_rows,
-    join_rows,
-    row_count,
 )
+from ..trace import KernelKind, SyncKind
+from .clock import read_microseconds
+from .communication import read_collectives
+from .events import Arguments, Event
+from .evidence import Evidence
+from .old_names import MEMORY_NAME, group_events
 from .signatures import SEPARATOR
 from .values import (
     Integers,
-    Names,
     check_range,
     read_floats,
     read_integers,
     read_triples,
 )
-
-RowsT = TypeVar("RowsT", bound="EventRows")
 
 NO_ARGUMENTS: Final = Arguments()
 MODULE_SPAN_PREFIX: Final = "wavecast.module: "
@@ -78,31 +71,19 @@ _COLLECTIVE_NAME: Final = ("nccl", "rccl", "void nccl", "void rccl")
 _MAX_INT16, _MAX_INT32, _MAX_INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 
-class Collector:
-    """Own the columns and the interned values while a file is read."""
+class Collector(RecordingBuilder):
+    """Own what is gathered while a profiler's file is read."""
 
     def __init__(self) -> None:
-        self.names = Names()
-        self.modules = Interner[str]()
-        self.threads = Interner[Any]()
-        self.inputs = Interner[bytes]()
-        self.collective_texts = Interner[str]()
-        self.launched = Interner[str]()
-        self.groups: dict[str, GroupReport] = {}
+        super().__init__()
         self.flows = Interner[Any]()
-        self.events_dropped = 0
         self.is_whole_microseconds = True
-        self.has_stacks = False
-        self.has_memory = False
-        self.has_old_names = False
         self.evidence = Evidence()
-        self._parts: defaultdict[type[EventRows], list[EventRows]] = defaultdict(list)
-        self._lengths: defaultdict[type[EventRows], int] = defaultdict(int)
 
     def consume(self, events: Sequence[Event], path: str, first: int) -> None:
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
         groups, has_old_names = group_events(events)
-        self.has_old_names |= has_old_names
+        self.lists_inner_first |= has_old_names
         self.evidence.note_categories(groups, _READERS)
         for category, read in _READERS.items():
             if category not in groups:
@@ -112,20 +93,6 @@ class Collector:
             except TraceError:
                 _raise_located(groups[category], events, f"{path}[{{}}]", first)
                 raise
-
-    def add(self, rows: EventRows) -> None:
-        """Append rows of one kind."""
-        self._parts[type(rows)].append(rows)
-        self._lengths[type(rows)] += row_count(rows)
-
-    def length(self, kind: type[EventRows]) -> int:
-        """Return how many rows of a kind there are so far."""
-        return self._lengths[kind]
-
-    def rows(self, kind: type[RowsT]) -> RowsT:
-        """Return all rows of a kind, in file order, and keep them no longer."""
-        parts = [part for part in self._parts.pop(kind, []) if isinstance(part, kind)]
-        return join_rows(parts) if parts else empty_rows(kind)
 
     def timed(self, events: Sequence[Event]) -> tuple[list[Event], Integers, Integers]:
         """Return the usable complete events with their starts and durations; the others are counted."""
@@ -138,8 +105,8 @@ class Collector:
             self.events_dropped += int((~usable).sum())
             events = [event for event, good in zip(events, usable.tolist(), strict=True) if good]
             start_ns, duration_ns = start_ns[usable], duration_ns[usable]
-        self._note_resolution(start_ns)
-        self._note_resolution(duration_ns)
+        self.note_resolution(start_ns)
+        self.note_resolution(duration_ns)
         return events, start_ns, duration_ns
 
     def instants(self, events: Sequence[Event]) -> tuple[list[Event], Integers]:
@@ -156,10 +123,6 @@ class Collector:
     def thread(self, events: Sequence[Event]) -> Integers:
         """Return the number of each event's thread."""
         return self.threads.number([(event.pid, event.tid) for event in events])
-
-    def _note_resolution(self, times: Integers) -> None:
-        if self.is_whole_microseconds:
-            self.is_whole_microseconds = not np.any(times % 1000)
 
 
 def _raise_located(group: Sequence[Event], events: Sequence[Event], path: str, first: int) -> None:

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from ..column import MISSING, build_table
+from ..column import MISSING
 from ..interner import Interner
-from ..trace import GroupTable, MemberTable
-from .events import Arguments, DistributedInfo
-from .rows import CollectiveRows
-from .values import Names, check_range, read_identifiers, read_integers
+from ..recording.groups import GroupReport
+from ..recording.rows import CollectiveRows
+from .events import Arguments, Header
+from .values import check_range, read_identifiers, read_integers
 
 _MAX_INT32: Final = 2**31 - 1
 _MOST_RANKS: Final = 1 << 20
 _RANKS: Final = re.compile(r"\[\s*\d+(?:\s*,\s*\d+)*\s*\]")
 """A list that is whole: torch cuts long ones short and writes dots."""
-_UNNAMED: Final = frozenset({"", "None", "undefined", "default_pg"})
-_MESH_PREFIX: Final = "mesh_"
-"""What torch's DeviceMesh puts before the name of a dimension when it describes its groups."""
 _TRUTHS: Final = (True, 1, "true", "True", "1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupReport:
-    """Hold what the first event of a process group says of it; ranks are empty where they are cut short."""
-
-    name: str
-    size: int
-    description: str
-    ranks: tuple[int, ...]
 
 
 def read_collectives(
@@ -73,31 +59,6 @@ def read_collectives(
     )
 
 
-def build_groups(
-    reports: Mapping[str, GroupReport], header: DistributedInfo | None, names: Names
-) -> tuple[GroupTable, MemberTable]:
-    """Return the groups that events named, in the order of their numbers, and the ranks of those that are known.
-
-    The header lists them too, where the profiler was told of all groups. A group without a size counts its ranks.
-    """
-    listed = _listed(header)
-    found = [(report, report.ranks or listed.get(report.name, ())) for report in reports.values()]
-    if any(report.size < 1 and not ranks for report, ranks in found):
-        return build_table(GroupTable, 0), build_table(MemberTable, 0)
-    members = [(number, rank) for number, (report, ranks) in enumerate(found) for rank in ranks]
-    called = [_name(report.description) for report, _ in found]
-    groups = build_table(
-        GroupTable,
-        len(found),
-        size=[max(report.size, len(ranks)) for report, ranks in found],
-        name=[MISSING if name is None else names[name] for name in called],
-    )
-    table = build_table(
-        MemberTable, len(members), group=[number for number, _ in members], rank=[rank for _, rank in members]
-    )
-    return groups, table
-
-
 def _report(name: str, item: Arguments, size: int) -> GroupReport:
     text = item.group_ranks if isinstance(item.group_ranks, str) else ""
     ranks = tuple(map(int, re.findall(r"\d+", text))) if _RANKS.fullmatch(text) else ()
@@ -108,9 +69,10 @@ def _report(name: str, item: Arguments, size: int) -> GroupReport:
     return GroupReport(name=name, size=size, description=str(item.group_description), ranks=whole)
 
 
-def _listed(header: DistributedInfo | None) -> Mapping[str, tuple[int, ...]]:
+def listed_groups(header: Header) -> Mapping[str, tuple[int, ...]]:
     """Return the ranks of the groups that the header lists whole."""
-    found = header.groups if header is not None and isinstance(header.groups, list) else []
+    group = header.distributed
+    found = group.groups if group is not None and isinstance(group.groups, list) else []
     whole: dict[str, tuple[int, ...]] = {}
     for item in found:
         ranks = item.get("ranks") if isinstance(item, dict) else None
@@ -119,7 +81,3 @@ def _listed(header: DistributedInfo | None) -> Mapping[str, tuple[int, ...]]:
         if item.get("pg_size", len(ranks)) == len(ranks):
             whole[str(item.get("pg_name"))] = tuple(ranks)
     return whole
-
-
-def _name(description: str) -> str | None:
-    return None if description in _UNNAMED else description.removeprefix(_MESH_PREFIX)

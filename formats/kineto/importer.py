@@ -10,45 +10,20 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import TraceError
-from ..column import MISSING, Column, row_count
-from ..iterations import NEVER_NS, iteration_table, whole_iteration
-from ..trace import (
-    CallTable,
-    IterationTable,
-    KernelTable,
-    Meta,
-    OpTable,
-    Phase,
-    Precision,
-    Quality,
-    Trace,
-    Workload,
-)
+from ..column import Column, row_count
+from ..recording.assemble import assemble
+from ..recording.settle import Recording, finish
+from ..trace import Meta, Precision, Trace
 from .accelerator import count_unread, find_platform
 from .autocast import find_autocast_dtype
 from .collect import Collector
-from .communication import build_groups
+from .communication import listed_groups
 from .events import drop_impossible
-from .gpu import (
-    build_calls,
-    build_collectives,
-    build_kernels,
-    build_memory,
-    build_syncs,
-    count_launches_without_kernel,
-    keep_unrun_kernels,
-)
 from .header import cuda_version, hip_version, plain_version, read_devices
-from .ops import build_ops
 from .process_groups import build_group_collectives
 from .read import Document, read_document
-from .recording import Recording, finish
-from .rows import MARK_STEP, MarkRows, take_rows
 from .signatures import read_signatures
 from .sparse import fill_stored
-from .values import Integers
-
-_WHOLE_MICROSECONDS_NS = 1000
 
 
 def import_kineto(data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None) -> Trace:
@@ -112,43 +87,29 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
             "expected a PyTorch-profiler trace"
         )
     drop_impossible(document.header)
+    group = document.header.distributed
     uses = np.bincount(recording.ops.signature, minlength=len(collector.inputs))
     signatures, signature_of = read_signatures(tuple(collector.inputs), uses.tolist())
-    ops = build_ops(recording, signature_of)
-    signatures = fill_stored(ops.table, signatures, recording.names.texts)
-    calls = build_calls(recording, ops)
-    kernels = build_kernels(recording, calls)
-    calls = keep_unrun_kernels(calls, recording, kernels)
-    memory = build_memory(recording, ops)
-    collectives, group = build_collectives(recording, kernels), document.header.distributed
-    groups, members = build_groups(recording.groups, group, recording.names)
+    trace = assemble(
+        recording, signatures=signatures, signature_of=signature_of, group_ranks=listed_groups(document.header)
+    )
+    signatures = fill_stored(trace.ops, signatures, recording.names.texts)
+    collectives = trace.collectives
     if not row_count(collectives):
-        collectives = build_group_collectives(ops.table, signatures, recording.names, group)
-    return Trace(
+        collectives = build_group_collectives(trace.ops, signatures, recording.names, group)
+    return replace(
+        trace,
         meta=replace(
-            _meta(collector, document, recording, ops.table),
-            precision=Precision(autocast_dtype=find_autocast_dtype(ops.table, signatures)),
+            _meta(trace.meta, collector, document, recording),
+            precision=Precision(autocast_dtype=find_autocast_dtype(trace.ops, signatures)),
         ),
-        devices=read_devices(document.header, np.unique(kernels.device).tolist()),
+        devices=read_devices(document.header, np.unique(trace.kernels.device).tolist()),
         strings=tuple(recording.names.texts),
         signatures=signatures,
-        iterations=_iterations(recording.marks, ops.table, calls, kernels),
-        ops=ops.table,
-        calls=calls,
-        kernels=kernels,
-        syncs=build_syncs(recording),
         collectives=collectives,
-        groups=groups,
-        members=members,
-        memory=memory,
-        quality=Quality(
-            kernels_without_call=int(np.sum(kernels.call == MISSING)),
-            kernels_without_op=int(np.sum((kernels.call != MISSING) & (kernels.op == MISSING))),
-            launches_without_kernel=count_launches_without_kernel(recording),
+        quality=replace(
+            trace.quality,
             device_events_unread=count_unread(collector),
-            ops_without_shapes=int(np.sum(ops.table.signature == MISSING)),
-            ops_with_crossed_nesting=ops.nesting.crossed_count,
-            events_dropped=collector.events_dropped + recording.far_count,
             characters_repaired=document.characters_repaired,
             bytes_lost=document.bytes_lost,
             bytes_read=document.bytes_read if document.bytes_lost else 0,
@@ -156,47 +117,20 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     )
 
 
-def _meta(collector: Collector, document: Document, recording: Recording, ops: OpTable) -> Meta:
+def _meta(found: Meta, collector: Collector, document: Document, recording: Recording) -> Meta:
     header, group = document.header, document.header.distributed
     platform = find_platform(collector, header, recording)
     without_kernels = "cpu" if platform is None else "host"
-    driver = cuda_version(header.cuda_driver_version) or hip_version(header.hip_driver_version)
-    is_training = bool(np.any(ops.phase == Phase.BACKWARD))
-    return Meta(
+    return replace(
+        found,
         producer="PyTorch profiler",
         source_format="kineto",
         capture="measured" if len(recording.kernels.start_ns) else without_kernels,
         accelerator=platform,
         cuda_version=cuda_version(header.cuda_runtime_version),
         hip_version=hip_version(header.hip_runtime_version),
-        driver_version=driver,
+        driver_version=cuda_version(header.cuda_driver_version) or hip_version(header.hip_driver_version),
         nccl_version=plain_version(group.nccl_version) if group else None,
-        clock_resolution_ns=_WHOLE_MICROSECONDS_NS if collector.is_whole_microseconds else 1,
         rank=group.rank if group else None,
         world_size=group.world_size if group else None,
-        has_shapes=bool(np.any(ops.signature != MISSING)),
-        has_stacks=collector.has_stacks,
-        has_memory=collector.has_memory,
-        workload=Workload(mode="training" if is_training else None),
     )
-
-
-def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: KernelTable) -> IterationTable:
-    start, end = _host_steps(marks)
-    launch = np.append(calls.start_ns, NEVER_NS)[kernels.call]
-    finish = kernels.start_ns + kernels.duration_ns
-    if len(start):
-        return iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish)
-    starts = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
-    return whole_iteration(starts, np.concatenate((ops.start_ns + ops.duration_ns, finish)))
-
-
-def _host_steps(marks: MarkRows) -> tuple[Integers, Column]:
-    """Return the steps of the thread that has the most; one that lies within the step before it is left out."""
-    steps = take_rows(marks, np.flatnonzero(marks.name == MARK_STEP))
-    if len(steps.thread):
-        steps = take_rows(steps, np.flatnonzero(steps.thread == np.bincount(steps.thread).argmax()))
-    latest = np.maximum.accumulate(steps.end_ns)
-    steps = take_rows(steps, np.flatnonzero(np.append(True, steps.end_ns[1:] > latest[:-1])[: len(latest)]))
-    until_next = np.append(steps.start_ns[1:], steps.end_ns[-1:])
-    return steps.start_ns, np.minimum(steps.end_ns, until_next)

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..collectives import describe_collective, is_collective
 from ..column import MISSING, build_table
+from ..recording.names import Names
 from ..signature import Signature
 from ..trace import CollectiveTable, OpTable
 from .events import DistributedInfo
-from .values import Names
 
 _PREFIX: Final = "c10d::"
 """Torch's functional collectives call these in turn."""

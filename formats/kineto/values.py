@@ -15,29 +15,12 @@ from ...errors import TraceError
 from ..column import MISSING
 from ..interner import Interner
 from ..limits import MAX_INTEGER
-from ..privacy import hide_private
 
 Integers = npt.NDArray[np.int64]
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,40}")
 _TRIPLE: Final = msgspec.json.Decoder(tuple[int, int, int], strict=False)
 _MAX_INT32: Final = 2**31 - 1
-
-
-class Names(Interner[str]):
-    """Number names; `texts` holds them without what tells of a person or a machine."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-        self._known: dict[str, int] = {}
-
-    def __missing__(self, key: str) -> int:
-        text = hide_private(key)
-        self[key] = number = self._known.setdefault(text, len(self.texts))
-        if number == len(self.texts):
-            self.texts.append(text)
-        return number
 
 
 def read_integers(values: Sequence[Any], name: str, default: int = MISSING, *, largest: int = MAX_INTEGER) -> Integers:

@@ -10,8 +10,9 @@ import numpy as np
 
 from ...arrays import Rows
 from ..column import MISSING
-from .collect import Collector
-from .communication import GroupReport
+from .builder import RecordingBuilder
+from .groups import GroupReport
+from .names import Names
 from .rows import (
     CallRows,
     CollectiveRows,
@@ -28,7 +29,6 @@ from .rows import (
     row_count,
     take_rows,
 )
-from .values import Integers, Names
 
 _LONGEST_NS: Final = 2**51
 """26 days: what is further from the middle of a recording is a broken clock (a kernel that starts at 0)."""
@@ -62,6 +62,11 @@ class Recording:
     """By the number that collectives give their group, in order."""
     launched_names: tuple[str, ...]
     """Of kernels, as calls tell them."""
+    events_dropped: int
+    """Events that were not usable, those far away not counted."""
+    is_whole_microseconds: bool
+    has_stacks: bool
+    has_memory: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,52 +75,56 @@ class _Clock:
 
     middle_ns: int
     origin_ns: int
-    threads: Integers
+    threads: Rows
     lists_inner_first: bool
     """Whether the file lists ops as they end, so that an inner one comes before the outer one of the same span."""
 
 
-def finish(collector: Collector) -> Recording:
+def finish(builder: RecordingBuilder) -> Recording:
     """Return what was collected; events far from the others in time are dropped."""
-    ops, calls, kernels = collector.rows(OpRows), collector.rows(CallRows), collector.rows(KernelRows)
-    syncs, memory, marks = collector.rows(SyncRows), collector.rows(MemoryRows), collector.rows(MarkRows)
+    ops, calls, kernels = builder.rows(OpRows), builder.rows(CallRows), builder.rows(KernelRows)
+    syncs, memory, marks = builder.rows(SyncRows), builder.rows(MemoryRows), builder.rows(MarkRows)
     tables = [ops, calls, kernels, syncs, memory, marks]
-    clock = _find_clock(collector, tables, [ops, calls])
+    clock = _find_clock(builder, tables, [ops, calls])
     op_row_of, kernel_row_of = _places(ops, clock), _places(kernels, clock)
     return Recording(
         ops=_settle(ops, clock),
         calls=_settle(calls, clock),
         kernels=_settle(kernels, clock),
         syncs=_settle(syncs, clock),
-        collectives=collector.rows(CollectiveRows),
+        collectives=builder.rows(CollectiveRows),
         memory=_settle(memory, clock),
         marks=_settle(marks, clock),
-        modules=_settle(collector.rows(ModuleRows), clock),
-        flows=_settle(collector.rows(FlowRows), clock),
+        modules=_settle(builder.rows(ModuleRows), clock),
+        flows=_settle(builder.rows(FlowRows), clock),
         op_row_of=op_row_of,
         kernel_row_of=kernel_row_of,
         far_count=sum(row_count(rows) - len(_near(rows, clock.middle_ns)) for rows in tables),
-        names=collector.names,
-        module_names=tuple(collector.modules),
-        collective_texts=tuple(collector.collective_texts),
-        groups=collector.groups,
-        launched_names=tuple(collector.launched),
+        names=builder.names,
+        module_names=tuple(builder.modules),
+        collective_texts=tuple(builder.collective_texts),
+        groups=builder.groups,
+        launched_names=tuple(builder.launched),
+        events_dropped=builder.events_dropped,
+        is_whole_microseconds=builder.is_whole_microseconds,
+        has_stacks=builder.has_stacks,
+        has_memory=builder.has_memory,
     )
 
 
-def _find_clock(collector: Collector, tables: Sequence[TimedRows], hosts: Sequence[SpanRows]) -> _Clock:
+def _find_clock(builder: RecordingBuilder, tables: Sequence[TimedRows], hosts: Sequence[SpanRows]) -> _Clock:
     starts = np.concatenate([rows.start_ns for rows in tables])
     middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2]) if len(starts) else 0
     near = [rows.start_ns[_near(rows, middle)] for rows in tables]
     origin = min((int(start.min()) for start in near if len(start)), default=0)
-    first = np.full(len(collector.threads), np.iinfo(np.int64).max)
+    first = np.full(len(builder.threads), np.iinfo(np.int64).max)
     for rows in hosts:
         np.minimum.at(first, rows.thread, rows.start_ns)
     return _Clock(
         middle_ns=middle,
         origin_ns=origin,
         threads=np.argsort(np.argsort(first, kind="stable")),
-        lists_inner_first=collector.has_old_names,
+        lists_inner_first=builder.lists_inner_first,
     )
 
 

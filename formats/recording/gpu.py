@@ -12,11 +12,11 @@ from ...arrays import Mask, Rows
 from ..column import MISSING, Column, build_table
 from ..interner import Interner
 from ..trace import CallTable, CollectiveTable, KernelKind, KernelTable, MemoryTable, SyncTable
+from .names import Names
 from .nesting import enclosing_rows
 from .ops import Ops
-from .recording import Recording
 from .rows import CallRows, CollectiveRows, take_rows
-from .values import Names
+from .settle import Recording
 
 _LAUNCH: Final = re.compile(r"Launch(?!HostFunc)")
 """Calls after which kernels run: cudaLaunchKernel, cuLaunchKernelEx, hipModuleLaunchKernel, cudaGraphLaunch."""

@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from ...arrays import Rows
 from ..column import MISSING, Column, build_table
 from ..trace import OpTable, Phase
 from .nesting import Nesting, enclosing_rows, inherit, last_before, nest, parent_rows
-from .recording import Recording
 from .rows import MARK_OPTIMIZER, MARK_ZERO_GRAD, FlowRows, MarkRows, OpRows, take_rows
-from .values import Integers
+from .settle import Recording
 
 _ENGINE: Final = "autograd::engine::evaluate_function"
 _OPTIMIZER_OPS: Final = ("aten::_fused_adam", "aten::_fused_adagrad", "aten::_fused_sgd")
@@ -28,7 +28,7 @@ class Ops:
     nesting: Nesting
 
 
-def build_ops(recording: Recording, signature_of: Integers) -> Ops:
+def build_ops(recording: Recording, signature_of: Rows) -> Ops:
     """Build the table; `signature_of` gives the signature of each distinct text of inputs."""
     rows = recording.ops
     nesting = nest(rows)
@@ -71,7 +71,7 @@ def _find_backward(rows: OpRows, nesting: Nesting, names: tuple[str, ...]) -> Co
     return is_backward
 
 
-def _on_engine_threads(rows: OpRows, is_backward: Column, forward: Integers) -> Column:
+def _on_engine_threads(rows: OpRows, is_backward: Column, forward: Rows) -> Column:
     """Say which ops run on threads that only the autograd engine uses: its final callbacks (DDP) have no call around.
 
     Such a thread has backward ops but none that they differentiate; on a CPU the engine runs on the main thread.
@@ -82,9 +82,7 @@ def _on_engine_threads(rows: OpRows, is_backward: Column, forward: Integers) -> 
     return ~np.isin(rows.thread, rows.thread[linked]) & np.isin(rows.thread, rows.thread[is_backward])
 
 
-def _find_phases(
-    rows: OpRows, is_backward: Column, nesting: Nesting, marks: MarkRows, names: tuple[str, ...]
-) -> Integers:
+def _find_phases(rows: OpRows, is_backward: Column, nesting: Nesting, marks: MarkRows, names: tuple[str, ...]) -> Rows:
     """Return the phase of each op; an optimizer step inside backward (a hook) is the optimizer's."""
     steps = take_rows(marks, np.flatnonzero(marks.name == MARK_OPTIMIZER))
     clears = take_rows(marks, np.flatnonzero(marks.name == MARK_ZERO_GRAD))
@@ -100,7 +98,7 @@ def _find_phases(
     )
 
 
-def _in_closures(phase: Integers, module: Column, forward: Integers) -> Column:
+def _in_closures(phase: Rows, module: Column, forward: Rows) -> Column:
     """Say which ops of an optimizer step are forward ones: some frameworks compute the loss in the step's closure."""
     is_differentiated = np.zeros(len(phase), dtype=bool)
     is_differentiated[forward[forward != MISSING]] = True
@@ -108,7 +106,7 @@ def _in_closures(phase: Integers, module: Column, forward: Integers) -> Column:
     return is_forward
 
 
-def _link_forward(rows: OpRows, is_backward: Column, parent: Integers, flows: FlowRows) -> Integers:
+def _link_forward(rows: OpRows, is_backward: Column, parent: Rows, flows: FlowRows) -> Rows:
     """Return the forward op of each backward op.
 
     Many forward ops carry one sequence number: those that create no autograd node show the next free one. The node
@@ -130,13 +128,13 @@ def _link_forward(rows: OpRows, is_backward: Column, parent: Integers, flows: Fl
     return forward
 
 
-def _grouped(index: Integers, key: Column) -> Integers:
+def _grouped(index: Rows, key: Column) -> Rows:
     """Return the rows of `index` by `key`, else in order of start."""
-    ordered: Integers = index[np.argsort(key[index], kind="stable")]
+    ordered: Rows = index[np.argsort(key[index], kind="stable")]
     return ordered
 
 
-def _follow_arrows(rows: OpRows, parent: Integers, flows: FlowRows, forward: Integers) -> None:
+def _follow_arrows(rows: OpRows, parent: Rows, flows: FlowRows, forward: Rows) -> None:
     """Link the ops at the two ends of each arrow, and the engine's call around the backward one."""
     is_end = flows.is_end.astype(bool)
     starts, ends = take_rows(flows, np.flatnonzero(~is_end)), take_rows(flows, np.flatnonzero(is_end))
@@ -152,7 +150,7 @@ def _follow_arrows(rows: OpRows, parent: Integers, flows: FlowRows, forward: Int
     forward[engine[same]] = source[same]
 
 
-def _op_at(rows: OpRows, allowed: Column, ends: FlowRows) -> Integers:
+def _op_at(rows: OpRows, allowed: Column, ends: FlowRows) -> Rows:
     """Return the innermost allowed op that starts on the thread at the very time of each arrow's end."""
     candidates = _grouped(np.flatnonzero(allowed), rows.thread)
     at = last_before(rows.thread[candidates], rows.start_ns[candidates], ends.thread, ends.start_ns)
@@ -161,7 +159,7 @@ def _op_at(rows: OpRows, allowed: Column, ends: FlowRows) -> Integers:
     return np.where(exact, found, MISSING)
 
 
-def _find_modules(recording: Recording, is_backward: Column, forward: Integers, nesting: Nesting) -> Integers:
+def _find_modules(recording: Recording, is_backward: Column, forward: Rows, nesting: Nesting) -> Rows:
     """Return the module path around each op; a backward op has that of its forward op, or of what encloses it."""
     rows, modules = recording.ops, recording.modules
     trees = nest(modules)
@@ -172,7 +170,7 @@ def _find_modules(recording: Recording, is_backward: Column, forward: Integers, 
     return np.where(is_backward, inherit(nesting, np.where(is_backward, known, MISSING)), module)
 
 
-def _module_paths(recording: Recording, parent: Integers) -> list[int]:
+def _module_paths(recording: Recording, parent: Rows) -> list[int]:
     """Return the name number of each module call's path, e.g. `Net_0.Block_1`."""
     names = recording.names
     known: dict[tuple[int, int], tuple[int, str, int]] = {}

@@ -1,0 +1,110 @@
+"""Puts the tables of a trace together from the rows of a recording: the last step of every profiler's importer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Rows
+from ..column import MISSING, Column
+from ..iterations import NEVER_NS, iteration_table, whole_iteration
+from ..signature import Signature
+from ..trace import CallTable, IterationTable, KernelTable, Meta, OpTable, Phase, Quality, Trace, Workload
+from .gpu import (
+    build_calls,
+    build_collectives,
+    build_kernels,
+    build_memory,
+    build_syncs,
+    count_launches_without_kernel,
+    keep_unrun_kernels,
+)
+from .groups import build_groups
+from .ops import build_ops
+from .rows import MARK_STEP, MarkRows, take_rows
+from .settle import Recording
+
+_WHOLE_MICROSECONDS_NS: Final = 1000
+
+
+def assemble(
+    recording: Recording,
+    *,
+    signatures: Sequence[Signature] = (),
+    signature_of: Rows | None = None,
+    group_ranks: Mapping[str, tuple[int, ...]] | None = None,
+) -> Trace:
+    """Return the trace of a recording, with what its rows tell of `meta` and `quality`.
+
+    `signature_of` gives the row of `signatures` for each number in `OpRows.signature`, -1 where nothing is known; none:
+    no op's inputs are. `group_ranks` has the ranks of process groups that a file tells elsewhere, by name. Importers
+    `replace` the rest: producer, source format, platform, versions, devices.
+    """
+    ops = build_ops(recording, _nothing_known(recording) if signature_of is None else signature_of)
+    calls = build_calls(recording, ops)
+    kernels = build_kernels(recording, calls)
+    calls = keep_unrun_kernels(calls, recording, kernels)
+    memory = build_memory(recording, ops)
+    collectives = build_collectives(recording, kernels)
+    groups, members = build_groups(recording.groups, group_ranks or {}, recording.names)
+    return Trace(
+        meta=_meta(recording, ops.table),
+        strings=tuple(recording.names.texts),
+        signatures=tuple(signatures),
+        iterations=_iterations(recording.marks, ops.table, calls, kernels),
+        ops=ops.table,
+        calls=calls,
+        kernels=kernels,
+        syncs=build_syncs(recording),
+        collectives=collectives,
+        groups=groups,
+        members=members,
+        memory=memory,
+        quality=Quality(
+            kernels_without_call=int(np.sum(kernels.call == MISSING)),
+            kernels_without_op=int(np.sum((kernels.call != MISSING) & (kernels.op == MISSING))),
+            launches_without_kernel=count_launches_without_kernel(recording),
+            ops_without_shapes=int(np.sum(ops.table.signature == MISSING)),
+            ops_with_crossed_nesting=ops.nesting.crossed_count,
+            events_dropped=recording.events_dropped + recording.far_count,
+        ),
+    )
+
+
+def _nothing_known(recording: Recording) -> Rows:
+    return np.full(int(recording.ops.signature.max(initial=0)) + 1, MISSING, dtype=np.int64)
+
+
+def _meta(recording: Recording, ops: OpTable) -> Meta:
+    is_training = bool(np.any(ops.phase == Phase.BACKWARD))
+    return Meta(
+        capture="measured" if len(recording.kernels.start_ns) else "cpu",
+        clock_resolution_ns=_WHOLE_MICROSECONDS_NS if recording.is_whole_microseconds else 1,
+        has_shapes=bool(np.any(ops.signature != MISSING)),
+        has_stacks=recording.has_stacks,
+        has_memory=recording.has_memory,
+        workload=Workload(mode="training" if is_training else None),
+    )
+
+
+def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: KernelTable) -> IterationTable:
+    start, end = _host_steps(marks)
+    launch = np.append(calls.start_ns, NEVER_NS)[kernels.call]
+    finish = kernels.start_ns + kernels.duration_ns
+    if len(start):
+        return iteration_table(start, end, launch_ns=launch, kernel_end_ns=finish)
+    starts = np.concatenate((ops.start_ns, kernels.start_ns, launch[launch != NEVER_NS]))
+    return whole_iteration(starts, np.concatenate((ops.start_ns + ops.duration_ns, finish)))
+
+
+def _host_steps(marks: MarkRows) -> tuple[Rows, Column]:
+    """Return the steps of the thread that has the most; one that lies within the step before it is left out."""
+    steps = take_rows(marks, np.flatnonzero(marks.name == MARK_STEP))
+    if len(steps.thread):
+        steps = take_rows(steps, np.flatnonzero(steps.thread == np.bincount(steps.thread).argmax()))
+    latest = np.maximum.accumulate(steps.end_ns)
+    steps = take_rows(steps, np.flatnonzero(np.append(True, steps.end_ns[1:] > latest[:-1])[: len(latest)]))
+    until_next = np.append(steps.start_ns[1:], steps.end_ns[-1:])
+    return steps.start_ns, np.minimum(steps.end_ns, until_next)
