@@ -20,6 +20,7 @@ from .fields import decode_record, encode_record
 from .misfit import describe, misfit
 from .printable import escape_json
 from .signature_json import decode_signatures, encode_signature
+from .source import ImportSource, ReadOptions
 from .trace import FORMAT_NAME, FORMAT_VERSION, TABLES, Device, Meta, Quality, Trace
 from .validate import column_range, describe_bound, in_range, validate, validate_decoded
 
@@ -55,9 +56,9 @@ def encode(trace: Trace) -> bytes:
     return b"{\n" + b",\n".join(parts) + b"\n}\n"
 
 
-def read_trace(data: bytes, *, recover: bool = False, progress: object = None) -> Callable[[], Trace]:  # noqa: ARG001
+def read_trace(source: ImportSource, *, options: ReadOptions, progress: object = None) -> Callable[[], Trace]:  # noqa: ARG001
     """Read a trace as every importer does; a file of our own is whole or refused, and needs no progress."""
-    trace = decode(data)
+    trace = decode(source.read())
     return lambda: trace
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ..errors import InputError, OutputError, TraceError, WavecastError, WriteError
-from .detect import BYTE_ORDER_MARK, FileKind, describe_content, detect
+from .detect import FileKind, describe_content, detect
 from .importers import IMPORTERS, Progress, find_importer
 from .replacing import replace_file, write_all
+from .source import ImportSource, ReadOptions
 from .unpack import LIMIT_VARIABLE, too_large, unpack_gzip
 
 if TYPE_CHECKING:
@@ -56,9 +57,11 @@ def load_trace(path: str | Path, *, recover: bool = False, progress: Progress | 
     from .renumber import renumber
 
     data = read_bytes(path, recover=recover)
+    source = ImportSource(_name(path), data, None if str(path) == STANDARD_STREAM else Path(path))
+    del data
     try:
-        build = _read_content(data, recover=recover, progress=progress)
-        del data
+        build = _read_content(source, ReadOptions(recover=recover), progress)
+        source.release()
         return renumber(build())
     except TraceError as error:
         raise TraceError(f"{_name(path)}: {error}") from error
@@ -134,13 +137,12 @@ def explain_unwritable(name: str, error: OSError) -> WavecastError:
     return kind(f"{name}: cannot be written: {_reason(error)}")
 
 
-def _read_content(data: bytes, *, recover: bool, progress: Progress | None) -> Callable[[], Trace]:
-    data = data.removeprefix(BYTE_ORDER_MARK)
-    importer = find_importer(data)
+def _read_content(source: ImportSource, options: ReadOptions, progress: Progress | None) -> Callable[[], Trace]:
+    importer = find_importer(source.read())
     if importer is None:
         known = " or ".join(item.name for item in IMPORTERS)
-        raise TraceError(f"expected {known} (JSON, plain or gzipped), found {describe_content(data)}")
-    return importer.read(data, recover=recover, progress=progress)
+        raise TraceError(f"expected {known} (JSON, plain or gzipped), found {describe_content(source.read())}")
+    return importer.read(source, options=options, progress=progress)
 
 
 def _limit() -> int:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from .detect import HEAD_BYTES, starts_as_json, strip_mark
+from .source import ImportSource, ReadOptions
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -21,8 +22,8 @@ Progress = Callable[[int, int], None]
 class Importer:
     """Describe a format: what its files hold, and the function that reads them.
 
-    `module` (relative to this package) has `function(data, *, recover, progress) -> Callable[[], Trace]`: it reads
-    the data, and returns what builds the trace when they may be gone. Both raise TraceError.
+    `module` (relative to this package) has `function(source, *, options, progress) -> Callable[[], Trace]`: it reads
+    the source, and returns what builds the trace when the content may be gone. Both raise TraceError.
     """
 
     name: str
@@ -32,10 +33,12 @@ class Importer:
     function: str
     is_json: bool = True
 
-    def read(self, data: bytes, *, recover: bool = False, progress: Progress | None = None) -> Callable[[], Trace]:
+    def read(
+        self, source: ImportSource, *, options: ReadOptions | None = None, progress: Progress | None = None
+    ) -> Callable[[], Trace]:
         """Read a whole file of this format and return what builds its trace."""
         build: Callable[[], Trace] = getattr(import_module(self.module, __package__), self.function)(
-            data, recover=recover, progress=progress
+            source, options=options or ReadOptions(), progress=progress
         )
         return build
 
@@ -51,7 +54,7 @@ IMPORTERS: Final = (
         name="a PyTorch profiler trace",
         pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
         module=".kineto",
-        function="begin_import",
+        function="read_kineto",
     ),
 )
 """First match wins. A new format is a folder beside this module and a row here."""

@@ -13,6 +13,7 @@ from ...errors import TraceError
 from ..column import Column, row_count
 from ..recording.assemble import assemble
 from ..recording.settle import Recording, finish
+from ..source import ImportSource, ReadOptions
 from ..trace import Meta, Precision, Trace
 from .accelerator import count_unread, find_platform
 from .autocast import find_autocast_dtype
@@ -54,6 +55,15 @@ def begin_import(
             return _assemble(collector, document, finish(collector))
 
     return build
+
+
+def read_kineto(
+    source: ImportSource, *, options: ReadOptions, progress: Callable[[int, int], None] | None = None
+) -> Callable[[], Trace]:
+    """Read all events of a file and return what builds the trace of them, as every importer does."""
+    data = source.read()
+    source.release()
+    return begin_import(data, recover=options.recover, progress=progress)
 
 
 def import_numbered(data: bytes) -> tuple[Trace, Column]:

@@ -1,0 +1,109 @@
+"""What a trace says of itself beside its tables: the recording, its devices, and what it lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Say what ran. Everything is optional: importers often cannot know."""
+
+    name: str | None = None
+    mode: str | None = None
+    """`training` or `inference`."""
+    batch_size: int | None = None
+    samples_per_iteration: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Hold the framework's precision switches while recording."""
+
+    matmul_tf32: bool | None = None
+    cudnn_tf32: bool | None = None
+    autocast_dtype: str | None = None
+    cudnn_benchmark: bool | None = None
+    """Whether cuDNN tried its algorithms and took the fastest; since 1.1."""
+    deterministic_algorithms: bool | None = None
+    """Whether only deterministic algorithms were allowed, torch's or cuDNN's; since 1.1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """Hold what the recording says about itself: an allow-list, so nothing else can leave the machine."""
+
+    producer: str = "unknown"
+    """Who wrote this file, e.g. `wavecast 0.1.0`."""
+    source_format: str = "wavecast"
+    """`wavecast` (our tracer) or what was imported, e.g. `kineto`."""
+    capture: str = "measured"
+    """`measured` (GPU), `cpu` (ops timed on a CPU), `shapes` (nothing timed) or, since 1.2, `host`: ops timed on the
+    host of an accelerator whose kernels are missing."""
+    accelerator: str | None = None
+    """Platform of the accelerator that an imported file names: `cuda`, `hip`, `gpu` (one of these two), `mtia`, `xpu`
+    and so on, or `unknown`; since 1.2."""
+    framework: str | None = None
+    """e.g. `torch 2.13.0`."""
+    cuda_version: str | None = None
+    hip_version: str | None = None
+    driver_version: str | None = None
+    cudnn_version: str | None = None
+    nccl_version: str | None = None
+    clock_resolution_ns: int = 1
+    """Granularity of the recorded times: 1, or 1000 where the file holds whole microseconds."""
+    rank: int | None = None
+    world_size: int | None = None
+    has_shapes: bool = False
+    has_stacks: bool = False
+    has_memory: bool = False
+    workload: Workload = field(default_factory=Workload)
+    precision: Precision = field(default_factory=Precision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Describe a GPU as the framework reports it; None where it does not."""
+
+    index: int = 0
+    name: str
+    compute_capability: str | None = None
+    """`9.0` for NVIDIA; for AMD what torch reports as major.minor (`9.4`) or the gfx name where known."""
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    warp_size: int | None = None
+    max_threads_per_block: int | None = None
+    max_threads_per_sm: int | None = None
+    registers_per_sm: int | None = None
+    shared_memory_per_sm_bytes: int | None = None
+    shared_memory_per_block_bytes: int | None = None
+    """The opt-in maximum where reported, else the default maximum."""
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    power_limit_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """Count what the recording lacks or the importer had to leave out. A gap is recorded, never hidden."""
+
+    kernels_without_call: int = 0
+    kernels_without_op: int = 0
+    launches_without_kernel: int = 0
+    """Calls that launch kernels of which none was recorded; since 1.2."""
+    device_events_unread: int = 0
+    """Events of devices in a form that the importer does not read (MTIA's, counters of CUPTI); since 1.2."""
+    ops_without_shapes: int = 0
+    ops_with_crossed_nesting: int = 0
+    """Ops that overlap another on their thread without lying inside it."""
+    events_dropped: int = 0
+    """Timed events that were not usable (negative duration, missing fields)."""
+    characters_repaired: int = 0
+    """Raw control characters inside strings that were replaced to read the file."""
+    bytes_lost: int = 0
+    """Bytes after the last readable event of a truncated file that was read with recovery."""
+    bytes_read: int = 0
+    """Bytes before them, where some are lost; since 1.2."""
+    values_assumed: int = 0
+    """How often values decided something that a script's recording without a GPU does not know: numbers that it read,
+    taken as 1, truths as False, and selections, which kept everything."""
