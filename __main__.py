@@ -26,6 +26,7 @@ COMMANDS = {
     "gpus": "analyzer.commands.gpus",
     "nodes": "analyzer.commands.nodes",
     "score": "analyzer.commands.score",
+    "doctor": "analyzer.commands.doctor",
 }
 """Command name → module that holds a command of that name."""
 
