@@ -57,9 +57,7 @@ def _facts(versions: Mapping[str, str | None], gpus: Sequence[LocalGpu], gpu_cou
     for number, gpu in enumerate(gpus):
         memory = f", {format_bytes(gpu.memory_bytes)}" if gpu.memory_bytes else ""
         driver = f", driver {clean_text(gpu.driver_version)}" if gpu.driver_version else ""
-        known = (
-            f"in the catalogue as {gpu.catalogued}" if gpu.catalogued else "not in the catalogue: --from, or --gpu-file"
-        )
+        known = f"in the catalogue as {gpu.catalogued}" if gpu.catalogued else "not in the catalogue: see --gpu-file"
         yield f"GPU {number}", f"{clean_text(gpu.name)}{memory}{driver}; {known}"
     if not gpus:
         yield "GPU", "none seen (nvidia-smi and rocm-smi tell of none): analyze needs none, record has --shapes-only"
