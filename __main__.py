@@ -17,6 +17,7 @@ COMMANDS = {
     "measure": "tracer.commands.measure",
     "analyze": "analyzer.commands.analyze",
     "scale": "analyzer.commands.scale",
+    "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",
     "replay": "analyzer.commands.replay",
     "rerun": "analyzer.commands.rerun",
