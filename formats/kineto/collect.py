@@ -30,6 +30,7 @@ from .clock import read_microseconds
 from .communication import read_collectives
 from .events import Arguments, Event
 from .evidence import Evidence
+from .graph_annotations import GraphNotes
 from .old_names import MEMORY_NAME, group_events
 from .signatures import SEPARATOR
 from .values import (
@@ -79,6 +80,7 @@ class Collector(RecordingBuilder):
         self.flows = Interner[Any]()
         self.is_whole_microseconds = True
         self.evidence = Evidence()
+        self.graph_notes = GraphNotes()
 
     def consume(self, events: Sequence[Event], path: str, first: int) -> None:
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
@@ -198,6 +200,7 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
     _read_collectives(collector, arguments, is_kernel=True, first=collector.length(KernelRows))
     occupancy = read_floats([item.occupancy for item in arguments])
     device = read_integers([item.device for item in arguments], "device", default=0)
+    collector.graph_notes.add(arguments, collector.length(KernelRows))
     collector.add(
         KernelRows(
             name=collector.names.number([event.name or "" for event in events]),
@@ -206,7 +209,7 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
             duration_ns=duration,
             correlation=read_integers([item.correlation for item in arguments], "correlation"),
             device=check_range(device, "device", 0, _MAX_INT16),
-            stream=read_integers([item.stream for item in arguments], "stream"),
+            stream=read_integers([_stream(item) for item in arguments], "stream"),
             grid=read_triples([item.grid for item in arguments]),
             block=read_triples([item.block for item in arguments]),
             registers=_small(arguments, "registers", "registers per thread"),
@@ -215,6 +218,12 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
             occupancy=np.where((occupancy >= 0) & (occupancy <= _MAX_INT16), np.rint(occupancy), MISSING),
         )
     )
+
+
+def _stream(item: Arguments) -> object:
+    """Return the stream that ran a kernel: not the one that the profiler's export moved it to, for show."""
+    streams = (item.original_stream, item.stream, item.queue)
+    return next((stream for stream in streams if stream is not None), None)
 
 
 def _small(arguments: Sequence[Arguments], attribute: str, name: str) -> Integers:

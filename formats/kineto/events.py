@@ -39,6 +39,17 @@ class Arguments(Struct, gc=False):
     occupancy: object = field(default=None, name="est. achieved occupancy %")
     size: object = field(default=None, name="bytes")
     kernel: object = None
+    queue: object = field(default=None, name="sycl queue")
+    """On Intel's GPUs, what is a stream on others."""
+    graph: object = field(default=None, name="graph id")
+    graph_node: object = field(default=None, name="graph node id")
+    original_stream: object = None
+    """Where it ran, of a kernel in a graph that is shown on another stream."""
+    annotation: object = None
+    label: object = field(default=None, name="name")
+    old_label: object = field(default=None, name="str")
+    module: object = field(default=None, name="module_fqn")
+    autograd_phase: object = None
 
     sync_kind: object = field(default=None, name="cuda_sync_kind")
     waited_stream: object = field(default=None, name="wait_on_stream")
