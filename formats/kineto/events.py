@@ -52,6 +52,7 @@ class Arguments(Struct, gc=False):
     autograd_phase: object = None
 
     sync_kind: object = field(default=None, name="cuda_sync_kind")
+    level_zero_sync: object = field(default=None, name="Type")
     waited_stream: object = field(default=None, name="wait_on_stream")
     record_correlation: object = field(default=None, name="wait_on_cuda_event_record_corr_id")
 
@@ -111,6 +112,9 @@ class DeviceProperties(Struct):
     shared_memory_per_sm: int | None = field(default=None, name="sharedMemPerMultiprocessor")
     shared_memory_per_cu: int | None = field(default=None, name="maxSharedMemoryPerMultiProcessor")
     sm_count: int | None = field(default=None, name="numSms")
+    max_work_group_size: int | None = field(default=None, name="maxWorkGroupSize")
+    """As Intel's GPUs call threads per block; their `maxComputeUnits` counts vector engines, not cores."""
+    local_memory: int | None = field(default=None, name="localMemSize")
 
 
 class DistributedInfo(Struct):
