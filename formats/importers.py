@@ -51,6 +51,19 @@ IMPORTERS: Final = (
         function="read_trace",
     ),
     Importer(
+        name="an XLA trace",
+        pattern=re.compile(rb'"name"\s*:\s*"/(?:device|host):[^"]{1,60}"'),
+        module=".xla",
+        function="read_xla",
+    ),
+    Importer(
+        name="an XLA profile (XPlane)",
+        pattern=re.compile(rb"\A.{0,18}?\x12.(?:/device:|/host:|Task Environment)", re.DOTALL),
+        module=".xla",
+        function="read_xla",
+        is_json=False,
+    ),
+    Importer(
         name="a PyTorch profiler trace",
         pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
         module=".kineto",

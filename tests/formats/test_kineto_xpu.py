@@ -93,7 +93,13 @@ def test_waits_of_the_host() -> None:
     assert trace.syncs.kind.tolist() == [SyncKind.EVENT]
     assert trace.strings[trace.calls.name[trace.syncs.call[0]]] == "urEventWait"
     assert trace.quality.events_dropped == 0
-    names = ("urQueueFinish", "urEventWait", "urEventWaitWithBarrier", "zeFenceHostSynchronize", "urEnqueueKernelLaunch")
+    names = (
+        "urQueueFinish",
+        "urEventWait",
+        "urEventWaitWithBarrier",
+        "zeFenceHostSynchronize",
+        "urEnqueueKernelLaunch",
+    )
     roles = call_roles(names, np.arange(5)).tolist()
     assert roles == [Role.SYNC_STREAM, Role.SYNC_EVENT, Role.NONE, Role.SYNC_STREAM, Role.NONE]
 
