@@ -21,7 +21,7 @@ from ..recording.settle import finish
 from ..source import ImportSource, ReadOptions
 from ..trace import Device, KernelKind, Meta, Trace
 from .instructions import Instructions
-from .lines import Line, LineEvent, Profile
+from .lines import XlaEvent, XlaLine, XlaProfile
 from .trace_json import read_trace_json
 from .xplane import read_xplane
 
@@ -83,7 +83,7 @@ def import_xla(data: bytes) -> Trace:
     )
 
 
-def _explain_no_gpu(profile: Profile) -> str:
+def _explain_no_gpu(profile: XlaProfile) -> str:
     tpus = sorted({line.plane for line in profile.lines if line.plane.startswith("/device:TPU")})
     if tpus:
         return f"this is a profile of a TPU ({tpus[0]}), which runs no GPU kernels: record the program on a GPU"
@@ -99,7 +99,7 @@ def _meta(trace: Trace, builder: RecordingBuilder) -> Meta:
     return replace(trace.meta, producer="XLA profiler", source_format="xla", accelerator="hip" if is_hip else "cuda")
 
 
-def _device(profile: Profile, index: int) -> Device:
+def _device(profile: XlaProfile, index: int) -> Device:
     told = profile.devices.get(f"/device:GPU:{index}", {})
     major, minor = (_number(told.get(f"compute_cap_{part}")) for part in ("major", "minor"))
     memory, cores = _number(told.get("memory_size")), _number(told.get("core_count"))
@@ -112,7 +112,7 @@ def _device(profile: Profile, index: int) -> Device:
     )
 
 
-def _times(events: Sequence[LineEvent]) -> dict[str, Rows]:
+def _times(events: Sequence[XlaEvent]) -> dict[str, Rows]:
     """Return starts and durations in ns: both ends are rounded, so that what touches goes on touching."""
     start = [(event.start_ps + _PS_PER_NS // 2) // _PS_PER_NS for event in events]
     end = [(event.start_ps + event.duration_ps + _PS_PER_NS // 2) // _PS_PER_NS for event in events]
@@ -120,7 +120,7 @@ def _times(events: Sequence[LineEvent]) -> dict[str, Rows]:
     return {"start_ns": begins, "duration_ns": np.array(end, dtype=np.int64) - begins}
 
 
-def _add_kernels(builder: RecordingBuilder, instructions: Instructions, line: Line, device: int) -> None:
+def _add_kernels(builder: RecordingBuilder, instructions: Instructions, line: XlaLine, device: int) -> None:
     match = _STREAM.match(line.name)
     stream = int(match[1]) if match else MISSING
     details = [_details(event) for event in line.events]
@@ -146,13 +146,13 @@ def _add_kernels(builder: RecordingBuilder, instructions: Instructions, line: Li
     )
 
 
-def _details(event: LineEvent) -> dict[str, str]:
+def _details(event: XlaEvent) -> dict[str, str]:
     """Return what a text like `regs:32 grid:240,1,1` lists, of a kernel, a copy or a fill."""
     texts = (event.told.get(name, "") for name in ("kernel_details", "memcpy_details", "memset_details"))
     return dict(_DETAIL.findall(" ".join(texts)[:1000]))
 
 
-def _kind(event: LineEvent) -> KernelKind:
+def _kind(event: XlaEvent) -> KernelKind:
     name = event.name.lower()
     if "memcpy_details" in event.told or name.startswith("memcpy"):
         return KernelKind.MEMCPY
@@ -161,7 +161,7 @@ def _kind(event: LineEvent) -> KernelKind:
     return KernelKind.COLLECTIVE if name.startswith(_NCCL) else KernelKind.KERNEL
 
 
-def _add_calls(builder: RecordingBuilder, line: Line) -> None:
+def _add_calls(builder: RecordingBuilder, line: XlaLine) -> None:
     events = [event for event in line.events if _CALL.match(event.name)]
     if not events:
         return
@@ -180,7 +180,7 @@ def _add_calls(builder: RecordingBuilder, line: Line) -> None:
     )
 
 
-def _add_steps(builder: RecordingBuilder, line: Line, events: Sequence[LineEvent]) -> None:
+def _add_steps(builder: RecordingBuilder, line: XlaLine, events: Sequence[XlaEvent]) -> None:
     if events:
         builder.add(
             MarkRows(
@@ -191,7 +191,7 @@ def _add_steps(builder: RecordingBuilder, line: Line, events: Sequence[LineEvent
         )
 
 
-def _add_device_steps(builder: RecordingBuilder, profile: Profile) -> None:
+def _add_device_steps(builder: RecordingBuilder, profile: XlaProfile) -> None:
     """Take the steps of a GPU's own line, whose kernels have no launches, where the host marks none."""
     if builder.length(CallRows):
         return
@@ -207,7 +207,7 @@ def _triple(text: str) -> tuple[int, int, int]:
     return numbers[0], numbers[1], numbers[2]
 
 
-def _numbers(events: Sequence[LineEvent], name: str) -> Rows:
+def _numbers(events: Sequence[XlaEvent], name: str) -> Rows:
     return np.array([_number(event.told.get(name)) for event in events], dtype=np.int64)
 
 

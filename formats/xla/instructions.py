@@ -17,7 +17,7 @@ from ..recording.names import Names
 from ..signature import Signature
 from ..trace import OpTable, Phase, Trace
 from .hlo import read_product
-from .lines import LineEvent
+from .lines import XlaEvent
 
 _LONGEST_TEXT: Final = 1 << 16
 _SUFFIX: Final = re.compile(r"(?:\.\d+)+$")
@@ -50,7 +50,7 @@ class Instructions:
         self._rows: list[int] = []
         self._numbers: list[int] = []
 
-    def note(self, events: Sequence[LineEvent], first: int) -> None:
+    def note(self, events: Sequence[XlaEvent], first: int) -> None:
         """Keep the instructions of kernels, of which `first` came before these."""
         for row, event in enumerate(events):
             told = event.told

@@ -15,7 +15,7 @@ KEPT_OF_PLANES: Final = frozenset({"core_count", "memory_size", "compute_cap_maj
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineEvent:
+class XlaEvent:
     """Hold one event; times in picoseconds, which is what XPlane counts in."""
 
     name: str
@@ -25,18 +25,18 @@ class LineEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class XlaLine:
     """Hold the events of one thread or stream; `plane` is its device or host, as in `/device:GPU:0`."""
 
     plane: str
     name: str
-    events: list[LineEvent]
+    events: list[XlaEvent]
 
 
 @dataclass(slots=True, kw_only=True)
-class Profile:
+class XlaProfile:
     """Hold a file's lines, what it says of its devices, by plane, and how many events were not usable."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[XlaLine] = field(default_factory=list)
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
     dropped_count: int = 0

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...errors import TraceError
-from .lines import KEPT, Line, LineEvent, Profile
+from .lines import KEPT, XlaEvent, XlaLine, XlaProfile
 
 _PS_DIGITS: Final = 6
 """Microseconds to picoseconds."""
@@ -41,7 +41,7 @@ _DOCUMENT: Final = msgspec.json.Decoder(_Document)
 _ARGUMENTS: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
-def read_trace_json(data: bytes) -> Profile:
+def read_trace_json(data: bytes) -> XlaProfile:
     """Return the lines of a file. Raises TraceError where it is no such JSON."""
     try:
         events = _DOCUMENT.decode(data.removeprefix(b"\xef\xbb\xbf"))
@@ -49,9 +49,9 @@ def read_trace_json(data: bytes) -> Profile:
         raise TraceError("$.traceEvents: found values nested too deeply to read") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(f"not a readable XLA trace: {error}; export it again if it was cut off") from error
-    profile = Profile()
+    profile = XlaProfile()
     planes, threads = _names(events.events)
-    found: defaultdict[_Key, list[LineEvent]] = defaultdict(list)
+    found: defaultdict[_Key, list[XlaEvent]] = defaultdict(list)
     for event in events.events:
         if event.ph != "X":
             continue
@@ -62,7 +62,7 @@ def read_trace_json(data: bytes) -> Profile:
         else:
             found[key].append(made)
     for (pid, tid), items in found.items():
-        profile.lines.append(Line(plane=planes.get(pid, ""), name=threads.get((pid, tid), str(tid)), events=items))
+        profile.lines.append(XlaLine(plane=planes.get(pid, ""), name=threads.get((pid, tid), str(tid)), events=items))
     return profile
 
 
@@ -88,12 +88,12 @@ def _key(event: _Event) -> _Key | None:
     return parts if all(part is None or isinstance(part, int | str) for part in parts) else None
 
 
-def _read_event(event: _Event) -> LineEvent | None:
+def _read_event(event: _Event) -> XlaEvent | None:
     start, duration = _picoseconds(bytes(event.ts)), _picoseconds(bytes(event.dur) or b"0")
     if not isinstance(event.name, str) or start is None or duration is None or duration < 0:
         return None
     told = {key: _text(value) for key, value in _arguments(event).items() if key in KEPT}
-    return LineEvent(name=event.name, start_ps=start, duration_ps=duration, told=told)
+    return XlaEvent(name=event.name, start_ps=start, duration_ps=duration, told=told)
 
 
 def _arguments(event: _Event) -> dict[str, Raw]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from ..protobuf import Value, as_bytes, as_double, as_signed, as_text, as_unsigned, iterate_fields
-from .lines import KEPT, KEPT_OF_PLANES, Line, LineEvent, Profile
+from .lines import KEPT, KEPT_OF_PLANES, XlaEvent, XlaLine, XlaProfile
 
 _PLANES: Final = 1
 _NAME, _LINES, _EVENT_NAMES, _STAT_NAMES, _STATS = 2, 3, 4, 5, 6
@@ -24,16 +24,16 @@ _LATEST_PS: Final = 2**63
 _NameOf = Callable[[int], str]
 
 
-def read_xplane(data: bytes) -> Profile:
+def read_xplane(data: bytes) -> XlaProfile:
     """Return the lines of a file. Raises TraceError where it is no such file or cut off."""
-    profile = Profile()
+    profile = XlaProfile()
     for number, _, value in iterate_fields(memoryview(data), "XSpace"):
         if number == _PLANES:
             _read_plane(profile, as_bytes(value, "XSpace.planes"))
     return profile
 
 
-def _read_plane(profile: Profile, plane: memoryview) -> None:
+def _read_plane(profile: XlaProfile, plane: memoryview) -> None:
     name, lines, own = "", [], []
     events: dict[int, memoryview] = {}
     stats: dict[int, memoryview] = {}
@@ -83,12 +83,12 @@ def _metadata(message: memoryview) -> tuple[str, list[memoryview]]:
 
 
 def _read_line(
-    profile: Profile,
+    profile: XlaProfile,
     plane: str,
     message: memoryview,
     known: dict[int, tuple[str, dict[str, str]]],
     stat_names: dict[int, str],
-) -> Line:
+) -> XlaLine:
     name, shown, start_ns, events = "", "", 0, []
     for number, _, value in iterate_fields(message, "XLine"):
         if number == _LINE_NAME:
@@ -106,12 +106,12 @@ def _read_line(
             profile.dropped_count += 1
         else:
             found.append(made)
-    return Line(plane=plane, name=shown or name, events=found)
+    return XlaLine(plane=plane, name=shown or name, events=found)
 
 
 def _read_event(
     message: memoryview, start_ps: int, known: dict[int, tuple[str, dict[str, str]]], stat_names: dict[int, str]
-) -> LineEvent | None:
+) -> XlaEvent | None:
     key = offset = duration = 0
     stats = []
     for number, _, value in iterate_fields(message, "XEvent"):
@@ -127,7 +127,7 @@ def _read_event(
         return None
     name, about = known[key]
     told = {**about, **_stats(stats, stat_names, KEPT)}
-    return LineEvent(name=name, start_ps=start_ps + offset, duration_ps=duration, told=told)
+    return XlaEvent(name=name, start_ps=start_ps + offset, duration_ps=duration, told=told)
 
 
 def _stats(messages: list[memoryview], names: dict[int, str], kept: frozenset[str]) -> dict[str, str]:
