@@ -64,6 +64,13 @@ IMPORTERS: Final = (
         is_json=False,
     ),
     Importer(
+        name="a Perfetto trace",
+        pattern=re.compile(rb"\A.{0,6}?(?:\x40.{4,10}?\x50.\x32|\xe2\x03.{1,4}?\x08)", re.DOTALL),
+        module=".perfetto_trace",
+        function="read_perfetto",
+        is_json=False,
+    ),
+    Importer(
         name="a PyTorch profiler trace",
         pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
         module=".kineto",
