@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, share_busy_time
-from ...formats.column import MISSING
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
-from ..recorded.graphs import describe_graphs, graph_kernels, unexplained_graph_kernels
+from ..recorded.graphs import describe_graphs, named_graph_kernels, unexplained_graph_kernels
 from ..recorded.standstill import Reason, Standstill
 from .result import Analysis
 
@@ -101,6 +100,4 @@ def _named_graph_ns(result: Analysis) -> float:
     """Return how long kernels from graphs took whose op is known without its inputs."""
     trace, rows = result.trace, result.window.kernel_rows
     busy = share_busy_time(trace.kernels.start_ns[rows], trace.kernels.duration_ns[rows])
-    known = (graph_kernels(trace) & ~unexplained_graph_kernels(trace))[rows]
-    shaped = np.append(trace.ops.signature, MISSING)[trace.kernels.op[rows]] != MISSING
-    return float(busy[known & ~shaped].sum())
+    return float(busy[named_graph_kernels(trace)[rows]].sum())

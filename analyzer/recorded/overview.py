@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ...arrays import Rows, share_busy_time
-from ...formats.column import MISSING, Column, row_count
+from ...formats.column import Column, row_count
 from ...formats.trace import TABLES, Device, KernelKind, Meta, Phase, Trace
 from .compiled import count_regions
-from .graphs import describe_graphs, graph_kernels, unexplained_graph_kernels
+from .graphs import describe_graphs, graph_kernels, named_graph_kernels, unexplained_graph_kernels
 from .window import Window, select_window
 
 
@@ -126,7 +126,7 @@ def _graph_times(trace: Trace, window: Window, busy: Column) -> dict[str, float]
     rows = window.kernel_rows
     of_graph = graph_kernels(trace)[rows]
     known = of_graph & ~unexplained_graph_kernels(trace)[rows]
-    shaped = known & (np.append(trace.ops.signature, MISSING)[trace.kernels.op[rows]] != MISSING)
+    shaped = known & ~named_graph_kernels(trace)[rows]
     masks = {"graph_gpu_ns": of_graph, "graph_explained_ns": known, "graph_shaped_ns": shaped}
     return {name: float(busy[mask].sum()) for name, mask in masks.items()}
 
