@@ -1,8 +1,8 @@
 """Checks CUDA-graph annotations on real iterations: a profile whose kernels are made to hang on one graph launch.
 
 Each kernel of a public profile with module events is moved under a single `cudaGraphLaunch` and annotated with its
-module's path, as torch 2.15 would write it. Printed: how much of the graph's GPU time is explained, whether the GPU-busy
-time is kept to the nanosecond, and the predicted GPU time beside that of the file as it was recorded.
+module's path, as torch 2.15 would write it. Printed: how much of the graph's GPU time is explained, whether the
+GPU-busy time is kept to the nanosecond, and the predicted GPU time beside that of the file as it was recorded.
 
 Run: python -m benchmarks.check.graph_annotations DATA [GPU]    (DATA: the folder of profiler files)
 """

@@ -19,7 +19,8 @@ _EVENT_ID, _OFFSET_PS, _DURATION_PS, _EVENT_STATS = 1, 2, 3, 4
 _META_ID, _META_NAME, _META_STATS = 1, 2, 5
 _STAT_ID, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _REFERENCE = 1, 2, 3, 4, 5, 7
 _PS_PER_NS: Final = 1000
-_LATEST_PS: Final = 2**63
+_LATEST_PS: Final = 2**61 * 1000
+"""The year 2043: sums of a few such times in ns fit int64."""
 
 _NameOf = Callable[[int], str]
 
@@ -123,7 +124,7 @@ def _read_event(
             duration = as_signed(value, "XEvent.duration_ps")
         elif number == _EVENT_STATS:
             stats.append(as_bytes(value, "XEvent.stats"))
-    if duration < 0 or key not in known or abs(start_ps + offset) >= _LATEST_PS * _PS_PER_NS:
+    if duration < 0 or key not in known or abs(start_ps + offset) >= _LATEST_PS:
         return None
     name, about = known[key]
     told = {**about, **_stats(stats, stat_names, KEPT)}
