@@ -61,7 +61,7 @@ def annotate(data: bytes, plain: Trace) -> bytes:
         for event in events
         if event.get("cat", "").startswith("cuda_") and event["args"].get("correlation") == first["args"]["correlation"]
     )
-    call["name"] = "cudaGraphLaunch"
+    call |= {"name": "cudaGraphLaunch", "tid": 0}  # on a thread of its own: in no op
     kernels.sort(key=lambda event: float(event["ts"]))
     for node, event in enumerate(kernels):
         args: dict[str, Any] = event["args"]
