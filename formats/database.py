@@ -72,7 +72,7 @@ class Database:
         known = self.columns(table)
         chosen = [_integer(name) if name in known else str(NULL) for name in integers]
         chosen += [_text(name) if name in known else "NULL" for name in texts]
-        cursor = self._connection.execute(f"SELECT {', '.join(chosen)} FROM {_quote(table)}")
+        cursor = self._connection.execute(f"SELECT {', '.join(chosen)} FROM {_quote(table)}")  # noqa: S608 - quoted
         row_count = 0
         while rows := cursor.fetchmany(_BATCH_ROWS):
             row_count += len(rows)

@@ -24,7 +24,7 @@ SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
     (
         0,
         b"NVIDIA Tegra Profiler Report",
-        "a report of Nsight Systems; export it with `nsys export --type sqlite FILE.nsys-rep`, and give the .sqlite file",
+        "a report of Nsight Systems: export it with `nsys export --type sqlite FILE.nsys-rep` and give that file",
     ),
     (0, b"PAR1", "a Parquet table"),
     (0, b"\x28\xb5\x2f\xfd", "zstd-compressed data"),

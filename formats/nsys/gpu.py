@@ -78,7 +78,9 @@ def take(columns: dict[str, Rows], chosen: Mask) -> dict[str, Rows]:
     return {name: values[chosen] for name, values in columns.items()}
 
 
-def add_activities(builder: RecordingBuilder, activities: Activities, chosen: dict[str, Mask], strings: Strings) -> None:
+def add_activities(
+    builder: RecordingBuilder, activities: Activities, chosen: dict[str, Mask], strings: Strings
+) -> None:
     """Give the builder the chosen rows of each table; those that cannot be used are counted."""
     for table, columns in activities.tables.items():
         good = usable(columns) & (columns["deviceId"] <= _MAX_DEVICE)
@@ -132,7 +134,9 @@ def _kernels(builder: RecordingBuilder, rows: dict[str, Rows], strings: Strings)
 
 
 def _copies(builder: RecordingBuilder, rows: dict[str, Rows], _: Strings) -> KernelRows:
-    codes = np.stack([_code(rows["copyKind"], _DIRECTIONS), *(_code(rows[n], _MEMORIES) for n in ("srcKind", "dstKind"))])
+    codes = np.stack(
+        [_code(rows["copyKind"], _DIRECTIONS), *(_code(rows[n], _MEMORIES) for n in ("srcKind", "dstKind"))]
+    )
     kinds, which = np.unique(codes, axis=1, return_inverse=True)
     texts = [copy_name(_DIRECTIONS[kind], _MEMORIES[left], _MEMORIES[right]) for kind, left, right in kinds.T.tolist()]
     return _transfers(builder, rows, texts, which.reshape(-1), KernelKind.MEMCPY)
@@ -168,7 +172,7 @@ def _code(values: Rows, names: Sequence[str]) -> Rows:
 def _triples(rows: dict[str, Rows], name: str) -> Rows:
     """Return three counts per row, zeros where one is missing or cannot be."""
     triples = np.stack([rows[f"{name}{axis}"] for axis in "XYZ"], axis=1)
-    is_good = ((triples >= 0) & (triples <= _MAX_INT32)).all(axis=1)
+    is_good = np.all((triples >= 0) & (triples <= _MAX_INT32), axis=1)
     return np.where(is_good[:, None], triples, 0)
 
 

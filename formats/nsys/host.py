@@ -182,7 +182,8 @@ def _library_domains(database: Database, process: int) -> frozenset[int]:
 
 
 def _of_process(identifier: Rows, process: int) -> Mask:
-    return (identifier == NULL) | (process_of(identifier) == process)
+    chosen: Mask = (identifier == NULL) | (process_of(identifier) == process)
+    return chosen
 
 
 def _small(values: Rows) -> Rows:

@@ -98,7 +98,8 @@ def _collect(database: Database) -> _Found:
 
 
 def _is_of(processes: Rows, process: int) -> Mask:
-    return (processes == process) | (processes == NULL)
+    chosen: Mask = (processes == process) | (processes == NULL)
+    return chosen
 
 
 def _devices_of(activities: Activities, table: str, chosen: Mask) -> Rows:

@@ -23,7 +23,9 @@ _SUFFIX: Final = re.compile(
     r"(?:, sizes = (?P<sizes>\[[\[\]\d, ]*\]))?(?:, input_op_ids = \[[-(),\d \]]*)?"
 )
 """What torch writes behind an op's name: the node's number, the call's, the sizes of its inputs, who made them."""
-_TORCH: Final = re.compile(r"(?:aten|prims|autograd|torch|torchvision|torchaudio|c10d|c10d_functional|nccl|quantized)::")
+_TORCH: Final = re.compile(
+    r"(?:aten|prims|autograd|torch|torchvision|torchaudio|c10d|c10d_functional|nccl|quantized)::"
+)
 _ENGINE: Final = "autograd::engine::evaluate_function"
 _MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
 _STEP: Final = re.compile(

@@ -225,7 +225,7 @@ def _devices(agent: Rows, indices: Mapping[int, int]) -> Rows:
 
 def _triples(columns: Columns, name: str) -> Rows:
     triples = np.stack([columns[f"{name}_{axis}"] for axis in "xyz"], axis=1)
-    is_good = ((triples >= 0) & (triples <= _MAX_INT32)).all(axis=1)
+    is_good = np.all((triples >= 0) & (triples <= _MAX_INT32), axis=1)
     return np.where(is_good[:, None], triples, 0)
 
 

@@ -234,9 +234,7 @@ def _agent(record: _AgentRecord) -> Agent:
     )
 
 
-def read_agent(
-    data: bytes, *, key: int, node: int, logical: int, is_gpu: bool, name: str, product_name: str
-) -> Agent:
+def read_agent(data: bytes, *, key: int, node: int, logical: int, is_gpu: bool, name: str, product_name: str) -> Agent:
     """Return an agent of which a database tells the rest in JSON; what cannot be read of that is not known."""
     try:
         record = _AGENT_DECODER.decode(data or b"{}")
