@@ -140,8 +140,10 @@ def explain_unwritable(name: str, error: OSError) -> WavecastError:
 def _read_content(source: ImportSource, options: ReadOptions, progress: Progress | None) -> Callable[[], Trace]:
     importer = find_importer(source.read())
     if importer is None:
-        known = " or ".join(item.name for item in IMPORTERS)
-        raise TraceError(f"expected {known} (JSON, plain or gzipped), found {describe_content(source.read())}")
+        *names, last = (item.name for item in IMPORTERS)
+        raise TraceError(
+            f"expected {', '.join(names)} or {last} (plain or gzipped), found {describe_content(source.read())}"
+        )
     return importer.read(source, options=options, progress=progress)
 
 

@@ -46,7 +46,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class RecordedCalls:
     """Hold the rows of calls, those of all processes."""
 
     columns: dict[str, Rows]
@@ -57,14 +57,14 @@ class Calls:
         return process_of(self.columns["globalTid"])
 
 
-def read_calls(database: Database) -> Calls:
+def read_calls(database: Database) -> RecordedCalls:
     """Read the calls of runtime and driver."""
     tables = [database.read_integers(table, _CALL_COLUMNS) for table in CALLS]
     columns = {name: np.concatenate([table[name] for table in tables]) for name in _CALL_COLUMNS}
-    return Calls(columns=take(columns, ~np.isin(columns["eventClass"], _BACKTRACES)))
+    return RecordedCalls(columns=take(columns, ~np.isin(columns["eventClass"], _BACKTRACES)))
 
 
-def add_calls(builder: RecordingBuilder, calls: Calls, chosen: Mask, strings: Strings) -> CallRows:
+def add_calls(builder: RecordingBuilder, calls: RecordedCalls, chosen: Mask, strings: Strings) -> CallRows:
     """Give the builder the chosen calls, and return them."""
     good = usable(calls.columns)
     builder.events_dropped += int(np.sum(chosen & ~good))

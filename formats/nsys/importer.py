@@ -20,7 +20,7 @@ from ..source import ImportSource, ReadOptions
 from ..trace import Device, Trace
 from .devices import read_devices
 from .gpu import GRAPHS, KERNELS, Activities, add_activities, read_activities
-from .host import CALLS, RANGES, Calls, add_calls, add_ranges, add_waits, read_calls
+from .host import CALLS, RANGES, RecordedCalls, add_calls, add_ranges, add_waits, read_calls
 from .strings import Strings
 
 _OWN_TABLES: Final = frozenset({KERNELS, GRAPHS, RANGES, *CALLS, "CUPTI_ACTIVITY_KIND_MEMCPY", "TARGET_INFO_GPU"})
@@ -43,6 +43,7 @@ def read_sqlite(
     """Read an SQLite export, whose tables tell which tool wrote it, and return what builds its trace."""
     from ..rocprof.rocpd import is_rocpd, read_rocpd
 
+    del options  # the whole file is read
     size = len(source.read())
     with source.on_disk() as path, open_database(path) as database:
         source.release()
@@ -106,7 +107,7 @@ def _devices_of(activities: Activities, table: str, chosen: Mask) -> Rows:
     return np.maximum(np.unique(activities.tables[table]["deviceId"][chosen]), 0)
 
 
-def _choose_process(activities: Activities, calls: Calls) -> tuple[int, int]:
+def _choose_process(activities: Activities, calls: RecordedCalls) -> tuple[int, int]:
     """Return the process whose work on GPUs lasts longest, and how many others worked on GPUs.
 
     A report of several ranks is one of several processes; a trace is one rank's. Without work on GPUs it is the process

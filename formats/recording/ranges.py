@@ -29,7 +29,8 @@ _TORCH: Final = re.compile(
 _ENGINE: Final = "autograd::engine::evaluate_function"
 _MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
 _STEP: Final = re.compile(
-    r"ProfilerStep#\d+|(?:(?:train|training|inference|decode|global|micro)[ _-]?)?(?:iteration|iter|step)[ _#:=-]{0,3}\d+",
+    r"ProfilerStep#\d+"
+    r"|(?:(?:train|training|inference|decode|global|micro)[ _-]?)?(?:iteration|iter|step)[ _#:=-]{0,3}\d+",
     re.IGNORECASE,
 )
 """A range that numbers steps: `iter 12`, `step=3`, `iteration_5`, `train_step 7`, `ProfilerStep#3`."""

@@ -14,6 +14,7 @@ def read_json(source: ImportSource, *, options: ReadOptions, progress: Progress 
     """Read rocprofv3's JSON and return what builds its trace."""
     from .json_file import read_document
 
+    del options  # the whole file is read
     data = source.read()
     source.release()
     build = read_document(data)
@@ -26,6 +27,7 @@ def read_csv(source: ImportSource, *, options: ReadOptions, progress: Progress |
     """Read a CSV file of rocprofv3 with those beside it of the same run, and return what builds their trace."""
     from .csv_files import read_files
 
+    del options  # the whole file is read
     size = len(source.read())
     build = read_files(source)
     if progress is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import TraceError
 from ..trace import Trace
 from .agents import Agent
-from .collect import Contents, Records, build_trace, gpu_time_ns, unknown
+from .collect import Contents, Records, build_trace, gpu_time_ns
 
 _GPU: Final = 2
 """`ROCPROFILER_AGENT_TYPE_GPU`."""
@@ -169,7 +169,7 @@ def _read_process(process: _Process, others: int) -> Contents:
 
 
 def _kernels(process: _Process, records: Sequence[_Record]) -> Records:
-    symbols = {number: item for number, item in enumerate(process.kernel_symbols)}
+    symbols = dict(enumerate(process.kernel_symbols))
     symbols |= {item.kernel_id: item for item in process.kernel_symbols if item.kernel_id >= 0}
     nothing = _Symbol()
     found = [symbols.get(item.dispatch_info.kernel_id, nothing) for item in records]
