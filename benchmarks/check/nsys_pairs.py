@@ -1,7 +1,8 @@
 """Predicts workloads from a PyTorch-profiler file and from the same as Nsight Systems exports it.
 
 For each trace: the largest difference of iteration and GPU-busy time over the targets where both files know the same
-(no shapes; sizes without dtypes), and how far both lie from the profiler's file with dtypes and scalars.
+(no shapes, or sizes without dtypes; no sizes of collectives, either), and how far both lie from the profiler's file with
+dtypes, scalars and collectives.
 
 Run: python -m benchmarks.check.nsys_pairs TRACE.json.gz...
 """
@@ -17,9 +18,10 @@ from typing import Final
 import numpy as np
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.arrays import Floats
+from wavecast.formats.column import build_table
 from wavecast.formats.files import load_trace
 from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
-from wavecast.formats.trace import Trace
+from wavecast.formats.trace import CollectiveTable, GroupTable, MemberTable, Trace
 from wavecast.specs.catalog import find_gpu, load_catalog
 
 from ..make.nsys_export import main as write_export
@@ -37,7 +39,16 @@ def times_ns(trace: Trace) -> Floats:
 
 def without_shapes(trace: Trace) -> Trace:
     unknown = np.full_like(trace.ops.signature, -1)
-    return replace(trace, signatures=(), ops=replace(trace.ops, signature=unknown))
+    return replace(without_collectives(trace), signatures=(), ops=replace(trace.ops, signature=unknown))
+
+
+def without_collectives(trace: Trace) -> Trace:
+    return replace(
+        trace,
+        collectives=build_table(CollectiveTable, 0),
+        groups=build_table(GroupTable, 0),
+        members=build_table(MemberTable, 0),
+    )
 
 
 def without_dtypes(trace: Trace, sizes: Trace) -> Trace:
@@ -45,7 +56,7 @@ def without_dtypes(trace: Trace, sizes: Trace) -> Trace:
     told = sizes.ops.signature >= 0
     signatures = tuple(Signature(tuple(_size(item) for item in one.arguments)) for one in trace.signatures)
     return replace(
-        trace,
+        without_collectives(trace),
         signatures=signatures,
         ops=replace(trace.ops, signature=np.where(told, trace.ops.signature, -1)),
     )

@@ -183,7 +183,9 @@ def _add_event(export: Export, event: Event, thread: int, number: int, *, with_s
         )
 
 
-def _add_activity(export: Export, event: Event, category: str, args: Mapping[str, Any], span: Mapping[str, int]) -> None:
+def _add_activity(
+    export: Export, event: Event, category: str, args: Mapping[str, Any], span: Mapping[str, int]
+) -> None:
     place = {
         "deviceId": args.get("device", 0),
         "contextId": args.get("context", 1),
