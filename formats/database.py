@@ -121,6 +121,8 @@ def open_database(path: Path) -> Iterator[Database]:
             connection.close()
     except sqlite3.Error as error:
         raise TraceError(_explain(error)) from None
+    except UnicodeDecodeError:
+        raise TraceError("the SQLite database is damaged (a name in it is no text)") from None
 
 
 def _explain(error: sqlite3.Error) -> str:

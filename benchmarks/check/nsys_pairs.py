@@ -1,8 +1,8 @@
 """Predicts workloads from a PyTorch-profiler file and from the same as Nsight Systems exports it.
 
 For each trace: the largest difference of iteration and GPU-busy time over the targets where both files know the same
-(no shapes, or sizes without dtypes; no sizes of collectives, either), and how far both lie from the profiler's file with
-dtypes, scalars and collectives.
+(no shapes, or sizes without dtypes; no sizes of collectives and no number of ranks, either), and how far both lie from
+the profiler's file with all of these.
 
 Run: python -m benchmarks.check.nsys_pairs TRACE.json.gz...
 """
@@ -45,6 +45,7 @@ def without_shapes(trace: Trace) -> Trace:
 def without_collectives(trace: Trace) -> Trace:
     return replace(
         trace,
+        meta=replace(trace.meta, rank=None, world_size=None),
         collectives=build_table(CollectiveTable, 0),
         groups=build_table(GroupTable, 0),
         members=build_table(MemberTable, 0),
@@ -53,13 +54,20 @@ def without_collectives(trace: Trace) -> Trace:
 
 def without_dtypes(trace: Trace, sizes: Trace) -> Trace:
     """Return the trace with what an export tells of its signatures; where that has none, neither has this."""
-    told = sizes.ops.signature >= 0
+    keys = {key for key, row in zip(_keys(sizes), sizes.ops.signature.tolist(), strict=True) if row >= 0}
+    told = np.array([key in keys for key in _keys(trace)], dtype=bool)
     signatures = tuple(Signature(tuple(_size(item) for item in one.arguments)) for one in trace.signatures)
     return replace(
         without_collectives(trace),
         signatures=signatures,
         ops=replace(trace.ops, signature=np.where(told, trace.ops.signature, -1)),
     )
+
+
+def _keys(trace: Trace) -> list[tuple[int, int, str]]:
+    ops = trace.ops
+    names = (trace.strings[name] for name in ops.name.tolist())
+    return list(zip(ops.start_ns.tolist(), ops.duration_ns.tolist(), names, strict=True))
 
 
 def _size(argument: Argument) -> Argument:

@@ -102,7 +102,8 @@ class Export:
                 values[name] = 0
         names = ", ".join(values)
         places = ", ".join("?" * len(values))
-        self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({places})", list(values.values()))
+        statement = f"INSERT INTO {table} ({names}) VALUES ({places})"  # noqa: S608 - names of SCHEMA
+        self._connection.execute(statement, list(values.values()))
 
     def close(self) -> None:
         rows = [(number, text) for text, number in self._strings.items()]
@@ -250,9 +251,9 @@ def _flatten(shapes: Iterable[Any]) -> Iterable[list[int]]:
 
 
 def main(source: Path, target: Path, *, with_shapes: bool) -> None:
-    opened = gzip.open(source) if source.suffix == ".gz" else source.open("rb")
-    with opened as stream:
-        convert(json.load(stream), target, with_shapes=with_shapes)
+    data = source.read_bytes()
+    profile = json.loads(gzip.decompress(data) if source.suffix == ".gz" else data)
+    convert(profile, target, with_shapes=with_shapes)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from ..recording.sizes import read_sizes
 from ..source import ImportSource, ReadOptions
 from ..trace import Device, Trace
 from .devices import read_devices
-from .gpu import GRAPHS, KERNELS, Activities, add_activities, read_activities
+from .gpu import GRAPHS, KERNELS, Activities, add_activities, process_of, read_activities
 from .host import CALLS, RANGES, RecordedCalls, add_calls, add_ranges, add_waits, read_calls
 from .strings import Strings
 
@@ -79,7 +79,7 @@ def _read_nsys(database: Database) -> Callable[[], Trace]:
 def _collect(database: Database) -> _Found:
     builder = RecordingBuilder()
     activities, calls = read_activities(database), read_calls(database)
-    process, other_count = _choose_process(activities, calls)
+    process, other_count = _choose_process(activities, calls, database)
     chosen = {table: _is_of(activities.processes(table), process) for table in activities.tables}
     chosen_calls = _is_of(calls.processes, process)
     kernels = activities.tables[KERNELS]
@@ -107,11 +107,11 @@ def _devices_of(activities: Activities, table: str, chosen: Mask) -> Rows:
     return np.maximum(np.unique(activities.tables[table]["deviceId"][chosen]), 0)
 
 
-def _choose_process(activities: Activities, calls: RecordedCalls) -> tuple[int, int]:
+def _choose_process(activities: Activities, calls: RecordedCalls, database: Database) -> tuple[int, int]:
     """Return the process whose work on GPUs lasts longest, and how many others worked on GPUs.
 
     A report of several ranks is one of several processes; a trace is one rank's. Without work on GPUs it is the process
-    with most calls.
+    with most calls, without calls the one with most ranges.
     """
     totals: dict[int, float] = {}
     for table, columns in activities.tables.items():
@@ -123,7 +123,10 @@ def _choose_process(activities: Activities, calls: RecordedCalls) -> tuple[int, 
     totals.pop(NULL, None)
     if totals:
         return max(totals, key=lambda process: (totals[process], -process)), len(totals) - 1
-    distinct, counts = np.unique(calls.processes[calls.processes != NULL], return_counts=True)
+    processes = calls.processes
+    if not len(processes):
+        processes = process_of(database.read_integers(RANGES, ("globalTid",))["globalTid"])
+    distinct, counts = np.unique(processes[processes != NULL], return_counts=True)
     return (int(distinct[counts.argmax()]) if len(distinct) else 0), 0
 
 
