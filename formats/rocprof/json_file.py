@@ -21,21 +21,21 @@ _MARKER_TEXTS: Final = ("roctxRange", "roctxThreadRange", "roctxProcessRange")
 _LIMIT: Final = 2**62
 
 
-class _Handle(msgspec.Struct):
+class _Handle(msgspec.Struct, frozen=True):
     handle: int = -1
 
 
-class _Correlation(msgspec.Struct):
+class _Correlation(msgspec.Struct, frozen=True):
     internal: int = -1
 
 
-class _Dimensions(msgspec.Struct):
+class _Dimensions(msgspec.Struct, frozen=True):
     x: int = 0
     y: int = 0
     z: int = 0
 
 
-class _Dispatch(msgspec.Struct):
+class _Dispatch(msgspec.Struct, frozen=True):
     agent_id: _Handle = _Handle()
     queue_id: _Handle = _Handle()
     kernel_id: int = -1
@@ -44,7 +44,7 @@ class _Dispatch(msgspec.Struct):
     grid_size: _Dimensions = _Dimensions()
 
 
-class _Record(msgspec.Struct):
+class _Record(msgspec.Struct, frozen=True):
     """Hold any record: those of kernels have a dispatch, those of copies agents."""
 
     start_timestamp: int
@@ -60,7 +60,7 @@ class _Record(msgspec.Struct):
     bytes: int = -1
 
 
-class _Records(msgspec.Struct):
+class _Records(msgspec.Struct, frozen=True):
     kernel_dispatch: list[_Record] = []
     kernel_dispatches: list[_Record] = []
     """The name of the list before ROCm 6.3."""
@@ -70,33 +70,33 @@ class _Records(msgspec.Struct):
     memory_copies: list[_Record] = []
 
 
-class _Kind(msgspec.Struct):
+class _Kind(msgspec.Struct, frozen=True):
     kind: str = ""
     operations: list[str] = []
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, frozen=True):
     key: int
     value: str
 
 
-class _Strings(msgspec.Struct):
+class _Strings(msgspec.Struct, frozen=True):
     buffer_records: list[_Kind] = []
     marker_api: list[_Message] = []
 
 
-class _Symbol(msgspec.Struct):
+class _Symbol(msgspec.Struct, frozen=True):
     kernel_id: int = -1
     kernel_name: str = ""
     formatted_kernel_name: str = ""
     arch_vgpr_count: int = -1
 
 
-class _Bank(msgspec.Struct):
+class _Bank(msgspec.Struct, frozen=True):
     size_in_bytes: int = 0
 
 
-class _AgentRecord(msgspec.Struct):
+class _AgentRecord(msgspec.Struct, frozen=True):
     id: _Handle = _Handle()
     type: int = 0
     node_id: int = -1
@@ -112,14 +112,14 @@ class _AgentRecord(msgspec.Struct):
     mem_banks: list[_Bank] = []
 
 
-class _Process(msgspec.Struct):
+class _Process(msgspec.Struct, frozen=True):
     agents: list[_AgentRecord] = []
     strings: _Strings = _Strings()
     kernel_symbols: list[_Symbol] = []
     buffer_records: _Records = _Records()
 
 
-class _Document(msgspec.Struct, rename={"tool": "rocprofiler-sdk-tool"}):
+class _Document(msgspec.Struct, frozen=True, rename={"tool": "rocprofiler-sdk-tool"}):
     tool: list[_Process] | _Process
 
 
@@ -240,7 +240,13 @@ def read_agent(data: bytes, *, key: int, node: int, logical: int, is_gpu: bool, 
         record = _AGENT_DECODER.decode(data or b"{}")
     except (msgspec.DecodeError, RecursionError):
         record = _AgentRecord()
-    record.id, record.type = _Handle(key), _GPU if is_gpu else _CPU
-    record.node_id, record.logical_node_id = node, logical
-    record.name, record.product_name = name or record.name, product_name or record.product_name
-    return _agent(record)
+    told = msgspec.structs.replace(
+        record,
+        id=_Handle(key),
+        type=_GPU if is_gpu else _CPU,
+        node_id=node,
+        logical_node_id=logical,
+        name=name or record.name,
+        product_name=product_name or record.product_name,
+    )
+    return _agent(told)

@@ -171,7 +171,7 @@ DISPATCH = (
 )
 
 
-def write_rocpd(path: Path, *, is_split: bool) -> None:
+def write_rocpd(path: Path, *, is_split: bool) -> None:  # noqa: C901 - one table after the other
     """Write the records as a database; after ROCm 7.0 times and places stand in tables of their own."""
     database = sqlite3.connect(path)
     place = "track_id INTEGER, start_id INTEGER, end_id INTEGER" if is_split else f"{PLACES}, {TIMES}"
