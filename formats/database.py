@@ -109,8 +109,12 @@ class Database:
 def open_database(path: Path) -> Iterator[Database]:
     """Open an SQLite file that nothing can change; what SQLite cannot read of it is a TraceError.
 
-    >>> with open_database(export) as database:
-    ...     database.read_integers("CUPTI_ACTIVITY_KIND_KERNEL", ("start", "end"))["end"]
+    >>> import sqlite3
+    >>> connection = sqlite3.connect(folder / "export.sqlite")
+    >>> _ = connection.executescript("CREATE TABLE kernel (start INT); INSERT INTO kernel VALUES (1500), (2600);")
+    >>> connection.close()
+    >>> with open_database(folder / "export.sqlite") as database:
+    ...     database.read_integers("kernel", ("start",))["start"]
     array([1500, 2600])
     """
     try:

@@ -28,7 +28,7 @@ _SIZES: Final = msgspec.json.Decoder(list[list[int]])
 
 
 def read_sizes(texts: Sequence[bytes]) -> tuple[tuple[Signature, ...], Rows]:
-    """Return the distinct signatures, and which of them each text is (-1 where nothing is known).
+    r"""Return the distinct signatures, and which of them each text is (-1 where nothing is known).
 
     A text is an op's name, a separator and its sizes, one list per argument. An empty list is a number, a tensor
     without dimensions or nothing at all: unknown. Tensors have no dtype and no strides.
