@@ -130,7 +130,7 @@ def open_database(path: Path) -> Iterator[Database]:
 
 
 def _explain(error: sqlite3.Error) -> str:
-    text = str(error)
+    text = " ".join(str(error).partition("(")[0].split())
     if text == "interrupted":
         return "reading the SQLite database takes more work than a file of its size can need: it is damaged"
     if any(word in text for word in _DAMAGED):

@@ -11,6 +11,7 @@ import numpy as np
 from ...arrays import Mask, Rows
 from ..column import MISSING
 from ..database import NULL, Database
+from ..limits import MAX_INTEGER
 from ..recording.activity import copy_name, fill_name, is_collective, plain_template
 from ..recording.builder import RecordingBuilder
 from ..recording.rows import KernelRows
@@ -70,7 +71,7 @@ def read_activities(database: Database) -> Activities:
 def usable(columns: dict[str, Rows]) -> Mask:
     """Say which rows have a start and an end that can be."""
     start, end = columns["start"], columns["end"]
-    return (np.abs(start) < _LATEST_NS) & (np.abs(end) < _LATEST_NS) & (end >= start)
+    return (start > -_LATEST_NS) & (end < _LATEST_NS) & (end >= start)
 
 
 def take(columns: dict[str, Rows], chosen: Mask) -> dict[str, Rows]:
@@ -151,7 +152,7 @@ def _fills(builder: RecordingBuilder, rows: dict[str, Rows], _: Strings) -> Kern
 def _transfers(
     builder: RecordingBuilder, rows: dict[str, Rows], texts: Sequence[str], which: Rows, kind: KernelKind
 ) -> KernelRows:
-    columns = _without_launch(len(which)) | {"size_bytes": np.maximum(rows["bytes"], MISSING)}
+    columns = _without_launch(len(which)) | {"size_bytes": _sizes(rows["bytes"])}
     kinds = np.full(len(which), int(kind), dtype=np.int64)
     return KernelRows(name=builder.names.number(texts)[which], kind=kinds, **_common(rows), **columns)
 
@@ -174,6 +175,11 @@ def _triples(rows: dict[str, Rows], name: str) -> Rows:
     triples = np.stack([rows[f"{name}{axis}"] for axis in "XYZ"], axis=1)
     is_good = np.all((triples >= 0) & (triples <= _MAX_INT32), axis=1)
     return np.where(is_good[:, None], triples, 0)
+
+
+def _sizes(values: Rows) -> Rows:
+    """Return sizes in bytes, those that no trace can hold as missing."""
+    return np.where((values >= 0) & (values <= MAX_INTEGER), values, MISSING)
 
 
 def _small(values: Rows) -> Rows:

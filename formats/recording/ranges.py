@@ -19,7 +19,7 @@ from .sizes import SEPARATOR
 _OP, _MODULE, _MARK, _NOTHING = range(4)
 _SUFFIX_STARTS: Final = (", seq = ", ", stashed seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")
 _SUFFIX: Final = re.compile(
-    r"(?:, (?P<stashed>stashed )?seq = (?P<sequence>\d{1,18}))?(?:, op_id = \d{1,20})?"
+    r"(?:, (?P<stashed>stashed )?seq = (?P<sequence>\d{1,15}))?(?:, op_id = \d{1,20})?"
     r"(?:, sizes = (?P<sizes>\[[\[\]\d, ]*\]))?(?:, input_op_ids = \[[-(),\d \]]*)?"
 )
 """What torch writes behind an op's name: the node's number, the call's, the sizes of its inputs, who made them."""

@@ -12,6 +12,7 @@ from ...arrays import Mask, Rows
 from ...errors import TraceError
 from ..column import MISSING
 from ..database import NULL
+from ..limits import MAX_INTEGER
 from ..recording.activity import copy_name, is_collective
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
@@ -112,7 +113,7 @@ def gpu_time_ns(columns: Columns) -> int:
 
 def _usable(columns: Columns) -> Mask:
     start, end = columns["start"], columns["end"]
-    return (np.abs(start) < _LATEST_NS) & (np.abs(end) < _LATEST_NS) & (end >= start)
+    return (start > -_LATEST_NS) & (end < _LATEST_NS) & (end >= start)
 
 
 def _kept(builder: RecordingBuilder, records: Records) -> tuple[list[str], dict[str, Rows]]:
@@ -172,7 +173,7 @@ def _add_copies(builder: RecordingBuilder, records: Records, indices: Mapping[in
             block=nothing,
             registers=missing,
             shared_memory_bytes=missing,
-            size_bytes=np.maximum(columns["size"], MISSING),
+            size_bytes=np.where(np.abs(columns["size"]) <= MAX_INTEGER, np.maximum(columns["size"], MISSING), MISSING),
             occupancy=missing,
         )
     )

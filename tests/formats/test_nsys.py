@@ -323,13 +323,15 @@ def test_what_cannot_be_is_counted(export: Export) -> None:
         50, 60, 999, demangledName=10**12, shortName=-4, gridX=-5, gridY="x", registersPerThread=2**50,
         dynamicSharedMemory=2**50, streamId=2**40, deviceId=-3,
     )  # fmt: skip
+    export.add(COPIES, start=61, end=62, globalPid=PROCESS, bytes=2**62)
     export.call(70, 75, 3, nameId=10**9)
     export.call(90, 75, 4)
     export.range(80, 70, "backwards")
     export.range(80, None, "open")
     trace = export.load()
     assert trace.quality.events_dropped == len(bad) + 3
-    assert trace.kernels.duration_ns.tolist() == [10, 10]
+    assert trace.kernels.duration_ns.tolist() == [10, 10, 1]
+    assert trace.kernels.size_bytes[2] == -1
     odd = {name: getattr(trace.kernels, name)[1].tolist() for name in ("grid", "registers", "stream", "device", "call")}
     assert odd == {"grid": [0, 0, 0], "registers": -1, "stream": -1, "device": 0, "call": -1}
     assert trace.strings[trace.kernels.name[1]] == "unknown kernel"
