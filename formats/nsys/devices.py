@@ -53,7 +53,7 @@ def _device(row: dict[str, int | None], name: str, index: int) -> Device:
         memory_bytes=row["totalMemory"] or None,
         warp_size=width or None,
         max_threads_per_block=row["maxThreadsPerBlock"] or None,
-        max_threads_per_sm=warps * width if warps and width else None,
+        max_threads_per_sm=_known(warps * width) if warps and width else None,
         registers_per_sm=row["maxRegistersPerSm"] or None,
         shared_memory_per_sm_bytes=row["maxShmemPerSm"] or None,
         shared_memory_per_block_bytes=row["maxShmemPerBlockOptin"] or row["maxShmemPerBlock"] or None,

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Rows
+from ..limits import MAX_INTEGER
 from ..privacy import hide_private
 from ..trace import Device
 
@@ -63,11 +64,16 @@ def _device(agent: Agent, index: int) -> Device:
         index=index,
         name=hide_private(agent.product_name or agent.name or "unknown GPU"),
         compute_capability=agent.name if agent.name.startswith("gfx") and agent.name.isalnum() else None,
-        sm_count=agent.cu_count or None,
-        memory_bytes=agent.memory_bytes or None,
-        warp_size=agent.wave_size or None,
-        max_threads_per_block=agent.largest_workgroup or None,
-        max_threads_per_sm=agent.most_waves_per_cu * agent.wave_size or None,
-        shared_memory_per_sm_bytes=agent.lds_kib * _KIB or None,
-        sm_clock_hz=agent.clock_mhz * _MHZ or None,
+        sm_count=_possible(agent.cu_count),
+        memory_bytes=_possible(agent.memory_bytes),
+        warp_size=_possible(agent.wave_size),
+        max_threads_per_block=_possible(agent.largest_workgroup),
+        max_threads_per_sm=_possible(agent.most_waves_per_cu * agent.wave_size),
+        shared_memory_per_sm_bytes=_possible(agent.lds_kib * _KIB),
+        sm_clock_hz=(_possible(agent.clock_mhz) or 0) * _MHZ or None,
     )
+
+
+def _possible(value: int) -> int | None:
+    """Return what a trace can hold; 0 stands for what is not known."""
+    return value if 0 < value <= MAX_INTEGER else None

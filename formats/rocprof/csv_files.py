@@ -32,7 +32,7 @@ _FILES: Final = {
 }
 """What ends the name of each file, and what it holds."""
 _NAME: Final = re.compile(rf"(?P<prefix>.*?)_?(?P<kind>{'|'.join(_FILES)})\.csv(?:\.gz)?")
-_NUMBER: Final = re.compile(r"(\d{1,18})\Z")
+_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\Z")
 _SIZES: Final = {
     f"{own}_{axis}": f"{theirs}_Size_{axis.upper()}"
     for own, theirs in (("grid", "Grid"), ("block", "Workgroup"))

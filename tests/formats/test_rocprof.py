@@ -356,6 +356,15 @@ def test_bad_files_are_refused_in_a_line(tmp_path: Path, text: str, words: str) 
     assert "\n" not in str(error.value)
 
 
+def test_what_no_gpu_has_is_not_known(folder: Path) -> None:
+    agents = [row | {"Cu_Count": 10**30, "Lds_Size_In_Kb": 2**62, "Local_Mem_Size": -4} for row in TABLES["agent_info"]]
+    write_csv(folder / "717_agent_info.csv", agents)
+    trace = load_trace(folder / "717_kernel_trace.csv")
+    (device,) = trace.devices
+    assert (device.sm_count, device.shared_memory_per_sm_bytes, device.memory_bytes) == (None, None, None)
+    assert decode(encode(trace)) == trace
+
+
 def test_two_runs_in_one_database_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "merged.db"
     write_rocpd(path, is_split=False)
