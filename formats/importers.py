@@ -76,6 +76,26 @@ IMPORTERS: Final = (
         module=".kineto",
         function="read_kineto",
     ),
+    Importer(
+        name="an SQLite export of Nsight Systems or rocprofv3",
+        pattern=re.compile(rb"\ASQLite format 3\0"),
+        module=".nsys",
+        function="read_sqlite",
+        is_json=False,
+    ),
+    Importer(
+        name="rocprofv3's JSON",
+        pattern=re.compile(rb'"rocprofiler-sdk-tool"\s*:'),
+        module=".rocprof",
+        function="read_json",
+    ),
+    Importer(
+        name="rocprofv3's CSV",
+        pattern=re.compile(rb'\A"?(?:Kind"?,"?(?:Agent_Id|Direction)|Domain"?,"?Function|Node_Id"?,"?Logical_Node_Id)'),
+        module=".rocprof",
+        function="read_csv",
+        is_json=False,
+    ),
 )
 """First match wins. A new format is a folder beside this module and a row here."""
 

@@ -91,9 +91,15 @@ class Quality:
     kernels_without_op: int = 0
     launches_without_kernel: int = 0
     """Calls that launch kernels of which none was recorded; since 1.2."""
+    graphs_without_kernels: int = 0
+    """Launches of graphs that were recorded as one span each; since 1.2."""
+    processes_left_out: int = 0
+    """Other processes that used GPUs in the same file; since 1.2."""
     device_events_unread: int = 0
     """Events of devices in a form that the importer does not read (MTIA's, counters of CUPTI); since 1.2."""
     ops_without_shapes: int = 0
+    ops_without_dtypes: int = 0
+    """Ops of which the sizes of tensors are known and no dtype is, as NVTX ranges tell them; since 1.2."""
     ops_with_crossed_nesting: int = 0
     """Ops that overlap another on their thread without lying inside it."""
     events_dropped: int = 0
