@@ -56,6 +56,12 @@ IMPORTERS: Final = (
         module=".kineto",
         function="read_kineto",
     ),
+    Importer(
+        name="a PyTorch execution trace",
+        pattern=re.compile(rb'"nodes"\s*:\s*\[\s*(?:\]|\{[^{}]*"(?:ctrl_deps|rf_id)"\s*:)'),
+        module=".execution_trace",
+        function="read_execution_trace",
+    ),
 )
 """First match wins. A new format is a folder beside this module and a row here."""
 

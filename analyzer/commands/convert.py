@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .command import WavecastCommand, recover_option
+from .command import WavecastCommand, execution_trace_option, load_with_execution_trace, recover_option
 from .output import OutputPath, write_result
 from .progress import progress_on_stderr
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 @click.command("convert", cls=WavecastCommand, short_help="Convert a profiler file to a wavecast trace.")
 @click.argument("source", type=click.Path(path_type=Path, allow_dash=True), metavar="IN")
 @click.argument("target", type=OutputPath(path_type=Path), metavar="OUT")
+@execution_trace_option
 @recover_option
-def convert(source: Path, target: Path, recover: bool) -> None:
+def convert(source: Path, target: Path, execution_trace: Path | None, recover: bool) -> None:
     """Convert the trace IN to wavecast's format and write it to OUT, whole or not at all.
 
     IN is a PyTorch profiler file or a wavecast trace, recognised by its content ('-' reads standard
@@ -28,12 +29,12 @@ def convert(source: Path, target: Path, recover: bool) -> None:
     host or user names, command lines.
     """
     from ...errors import OutputError
-    from ...formats.files import load_trace, save_trace
+    from ...formats.files import save_trace
 
     if not target.name.endswith((".json", ".json.gz")):
         raise OutputError(f"{target.name}: expected a name that ends in .json or .json.gz")
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_trace(source, recover=recover, progress=progress)
+        trace = load_with_execution_trace(source, execution_trace, recover=recover, progress=progress)
     save_trace(trace, target)
     write_result(f"{_describe(trace, source, target)}\n", None)
 
