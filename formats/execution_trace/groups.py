@@ -96,9 +96,7 @@ def add_collectives(builder: RecordingBuilder, ops: Sequence[EtNode], known: Kno
     builder.groups.update(known.reports)
     for call in calls:
         if call.group and call.group not in builder.groups:
-            builder.groups[call.group] = GroupReport(
-                name=call.group, size=call.group_size, description="", ranks=()
-            )
+            builder.groups[call.group] = GroupReport(name=call.group, size=call.group_size, description="", ranks=())
     numbers = {name: number for number, name in enumerate(builder.groups)}
     if not calls:
         return

@@ -178,9 +178,7 @@ def with_tensors(trace: Trace, row_of: Rows, nodes: Sequence[EtNode]) -> Trace:
     storages: dict[tuple[int, int], int] = {}
     dtype = [strings.setdefault(key.dtype, len(strings)) for key in keys]
     # A tensor without a storage shares none.
-    storage = [
-        storages.setdefault((key.storage, 0 if key.storage else key.tensor), len(storages)) for key in keys
-    ]
+    storage = [storages.setdefault((key.storage, 0 if key.storage else key.tensor), len(storages)) for key in keys]
     table = np.array(uses, dtype=np.int64).reshape(-1, 4)
     return replace(
         trace,

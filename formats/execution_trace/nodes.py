@@ -111,9 +111,7 @@ def read_nodes(data: bytes, *, recover: bool = False, progress: Progress | None 
             raise TraceError(f"$.nodes: two nodes have the id {after.number}; expected each its own")
     if not nodes:
         raise TraceError("$.nodes: found none, expected the ops of an execution trace")
-    return EtDocument(
-        schema=document.schema, nodes=nodes, bytes_lost=lost, bytes_read=len(data) - lost if lost else 0
-    )
+    return EtDocument(schema=document.schema, nodes=nodes, bytes_lost=lost, bytes_read=len(data) - lost if lost else 0)
 
 
 def _decode(data: bytes, recover: bool) -> tuple[_Document, int]:
