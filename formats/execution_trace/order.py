@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...arrays import Rows
 from ...errors import TraceError
 from ..column import MISSING
 from .nodes import USER_SCOPE, EtNode
-
-import numpy as np
 
 _STEP = "ProfilerStep#"
 _IDLE_RATIO = 0.05
