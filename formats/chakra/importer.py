@@ -65,7 +65,7 @@ def read_chakra(source: ImportSource, *, options: ReadOptions, progress: Progres
 def read_chakra_json(
     source: ImportSource,
     *,
-    options: ReadOptions,
+    options: ReadOptions,  # noqa: ARG001
     progress: Progress | None = None,  # noqa: ARG001
 ) -> Callable[[], Trace]:
     """Read Chakra's JSON and return what builds its trace."""
@@ -100,7 +100,7 @@ def _assemble(document: ChakraDocument, nodes: list[ChakraNode], layout: Layout)
     _add_ops(builder, ops, [signatures.number(node.inputs, node.outputs) for node in et_nodes])
     rows = np.array([row for row, node in enumerate(nodes) if not node.is_host], dtype=np.int64)
     _add_kernels(builder, nodes, rows, layout)
-    _add_collectives(builder, [nodes[row] for row in rows.tolist()], known, sides)
+    _add_collectives(builder, [nodes[row] for row in rows.tolist()], known)
     recording = finish(builder)
     trace = assemble(recording, signatures=signatures.distinct, signature_of=signatures.rows())
     trace = with_tensors(trace, recording.op_row_of, et_nodes)
@@ -230,7 +230,7 @@ def _read_groups(nodes: Sequence[ChakraNode]) -> KnownGroups:
     return list_groups([value.decode(errors="replace")[2:-2] for value in values])
 
 
-def _add_collectives(builder: RecordingBuilder, gpu: list[ChakraNode], known: KnownGroups, sides: _SideReader) -> None:
+def _add_collectives(builder: RecordingBuilder, gpu: list[ChakraNode], known: KnownGroups) -> None:
     rows = [row for row, node in enumerate(gpu) if node.kind in _COMMUNICATION]
     builder.groups.update(known.reports)
     names = [str(gpu[row].attributes.get("pg_name") or "") for row in rows]

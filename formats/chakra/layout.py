@@ -71,10 +71,7 @@ def _order(nodes: list[ChakraNode], deps: list[list[int]]) -> tuple[list[int], i
     placed = [False] * len(nodes)
     cut = 0
     while len(order) < len(nodes):
-        if ready:
-            row = heapq.heappop(ready)[1]
-        else:
-            row = next(at for at in stuck if not placed[at])
+        row = heapq.heappop(ready)[1] if ready else next(at for at in stuck if not placed[at])
         if placed[row]:
             continue
         cut += max(waits[row], 0)

@@ -60,7 +60,7 @@ class ChakraNode:
 
     @property
     def is_host(self) -> bool:
-        """Say whether it runs on the host: what PyTorch did does unless the file denies it, all else unless it says so."""
+        """Say whether it runs on the host: where the file does not say, what PyTorch numbered does."""
         value = self.attributes.get("is_cpu_op")
         return (
             value if isinstance(value, bool) else bool(value) if isinstance(value, int) else "rf_id" in self.attributes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 import numpy as np
@@ -161,5 +161,5 @@ def _issued_by(values: list[Any]) -> tuple[Any, int, int]:
     return group, number if _is_count(number, 2**53) else MISSING, rank
 
 
-def _is_count(value: object, most: int) -> bool:
+def _is_count(value: object, most: int) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= most

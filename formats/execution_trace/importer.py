@@ -63,7 +63,7 @@ def _build(document: EtDocument, iteration: int | None) -> Trace:
     trace = with_tensors(trace, recording.op_row_of, ops)
     return replace(
         _without_times(_with_collectives(trace, recording, known)),
-        meta=_meta(trace.meta, nodes, known),
+        meta=_meta(trace.meta, known),
         quality=replace(
             trace.quality,
             ops_outside_iteration=outside,
@@ -221,7 +221,7 @@ def _without_times(trace: Trace) -> Trace:
     )
 
 
-def _meta(found: Meta, nodes: Sequence[EtNode], known: KnownGroups) -> Meta:
+def _meta(found: Meta, known: KnownGroups) -> Meta:
     return replace(
         found,
         producer="PyTorch execution trace observer",

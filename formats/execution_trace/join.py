@@ -46,8 +46,8 @@ def load_joined(
     shorter = min(len(nodes), row_count(trace.ops))
     if met < _LEAST_SHARE * shorter or not met:
         raise InputError(
-            f"{execution_trace}: {met} of its {len(nodes)} ops ({met / max(len(nodes), 1):.0%}) are in {path} by number "
-            "and name: the two are not of one run"
+            f"{execution_trace}: {met} of its {len(nodes)} ops ({met / max(len(nodes), 1):.0%}) are in {path} by "
+            "number and name: the two are not of one run"
         )
     return renumber(join_nodes(trace, nodes, row_of))
 
@@ -82,7 +82,7 @@ def join_nodes(trace: Trace, nodes: list[EtNode], row_of: Rows) -> Trace:
 
 
 def _match(trace: Trace, nodes: list[EtNode], ids: Column) -> Rows:
-    """Return the op of each node: that of its number and name, -1 where there is none. Each op is one node's at most."""
+    """Return the op of each node: that of its number and name, -1: none. Each op is one node's at most."""
     rows = {number: row for row, number in reversed(list(enumerate(ids.tolist()))) if number > 0}
     names = trace.ops.name.tolist()
     found = np.full(len(nodes), MISSING, dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -106,7 +107,7 @@ def read_nodes(data: bytes, *, recover: bool = False, progress: Progress | None 
     """
     document, lost = _decode(data, recover)
     nodes = sorted(_read_all(document.nodes, len(data), progress), key=lambda node: node.number)
-    for before, after in zip(nodes, nodes[1:], strict=False):
+    for before, after in pairwise(nodes):
         if before.number == after.number:
             raise TraceError(f"$.nodes: two nodes have the id {after.number}; expected each its own")
     if not nodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,8 @@ def test_broken_files_are_refused_in_a_line(tmp_path: Path, content: bytes, mess
 def test_any_cut_is_refused_or_read(tmp_path: Path) -> None:
     data = encode_chakra([node(number, 10, *range(1, number)) for number in range(1, 5)])
     for end in range(len(data)):
-        try:
-            read_binary(data[:end])
-        except TraceError as error:
-            assert "damaged or cut short" in str(error)
+        with suppress(TraceError):  # a cut between two nodes is none
+            assert len(read_binary(data[:end]).nodes) < 4
     assert len(read_binary(data[:-1], recover=True).nodes) == 3
 
 

@@ -118,7 +118,14 @@ def test_an_undefined_tensor_is_none_and_a_private_text_is_not_kept(tmp_path: Pa
 def test_process_groups_and_collectives(tmp_path: Path) -> None:
     listed = json.dumps([{"pg_name": "0", "backend_id": 77, "ranks": [], "group_size": 4}])
     groups = node(3, "## process_group:init ##", inputs=[(listed, "String")], scope=7)
-    inputs = [([A], f"GenericList[{FLOAT}]"), (12, "Int"), (77, "Int"), (0, "Int"), ("all_gather", "String"), (4, "Int")]
+    inputs = [
+        ([A], f"GenericList[{FLOAT}]"),
+        (12, "Int"),
+        (77, "Int"),
+        (0, "Int"),
+        ("all_gather", "String"),
+        (4, "Int"),
+    ]
     trace = load(tmp_path, groups, node(6, "record_param_comms", inputs=inputs))
     assert trace.groups.size.tolist() == [4]
     assert trace.members.rank.tolist() == [0, 1, 2, 3]
