@@ -16,7 +16,7 @@ from ...errors import TraceError
 from ..column import MISSING
 from ..execution_trace.groups import KnownGroups, list_groups
 from ..execution_trace.importer import SignatureTable, with_tensors
-from ..execution_trace.nodes import EtNode, Side
+from ..execution_trace.nodes import EtNode, NodeSide
 from ..importers import Progress
 from ..kineto.importer import collection_paused
 from ..recording.assemble import assemble
@@ -282,12 +282,12 @@ class _SideReader:
     def __init__(self) -> None:
         self._known: dict[bytes, list[Any]] = {}
 
-    def read(self, texts: tuple[bytes, bytes, bytes] | None) -> Side:
+    def read(self, texts: tuple[bytes, bytes, bytes] | None) -> NodeSide:
         """Return the lists; empty ones where they cannot be read."""
         if texts is None:
-            return Side()
+            return NodeSide()
         values, shapes, types = map(self._list, texts)
-        return Side(values=values, shapes=shapes, types=types)
+        return NodeSide(values=values, shapes=shapes, types=types)
 
     def _list(self, text: bytes) -> list[Any]:
         if text not in self._known:
@@ -313,7 +313,7 @@ def _as_et_node(node: ChakraNode, sides: _SideReader) -> EtNode:
         thread=node.integer("tid", 0),
         forward_thread=node.integer("fw_tid"),
         # A type without a value fits no list: the signature counts as not recorded.
-        inputs=inputs if node.inputs is not None else Side(types=["?"]),
+        inputs=inputs if node.inputs is not None else NodeSide(types=["?"]),
         outputs=outputs,
         more={},
     )

@@ -22,7 +22,7 @@ from ..signature import Signature
 from ..source import ImportSource, ReadOptions
 from ..trace import IterationTable, Meta, OperandTable, TensorTable, Trace
 from .groups import KnownGroups, add_collectives, read_groups
-from .nodes import USER_SCOPE, EtDocument, EtNode, Side, read_nodes
+from .nodes import USER_SCOPE, EtDocument, EtNode, NodeSide, read_nodes
 from .order import Ticks, choose_step, count_ticks
 from .values import Specs, TensorIdentity, find_tensors, read_signature, touches_accelerator
 
@@ -87,7 +87,7 @@ class SignatureTable:
         """Return them in order of their numbers."""
         return tuple(self._distinct)
 
-    def number(self, inputs: Side, outputs: Side) -> int:
+    def number(self, inputs: NodeSide, outputs: NodeSide) -> int:
         """Return the number of a call's signature."""
         signature = read_signature(inputs, outputs, self._specs)
         if signature is None:

@@ -63,7 +63,7 @@ class _Document(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class NodeSide:
     """Hold what an op read or returned, one item per value; `strides` are None where the version has none."""
 
     values: list[Any] = field(default_factory=list)
@@ -84,8 +84,8 @@ class EtNode:
     scope: int
     thread: int
     forward_thread: int
-    inputs: Side
-    outputs: Side
+    inputs: NodeSide
+    outputs: NodeSide
     more: Mapping[str, Any]
     """The other attributes, such as those of collectives."""
 
@@ -180,10 +180,10 @@ def _read_node(node: _Node) -> EtNode:
     )
 
 
-def _side(side: _Side | list[Any] | None, shapes: list[Any], types: list[Any]) -> Side:
+def _side(side: _Side | list[Any] | None, shapes: list[Any], types: list[Any]) -> NodeSide:
     if isinstance(side, _Side):
-        return Side(values=side.values, shapes=side.shapes, types=side.types, strides=side.strides)
-    return Side(values=side or [], shapes=shapes, types=types)
+        return NodeSide(values=side.values, shapes=side.shapes, types=side.types, strides=side.strides)
+    return NodeSide(values=side or [], shapes=shapes, types=types)
 
 
 def _integer(value: object) -> int:

@@ -9,7 +9,7 @@ from ..column import MISSING
 from ..kineto.signatures import is_shape_list, kept_text, tensor_dtype
 from ..limits import MAX_INTEGER, MAX_SCALAR, MIN_SCALAR
 from ..signature import UNKNOWN, Argument, Scalar, Signature, TensorSpec, Unknown
-from .nodes import EtNode, Side
+from .nodes import EtNode, NodeSide
 
 _TENSOR: Final = "Tensor("
 _LISTS: Final = ("GenericList[", "Tuple[")
@@ -36,13 +36,13 @@ class TensorIdentity(NamedTuple):
     """-1 for the host."""
 
 
-def read_signature(inputs: Side, outputs: Side, specs: Specs) -> Signature | None:
+def read_signature(inputs: NodeSide, outputs: NodeSide, specs: Specs) -> Signature | None:
     """Return what an op was called with; None where its lists do not fit together."""
     arguments, results = _read_side(inputs, specs), _read_side(outputs, specs)
     return None if arguments is None or results is None else Signature(arguments, results)
 
 
-def find_tensors(side: Side) -> Iterator[TensorIdentity]:
+def find_tensors(side: NodeSide) -> Iterator[TensorIdentity]:
     """Yield the tensors among the values, those in lists too."""
     for value, kind in zip(side.values, side.types, strict=False):
         if isinstance(kind, str) and _TENSOR in kind and isinstance(value, list):
@@ -90,7 +90,7 @@ def _device(text: str) -> int:
     return min(index, _MOST_DEVICES)
 
 
-def _read_side(side: Side, specs: Specs) -> tuple[Argument, ...] | None:
+def _read_side(side: NodeSide, specs: Specs) -> tuple[Argument, ...] | None:
     count = len(side.types)
     if len(side.values) != count or len(side.shapes) < count:
         return None
