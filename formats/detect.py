@@ -106,5 +106,5 @@ def _is_text(head: bytes) -> bool:
 def _describe_json(head: bytes) -> str:
     keys = list(dict.fromkeys(match[1].decode(errors="replace") for match in _KEY.finditer(head)))[:5]
     if b'"nodes"' in head and b'"schema"' in head:
-        return "a PyTorch execution trace (Chakra), which holds no GPU times"
+        return "a PyTorch execution trace without nodes"
     return "JSON that is no trace" + (f" (first keys: {', '.join(keys)})" if keys else "")

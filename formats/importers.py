@@ -96,6 +96,29 @@ IMPORTERS: Final = (
         function="read_csv",
         is_json=False,
     ),
+    Importer(
+        name="a PyTorch execution trace",
+        pattern=re.compile(rb'"nodes"\s*:\s*\[\s*(?:\]|\{[^{}]*"(?:ctrl_deps|rf_id)"\s*:)'),
+        module=".execution_trace",
+        function="read_execution_trace",
+    ),
+    Importer(
+        name="a Chakra trace",
+        pattern=re.compile(rb'"workload_graph"\s*:'),
+        module=".chakra",
+        function="read_chakra_json",
+    ),
+    Importer(
+        name="a Chakra trace (.et)",
+        pattern=re.compile(
+            rb"\A.{0,4}[\n\x12].{1,3}\n\x06schema\xea\x01"
+            rb"|\n(?:\tis_cpu_op\xd8\x01|\tcomm_size[Hh]|\tcomm_type[Hh]|\x07num_ops[Hh]|\x0btensor_size[Hh])",
+            re.DOTALL,
+        ),
+        module=".chakra",
+        function="read_chakra",
+        is_json=False,
+    ),
 )
 """First match wins. A new format is a folder beside this module and a row here."""
 

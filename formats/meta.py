@@ -113,3 +113,13 @@ class Quality:
     values_assumed: int = 0
     """How often values decided something that a script's recording without a GPU does not know: numbers that it read,
     taken as 1, truths as False, and selections, which kept everything."""
+    ops_outside_iteration: int = 0
+    """Ops of a recording without times that lie outside the one iteration that was kept; since 1.2."""
+    ops_on_host: int = 0
+    """Ops on tensors of the host alone that were left out of a recording without times; since 1.2."""
+    ops_not_joined: int = 0
+    """Ops of a profiler file that the execution trace beside it does not hold; since 1.2."""
+    nodes_unread: int = 0
+    """Nodes of a Chakra trace that are neither work nor communication; since 1.2."""
+    dependencies_lost: int = 0
+    """Dependencies of a Chakra trace on nodes that it does not hold, or that close a cycle; since 1.2."""

@@ -155,6 +155,29 @@ def load_captures(paths: Sequence[Path], progress: Progress | None = None) -> di
     return {str(path): load_trace(path, progress=progress) for path in paths}
 
 
+def execution_trace_option(function: FunctionT) -> FunctionT:
+    """Add `--execution-trace`, the file beside a profiler's."""
+    return click.option(
+        "--execution-trace",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The PyTorch execution trace of the same run as the profiler file: exact inputs, types and tensors.",
+    )(function)
+
+
+def load_with_execution_trace(
+    path: Path, execution_trace: Path | None, *, recover: bool = False, progress: Progress | None = None
+) -> Trace:
+    """Read a trace, joined with the execution trace of its run where one is given."""
+    if execution_trace is None:
+        from ...formats.files import load_trace
+
+        return load_trace(path, recover=recover, progress=progress)
+    from ...formats.execution_trace import load_joined
+
+    return load_joined(path, execution_trace, recover=recover, progress=progress)
+
+
 def max_error_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
     """Add `--max-error`, a percentage that `check_max_error` looks at."""
     return click.option(

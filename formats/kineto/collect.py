@@ -90,6 +90,8 @@ class Collector(RecordingBuilder):
         self.is_whole_microseconds = True
         self.evidence = Evidence()
         self.graph_notes = GraphNotes()
+        self.record_functions: list[Column] = []
+        """Of ops in file order, for execution traces; part after part."""
 
     def consume(self, events: Sequence[Event], path: str, first: int) -> None:
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
@@ -163,6 +165,9 @@ def _read_ops(collector: Collector, events: Sequence[Event]) -> None:
         SEPARATOR.join((item.input_types, item.input_dims, item.input_strides, item.concrete_inputs))
         for item in arguments
     ]
+    collector.record_functions.append(
+        np.array([_plain_integer(item.record_function) for item in arguments], dtype=np.int64)
+    )
     collector.add(
         OpRows(
             name=collector.names.number([event.name or "" for event in events]),

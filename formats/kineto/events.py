@@ -28,6 +28,8 @@ class Arguments(Struct, gc=False):
     sequence: object = field(default=None, name="Sequence number")
     forward_thread: object = field(default=None, name="Fwd thread id")
     external_id: object = field(default=None, name="External id")
+    record_function: object = field(default=None, name="Record function id")
+    """What an execution trace recorded beside calls `rf_id`; 0 where there is none."""
 
     device: object = None
     stream: object = None

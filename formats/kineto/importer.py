@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import TraceError
-from ..column import Column, row_count
+from ..column import MISSING, Column, row_count
 from ..recording.assemble import assemble
 from ..recording.settle import Recording, finish
 from ..source import ImportSource, ReadOptions
@@ -76,6 +76,21 @@ def import_numbered(data: bytes) -> tuple[Trace, Column]:
         document = read_document(data, collector.consume, recover=False, progress=None)
         recording = finish(collector)
         return _assemble(collector, document, recording), recording.ops.external_id
+
+
+def import_joinable(
+    data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None
+) -> tuple[Trace, Column, Column]:
+    """Return what `import_numbered` does, and the number that an execution trace beside gives each op, [ops]."""
+    with collection_paused():
+        collector = Collector()
+        document = read_document(data, collector.consume, recover=recover, progress=progress)
+        recording = finish(collector)
+        trace = _assemble(collector, document, recording)
+        numbers = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
+        kept = recording.op_row_of != MISSING
+        numbers[recording.op_row_of[kept]] = np.concatenate(collector.record_functions or [numbers])[kept]
+        return trace, recording.ops.external_id, numbers
 
 
 @contextmanager
