@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .command import WavecastCommand, recover_option
+from .command import TracePath, WavecastCommand, recover_option
 from .output import OutputPath, write_result
 from .progress import progress_on_stderr
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("convert", cls=WavecastCommand, short_help="Convert a profiler file to a wavecast trace.")
-@click.argument("source", type=click.Path(path_type=Path, allow_dash=True), metavar="IN")
+@click.argument("source", type=TracePath(), metavar="IN")
 @click.argument("target", type=OutputPath(path_type=Path), metavar="OUT")
 @recover_option
 def convert(source: Path, target: Path, recover: bool) -> None:

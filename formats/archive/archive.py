@@ -6,24 +6,33 @@ import hashlib
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ...errors import InputError, TraceError
-from .entry import SHORT_ID_LENGTH, Entry, check_note, check_tag, id_of, is_id, is_prefix, key_of
-from .index import Index
+from ...errors import InputError, TraceError, WriteError
+from .changes import Swept, publish, sweep
+from .entry import FOLDER, SHORT_ID_LENGTH, Entry, check_note, check_tag, id_of, is_prefix, key_of
 from .index_file import Say, forget_index, index_path, open_index, say_to_log
 from .journal import Change, decode_change, encode_change
 from .provenance import Provenance
 from .query import Condition, parse_query
-from .store import Store
+from .seal import seal
+from .store import JournalChangedError, Store
+from .stores import open_store
 
 if TYPE_CHECKING:
     from ..trace import Trace
 
+ResultT = TypeVar("ResultT")
+
+_BEGINNING: Final = 16
+"""Records among which the one that begins an archive is looked for."""
+_UNKNOWN: Final = "unknown"
+"""Stands for the id of an archive whose first record is damaged."""
 _SHOWN: Final = 5
 """Of entries that a name may mean."""
 
@@ -38,6 +47,7 @@ class Archive:
         self._id = _read_id(store)
         self._path = index_path(store.location)
         self._index = open_index(self._path, self._say)
+        self._last_us = 0
         self._refresh()
 
     @property
@@ -117,7 +127,6 @@ class Archive:
         """Do what `add` does, and say whether the trace is new here."""
         from ... import __version__
         from ..codec import encode
-        from ..files import pack_gzip
         from .describe import describe_entry, drop_private
 
         for tag in tags:
@@ -126,10 +135,10 @@ class Archive:
         trace = drop_private(trace)
         data = encode(trace)
         trace_id = hashlib.sha256(data).hexdigest()
-        packed = pack_gzip(data)
-        self._write(trace_id, packed)
+        packed = seal(data)
         self._refresh()
         is_new = trace_id not in self
+        records = []
         if is_new:
             entry = describe_entry(
                 trace,
@@ -139,11 +148,12 @@ class Archive:
                 tool=f"wavecast {__version__}",
                 provenance=provenance or Provenance(),
             )
-            self._append(Change(kind="add", time_us=self._next_us(), id=trace_id, entry=entry))
-            self._write(trace_id, packed)  # somebody who prunes may have taken it for one that no entry names
-        self.tag([trace_id], add=tags)
+            records.append(Change(kind="add", time_us=self._next_us(), id=trace_id, entry=entry))
+        records += [Change(kind="tag", time_us=self._next_us(), id=trace_id, tag=tag) for tag in tags]
         if note:
-            self.note(trace_id, note)
+            records.append(Change(kind="note", time_us=self._next_us(), id=trace_id, note=note))
+        publish(self._store, {key_of(trace_id): packed}, *map(encode_change, records))
+        self._refresh()
         return self.find(trace_id), is_new
 
     def load(self, name: str) -> Trace:
@@ -159,13 +169,13 @@ class Archive:
 
     def read(self, trace_id: str) -> bytes:
         """Return a trace's text, unpacked and checked against its id."""
-        from ..files import read_limit
+        from ..files import DEFAULT_MAX_BYTES
         from ..unpack import unpack_gzip
 
         where = f"{self.location}#{trace_id[:SHORT_ID_LENGTH]}"
         packed = self._store.read(key_of(trace_id))
         try:
-            data = unpack_gzip(packed, max_bytes=read_limit())
+            data = unpack_gzip(packed, max_bytes=DEFAULT_MAX_BYTES)
         except TraceError as error:
             raise TraceError(f"{where}: {error}; 'wavecast archive verify' says what else is damaged") from None
         if hashlib.sha256(data).hexdigest() != trace_id:
@@ -211,30 +221,58 @@ class Archive:
         return True
 
     def unnamed(self) -> list[str]:
-        """Return the ids of the files that no entry names: of traces whose `add` was killed."""
-        there = [found for key, _ in self._store.sizes("traces/") if (found := id_of(key))]
+        """Return the ids of the files that no entry names: of traces whose `add` was killed, or is under way."""
+        there = [found for key, _ in self._store.sizes(FOLDER) if (found := id_of(key))]
         self._refresh()
         known = self._index.ids()
         return [trace_id for trace_id in there if trace_id not in known]
 
-    def _write(self, trace_id: str, packed: bytes) -> None:
-        """Write a trace's file; one that is there is read, and replaced where it is damaged."""
-        if self._store.write(key_of(trace_id), packed):
-            return
-        try:
-            self.read(trace_id)
-        except InputError:
-            self._store.remove(key_of(trace_id))
-            self._store.write(key_of(trace_id), packed)
+    def sweep(self) -> Swept:
+        """Remove the files that no entry names and that were written more than a day ago."""
+        return sweep(self._store, self._read_names, prefix=FOLDER)
+
+    def repair(self) -> list[str]:
+        """Take damaged records out of the journal and give files without an entry one; return their ids.
+
+        Tags and notes that the journal has lost stay lost. Damaged files are left to `verify`.
+        """
+        from ... import __version__
+        from ..codec import decode
+        from .describe import describe_entry
+
+        self._store.mend()
+        found = []
+        sizes = dict(self._store.sizes(FOLDER))
+        for trace_id in self.unnamed():
+            try:
+                data = self.read(trace_id)
+                trace = decode(data)
+            except InputError:
+                continue
+            entry = describe_entry(
+                trace,
+                trace_id=trace_id,
+                sizes=(sizes[key_of(trace_id)], len(data)),
+                added=datetime.now(UTC),
+                tool=f"wavecast {__version__}",
+                provenance=Provenance(),
+            )
+            self._append(Change(kind="add", time_us=self._next_us(), id=trace_id, entry=entry))
+            found.append(trace_id)
+        return found
+
+    def _read_names(self) -> set[str]:
+        self._refresh()
+        return {key_of(trace_id) for trace_id in self._index.ids()}
 
     def _append(self, *changes: Change) -> None:
-        for change in changes:
-            self._store.append(encode_change(change))
+        if changes:
+            self._store.append(*map(encode_change, changes))
         self._refresh()
 
     def _next_us(self) -> int:
         """Return a time that is later than all that this writer has seen, whatever the clocks of others say."""
-        self._last_us = max(time.time_ns() // 1000, self._index.last_us + 1, getattr(self, "_last_us", 0) + 1)
+        self._last_us = max(time.time_ns() // 1000, self._index.last_us + 1, self._last_us + 1)
         return self._last_us
 
     def _select(self, condition: Condition) -> list[Entry]:
@@ -242,3 +280,72 @@ class Archive:
 
     def _refresh(self) -> None:
         """Take over what others have added to the journal."""
+        self._guarded(self._take_over)
+
+    def _take_over(self) -> None:
+        is_new = self._index.archive_id != self._id
+        try:
+            records = list(self._store.records("" if is_new else self._index.position))
+        except JournalChangedError:
+            is_new, records = True, list(self._store.records())
+        if records or is_new:
+            changes = ((position, decode_change(line)) for position, line in records)
+            self._index.apply(changes, archive_id=self._id, is_new=is_new)
+
+    def _guarded(self, run: Callable[[], ResultT]) -> ResultT:
+        """Do something with the index; where it turns out to be damaged, make it anew and do it again."""
+        try:
+            return run()
+        except sqlite3.OperationalError as error:
+            raise WriteError(f"{self.location}: its index cannot be used: {error}") from None
+        except sqlite3.DatabaseError:
+            self._say(f"{self.location}: the index is damaged; made again from the journal")
+        with suppress(sqlite3.Error):
+            self._index.close()
+        forget_index(self._path)
+        self._index = open_index(self._path, self._say)
+        try:
+            self._take_over()
+            return run()
+        except sqlite3.Error as error:
+            raise WriteError(f"{self.location}: its index cannot be used: {error}") from None
+
+
+def init_archive(location: str | Path) -> bool:
+    """Make an archive in a folder (or below a bucket's prefix); False where one is there already.
+
+    >>> init_archive(folder / "archive"), init_archive(folder / "archive")
+    (True, False)
+    """
+    store = open_store(location)
+    store.create()
+    if next(iter(store.records()), None) is not None:
+        return False
+    archive_id = secrets.token_hex(16)
+    store.append(encode_change(Change(kind="init", time_us=time.time_ns() // 1000, id=archive_id)))
+    return True
+
+
+def open_archive(location: str | Path, *, say: Say = say_to_log) -> Archive:
+    """Open an archive. Raises InputError where there is none.
+
+    >>> _ = init_archive(folder / "archive")
+    >>> open_archive(folder / "archive").add(trace, tags=["nightly"]).workload
+    'gpt2_small'
+    """
+    return Archive(open_store(location), say=say)
+
+
+def _read_id(store: Store) -> str:
+    """Return the archive's own id, which its first record holds."""
+    lines = [line for _, line in islice(store.records(), _BEGINNING)]
+    found = [change.id for change in map(decode_change, lines) if change is not None and change.kind == "init"]
+    if found:
+        return found[0]
+    if lines:
+        return _UNKNOWN
+    if next(iter(store.sizes(FOLDER)), None) is not None:
+        raise InputError(
+            f"{store.location}: the archive's journal is lost: 'wavecast archive repair' makes it again from the traces"
+        )
+    raise InputError(f"{store.location}: no archive is there; 'wavecast archive init' makes one")

@@ -85,7 +85,6 @@ def drop_private(trace: Trace) -> Trace:
     True
     """
     meta = trace.meta
-    texts = {name: getattr(meta, name) for name in ("producer", "source_format", "capture", "framework", "accelerator")}
     return replace(
         trace,
         strings=tuple(map(hide_private, trace.strings)),
@@ -93,7 +92,11 @@ def drop_private(trace: Trace) -> Trace:
         meta=replace(
             meta,
             workload=replace(meta.workload, name=_hide(meta.workload.name), mode=_hide(meta.workload.mode)),
-            **{name: _hide(text) for name, text in texts.items()},
+            producer=hide_private(meta.producer),
+            source_format=hide_private(meta.source_format),
+            capture=hide_private(meta.capture),
+            framework=_hide(meta.framework),
+            accelerator=_hide(meta.accelerator),
         ),
     )
 

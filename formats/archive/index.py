@@ -37,7 +37,7 @@ CREATE VIEW live AS
 CREATE VIEW live_tags AS
     SELECT tags.id, tags.tag FROM tags LEFT JOIN removals USING (id)
     WHERE tags.is_on AND tags.stamp > COALESCE(removals.stamp, -1);
-"""
+"""  # noqa: S608 - names of our own columns
 _SET_ENTRY: Final = (
     f"INSERT INTO entries (stamp, {', '.join(_COLUMNS)}) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}) "  # noqa: S608
     f"ON CONFLICT (id) DO UPDATE SET stamp = excluded.stamp, "

@@ -73,7 +73,7 @@ class MeasureRequest:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     short_help="Time ops on the local GPU, for 'analyze --calibration' and 'score'.",
 )
-@click.argument("trace", type=click.Path(path_type=Path), metavar="[TRACE]", required=False)
+@click.argument("trace", type=TracePath(), metavar="[TRACE]", required=False)
 @click.option(
     "-o",
     "--output",
