@@ -19,6 +19,7 @@ COMMANDS = {
     "scale": "analyzer.commands.scale",
     "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",
+    "archive": "analyzer.commands.archive",
     "replay": "analyzer.commands.replay",
     "rerun": "analyzer.commands.rerun",
     "validate": "analyzer.commands.validate",

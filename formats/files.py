@@ -56,6 +56,10 @@ def load_trace(path: str | Path, *, recover: bool = False, progress: Progress | 
     """
     from .renumber import renumber
 
+    if str(path).startswith("archive:/"):
+        from .archive.reference import load_reference
+
+        return load_reference(path)
     data = read_bytes(path, recover=recover)
     source = ImportSource(_name(path), data, None if str(path) == STANDARD_STREAM else Path(path))
     del data

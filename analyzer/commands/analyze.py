@@ -22,6 +22,7 @@ from .command import (
     iteration_option,
     load_captures,
     load_with_execution_trace,
+    name_of_trace,
     output_options,
     recover_option,
     run_program,
@@ -329,11 +330,10 @@ def _render(report: Report, request: AnalyzeRequest) -> str:
     from ..rendering.analysis.text import describe_report
     from ..rendering.formats import render
 
-    name = "standard input" if str(request.trace) == "-" else request.trace.name
     return render(
         choose_format(request.form, request.output),
         screen_for(request.output),
-        page=lambda: describe_report(report, name=name, detailed_ops=request.with_ops),
+        page=lambda: describe_report(report, name=name_of_trace(request.trace), detailed_ops=request.with_ops),
         json=lambda: draw_report_json(report, with_ops=request.with_ops),
         csv=lambda: draw_ops_csv(report) if request.with_ops else draw_gpus_csv(report),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .command import WavecastCommand, execution_trace_option, load_with_execution_trace, recover_option
+from .command import TracePath, WavecastCommand, execution_trace_option, load_with_execution_trace, recover_option
 from .output import OutputPath, write_result
 from .progress import progress_on_stderr
 
@@ -19,7 +19,7 @@ _CHAKRA_ENDINGS: Final = (".et", ".et.gz")
 
 
 @click.command("convert", cls=WavecastCommand, short_help="Convert a profiler file to a wavecast trace.")
-@click.argument("source", type=click.Path(path_type=Path, allow_dash=True), metavar="IN")
+@click.argument("source", type=TracePath(), metavar="IN")
 @click.argument("target", type=OutputPath(path_type=Path), metavar="OUT")
 @execution_trace_option
 @recover_option
