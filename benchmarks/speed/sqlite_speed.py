@@ -57,9 +57,9 @@ def write(path: Path, row_count: int) -> None:
         for table, columns in SCHEMA.items():
             database.execute(f"CREATE TABLE {table} ({columns})")
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(NAMES, 1))
-        for table, columns in _COLUMNS.items():
-            places = ", ".join("?" * len(columns))
-            statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - our own names
+        for table, names in _COLUMNS.items():
+            places = ", ".join("?" * len(names))
+            statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})"  # noqa: S608 - our own names
             database.executemany(statement, rows[table])
     database.close()
 
