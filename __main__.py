@@ -17,6 +17,7 @@ COMMANDS = {
     "measure": "tracer.commands.measure",
     "analyze": "analyzer.commands.analyze",
     "scale": "analyzer.commands.scale",
+    "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",
     "replay": "analyzer.commands.replay",
     "rerun": "analyzer.commands.rerun",
@@ -26,6 +27,7 @@ COMMANDS = {
     "gpus": "analyzer.commands.gpus",
     "nodes": "analyzer.commands.nodes",
     "score": "analyzer.commands.score",
+    "doctor": "analyzer.commands.doctor",
 }
 """Command name → module that holds a command of that name."""
 

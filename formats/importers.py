@@ -51,6 +51,26 @@ IMPORTERS: Final = (
         function="read_trace",
     ),
     Importer(
+        name="an XLA trace",
+        pattern=re.compile(rb'"name"\s*:\s*"/(?:device|host):[^"]{1,60}"'),
+        module=".xla",
+        function="read_xla",
+    ),
+    Importer(
+        name="an XLA profile (XPlane)",
+        pattern=re.compile(rb"\A.{0,18}?\x12.(?:/device:|/host:|Task Environment)", re.DOTALL),
+        module=".xla",
+        function="read_xla",
+        is_json=False,
+    ),
+    Importer(
+        name="a Perfetto trace",
+        pattern=re.compile(rb"\A.{0,6}?(?:\x40.{4,10}?\x50.\x32|\xe2\x03.{1,4}?\x08)", re.DOTALL),
+        module=".perfetto_trace",
+        function="read_perfetto",
+        is_json=False,
+    ),
+    Importer(
         name="a PyTorch profiler trace",
         pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
         module=".kineto",

@@ -21,7 +21,7 @@ from wavecast.formats.files import load_trace
 from ..make.nsys_export import PROCESS, SCHEMA
 
 ROWS: Final = (30_000, 300_000, 1_000_000)
-LEAST_ROWS_PER_S: Final = 100_000
+LEAST_ROWS_PER_S: Final = 50_000
 MOST_SLOWER: Final = 2.0
 """How much slower per row the largest file may be than the smallest: time is linear in rows."""
 NAMES: Final = ("cudaLaunchKernel_v7000", "void gemm<(int)128, float>(float *)", "void add<(int)4>(float *, int)")

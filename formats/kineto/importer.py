@@ -103,6 +103,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     trace = assemble(
         recording, signatures=signatures, signature_of=signature_of, group_ranks=listed_groups(document.header)
     )
+    trace = collector.graph_notes.explain(trace, recording.kernel_row_of, recording.names)
     signatures = fill_stored(trace.ops, signatures, recording.names.texts)
     collectives = trace.collectives
     if not row_count(collectives):

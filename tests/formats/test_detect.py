@@ -17,7 +17,7 @@ from wavecast.formats.importers import IMPORTERS, find_importer
 from wavecast.formats.trace import Trace
 
 LONG = "x" * 100_000
-OWN, PROFILER, *_ = (item.name for item in IMPORTERS)
+OWN, PROFILER = "a wavecast trace", "a PyTorch profiler trace"
 EVENT = {"ph": "X", "name": "aten::mm", "ts": 1, "dur": 2}
 
 
