@@ -21,7 +21,7 @@ from wavecast.formats.files import load_trace
 from ..make.nsys_export import PROCESS, SCHEMA
 
 ROWS: Final = (30_000, 300_000, 1_000_000)
-LEAST_ROWS_PER_S: Final = 100_000
+LEAST_ROWS_PER_S: Final = 50_000
 MOST_SLOWER: Final = 2.0
 """How much slower per row the largest file may be than the smallest: time is linear in rows."""
 NAMES: Final = ("cudaLaunchKernel_v7000", "void gemm<(int)128, float>(float *)", "void add<(int)4>(float *, int)")
@@ -57,9 +57,9 @@ def write(path: Path, row_count: int) -> None:
         for table, columns in SCHEMA.items():
             database.execute(f"CREATE TABLE {table} ({columns})")
         database.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(NAMES, 1))
-        for table, columns in _COLUMNS.items():
-            places = ", ".join("?" * len(columns))
-            statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - our own names
+        for table, names in _COLUMNS.items():
+            places = ", ".join("?" * len(names))
+            statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})"  # noqa: S608 - our own names
             database.executemany(statement, rows[table])
     database.close()
 
