@@ -86,7 +86,7 @@ def test_a_pipe_is_read(packed: bytes, small_trace: Trace) -> None:
     os.close(reader)
 
 
-EXPECTED = "expected a wavecast trace or a PyTorch profiler trace (JSON, plain or gzipped), found "
+EXPECTED = f"{EXPECTED}, found "
 
 
 @pytest.mark.parametrize(
