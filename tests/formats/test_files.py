@@ -15,6 +15,7 @@ from wavecast.errors import InputError, OutputError, TraceError, WriteError
 from wavecast.formats import unpack
 from wavecast.formats.codec import encode
 from wavecast.formats.files import pack_gzip, read_bytes, write_atomic
+from wavecast.formats.importers import IMPORTERS
 from wavecast.formats.trace import Trace
 
 
@@ -86,7 +87,7 @@ def test_a_pipe_is_read(packed: bytes, small_trace: Trace) -> None:
     os.close(reader)
 
 
-EXPECTED = f"{EXPECTED}, found "
+EXPECTED = f"expected {' or '.join(item.name for item in IMPORTERS)} (JSON, plain or gzipped), found "
 
 
 @pytest.mark.parametrize(
