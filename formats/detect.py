@@ -78,6 +78,18 @@ def describe_content(data: bytes) -> str:
     return str(kind.value)
 
 
+def is_archive(head: bytes) -> bool:
+    """Say whether bytes begin as a zip archive does."""
+    return head.startswith(b"PK\x03\x04")
+
+
+def may_be_trace(head: bytes) -> bool:
+    """Say whether a file of an archive may hold a trace: JSON, packed once more, or of a known binary kind."""
+    magic = _find_magic(head)
+    is_known = any(word in magic for word in ("compressed", "SQLite")) or head.startswith(b"\x1f\x8b")
+    return is_known or (not magic and starts_as_json(strip_mark(head)))
+
+
 def strip_mark(head: bytes) -> bytes:
     """Return the bytes without a byte order mark and leading blanks."""
     return head.removeprefix(BYTE_ORDER_MARK).lstrip()

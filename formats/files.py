@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import difflib
 import errno
-import io
 import os
 import re
-import stat
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import InputError, OutputError, TraceError, WavecastError, WriteError
-from .detect import FileKind, describe_content, detect
+from .detect import describe_content
 from .importers import IMPORTERS, Progress, find_importer
 from .replacing import replace_file, write_all
 from .source import ImportSource, ReadOptions
-from .unpack import LIMIT_VARIABLE, too_large, unpack_gzip
+from .unpack import LIMIT_VARIABLE
 
 if TYPE_CHECKING:
     from .trace import Trace
@@ -32,7 +31,6 @@ MEMORY_PER_BYTE: Final = 4
 """Bytes of memory that reading may take per byte of text: a profiler file of a gigabyte takes 1.3, our own files up to
 this where their rows are long, and hostile ones of nothing but short rows more."""
 STANDARD_STREAM: Final = "-"
-_STEP_BYTES: Final = 1 << 24
 _DESCRIPTOR: Final = re.compile(r"/dev/(?:fd/(\d+)|stdout|(stderr))|/proc/self/fd/(\d+)")
 _BAD_PLACE: Final = frozenset(
     {
@@ -44,29 +42,49 @@ _BAD_PLACE: Final = frozenset(
 _GZIP_LEVEL: Final = 6
 
 
-def load_trace(path: str | Path, *, recover: bool = False, progress: Progress | None = None) -> Trace:
-    """Read a trace: our own format or a PyTorch profiler file, plain or gzipped; `-` reads standard input.
+def load_trace(
+    path: str | Path,
+    *,
+    recover: bool = False,
+    window_ns: tuple[int | None, int | None] | None = None,
+    iteration: int | str | None = None,
+    progress: Progress | None = None,
+) -> Trace:
+    """Read a trace: our own format or a PyTorch profiler file, plain or packed; `-` reads standard input.
 
-    `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`. Numbers of
-    threads and storages that lie far apart come closer together, so that no table is sized by them.
+    `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`. `iteration` (a
+    number from 0, "median" or "longest") and `window_ns` (ns since the earliest event; None: an open end) keep only what
+    the host did then and what that put on the GPU. Of a profiler file that is too large to be read whole, one iteration
+    is read in any case: the median one by default. Numbers of threads and storages that lie far apart come closer
+    together, so that no table is sized by them.
     Raises InputError where nothing can be read and TraceError where it is no trace.
 
     >>> load_trace("samples/gpt2_small-inference-bf16-b4-shapes.json.gz").meta.workload
     Workload(name='gpt2_small', mode='inference', batch_size=4, samples_per_iteration=4)
     """
+    return load_part(path, ReadOptions(recover=recover, window_ns=window_ns, iteration=iteration), progress)
+
+
+def load_part(path: str | Path, options: ReadOptions, progress: Progress | None = None) -> Trace:
+    """Read what is asked for of a trace, as `load_trace` does.
+
+    >>> load_part("samples/gpt2_small-inference-bf16-b4-shapes.json.gz", ReadOptions()).meta.capture
+    'shapes'
+    """
+    from .archive.reference import is_reference, load_reference
+    from .cut import cut_part, find_part
     from .renumber import renumber
 
-    if str(path).startswith("archive:/"):
-        from .archive.reference import load_reference
-
-        return load_reference(path)
-    data = read_bytes(path, recover=recover)
-    source = ImportSource(_name(path), data, None if str(path) == STANDARD_STREAM else Path(path))
-    del data
+    if is_reference(path):
+        trace, part = load_reference(path), None
+    else:
+        with _opened(path, _limit(), recover=options.recover) as source:
+            trace = _read_content(source, options, progress)()
+            part = source.part
     try:
-        build = _read_content(source, ReadOptions(recover=recover), progress)
-        source.release()
-        return renumber(build())
+        if part is None and not options.keeps_small:
+            part = find_part(trace, options)
+        return renumber(trace if part is None else cut_part(trace, part))
     except TraceError as error:
         raise TraceError(f"{_name(path)}: {error}") from error
 
@@ -87,21 +105,32 @@ def save_trace(trace: Trace, path: str | Path) -> None:
 
 
 def read_bytes(path: str | Path, *, max_bytes: int | None = None, recover: bool = False) -> bytes:
-    """Read a file and unpack it if it is gzip; `-` reads standard input.
+    """Read a file and unpack it if it is packed; `-` reads standard input.
 
     `max_bytes` bounds the result; it defaults to WAVECAST_MAX_TRACE_BYTES, else to 2 GiB or a quarter of the memory.
     Raises InputError or TraceError that begins with the file's name.
     """
-    limit = _limit() if max_bytes is None else max_bytes
+    with _opened(path, _limit() if max_bytes is None else max_bytes, recover=recover) as source:
+        return source.read()
+
+
+@contextmanager
+def _opened(path: str | Path, limit: int, *, recover: bool) -> Iterator[ImportSource]:
+    """Open a file to import, and give every error its name."""
+    name = _name(path)
     try:
-        data = _read(path, limit)
-        if detect(data) is FileKind.GZIP:
-            return unpack_gzip(data, max_bytes=limit, recover=recover)
+        with ExitStack() as stack:
+            if str(path) == STANDARD_STREAM:
+                source = ImportSource(name, stream=sys.stdin.buffer, max_bytes=limit, recover=recover)
+            else:
+                stream = stack.enter_context(Path(path).open("rb"))
+                source = ImportSource(name, path=Path(path), stream=stream, max_bytes=limit, recover=recover)
+            stack.callback(source.close)
+            yield source
     except OSError as error:
         raise _explain_unreadable(path, error) from None
     except TraceError as error:
-        raise TraceError(f"{_name(path)}: {error}") from None
-    return data
+        raise TraceError(f"{name}: {error}") from error
 
 
 def pack_gzip(data: bytes) -> bytes:
@@ -142,12 +171,15 @@ def explain_unwritable(name: str, error: OSError) -> WavecastError:
 
 
 def _read_content(source: ImportSource, options: ReadOptions, progress: Progress | None) -> Callable[[], Trace]:
-    importer = find_importer(source.read())
+    importer = find_importer(source.head)
     if importer is None:
-        *names, last = (item.name for item in IMPORTERS)
-        raise TraceError(
-            f"expected {', '.join(names)} or {last} (plain or gzipped), found {describe_content(source.read())}"
-        )
+        content = source.read()
+        importer = find_importer(content)
+        if importer is None:
+            *names, last = (item.name for item in IMPORTERS)
+            raise TraceError(
+                f"expected {', '.join(names)} or {last} (plain or packed), found {describe_content(content)}"
+            )
     return importer.read(source, options=options, progress=progress)
 
 
@@ -176,28 +208,6 @@ def _granted_bytes(path: Path, whole: int) -> int:
     except (OSError, ValueError):
         return whole
     return min(int(text), whole) if text.isdecimal() else whole
-
-
-def _read(path: str | Path, limit: int) -> bytes:
-    if str(path) == STANDARD_STREAM:
-        return _read_stream(sys.stdin.buffer, limit)
-    with Path(path).open("rb") as stream:
-        status = os.fstat(stream.fileno())
-        if stat.S_ISREG(status.st_mode) and status.st_size > limit:
-            raise too_large(f"holds {status.st_size} bytes, more than the limit of {limit}")
-        if stat.S_ISREG(status.st_mode):
-            return stream.read()
-        return _read_stream(stream, limit)
-
-
-def _read_stream(stream: BinaryIO, limit: int) -> bytes:
-    """Read to the end in steps: neither the limit nor the size that a pipe claims is allocated first."""
-    data = io.BytesIO()
-    while chunk := stream.read(_STEP_BYTES):
-        data.write(chunk)
-        if data.tell() > limit:
-            raise too_large(f"holds more than {limit} bytes")
-    return data.getvalue()
 
 
 def _write_file(path: Path, data: bytes) -> None:

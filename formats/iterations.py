@@ -15,6 +15,10 @@ from .trace import IterationTable
 NEVER_NS: Final = int(np.iinfo(np.int64).min)
 """Stands for the launch time of a kernel whose launch was not recorded."""
 
+IDLE_RATIO: Final = 0.05
+"""Of the work of the iteration that does most: what does less is no iteration to predict. A step that accumulates
+gradients does most of the work of one that ends with the optimizer; the idle ones of public files do none."""
+
 Nanoseconds = npt.NDArray[np.int64]
 
 
@@ -71,6 +75,49 @@ def locate_iterations(iterations: IterationTable, launch_ns: npt.ArrayLike) -> R
     rows = rows[np.argsort(iterations.cpu_start_ns[rows], kind="stable")]
     at = _step_of(iterations.cpu_start_ns[rows], iterations.cpu_end_ns[rows], np.asarray(launch_ns, dtype=np.int64))
     return np.where(at == MISSING, MISSING, rows[at]) if len(rows) else at
+
+
+def busy_iterations(table: IterationTable, work: npt.NDArray[np.float64]) -> Rows:
+    """Return the rows of the captured iterations that do work, in order: at least a twentieth of the most of one.
+
+    >>> busy_iterations(measured.iterations, np.array([5.0])).tolist()
+    [0]
+    """
+    return np.flatnonzero(np.asarray(table.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0)))
+
+
+def by_length(table: IterationTable, rows: Rows) -> Rows:
+    """Return rows of iterations, the shortest first.
+
+    >>> by_length(measured.iterations, np.array([0])).tolist()
+    [0]
+    """
+    durations = (table.end_ns - table.start_ns)[rows]
+    return rows[np.argsort(durations, kind="stable")]
+
+
+def work_by_iteration(
+    table: IterationTable,
+    *,
+    launch_ns: npt.ArrayLike,
+    start_ns: npt.ArrayLike,
+    duration_ns: npt.ArrayLike,
+) -> npt.NDArray[np.float64]:
+    """Return the GPU time that each iteration launches; `launch_ns` is `NEVER_NS` where the launch is unknown.
+
+    >>> work_by_iteration(measured.iterations, launch_ns=[NEVER_NS], start_ns=[0], duration_ns=[7]).tolist()
+    [0.0]
+    """
+    launch = np.asarray(launch_ns, dtype=np.int64)
+    at = np.where(
+        launch != NEVER_NS,
+        locate_iterations(host_steps(table), launch),
+        locate_iterations(
+            replace(table, cpu_start_ns=table.start_ns, cpu_end_ns=table.end_ns), np.asarray(start_ns, dtype=np.int64)
+        ),
+    )
+    weights = np.asarray(duration_ns, dtype=np.float64)
+    return np.bincount(at[at >= 0], weights=weights[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
 
 
 def _step_of(start: Nanoseconds, end: Nanoseconds, instant: Nanoseconds) -> Rows:

@@ -110,6 +110,8 @@ class Quality:
     """Bytes after the last readable event of a truncated file that was read with recovery."""
     bytes_read: int = 0
     """Bytes before them, where some are lost; since 1.2."""
+    iterations_left_out: int = 0
+    """Of the recording, where one of several was kept; since 1.2."""
     values_assumed: int = 0
     """How often values decided something that a script's recording without a GPU does not know: numbers that it read,
     taken as 1, truths as False, and selections, which kept everything."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...arrays import Floats, Rows
 from ...errors import InputError
 from ...formats.column import MISSING, row_count
-from ...formats.iterations import host_steps, locate_iterations
+from ...formats.iterations import (
+    NEVER_NS,
+    busy_iterations,
+    by_length,
+    host_steps,
+    locate_iterations,
+    work_by_iteration,
+)
 from ...formats.trace import Trace
-
-IDLE_RATIO: Final = 0.05
-"""Of the work of the iteration that does most: what does less is no iteration to predict. A step that accumulates
-gradients does most of the work of one that ends with the optimizer; the idle ones of public files do none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,14 +68,14 @@ def median_iteration(trace: Trace) -> int | None:
 
     Of an even number the shorter middle one.
     """
-    by_length = _by_length(trace, working_iterations(trace))
-    return int(by_length[(len(by_length) - 1) // 2]) if len(by_length) else None
+    ordered = by_length(trace.iterations, working_iterations(trace))
+    return int(ordered[(len(ordered) - 1) // 2]) if len(ordered) else None
 
 
 def longest_iteration(trace: Trace) -> int | None:
     """Return the row of the longest iteration that does work; None: the trace has no iterations."""
-    by_length = _by_length(trace, working_iterations(trace))
-    return int(by_length[-1]) if len(by_length) else None
+    ordered = by_length(trace.iterations, working_iterations(trace))
+    return int(ordered[-1]) if len(ordered) else None
 
 
 def working_iterations(trace: Trace) -> Rows:
@@ -85,10 +87,7 @@ def working_iterations(trace: Trace) -> Rows:
     >>> working_iterations(measured).tolist()
     [0]
     """
-    work = _work_done(trace)
-    return np.flatnonzero(
-        np.asarray(trace.iterations.profiled, dtype=bool) & (work >= IDLE_RATIO * work.max(initial=0.0))
-    )
+    return busy_iterations(trace.iterations, _work_done(trace))
 
 
 def check_usable(window: Window) -> None:
@@ -100,26 +99,18 @@ def check_usable(window: Window) -> None:
         raise InputError("the trace holds no ops and no kernels: record at least one whole iteration")
 
 
-def _by_length(trace: Trace, rows: Rows) -> Rows:
-    durations = (trace.iterations.end_ns - trace.iterations.start_ns)[rows]
-    return rows[np.argsort(durations, kind="stable")]
-
-
 def _work_done(trace: Trace) -> Floats:
     """Return the GPU time that each captured iteration launches; the number of its ops, where nothing ran on a GPU."""
     table, kernels, ops = trace.iterations, trace.kernels, trace.ops
     if row_count(kernels):
-        launched = kernels.call >= 0
-        at = np.where(
-            launched,
-            locate_iterations(host_steps(table), np.append(trace.calls.start_ns, 0)[kernels.call]),
-            locate_iterations(replace(table, cpu_start_ns=table.start_ns, cpu_end_ns=table.end_ns), kernels.start_ns),
+        return work_by_iteration(
+            table,
+            launch_ns=np.append(trace.calls.start_ns, NEVER_NS)[kernels.call],
+            start_ns=kernels.start_ns,
+            duration_ns=kernels.duration_ns,
         )
-        weights = kernels.duration_ns.astype(np.float64)
-    else:
-        at = locate_iterations(host_steps(table), ops.start_ns)
-        weights = np.ones(row_count(ops))
-    return np.bincount(at[at >= 0], weights=weights[at >= 0], minlength=row_count(table)).astype(np.float64)
+    at = locate_iterations(host_steps(table), ops.start_ns)
+    return np.bincount(at[at >= 0], minlength=row_count(table)).astype(np.float64)
 
 
 def _duration_ns(trace: Trace, index: int | None) -> float | None:

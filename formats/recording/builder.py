@@ -37,6 +37,8 @@ class RecordingBuilder:
         self.has_memory = False
         self.lists_inner_first = False
         """Whether ops come as they end, so that an inner one comes before the outer one of the same span."""
+        self.origin_ns: int | None = None
+        """When the recording began, where rows are only a part of it; None: at the earliest row."""
         self._parts: defaultdict[type[EventRows], list[EventRows]] = defaultdict(list)
         self._lengths: defaultdict[type[EventRows], int] = defaultdict(int)
 

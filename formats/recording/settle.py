@@ -122,7 +122,7 @@ def _find_clock(builder: RecordingBuilder, tables: Sequence[TimedRows], hosts: S
         np.minimum.at(first, rows.thread, rows.start_ns)
     return _Clock(
         middle_ns=middle,
-        origin_ns=origin,
+        origin_ns=origin if builder.origin_ns is None else builder.origin_ns,
         threads=np.argsort(np.argsort(first, kind="stable")),
         lists_inner_first=builder.lists_inner_first,
     )

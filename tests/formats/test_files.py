@@ -88,7 +88,7 @@ def test_a_pipe_is_read(packed: bytes, small_trace: Trace) -> None:
 
 
 NAMES = [item.name for item in IMPORTERS]
-EXPECTED = f"expected {', '.join(NAMES[:-1])} or {NAMES[-1]} (plain or gzipped), found "
+EXPECTED = f"expected {', '.join(NAMES[:-1])} or {NAMES[-1]} (plain or packed), found "
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ EXPECTED = f"expected {', '.join(NAMES[:-1])} or {NAMES[-1]} (plain or gzipped),
         (gzip.compress(b"PK\x03\x04abc"), EXPECTED + "a zip archive (a model or checkpoint saved by torch.save looks"),
         (b"hello\n", EXPECTED + "text"),
         (b'{"loss": 1}', EXPECTED + "JSON that is no trace (first keys: loss)"),
-        (gzip.compress(gzip.compress(b"{}")), EXPECTED + "gzip"),
+        (gzip.compress(gzip.compress(gzip.compress(b"{}"))), EXPECTED + "gzip"),
         (b'{"format": "wavecast.trace", "version": "2.0"}', "trace format 2.0 is not supported (this wavecast reads"),
         (b'{"format": "wavecast.trace", "version": "1.0", "ops"', "truncated JSON: the text ends after 52 bytes"),
         (b"\x1f\x8bnonsense", "damaged gzip: unknown compression method"),

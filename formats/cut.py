@@ -1,0 +1,278 @@
+"""Cuts one iteration, or what ran in a window of time, out of a trace: its host events and what they put on the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from ..arrays import Mask, Rows
+from ..errors import InputError, TraceError
+from .column import MISSING, Column, build_table, columns, renumber, row_count, take_rows
+from .iterations import (
+    NEVER_NS,
+    busy_iterations,
+    by_length,
+    host_steps,
+    locate_iterations,
+    work_by_iteration,
+)
+from .source import ReadOptions
+from .trace import TABLES, IterationTable, Trace
+
+MEDIAN: Final = "median"
+LONGEST: Final = "longest"
+ALL: Final = "all"
+_FOREVER_NS: Final = 2**61
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Say which part of a recording is kept, in ns since its start: when the host and the GPU were at it."""
+
+    start_ns: int
+    end_ns: int
+    cpu_start_ns: int
+    cpu_end_ns: int
+    left_out_count: int = 0
+    """Iterations beside it."""
+    length_ratio: float = 1.0
+    """Its length, by that of the median iteration."""
+
+
+def find_part(trace: Trace, options: ReadOptions) -> Part | None:
+    """Return the part of a trace that is asked for, None for all of it.
+
+    Raises InputError where there is no such iteration and TraceError where nothing ran in the window.
+
+    >>> find_part(measured, ReadOptions(iteration="longest")).cpu_start_ns
+    0
+    """
+    if options.window_ns is not None:
+        return _find_window(trace, options.window_ns)
+    if options.iteration is None or options.iteration == ALL or not np.any(trace.iterations.profiled):
+        return None
+    launch = np.append(trace.calls.start_ns, NEVER_NS)[trace.kernels.call]
+    kernels, table = trace.kernels, trace.iterations
+    if row_count(kernels):
+        work = work_by_iteration(table, launch_ns=launch, start_ns=kernels.start_ns, duration_ns=kernels.duration_ns)
+    else:
+        at = locate_iterations(host_steps(table), trace.ops.start_ns)
+        work = np.bincount(at[at >= 0], minlength=row_count(table)).astype(np.float64)
+    return choose_part(table, work, options.iteration)
+
+
+def choose_part(table: IterationTable, work: np.ndarray[Any, np.dtype[np.float64]], asked: int | str | None) -> Part:
+    """Return the iteration that is asked for, given what work each of them does; None is the median one."""
+    rows = busy_iterations(table, work)
+    ordered = by_length(table, rows)
+    median = int(ordered[(len(ordered) - 1) // 2])
+    row = int(ordered[-1]) if asked == LONGEST else median
+    if isinstance(asked, int):
+        row = _check_number(table, work, asked)
+    elif asked not in (None, MEDIAN, LONGEST):
+        raise InputError(f"iteration {asked!r}: expected a number, {MEDIAN}, {LONGEST} or {ALL}")
+    host, length = host_steps(table), table.end_ns - table.start_ns
+    return Part(
+        start_ns=int(table.start_ns[row]),
+        end_ns=int(table.end_ns[row]),
+        cpu_start_ns=int(host.cpu_start_ns[row]),
+        cpu_end_ns=int(host.cpu_end_ns[row]),
+        left_out_count=int(np.sum(table.profiled)) - 1,
+        length_ratio=float(length[row] / length[median]) if length[median] > 0 else 1.0,
+    )
+
+
+def _check_number(table: IterationTable, work: Column, asked: int) -> int:
+    recorded = np.flatnonzero(table.profiled)
+    if asked not in recorded:
+        numbers = f"{recorded[0]} to {recorded[-1]}" if len(recorded) > 1 else f"{recorded[0]}"
+        raise TraceError(f"there is no iteration {asked}: the trace holds {len(recorded)}, number {numbers}")
+    if work[asked] == 0 and work.any():
+        raise TraceError(f"iteration {asked} does nothing: give another, or median")
+    return asked
+
+
+def window_bounds(window_ns: tuple[int | None, int | None]) -> tuple[int, int]:
+    """Return the two instants of a window, open ends far away; raises InputError where it is empty.
+
+    >>> window_bounds((5, 90))
+    (5, 90)
+    """
+    start, end = (
+        (-_FOREVER_NS if window_ns[0] is None else window_ns[0]),
+        (_FOREVER_NS if window_ns[1] is None else window_ns[1]),
+    )
+    if start >= end:
+        raise InputError(f"the window ends at {end} ns, before it begins ({start} ns)")
+    return start, end
+
+
+def _find_window(trace: Trace, window_ns: tuple[int | None, int | None]) -> Part:
+    start, end = window_bounds(window_ns)
+    starts = np.concatenate((trace.ops.start_ns, trace.calls.start_ns, trace.kernels.start_ns))
+    if not len(starts) or (starts == MISSING).all():
+        raise TraceError("it has no times to choose a window by")
+    asked = Part(start_ns=start, end_ns=end, cpu_start_ns=start, cpu_end_ns=end)
+    ends = [
+        (table.start_ns + table.duration_ns)[rows]
+        for table, rows in (
+            (trace.ops, _host_rows(trace.ops.start_ns, asked)),
+            (trace.calls, _host_rows(trace.calls.start_ns, asked)),
+            (trace.kernels, _kernel_rows(trace, asked)),
+        )
+    ]
+    last = max((int(each.max()) for each in ends if len(each)), default=None)
+    if last is None:
+        seconds = int(starts.max()) / 1e9
+        raise TraceError(f"nothing began in the window that is asked for: the last event begins at {seconds:.6g} s")
+    first = max(start, int(starts.min()))
+    finish = last if window_ns[1] is None else end
+    return Part(start_ns=first, end_ns=max(last, finish), cpu_start_ns=first, cpu_end_ns=finish)
+
+
+def _host_rows(start_ns: Column, part: Part) -> Rows:
+    return np.flatnonzero((start_ns >= part.cpu_start_ns) & (start_ns <= part.cpu_end_ns))
+
+
+def _kernel_rows(trace: Trace, part: Part) -> Rows:
+    return np.flatnonzero(_is_launched(trace, trace.kernels.call, trace.kernels.start_ns, part))
+
+
+def _is_launched(trace: Trace, call: Column, start_ns: Column, part: Part) -> Mask:
+    """Say what the host launched in a part, and of what has no recorded launch, what began in it."""
+    launched = call >= 0
+    instant = np.where(launched, np.append(trace.calls.start_ns, 0)[call], start_ns)
+    low = np.where(launched, part.cpu_start_ns, part.start_ns)
+    high = np.where(launched, part.cpu_end_ns, part.end_ns)
+    return np.asarray((instant >= low) & (instant <= high))
+
+
+def cut_part(trace: Trace, part: Part) -> Trace:
+    """Return what ran in a part of a trace as a trace of one iteration; times stay those since the recording began.
+
+    Ops, calls and allocations belong to it that begin in the host's interval, and what these calls launched on the
+    GPU. What it refers to outside of it, such as an op around the whole step, is not recorded then.
+    """
+    ops, calls = _host_rows(trace.ops.start_ns, part), _host_rows(trace.calls.start_ns, part)
+    kernels = _kernel_rows(trace, part)
+    syncs = np.flatnonzero(_is_launched(trace, trace.syncs.call, trace.syncs.start_ns, part))
+    rows = {"ops": ops, "calls": calls, "kernels": kernels, "syncs": syncs}
+    rows["memory"] = _host_rows(trace.memory.time_ns, part)
+    rows["operands"] = np.flatnonzero(np.isin(trace.operands.op, ops))
+    own = trace.collectives
+    rows["collectives"] = np.flatnonzero(np.isin(own.op, ops) | ((own.op < 0) & np.isin(own.kernel, kernels)))
+    changes: dict[str, Any] = {name: take_rows(getattr(trace, name), kept) for name, kept in rows.items()}
+    for name in ("ops", "calls", "kernels"):
+        number = np.full(row_count(getattr(trace, name)), MISSING, dtype=np.int64)
+        number[rows[name]] = np.arange(len(rows[name]))
+        changes = {table: renumber(values, name, number) for table, values in changes.items()}
+    found = replace(trace, **changes, iterations=_iterations(trace, part))
+    return _count_gaps(_compact(_number_threads(_number_groups(found))), part)
+
+
+def _iterations(trace: Trace, part: Part) -> IterationTable:
+    """Return the part as the one captured iteration; those timed without the profiler become one that is as long."""
+    table = trace.iterations
+    rows = {
+        "start_ns": [part.start_ns],
+        "end_ns": [part.end_ns],
+        "profiled": [1],
+        "cpu_start_ns": [part.cpu_start_ns],
+        "cpu_end_ns": [part.cpu_end_ns],
+    }
+    timed = np.flatnonzero(~np.asarray(table.profiled, dtype=bool))
+    if len(timed):
+        length = np.median((table.end_ns - table.start_ns)[timed]) * part.length_ratio
+        for name, value in (("start_ns", part.start_ns - round(length)), ("end_ns", part.start_ns), ("profiled", 0)):
+            rows[name].append(value)
+        for name in ("cpu_start_ns", "cpu_end_ns"):
+            rows[name].append(MISSING)
+    return build_table(IterationTable, len(rows["start_ns"]), **rows)
+
+
+def _number_threads(trace: Trace) -> Trace:
+    """Return the trace with threads, and blocks of memory, numbered from 0 in order of first appearance."""
+    threads = np.concatenate((trace.ops.thread, trace.calls.thread))
+    numbers = _by_appearance(threads, np.concatenate((trace.ops.start_ns, trace.calls.start_ns)))
+    split = row_count(trace.ops)
+    blocks = trace.memory.block
+    has_tensors = row_count(trace.tensors) > 0
+    return replace(
+        trace,
+        ops=replace(trace.ops, thread=numbers[:split].astype(threads.dtype)),
+        calls=replace(trace.calls, thread=numbers[split:].astype(threads.dtype)),
+        memory=trace.memory
+        if has_tensors
+        else replace(trace.memory, block=_by_appearance(blocks, np.arange(len(blocks))).astype(blocks.dtype)),
+    )
+
+
+def _number_groups(trace: Trace) -> Trace:
+    """Return the trace with the process groups alone that its collectives name, in order of first use."""
+    group = trace.collectives.group
+    numbers = _by_appearance(group, np.arange(len(group)))
+    collectives = replace(trace.collectives, group=numbers.astype(group.dtype))
+    if not row_count(trace.groups):
+        return replace(trace, collectives=collectives)
+    used = group[group >= 0]
+    distinct, first = np.unique(used, return_index=True)
+    kept = distinct[np.argsort(first, kind="stable")]
+    number = np.full(row_count(trace.groups), MISSING, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    members = renumber(trace.members, "groups", number)
+    order = np.argsort(members.group, kind="stable")
+    return replace(
+        trace,
+        collectives=collectives,
+        groups=take_rows(trace.groups, kept),
+        members=take_rows(members, order[members.group[order] >= 0]),
+    )
+
+
+def _by_appearance(values: Column, time: Column) -> Column:
+    """Return values of 0 and more as numbers in order of the first time they appear; MISSING stays."""
+    known = np.flatnonzero(values >= 0)
+    order = known[np.argsort(time[known], kind="stable")]
+    distinct, first = np.unique(values[order], return_index=True)
+    rank = np.empty(len(distinct), dtype=np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(distinct))
+    numbers = np.full(len(values), MISSING, dtype=np.int64)
+    numbers[known] = rank[np.searchsorted(distinct, values[known])]
+    return numbers
+
+
+def _compact(trace: Trace) -> Trace:
+    """Return the trace with the strings and signatures alone that it refers to, in order of first use."""
+    tables = {name: getattr(trace, name) for name in TABLES}
+    texts: dict[str, Any] = {}
+    for kind in ("strings", "signatures"):
+        used = [
+            np.asarray(getattr(table, spec.name)).ravel()
+            for table in tables.values()
+            for spec in columns(table)
+            if spec.refers_to == kind
+        ]
+        joined = np.concatenate(used) if used else np.zeros(0, dtype=np.int64)
+        kept, first = np.unique(joined[joined >= 0], return_index=True)
+        kept = kept[np.argsort(first, kind="stable")]
+        number = np.full(len(getattr(trace, kind)), MISSING, dtype=np.int64)
+        number[kept] = np.arange(len(kept))
+        tables = {name: renumber(table, kind, number) for name, table in tables.items()}
+        texts[kind] = tuple(getattr(trace, kind)[row] for row in kept.tolist())
+    return replace(trace, **tables, **texts)
+
+
+def _count_gaps(trace: Trace, part: Part) -> Trace:
+    kernels = trace.kernels
+    return replace(
+        trace,
+        quality=replace(
+            trace.quality,
+            kernels_without_call=int(np.sum(kernels.call == MISSING)),
+            kernels_without_op=int(np.sum((kernels.call != MISSING) & (kernels.op == MISSING))),
+            ops_without_shapes=int(np.sum(trace.ops.signature == MISSING)),
+            iterations_left_out=trace.quality.iterations_left_out + part.left_out_count,
+        ),
+    )
