@@ -40,9 +40,7 @@ def answer_input(question: Question, item: BatchInput) -> bytes:
             answers.append(_answer(question, change, trace))
         except WavecastError as error:
             refusals.append(Refusal(what_if=change.label, reason=_reason(error, item)))
-    return encode_part(
-        TracePart(trace_id=item.trace_id, facts=_facts(trace), answers=answers, refusals=refusals)
-    )
+    return encode_part(TracePart(trace_id=item.trace_id, facts=_facts(trace), answers=answers, refusals=refusals))
 
 
 def _reason(error: WavecastError, item: BatchInput) -> str:

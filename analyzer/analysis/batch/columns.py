@@ -82,7 +82,9 @@ PREDICTION_FIELDS: Final = (
 )
 """Attributes of a `GpuPrediction`, by the names that `analyze --format csv` has, too."""
 GPU_COLUMNS: Final = (
-    *_columns(ColumnPart.GPU, ("rank", _W, "of this GPU for this trace and what-if, fastest first"), *PREDICTION_FIELDS),
+    *_columns(
+        ColumnPart.GPU, ("rank", _W, "of this GPU for this trace and what-if, fastest first"), *PREDICTION_FIELDS
+    ),
     *_columns(
         ColumnPart.GPU,
         ("tokens_per_s", _N, "tokens per second, where tokens per sample are known"),

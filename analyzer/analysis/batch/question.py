@@ -74,7 +74,7 @@ class Question:
     """Of the wavecast that asks; see `installed_identity`."""
 
 
-def combine_changes(  # noqa: PLR0913 (all that one may ask, by name)
+def combine_changes(
     *,
     precisions: Sequence[str] = (),
     batch_sizes: Sequence[int] = (),

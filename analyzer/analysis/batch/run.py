@@ -66,8 +66,6 @@ def rows_of(item: BatchInput, part: TracePart) -> Iterator[Rows]:
         count = len(answer.columns["gpu"])
         shared = {"trace_id": item.trace_id, "trace": item.name, **part.facts, **answer.shared}
         yield {
-            column.name: answer.columns[column.name]
-            if column.part is ColumnPart.GPU
-            else [shared[column.name]] * count
+            column.name: answer.columns[column.name] if column.part is ColumnPart.GPU else [shared[column.name]] * count
             for column in COLUMNS
         }
