@@ -50,7 +50,13 @@ def _reason(error: WavecastError, item: BatchInput) -> str:
 
 def _facts(trace: Trace) -> dict[str, Value]:
     meta = trace.meta
-    return {"workload": meta.workload.name, "mode": meta.workload.mode, "source_format": meta.source_format}
+    samples = meta.workload.samples_per_iteration or meta.workload.batch_size
+    return {
+        "workload": meta.workload.name,
+        "mode": meta.workload.mode,
+        "source_format": meta.source_format,
+        "recorded_samples": samples,
+    }
 
 
 def _answer(question: Question, change: Change, trace: Trace) -> Answer:

@@ -87,7 +87,9 @@ def collect_times(
         name = str(part.facts.get("workload") or item.name)
         runs = 1.0 if runs_per_day is None else runs_per_day.get(item.trace_id, 0.0)
         for answer in part.answers:
-            rows.setdefault(str(answer.shared["what_if"]), []).append((item, name, answer, runs))
+            rows.setdefault(str(answer.shared["what_if"]), []).append(
+                (item, name, answer, runs * _load_ratio(part, answer))
+            )
     return tuple(_times(what_if, answers) for what_if, answers in rows.items())
 
 
@@ -107,7 +109,7 @@ def _times(what_if: str, rows: Sequence[tuple[BatchInput, str, Answer, float]]) 
         what_if=what_if,
         traces=tuple(item for item, _, _, _ in rows),
         workloads=tuple(name for _, name, _, _ in rows),
-        runs=np.array([runs * _load_ratio(answer) for _, _, answer, runs in rows]),
+        runs=np.array([runs for _, _, answer, runs in rows]),
         gpus=gpus,
         time_ns=values["iteration_ns"],
         low_ns=values["iteration_low_ns"],
@@ -117,9 +119,9 @@ def _times(what_if: str, rows: Sequence[tuple[BatchInput, str, Answer, float]]) 
     )
 
 
-def _load_ratio(answer: Answer) -> float:
+def _load_ratio(part: TracePart, answer: Answer) -> float:
     """Return how many iterations do the work of a recorded one: fewer where the what-if's batch is larger."""
-    recorded, now = answer.shared.get("recorded_samples"), answer.shared.get("samples_per_iteration")
+    recorded, now = part.facts.get("recorded_samples"), answer.shared.get("samples_per_iteration")
     return float(recorded) / float(now) if isinstance(recorded, int) and isinstance(now, int) and now else 1.0
 
 

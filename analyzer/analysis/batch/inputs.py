@@ -115,7 +115,7 @@ def _look(place: str) -> Iterator[BatchInput | SkippedFile]:
     if path.exists():
         raise InputError(f"{place}: expected a file or a folder of traces, found a device or a pipe")
     if glob.has_magic(place):
-        names = sorted(glob.glob(place, recursive=True))
+        names = sorted(glob.glob(place, recursive=True))  # noqa: PTH207 (absolute patterns, too)
         if not names:
             raise InputError(f"{place}: no file matches this pattern")
         return _recognised((Path(name) for name in names if not Path(name).is_dir()), _fixed_part(place))
@@ -149,7 +149,7 @@ def _recognised(paths: Iterable[Path], folder: Path) -> Iterator[BatchInput | Sk
 
 
 def explain_unreadable(path: Path) -> str | None:
-    """Return why no importer reads a file, by its first bytes or, of JSON that begins late, by all; None where one does."""
+    """Return why no importer reads a file, by its first bytes or, of JSON, by all; None where one does."""
     from ....formats.files import read_bytes
 
     try:
