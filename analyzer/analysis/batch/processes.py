@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 Work = Callable[[BatchInput], bytes]
-ONE_THREAD: Final[Mapping[str, str]] = {
-    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-}
+_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+ONE_THREAD: Final[Mapping[str, str]] = dict.fromkeys(_THREAD_VARIABLES, "1")
 """Workers share the cores already; and sums over several threads may round otherwise."""
 _READY: Final = b""
 _PATIENCE_S: Final = 5.0
