@@ -39,7 +39,7 @@ def read_execution_trace(
 
     def build() -> Trace:
         with collection_paused():
-            return _build(document, options.iteration)
+            return _build(document, options.iteration if isinstance(options.iteration, int) else None)
 
     return build
 
