@@ -110,7 +110,7 @@ class ImportSource:
         """Return the whole content, unpacked; raises TraceError where that is more than the limit."""
         if self._is_file and self.packed_size > self.max_bytes:
             raise too_large(f"holds {self.packed_size} bytes, more than the limit of {self.max_bytes}")
-        if self.is_plain and self._raw.size is not None:
+        if self.is_plain and self._raw.size is not None and self._raw.size <= self.max_bytes:
             return self._raw.read(0, self._raw.size)
         output = io.BytesIO()
         for chunk in self.chunks():
