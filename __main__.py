@@ -17,7 +17,9 @@ COMMANDS = {
     "measure": "tracer.commands.measure",
     "analyze": "analyzer.commands.analyze",
     "scale": "analyzer.commands.scale",
+    "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",
+    "archive": "analyzer.commands.archive",
     "replay": "analyzer.commands.replay",
     "rerun": "analyzer.commands.rerun",
     "validate": "analyzer.commands.validate",
@@ -26,6 +28,7 @@ COMMANDS = {
     "gpus": "analyzer.commands.gpus",
     "nodes": "analyzer.commands.nodes",
     "score": "analyzer.commands.score",
+    "doctor": "analyzer.commands.doctor",
 }
 """Command name → module that holds a command of that name."""
 

@@ -20,7 +20,12 @@ class FileKind(Enum):
 SIGNATURES: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"PK\x03\x04", "a zip archive (a model or checkpoint saved by torch.save looks like this, too)"),
     (0, b"\x7fELF", "an ELF program or library"),
-    (0, b"SQLite format 3\x00", "an SQLite database (an Nsight Systems export, if it is named .sqlite)"),
+    (0, b"SQLite format 3\x00", "an SQLite database"),
+    (
+        0,
+        b"NVIDIA Tegra Profiler Report",
+        "a report of Nsight Systems: export it with `nsys export --type sqlite FILE.nsys-rep` and give that file",
+    ),
     (0, b"PAR1", "a Parquet table"),
     (0, b"\x28\xb5\x2f\xfd", "zstd-compressed data"),
     (0, b"\xfd7zXZ\x00", "xz-compressed data"),
@@ -113,5 +118,5 @@ def _is_text(head: bytes) -> bool:
 def _describe_json(head: bytes) -> str:
     keys = list(dict.fromkeys(match[1].decode(errors="replace") for match in _KEY.finditer(head)))[:5]
     if b'"nodes"' in head and b'"schema"' in head:
-        return "a PyTorch execution trace (Chakra), which holds no GPU times"
+        return "a PyTorch execution trace without nodes"
     return "JSON that is no trace" + (f" (first keys: {', '.join(keys)})" if keys else "")

@@ -71,12 +71,16 @@ def load_part(path: str | Path, options: ReadOptions, progress: Progress | None 
     >>> load_part("samples/gpt2_small-inference-bf16-b4-shapes.json.gz", ReadOptions()).meta.capture
     'shapes'
     """
+    from .archive.reference import is_reference, load_reference
     from .cut import cut_part, find_part
     from .renumber import renumber
 
-    with _opened(path, _limit(), recover=options.recover) as source:
-        trace = _read_content(source, options, progress)()
-        part = source.part
+    if is_reference(path):
+        trace, part = load_reference(path), None
+    else:
+        with _opened(path, _limit(), recover=options.recover) as source:
+            trace = _read_content(source, options, progress)()
+            part = source.part
     try:
         if part is None and not options.keeps_small:
             part = find_part(trace, options)
@@ -172,8 +176,10 @@ def _read_content(source: ImportSource, options: ReadOptions, progress: Progress
         content = source.read()
         importer = find_importer(content)
         if importer is None:
-            known = " or ".join(item.name for item in IMPORTERS)
-            raise TraceError(f"expected {known} (JSON, plain or gzipped), found {describe_content(content)}")
+            *names, last = (item.name for item in IMPORTERS)
+            raise TraceError(
+                f"expected {', '.join(names)} or {last} (plain or packed), found {describe_content(content)}"
+            )
     return importer.read(source, options=options, progress=progress)
 
 

@@ -91,9 +91,15 @@ class Quality:
     kernels_without_op: int = 0
     launches_without_kernel: int = 0
     """Calls that launch kernels of which none was recorded; since 1.2."""
+    graphs_without_kernels: int = 0
+    """Launches of graphs that were recorded as one span each; since 1.2."""
+    processes_left_out: int = 0
+    """Other processes that used GPUs in the same file; since 1.2."""
     device_events_unread: int = 0
     """Events of devices in a form that the importer does not read (MTIA's, counters of CUPTI); since 1.2."""
     ops_without_shapes: int = 0
+    ops_without_dtypes: int = 0
+    """Ops of which the sizes of tensors are known and no dtype is, as NVTX ranges tell them; since 1.2."""
     ops_with_crossed_nesting: int = 0
     """Ops that overlap another on their thread without lying inside it."""
     events_dropped: int = 0
@@ -109,3 +115,13 @@ class Quality:
     values_assumed: int = 0
     """How often values decided something that a script's recording without a GPU does not know: numbers that it read,
     taken as 1, truths as False, and selections, which kept everything."""
+    ops_outside_iteration: int = 0
+    """Ops of a recording without times that lie outside the one iteration that was kept; since 1.2."""
+    ops_on_host: int = 0
+    """Ops on tensors of the host alone that were left out of a recording without times; since 1.2."""
+    ops_not_joined: int = 0
+    """Ops of a profiler file that the execution trace beside it does not hold; since 1.2."""
+    nodes_unread: int = 0
+    """Nodes of a Chakra trace that are neither work nor communication; since 1.2."""
+    dependencies_lost: int = 0
+    """Dependencies of a Chakra trace on nodes that it does not hold, or that close a cycle; since 1.2."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Floats, share_busy_time
 from ..recorded.choice import ALL, LONGEST, MEDIAN, list_numbers
-from ..recorded.graphs import describe_graphs, unexplained_graph_kernels
+from ..recorded.graphs import describe_graphs, named_graph_kernels, unexplained_graph_kernels
 from ..recorded.standstill import Reason, Standstill
 from .result import Analysis
 
@@ -87,3 +87,17 @@ def _warn_graphs(result: Analysis) -> Iterator[str]:
             f"{unknown_ns / total_ns:.0%} of the GPU time, are not known; --capture FILE explains them with a "
             "recording of the graph's capture"
         )
+    named_ns = _named_graph_ns(result)
+    if named_ns > UNEXPLAINED_GRAPH_SHARE * total_ns:
+        yield (
+            f"of {named_ns / total_ns:.0%} of the GPU time, in CUDA graphs, ops and modules are known by torch's "
+            "annotations alone, which have no shapes: these kernels are moved by their launches and names; --capture "
+            "FILE adds the shapes with a recording of the graph's capture"
+        )
+
+
+def _named_graph_ns(result: Analysis) -> float:
+    """Return how long kernels from graphs took whose op is known without its inputs."""
+    trace, rows = result.trace, result.window.kernel_rows
+    busy = share_busy_time(trace.kernels.start_ns[rows], trace.kernels.duration_ns[rows])
+    return float(busy[named_graph_kernels(trace)[rows]].sum())

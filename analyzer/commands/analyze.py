@@ -17,9 +17,12 @@ from .command import (
     WavecastCommand,
     capture_option,
     complete_gpu_names,
+    execution_trace_option,
     gpu_file_option,
     iteration_option,
     load_captures,
+    load_with_execution_trace,
+    name_of_trace,
     output_options,
     recover_option,
     run_program,
@@ -58,6 +61,7 @@ class AnalyzeRequest:
     recover: bool
     iteration: int | str | None
     captures: tuple[Path, ...]
+    execution_trace: Path | None
     cpu_speed: str | None
     precision: str | None
     batch_size: int | None
@@ -102,6 +106,7 @@ class AnalyzeRequest:
 @cluster_options
 @iteration_option()
 @capture_option()
+@execution_trace_option
 @plan_options()
 @click.option("--ops", "with_ops", is_flag=True, help="List every op with its physical bound, method and reason.")
 @click.option(
@@ -197,7 +202,6 @@ def main() -> None:
 
 
 def _predict(request: AnalyzeRequest) -> Report:
-    from ...formats.files import load_trace
     from ...specs.catalog import load_catalog
     from ...specs.match import describe_machines, find_gpu, find_gpus
     from ..analysis.analyze import report_on, run_analysis
@@ -207,7 +211,9 @@ def _predict(request: AnalyzeRequest) -> Report:
     targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
     source = find_gpu(catalog, request.source) if request.source is not None else None
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_trace(request.trace, recover=request.recover, progress=progress)
+        trace = load_with_execution_trace(
+            request.trace, request.execution_trace, recover=request.recover, progress=progress
+        )
         trace = join_captures(trace, load_captures(request.captures, progress))
     limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
     sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
@@ -249,7 +255,6 @@ _ONE_GPU_OPTIONS: Final = {
 
 def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
-    from ...formats.files import load_trace
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu, find_gpus
     from ..analysis.plans.scale import scale_trace
@@ -261,7 +266,9 @@ def _predict_plans(request: AnalyzeRequest) -> str:
     targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
     source = find_gpu(catalog, request.source) if request.source is not None else None
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_trace(request.trace, recover=request.recover, progress=progress)
+        trace = load_with_execution_trace(
+            request.trace, request.execution_trace, recover=request.recover, progress=progress
+        )
     sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
     report = scale_trace(
         trace,
@@ -323,11 +330,10 @@ def _render(report: Report, request: AnalyzeRequest) -> str:
     from ..rendering.analysis.text import describe_report
     from ..rendering.formats import render
 
-    name = "standard input" if str(request.trace) == "-" else request.trace.name
     return render(
         choose_format(request.form, request.output),
         screen_for(request.output),
-        page=lambda: describe_report(report, name=name, detailed_ops=request.with_ops),
+        page=lambda: describe_report(report, name=name_of_trace(request.trace), detailed_ops=request.with_ops),
         json=lambda: draw_report_json(report, with_ops=request.with_ops),
         csv=lambda: draw_ops_csv(report) if request.with_ops else draw_gpus_csv(report),
     )

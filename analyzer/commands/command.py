@@ -40,6 +40,25 @@ _ENDINGS: Final = ", ".join(suffix for form, suffix in SUFFIXES.items() if form 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
+class TracePath(click.Path):
+    """Name a trace: a file, `-` for standard input, or one of an archive (archive://DIR#ID)."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, allow_dash=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; of an archived trace, one that `load_trace` understands."""
+        if isinstance(value, str) and value.startswith("archive:"):
+            from ...formats.archive.reference import as_path, is_reference
+
+            if is_reference(value):
+                try:
+                    return as_path(value)
+                except InputError as error:
+                    self.fail(str(error), param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class WavecastCommand(click.Command):
     """Turn the library's errors into one line on stderr and their exit status."""
 
@@ -143,9 +162,7 @@ def _read_iteration(_context: click.Context, _parameter: click.Parameter, text: 
 
 def capture_option(explanation: str = _CAPTURE_HELP) -> Callable[[FunctionT], FunctionT]:
     """Add `--capture`, files that may be given several times."""
-    return click.option(
-        "--capture", "captures", type=click.Path(path_type=Path), metavar="FILE", multiple=True, help=explanation
-    )
+    return click.option("--capture", "captures", type=TracePath(), metavar="FILE", multiple=True, help=explanation)
 
 
 def load_captures(paths: Sequence[Path], progress: Progress | None = None) -> dict[str, Trace]:
@@ -153,6 +170,29 @@ def load_captures(paths: Sequence[Path], progress: Progress | None = None) -> di
     from ...formats.files import load_trace
 
     return {str(path): load_trace(path, progress=progress) for path in paths}
+
+
+def execution_trace_option(function: FunctionT) -> FunctionT:
+    """Add `--execution-trace`, the file beside a profiler's."""
+    return click.option(
+        "--execution-trace",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The PyTorch execution trace of the same run as the profiler file: exact inputs, types and tensors.",
+    )(function)
+
+
+def load_with_execution_trace(
+    path: Path, execution_trace: Path | None, *, recover: bool = False, progress: Progress | None = None
+) -> Trace:
+    """Read a trace, joined with the execution trace of its run where one is given."""
+    if execution_trace is None:
+        from ...formats.files import load_trace
+
+        return load_trace(path, recover=recover, progress=progress)
+    from ...formats.execution_trace import load_joined
+
+    return load_joined(path, execution_trace, recover=recover, progress=progress)
 
 
 def max_error_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
@@ -173,7 +213,7 @@ def recover_option(function: FunctionT) -> FunctionT:
 
 def trace_argument(function: FunctionT) -> FunctionT:
     """Add the argument TRACE."""
-    return click.argument("trace", type=click.Path(path_type=Path, allow_dash=True), metavar="TRACE")(function)
+    return click.argument("trace", type=TracePath(), metavar="TRACE")(function)
 
 
 def check_max_error(percent: float | None) -> None:
@@ -184,6 +224,10 @@ def check_max_error(percent: float | None) -> None:
 
 def name_of_trace(path: Path) -> str:
     """Return what a trace is called in what is shown."""
+    if str(path).startswith("archive:/"):
+        from ...formats.archive.reference import name_of_reference
+
+        return name_of_reference(path)
     return "standard input" if str(path) == "-" else path.name
 
 

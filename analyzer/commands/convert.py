@@ -4,38 +4,54 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from .command import WavecastCommand, recover_option
+from .command import TracePath, WavecastCommand, execution_trace_option, load_with_execution_trace, recover_option
 from .output import OutputPath, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
     from ...formats.trace import Trace
 
+_CHAKRA_ENDINGS: Final = (".et", ".et.gz")
+
 
 @click.command("convert", cls=WavecastCommand, short_help="Convert a profiler file to a wavecast trace.")
-@click.argument("source", type=click.Path(path_type=Path, allow_dash=True), metavar="IN")
+@click.argument("source", type=TracePath(), metavar="IN")
 @click.argument("target", type=OutputPath(path_type=Path), metavar="OUT")
+@execution_trace_option
 @recover_option
-def convert(source: Path, target: Path, recover: bool) -> None:
+def convert(source: Path, target: Path, execution_trace: Path | None, recover: bool) -> None:
     """Convert the trace IN to wavecast's format and write it to OUT, whole or not at all.
 
     IN is a PyTorch profiler file or a wavecast trace, recognised by its content ('-' reads standard
-    input). OUT ends in .json or .json.gz. Only what predictions need is kept: no environment,
+    input). OUT ends in .json or .json.gz; .et and .et.gz write a Chakra execution trace for
+    simulators instead. Only what predictions need is kept: no environment,
     host or user names, command lines.
     """
     from ...errors import OutputError
-    from ...formats.files import load_trace, save_trace
+    from ...formats.files import save_trace
 
-    if not target.name.endswith((".json", ".json.gz")):
-        raise OutputError(f"{target.name}: expected a name that ends in .json or .json.gz")
+    if not target.name.endswith((".json", ".json.gz", *_CHAKRA_ENDINGS)):
+        raise OutputError(f"{target.name}: expected a name that ends in .json or .json.gz (.et, .et.gz: Chakra)")
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_trace(source, recover=recover, progress=progress)
-    save_trace(trace, target)
+        trace = load_with_execution_trace(source, execution_trace, recover=recover, progress=progress)
+    if target.name.endswith(_CHAKRA_ENDINGS):
+        _save_chakra(trace, target)
+    else:
+        save_trace(trace, target)
     write_result(f"{_describe(trace, source, target)}\n", None)
+
+
+def _save_chakra(trace: Trace, target: Path) -> None:
+    from ...formats.files import pack_gzip, write_atomic
+    from ..graph.build import build_graph
+    from ..graph.export.chakra import draw_chakra
+
+    data = draw_chakra(trace, build_graph(trace))
+    write_atomic(target, pack_gzip(data) if target.name.endswith(".gz") else data)
 
 
 def _describe(trace: Trace, source: Path, target: Path) -> str:

@@ -23,12 +23,14 @@ def show(trace: Path, top: int, form: str | None, output: Path | None, recover: 
     standard input.
     """
     from ...formats.files import load_trace
+    from ..prediction.capture_join import join_captures
     from ..recorded.overview import describe_trace
     from ..rendering.overview import describe_overview, draw_overview_json
     from ..rendering.page.terminal import draw_terminal
 
     with progress_on_stderr("Reading the trace") as progress:
-        overview = describe_trace(load_trace(trace, recover=recover, progress=progress), limit=top)
+        loaded = join_captures(load_trace(trace, recover=recover, progress=progress), {})
+        overview = describe_trace(loaded, limit=top)
     if choose_format(form, output) == "json":
         write_result(draw_overview_json(overview), output)
     else:

@@ -12,6 +12,7 @@ import click
 from ..rendering.formats import REPORT_FORMATS
 from .command import (
     FunctionT,
+    TracePath,
     WavecastCommand,
     capture_option,
     complete_gpu_names,
@@ -65,7 +66,7 @@ class ValidateRequest:
 
 
 def _trace_argument(name: str, metavar: str) -> Callable[[FunctionT], FunctionT]:
-    return click.argument(name, type=click.Path(path_type=Path, allow_dash=True), metavar=metavar)
+    return click.argument(name, type=TracePath(), metavar=metavar)
 
 
 @click.command("validate", cls=WavecastCommand, short_help="Compare a prediction with a measurement, op by op.")

@@ -1,4 +1,4 @@
-"""What a CUDA or HIP runtime call does to the timeline, by its name."""
+"""What a CUDA, HIP or SYCL runtime call does to the timeline, by its name."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ _RULES: Final = (
     (re.compile(_PREFIX + r"EventSynchronize"), Role.SYNC_EVENT),
     (re.compile(_PREFIX + r"StreamWaitEvent"), Role.WAIT_EVENT),
     (re.compile(_PREFIX + r"GraphLaunch"), Role.GRAPH_LAUNCH),
+    (re.compile(r"(ur|pi)QueueFinish|ze(CommandQueue|CommandListHost|FenceHost)Synchronize"), Role.SYNC_STREAM),
+    (re.compile(r"urEventWait$|piEventsWait$|zeEventHostSynchronize"), Role.SYNC_EVENT),
 )
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...arrays import Rows
 from ...errors import InputError
-from ...formats.column import MISSING, Column, build_table, renumber, row_count, take_rows
+from ...formats.column import MISSING, Column, build_table, row_count, take_rows
+from ...formats.recording.added import add_ops
 from ...formats.signature import Signature
-from ...formats.trace import TABLES, OpTable, Trace
+from ...formats.trace import OpTable, Trace
 from ..recorded.graphs import find_captures, graph_kernels
 from .graph_capture import CapturedGraph, GraphMatch, captured_graphs, choose_match, match_graph
 
@@ -24,6 +25,8 @@ class _Joined:
     string_numbers: dict[str, int]
     signatures: list[Signature]
     tables: list[OpTable]
+    known: dict[tuple[bytes, int], _Explanation | None]
+    """By the kernels that a launch ran, and the number of graphs that it may have launched."""
     count: int
     op: Rows
     """Of every kernel of the trace, [kernels]: rows from the trace's number of ops on are added ones."""
@@ -48,41 +51,60 @@ def join_captures(trace: Trace, captures: Mapping[str, Trace]) -> Trace:
     """Return the trace with the ops of captured graphs, which its graph launches run; `captures` maps files to traces.
 
     Each launch of a graph gets the ops that launched its kernels when it was captured, with their shapes, modules and
-    phases: they take no time on the host, at the instant of the launch. Raises InputError where the trace launches no
-    graph, where none of its graphs was captured in the files, or where several of them fit equally well.
+    phases: they take no time on the host, at the instant of the launch. Without `captures`, those that the trace itself
+    records before it launches the graphs explain what they can. Raises InputError where captures are given, and the
+    trace launches no graph, none of its graphs was captured in the files, or several of them fit equally well.
 
     >>> join_captures(measured, {}) is measured
     True
     """
     if not captures:
-        return trace
+        return _join_own(trace)
     from_graph = np.flatnonzero(graph_kernels(trace))
     if not len(from_graph):
         raise InputError(_explain_no_launch(trace))
     graphs = [graph for file, captured in captures.items() for graph in _graphs_of(file, captured)]
-    joined = _Joined(
+    joined, ratios = _begin(trace), [0.0]
+    for kernels in _launches_of(trace, from_graph):
+        _add(joined, trace, kernels, _find_explanation(joined, trace, kernels, graphs, ratios))
+    if not joined.tables:
+        raise InputError(_explain_no_match(trace, graphs, from_graph, max(ratios)))
+    return _assemble(trace, joined)
+
+
+def _join_own(trace: Trace) -> Trace:
+    """Return the trace with what captures in it tell of the launches after them; what is in doubt stays unexplained."""
+    from_graph = np.flatnonzero(graph_kernels(trace))
+    if not len(from_graph) or not find_captures(trace):
+        return trace
+    graphs = captured_graphs("the trace", trace)
+    captured_ns = [int(trace.calls.start_ns[graph.calls].max()) for graph in graphs]
+    joined = _begin(trace)
+    for kernels in _launches_of(trace, from_graph):
+        launch_ns = int(trace.calls.start_ns[trace.kernels.call[kernels[0]]])
+        earlier = [graph for graph, end_ns in zip(graphs, captured_ns, strict=True) if end_ns < launch_ns]
+        _add(joined, trace, kernels, _find_explanation(joined, trace, kernels, earlier))
+    return _assemble(trace, joined) if joined.tables else trace
+
+
+def _begin(trace: Trace) -> _Joined:
+    return _Joined(
         strings=list(trace.strings),
         string_numbers={text: number for number, text in reversed(list(enumerate(trace.strings)))},
         signatures=list(trace.signatures),
         tables=[],
+        known={},
         count=row_count(trace.ops),
         op=trace.kernels.op.astype(np.int64),
         grid=trace.kernels.grid.copy(),
         block=trace.kernels.block.copy(),
     )
-    known: dict[bytes, _Explanation | None] = {}
-    ratios: list[float] = []
+
+
+def _launches_of(trace: Trace, from_graph: Rows) -> list[Rows]:
+    """Return the kernels of each launch of a graph, in order of start."""
     order = from_graph[np.argsort(trace.kernels.call[from_graph], kind="stable")]
-    for kernels in np.split(order, np.flatnonzero(np.diff(trace.kernels.call[order])) + 1):
-        key = np.stack((trace.kernels.name[kernels], trace.kernels.kind[kernels])).tobytes()
-        if key not in known:
-            match = _find_match(graphs, trace, kernels, ratios)
-            known[key] = None if match is None else _explain(joined, match)
-        if (explanation := known[key]) is not None:
-            _add(joined, trace, kernels, explanation)
-    if not joined.tables:
-        raise InputError(_explain_no_match(trace, graphs, from_graph, max(ratios, default=0.0)))
-    return _assemble(trace, joined)
+    return np.split(order, np.flatnonzero(np.diff(trace.kernels.call[order])) + 1)
 
 
 def join_either(traces: tuple[Trace, Trace], captures: Mapping[str, Trace]) -> tuple[Trace, Trace]:
@@ -129,18 +151,32 @@ def _explain_no_match(trace: Trace, graphs: list[CapturedGraph], from_graph: Row
     )
 
 
-def _find_match(graphs: list[CapturedGraph], trace: Trace, kernels: Rows, ratios: list[float]) -> GraphMatch | None:
-    """Return the graph that a launch ran, None where none fits; notes how well each does."""
-    matches = [match_graph(graph, trace, kernels) for graph in graphs]
-    ratios.extend(match.ratio for match in matches)
-    best = choose_match(matches, trace, kernels)
-    if len(best) > 1:
-        files = ", ".join(dict.fromkeys(match.graph.file for match in best))
-        raise InputError(
-            f"{len(best)} captured graphs in {files} launch the same {len(kernels):,} kernels on other shapes, and "
-            "nothing tells which of them ran: give the capture of that one alone"
-        )
-    return best[0] if best else None
+def _find_explanation(
+    joined: _Joined, trace: Trace, kernels: Rows, graphs: Sequence[CapturedGraph], ratios: list[float] | None = None
+) -> _Explanation | None:
+    """Return what explains the kernels of a launch by the one graph that it ran; None where none fits.
+
+    Several that fit equally well are an error where `ratios` is given, which notes how well each fits; else they
+    explain nothing.
+    """
+    key = np.stack((trace.kernels.name[kernels], trace.kernels.kind[kernels])).tobytes(), len(graphs)
+    if key not in joined.known:
+        matches = [match_graph(graph, trace, kernels) for graph in graphs]
+        best = choose_match(matches, trace, kernels)
+        if ratios is not None:
+            ratios.extend(match.ratio for match in matches)
+            if len(best) > 1:
+                raise InputError(_explain_doubt(best, len(kernels)))
+        joined.known[key] = _explain(joined, best[0]) if len(best) == 1 else None
+    return joined.known[key]
+
+
+def _explain_doubt(matches: list[GraphMatch], kernel_count: int) -> str:
+    files = ", ".join(dict.fromkeys(match.graph.file for match in matches))
+    return (
+        f"{len(matches)} captured graphs in {files} launch the same {kernel_count:,} kernels on other shapes, and "
+        "nothing tells which of them ran: give the capture of that one alone"
+    )
 
 
 def _explain(joined: _Joined, match: GraphMatch) -> _Explanation:
@@ -170,8 +206,10 @@ def _explain(joined: _Joined, match: GraphMatch) -> _Explanation:
     return _Explanation(ops=table, op=op, grid=grid, block=block)
 
 
-def _add(joined: _Joined, trace: Trace, kernels: Rows, explanation: _Explanation) -> None:
-    """Add the ops that explain the kernels of one launch of a graph, at that launch."""
+def _add(joined: _Joined, trace: Trace, kernels: Rows, explanation: _Explanation | None) -> None:
+    """Add the ops that explain the kernels of one launch of a graph, at that launch; None: nothing explains them."""
+    if explanation is None:
+        return
     call, first, ops = int(trace.kernels.call[kernels[0]]), joined.count, explanation.ops
     count = row_count(ops)
     moved = replace(
@@ -223,26 +261,7 @@ def _signatures(joined: _Joined, captured: Trace, numbers: Column) -> Rows:
 
 
 def _assemble(trace: Trace, joined: _Joined) -> Trace:
-    """Return the trace with the added ops in order of start, and everything that refers to ops renumbered."""
-    tables = [trace.ops, *joined.tables]
-    columns = {item.name: np.concatenate([getattr(table, item.name) for table in tables]) for item in fields(OpTable)}
-    ops = build_table(OpTable, joined.count, **columns)
-    order = np.argsort(ops.start_ns, kind="stable")
-    number = np.empty(joined.count, dtype=np.int64)
-    number[order] = np.arange(joined.count)
-    kernels = replace(trace.kernels, op=joined.op.astype(trace.kernels.op.dtype), grid=joined.grid, block=joined.block)
-    whole = replace(trace, ops=take_rows(ops, order), kernels=kernels)
-    moved = replace(whole, **{name: renumber(getattr(whole, name), "ops", number) for name in TABLES})
-    quality = trace.quality
-    without_op = (moved.kernels.call != MISSING) & (moved.kernels.op == MISSING)
-    return replace(
-        moved,
-        strings=tuple(joined.strings),
-        signatures=tuple(joined.signatures),
-        meta=replace(trace.meta, has_shapes=bool((moved.ops.signature != MISSING).any())),
-        quality=replace(
-            quality,
-            kernels_without_op=int(without_op.sum()),
-            ops_without_shapes=int((moved.ops.signature == MISSING).sum()),
-        ),
-    )
+    """Return the trace with the added ops, and what they tell of its kernels."""
+    kernels = replace(trace.kernels, grid=joined.grid, block=joined.block)
+    known = replace(trace, kernels=kernels, strings=tuple(joined.strings), signatures=tuple(joined.signatures))
+    return add_ops(known, joined.tables, joined.op)

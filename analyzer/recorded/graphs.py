@@ -100,6 +100,17 @@ def unexplained_graph_kernels(trace: Trace) -> Mask:
     return unexplained
 
 
+def named_graph_kernels(trace: Trace) -> Mask:
+    """Say of which GPU activities that ran from a graph the op is known without its inputs, [kernels].
+
+    >>> named_graph_kernels(measured).any()
+    np.False_
+    """
+    is_known = np.logical_and(graph_kernels(trace), ~unexplained_graph_kernels(trace))
+    named: Mask = is_known & (np.append(trace.ops.signature, MISSING)[trace.kernels.op] == MISSING)
+    return named
+
+
 def describe_graphs(trace: Trace, window: Window) -> GraphUse:
     """Count what the window's iteration has to do with graphs.
 

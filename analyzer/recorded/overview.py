@@ -11,7 +11,7 @@ from ...arrays import Rows, share_busy_time
 from ...formats.column import Column, row_count
 from ...formats.trace import TABLES, Device, KernelKind, Meta, Phase, Trace
 from .compiled import count_regions
-from .graphs import describe_graphs
+from .graphs import describe_graphs, graph_kernels, named_graph_kernels, unexplained_graph_kernels
 from .window import Window, select_window
 
 
@@ -74,6 +74,12 @@ class Overview:
     """How often it launches a CUDA or HIP graph."""
     graph_kernel_count: int
     """Kernels that ran from one."""
+    graph_gpu_ns: float
+    """GPU time of the kernels that ran from graphs, overlap shared out."""
+    graph_explained_ns: float
+    """Of those whose op is known: by the graph's capture, or by torch's annotations of its nodes."""
+    graph_shaped_ns: float
+    """Of those whose op is known with its inputs, which annotations do not tell."""
     captured_launch_count: int
     """Launches that went into a graph and ran nothing: the iteration, or a part of it, is a graph's capture."""
     phases: tuple[PhaseLine, ...]
@@ -106,12 +112,23 @@ def describe_trace(trace: Trace, *, limit: int | None = 10) -> Overview:
         compiled_region_count=count_regions(trace, window.op_rows),
         graph_launch_count=graphs.launch_count,
         graph_kernel_count=graphs.kernel_count,
+        **_graph_times(trace, window, busy),
         captured_launch_count=graphs.captured_count,
         kind_counts={kind.name.lower(): kinds[kind] for kind in KernelKind if kinds[kind]},
         phases=_phases(trace, window, busy),
         ops=_ops(trace, window, busy)[:limit],
         kernels=_kernels(trace, rows, busy)[:limit],
     )
+
+
+def _graph_times(trace: Trace, window: Window, busy: Column) -> dict[str, float]:
+    """Return the GPU time of kernels from graphs: all, with a known op, with an op whose inputs are known."""
+    rows = window.kernel_rows
+    of_graph = graph_kernels(trace)[rows]
+    known = of_graph & ~unexplained_graph_kernels(trace)[rows]
+    shaped = known & ~named_graph_kernels(trace)[rows]
+    masks = {"graph_gpu_ns": of_graph, "graph_explained_ns": known, "graph_shaped_ns": shaped}
+    return {name: float(busy[mask].sum()) for name, mask in masks.items()}
 
 
 def _iterations(trace: Trace, window: Window) -> tuple[IterationLine, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,6 +15,7 @@ from ...formats.column import MISSING, row_count
 from ...formats.trace import KernelKind, Trace
 
 _FEWEST_RANKS: Final = 2
+_CLOCK_PERCENTILE: Final = 95
 _DEEPEST: Final = 4
 """Ops around a collective's kernel up to the one that issued it: torch has one between (`record_param_comms`)."""
 _STRAGGLING_SHARE: Final = 0.5
@@ -28,17 +29,24 @@ class AlignedRanks:
     ranks: tuple[int, ...]
     name: tuple[str, ...]
     """Of each collective, such as `allreduce`."""
+    kernel: Rows
+    """The kernel of each on each rank, [c, r]; -1 where the rank takes no part. Two ranks or more take part in each."""
+    group_size: Rows
+    """Ranks in the group of each, [c]; -1 where the recording does not say."""
     transfer_ns: Floats
     """From the latest arrival to the end, [c]: the shortest of the ranks' times."""
     waiting_ns: Floats
-    """Of each rank for the latest one, [c, r]."""
+    """Of each rank for the latest one, [c, r]; NaN where it takes no part."""
     clock_ns: Floats
     """By how much each rank's clock is ahead of the first one's, [r]: collectives end at once on all."""
+    clock_error_ns: float
+    """The 95th percentile of how far ends of one collective lie apart with clocks set so."""
 
     @property
     def last_count(self) -> Rows:
         """Return how often each rank came last, [r]."""
-        return np.bincount(self.waiting_ns.argmin(axis=1), minlength=len(self.ranks)).astype(np.int64)
+        last = np.where(np.isnan(self.waiting_ns), np.inf, self.waiting_ns).argmin(axis=1)
+        return np.bincount(last, minlength=len(self.ranks)).astype(np.int64)
 
     @property
     def stragglers(self) -> tuple[int, ...]:
@@ -75,7 +83,8 @@ def align_ranks(traces: Sequence[Trace]) -> AlignedRanks:
 
     Clocks need not agree: a collective ends at once on all its ranks, so the rank that takes least time came last, and
     the others waited for as long as they took more. Without numbers, equal collectives of a group count in order.
-    Raises InputError for fewer than two ranks, for two files of one rank, and where nothing is common to them.
+    Raises InputError for fewer than two ranks, for two files of one rank, and where a rank shares no collective with
+    the others.
     """
     if len(traces) < _FEWEST_RANKS:
         raise InputError("one rank's file tells nothing of others: give those of two ranks or more")
@@ -83,29 +92,56 @@ def align_ranks(traces: Sequence[Trace]) -> AlignedRanks:
     if len(set(ranks)) < len(ranks):
         raise InputError(f"ranks {', '.join(map(str, ranks))}: expected one file of each rank")
     calls = [_collective_calls(trace) for trace in traces]
-    common = [key for key in calls[0] if all(key in other for other in calls[1:])]
-    if not common:
-        raise InputError(
-            "no collective is common to the files: they are of different runs, or hold no communication kernels"
-        )
-    kernel = np.array([[found[key] for found in calls] for key in common], dtype=np.int64)
-    length, end = np.zeros(kernel.shape), np.zeros(kernel.shape)
+    count = Counter(key for found in calls for key in found)
+    common = [key for key in dict.fromkeys(key for found in calls for key in found) if count[key] >= _FEWEST_RANKS]
+    kernel = np.array([[found.get(key, MISSING) for found in calls] for key in common], dtype=np.int64)
+    kernel = kernel.reshape(-1, len(calls))
+    length, end = np.full(kernel.shape, np.nan), np.full(kernel.shape, np.nan)
     for at, trace in enumerate(traces):
-        table = trace.kernels
-        length[:, at] = table.duration_ns[kernel[:, at]]
-        end[:, at] = table.start_ns[kernel[:, at]] + length[:, at]
-    transfer = length.min(axis=1)
+        table, rows = trace.kernels, np.flatnonzero(kernel[:, at] != MISSING)
+        length[rows, at] = table.duration_ns[kernel[rows, at]]
+        end[rows, at] = table.start_ns[kernel[rows, at]] + length[rows, at]
+    clock = _set_clocks(end, ranks)
+    transfer = np.nanmin(length, axis=1)
+    apart = np.abs(end - clock - np.nanmedian(end - clock, axis=1)[:, None])
     return AlignedRanks(
         ranks=ranks,
         name=tuple(key[1] for key in common),
+        kernel=kernel,
+        group_size=np.array([key[5] for key in common], dtype=np.int64),
         transfer_ns=transfer,
         waiting_ns=length - transfer[:, None],
-        clock_ns=np.median(end - end[:, :1], axis=0),
+        clock_ns=clock,
+        clock_error_ns=float(np.nanpercentile(apart, _CLOCK_PERCENTILE)),
     )
 
 
-_Key = tuple[object, str, int, int, int]
-"""Group, name, elements sent and received, number."""
+def _set_clocks(end: Floats, ranks: Sequence[int]) -> Floats:
+    """Return how far each rank's clock is ahead of the first one's, [r], from ends of collectives [c, r].
+
+    Ranks that share none with the first one are set by one that is set already.
+    """
+    count = end.shape[1]
+    clock, is_set = np.zeros(count), np.zeros(count, dtype=bool)
+    is_set[0] = True
+    waiting = [0]
+    while waiting:
+        known = waiting.pop(0)
+        for other in np.flatnonzero(~is_set).tolist():
+            apart = end[:, other] - end[:, known]
+            apart = apart[~np.isnan(apart)]
+            if len(apart):
+                clock[other], is_set[other] = clock[known] + np.median(apart), True
+                waiting.append(other)
+    if not is_set.all():
+        lost = [ranks[at] for at in np.flatnonzero(~is_set).tolist()]
+        which = "no collective is common to the files" if len(lost) == count - 1 else f"ranks {lost} share none"
+        raise InputError(f"{which}: they are of different runs, or hold no communication kernels")
+    return clock
+
+
+_Key = tuple[object, str, int, int, int, int]
+"""Group, name, elements sent and received, number, ranks in the group."""
 
 
 def _collective_calls(trace: Trace) -> dict[_Key, int]:
@@ -125,7 +161,7 @@ def _collective_calls(trace: Trace) -> dict[_Key, int]:
         is_told = number != MISSING or name.replace("_", "").startswith("alltoall")
         sizes = (0, 0) if is_told else (int(table.in_element_count[row]), int(table.out_element_count[row]))
         what = known, name, *sizes
-        found[*what, seen[what] if number == MISSING else -2 - number] = kernel
+        found[*what, seen[what] if number == MISSING else -2 - number, int(table.group_size[row])] = kernel
         seen[what] += 1
     return found
 

@@ -96,6 +96,20 @@ def _iteration_facts(overview: Overview) -> Iterator[tuple[str, str]]:
     compiled = [format_count(count, one, several) for count, one, several in counts if count]
     if compiled:
         yield "compiled", "; ".join(compiled)
+    if overview.graph_gpu_ns:
+        yield "graphs", _graphs(overview)
+
+
+def _graphs(overview: Overview) -> str:
+    """Say how much of what ran from graphs is explained, and by what."""
+    total = overview.graph_gpu_ns
+    explained = format_share(overview.graph_explained_ns / total)
+    if not overview.graph_explained_ns:
+        return "of none of their kernels the op is known: record torch's annotations, or analyze with --capture FILE"
+    if not overview.graph_shaped_ns:
+        return f"ops and modules of {explained} of their GPU time are known, from torch's annotations, without shapes"
+    shaped = format_share(overview.graph_shaped_ns / total)
+    return f"ops of {explained} of their GPU time are known, of {shaped} with shapes, from the recording of the capture"
 
 
 def _workload(meta: Meta) -> str:

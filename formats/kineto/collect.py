@@ -30,6 +30,7 @@ from .clock import read_microseconds
 from .communication import read_collectives
 from .events import Arguments, Event
 from .evidence import Evidence
+from .graph_annotations import GraphNotes
 from .old_names import MEMORY_NAME, group_events
 from .signatures import SEPARATOR
 from .values import (
@@ -65,7 +66,16 @@ _SYNC_KINDS: Final = {
     "Context Synchronize": SyncKind.DEVICE,
     "Device Sync": SyncKind.DEVICE,
     "Device Synchronize": SyncKind.DEVICE,
+    "HOST_EVENT": SyncKind.EVENT,
+    "HOST_FENCE": SyncKind.STREAM,
+    "HOST_COMMAND_QUEUE": SyncKind.STREAM,
+    "HOST_COMMAND_LIST": SyncKind.STREAM,
 }
+"""The last ones are Level Zero's, of Intel's GPUs."""
+_GPU_BARRIERS: Final = ("GPU_BARRIER_EXECUTION", "GPU_BARRIER_MEMORY")
+"""What Level Zero records beside them: nothing on the host waits for a barrier in a queue."""
+_METRICS_PREFIX: Final = "metrics: "
+"""Begins the name of a second event per kernel, with counters, where an XPU was sampled."""
 _HOST_DEVICE_TYPE: Final = 0
 _COLLECTIVE_NAME: Final = ("nccl", "rccl", "void nccl", "void rccl")
 _MAX_INT16, _MAX_INT32, _MAX_INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
@@ -79,6 +89,9 @@ class Collector(RecordingBuilder):
         self.flows = Interner[Any]()
         self.is_whole_microseconds = True
         self.evidence = Evidence()
+        self.graph_notes = GraphNotes()
+        self.record_functions: list[Column] = []
+        """Of ops in file order, for execution traces; part after part."""
 
     def consume(self, events: Sequence[Event], path: str, first: int) -> None:
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
@@ -152,6 +165,9 @@ def _read_ops(collector: Collector, events: Sequence[Event]) -> None:
         SEPARATOR.join((item.input_types, item.input_dims, item.input_strides, item.concrete_inputs))
         for item in arguments
     ]
+    collector.record_functions.append(
+        np.array([_plain_integer(item.record_function) for item in arguments], dtype=np.int64)
+    )
     collector.add(
         OpRows(
             name=collector.names.number([event.name or "" for event in events]),
@@ -193,11 +209,16 @@ def _kernel_names(collector: Collector, arguments: Sequence[Arguments]) -> Integ
 
 
 def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
+    metrics = [event for event in events if _is_metrics(event)]
+    if metrics:
+        collector.evidence.unread_counts["xpu_scope_profiler"] += len(metrics)
+        events = [event for event in events if not _is_metrics(event)]
     events, start, duration = collector.timed(events)
     arguments = _arguments(events)
     _read_collectives(collector, arguments, is_kernel=True, first=collector.length(KernelRows))
     occupancy = read_floats([item.occupancy for item in arguments])
     device = read_integers([item.device for item in arguments], "device", default=0)
+    collector.graph_notes.add(arguments, collector.length(KernelRows))
     collector.add(
         KernelRows(
             name=collector.names.number([event.name or "" for event in events]),
@@ -206,7 +227,7 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
             duration_ns=duration,
             correlation=read_integers([item.correlation for item in arguments], "correlation"),
             device=check_range(device, "device", 0, _MAX_INT16),
-            stream=read_integers([item.stream for item in arguments], "stream"),
+            stream=read_integers([_stream(item) for item in arguments], "stream"),
             grid=read_triples([item.grid for item in arguments]),
             block=read_triples([item.block for item in arguments]),
             registers=_small(arguments, "registers", "registers per thread"),
@@ -215,6 +236,16 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
             occupancy=np.where((occupancy >= 0) & (occupancy <= _MAX_INT16), np.rint(occupancy), MISSING),
         )
     )
+
+
+def _is_metrics(event: Event) -> bool:
+    return (event.name or "").startswith(_METRICS_PREFIX) and (event.args is None or event.args.correlation is None)
+
+
+def _stream(item: Arguments) -> object:
+    """Return the stream that ran a kernel: not the one that the profiler's export moved it to, for show."""
+    streams = (item.original_stream, item.stream, item.queue)
+    return next((stream for stream in streams if stream is not None), None)
 
 
 def _small(arguments: Sequence[Arguments], attribute: str, name: str) -> Integers:
@@ -240,10 +271,11 @@ def _read_collectives(collector: Collector, arguments: Sequence[Arguments], *, i
 
 
 def _read_syncs(collector: Collector, events: Sequence[Event]) -> None:
+    events = [event for event in events if event.args is None or event.args.level_zero_sync not in _GPU_BARRIERS]
     events, start, duration = collector.timed(events)
     arguments = _arguments(events)
     named = [
-        item.sync_kind if isinstance(item.sync_kind, str) else event.name
+        next((kind for kind in (item.sync_kind, item.level_zero_sync) if isinstance(kind, str)), event.name)
         for event, item in zip(events, arguments, strict=True)
     ]
     kinds = np.array([_SYNC_KINDS.get(name or "", MISSING) for name in named], dtype=np.int64)
@@ -327,10 +359,13 @@ _READERS: Final[dict[str | None, Callable[[Collector, Sequence[Event]], None]]] 
     "cuda_driver": _read_calls,
     "hip_runtime": _read_calls,
     "hip_driver": _read_calls,
+    "xpu_runtime": _read_calls,
+    "xpu_driver": _read_calls,
     "kernel": _read_kernels,
     "gpu_memcpy": _read_kernels,
     "gpu_memset": _read_kernels,
     "cuda_sync": _read_syncs,
+    "xpu_sync": _read_syncs,
     "user_annotation": _read_marks,
     "python_function": _read_modules,
     "cpu_instant_event": _read_memory,

@@ -28,6 +28,8 @@ class Arguments(Struct, gc=False):
     sequence: object = field(default=None, name="Sequence number")
     forward_thread: object = field(default=None, name="Fwd thread id")
     external_id: object = field(default=None, name="External id")
+    record_function: object = field(default=None, name="Record function id")
+    """What an execution trace recorded beside calls `rf_id`; 0 where there is none."""
 
     device: object = None
     stream: object = None
@@ -39,8 +41,20 @@ class Arguments(Struct, gc=False):
     occupancy: object = field(default=None, name="est. achieved occupancy %")
     size: object = field(default=None, name="bytes")
     kernel: object = None
+    queue: object = field(default=None, name="sycl queue")
+    """On Intel's GPUs, what is a stream on others."""
+    graph: object = field(default=None, name="graph id")
+    graph_node: object = field(default=None, name="graph node id")
+    original_stream: object = None
+    """Where it ran, of a kernel in a graph that is shown on another stream."""
+    annotation: object = None
+    label: object = field(default=None, name="name")
+    old_label: object = field(default=None, name="str")
+    module: object = field(default=None, name="module_fqn")
+    autograd_phase: object = None
 
     sync_kind: object = field(default=None, name="cuda_sync_kind")
+    level_zero_sync: object = field(default=None, name="Type")
     waited_stream: object = field(default=None, name="wait_on_stream")
     record_correlation: object = field(default=None, name="wait_on_cuda_event_record_corr_id")
 
@@ -100,6 +114,9 @@ class DeviceProperties(Struct):
     shared_memory_per_sm: int | None = field(default=None, name="sharedMemPerMultiprocessor")
     shared_memory_per_cu: int | None = field(default=None, name="maxSharedMemoryPerMultiProcessor")
     sm_count: int | None = field(default=None, name="numSms")
+    max_work_group_size: int | None = field(default=None, name="maxWorkGroupSize")
+    """As Intel's GPUs call threads per block; their `maxComputeUnits` counts vector engines, not cores."""
+    local_memory: int | None = field(default=None, name="localMemSize")
 
 
 class DistributedInfo(Struct):

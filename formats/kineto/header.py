@@ -36,11 +36,13 @@ def _device(item: DeviceProperties, index: int) -> Device:
         sm_count=item.sm_count,
         memory_bytes=item.memory_bytes,
         warp_size=item.warp_size,
-        max_threads_per_block=item.max_threads_per_block,
+        max_threads_per_block=item.max_threads_per_block or item.max_work_group_size,
         max_threads_per_sm=item.max_threads_per_sm,
         registers_per_sm=item.registers_per_sm or item.registers_per_block,
         shared_memory_per_sm_bytes=item.shared_memory_per_sm or item.shared_memory_per_cu,
-        shared_memory_per_block_bytes=item.shared_memory_per_block_optin or item.shared_memory_per_block,
+        shared_memory_per_block_bytes=(
+            item.shared_memory_per_block_optin or item.shared_memory_per_block or item.local_memory
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import TraceError
-from ..column import Column, row_count
+from ..column import MISSING, Column, row_count
 from ..recording.assemble import assemble
 from ..recording.settle import Recording, finish
 from ..source import ImportSource, ReadOptions
@@ -78,6 +78,21 @@ def import_numbered(data: bytes) -> tuple[Trace, Column]:
         return _assemble(collector, document, recording), recording.ops.external_id
 
 
+def import_joinable(
+    data: bytes, *, recover: bool = False, progress: Callable[[int, int], None] | None = None
+) -> tuple[Trace, Column, Column]:
+    """Return what `import_numbered` does, and the number that an execution trace beside gives each op, [ops]."""
+    with collection_paused():
+        collector = Collector()
+        document = read_document(data, collector.consume, recover=recover, progress=progress)
+        recording = finish(collector)
+        trace = _assemble(collector, document, recording)
+        numbers = np.full(row_count(trace.ops), MISSING, dtype=np.int64)
+        kept = recording.op_row_of != MISSING
+        numbers[recording.op_row_of[kept]] = np.concatenate(collector.record_functions or [numbers])[kept]
+        return trace, recording.ops.external_id, numbers
+
+
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """Keep the cyclic garbage collector from walking millions of fresh values that hold no cycles."""
@@ -103,6 +118,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     trace = assemble(
         recording, signatures=signatures, signature_of=signature_of, group_ranks=listed_groups(document.header)
     )
+    trace = collector.graph_notes.explain(trace, recording.kernel_row_of, recording.names)
     signatures = fill_stored(trace.ops, signatures, recording.names.texts)
     collectives = trace.collectives
     if not row_count(collectives):

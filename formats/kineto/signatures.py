@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 import numpy as np
@@ -118,6 +118,11 @@ def _is_shape(dims: object) -> bool:
     )
 
 
+def is_shape_list(values: object) -> TypeGuard[list[int]]:
+    """Say whether a value is a list of sizes that a tensor can have."""
+    return isinstance(values, list) and _are_sizes(values)
+
+
 def _are_sizes(values: list[Any]) -> bool:
     return all(type(item) is int and 0 <= item <= MAX_SCALAR for item in values) and is_countable(values)
 
@@ -127,14 +132,18 @@ def _usual_dtype(texts: Sequence[bytes], uses: Sequence[int]) -> str:
     for text, use in zip(texts, uses, strict=True):
         item = _decode(text)
         for kind in item.types if item else ():
-            dtype = _dtype(kind)
+            dtype = tensor_dtype(kind)
             if dtype is not None:
                 counts[dtype] += use
     return counts.most_common(1)[0][0] if counts else UNKNOWN_DTYPE
 
 
-def _dtype(kind: object) -> str | None:
-    """Return the torch dtype of a profiler type name; None where it is no tensor's."""
+def tensor_dtype(kind: object) -> str | None:
+    """Return the torch dtype of a profiler type name; None where it is no tensor's.
+
+    >>> tensor_dtype("c10::BFloat16"), tensor_dtype("long int"), tensor_dtype("Scalar")
+    ('bfloat16', 'int64', None)
+    """
     if not isinstance(kind, str) or kind in _NO_TENSORS:
         return None
     name = kind.removeprefix("c10::").lower()
@@ -142,7 +151,7 @@ def _dtype(kind: object) -> str | None:
 
 
 def _build(inputs: _Inputs, usual: str, tensors: _Tensors) -> Signature:
-    dtypes = [_dtype(kind) for kind in inputs.types]
+    dtypes = [tensor_dtype(kind) for kind in inputs.types]
     element = next((dtype for dtype in dtypes if dtype is not None), usual)
     return Signature(tuple(_argument(inputs, at, dtype, element, tensors) for at, dtype in enumerate(dtypes)))
 
@@ -180,7 +189,7 @@ def _known_tensor(dtype: str, dims: list[Any], strides: object, tensors: _Tensor
 def _tensor_list(kind: object, dims: list[Any], strides: object, element: str, tensors: _Tensors) -> Argument:
     if not dims or not isinstance(dims[0], list):
         return UNKNOWN
-    dtypes = [_dtype(item) or element for item in kind] if isinstance(kind, list) else []
+    dtypes = [tensor_dtype(item) or element for item in kind] if isinstance(kind, list) else []
     dtypes = dtypes if len(dtypes) == len(dims) else [element] * len(dims)
     steps = strides if isinstance(strides, list) and len(strides) == len(dims) else [None] * len(dims)
     return tuple(
@@ -212,4 +221,9 @@ def _parse_scalar(text: str) -> Scalar | Unknown:
         return value if -(2**63) <= value < 2**63 else UNKNOWN
     if _NUMBER.fullmatch(text):
         return float(text)
+    return kept_text(text)
+
+
+def kept_text(text: str) -> str | Unknown:
+    """Return a text that an op's inputs may keep, else UNKNOWN."""
     return text if text in _LISTED_WORDS or text in DTYPE_BYTES else UNKNOWN

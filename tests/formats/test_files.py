@@ -15,6 +15,7 @@ from wavecast.errors import InputError, OutputError, TraceError, WriteError
 from wavecast.formats import unpack
 from wavecast.formats.codec import encode
 from wavecast.formats.files import pack_gzip, read_bytes, write_atomic
+from wavecast.formats.importers import IMPORTERS
 from wavecast.formats.trace import Trace
 
 
@@ -86,7 +87,8 @@ def test_a_pipe_is_read(packed: bytes, small_trace: Trace) -> None:
     os.close(reader)
 
 
-EXPECTED = "expected a wavecast trace or a PyTorch profiler trace (JSON, plain or gzipped), found "
+NAMES = [item.name for item in IMPORTERS]
+EXPECTED = f"expected {', '.join(NAMES[:-1])} or {NAMES[-1]} (plain or packed), found "
 
 
 @pytest.mark.parametrize(

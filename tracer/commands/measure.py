@@ -68,12 +68,21 @@ class MeasureRequest:
     gpu_file: Path | None
 
 
+def _read_place(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Path | None:
+    """Return where a trace lies: a file, or in an archive."""
+    if text is not None and text.startswith("archive:"):
+        from ...formats.archive.reference import as_path
+
+        return as_path(text)
+    return None if text is None else Path(text)
+
+
 @click.command(
     "measure",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     short_help="Time ops on the local GPU, for 'analyze --calibration' and 'score'.",
 )
-@click.argument("trace", type=click.Path(path_type=Path), metavar="[TRACE]", required=False)
+@click.argument("trace", callback=_read_place, metavar="[TRACE]", required=False)
 @click.option(
     "-o",
     "--output",

@@ -76,7 +76,7 @@ def _graph_fact(trace: TraceSummary) -> str | None:
         return None
     launches = format_count(trace.graph_launch_count, "launch of a CUDA graph", "launches of CUDA graphs")
     known = trace.graph_kernels_explained
-    explained = f" ({known:,} explained by its capture)" if known else ""
+    explained = f" ({known:,} explained)" if known else ""
     return f"{trace.graph_kernel_count:,} of them from {launches}{explained}"
 
 

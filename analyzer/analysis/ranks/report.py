@@ -1,0 +1,87 @@
+"""What is told of several ranks of one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRow:
+    """Part one rank's iteration: compute, transfer, waiting and idle times are of its GPU."""
+
+    rank: int
+    gpu: str
+    iteration_ns: float
+    start_ns: float
+    """Of the iteration, on the first rank's clock, since the earliest of all ranks' starts."""
+    compute_ns: float
+    """In which other kernels than collectives run."""
+    transfer_ns: float
+    """Of the collectives that other recorded ranks take part in."""
+    waiting_ns: float
+    """In these, for recorded ranks that came later."""
+    idle_ns: float
+    kernel_count: int
+    last_count: int
+    """Collectives that it was the last to reach."""
+    caused_ns: float
+    """For which the next to come last waited for it, in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """Say what a rank that others wait for does to the job."""
+
+    rank: int
+    causes: tuple[str, ...]
+    without_ns: float
+    """What the job's iteration would take if nobody waited for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRow:
+    """Sum up equal collectives of the iteration."""
+
+    name: str
+    group_size: int | None
+    count: int
+    transfer_ns: float
+    unseen_ns: float | None
+    """The part of it that is more than this GPU's links take: waiting for ranks that no file is of. None: not known,
+    or there are none."""
+    waiting_ns: float
+    """Of all recorded ranks together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """Predict the job's iteration on one GPU: as long as its slowest rank's."""
+
+    gpu: str
+    iteration_ns: float
+    low_ns: float | None
+    high_ns: float | None
+    slowest_rank: int
+    waiting_share: float
+    """Of the ranks' time, mean."""
+    is_source: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksReport:
+    """Hold what several ranks' files say of their job."""
+
+    world_size: int | None
+    missing_rank_count: int | None
+    iteration: int | None
+    iteration_ns: float
+    """The longest of the ranks'."""
+    replay_error: float
+    """The furthest that the joint replay of the recording lies from a rank's iteration, relative."""
+    clock_error_ns: float
+    """95 % of the collectives end on all ranks within this, with clocks set by them."""
+    ranks: tuple[RankRow, ...]
+    stragglers: tuple[Straggler, ...]
+    collectives: tuple[CollectiveRow, ...]
+    jobs: tuple[JobRow, ...]
+    warnings: tuple[str, ...]

@@ -1,0 +1,129 @@
+"""Ranks of one job in words and sheets, as JSON and as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from typing import Final
+
+from ...formats.printable import clean_text
+from ..analysis.ranks.report import RankRow, RanksReport
+from .page.columns import count_column, number_column, share_column, text_column, time_column
+from .page.encoding import encode_csv, encode_json
+from .page.page import Page, build_page, facts, join_passages, notes, opening, warnings
+from .page.quantity import (
+    ABSENT,
+    common_time_unit,
+    format_count,
+    format_error,
+    format_time,
+    format_time_range,
+)
+from .page.sheet import Sheet, drop_empty_columns
+
+RANKS_FORMAT: Final = "wavecast.ranks"
+RANKS_VERSION: Final = "1.0"
+
+
+def describe_ranks(report: RanksReport) -> Page:
+    """Put the comparison into words: the stragglers, then tables of ranks, collectives and GPUs."""
+    lead = join_passages(opening(_sentences(report)), facts(_facts(report)))
+    sheets = (_rank_sheet(report), _collective_sheet(report), _job_sheet(report))
+    shown = [drop_empty_columns(sheet) for sheet in sheets if sheet.row_count]
+    return build_page(lead, *shown, notes(_notes(report)), warnings(report.warnings))
+
+
+def draw_ranks_json(report: RanksReport) -> str:
+    """Write the comparison as JSON: times in ns."""
+    return encode_json({"format": RANKS_FORMAT, "version": RANKS_VERSION, **asdict(report)})
+
+
+def draw_ranks_csv(report: RanksReport) -> str:
+    """Write one row per rank, times in ns."""
+    names = tuple(item.name for item in fields(RankRow))
+    return encode_csv(names, ([getattr(row, name) for name in names] for row in report.ranks))
+
+
+def _sentences(report: RanksReport) -> Iterator[str]:
+    if not report.stragglers:
+        yield "No rank keeps the others waiting."
+    for item in report.stragglers:
+        caused = next(row.caused_ns for row in report.ranks if row.rank == item.rank)
+        without = (
+            f"the iteration would take {format_time(item.without_ns)} instead of {format_time(report.iteration_ns)}"
+        )
+        why = "; ".join(item.causes) or "nothing in its file tells why"
+        yield f"Rank {item.rank} is waited for, {format_time(caused)} in all: {why}. Without that, {without}."
+
+
+def _facts(report: RanksReport) -> Iterator[tuple[str, str]]:
+    world = "" if report.world_size is None else f" of {report.world_size}"
+    yield "ranks", f"{len(report.ranks)}{world}"
+    number = "" if report.iteration is None else f"number {report.iteration}, "
+    yield "iteration", f"{number}{format_time(report.iteration_ns)} on the slowest rank"
+    apart = f"95 % of common collectives end within {format_time(report.clock_error_ns)} of each other"
+    yield "replay", f"all ranks together within {format_error(report.replay_error)} of the recording; {apart}"
+
+
+def _rank_sheet(report: RanksReport) -> Sheet:
+    rows = report.ranks
+    unit = common_time_unit(row.iteration_ns for row in rows)
+    return Sheet(
+        title=f"Ranks, {unit.name} of the iteration",
+        columns=(
+            count_column("rank", (row.rank for row in rows)),
+            text_column("GPU", (clean_text(row.gpu) for row in rows), rank=3),
+            time_column("begins", (row.start_ns for row in rows), unit, rank=2),
+            time_column("iteration", (row.iteration_ns for row in rows), unit),
+            time_column("computes", (row.compute_ns for row in rows), unit),
+            time_column("sends", (row.transfer_ns for row in rows), unit, rank=1),
+            time_column("waits", (row.waiting_ns for row in rows), unit),
+            time_column("idle", (row.idle_ns for row in rows), unit, rank=1),
+            count_column("comes\nlast", (row.last_count for row in rows), rank=1),
+            time_column("is waited\nfor", (row.caused_ns for row in rows), unit),
+        ),
+    )
+
+
+def _collective_sheet(report: RanksReport) -> Sheet:
+    rows = report.collectives
+    unit = common_time_unit(row.transfer_ns + row.waiting_ns for row in rows)
+    return Sheet(
+        title=f"Collectives that recorded ranks share, {unit.name}",
+        columns=(
+            text_column("collective", (clean_text(row.name) for row in rows)),
+            number_column("ranks", (ABSENT if row.group_size is None else str(row.group_size) for row in rows), rank=1),
+            count_column("count", (row.count for row in rows)),
+            time_column("transfer", (row.transfer_ns for row in rows), unit),
+            time_column("of it for\nunseen ranks", (row.unseen_ns for row in rows), unit),
+            time_column("ranks wait", (row.waiting_ns for row in rows), unit),
+        ),
+    )
+
+
+def _job_sheet(report: RanksReport) -> Sheet:
+    rows = sorted(report.jobs, key=lambda row: row.iteration_ns)
+    unit = common_time_unit(row.iteration_ns for row in rows)
+    ranges = (
+        ABSENT if row.is_source or row.low_ns is None else format_time_range(row.low_ns, row.high_ns, unit)
+        for row in rows
+    )
+    return Sheet(
+        title=f"The job on GPUs, {unit.name}",
+        columns=(
+            text_column("GPU", (clean_text(row.gpu) + (" ◀" if row.is_source else "") for row in rows)),
+            time_column("iteration", (row.iteration_ns for row in rows), unit),
+            number_column("90 % interval", ranges, rank=1),
+            count_column("slowest\nrank", (row.slowest_rank for row in rows), rank=2),
+            share_column("ranks wait", (row.waiting_share for row in rows), rank=1),
+        ),
+    )
+
+
+def _notes(report: RanksReport) -> Iterator[str]:
+    if report.missing_rank_count:
+        missing = format_count(report.missing_rank_count, "rank")
+        yield (
+            f"No file is of {missing}: waiting for them counts as transfer, and what exceeds the most that the links "
+            "need is shown as theirs."
+        )

@@ -1,0 +1,115 @@
+"""Predicts workloads from a PyTorch-profiler file and from the same as Nsight Systems exports it.
+
+For each trace: the largest difference of iteration and GPU-busy time over the targets where both files know the same
+(no shapes, or sizes without dtypes; no sizes of collectives and no number of ranks, either), and how far both lie from
+the profiler's file with all of these.
+
+Run: python -m benchmarks.check.nsys_pairs TRACE.json.gz...
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from wavecast.analyzer.analysis.analyze import report_on, run_analysis
+from wavecast.arrays import Floats
+from wavecast.formats.column import build_table
+from wavecast.formats.files import load_trace
+from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
+from wavecast.formats.trace import CollectiveTable, GroupTable, MemberTable, Trace
+from wavecast.specs.catalog import find_gpu, load_catalog
+
+from ..make.nsys_export import main as write_export
+
+TARGETS: Final = ("H100 SXM5 80GB", "A100 SXM4 80GB", "L40S")
+
+
+def times_ns(trace: Trace) -> Floats:
+    """Return iteration and busy time on each target, [targets, 2]."""
+    catalog = load_catalog()
+    result = run_analysis(trace, catalog, targets=[find_gpu(catalog, name) for name in TARGETS])
+    found = {item.gpu: (item.iteration_ns, item.gpu_busy_ns) for item in report_on(result).predictions}
+    return np.array([found[name] for name in TARGETS])
+
+
+def without_shapes(trace: Trace) -> Trace:
+    unknown = np.full_like(trace.ops.signature, -1)
+    return replace(without_collectives(trace), signatures=(), ops=replace(trace.ops, signature=unknown))
+
+
+def without_collectives(trace: Trace) -> Trace:
+    return replace(
+        trace,
+        meta=replace(trace.meta, rank=None, world_size=None),
+        collectives=build_table(CollectiveTable, 0),
+        groups=build_table(GroupTable, 0),
+        members=build_table(MemberTable, 0),
+    )
+
+
+def without_dtypes(trace: Trace, sizes: Trace) -> Trace:
+    """Return the trace with what an export tells of its signatures; where that has none, neither has this."""
+    keys = {key for key, row in zip(_keys(sizes), sizes.ops.signature.tolist(), strict=True) if row >= 0}
+    told = np.array([key in keys for key in _keys(trace)], dtype=bool)
+    signatures = tuple(Signature(tuple(_size(item) for item in one.arguments)) for one in trace.signatures)
+    return replace(
+        without_collectives(trace),
+        signatures=signatures,
+        ops=replace(trace.ops, signature=np.where(told, trace.ops.signature, -1)),
+    )
+
+
+def _keys(trace: Trace) -> list[tuple[int, int, str]]:
+    ops = trace.ops
+    names = (trace.strings[name] for name in ops.name.tolist())
+    return list(zip(ops.start_ns.tolist(), ops.duration_ns.tolist(), names, strict=True))
+
+
+def _size(argument: Argument) -> Argument:
+    if isinstance(argument, TensorSpec):
+        return TensorSpec("unknown", argument.shape) if argument.shape else UNKNOWN
+    if isinstance(argument, tuple) and argument and isinstance(argument[0], TensorSpec):
+        return tuple(TensorSpec("unknown", item.shape) for item in argument if isinstance(item, TensorSpec))
+    return UNKNOWN
+
+
+def compare(path: Path, folder: Path) -> tuple[float, float, float, float]:
+    """Return the largest relative differences: no shapes, sizes alone, sizes from dtypes, no shapes from dtypes."""
+    bare, sized = folder / "bare.sqlite", folder / "sized.sqlite"
+    for target, with_shapes in ((bare, False), (sized, True)):
+        target.unlink(missing_ok=True)
+        write_export(path, target, with_shapes=with_shapes)
+    profile, sizes = load_trace(path), load_trace(sized)
+    full, from_sizes, from_bare = (times_ns(trace) for trace in (profile, sizes, load_trace(bare)))
+    return (
+        _difference(from_bare, times_ns(without_shapes(profile))),
+        _difference(from_sizes, times_ns(without_dtypes(profile, sizes))),
+        _difference(from_sizes, full),
+        _difference(from_bare, full),
+    )
+
+
+def _difference(found: Floats, expected: Floats) -> float:
+    return float(np.max(np.abs(found / expected - 1)))
+
+
+def main(paths: list[Path]) -> int:
+    worst = 0.0
+    print(f"{'trace':44}  no shapes  sizes alone  | beside dtypes: sizes  no shapes")
+    with tempfile.TemporaryDirectory() as folder:
+        for path in paths:
+            same_bare, same_sizes, sizes, bare = compare(path, Path(folder))
+            worst = max(worst, same_bare, same_sizes)
+            print(f"{path.name:44}  {same_bare:8.3%}   {same_sizes:8.3%}   | {sizes:20.1%}  {bare:8.1%}", flush=True)
+    return int(worst > 0.01)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.exit(main([Path(argument) for argument in sys.argv[1:]]))

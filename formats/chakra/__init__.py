@@ -1,0 +1,7 @@
+"""MLCommons Chakra execution traces: read as traces, and written for simulators. See docs/chakra.md."""
+
+from __future__ import annotations
+
+from .importer import read_chakra, read_chakra_json
+
+__all__ = ["read_chakra", "read_chakra_json"]

@@ -1,0 +1,7 @@
+"""The importer of Nsight Systems' SQLite exports. See docs/nsys.md."""
+
+from __future__ import annotations
+
+from .importer import read_sqlite
+
+__all__ = ["read_sqlite"]

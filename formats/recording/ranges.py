@@ -1,0 +1,164 @@
+"""Tells what the ranges are that programs push around their work (NVTX, rocTX): ops of torch, modules, steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Mask, Rows
+from ..column import MISSING, Column
+from .builder import RecordingBuilder
+from .nesting import enclosing_rows, nest, parent_rows
+from .rows import MARK_OPTIMIZER, MARK_STEP, MARK_ZERO_GRAD, MarkRows, ModuleRows, OpRows, SpanRows, take_rows
+from .sizes import SEPARATOR
+
+_OP, _MODULE, _MARK, _NOTHING = range(4)
+_SUFFIX_STARTS: Final = (", seq = ", ", stashed seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = ")
+_SUFFIX: Final = re.compile(
+    r"(?:, (?P<stashed>stashed )?seq = (?P<sequence>\d{1,15}))?(?:, op_id = \d{1,20})?"
+    r"(?:, sizes = (?P<sizes>\[[\[\]\d, ]*\]))?(?:, input_op_ids = \[[-(),\d \]]*)?"
+)
+"""What torch writes behind an op's name: the node's number, the call's, the sizes of its inputs, who made them."""
+_TORCH: Final = re.compile(
+    r"(?:aten|prims|autograd|torch|torchvision|torchaudio|c10d|c10d_functional|nccl|quantized)::"
+)
+_ENGINE: Final = "autograd::engine::evaluate_function"
+_MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
+_STEP: Final = re.compile(
+    r"ProfilerStep#\d+"
+    r"|(?:(?:train|training|inference|decode|global|micro)[ _-]?)?(?:iteration|iter|step)[ _#:=-]{0,3}\d+",
+    re.IGNORECASE,
+)
+"""A range that numbers steps: `iter 12`, `step=3`, `iteration_5`, `train_step 7`, `ProfilerStep#3`."""
+_MARKS: Final = {"Optimizer.step#": MARK_OPTIMIZER, "Optimizer.zero_grad#": MARK_ZERO_GRAD}
+_LONGEST_TEXT: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RangeRows(SpanRows):
+    """Hold ranges; `name` numbers ops in the recording's names, modules in its modules."""
+
+    kind: Column
+    sequence: Column
+    is_stashed: Column
+    inputs: Column
+
+
+class RangeCollector:
+    """Own the ranges of a file until all calls are known, which tell the ranges that launch kernels themselves."""
+
+    def __init__(self, builder: RecordingBuilder) -> None:
+        self._builder = builder
+        self._parts: list[_RangeRows] = []
+
+    def add(self, texts: Sequence[str], thread: Rows, start_ns: Rows, duration_ns: Rows) -> None:
+        """Take ranges with what is written on them; those that are nothing known are left out."""
+        read = [self._read(text) for text in texts]
+        columns = np.array(read, dtype=np.int64).reshape(-1, 5)
+        rows = _RangeRows(
+            kind=columns[:, 0],
+            name=columns[:, 1],
+            sequence=columns[:, 2],
+            is_stashed=columns[:, 3],
+            inputs=columns[:, 4],
+            thread=thread,
+            start_ns=start_ns,
+            duration_ns=duration_ns,
+        )
+        marks = take_rows(rows, np.flatnonzero(rows.kind == _MARK))
+        self._builder.add(
+            MarkRows(name=marks.name, thread=marks.thread, start_ns=marks.start_ns, duration_ns=marks.duration_ns)
+        )
+        self._parts.append(take_rows(rows, np.flatnonzero(rows.kind < _MARK)))
+
+    def _read(self, text: str) -> tuple[int, int, int, int, int]:
+        """Return kind, name, number of the autograd node, whether a node was stashed with it, and sizes of a range."""
+        builder = self._builder
+        if len(text) > _LONGEST_TEXT:
+            text = text[: max(text.find(","), 0)]
+        cut = min((at for at in map(text.find, _SUFFIX_STARTS) if at > 0), default=len(text))
+        name, suffix = text[:cut], _SUFFIX.fullmatch(text, cut)
+        is_numbered = suffix is not None and (suffix["sequence"] is not None or suffix["sizes"] is not None)
+        if suffix is not None and (is_numbered or (_TORCH.match(name) and len(name) < _LONGEST_TEXT)):
+            sizes = builder.inputs[SEPARATOR.join((name.encode(), (suffix["sizes"] or "").encode()))]
+            sequence = MISSING if suffix["sequence"] is None else int(suffix["sequence"])
+            return _OP, builder.names[name], sequence, int(suffix["stashed"] is not None), sizes
+        if _STEP.fullmatch(name):
+            return _MARK, MARK_STEP, MISSING, 0, 0
+        mark = next((number for prefix, number in _MARKS.items() if name.startswith(prefix)), None)
+        if mark is not None:
+            return _MARK, mark, MISSING, 0, 0
+        if suffix is not None and _MODULE_PATH.fullmatch(name):
+            return _MODULE, builder.modules[name], MISSING, 0, 0
+        return _NOTHING, 0, MISSING, 0, 0
+
+    def finish(self, launches: SpanRows) -> None:
+        """Give the builder all ops and modules.
+
+        A module whose range is the innermost around some of the `launches` is an op of its name, too: there is no other
+        one that could tell where those kernels belong.
+        """
+        if not self._parts:
+            return
+        parts = [np.concatenate([getattr(part, name) for part in self._parts]) for name in _COLUMNS]
+        rows = _RangeRows(**dict(zip(_COLUMNS, parts, strict=True)))
+        rows = take_rows(rows, np.lexsort((np.arange(len(rows.name)), -rows.duration_ns, rows.start_ns)))
+        nesting = nest(rows)
+        parent = parent_rows(nesting)
+        innermost = enclosing_rows(nesting, launches.thread, launches.start_ns, launches.end_ns)
+        launching = np.zeros(len(rows.name) + 1, dtype=bool)
+        launching[innermost] = True
+        is_op = rows.kind == _OP
+        self._add_modules(rows, ~is_op)
+        self._add_ops(rows, is_op, parent)
+        self._add_launching(rows, ~is_op & launching[:-1])
+
+    def _add_modules(self, rows: _RangeRows, chosen: Mask) -> None:
+        found = take_rows(rows, np.flatnonzero(chosen))
+        self._builder.add(
+            ModuleRows(name=found.name, thread=found.thread, start_ns=found.start_ns, duration_ns=found.duration_ns)
+        )
+
+    def _add_launching(self, rows: _RangeRows, chosen: Mask) -> None:
+        found = take_rows(rows, np.flatnonzero(chosen))
+        texts = tuple(self._builder.modules)
+        names = np.array([self._builder.names[texts[number]] for number in found.name.tolist()], dtype=np.int64)
+        unknown = np.full(len(names), MISSING, dtype=np.int64)
+        inputs = np.full(len(names), self._builder.inputs[SEPARATOR], dtype=np.int64)
+        self._add(take_rows(found, np.arange(len(names))), names, unknown, unknown, inputs)
+
+    def _add_ops(self, rows: _RangeRows, is_op: Mask, parent: Rows) -> None:
+        """Add the ops; those right below a call of autograd's engine tell which forward op they differentiate."""
+        texts = self._builder.names.texts
+        is_engine = np.array([text.startswith(_ENGINE) for text in texts], dtype=bool)
+        engines = is_op & is_engine[np.where(is_op, rows.name, 0)] if len(texts) else is_op
+        below = np.append(engines, False)[parent]
+        is_node = is_op & (rows.sequence >= 0) & (below | (rows.is_stashed > 0))
+        forward_thread = np.where(is_node, 1, MISSING)
+        sequence = rows.sequence.copy()
+        nodes = np.flatnonzero(is_node & below)
+        sequence[parent[nodes]], forward_thread[parent[nodes]] = rows.sequence[nodes], 1
+        chosen = np.flatnonzero(is_op)
+        found = take_rows(rows, chosen)
+        self._add(found, found.name, sequence[chosen], forward_thread[chosen], found.inputs)
+
+    def _add(self, rows: _RangeRows, name: Rows, sequence: Rows, forward_thread: Rows, inputs: Rows) -> None:
+        self._builder.add(
+            OpRows(
+                name=name,
+                thread=rows.thread,
+                start_ns=rows.start_ns,
+                duration_ns=rows.duration_ns,
+                sequence=sequence,
+                forward_thread=forward_thread,
+                signature=inputs,
+                external_id=np.full(len(name), MISSING, dtype=np.int64),
+            )
+        )
+
+
+_COLUMNS: Final = ("name", "thread", "start_ns", "duration_ns", "kind", "sequence", "is_stashed", "inputs")

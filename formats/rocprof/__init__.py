@@ -1,0 +1,7 @@
+"""The importer of rocprofv3's output: JSON, CSV and its SQLite database (rocpd). See docs/rocprof.md."""
+
+from __future__ import annotations
+
+from .importer import read_csv, read_json
+
+__all__ = ["read_csv", "read_json"]

@@ -1,0 +1,7 @@
+"""The importer of JAX and XLA profiles: XPlane files, and the trace JSON that is made of them. See docs/xla.md."""
+
+from __future__ import annotations
+
+from .importer import import_xla, read_xla
+
+__all__ = ["import_xla", "read_xla"]

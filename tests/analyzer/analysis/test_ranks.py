@@ -1,0 +1,163 @@
+"""Ranks of one job: who is waited for and why, what the job takes without it, and on other GPUs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wavecast.analyzer.analysis.ranks.compare import compare_ranks
+from wavecast.analyzer.analysis.ranks.report import RanksReport
+from wavecast.analyzer.recorded.waiting import align_ranks
+from wavecast.errors import InputError
+from wavecast.formats.files import load_trace
+from wavecast.formats.kineto import import_kineto
+from wavecast.formats.trace import Trace
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.match import find_gpu
+
+STEPS = 4
+TRANSFER_US = 300
+USUAL_US = 2000
+
+
+def build_job(
+    compute_us: list[list[int]], *, late_us: list[int] | None = None, idle_us: list[int] | None = None, world: int = 0
+) -> list[Trace]:
+    """Ranks that compute, then reduce together, step after step; `compute_us[rank]` has the length of each step.
+
+    The times are those that such a job has: an all-reduce moves its data once the last rank is there.
+    """
+    ranks = range(len(compute_us))
+    late, idle = late_us or [0] * len(ranks), idle_us or [0] * len(ranks)
+    now = [10 + late[rank] for rank in ranks]
+    events: list[list[dict[str, Any]]] = [[] for _ in ranks]
+    begin = list(now)
+    for step in range(len(compute_us[0])):
+        start = [now[rank] + idle[rank] for rank in ranks]
+        arrival = [start[rank] + compute_us[rank][step] for rank in ranks]
+        end = max(arrival) + TRANSFER_US
+        for rank in ranks:
+            launch = start[rank] - 8 if idle[rank] else begin[rank] - 8 + 10 * step  # hosts run ahead, but of late ones
+            events[rank] += _step_events(step, launch, start[rank], arrival[rank], end)
+        now = [end + 5] * len(ranks)
+    return [_trace(rank, events[rank], begin[rank], world or len(ranks), clock=10**6 * rank) for rank in ranks]
+
+
+def _step_events(step: int, launch: int, start: int, arrival: int, end: int) -> list[dict[str, Any]]:
+    group = {"Collective name": "allreduce", "In msg nelems": 25_000_000, "Out msg nelems": 25_000_000}
+    group |= {"dtype": "Float", "Group size": 4, "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2, 3]"}
+    shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
+
+    def event(cat: str, name: str, ts: int, dur: int, tid: int, **args: Any) -> dict[str, Any]:
+        return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+    compute, reduce = 2 * step + 1, 2 * step + 2
+    where = {"device": 0, "stream": 7, "grid": [64, 1, 1], "block": [256, 1, 1], "registers per thread": 128}
+    return [
+        event("cpu_op", "aten::mm", launch, 3, 1, **shapes),
+        event("cuda_runtime", "cudaLaunchKernel", launch + 1, 1, 1, correlation=compute),
+        event("kernel", "ampere_bf16_s16816gemm", start, arrival - start, 7, correlation=compute, **where),
+        event("cpu_op", "record_param_comms", launch + 4, 3, 1, **group, Seq=step),
+        event("cuda_runtime", "cudaLaunchKernel", launch + 5, 1, 1, correlation=reduce),
+        event("kernel", "ncclDevKernel_AllReduce", arrival, end - arrival, 7, correlation=reduce, **where, **group),
+    ]
+
+
+def _trace(rank: int, events: list[dict[str, Any]], begin: int, world: int, *, clock: int) -> Trace:
+    mark = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1}
+    host_end = max(item["ts"] + item["dur"] for item in events if item["cat"] != "kernel") + 1
+    events = [{**mark, "ts": begin - 9, "dur": host_end - begin + 9}, *events]
+    for item in events:
+        item["ts"] += clock
+    return import_kineto(
+        json.dumps(
+            {
+                "deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}],
+                "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
+                "traceEvents": events,
+            }
+        ).encode()
+    )
+
+
+def compare(traces: list[Trace], **asked: Any) -> RanksReport:
+    return compare_ranks(traces, load_catalog(), **asked)
+
+
+def test_a_slow_rank_is_named_with_what_the_job_takes_without_it() -> None:
+    usual, slow = [USUAL_US] * STEPS, [USUAL_US + 700] * STEPS
+    report = compare(build_job([usual, usual, slow, usual]))
+    assert [item.rank for item in report.stragglers] == [2]
+    assert report.stragglers[0].causes[0].startswith("computes 2.8 ms longer")
+    without = compare(build_job([usual] * 4))
+    assert report.stragglers[0].without_ns == pytest.approx(without.iteration_ns, rel=0.01)
+    assert without.stragglers == ()
+    assert [row.waiting_ns for row in report.ranks] == [2.8e6, 2.8e6, 0, 2.8e6]
+    assert [row.last_count for row in report.ranks] == [0, 0, STEPS, 0]
+
+
+def test_a_rank_that_begins_late_or_stands_still_is_told_apart_from_one_that_computes() -> None:
+    usual = [USUAL_US] * STEPS
+    late = compare(build_job([usual] * 4, late_us=[0, 0, 0, 900]))
+    assert [(item.rank, item.causes) for item in late.stragglers] == [
+        (3, ("begins its iteration 0.9 ms after the others",))
+    ]
+    idle = compare(build_job([usual] * 4, idle_us=[0, 600, 0, 0]))
+    assert [item.rank for item in idle.stragglers] == [1]
+    assert idle.stragglers[0].causes == ("its GPU stands still 2.4 ms longer: its host launches late",)
+
+
+def test_all_ranks_together_replay_as_recorded_whatever_their_clocks_say() -> None:
+    report = compare(build_job([[1500, 2500, 900, 2000], [2000, 1000, 2500, 1800], [1800, 1900, 1900, 2600]]))
+    assert report.replay_error < 1e-3
+    assert report.clock_error_ns == 0
+    assert sum(row.last_count for row in report.ranks) == STEPS
+
+
+def test_on_another_gpu_the_rank_with_more_to_compute_still_holds_the_job() -> None:
+    catalog = load_catalog()
+    h100, a100 = find_gpu(catalog, "h100sxm"), find_gpu(catalog, "a100sxm80")
+    more = [2 * USUAL_US] * STEPS
+    report = compare(build_job([[USUAL_US] * STEPS, more]), targets=[h100])
+    here, there = (next(row for row in report.jobs if row.gpu == gpu.name) for gpu in (a100, h100))
+    assert (here.is_source, there.is_source) == (True, False)
+    assert there.slowest_rank == 1
+    assert 0.2 < there.iteration_ns / here.iteration_ns < 0.8
+    assert there.low_ns is not None
+    assert there.high_ns is not None
+    assert there.low_ns < there.iteration_ns < there.high_ns
+
+
+def test_what_ranks_without_a_file_take_is_not_called_the_links() -> None:
+    report = compare(build_job([[USUAL_US] * STEPS] * 2, world=4))
+    (row,) = report.collectives
+    assert (report.missing_rank_count, row.group_size, row.count) == (2, 4, STEPS)
+    assert row.unseen_ns is not None
+    assert 0 <= row.unseen_ns <= row.transfer_ns == STEPS * TRANSFER_US * 1e3
+    assert compare(build_job([[USUAL_US] * STEPS] * 4)).collectives[0].unseen_ns is None
+
+
+def test_ranks_that_cannot_be_compared_are_refused_in_a_line() -> None:
+    one, two = build_job([[USUAL_US] * STEPS] * 2)
+    with pytest.raises(InputError, match="one rank's file"):
+        compare([one])
+    with pytest.raises(InputError, match="expected one file of each rank"):
+        compare([one, one])
+    with pytest.raises(InputError, match="no collective is common"):
+        compare([one, replace(two, collectives=replace(two.collectives, sequence=two.collectives.sequence + 100))])
+    with pytest.raises(InputError, match="unequal GPUs"):
+        compare([one, replace(two, devices=(replace(two.devices[0], name="NVIDIA H100 80GB HBM3", sm_count=132),))])
+
+
+@pytest.mark.data
+def test_two_real_ranks_replay_together(data_dir: Path) -> None:
+    traces = [load_trace(data_dir / "traces" / f"v100_dlrm_training_rank{rank}.json.gz") for rank in (0, 1)]
+    aligned = align_ranks(traces)
+    assert aligned.clock_error_ns < 1e5
+    report = compare(traces)
+    assert report.replay_error < 0.01
+    assert report.missing_rank_count == 6
+    assert sum(row.unseen_ns or 0 for row in report.collectives) > 0
