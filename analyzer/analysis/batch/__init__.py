@@ -1,0 +1,1 @@
+"""Many traces, GPUs and what-ifs as one table, and which GPUs carry such a fleet for the least money."""

@@ -1,0 +1,137 @@
+"""What a batch asks of every trace: the GPUs, what is changed, and what GPUs cost."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Final
+
+from .... import __version__
+from ....formats.trace import Trace
+from ....specs.gpu import Catalog, Gpu
+from ...whatif.scenario import Scenario, TargetPrecision
+
+AS_RECORDED: Final = "as recorded"
+_ROOT: Final = Path(__file__).parents[3]
+_FOLDERS: Final = {"formats": ("*.py",), "specs": ("*.py", "*.toml"), "analyzer": ("*.py",), "mlp_weights": ("*.json",)}
+"""What a prediction comes from; the manifest of the weights holds the hash of every file of weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Hold one combination of what-ifs, as `analyze` takes them; the default changes nothing."""
+
+    precision: str | None = None
+    batch_size: int | None = None
+    sequence_length: int | None = None
+    cuda_graph: bool = False
+    fuse_elementwise: bool = False
+    cpu_speed: str | None = None
+    """A ratio, or the name of a host."""
+
+    @property
+    def label(self) -> str:
+        """Return what the change is called in tables, e.g. `batch=8, precision=fp8`."""
+        named = {
+            "batch": self.batch_size,
+            "sequence-length": self.sequence_length,
+            "precision": self.precision,
+            "cuda-graph": "on" if self.cuda_graph else None,
+            "fuse-elementwise": "on" if self.fuse_elementwise else None,
+            "cpu-speed": self.cpu_speed,
+        }
+        return ", ".join(f"{name}={value}" for name, value in named.items() if value is not None) or AS_RECORDED
+
+    def scenario(self, trace: Trace) -> Scenario:
+        """Return the change as it is asked of a trace. Raises InputError where the trace cannot be asked that."""
+        from ...host.speed import read_cpu_speed
+
+        return Scenario(
+            cpu_speed=None if self.cpu_speed is None else read_cpu_speed(self.cpu_speed, trace),
+            precision=None if self.precision is None else TargetPrecision(self.precision),
+            batch_size=self.batch_size,
+            sequence_length=self.sequence_length,
+            cuda_graph=self.cuda_graph,
+            fuse_elementwise=self.fuse_elementwise,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Hold what is asked of every trace."""
+
+    catalog: Catalog
+    targets: tuple[Gpu, ...] = ()
+    """Empty: every GPU of the catalogue but packages."""
+    changes: tuple[Change, ...] = (Change(),)
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """US dollars per hour by the GPU's name, where the user's own go before the catalogue's."""
+    identity: str = ""
+    """Of the wavecast that asks; see `installed_identity`."""
+
+
+def combine_changes(
+    *,
+    precisions: Sequence[str] = (),
+    batch_sizes: Sequence[int] = (),
+    sequence_lengths: Sequence[int] = (),
+    cpu_speeds: Sequence[str] = (),
+    cuda_graph: bool = False,
+    fuse_elementwise: bool = False,
+    as_recorded: bool = False,
+) -> tuple[Change, ...]:
+    """Return the product of what-ifs of which each may have several values; `as_recorded` adds no change at all.
+
+    >>> [change.label for change in combine_changes(batch_sizes=[1, 8], as_recorded=True)]
+    ['as recorded', 'batch=1', 'batch=8']
+    """
+    combined = [
+        Change(
+            precision=precision,
+            batch_size=batch_size,
+            sequence_length=sequence_length,
+            cpu_speed=cpu_speed,
+            cuda_graph=cuda_graph,
+            fuse_elementwise=fuse_elementwise,
+        )
+        for batch_size, sequence_length, precision, cpu_speed in product(
+            batch_sizes or (None,), sequence_lengths or (None,), precisions or (None,), cpu_speeds or (None,)
+        )
+    ]
+    return tuple(dict.fromkeys([*([Change()] if as_recorded else []), *combined]))
+
+
+def describe_settings(question: Question, gpu_file: Path | None) -> dict[str, str]:
+    """Return what the rows of a run depend on beside the traces, in words where there are some, else as a hash."""
+    prices = repr(sorted(question.prices.items()))
+    return {
+        "wavecast": question.identity,
+        "GPUs (--to)": ", ".join(gpu.name for gpu in question.targets) or "all",
+        "GPU file (--gpu-file)": _hash_file(gpu_file) if gpu_file is not None else "none",
+        "what-ifs": "; ".join(change.label for change in question.changes),
+        "prices (--prices)": hashlib.sha256(prices.encode()).hexdigest() if question.prices else "the catalogue's",
+    }
+
+
+@lru_cache(maxsize=1)
+def installed_identity() -> str:
+    """Return the version of wavecast with a hash of its code, catalogue and weights: equal ones predict the same."""
+    digest = hashlib.sha256()
+    for path in sorted(_parts_of_predictions()):
+        digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"{__version__} ({digest.hexdigest()[:16]})"
+
+
+def _parts_of_predictions() -> Iterator[Path]:
+    for folder, patterns in _FOLDERS.items():
+        for pattern in patterns:
+            yield from (_ROOT / folder).rglob(pattern)
+
+
+def _hash_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
