@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InputError, OutputError, TraceError, WavecastError, WriteError
-from .detect import describe_content
+from .detect import describe_content, starts_as_json
 from .importers import IMPORTERS, Progress, find_importer
 from .replacing import replace_file, write_all
 from .source import ImportSource, ReadOptions
@@ -172,7 +172,7 @@ def explain_unwritable(name: str, error: OSError) -> WavecastError:
 def _read_content(source: ImportSource, options: ReadOptions, progress: Progress | None) -> Callable[[], Trace]:
     importer = find_importer(source.head)
     if importer is None:
-        content = source.read()
+        content = source.read() if not source.head or starts_as_json(source.head) else source.head
         importer = find_importer(content)
         if importer is None:
             *names, last = (item.name for item in IMPORTERS)

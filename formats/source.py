@@ -17,7 +17,7 @@ from .packed_files import OpenFile, RawFile, ZippedTrace, open_raw, open_zip
 from .unpack import Packing, find_packing, too_large, unpack
 
 if TYPE_CHECKING:
-    from .cut import TracePart
+    from .cut import RecordingPart
 
 _MOST_LAYERS: Final = 2
 _STEP_BYTES: Final = 1 << 16
@@ -59,7 +59,7 @@ class ImportSource:
         self.name = name
         self.path = path
         self.max_bytes = max_bytes
-        self.part: TracePart | None = None
+        self.part: RecordingPart | None = None
         """Set by an importer that read only the part asked for, and what is just around it."""
         self.is_chosen = False
         """Set by an importer that reads the iteration asked for and nothing else."""
