@@ -36,6 +36,7 @@ def read_execution_trace(
     with collection_paused():
         document = read_nodes(source.read(), recover=options.recover, progress=progress)
     source.release()
+    source.is_chosen = isinstance(options.iteration, int)
 
     def build() -> Trace:
         with collection_paused():
