@@ -103,7 +103,7 @@ def work_by_iteration(
     start_ns: npt.ArrayLike,
     duration_ns: npt.ArrayLike,
 ) -> npt.NDArray[np.float64]:
-    """Return the GPU time of each iteration: of what it launches, or where that is unknown (`NEVER_NS`), what starts in it.
+    """Return the GPU time of each iteration: of what it launches, and, of unknown launch (`NEVER_NS`), starts in it.
 
     >>> work_by_iteration(measured.iterations, launch_ns=[NEVER_NS], start_ns=[0], duration_ns=[7]).tolist()
     [7.0]
