@@ -21,6 +21,9 @@ EXTRAS: Final[Mapping[str, str]] = {
     "tracer": "record: traces of scripts and models; rerun",
     "measure": "measure: times ops on the GPU at hand",
     "score": "score, --calibration: reads tables of measurements",
+    "batch": "batch: writes Parquet tables",
+    "fleet": "batch --weights: the cheapest mix of GPUs",
+    "dask": "batch --scheduler: works on a Dask cluster",
     "train": "mlp_weights.train: fits the models again",
 }
 """What each extra adds, of those that are for users."""
