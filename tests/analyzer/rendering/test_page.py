@@ -46,6 +46,7 @@ DESCRIBED = {
     "archive.describe_statistics",
     "archive.describe_verification",
     "doctor.describe_machine",
+    "batch.describe_batch",
     "gpus.describe_gpu",
     "gpus.describe_gpus",
     "graph.text.describe_graph",
