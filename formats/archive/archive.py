@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...errors import InputError, TraceError, WriteError
 from .changes import Swept, publish, sweep
-from .entry import FOLDER, SHORT_ID_LENGTH, Entry, check_note, check_tag, id_of, is_prefix, key_of
+from .entry import FOLDER, SHORT_ID_LENGTH, Entry, check_note, check_tag, id_of, is_id, is_prefix, key_of
 from .index_file import Say, forget_index, index_path, open_index, say_to_log
 from .journal import Change, decode_change, encode_change
 from .provenance import Provenance
@@ -76,7 +76,7 @@ class Archive:
         self.close()
 
     def __contains__(self, trace_id: object) -> bool:
-        return isinstance(trace_id, str) and bool(self._select(Condition(sql="id = ?", parameters=(trace_id,))))
+        return isinstance(trace_id, str) and self._guarded(lambda: self._index.holds(trace_id))
 
     def entries(self, query: str = "") -> list[Entry]:
         """Return the entries that a query holds for (see `query`), or all, the newest first."""
@@ -87,10 +87,12 @@ class Archive:
 
         Raises InputError where there is none, or several.
         """
+        if is_id(name) and (exact := self._select(Condition(sql="id = ?", parameters=(name,)))):
+            return exact[0]
         parameters = (name, len(name), name if is_prefix(name) else "-")
         tagged = "EXISTS (SELECT 1 FROM live_tags t WHERE t.id = live.id AND t.tag = ?)"
         found = self._select(Condition(sql=f"{tagged} OR substr(id, 1, ?) = ?", parameters=parameters))
-        if len(found) == 1 or (found and found[0].id == name):
+        if len(found) == 1:
             return found[0]
         if not found:
             raise InputError(f"{self.location}: no trace has the id or tag {name[:80]!r}; 'wavecast archive list' "

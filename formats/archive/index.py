@@ -121,8 +121,13 @@ class Index:
         query = f"SELECT {', '.join(names)} FROM live {where}{order}"  # noqa: S608 - values are parameters
         with closing(self._database.execute(query, condition.parameters)) as rows:
             found = [dict(zip(names, row, strict=True)) for row in rows]
-        tags = self._tags()
+        tags = self._tags(found[0]["id"] if len(found) == 1 else None) if found else {}
         return [Entry(**row, tags=tags.get(row["id"], ())) for row in found]
+
+    def holds(self, trace_id: str) -> bool:
+        """Say whether there is an entry of this id."""
+        with closing(self._database.execute("SELECT 1 FROM live WHERE id = ?", (trace_id,))) as rows:
+            return rows.fetchone() is not None
 
     def ids(self) -> set[str]:
         """Return the ids of all entries."""
@@ -138,9 +143,12 @@ class Index:
         with closing(self._database.execute(query, (len(beginning), beginning))) as rows:
             return [row[0] for row in rows]
 
-    def _tags(self) -> dict[str, tuple[str, ...]]:
+    def _tags(self, trace_id: str | None) -> dict[str, tuple[str, ...]]:
+        """Return the tags of one trace, or by the id of each."""
+        where = "WHERE id = ?" if trace_id else ""
+        query = f"SELECT id, tag FROM live_tags {where} ORDER BY tag"  # noqa: S608 - the value is a parameter
         found: dict[str, list[str]] = {}
-        with closing(self._database.execute("SELECT id, tag FROM live_tags ORDER BY tag")) as rows:
+        with closing(self._database.execute(query, (trace_id,) if trace_id else ())) as rows:
             for trace_id, tag in rows:
                 found.setdefault(trace_id, []).append(tag)
         return {trace_id: tuple(tags) for trace_id, tags in found.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,8 @@ UNLIMITED_WIDTH: Final = 100_000
 LABEL_WIDTH: Final = 16
 LEAST_TEXT_WIDTH: Final = 20
 """Text beside a label is wrapped to no less than this."""
+LONG: Final = 200
+"""From so many rows on, rich (0.2 ms a row) draws only what is more than aligned text."""
 STYLES: Final = {
     Tone.PLAIN: "",
     Tone.TITLE: "bold",
@@ -88,10 +90,30 @@ def _print_sheet(console: Console, width: int, sheet: Sheet) -> None:
     fitted, dropped = fit_to_width(sheet, width)
     if sheet.title:
         _print_words(console, width, sheet.title, "bold")
-    console.print(_rich_table(fitted, share_width(fitted, width)), crop=False, overflow="ignore")
+    widths = share_width(fitted, width)
+    plain = _plain_rows(fitted, widths)
+    shown = _beginning(fitted, 1) if plain else fitted
+    console.print(_rich_table(shown, widths), crop=False, overflow="ignore")
+    console.file.writelines(f"{row}\n" for row in plain[1:])
     if dropped:
         left_out = f"Left out at this width: {', '.join(dropped)}. A wider terminal or a pipe shows all."
         _print_words(console, width, left_out, "dim")
+
+
+def _plain_rows(sheet: Sheet, widths: tuple[int, ...]) -> list[str]:
+    """Return the rows of a long sheet as rich would write them; none where it has more to do than to align."""
+    if sheet.row_count < LONG or sheet.marked_rows:
+        return []
+    columns = []
+    for item, width in zip(sheet.columns, widths, strict=True):
+        if not all(cell.isascii() and cell.isprintable() and len(cell) <= width for cell in item.cells):
+            return []
+        columns.append([cell.ljust(width) if item.is_text else cell.rjust(width) for cell in item.cells])
+    return [(" " * COLUMN_GAP).join(cells) for cells in zip(*columns, strict=True)]
+
+
+def _beginning(sheet: Sheet, count: int) -> Sheet:
+    return replace(sheet, columns=tuple(replace(item, cells=item.cells[:count]) for item in sheet.columns))
 
 
 def _console(screen: Screen, buffer: StringIO) -> Console:
