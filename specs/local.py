@@ -21,6 +21,9 @@ EXTRAS: Final[Mapping[str, str]] = {
     "tracer": "record: traces of scripts and models; rerun",
     "measure": "measure: times ops on the GPU at hand",
     "score": "score, --calibration: reads tables of measurements",
+    "s3": "archive: keeps traces in a bucket of S3",
+    "gcs": "archive: keeps traces in a bucket of Google Cloud Storage",
+    "azure": "archive: keeps traces in a container of Azure",
     "train": "mlp_weights.train: fits the models again",
 }
 """What each extra adds, of those that are for users."""
