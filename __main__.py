@@ -16,6 +16,7 @@ COMMANDS = {
     "record": "tracer.commands.record",
     "measure": "tracer.commands.measure",
     "analyze": "analyzer.commands.analyze",
+    "batch": "analyzer.commands.batch",
     "scale": "analyzer.commands.scale",
     "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",

@@ -176,9 +176,7 @@ def _read_content(source: ImportSource, options: ReadOptions, progress: Progress
         importer = find_importer(content)
         if importer is None:
             *names, last = (item.name for item in IMPORTERS)
-            raise TraceError(
-                f"expected {', '.join(names)} or {last} (plain or packed), found {describe_content(content)}"
-            )
+            raise TraceError(f"no trace: found {describe_content(content)}; expected {', '.join(names)} or {last}")
     return importer.read(source, options=options, progress=progress)
 
 

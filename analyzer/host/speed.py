@@ -29,6 +29,22 @@ def read_cpu_speed(text: str, trace: Trace) -> float:
                 "host that is 20 % faster than the recorded one"
             )
         return names[text]
+    return _read_ratio(text)
+
+
+def check_cpu_speed(text: str) -> float | None:
+    """Return the ratio; None for the name of a host. Raises InputError for anything else.
+
+    >>> check_cpu_speed("1.5")
+    1.5
+    """
+    names = host_names()
+    if text in names:
+        return None
+    return _read_ratio(text)
+
+
+def _read_ratio(text: str) -> float:
     try:
         ratio = float(text)
     except ValueError:
@@ -36,6 +52,6 @@ def read_cpu_speed(text: str, trace: Trace) -> float:
     if not _RANGE[0] <= ratio <= _RANGE[1]:
         raise InputError(
             f"--cpu-speed {text}: expected a ratio between {_RANGE[0]:g} and {_RANGE[1]:g}, "
-            f"or one of {', '.join(sorted(names))}"
+            f"or one of {', '.join(sorted(host_names()))}"
         )
     return ratio

@@ -5,20 +5,22 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ....errors import InputError, WavecastError
 from ....formats.detect import HEAD_BYTES, FileKind, describe_content, detect
 from ....formats.importers import find_importer
+from ....formats.source import ImportSource
 from ....formats.trace import Trace
 from .parts import is_parts_folder
 
 ARCHIVE: Final = "archive://"
-_GZIP: Final = b"\x1f\x8b"
+_MOST_RECOGNISED_BYTES: Final = 8 << 20
+"""How far into a file of a folder or pattern it is looked for what makes it a trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +91,7 @@ def load_input(item: BatchInput) -> Trace:
     """Return the trace. Raises InputError where it cannot be read."""
     from ....formats.files import load_trace
 
-    if item.in_archive:
-        loaded: Trace = _open_archive(item.location).load(item.trace_id)
-        return loaded
-    return load_trace(item.location)
+    return load_trace(f"{ARCHIVE}{item.location}#{item.trace_id}" if item.in_archive else item.location)
 
 
 def hash_file(path: Path) -> str:
@@ -149,28 +148,29 @@ def _recognised(paths: Iterable[Path], folder: Path) -> Iterator[BatchInput | Sk
 
 
 def explain_unreadable(path: Path) -> str | None:
-    """Return why no importer reads a file, by its first bytes or, of JSON, by all; None where one does."""
-    from ....formats.files import read_bytes
-
+    """Return why no importer reads a file, packed or not, by how it begins; None where one does."""
     try:
-        with path.open("rb") as stream:
-            head = stream.read(HEAD_BYTES)
+        with path.open("rb") as stream, closing(ImportSource(path.name, path=path, stream=stream)) as source:
+            head = source.head
+            if find_importer(head) is not None:
+                return None
+            if detect(head) is FileKind.JSON and len(head) >= HEAD_BYTES // 2:
+                content = b"".join(_take(source.chunks(), _MOST_RECOGNISED_BYTES))
+                if find_importer(content) is not None:
+                    return None
+            return f"no trace: {describe_content(head)}"
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-    if head.startswith(_GZIP):
-        head = _unpack_head(head)
-    if find_importer(head) is not None:
-        return None
-    if detect(head) is FileKind.JSON and len(head) >= HEAD_BYTES and find_importer(read_bytes(path)) is not None:
-        return None
-    return f"no trace: {describe_content(head)}"
 
 
-def _unpack_head(packed: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS).decompress(packed, HEAD_BYTES)
-    except zlib.error:
-        return packed
+def _take(chunks: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:
+    """Yield chunks until there are `most_bytes` of them."""
+    count = 0
+    for chunk in chunks:
+        yield chunk
+        count += len(chunk)
+        if count >= most_bytes:
+            return
 
 
 def _file(path: Path, name: str) -> BatchInput:
@@ -178,20 +178,18 @@ def _file(path: Path, name: str) -> BatchInput:
 
 
 def _in_archive(place: str) -> Iterator[BatchInput]:
-    location, _, query = place.removeprefix(ARCHIVE).partition("?")
-    for entry in _open_archive(location).entries(query):
-        tags = tuple(entry.tags)
-        name = tags[0] if tags else getattr(entry, "name", None) or entry.id[:12]
-        yield BatchInput(trace_id=entry.id, name=name, location=location, in_archive=True, tags=tags)
+    from ....formats.archive import open_archive
+    from ....formats.archive.reference import as_path, parse_reference
 
-
-def _open_archive(location: str) -> Any:
-    from ....formats import archive
-
-    opener = getattr(archive, "open_archive", None)
-    if opener is None:
-        raise InputError(f"{ARCHIVE}{location}: this version of wavecast reads no archives")
-    return opener(location)
+    text, _, query = place.partition("?")
+    location, name = parse_reference(as_path(text))
+    with open_archive(location) as archive:
+        entries = [archive.find(name)] if name else archive.entries(query)
+    if name and query:
+        raise InputError(f"{place}: expected archive://FOLDER#ID or archive://FOLDER?QUERY, found both")
+    for entry in entries:
+        name = entry.tags[0] if entry.tags else entry.workload or entry.short_id
+        yield BatchInput(trace_id=entry.id, name=name, location=location, in_archive=True, tags=entry.tags)
 
 
 def _first_reason(skipped: Sequence[SkippedFile]) -> str:
