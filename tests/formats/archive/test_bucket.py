@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from wavecast.analyzer.commands.archive import archive as archive_command
 from wavecast.errors import InputError, OutputError, WavecastError
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.archive.changes import publish, sweep
@@ -284,3 +286,22 @@ def test_what_a_cloud_refuses_is_one_line_without_its_text(
     with pytest.raises(WavecastError, match=text) as caught:
         open_store("memory://b/x").append(b"{}")
     assert "secret" not in str(caught.value)
+
+
+def test_the_commands_take_a_bucket(url: str, small_trace: Trace, tmp_path: Path) -> None:
+    save_trace(small_trace, tmp_path / "trace.json.gz")
+    runner = CliRunner()
+    for words, expected in (
+        (["init", url], "an empty archive"),
+        (["add", url, str(tmp_path / "trace.json.gz"), "--tag", "nightly"], "added"),
+        (["add", url, f"archive://{url}#nightly"], "there already"),
+        (["find", url, "tag=nightly"], small_trace.meta.workload.name if small_trace.meta.workload else ""),
+        (["verify", url, "--deep"], ""),
+        (["export", url, "nightly", "-o", str(tmp_path / "out.json")], "out.json"),
+        (["prune", url, "tag=nightly"], "1 traces removed"),
+        (["repair", url], "0 traces"),
+    ):
+        result = runner.invoke(archive_command, words)
+        assert result.exit_code == 0, (words, result.output)
+        assert expected in result.output
+    assert encode(load_trace(tmp_path / "out.json")) == encode(small_trace)
