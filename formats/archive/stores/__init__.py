@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....errors import InputError
-
 if TYPE_CHECKING:
     from ..store import Store
 
@@ -18,7 +16,9 @@ def open_store(location: str | Path) -> Store:
     'traces'
     """
     if isinstance(location, str) and "://" in location:
-        raise InputError(f"{location}: expected a folder")
+        from .bucket import BucketStore
+
+        return BucketStore(location)
     from .folder import FolderStore
 
     return FolderStore(location)
