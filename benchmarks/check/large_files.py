@@ -23,7 +23,7 @@ def main() -> None:
         found = subprocess.run([sys.executable, __file__, "--one", path], check=True, capture_output=True, text=True)
         row = json.loads(found.stdout)
         print(
-            f"{Path(path).name}: {Path(path).stat().st_size / 1e9:.2f} GB, {row['ops']} ops and {row['kernels']} kernels"
+            f"{Path(path).name}: {Path(path).stat().st_size / 1e9:.2f} GB, {row['ops']} ops, {row['kernels']} kernels"
             f" kept, {row['left_out']} iterations left out; {row['wall_s']:.1f} s, {row['cpu_s']:.1f} s of CPU,"
             f" {row['peak_bytes'] / 1e6:.0f} MB"
         )

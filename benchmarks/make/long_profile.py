@@ -11,8 +11,11 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import msgspec
 
 _LINKS = ("correlation", "External id", "wait_on_cuda_event_record_corr_id")
 _STEP = re.compile(r"(ProfilerStep#)(\d+)")
@@ -25,9 +28,9 @@ Event = dict[str, Any]
 def main() -> None:
     """Repeat a file until the target has the size that is asked for."""
     source, target, size = Path(sys.argv[1]), Path(sys.argv[2]), int(float(sys.argv[3]))
-    opened: Any = gzip.open(target, "wb", compresslevel=3) if target.suffix == ".gz" else target.open("wb")
-    with opened as stream:
-        count = write(json.loads(gzip.decompress(source.read_bytes())), stream, size)
+    with target.open("wb") as plain, ExitStack() as stack:
+        packed: Any = gzip.GzipFile(fileobj=plain, compresslevel=3) if target.suffix == ".gz" else plain
+        count = write(json.loads(gzip.decompress(source.read_bytes())), stack.enter_context(packed), size)
     print(f"{source.name}, {count} times: {target.stat().st_size} bytes in {target}")
 
 
@@ -41,10 +44,10 @@ def write(document: dict[str, Any], stream: BinaryIO, size: int) -> int:
     link = 1 + max(_link(event, name) for event in timed for name in _LINKS)
     header = json.dumps(document)[:-1]
     written = stream.write(f'{header}{", " if document else ""}"traceEvents": [\n'.encode())
-    count = 0
+    count, encode = 0, msgspec.json.Encoder().encode
     while written < size:
-        texts = (json.dumps(event) for event in _shifted(events, count * length, count * link, count * steps))
-        written += stream.write(((",\n" if count else "") + ",\n".join(texts)).encode())
+        texts = map(encode, _shifted(events, count * length, count * link, count * steps))
+        written += stream.write((b",\n" if count else b"") + b",\n".join(texts))
         count += 1
     stream.write(b"\n]}\n")
     return count

@@ -112,6 +112,7 @@ def _collect(
     absolute = replace(
         part, cpu_start_ns=part.cpu_start_ns + found.origin_ns, cpu_end_ns=part.cpu_end_ns + found.origin_ns
     )
+    around = found.around(part) if is_window else (absolute.cpu_start_ns, absolute.cpu_end_ns)
     collector = Collector()
     *chunks, last = found.chunks
     ends = [(chunk.kernel, chunk.sync) for chunk in found.chunks[1:]]
@@ -119,11 +120,11 @@ def _collect(
         (chunk, kernels[chunk.kernel : end[0]], syncs[chunk.sync : end[1]])
         for chunk, end in zip(chunks, ends, strict=True)
     ]
-    chosen = [item for item in chosen if _holds(item[0], absolute) or item[1].any() or item[2].any()]
+    chosen = [item for item in chosen if _holds(item[0], around) or item[1].any() or item[2].any()]
     for (chunk, runs, waits), events in zip(chosen, _decoded(source, [item[0] for item in chosen]), strict=True):
-        collector.consume(_keep(events, absolute, runs, waits), stream.path, chunk.first)
+        collector.consume(_keep(events, absolute, around, (runs, waits)), stream.path, chunk.first)
         report.second_pass()
-    tail = _keep(stream.tail, absolute, kernels[last.kernel :], syncs[last.sync :])
+    tail = _keep(stream.tail, absolute, around, (kernels[last.kernel :], syncs[last.sync :]))
     collector.consume(tail, stream.path, last.first)
     report.done()
     collector.origin_ns = found.origin_ns
@@ -143,24 +144,27 @@ def _decoded(source: ImportSource, chunks: Sequence[Chunk]) -> Iterator[list[Eve
             raise wrong_place(chunk.first, TraceError(f"not a PyTorch-profiler trace: {error}")) from error
 
 
-def _holds(chunk: Chunk, part: RecordingPart) -> bool:
-    return chunk.low_ns <= part.cpu_end_ns and chunk.high_ns >= part.cpu_start_ns
+def _holds(chunk: Chunk, around: tuple[int, int]) -> bool:
+    return chunk.low_ns <= around[1] and chunk.high_ns >= around[0]
 
 
-def _keep(events: list[Event], part: RecordingPart, kernels: Mask, syncs: Mask) -> list[Event]:
-    """Return the events with blanks for those that neither belong to a part nor lie around it."""
+def _keep(events: list[Event], part: RecordingPart, around: tuple[int, int], device: tuple[Mask, Mask]) -> list[Event]:
+    """Return the events with blanks for those that neither belong to a part nor lie around it.
+
+    Times are those of the file; `device` says which kernels and which syncs are launched in the part.
+    """
     places = sort_events(events)
     kept: list[int] = []
-    for rows, mask in ((places.kernels, kernels), (places.syncs, syncs)):
+    for rows, mask in zip((places.kernels, places.syncs), device, strict=True):
         kept += np.array(rows, dtype=np.int64)[mask].tolist()
-    for rows, is_around in (
-        (places.calls + places.memory, False),
-        (places.ops + places.marks + places.around, True),
-    ):
-        spans = read_spans([events[place] for place in rows], lasting=False)
-        after = spans.end_ns if is_around else spans.start_ns
-        inside = (spans.start_ns <= part.cpu_end_ns) & (after >= part.cpu_start_ns)
-        kept += np.array(rows, dtype=np.int64)[inside | ~spans.is_valid].tolist()
+    own = places.calls + places.memory
+    spans = read_spans([events[place] for place in own], lasting=False)
+    inside = (spans.start_ns <= part.cpu_end_ns) & (spans.start_ns >= part.cpu_start_ns)
+    kept += np.array(own, dtype=np.int64)[inside | ~spans.is_valid].tolist()
+    near = places.ops + places.marks + places.around
+    spans = read_spans([events[place] for place in near], lasting=False)
+    inside = (spans.start_ns <= around[1]) & (spans.end_ns >= around[0])
+    kept += np.array(near, dtype=np.int64)[inside | ~spans.is_valid].tolist()
     found = [_BLANK] * len(events)
     for place in kept:
         found[place] = events[place]

@@ -240,6 +240,14 @@ class ScanResult:
             kernels = self._is_launched(start, correlation, part)
         return kernels, self._is_launched(self.syncs[0], self.syncs[2], part)
 
+    def around(self, part: RecordingPart) -> tuple[int, int]:
+        """Return the span of the steps that a part begins and ends in: forward ops before it tell what backward ops
+        in it are."""
+        start, end = self.steps
+        held = np.flatnonzero((start <= part.cpu_end_ns) & (end >= part.cpu_start_ns))
+        low, high = int(start[held].min(initial=part.cpu_start_ns)), int(end[held].max(initial=part.cpu_end_ns))
+        return low + self.origin_ns, high + self.origin_ns
+
     def _last_host_end(self, part: RecordingPart) -> int:
         """Return when the host is done, at the latest, with what it began in a part."""
         low, high = part.cpu_start_ns + self.origin_ns, part.cpu_end_ns + self.origin_ns
