@@ -50,7 +50,7 @@ def find_part(trace: Trace, options: ReadOptions) -> RecordingPart | None:
     0
     """
     if options.window_ns is not None:
-        return _find_window(trace, options.window_ns)
+        return find_window(trace, options.window_ns)
     if options.iteration is None or options.iteration == ALL or not np.any(trace.iterations.profiled):
         return None
     launch = np.append(trace.calls.start_ns, NEVER_NS)[trace.kernels.call]
@@ -111,7 +111,12 @@ def window_bounds(window_ns: tuple[int | None, int | None]) -> tuple[int, int]:
     return start, end
 
 
-def _find_window(trace: Trace, window_ns: tuple[int | None, int | None]) -> RecordingPart:
+def find_window(trace: Trace, window_ns: tuple[int | None, int | None], first_ns: int | None = None) -> RecordingPart:
+    """Return what ran in a window; `first_ns` is when anything began, where the trace holds only what is around it.
+
+    >>> find_window(measured, (0, 10**6)).cpu_start_ns
+    0
+    """
     start, end = window_bounds(window_ns)
     starts = np.concatenate((trace.ops.start_ns, trace.calls.start_ns, trace.kernels.start_ns))
     if not len(starts) or (starts == MISSING).all():
@@ -127,11 +132,20 @@ def _find_window(trace: Trace, window_ns: tuple[int | None, int | None]) -> Reco
     ]
     last = max((int(each.max()) for each in ends if len(each)), default=None)
     if last is None:
-        seconds = int(starts.max()) / 1e9
-        raise TraceError(f"nothing began in the window that is asked for: the last event begins at {seconds:.6g} s")
-    first = max(start, int(starts.min()))
+        raise nothing_in_window(int(starts.max()))
+    first = max(start, int(starts.min()) if first_ns is None else first_ns)
     finish = last if window_ns[1] is None else end
     return RecordingPart(start_ns=first, end_ns=max(last, finish), cpu_start_ns=first, cpu_end_ns=finish)
+
+
+def nothing_in_window(last_ns: int) -> TraceError:
+    """Return the error for a window after, before or between all events.
+
+    >>> nothing_in_window(10**9)
+    TraceError('nothing began in the window that is asked for: the last event begins at 1 s')
+    """
+    seconds = last_ns / 1e9
+    return TraceError(f"nothing began in the window that is asked for: the last event begins at {seconds:.6g} s")
 
 
 def _host_rows(start_ns: Column, part: RecordingPart) -> Rows:

@@ -46,7 +46,7 @@ MODULE_SPAN_PREFIX: Final = "wavecast.module: "
 """Begins the names of the spans that our tracer records around modules; the rest continues the enclosing one's path."""
 _MODULE_PREFIX: Final = "nn.Module: "
 _MODULE_PATH: Final = re.compile(r"\w+(?:\.\w+)*")
-_MARKS: Final = {
+MARKS: Final = {
     "ProfilerStep#": MARK_STEP,
     "Optimizer.step#": MARK_OPTIMIZER,
     "Optimizer.zero_grad#": MARK_ZERO_GRAD,
@@ -74,7 +74,7 @@ _SYNC_KINDS: Final = {
 """The last ones are Level Zero's, of Intel's GPUs."""
 _GPU_BARRIERS: Final = ("GPU_BARRIER_EXECUTION", "GPU_BARRIER_MEMORY")
 """What Level Zero records beside them: nothing on the host waits for a barrier in a queue."""
-_METRICS_PREFIX: Final = "metrics: "
+METRICS_PREFIX: Final = "metrics: "
 """Begins the name of a second event per kernel, with counters, where an XPU was sampled."""
 _HOST_DEVICE_TYPE: Final = 0
 _COLLECTIVE_NAME: Final = ("nccl", "rccl", "void nccl", "void rccl")
@@ -97,8 +97,8 @@ class Collector(RecordingBuilder):
         """Add the events of a chunk; `path` and `first` say where it lies, for errors."""
         groups, has_old_names = group_events(events)
         self.lists_inner_first |= has_old_names
-        self.evidence.note_categories(groups, _READERS)
-        for category, read in _READERS.items():
+        self.evidence.note_categories(groups, READERS)
+        for category, read in READERS.items():
             if category not in groups:
                 continue
             try:
@@ -144,7 +144,7 @@ def _raise_located(group: Sequence[Event], events: Sequence[Event], path: str, f
         if event.cat != group[0].cat:
             continue
         try:
-            _READERS[event.cat or ""](Collector(), [event])
+            READERS[event.cat or ""](Collector(), [event])
         except TraceError as error:
             raise TraceError(f"{path.format(first + number)}{error}") from None
 
@@ -239,7 +239,7 @@ def _read_kernels(collector: Collector, events: Sequence[Event]) -> None:
 
 
 def _is_metrics(event: Event) -> bool:
-    return (event.name or "").startswith(_METRICS_PREFIX) and (event.args is None or event.args.correlation is None)
+    return (event.name or "").startswith(METRICS_PREFIX) and (event.args is None or event.args.correlation is None)
 
 
 def _stream(item: Arguments) -> object:
@@ -297,10 +297,10 @@ def _read_syncs(collector: Collector, events: Sequence[Event]) -> None:
 
 def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
     collector.evidence.note_annotations(events)
-    marks = [event for event in events if (event.name or "").startswith(tuple(_MARKS))]
+    marks = [event for event in events if (event.name or "").startswith(tuple(MARKS))]
     marks, start, duration = collector.timed(marks)
     prefixes = [(event.name or "").partition("#")[0] + "#" for event in marks]
-    name = np.array([_MARKS[prefix] for prefix in prefixes], dtype=np.int64)
+    name = np.array([MARKS[prefix] for prefix in prefixes], dtype=np.int64)
     collector.add(MarkRows(name=name, **collector.host(marks, start, duration)))
 
 
@@ -353,7 +353,7 @@ def _read_flows(collector: Collector, events: Sequence[Event]) -> None:
     )
 
 
-_READERS: Final[dict[str | None, Callable[[Collector, Sequence[Event]], None]]] = {
+READERS: Final[dict[str | None, Callable[[Collector, Sequence[Event]], None]]] = {
     "cpu_op": _read_ops,
     "cuda_runtime": _read_calls,
     "cuda_driver": _read_calls,

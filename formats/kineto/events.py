@@ -96,6 +96,26 @@ class Event(Struct, gc=False):
     id: int | str | float | None = None
 
 
+class LightArguments(Struct, gc=False):
+    """Hold of an event's arguments what tells when it ran for whom."""
+
+    sequence: object = field(default=None, name="Sequence number")
+    correlation: object = None
+
+
+class LightEvent(Struct, gc=False):
+    """Hold of an event what tells when it ran, and for whom: enough to choose a part of a file, and quick to decode."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str | None = None
+    pid: int | str | float | None = None
+    tid: int | str | float | None = None
+    ts: Raw = ABSENT
+    dur: Raw = ABSENT
+    args: LightArguments | None = None
+
+
 class DeviceProperties(Struct):
     """Hold one entry of `deviceProperties`; AMD builds name some fields differently."""
 

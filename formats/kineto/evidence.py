@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from .events import Event
+from .events import Event, LightEvent
 from .values import Integers
 
 _NCCL_PREFIX: Final = "nccl:"
@@ -29,13 +29,17 @@ class Evidence:
 
     def note_categories(self, groups: Mapping[str | None, Sequence[Event]], read: Container[str | None]) -> None:
         """Count the events of each category; `read` holds those that are read."""
-        for category, events in groups.items():
+        self.note_counts({category: len(events) for category, events in groups.items()}, read)
+
+    def note_counts(self, counts: Mapping[str | None, int], read: Container[str | None]) -> None:
+        """Add how many events there are of each category; `read` holds those that are read."""
+        for category, count in counts.items():
             name = category or ""
             if name in self.category_counts or len(self.category_counts) < _MAX_CATEGORIES:
-                self.category_counts[name] += len(events)
-                self.unread_counts[name] += 0 if category in read else len(events)
+                self.category_counts[name] += count
+                self.unread_counts[name] += 0 if category in read else count
 
-    def note_annotations(self, events: Sequence[Event]) -> None:
+    def note_annotations(self, events: Sequence[Event | LightEvent]) -> None:
         """Look for collectives of GPUs among annotations."""
         self.has_nccl = self.has_nccl or any((event.name or "").startswith(_NCCL_PREFIX) for event in events)
 

@@ -6,11 +6,13 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ...errors import TraceError
 from ..column import MISSING, Column, row_count
+from ..cut import find_window, nothing_in_window
 from ..recording.assemble import assemble
 from ..recording.settle import Recording, finish
 from ..source import ImportSource, ReadOptions
@@ -21,6 +23,7 @@ from .collect import Collector
 from .communication import listed_groups
 from .events import drop_impossible
 from .header import cuda_version, hip_version, plain_version, read_devices
+from .part import PartRead, read_part
 from .process_groups import build_group_collectives
 from .read import Document, read_document
 from .signatures import read_signatures
@@ -60,10 +63,30 @@ def begin_import(
 def read_kineto(
     source: ImportSource, *, options: ReadOptions, progress: Callable[[int, int], None] | None = None
 ) -> Callable[[], Trace]:
-    """Read all events of a file and return what builds the trace of them, as every importer does."""
+    """Read all events of a file, or the part of a large one that is asked for, and return what builds the trace."""
+    with collection_paused():
+        found = read_part(source, options, progress)
+    if found is not None:
+        source.release()
+        return partial(_build_part, found, source, options)
     data = source.read()
     source.release()
     return begin_import(data, recover=options.recover, progress=progress)
+
+
+def _build_part(found: PartRead, source: ImportSource, options: ReadOptions) -> Trace:
+    """Return the trace of what was read of a part, which still holds what lies around it."""
+    with collection_paused():
+        recording = finish(found.collector)
+        if options.window_ns is not None and not any(
+            len(rows.start_ns) for rows in (recording.ops, recording.calls, recording.kernels)
+        ):
+            raise nothing_in_window(found.scan.last_ns)
+        trace = _assemble(found.collector, found.document, recording)
+    source.part = (
+        found.part if options.window_ns is None else find_window(trace, options.window_ns, found.scan.first_ns)
+    )
+    return trace
 
 
 def import_numbered(data: bytes) -> tuple[Trace, Column]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from .events import Event
+from .events import Event, LightEvent
 
 MEMORY_NAME: Final = "[memory]"
 """Names the allocator's events, which had no category at first."""
@@ -37,6 +37,15 @@ def group_events(events: Sequence[Event]) -> tuple[Mapping[str | None, list[Even
     return (_by_category(events), True) if old else (groups, False)
 
 
+def current_category(event: Event | LightEvent) -> str | None:
+    """Return the category that an event has today."""
+    if event.cat is None:
+        return "cpu_instant_event" if event.name == MEMORY_NAME else None
+    if event.cat == _OPERATOR:
+        return "cpu_op" if _is_op(event) else "user_annotation"
+    return _CATEGORIES.get(event.cat, event.cat)
+
+
 def _by_category(events: Sequence[Event]) -> Mapping[str | None, list[Event]]:
     groups: defaultdict[str | None, list[Event]] = defaultdict(list)
     for event in events:
@@ -45,18 +54,13 @@ def _by_category(events: Sequence[Event]) -> Mapping[str | None, list[Event]]:
 
 
 def _rename(event: Event) -> None:
-    if event.cat is None:
-        event.cat = "cpu_instant_event"
-    elif event.cat in _CATEGORIES:
-        event.cat = _CATEGORIES[event.cat]
-    else:
-        event.cat = "cpu_op" if _is_op(event) else "user_annotation"
-        if event.args is not None and not bytes(event.args.input_dims):
-            event.args.input_dims = event.args.first_input_dims
+    if event.cat == _OPERATOR and event.args is not None and not bytes(event.args.input_dims):
+        event.args.input_dims = event.args.first_input_dims
+    event.cat = current_category(event)
     event.pid, event.tid = _plain_number(event.pid), _plain_number(event.tid)
 
 
-def _is_op(event: Event) -> bool:
+def _is_op(event: Event | LightEvent) -> bool:
     """Say whether an operator event is an op: nodes of the autograd graph, whatever they are called, have a number."""
     has_number = event.args is not None and event.args.sequence is not None
     return has_number or _OP_NAME.fullmatch(event.name or "") is not None

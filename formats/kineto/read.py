@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -32,7 +32,7 @@ _INDEX: Final = re.compile(r"`\$(?:\.traceEvents)?\[(\d+)\]")
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 _DOCUMENT: Final = msgspec.json.Decoder(Header)
 _PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
+MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 Consumer = Callable[[list[Event], str, int], None]
 """Takes the decoded events, the path of their list and the number of the first of them."""
@@ -51,7 +51,7 @@ class Document:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Position:
+class Position:
     """Track where the next event starts: in `text` at `start`, after `opening` if it is to be decoded alone.
 
     `passed` counts the bytes of the file before `text`.
@@ -64,6 +64,13 @@ class _Position:
     path: str = "$.traceEvents"
     event_count: int = 0
     passed: int = 0
+    decoder: msgspec.json.Decoder[list[Any]] = _EVENTS
+    """Of the events that are decoded alone; the last ones come with the header, in full."""
+
+    @property
+    def has_chunk(self) -> bool:
+        """Say whether a chunk is sure to lie ahead."""
+        return bool(self.opening) and len(self.text) - self.start > 2 * CHUNK_BYTES
 
 
 def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Progress | None) -> Document:
@@ -73,22 +80,22 @@ def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Pr
     ends early or is malformed further on is read up to there.
     """
     report = progress or (lambda _done, _total: None)
-    at = _open(data)
+    at = open_events(data)
     replaced, is_mended = 0, False
     while True:
         for events in _whole_chunks(at):
             consume(events, at.path, at.event_count - len(events))
             report(min(at.passed + at.start, len(data)), len(data))
         try:
-            header = _read_rest(at, consume)
-        except _MALFORMED as failure:
+            header = read_rest(at, consume)
+        except MALFORMED as failure:
             if not is_mended:
                 is_mended = True
                 text, replaced = repair(at.text[at.start :])
                 if text != at.text[at.start :]:
                     at = _reopen(at, text)
                     continue
-            lost = _salvage(at, failure, consume if recover else None)
+            lost = salvage(at, failure, consume if recover else None)
             report(len(data), len(data))
             return Document(
                 header=at.header,
@@ -101,27 +108,27 @@ def read_document(data: bytes, consume: Consumer, *, recover: bool, progress: Pr
         return Document(header=header, event_count=at.event_count, characters_repaired=replaced)
 
 
-def _open(data: bytes) -> _Position:
+def open_events(data: bytes) -> Position:
     """Find the list of events without decoding them; where that fails `opening` stays empty: decode it whole."""
     text = data.removeprefix(b"\xef\xbb\xbf")
     first = text.lstrip()[:1] if text[:1].isspace() else text[:1]
     if first == b"[":
-        return _Position(text=text, start=text.index(b"[") + 1, opening=b"[", header=Header(), path="$")
+        return Position(text=text, start=text.index(b"[") + 1, opening=b"[", header=Header(), path="$")
     if first != b"{":
         raise TraceError(f"$: found {_describe(first)}, expected a PyTorch-profiler trace (a JSON object or list)")
     for _, match in zip(range(_OPENING_TRIES), _OPENING.finditer(text), strict=False):
         try:
             header = _decode_document(text[: match.start()] + b'"traceEvents":[]}')
-        except (*_MALFORMED, RecursionError):
+        except (*MALFORMED, RecursionError):
             continue
-        return _Position(text=text, start=match.end(), opening=b'{"traceEvents":[', header=header)
-    return _Position(text=text, header=Header())
+        return Position(text=text, start=match.end(), opening=b'{"traceEvents":[', header=header)
+    return Position(text=text, header=Header())
 
 
-def _reopen(at: _Position, text: bytes) -> _Position:
+def _reopen(at: Position, text: bytes) -> Position:
     """Return the position in the mended rest of the file."""
     if not at.opening:
-        return _open(text)
+        return open_events(text)
     return replace(at, text=text, start=0, passed=at.passed + at.start)
 
 
@@ -131,10 +138,10 @@ def _describe(first: bytes) -> str:
     return "a JSON value of another kind" if first in b'"-0123456789tfn' else "bytes that are not JSON"
 
 
-def _whole_chunks(at: _Position) -> Iterator[list[Event]]:
+def _whole_chunks(at: Position) -> Iterator[list[Event]]:
     """Yield the events of each chunk that is sure to be whole, moving the position behind it."""
-    while at.opening and len(at.text) - at.start > 2 * CHUNK_BYTES:
-        cut = _decode_chunk(at)
+    while at.has_chunk:
+        cut = decode_chunk(at)
         if cut is None:
             return
         events, at.start = cut
@@ -142,7 +149,7 @@ def _whole_chunks(at: _Position) -> Iterator[list[Event]]:
         yield events
 
 
-def _decode_chunk(at: _Position) -> tuple[list[Event], int] | None:
+def decode_chunk(at: Position) -> tuple[list[Any], int] | None:
     """Decode about a chunk: a cut between two events leaves a valid list before it, any other cut never does.
 
     Returns the events and where the next one starts; None if no cut was found, as in the file's last chunk.
@@ -161,19 +168,19 @@ def _decode_chunk(at: _Position) -> tuple[list[Event], int] | None:
     return None if match is None or events is None else (events, match.end() - 1)
 
 
-def _decode_events(at: _Position, end: int) -> list[Event] | None:
+def _decode_events(at: Position, end: int) -> list[Any] | None:
     """Decode the events up to a place; None where that is not between two of them."""
     try:
-        return _EVENTS.decode(_as_list(at.text, at.start, end))
+        return at.decoder.decode(_as_list(at.text, at.start, end))
     except msgspec.ValidationError as error:
         raise _wrong_type(error, at) from error
     except RecursionError as error:
         raise _too_deep(at) from error
-    except _MALFORMED:
+    except MALFORMED:
         return None
 
 
-def _find_cut(at: _Position) -> re.Match[bytes] | None:
+def _find_cut(at: Position) -> re.Match[bytes] | None:
     """Return the first place between two events that lies a chunk ahead, whatever their strings hold."""
     depth, target = 0, at.start + CHUNK_BYTES
     for token in _TOKEN.finditer(at.text, at.start):
@@ -190,7 +197,7 @@ def _as_list(text: bytes, start: int, end: int) -> bytes:
     return b"".join((b"[", memoryview(text)[start:end], b"]"))
 
 
-def _read_rest(at: _Position, consume: Consumer) -> Header:
+def read_rest(at: Position, consume: Consumer) -> Header:
     """Decode the last events together with what follows them."""
     rest = at.opening + at.text[at.start :] if at.start or at.opening else at.text
     try:
@@ -216,7 +223,7 @@ def _decode_document(text: bytes) -> Header:
     return _DOCUMENT.decode(text)
 
 
-def _salvage(at: _Position, failure: Exception, consume: Consumer | None) -> int:
+def salvage(at: Position, failure: Exception, consume: Consumer | None) -> int:
     """Consume the last readable events and return how many bytes are lost after them, or raise the error."""
     found = _BYTE.search(str(failure))
     limit = len(at.text) if found is None else at.start + int(found[1]) - len(at.opening)
@@ -231,7 +238,7 @@ def _salvage(at: _Position, failure: Exception, consume: Consumer | None) -> int
     return len(at.text) - end
 
 
-def _readable_events(at: _Position, limit: int) -> tuple[list[Event], int]:
+def _readable_events(at: Position, limit: int) -> tuple[list[Event], int]:
     """Return the events that end before `limit` and the end of the last one, trying from the back."""
     ends = [match.end() for match in _EVENT_END.finditer(at.text, at.start, limit)] if at.opening else []
     back = 1
@@ -240,15 +247,15 @@ def _readable_events(at: _Position, limit: int) -> tuple[list[Event], int]:
             break
         try:
             return _EVENTS.decode(_as_list(at.text, at.start, ends[-back])), ends[-back]
-        except (*_MALFORMED, RecursionError):
+        except (*MALFORMED, RecursionError):
             back += 1 if attempt < _SALVAGE_TRIES // 2 else back
     return [], at.start
 
 
-def _wrong_type(error: msgspec.ValidationError, at: _Position) -> TraceError:
+def _wrong_type(error: msgspec.ValidationError, at: Position) -> TraceError:
     message = _INDEX.sub(lambda match: f"`{at.path}[{int(match[1]) + at.event_count}]", str(error))
     return TraceError(f"not a PyTorch-profiler trace: {message}")
 
 
-def _too_deep(at: _Position) -> TraceError:
+def _too_deep(at: Position) -> TraceError:
     return TraceError(f"{at.path}: found values nested too deeply to read, in event {at.event_count} or a later one")

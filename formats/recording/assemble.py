@@ -90,7 +90,7 @@ def _meta(recording: Recording, ops: OpTable) -> Meta:
 
 
 def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: KernelTable) -> IterationTable:
-    start, end = _host_steps(marks)
+    start, end = settle_steps(marks)
     launch = np.append(calls.start_ns, NEVER_NS)[kernels.call]
     finish = kernels.start_ns + kernels.duration_ns
     if len(start):
@@ -99,7 +99,7 @@ def _iterations(marks: MarkRows, ops: OpTable, calls: CallTable, kernels: Kernel
     return whole_iteration(starts, np.concatenate((ops.start_ns + ops.duration_ns, finish)))
 
 
-def _host_steps(marks: MarkRows) -> tuple[Rows, Column]:
+def settle_steps(marks: MarkRows) -> tuple[Rows, Column]:
     """Return the steps of the thread that has the most; one that lies within the step before it is left out."""
     steps = take_rows(marks, np.flatnonzero(marks.name == MARK_STEP))
     if len(steps.thread):

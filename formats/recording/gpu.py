@@ -22,7 +22,7 @@ _LAUNCH: Final = re.compile(r"Launch(?!HostFunc)")
 """Calls after which kernels run: cudaLaunchKernel, cuLaunchKernelEx, hipModuleLaunchKernel, cudaGraphLaunch."""
 _THREAD_GRIDS: Final = frozenset({"hipExtModuleLaunchKernel", "hipHccModuleLaunchKernel"})
 """Calls whose grid counts threads, not blocks (HIP's documentation: global work size); libraries of ROCm launch so."""
-_LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
+LAUNCH_WORDS: Final = ("launch", "memcpy", "memset")
 _NO_STREAM: Final = 2**31 - 1
 """Stream numbers from here on are unsigned stand-ins for "none"."""
 _COLLECTIVE_DTYPES: Final = {
@@ -174,7 +174,7 @@ def _find_calls(calls: CallRows, correlation: Column, names: tuple[str, ...]) ->
     Ids start at 1. Where a runtime call and the driver call inside it share one, a launch or copy goes first, then
     the outer one: it lasts as long as the host is held.
     """
-    launches = np.array([any(word in name.lower() for word in _LAUNCH_WORDS) for name in names], dtype=bool)
+    launches = np.array([any(word in name.lower() for word in LAUNCH_WORDS) for name in names], dtype=bool)
     order = np.lexsort((~launches[calls.name], calls.correlation))
     order = order[calls.correlation[order] > 0]
     known, first = np.unique(calls.correlation[order], return_index=True)

@@ -1,0 +1,193 @@
+"""Reads one iteration, or a window of time, of a file of any size: one pass to choose it, one to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from ...arrays import Mask
+from ...errors import TraceError
+from ..cut import ALL, RecordingPart, window_bounds
+from ..source import ImportSource, ReadOptions
+from ..unpack import too_large
+from .collect import Collector
+from .events import Event
+from .read import Document
+from .scan import Chunk, Scan, ScanResult
+from .sorting import read_spans, sort_events
+from .stream import EventStream, UnreadableStreamError, piece_text, wrong_place
+
+PART_BYTES: Final = 64 << 20
+"""Unpacked; what is smaller is read whole and then cut."""
+_BLANK: Final = Event()
+"""Stands for an event that is not read, so that the others keep their numbers."""
+_EVENTS: Final = msgspec.json.Decoder(list[Event])
+
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartRead:
+    """Hold what was read of a part: its events, and the file's header."""
+
+    collector: Collector
+    document: Document
+    scan: ScanResult
+    part: RecordingPart
+    """Of a window, what is asked for; when it begins and ends its events will tell."""
+
+
+def read_part(source: ImportSource, options: ReadOptions, progress: Report | None) -> PartRead | None:
+    """Return what is asked for of a large file, else its median iteration; None for a file to read whole.
+
+    Raises TraceError where the file is too large for that and nothing tells which part of it to read.
+    """
+    is_too_large = source.likely_bytes > source.max_bytes
+    is_asked = options.window_ns is not None or options.iteration not in (None, ALL)
+    if not is_too_large and not (is_asked and source.likely_bytes > PART_BYTES):
+        return None
+    if is_too_large and options.iteration == ALL:
+        raise too_large(f"holds about {source.likely_bytes} bytes, too many to read all iterations of")
+    report = _Report(source, progress)
+    scan = Scan()
+    try:
+        stream = EventStream(source.chunks())
+        for piece in stream.pieces():
+            _add(scan, piece.events, piece.begin, piece.end, piece.first, stream.path)
+            report.first_pass()
+        first = stream.event_count - len(stream.tail)
+        _add(scan, stream.tail, 0, 0, first, stream.path)
+    except UnreadableStreamError:
+        if not is_too_large:
+            return None
+        raise TraceError(
+            f"holds about {source.likely_bytes} bytes and is damaged, or not as the profiler writes it: "
+            "a file over the limit is read in parts only if it is whole"
+        ) from None
+    found = scan.finish()
+    part = None if found is None else _choose(found, options)
+    if part is None or found is None:
+        if not is_too_large:
+            return None
+        raise TraceError(
+            f"holds about {source.likely_bytes} bytes and no marks of steps: "
+            "say with --window which part to read, for example --window 2s..3s"
+        )
+    is_window = options.window_ns is not None
+    collector = _collect(source, stream, scan, found, part, is_window=is_window, report=report)
+    document = Document(header=stream.header, event_count=stream.event_count)
+    return PartRead(collector=collector, document=document, scan=found, part=part)
+
+
+def _choose(found: ScanResult, options: ReadOptions) -> RecordingPart | None:
+    if options.window_ns is not None:
+        start, end = window_bounds(options.window_ns)
+        return RecordingPart(start_ns=start, end_ns=end, cpu_start_ns=start, cpu_end_ns=end)
+    return found.choose(options.iteration) if found.has_steps else None
+
+
+def _add(scan: Scan, events: Sequence[Event], begin: int, end: int, first: int, path: str) -> None:
+    try:
+        scan.add(events, begin=begin, end=end, first=first)
+    except TraceError as error:
+        raise wrong_place(first, TraceError(f"{path}[{first}]{error}")) from error
+
+
+def _collect(
+    source: ImportSource,
+    stream: EventStream,
+    scan: Scan,
+    found: ScanResult,
+    part: RecordingPart,
+    *,
+    is_window: bool,
+    report: _Report,
+) -> Collector:
+    """Read the chunks that hold a part, and of them what belongs to it."""
+    kernels, syncs = found.select(part, is_window=is_window)
+    absolute = replace(
+        part, cpu_start_ns=part.cpu_start_ns + found.origin_ns, cpu_end_ns=part.cpu_end_ns + found.origin_ns
+    )
+    around = found.around(part) if is_window else (absolute.cpu_start_ns, absolute.cpu_end_ns)
+    collector = Collector()
+    *chunks, last = found.chunks
+    ends = [(chunk.kernel, chunk.sync) for chunk in found.chunks[1:]]
+    chosen = [
+        (chunk, kernels[chunk.kernel : end[0]], syncs[chunk.sync : end[1]])
+        for chunk, end in zip(chunks, ends, strict=True)
+    ]
+    chosen = [item for item in chosen if _holds(item[0], around) or item[1].any() or item[2].any()]
+    for (chunk, runs, waits), events in zip(chosen, _decoded(source, [item[0] for item in chosen]), strict=True):
+        collector.consume(_keep(events, absolute, around, (runs, waits)), stream.path, chunk.first)
+        report.second_pass()
+    tail = _keep(stream.tail, absolute, around, (kernels[last.kernel :], syncs[last.sync :]))
+    collector.consume(tail, stream.path, last.first)
+    report.done()
+    collector.origin_ns = found.origin_ns
+    collector.evidence.category_counts = scan.evidence.category_counts
+    collector.evidence.unread_counts = scan.evidence.unread_counts
+    collector.evidence.has_nccl |= scan.evidence.has_nccl
+    collector.is_whole_microseconds = scan.is_whole_microseconds
+    collector.has_stacks, collector.has_memory = scan.has_stacks, scan.has_memory
+    return collector
+
+
+def _decoded(source: ImportSource, chunks: Sequence[Chunk]) -> Iterator[list[Event]]:
+    for chunk, text in zip(chunks, source.pieces([(item.begin, item.end) for item in chunks]), strict=True):
+        try:
+            yield _EVENTS.decode(piece_text(text))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise wrong_place(chunk.first, TraceError(f"not a PyTorch-profiler trace: {error}")) from error
+
+
+def _holds(chunk: Chunk, around: tuple[int, int]) -> bool:
+    return chunk.low_ns <= around[1] and chunk.high_ns >= around[0]
+
+
+def _keep(events: list[Event], part: RecordingPart, around: tuple[int, int], device: tuple[Mask, Mask]) -> list[Event]:
+    """Return the events with blanks for those that neither belong to a part nor lie around it.
+
+    Times are those of the file; `device` says which kernels and which syncs are launched in the part.
+    """
+    places = sort_events(events)
+    kept: list[int] = []
+    for rows, mask in zip((places.kernels, places.syncs), device, strict=True):
+        kept += np.array(rows, dtype=np.int64)[mask].tolist()
+    own = places.calls + places.memory
+    spans = read_spans([events[place] for place in own], lasting=False)
+    inside = (spans.start_ns <= part.cpu_end_ns) & (spans.start_ns >= part.cpu_start_ns)
+    kept += np.array(own, dtype=np.int64)[inside | ~spans.is_valid].tolist()
+    near = places.ops + places.marks + places.around
+    spans = read_spans([events[place] for place in near], lasting=False)
+    inside = (spans.start_ns <= around[1]) & (spans.end_ns >= around[0])
+    kept += np.array(near, dtype=np.int64)[inside | ~spans.is_valid].tolist()
+    found = [_BLANK] * len(events)
+    for place in kept:
+        found[place] = events[place]
+    return found
+
+
+class _Report:
+    """Tells how far two passes over a file came, in bytes of it as it lies there."""
+
+    def __init__(self, source: ImportSource, progress: Report | None) -> None:
+        self._source = source
+        self._progress = progress if source.packed_size else None
+
+    def first_pass(self) -> None:
+        self._tell(min(self._source.packed_position, self._source.packed_size))
+
+    def second_pass(self) -> None:
+        size = self._source.packed_size
+        self._tell(size + min(self._source.packed_position, size))
+
+    def done(self) -> None:
+        self._tell(2 * self._source.packed_size)
+
+    def _tell(self, done: int) -> None:
+        if self._progress is not None:
+            self._progress(done, 2 * self._source.packed_size)

@@ -1,0 +1,313 @@
+"""Reads of every event when it ran, to know the steps of a file and where each lies: the first of two passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from ...arrays import Mask
+from ..cut import RecordingPart, choose_part
+from ..interner import Interner
+from ..iterations import NEVER_NS, host_steps, iteration_table, locate_iterations, work_by_iteration
+from ..recording.assemble import settle_steps
+from ..recording.gpu import LAUNCH_WORDS
+from ..recording.rows import MARK_STEP, MarkRows
+from ..trace import IterationTable
+from .collect import MARKS, READERS
+from .events import Event, LightEvent
+from .evidence import Evidence
+from .sorting import Spans, is_counter, read_spans, sort_events
+from .values import Integers, read_integers
+
+_LONGEST_NS: Final = 2**51
+"""As `settle` has it: what is further from the middle of a recording is a broken clock."""
+_FAR_NS: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Say where a chunk lies in the file, and when its host events ran. The last one has no bytes of its own."""
+
+    begin: int
+    end: int
+    first: int
+    low_ns: int
+    high_ns: int
+    kernel: int
+    """How many kernels lie before it, and syncs."""
+    sync: int
+
+
+@dataclass(slots=True)
+class _Activity:
+    """Gather activities of the GPU, or calls, in file order; what cannot be read has the correlation -1 and no time."""
+
+    start: list[Integers] = field(default_factory=list)
+    duration: list[Integers] = field(default_factory=list)
+    correlation: list[Integers] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, spans: Spans, correlation: Integers, is_valid: Mask) -> None:
+        self.start.append(np.where(is_valid, spans.start_ns, _FAR_NS))
+        self.duration.append(np.where(is_valid, spans.duration_ns, 0))
+        self.correlation.append(np.where(is_valid, correlation, -1))
+        self.count += len(correlation)
+
+
+@dataclass(slots=True)
+class _Calls:
+    start: list[Integers] = field(default_factory=list)
+    correlation: list[Integers] = field(default_factory=list)
+    launches: list[Mask] = field(default_factory=list)
+
+
+class Scan:
+    """Own what the first pass knows of a file."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+        self.evidence = Evidence()
+        self.is_whole_microseconds = True
+        self.has_stacks = False
+        self.has_memory = False
+        self._kernels = _Activity()
+        self._syncs = _Activity()
+        self._calls = _Calls()
+        self._steps: list[tuple[Integers, Integers, Integers]] = []
+        self._threads = Interner[Any]()
+        self._ops: list[Integers] = []
+        self._middles: list[int] = []
+        self._earliest: list[int] = []
+        self._earliest_work: list[int] = []
+        self._latest: list[int] = []
+
+    def add(self, events: Sequence[Event | LightEvent], *, begin: int, end: int, first: int) -> None:
+        """Note what the events of one chunk tell."""
+        places = sort_events(events)
+        self._note_kinds(places.counts, [events[place] for place in (*places.marks, *places.around)])
+        self.has_memory |= bool(places.memory)
+        kernels, syncs = self._kernels.count, self._syncs.count
+        ops = self._spans(events, places.ops)
+        calls = self._spans(events, places.calls)
+        marks = self._spans(events, places.marks)
+        momentary = read_spans([events[place] for place in (*places.memory, *places.around)], lasting=False)
+        memory = _head(momentary, len(places.memory))
+        device = self._add_device(events, places.kernels, self._kernels)
+        waits = self._add_device(events, places.syncs, self._syncs)
+        self._add_calls([events[place] for place in places.calls], calls)
+        self._add_steps([events[place] for place in places.marks], marks)
+        if not self._kernels.count:
+            self._ops.append(ops.start_ns[ops.is_valid])
+        else:
+            self._ops.clear()
+        self._note_ends((ops, calls, device), (ops, calls, device, waits, memory, marks))
+        low, high = _hull((ops, calls, marks, momentary))
+        self.chunks.append(
+            Chunk(begin=begin, end=end, first=first, low_ns=low, high_ns=high, kernel=kernels, sync=syncs)
+        )
+
+    def finish(self) -> ScanResult | None:
+        """Return the steps and what each launched; None where nothing could be read."""
+        if not self._middles:
+            return None
+        middle = int(np.median(self._middles))
+        near = [time for time in self._earliest if abs(time - middle) < _LONGEST_NS]
+        work = [time for time in self._earliest_work if abs(time - middle) < _LONGEST_NS]
+        origin = min(near, default=0)
+        return ScanResult(
+            origin_ns=origin,
+            first_ns=min(work, default=origin) - origin,
+            last_ns=max((time for time in self._latest if abs(time - middle) < _LONGEST_NS), default=origin) - origin,
+            chunks=self.chunks,
+            kernels=_settle(self._kernels, origin),
+            syncs=_settle(self._syncs, origin),
+            calls=_known_calls(self._calls, origin),
+            steps=self._settle_steps(origin),
+            ops_ns=np.concatenate([*self._ops, np.zeros(0, dtype=np.int64)]) - origin,
+        )
+
+    def _note_kinds(self, counts: dict[str | None, int], annotations: Sequence[Event | LightEvent]) -> None:
+        self.evidence.note_counts(counts, READERS)
+        self.evidence.note_annotations([event for event in annotations if event.cat != "python_function"])
+        self.has_stacks |= "python_function" in counts
+
+    def _spans(self, events: Sequence[Event | LightEvent], places: Sequence[int]) -> Spans:
+        spans = read_spans([events[place] for place in places])
+        if self.is_whole_microseconds:
+            times = np.stack((spans.start_ns, spans.duration_ns))[:, spans.is_valid]
+            self.is_whole_microseconds = not np.any(times % 1000)
+        return spans
+
+    def _add_device(self, events: Sequence[Event | LightEvent], places: Sequence[int], activity: _Activity) -> Spans:
+        spans = self._spans(events, places)
+        found = [events[place] for place in places]
+        is_valid = spans.is_valid & np.array([not is_counter(event) for event in found], dtype=bool)
+        activity.add(spans, _correlations(found), is_valid)
+        return spans
+
+    def _add_calls(self, calls: Sequence[Event | LightEvent], spans: Spans) -> None:
+        correlation = _correlations(calls)
+        launches = np.array([_is_launch(event.name or "") for event in calls], dtype=bool)
+        kept = spans.is_valid & (correlation > 0)
+        self._calls.start.append(spans.start_ns[kept])
+        self._calls.correlation.append(correlation[kept])
+        self._calls.launches.append(launches[kept])
+
+    def _add_steps(self, marks: Sequence[Event | LightEvent], spans: Spans) -> None:
+        names = np.array([MARKS[(event.name or "").partition("#")[0] + "#"] for event in marks], dtype=np.int64)
+        thread = self._threads.number([(event.pid, event.tid) for event in marks])
+        kept = spans.is_valid & (names == MARK_STEP)
+        if kept.any():
+            self._steps.append((spans.start_ns[kept], spans.duration_ns[kept], np.asarray(thread)[kept]))
+
+    def _settle_steps(self, origin: int) -> tuple[Integers, Integers]:
+        none = np.zeros(0, dtype=np.int64)
+        start, duration, thread = (
+            np.concatenate([*(part[column] for part in self._steps), none]) for column in range(3)
+        )
+        order = np.lexsort((-duration, start))
+        order = order[(np.abs(start[order] - origin) < 2 * _LONGEST_NS) & (duration[order] < _LONGEST_NS)]
+        marks = MarkRows(
+            name=np.full(len(order), MARK_STEP),
+            thread=thread[order],
+            start_ns=start[order] - origin,
+            duration_ns=duration[order],
+        )
+        return settle_steps(marks)
+
+    def _note_ends(self, work: Sequence[Spans], everything: Sequence[Spans]) -> None:
+        starts = np.concatenate([spans.start_ns[spans.is_valid] for spans in everything])
+        if not len(starts):
+            return
+        middle = int(np.median(starts))
+        self._middles.append(middle)
+        self._earliest.append(int(starts[np.abs(starts - middle) < _LONGEST_NS].min(initial=_FAR_NS)))
+        starts = np.concatenate([spans.start_ns[spans.is_valid] for spans in work])
+        starts = starts[np.abs(starts - middle) < _LONGEST_NS]
+        if len(starts):
+            self._earliest_work.append(int(starts.min()))
+            self._latest.append(int(starts.max()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanResult:
+    """Hold the times of a whole file, in ns since it began: its steps, and what the host put on the GPU and when."""
+
+    origin_ns: int
+    first_ns: int
+    last_ns: int
+    """When the first op, call or kernel begins, and the last one."""
+    chunks: Sequence[Chunk]
+    kernels: tuple[Integers, Integers, Integers]
+    """Start, duration and correlation of each, in file order; so are syncs."""
+    syncs: tuple[Integers, Integers, Integers]
+    calls: tuple[Integers, Integers]
+    """Correlation, rising, and the start of the call that kernels of it hang on."""
+    steps: tuple[Integers, Integers]
+    ops_ns: Integers
+    """Starts of ops, where the file has no kernels."""
+
+    @property
+    def has_steps(self) -> bool:
+        """Say whether iterations are marked."""
+        return bool(len(self.steps[0]))
+
+    def choose(self, asked: int | str | None) -> RecordingPart:
+        """Return the iteration that is asked for, as `cut.find_part` does of the whole trace."""
+        start, duration, correlation = self.kernels
+        is_near = np.abs(start) < _LONGEST_NS
+        start, duration = start[is_near], duration[is_near]
+        launch = self._launch(correlation[is_near])
+        table = iteration_table(*self.steps, launch_ns=launch, kernel_end_ns=start + duration)
+        if len(start):
+            work = work_by_iteration(table, launch_ns=launch, start_ns=start, duration_ns=duration)
+        else:
+            work = self._op_counts(table)
+        return choose_part(table, work, asked)
+
+    def select(self, part: RecordingPart, *, is_window: bool) -> tuple[Mask, Mask]:
+        """Say which kernels and which syncs the host launched in a part, in file order.
+
+        A window lasts until all is done that began in it: what has no recorded launch may belong to it until then.
+        """
+        start, duration, correlation = self.kernels
+        kernels = self._is_launched(start, correlation, part)
+        if is_window:
+            part = replace(part, end_ns=max(self._last_host_end(part), int((start + duration)[kernels].max(initial=0))))
+            kernels = self._is_launched(start, correlation, part)
+        return kernels, self._is_launched(self.syncs[0], self.syncs[2], part)
+
+    def around(self, part: RecordingPart) -> tuple[int, int]:
+        """Return the span of the steps that a part begins and ends in: forward ops before it tell what backward ops
+        in it are."""
+        start, end = self.steps
+        held = np.flatnonzero((start <= part.cpu_end_ns) & (end >= part.cpu_start_ns))
+        low, high = int(start[held].min(initial=part.cpu_start_ns)), int(end[held].max(initial=part.cpu_end_ns))
+        return low + self.origin_ns, high + self.origin_ns
+
+    def _last_host_end(self, part: RecordingPart) -> int:
+        """Return when the host is done, at the latest, with what it began in a part."""
+        low, high = part.cpu_start_ns + self.origin_ns, part.cpu_end_ns + self.origin_ns
+        ends = (chunk.high_ns for chunk in self.chunks if chunk.low_ns <= high and chunk.high_ns >= low)
+        return max(part.end_ns, max(ends, default=self.origin_ns) - self.origin_ns)
+
+    def _is_launched(self, start: Integers, correlation: Integers, part: RecordingPart) -> Mask:
+        launch = self._launch(correlation)
+        known = launch != NEVER_NS
+        inside = (launch >= part.cpu_start_ns) & (launch <= part.cpu_end_ns)
+        alone = (start >= part.start_ns) & (start <= part.end_ns)
+        return np.asarray(np.where(known, inside, alone))
+
+    def _launch(self, correlation: Integers) -> Integers:
+        known, start = self.calls
+        at = np.searchsorted(known, correlation)
+        hit = (np.append(known, -1)[at] == correlation) & (correlation > 0)
+        return np.where(hit, np.append(start, NEVER_NS)[at], NEVER_NS)
+
+    def _op_counts(self, table: IterationTable) -> np.ndarray[Any, np.dtype[np.float64]]:
+        at = locate_iterations(host_steps(table), self.ops_ns)
+        return np.bincount(at[at >= 0], minlength=len(table.start_ns)).astype(np.float64)
+
+
+def _settle(activity: _Activity, origin: int) -> tuple[Integers, Integers, Integers]:
+    none = np.zeros(0, dtype=np.int64)
+    start = np.concatenate([*activity.start, none]) - origin
+    duration = np.concatenate([*activity.duration, none])
+    correlation = np.concatenate([*activity.correlation, none])
+    activity.start, activity.duration, activity.correlation = [], [], []
+    return start, duration, correlation
+
+
+def _known_calls(calls: _Calls, origin: int) -> tuple[Integers, Integers]:
+    """Return each correlation once, with its launch's start, else its earliest call's."""
+    start = np.concatenate([*calls.start, np.zeros(0, dtype=np.int64)]) - origin
+    correlation = np.concatenate([*calls.correlation, np.zeros(0, dtype=np.int64)])
+    launches = np.concatenate([*calls.launches, np.zeros(0, dtype=bool)])
+    order = np.lexsort((start, ~launches, correlation))
+    order = order[np.abs(start[order]) < _LONGEST_NS]
+    known, first = np.unique(correlation[order], return_index=True)
+    return known, start[order][first]
+
+
+def _correlations(events: Sequence[Event | LightEvent]) -> Integers:
+    return read_integers([None if event.args is None else event.args.correlation for event in events], "correlation")
+
+
+def _is_launch(name: str) -> bool:
+    name = name.lower()
+    return any(word in name for word in LAUNCH_WORDS)
+
+
+def _head(spans: Spans, count: int) -> Spans:
+    return Spans(
+        start_ns=spans.start_ns[:count], duration_ns=spans.duration_ns[:count], is_valid=spans.is_valid[:count]
+    )
+
+
+def _hull(kinds: Sequence[Spans]) -> tuple[int, int]:
+    low = min((int(spans.start_ns[spans.is_valid].min(initial=_FAR_NS)) for spans in kinds), default=_FAR_NS)
+    high = max((int(spans.end_ns[spans.is_valid].max(initial=-_FAR_NS)) for spans in kinds), default=-_FAR_NS)
+    return low, high

@@ -1,0 +1,97 @@
+"""Sorts the events of a chunk by what they tell of time: for choosing a part of a file, and for keeping it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from msgspec import Raw
+
+from ...arrays import Mask
+from .clock import read_microseconds
+from .collect import MARKS, METRICS_PREFIX, MODULE_SPAN_PREFIX
+from .events import Event, LightEvent
+from .old_names import MEMORY_NAME, current_category
+from .values import Integers
+
+_NO_TIME: Final = Raw(b"0")
+_CALLS: Final = frozenset({
+    "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver",
+})  # fmt: skip
+_KERNELS: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_SYNCS: Final = frozenset({"cuda_sync", "xpu_sync"})
+_AROUND: Final = frozenset({"python_function", "fwdbwd"})
+"""Read, but not what a recording begins with."""
+_MARK_PREFIXES: Final = tuple(MARKS)
+
+
+@dataclass(slots=True, kw_only=True)
+class Places:
+    """Hold where in a chunk the events of each kind are."""
+
+    ops: list[int] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    kernels: list[int] = field(default_factory=list)
+    syncs: list[int] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    around: list[int] = field(default_factory=list)
+    counts: dict[str | None, int] = field(default_factory=dict)
+    """Events of each category, those too that are not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """Hold when events ran, and which of them can be read; those of a moment last no time."""
+
+    start_ns: Integers
+    duration_ns: Integers
+    is_valid: Mask
+
+    @property
+    def end_ns(self) -> Integers:
+        """Return the end of each."""
+        return self.start_ns + self.duration_ns
+
+
+def sort_events(events: Sequence[Event | LightEvent]) -> Places:
+    """Return where the events of each kind are."""
+    places = Places()
+    for place, event in enumerate(events):
+        category = current_category(event)
+        places.counts[category] = places.counts.get(category, 0) + 1
+        if category == "cpu_op":
+            is_module = event.name is not None and event.name.startswith(MODULE_SPAN_PREFIX)
+            (places.around if is_module else places.ops).append(place)
+        elif category in _CALLS:
+            places.calls.append(place)
+        elif category in _KERNELS:
+            places.kernels.append(place)
+        elif category in _SYNCS:
+            places.syncs.append(place)
+        elif category in _AROUND:
+            places.around.append(place)
+        elif category == "user_annotation":
+            is_mark = event.name is not None and event.name.startswith(_MARK_PREFIXES)
+            (places.marks if is_mark else places.around).append(place)
+        elif category == "cpu_instant_event" and event.name == MEMORY_NAME:
+            places.memory.append(place)
+    return places
+
+
+def read_spans(events: Sequence[Event | LightEvent], *, lasting: bool = True) -> Spans:
+    """Return when events ran; `lasting` ones are complete or not readable."""
+    start = read_microseconds([event.ts for event in events])
+    duration = read_microseconds([event.dur if event.ph == "X" else _NO_TIME for event in events])
+    is_valid = start.is_valid & duration.is_valid & (duration.ns >= 0)
+    if lasting:
+        is_valid = is_valid & np.array([event.ph == "X" for event in events], dtype=bool)
+    return Spans(start_ns=start.ns, duration_ns=duration.ns, is_valid=is_valid)
+
+
+def is_counter(event: Event | LightEvent) -> bool:
+    """Say whether an event of a kernel's category holds counters of one."""
+    name = event.name or ""
+    return name.startswith(METRICS_PREFIX) and (event.args is None or event.args.correlation is None)
