@@ -12,6 +12,7 @@ import click
 from ...errors import InputError
 from .command import (
     FAILED_EXIT_CODE,
+    TracePath,
     WavecastCommand,
     complete_gpu_names,
     gpu_file_option,
@@ -63,8 +64,8 @@ def _read_percent(_context: click.Context, parameter: click.Parameter, text: str
 
 
 @click.command("compare", cls=WavecastCommand, short_help="Say what changed between two traces; a gate for CI.")
-@click.argument("old", type=click.Path(path_type=Path, allow_dash=True), metavar="OLD")
-@click.argument("new", type=click.Path(path_type=Path, allow_dash=True), metavar="NEW")
+@click.argument("old", type=TracePath(), metavar="OLD")
+@click.argument("new", type=TracePath(), metavar="NEW")
 @click.option(
     "--on",
     "targets",
@@ -141,9 +142,11 @@ def _compare(request: CompareRequest) -> Comparison:
         None if isinstance(request.iteration, int) and int(trace.iterations.profiled.sum()) < 2 else request.iteration
         for trace in (old, new)
     )
-    return compare_traces(
-        old, new, catalog, targets=targets, sources=(source, source), iterations=(asked[0], asked[1])
-    )
+    return compare_traces(old, new, catalog, targets=targets, sources=(source, source), iterations=(asked[0], asked[1]))
+
+
+def _percent(ratio: float) -> str:
+    return f"{100.0 * ratio:.3g} %"
 
 
 def _judge(comparison: Comparison, request: CompareRequest) -> tuple[int, list[str]]:
@@ -155,12 +158,14 @@ def _judge(comparison: Comparison, request: CompareRequest) -> tuple[int, list[s
         if request.max_slowdown is not None:
             verdict = gpu.verdict(request.max_slowdown)
             if verdict is Verdict.FAILED or (request.strict and verdict is Verdict.UNCERTAIN):
-                complaints.append(f"{gpu.change:.1%} slower on {gpu.gpu}, more than {request.max_slowdown:.3g}")
+                complaints.append(
+                    f"{_percent(gpu.change)} slower on {gpu.gpu}, more than {_percent(request.max_slowdown)}"
+                )
         if gpu.no_longer_fits and (request.strict or not gpu.is_tight):
             complaints.append(f"the iteration no longer fits the memory of {gpu.gpu}")
     growth = comparison.memory_growth
     if request.max_memory_growth is not None and growth is not None and growth > request.max_memory_growth:
-        complaints.append(f"peak memory grows by {growth:.1%}, more than {request.max_memory_growth:.3g}")
+        complaints.append(f"peak memory grows by {_percent(growth)}, more than {_percent(request.max_memory_growth)}")
     return (FAILED_EXIT_CODE if complaints else 0), complaints
 
 

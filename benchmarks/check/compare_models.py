@@ -90,7 +90,8 @@ class Block(nn.Module):
         width = setup.width
         self.norm1, self.attention = NORMS[setup.norm](width), Attention(setup)
         self.norm2, self.dropout = NORMS[setup.norm](width), setup.dropout
-        self.expand, self.act, self.shrink = nn.Linear(width, 4 * width), _activation(setup), nn.Linear(4 * width, width)
+        self.expand, self.act = nn.Linear(width, 4 * width), _activation(setup)
+        self.shrink = nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Run attention and the feed-forward part, each beside a shortcut."""

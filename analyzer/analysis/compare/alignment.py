@@ -1,8 +1,9 @@
 """Aligns two sequences of numbers in nearly linear time, as a person would who knows which of them are telling.
 
-What occurs equally often on both sides is aligned first, each occurrence with the one of its number: the largest part of
-them that keeps its order stays (longest increasing subsequence, n log n). The same is done again between those anchors,
-where other things now occur equally often; gaps that are short are solved exactly, long ones with what there is.
+What occurs equally often on both sides is aligned first, each occurrence with the one of its number: the largest part
+of them that keeps its order stays (longest increasing subsequence, n log n). The same is done again between those
+anchors, where other things now occur equally often; gaps that are short are solved exactly, long ones with what there
+is.
 """
 
 from __future__ import annotations
@@ -51,9 +52,8 @@ def align(old: Codes, new: Codes, parts: tuple[Codes, Codes] | None = None) -> t
     for _ in range(_MOST_ROUNDS):
         cells, found = _solve_gaps(both, partner, left)
         left -= cells
-        if not found and not _anchor(both, partner, equally_often=True):
-            if not _anchor(both, partner, equally_often=False):
-                break
+        if not found and not any(_anchor(both, partner, equally_often=flag) for flag in (True, False)):
+            break
     rows = np.flatnonzero(partner >= 0)
     return rows, partner[rows]
 

@@ -30,9 +30,7 @@ def explain_mode(ledger: Ledger) -> None:
     rows = [row for row in ledger.left(side).tolist() if ledger.calls(side).phase[row] != Phase.FORWARD]
     text = "training → inference" if side == 0 else "inference → training"
     verb = "gone" if side == 0 else "new"
-    ledger.claim(
-        ChangeKind.MODE, f"{text}: backward pass and optimizer are {verb}", **{("old", "new")[side]: rows}
-    )
+    ledger.claim_side(side, ChangeKind.MODE, f"{text}: backward pass and optimizer are {verb}", rows)
 
 
 def explain_recomputing(ledger: Ledger) -> None:
@@ -52,7 +50,7 @@ def explain_recomputing(ledger: Ledger) -> None:
             continue
         text = "activation checkpointing: {} forward ops run again in the backward pass"
         text = text if side else "activation checkpointing is gone: {} forward ops no longer run again"
-        ledger.claim(ChangeKind.RECOMPUTED, text.format(f"{len(rows):,}"), **{("old", "new")[side]: rows})
+        ledger.claim_side(side, ChangeKind.RECOMPUTED, text.format(f"{len(rows):,}"), rows)
 
 
 def explain_repetition(ledger: Ledger) -> None:
@@ -72,7 +70,7 @@ def explain_repetition(ledger: Ledger) -> None:
         often = (f"1 → {ratio:.0f} times", f"{ratio:.0f} → 1 times")[1 - side]
         is_training = (ledger.calls(side).phase == Phase.BACKWARD).any()
         what = "forward and backward run {} per step (gradient accumulation)" if is_training else "the model runs {}"
-        ledger.claim(ChangeKind.REPEATED, what.format(often), **{("old", "new")[side]: rows})
+        ledger.claim_side(side, ChangeKind.REPEATED, what.format(often), rows)
 
 
 def explain_modules(ledger: Ledger) -> None:
@@ -90,7 +88,7 @@ def explain_modules(ledger: Ledger) -> None:
         for paths in alike.values():
             rows = [row for path in paths for row in found[path]]
             shown = paths[0] if len(paths) == 1 else f"{len(paths)} modules, {paths[0]} to {paths[-1]},"
-            ledger.claim(kind, f"{shown} {verb}: {_ops(len(rows))}", **{("old", "new")[side]: rows})
+            ledger.claim_side(side, kind, f"{shown} {verb}: {_ops(len(rows))}", rows)
 
 
 def _tensor_counts(ledger: Ledger) -> tuple[int, int] | None:
@@ -115,16 +113,16 @@ def explain_gradients(ledger: Ledger) -> None:
     for side in (0, 1):
         rows, others = ledger.left(side, Phase.BACKWARD).tolist(), ledger.left(1 - side, Phase.BACKWARD)
         kinds = {family_of(ledger.names[ledger.calls(side).name[row]]) for row in rows}
-        where = ("old", "new")[side]
+        olds, news = ([], rows) if side else (rows, [])
         if kinds & _GRADIENTS and not len(others):
-            text = "weights frozen: {} of gradients are gone" if side == 0 else "weights trained: {} of gradients are new"
-            ledger.claim(ChangeKind.FROZEN, text.format(_ops(len(rows))), **{where: rows}, pairs=_list_pairs(ledger))
+            text = "weights trained: {} of gradients are new" if side else "weights frozen: {} of gradients are gone"
+            ledger.claim(ChangeKind.FROZEN, text.format(_ops(len(rows))), old=olds, new=news, pairs=_list_pairs(ledger))
             return
         is_sum = bool(rows) and {ledger.name(side, row) for row in rows} == {"add"} and not len(others)
         if is_sum and lists is not None and (lists[0] > lists[1]) == bool(side):
             text = "weights tied: {} → {} parameter tensors, their gradients are added"
             text = text if side else "weights no longer tied: {} → {} parameter tensors"
-            ledger.claim(ChangeKind.TIED, text.format(*lists), **{where: rows}, pairs=_list_pairs(ledger))
+            ledger.claim(ChangeKind.TIED, text.format(*lists), old=olds, new=news, pairs=_list_pairs(ledger))
             return
 
 

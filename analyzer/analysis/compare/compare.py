@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from ....arrays import Rows
 from ....errors import InputError
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
@@ -32,7 +34,7 @@ from .ledger import Ledger, open_ledger
 from .modules import map_modules
 from .pair_causes import explain_layout, explain_precision, explain_rest, explain_sizes
 from .pairing import pair_calls
-from .report import ChangeKind, Comparison, GpuChange
+from .report import ChangeGroup, ChangeKind, Comparison, GpuChange
 
 _NORMAL_90: Final = 1.645
 """Half-width of the 90 % interval of a normal error, in standard deviations."""
@@ -60,9 +62,7 @@ def compare_traces(
     results = []
     for trace, which, source, iteration in zip((old, new), ("old", "new"), sources, iterations, strict=True):
         try:
-            found = run_analysis(
-                trace, catalog, targets=asked, source=source, library=models, iteration=iteration
-            )
+            found = run_analysis(trace, catalog, targets=asked, source=source, library=models, iteration=iteration)
         except InputError as error:
             raise type(error)(f"the {which} trace: {error}") from None
         results.append(found)
@@ -133,30 +133,23 @@ def _explain_compiled(ledger: Ledger, old: Analysis, new: Analysis) -> None:
 
 def _report(ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[Gpu]) -> Comparison:
     same = np.flatnonzero(~ledger.said)
-    columns = [
-        tuple(next(at for at, item in enumerate(r.prediction.fleet.gpus) if item.name == gpu.name) for r in results)
-        for gpu in gpus
-    ]
-    groups = tuple(
-        sorted(
-            (
-                _on_gpus(group, [item[0] for item in columns], [item[1] for item in columns])
-                for group in ledger.groups
-            ),
-            key=lambda group: -abs(group.new_ns[0] - group.old_ns[0]),
-        )
-    )
+    columns = [(_column(results[0], gpu), _column(results[1], gpu)) for gpu in gpus]
+    shown = [_on_gpus(group, [item[0] for item in columns], [item[1] for item in columns]) for group in ledger.groups]
+    groups = tuple(sorted(shown, key=lambda group: -abs(group.new_ns[0] - group.old_ns[0])))
     old, new = results
     peaks = [result.memory.peak_bytes if result.memory is not None else None for result in results]
     methods = {result.memory.method for result in results if result.memory is not None}
-    warnings = [f"the {which} trace: {text}" for which, r in zip(("old", "new"), results, strict=True) for text in warn(r)]
+    changes = tuple(_gpu_change(ledger, results, gpu, at, same) for gpu, at in zip(gpus, columns, strict=True))
+    named = zip(("old", "new"), results, strict=True)
+    warnings = [f"the {which} trace: {text}" for which, result in named for text in warn(result)]
+    warnings += [_mixed_warning(item) for item in changes if item.old_measured != item.new_measured]
     if None not in peaks and len(methods) > 1:
         warnings.append("peak memory was found in two ways (allocation events, shapes): it is not compared")
         peaks = [None, None]
     return Comparison(
         old_name=old.trace.meta.workload.name,
         new_name=new.trace.meta.workload.name,
-        gpus=tuple(_gpu_change(ledger, results, gpu, (c[0], c[1]), same) for gpu, c in zip(gpus, columns, strict=True)),
+        gpus=changes,
         groups=groups,
         same_count=len(same),
         old_count=ledger.old.count,
@@ -169,26 +162,35 @@ def _report(ledger: Ledger, results: tuple[Analysis, Analysis], gpus: Sequence[G
     )
 
 
-def _on_gpus(group: object, old: Sequence[int], new: Sequence[int]) -> object:
-    from dataclasses import replace
+def _column(result: Analysis, gpu: Gpu) -> int:
+    return next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
 
+
+def _mixed_warning(change: GpuChange) -> str:
+    words = ("measured", "predicted") if change.old_measured else ("predicted", "measured")
+    return (
+        f"on {change.gpu} the old iteration is {words[0]} and the new one {words[1]}: the change holds the error of "
+        "the prediction too"
+    )
+
+
+def _on_gpus(group: ChangeGroup, old: Sequence[int], new: Sequence[int]) -> ChangeGroup:
     return replace(
-        group,  # type: ignore[type-var]
-        old_ns=tuple(group.old_ns[at] for at in old),  # type: ignore[attr-defined]
-        new_ns=tuple(group.new_ns[at] for at in new),  # type: ignore[attr-defined]
+        group,
+        old_ns=tuple(group.old_ns[at] for at in old),
+        new_ns=tuple(group.new_ns[at] for at in new),
     )
 
 
 def _gpu_change(
-    ledger: Ledger, results: tuple[Analysis, Analysis], gpu: Gpu, columns: tuple[int, int], same: np.ndarray
+    ledger: Ledger, results: tuple[Analysis, Analysis], gpu: Gpu, columns: tuple[int, int], same: Rows
 ) -> GpuChange:
     lengths, measured = [], []
     for result, column in zip(results, columns, strict=True):
         is_source = result.origin is not None and result.origin.name == gpu.name
-        measured.append(is_source and result.window.duration_ns is not None)
-        lengths.append(
-            float(result.window.duration_ns) if measured[-1] else float(result.forecast.iteration_ns[column])  # type: ignore[arg-type]
-        )
+        duration_ns = result.window.duration_ns if is_source else None
+        measured.append(duration_ns is not None)
+        lengths.append(float(result.forecast.iteration_ns[column] if duration_ns is None else duration_ns))
     ends = _interval(results, columns, (measured[0], measured[1]), lengths)
     fits = [fit_on(result.memory, [gpu])[0] for result in results]
     pairing = ledger.pairing
@@ -220,7 +222,7 @@ def _interval(
     widths = (0.0, 0.0) if all(measured) else change_half_widths(*results, columns)
     if widths is None:
         return None
-    ratio, spread = lengths[1] / lengths[0], float(np.hypot(*noise))
+    ratio, spread = lengths[1] / lengths[0], float(np.hypot(noise[0], noise[1]))
     down, up = (float(np.hypot(width, spread)) for width in widths)
     return ratio * float(np.exp(-down)) - 1.0, ratio * float(np.exp(up)) - 1.0
 

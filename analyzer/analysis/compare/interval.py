@@ -113,7 +113,7 @@ def _probe(result: Analysis, column: int, *, kernels: float = 1.0, host: float =
 
 
 def _host_change(old: Analysis, new: Analysis, columns: tuple[int, int]) -> float:
-    """Return how far the ratio moves with the host's speed, natural log: one host runs both where both are of a kind."""
+    """Return how far the ratio moves with the host's speed, natural log: one host where both are of a kind."""
     effects = []
     for result, column in ((old, columns[0]), (new, columns[1])):
         half_width = _host_half_width(result, column)
@@ -122,7 +122,7 @@ def _host_change(old: Analysis, new: Analysis, columns: tuple[int, int]) -> floa
         effects.append(float(np.log(slower / length)) if length > 0 and slower > 0 else 0.0)
     if (old.origin is None) == (new.origin is None):
         return effects[1] - effects[0]
-    return float(np.hypot(*effects))
+    return float(np.hypot(effects[0], effects[1]))
 
 
 def _host_half_width(result: Analysis, column: int) -> float:

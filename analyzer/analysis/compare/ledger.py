@@ -50,7 +50,11 @@ class Ledger:
 
     def name(self, side: int, row: int) -> str:
         """Return an op's name without its namespace."""
-        return self.names[self.calls(side).name[row]].rpartition("::")[2]
+        return str(self.names[int(self.calls(side).name[row])]).rpartition("::")[2]
+
+    def claim_side(self, side: int, kind: ChangeKind, cause: str, rows: Iterable[int]) -> None:
+        """Explain calls of one side without a partner by one change."""
+        self.claim(kind, cause, old=() if side else rows, new=rows if side else ())
 
     def claim(
         self,

@@ -1,4 +1,4 @@
-"""Which module of one trace is which of the other: by what they hold, in order; names only where that leaves a choice."""
+"""Which module of one trace is which of the other: by what they hold, in order; by names where that leaves a choice."""
 
 from __future__ import annotations
 

@@ -24,9 +24,8 @@ def explain_precision(ledger: Ledger, precisions: tuple[Precision, Precision]) -
     kinds = Counter(dtype for item in ledger.differences for dtype in item.dtypes if "float" in dtype[0] + dtype[1])
     if kinds:
         (old, new), _ = kinds.most_common(1)[0]
-        pairs = [
-            at for at in np.flatnonzero(ledger.open_pairs).tolist() if any("float" in one for one, _ in ledger.differences[at].dtypes)
-        ]
+        open_rows = np.flatnonzero(ledger.open_pairs).tolist()
+        pairs = [at for at in open_rows if any("float" in one for one, _ in ledger.differences[at].dtypes)]
         casts = [[row for row in ledger.left(side).tolist() if ledger.name(side, row) in _CASTS] for side in (0, 1)]
         text = f"precision {old} → {new}: {len(pairs):,} ops"
         if len(casts[1]) != len(casts[0]):
@@ -51,10 +50,8 @@ def explain_sizes(ledger: Ledger, batches: tuple[int | None, int | None]) -> Non
     shaped = [at for at in range(len(ledger.differences)) if ledger.differences[at].changes_shape]
     pairs = [at for at in shaped if ledger.open_pairs[at]]
     sized = [at for at in shaped if ledger.differences[at].sizes]
-    ratios = Counter(
-        (change.before, change.after) for at in sized for change in set(ledger.differences[at].sizes)
-    )
-    ratio = Counter({r: 0 for r in ()})
+    ratios = Counter((change.before, change.after) for at in sized for change in set(ledger.differences[at].sizes))
+    ratio = Counter[float]()
     for (before, after), count in ratios.items():
         ratio[after / before if before else 0.0] += count
     if sized and ratio:

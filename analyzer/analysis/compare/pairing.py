@@ -29,7 +29,8 @@ class Pairing:
 def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> Pairing:
     """Pair the calls of the same module and phase: same sizes first, then the same op; the rest by what they are."""
     sides, numbers = (old, new), _module_numbers(old, new, modules)
-    part = _split(group_rows([np.concatenate(numbers), np.concatenate((old.phase, new.phase)).astype(np.int64)])[1], old)
+    phases = np.concatenate((old.phase, new.phase)).astype(np.int64)
+    part = _split(group_rows([np.concatenate(numbers), phases])[1], old)
     order = np.argsort(part[0], kind="stable"), np.argsort(part[1], kind="stable")
     parts = part[0][order[0]], part[1][order[1]]
     olds, news = align(old.full[order[0]], new.full[order[1]], parts)

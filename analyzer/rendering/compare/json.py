@@ -16,6 +16,4 @@ def draw_comparison_json(comparison: Comparison, *, max_slowdown: float | None, 
         for gpu in comparison.gpus
     ]
     head = {"format": COMPARISON_FORMAT, "version": COMPARISON_VERSION, "exit_status": exit_status}
-    return encode_json(
-        {**head, **asdict(comparison), "gpus": gpus, "memory_growth": comparison.memory_growth}
-    )
+    return encode_json({**head, **asdict(comparison), "gpus": gpus, "memory_growth": comparison.memory_growth})

@@ -38,11 +38,8 @@ def describe_comparison(
 def _headline(comparison: Comparison, exit_status: int) -> str:
     worst = max(comparison.gpus, key=lambda gpu: gpu.change)
     mark = "✗" if exit_status else "✓"
-    word = "slower" if worst.change > 0 else "faster"
-    if abs(worst.change) < 0.0005:
-        said = "as fast as before"
-    else:
-        said = f"{abs(worst.change):.1%} {word}".replace("%", " %")
+    said = f"{abs(worst.change):.1%} {'slower' if worst.change > 0 else 'faster'}".replace("%", " %")
+    said = said if abs(worst.change) >= 0.0005 else "as fast as before"
     lost = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits]
     fits = f"; no longer fits {', '.join(lost)}" if lost else ""
     return f"{mark} {said} on {worst.gpu}{fits}"
