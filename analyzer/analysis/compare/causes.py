@@ -11,7 +11,8 @@ import numpy as np
 from ....formats.trace import Phase
 from ...work.registry import family_of
 from ...work.work import Family
-from .ledger import Ledger
+from .differences import CallDifference
+from .ledger import Ledger, module_patterns
 from .report import ChangeKind
 
 _ATTENTION: Final = re.compile(r"scaled_dot_product|flash_att|efficient_attention|attention_forward|fmha|_flash_attn")
@@ -27,19 +28,30 @@ def explain_mode(ledger: Ledger) -> None:
     if bool(counts[0]) == bool(counts[1]):
         return
     side = 0 if counts[0] else 1
-    rows = [row for row in ledger.left(side).tolist() if ledger.calls(side).phase[row] != Phase.FORWARD]
+    calls = ledger.calls(side)
+    rows = [row for row in ledger.left(side).tolist() if calls.phase[row] != Phase.FORWARD or not calls.module[row]]
     text = "training → inference" if side == 0 else "inference → training"
     verb = "gone" if side == 0 else "new"
-    ledger.claim_side(side, ChangeKind.MODE, f"{text}: backward pass and optimizer are {verb}", rows)
+    olds, news = ([], rows) if side else (rows, [])
+    cause = f"{text}: backward pass and optimizer are {verb}"
+    ledger.claim(ChangeKind.MODE, cause, old=olds, new=news, pairs=_argument_pairs(ledger))
+
+
+def _argument_pairs(ledger: Ledger) -> list[int]:
+    """Return the pairs that differ in arguments other than tensors alone."""
+    rows = np.flatnonzero(ledger.open_pairs).tolist()
+    return [row for row in rows if ledger.differences[row] == CallDifference(arguments=True)]
 
 
 def explain_recomputing(ledger: Ledger) -> None:
-    """Explain forward ops that run again in the backward pass."""
+    """Explain forward ops that run again in the backward pass.
+
+    Only those count that both sides run forward: the backward pass of new ops may well look like their forward pass.
+    """
     for side in (1, 0):
         calls = ledger.calls(side)
-        forward = {
-            (calls.module[row], int(calls.full[row])) for row in np.flatnonzero(calls.phase == Phase.FORWARD).tolist()
-        }
+        both = np.flatnonzero((calls.phase == Phase.FORWARD) & ~ledger.free[side]).tolist()
+        forward = {(calls.module[row], int(calls.full[row])) for row in both}
         rows = [
             row
             for row in ledger.left(side, Phase.BACKWARD).tolist()
@@ -81,14 +93,22 @@ def explain_modules(ledger: Ledger) -> None:
             path = ledger.modules.outermost_unmapped(side, ledger.calls(side).module[row])
             if path:
                 found.setdefault(path, []).append(row)
-        alike: dict[tuple[str, tuple[int, ...]], list[str]] = {}
-        for path, rows in found.items():
-            shape = tuple(ledger.calls(side).name[rows].tolist())
-            alike.setdefault((path.rpartition(".")[0], shape), []).append(path)
-        for paths in alike.values():
+        alike: dict[str, list[str]] = {}
+        for path in found:
+            alike.setdefault(module_patterns([path])[0], []).append(path)
+        for pattern, paths in alike.items():
             rows = [row for path in paths for row in found[path]]
-            shown = paths[0] if len(paths) == 1 else f"{len(paths)} modules, {paths[0]} to {paths[-1]},"
+            shown = _show_modules(pattern, paths)
             ledger.claim_side(side, kind, f"{shown} {verb}: {_ops(len(rows))}", rows)
+
+
+def _show_modules(pattern: str, paths: list[str]) -> str:
+    places = len({path.rpartition(".")[0] for path in paths})
+    if len(paths) == 1:
+        return paths[0]
+    if places == 1:
+        return f"{len(paths)} modules, {paths[0]} to {paths[-1]},"
+    return f"{pattern} ({len(paths)} modules in {places} places)"
 
 
 def _tensor_counts(ledger: Ledger) -> tuple[int, int] | None:
@@ -116,7 +136,8 @@ def explain_gradients(ledger: Ledger) -> None:
         olds, news = ([], rows) if side else (rows, [])
         if kinds & _GRADIENTS and not len(others):
             text = "weights trained: {} of gradients are new" if side else "weights frozen: {} of gradients are gone"
-            ledger.claim(ChangeKind.FROZEN, text.format(_ops(len(rows))), old=olds, new=news, pairs=_list_pairs(ledger))
+            pairs = {*_list_pairs(ledger), *_backward_arguments(ledger)}
+            ledger.claim(ChangeKind.FROZEN, text.format(_ops(len(rows))), old=olds, new=news, pairs=pairs)
             return
         is_sum = bool(rows) and {ledger.name(side, row) for row in rows} == {"add"} and not len(others)
         if is_sum and lists is not None and (lists[0] > lists[1]) == bool(side):
@@ -124,6 +145,16 @@ def explain_gradients(ledger: Ledger) -> None:
             text = text if side else "weights no longer tied: {} → {} parameter tensors"
             ledger.claim(ChangeKind.TIED, text.format(*lists), old=olds, new=news, pairs=_list_pairs(ledger))
             return
+
+
+def _backward_arguments(ledger: Ledger) -> list[int]:
+    """Return the pairs whose arguments say which gradients are wanted."""
+    old, pairing = ledger.old, ledger.pairing
+    return [
+        row
+        for row in _argument_pairs(ledger)
+        if old.phase[pairing.old[row]] == Phase.BACKWARD or _ATTENTION.search(ledger.name(0, int(pairing.old[row])))
+    ]
 
 
 def explain_optimizer(ledger: Ledger) -> None:
@@ -135,14 +166,15 @@ def explain_optimizer(ledger: Ledger) -> None:
         counts = f"{len(rows[0]):,} → {len(rows[1]):,} ops"
         if names[0] != names[1]:
             said = f"{_optimizer_change(names[0], names[1])}: {counts}"
-            ledger.claim(ChangeKind.OPTIMIZER, said, old=left[0], new=left[1])
+            pairs = np.flatnonzero(ledger.open_pairs & (ledger.old.phase[ledger.pairing.old] == Phase.OPTIMIZER))
+            ledger.claim(ChangeKind.OPTIMIZER, said, old=left[0], new=left[1], pairs=pairs.tolist())
         else:
             text = f"the optimizer updates other parameters: {counts}"
             ledger.claim(ChangeKind.PARAMETERS, text, old=left[0], new=left[1])
-    lists, pairs = _tensor_counts(ledger), _list_pairs(ledger)
-    if lists is not None and pairs:
+    lists, lengthened = _tensor_counts(ledger), _list_pairs(ledger)
+    if lists is not None and lengthened:
         text = f"the optimizer updates {lists[0]:,} → {lists[1]:,} parameter tensors"
-        ledger.claim(ChangeKind.PARAMETERS, text, pairs=pairs)
+        ledger.claim(ChangeKind.PARAMETERS, text, pairs=lengthened)
 
 
 def _optimizer_change(old: set[str], new: set[str]) -> str:

@@ -14,9 +14,13 @@ from .ledger import Ledger
 from .report import ChangeKind
 
 _CASTS: Final = frozenset({"_to_copy", "to", "copy_", "copy", "clone", "contiguous"})
+_SPATIAL: Final = "sequence length or image size"
 _PRODUCTS: Final = {Family.MATMUL: "matmul", Family.CONVOLUTION: "convolution"}
 _EXPLAINED_SHARE: Final = 0.8
 _SHOWN_SIZES: Final = 3
+_FILLED: Final = frozenset({"arange", "zeros", "ones", "full", "empty", "new_zeros", "new_ones", "new_full"})
+"""Ops whose result's size is an argument."""
+_LAYOUT_COPIES: Final = _CASTS | {"new_zeros", "new_empty_strided", "empty_strided"}
 
 
 def explain_precision(ledger: Ledger, precisions: tuple[Precision, Precision]) -> None:
@@ -58,6 +62,9 @@ def explain_sizes(ledger: Ledger, batches: tuple[int | None, int | None]) -> Non
         best, found = ratio.most_common(1)[0]
         if found >= _EXPLAINED_SHARE * sum(ratio.values()) and best > 0:
             text = _axis(ledger, sized, best, batches)
+            rows = np.flatnonzero(ledger.open_pairs).tolist()
+            filled = [at for at in rows if ledger.name(0, int(ledger.pairing.old[at])) in _FILLED]
+            pairs = sorted({*pairs, *filled})
             ledger.claim(ChangeKind.SIZE, f"{text}: {len(sized):,} ops scaled", pairs=pairs)
             return
     by_name: dict[str, list[int]] = {}
@@ -72,14 +79,18 @@ def explain_sizes(ledger: Ledger, batches: tuple[int | None, int | None]) -> Non
 
 
 def _axis(ledger: Ledger, pairs: list[int], ratio: float, batches: tuple[int | None, int | None]) -> str:
-    """Name the axis that grew by a ratio: batch, sequence length, image size or width."""
+    """Name the axis that grew by a ratio: batch, sequence length, image size or width.
+
+    Tensors of three dimensions or more tell; flattened ones hold batch times sequence in one.
+    """
     votes, lengths = Counter[str](), dict[str, Counter[tuple[int, int]]]()
     weights = 0
+    least = min(3, max(change.dim_count for at in pairs for change in ledger.differences[at].sizes))
     for at in pairs:
         rank = max(change.dim_count for change in ledger.differences[at].sizes)
         weights += bool(ledger.old.phase[ledger.pairing.old[at]] == Phase.OPTIMIZER)
         for change in ledger.differences[at].sizes:
-            if change.dim_count != rank or not change.before or change.after / change.before != ratio:
+            if change.dim_count != rank or rank < least or not change.before or change.after / change.before != ratio:
                 continue
             axis = _axis_of(change.dim, change.dim_count)
             votes[axis] += 1
@@ -89,6 +100,11 @@ def _axis(ledger: Ledger, pairs: list[int], ratio: float, batches: tuple[int | N
     kind = "width" if weights else max(votes, key=lambda axis: (votes[axis] * _rank_weight(axis), axis))
     if batches[0] and batches[1] and batches[1] / batches[0] == ratio:
         return f"batch {batches[0]:,} → {batches[1]:,}"
+    if kind == _SPATIAL and "sequence length" in votes:
+        kind = "sequence length"
+    if kind == "batch" and batches[0] and batches[0] == batches[1]:
+        before, after = min(lengths[kind])
+        return f"tokens {before:,} → {after:,}"
     known = lengths.get(kind) or next(iter(lengths.values()))
     before, after = min(known)
     return f"{kind} {before:,} → {after:,}"
@@ -100,7 +116,7 @@ def _axis_of(dim: int, count: int) -> str:
     if count == 3:
         return "sequence length" if dim == 1 else "width"
     if count == 4:
-        return "width" if dim == 1 else "sequence length or image size"
+        return "width" if dim == 1 else _SPATIAL
     return "width" if dim == count - 1 else "size"
 
 
@@ -114,7 +130,9 @@ def explain_layout(ledger: Ledger) -> None:
     turned = sum(ledger.differences[at].channels_last for at in pairs)
     if not pairs:
         return
-    copies = [[row for row in ledger.left(side).tolist() if ledger.name(side, row) in _CASTS] for side in (0, 1)]
+    copies = [
+        [row for row in ledger.left(side).tolist() if ledger.name(side, row) in _LAYOUT_COPIES] for side in (0, 1)
+    ]
     text = f"other strides: {len(pairs):,} ops"
     if turned:
         text = f"channels {'now last' if turned > 0 else 'no longer last'} (layout): {len(pairs):,} ops"
