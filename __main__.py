@@ -24,6 +24,7 @@ COMMANDS = {
     "replay": "analyzer.commands.replay",
     "rerun": "analyzer.commands.rerun",
     "validate": "analyzer.commands.validate",
+    "compare": "analyzer.commands.compare",
     "convert": "analyzer.commands.convert",
     "graph": "analyzer.commands.graph",
     "gpus": "analyzer.commands.gpus",

@@ -1,0 +1,1 @@
+"""A comparison of two traces, in words, sheets and JSON."""

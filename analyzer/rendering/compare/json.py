@@ -1,0 +1,19 @@
+"""A comparison for programs: JSON; the layout is public and in docs/compare.md."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from ...analysis.compare.report import COMPARISON_FORMAT, COMPARISON_VERSION, Comparison
+from ..page.encoding import encode_json
+
+
+def draw_comparison_json(comparison: Comparison, *, max_slowdown: float | None, exit_status: int) -> str:
+    """Write a comparison as JSON: times in ns, changes as ratios, null where nothing is known."""
+    limit = max_slowdown if max_slowdown is not None else 0.0
+    gpus = [
+        {**asdict(gpu), "change": gpu.change, "verdict": None if max_slowdown is None else gpu.verdict(limit).value}
+        for gpu in comparison.gpus
+    ]
+    head = {"format": COMPARISON_FORMAT, "version": COMPARISON_VERSION, "exit_status": exit_status}
+    return encode_json({**head, **asdict(comparison), "gpus": gpus, "memory_growth": comparison.memory_growth})
