@@ -20,7 +20,7 @@ from .progress import progress_on_stderr
 if TYPE_CHECKING:
     from ..analysis.batch.inputs import BatchInput, FoundInputs
     from ..analysis.batch.processes import Delivery
-    from ..analysis.batch.question import Question
+    from ..analysis.batch.question import BatchQuestion
     from ..analysis.batch.report import BatchReport, MixRequest
 
 _FORMATS: Final = ("table", "json", "markdown")
@@ -218,18 +218,18 @@ def _check_inputs(found: FoundInputs, output: Path) -> None:
             raise InputError(f"-o {output}: it is one of the traces; write to another file")
 
 
-def _question(request: BatchRequest) -> Question:
+def _question(request: BatchRequest) -> BatchQuestion:
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpus
     from ..analysis.batch.lists import read_prices
-    from ..analysis.batch.question import Question, combine_changes, installed_identity
+    from ..analysis.batch.question import BatchQuestion, combine_changes, installed_identity
     from ..host.speed import check_cpu_speed
 
     catalog = load_catalog(request.gpu_file)
     targets = {gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}
     for speed in request.cpu_speeds:
         check_cpu_speed(speed)
-    return Question(
+    return BatchQuestion(
         catalog=catalog,
         targets=tuple(targets.values()),
         changes=combine_changes(
@@ -246,7 +246,7 @@ def _question(request: BatchRequest) -> Question:
     )
 
 
-def _answering(request: BatchRequest, question: Question) -> Callable[[Sequence[BatchInput]], Iterator[Delivery]]:
+def _answering(request: BatchRequest, question: BatchQuestion) -> Callable[[Sequence[BatchInput]], Iterator[Delivery]]:
     """Return what answers traces: processes of this machine, or a Dask cluster."""
     from ..analysis.batch.answer import answer_input
     from ..analysis.batch.processes import answer_on_processes
