@@ -17,6 +17,7 @@ from ..errors import TraceError
 from .column import Column, ColumnSpec, Table, columns, row_count
 from .detect import BYTE_ORDER_MARK
 from .fields import decode_record, encode_record
+from .migrations import can_migrate, migrate
 from .misfit import describe, misfit
 from .printable import escape_json
 from .signature_json import decode_signatures, encode_signature
@@ -40,6 +41,14 @@ _Document = msgspec.defstruct(
     + [("quality", msgspec.Raw, _ABSENT)],
 )
 _Header = msgspec.defstruct("_Header", [("format", msgspec.Raw, _ABSENT), ("version", msgspec.Raw, _ABSENT)])
+
+
+class _OlderVersionError(Exception):
+    """Stop reading a trace of an older major version, which is to be migrated first."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version)
+        self.version = version
 
 
 def encode(trace: Trace) -> bytes:
@@ -71,7 +80,11 @@ def decode(data: bytes) -> Trace:
     'gpt2_small'
     """
     try:
-        document = _parse(data.removeprefix(BYTE_ORDER_MARK))
+        data = data.removeprefix(BYTE_ORDER_MARK)
+        try:
+            document = _parse(data)
+        except _OlderVersionError as older:
+            document = _parse(migrate(data, older.version))
         trace = _build(document)
     except UnicodeDecodeError as error:
         raise TraceError(f"not a JSON file: byte {error.start} of a text is not UTF-8") from None
@@ -151,6 +164,8 @@ def _check_version(header: Any) -> None:
     if match is None:
         raise misfit("$.version", f'a version such as "{FORMAT_VERSION}"', describe(version))
     supported = FORMAT_VERSION.partition(".")[0]
+    if int(match[1]) < int(supported) and can_migrate(int(match[1])):
+        raise _OlderVersionError(str(version))
     if match[1] != supported:
         advice = "upgrade wavecast" if int(match[1]) > int(supported) else "convert it with an older wavecast"
         raise TraceError(f"trace format {version} is not supported (this wavecast reads {supported}.x): {advice}")

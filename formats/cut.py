@@ -28,7 +28,7 @@ _FOREVER_NS: Final = 2**61
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RecordingPart:
     """Say which part of a recording is kept, in ns since its start: when the host and the GPU were at it."""
 
     start_ns: int
@@ -41,7 +41,7 @@ class Part:
     """Its length, by that of the median iteration."""
 
 
-def find_part(trace: Trace, options: ReadOptions) -> Part | None:
+def find_part(trace: Trace, options: ReadOptions) -> RecordingPart | None:
     """Return the part of a trace that is asked for, None for all of it.
 
     Raises InputError where there is no such iteration and TraceError where nothing ran in the window.
@@ -63,7 +63,9 @@ def find_part(trace: Trace, options: ReadOptions) -> Part | None:
     return choose_part(table, work, options.iteration)
 
 
-def choose_part(table: IterationTable, work: np.ndarray[Any, np.dtype[np.float64]], asked: int | str | None) -> Part:
+def choose_part(
+    table: IterationTable, work: np.ndarray[Any, np.dtype[np.float64]], asked: int | str | None
+) -> RecordingPart:
     """Return the iteration that is asked for, given what work each of them does; None is the median one."""
     rows = busy_iterations(table, work)
     ordered = by_length(table, rows)
@@ -74,7 +76,7 @@ def choose_part(table: IterationTable, work: np.ndarray[Any, np.dtype[np.float64
     elif asked not in (None, MEDIAN, LONGEST):
         raise InputError(f"iteration {asked!r}: expected a number, {MEDIAN}, {LONGEST} or {ALL}")
     host, length = host_steps(table), table.end_ns - table.start_ns
-    return Part(
+    return RecordingPart(
         start_ns=int(table.start_ns[row]),
         end_ns=int(table.end_ns[row]),
         cpu_start_ns=int(host.cpu_start_ns[row]),
@@ -109,12 +111,12 @@ def window_bounds(window_ns: tuple[int | None, int | None]) -> tuple[int, int]:
     return start, end
 
 
-def _find_window(trace: Trace, window_ns: tuple[int | None, int | None]) -> Part:
+def _find_window(trace: Trace, window_ns: tuple[int | None, int | None]) -> RecordingPart:
     start, end = window_bounds(window_ns)
     starts = np.concatenate((trace.ops.start_ns, trace.calls.start_ns, trace.kernels.start_ns))
     if not len(starts) or (starts == MISSING).all():
         raise TraceError("it has no times to choose a window by")
-    asked = Part(start_ns=start, end_ns=end, cpu_start_ns=start, cpu_end_ns=end)
+    asked = RecordingPart(start_ns=start, end_ns=end, cpu_start_ns=start, cpu_end_ns=end)
     ends = [
         (table.start_ns + table.duration_ns)[rows]
         for table, rows in (
@@ -129,18 +131,18 @@ def _find_window(trace: Trace, window_ns: tuple[int | None, int | None]) -> Part
         raise TraceError(f"nothing began in the window that is asked for: the last event begins at {seconds:.6g} s")
     first = max(start, int(starts.min()))
     finish = last if window_ns[1] is None else end
-    return Part(start_ns=first, end_ns=max(last, finish), cpu_start_ns=first, cpu_end_ns=finish)
+    return RecordingPart(start_ns=first, end_ns=max(last, finish), cpu_start_ns=first, cpu_end_ns=finish)
 
 
-def _host_rows(start_ns: Column, part: Part) -> Rows:
+def _host_rows(start_ns: Column, part: RecordingPart) -> Rows:
     return np.flatnonzero((start_ns >= part.cpu_start_ns) & (start_ns <= part.cpu_end_ns))
 
 
-def _kernel_rows(trace: Trace, part: Part) -> Rows:
+def _kernel_rows(trace: Trace, part: RecordingPart) -> Rows:
     return np.flatnonzero(_is_launched(trace, trace.kernels.call, trace.kernels.start_ns, part))
 
 
-def _is_launched(trace: Trace, call: Column, start_ns: Column, part: Part) -> Mask:
+def _is_launched(trace: Trace, call: Column, start_ns: Column, part: RecordingPart) -> Mask:
     """Say what the host launched in a part, and of what has no recorded launch, what began in it."""
     launched = call >= 0
     instant = np.where(launched, np.append(trace.calls.start_ns, 0)[call], start_ns)
@@ -149,7 +151,7 @@ def _is_launched(trace: Trace, call: Column, start_ns: Column, part: Part) -> Ma
     return np.asarray((instant >= low) & (instant <= high))
 
 
-def cut_part(trace: Trace, part: Part) -> Trace:
+def cut_part(trace: Trace, part: RecordingPart) -> Trace:
     """Return what ran in a part of a trace as a trace of one iteration; times stay those since the recording began.
 
     Ops, calls and allocations belong to it that begin in the host's interval, and what these calls launched on the
@@ -172,7 +174,7 @@ def cut_part(trace: Trace, part: Part) -> Trace:
     return _count_gaps(_compact(_number_threads(_number_groups(found))), part)
 
 
-def _iterations(trace: Trace, part: Part) -> IterationTable:
+def _iterations(trace: Trace, part: RecordingPart) -> IterationTable:
     """Return the part as the one captured iteration; those timed without the profiler become one that is as long."""
     table = trace.iterations
     rows = {
@@ -264,7 +266,7 @@ def _compact(trace: Trace) -> Trace:
     return replace(trace, **tables, **texts)
 
 
-def _count_gaps(trace: Trace, part: Part) -> Trace:
+def _count_gaps(trace: Trace, part: RecordingPart) -> Trace:
     kernels = trace.kernels
     return replace(
         trace,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InputError, OutputError, TraceError, WavecastError, WriteError
-from .detect import describe_content
+from .detect import describe_content, starts_as_json
 from .importers import IMPORTERS, Progress, find_importer
 from .replacing import replace_file, write_all
 from .source import ImportSource, ReadOptions
@@ -53,9 +53,8 @@ def load_trace(
     """Read a trace: our own format or a PyTorch profiler file, plain or packed; `-` reads standard input.
 
     `recover` reads what a truncated or dirty profiler file still holds and counts the loss in `quality`. `iteration` (a
-    number from 0, "median" or "longest") and `window_ns` (ns since the earliest event; None: an open end) keep only what
-    the host did then and what that put on the GPU. Of a profiler file that is too large to be read whole, one iteration
-    is read in any case: the median one by default. Numbers of threads and storages that lie far apart come closer
+    number from 0, "median" or "longest") and `window_ns` (ns since the earliest event; None: an open end) keep only
+    what the host did then and what that put on the GPU. Numbers of threads and storages that lie far apart come closer
     together, so that no table is sized by them.
     Raises InputError where nothing can be read and TraceError where it is no trace.
 
@@ -76,13 +75,13 @@ def load_part(path: str | Path, options: ReadOptions, progress: Progress | None 
     from .renumber import renumber
 
     if is_reference(path):
-        trace, part = load_reference(path), None
+        trace, part, is_chosen = load_reference(path), None, False
     else:
         with _opened(path, _limit(), recover=options.recover) as source:
             trace = _read_content(source, options, progress)()
-            part = source.part
+            part, is_chosen = source.part, source.is_chosen
     try:
-        if part is None and not options.keeps_small:
+        if part is None and not is_chosen:
             part = find_part(trace, options)
         return renumber(trace if part is None else cut_part(trace, part))
     except TraceError as error:
@@ -173,13 +172,11 @@ def explain_unwritable(name: str, error: OSError) -> WavecastError:
 def _read_content(source: ImportSource, options: ReadOptions, progress: Progress | None) -> Callable[[], Trace]:
     importer = find_importer(source.head)
     if importer is None:
-        content = source.read()
+        content = source.read() if not source.head or starts_as_json(source.head) else source.head
         importer = find_importer(content)
         if importer is None:
             *names, last = (item.name for item in IMPORTERS)
-            raise TraceError(
-                f"expected {', '.join(names)} or {last} (plain or packed), found {describe_content(content)}"
-            )
+            raise TraceError(f"no trace: found {describe_content(content)}; expected {', '.join(names)} or {last}")
     return importer.read(source, options=options, progress=progress)
 
 

@@ -103,10 +103,10 @@ def work_by_iteration(
     start_ns: npt.ArrayLike,
     duration_ns: npt.ArrayLike,
 ) -> npt.NDArray[np.float64]:
-    """Return the GPU time that each iteration launches; `launch_ns` is `NEVER_NS` where the launch is unknown.
+    """Return the GPU time of each iteration: of what it launches, and, of unknown launch (`NEVER_NS`), starts in it.
 
     >>> work_by_iteration(measured.iterations, launch_ns=[NEVER_NS], start_ns=[0], duration_ns=[7]).tolist()
-    [0.0]
+    [7.0]
     """
     launch = np.asarray(launch_ns, dtype=np.int64)
     at = np.where(

@@ -62,7 +62,7 @@ class SpooledPipe:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, prefix="wavecast-")
+        self._spool = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES, prefix="wavecast-")  # noqa: SIM115
         self._spooled = 0
         self.size: int | None = None
 
@@ -128,7 +128,7 @@ class ZippedTrace:
 
     def __init__(self, raw: RawFile) -> None:
         self._file = _Seekable(raw)
-        self._archive = zipfile.ZipFile(self._file)  # type: ignore[arg-type]
+        self._archive = zipfile.ZipFile(self._file)
         try:
             self._member = self._choose()
         except zipfile.BadZipFile as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -17,7 +17,7 @@ from .packed_files import OpenFile, RawFile, ZippedTrace, open_raw, open_zip
 from .unpack import Packing, find_packing, too_large, unpack
 
 if TYPE_CHECKING:
-    from .cut import Part
+    from .cut import RecordingPart
 
 _MOST_LAYERS: Final = 2
 _STEP_BYTES: Final = 1 << 16
@@ -38,10 +38,6 @@ class ReadOptions:
     None: from the start, to the end."""
     iteration: int | str | None = None
     """Only this iteration, numbered from 0 in order of start, or the one that a rule chooses."""
-    keeps_small: bool = False
-    """Leave a file that can be read whole as it is, for its reader to choose from."""
-    notice: Callable[[str], None] | None = None
-    """Takes what is worth saying of a file that was read in part."""
 
 
 class ImportSource:
@@ -63,8 +59,10 @@ class ImportSource:
         self.name = name
         self.path = path
         self.max_bytes = max_bytes
-        self.part: Part | None = None
+        self.part: RecordingPart | None = None
         """Set by an importer that read only the part asked for, and what is just around it."""
+        self.is_chosen = False
+        """Set by an importer that reads the iteration asked for and nothing else."""
         self._recover = recover
         self._raw: RawFile = (
             open_raw(stream) if stream is not None else OpenFile(io.BytesIO(data or b""), len(data or b""))
@@ -110,7 +108,7 @@ class ImportSource:
         """Return the whole content, unpacked; raises TraceError where that is more than the limit."""
         if self._is_file and self.packed_size > self.max_bytes:
             raise too_large(f"holds {self.packed_size} bytes, more than the limit of {self.max_bytes}")
-        if self.is_plain and self._raw.size is not None:
+        if self.is_plain and self._raw.size is not None and self._raw.size <= self.max_bytes:
             return self._raw.read(0, self._raw.size)
         output = io.BytesIO()
         for chunk in self.chunks():
@@ -184,7 +182,7 @@ class ImportSource:
         if self._sample is None or len(self._sample) < size:
             found = bytearray()
             stream = self._unpacked(self._layers, recover=recover or self._recover)
-            with suppress(TraceError) if recover else suppress():
+            with suppress(TraceError) if recover else nullcontext():
                 for chunk in stream:
                     found += chunk
                     if len(found) >= size:

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -21,6 +22,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "tracer": "record: traces of scripts and models; rerun",
     "measure": "measure: times ops on the GPU at hand",
     "score": "score, --calibration: reads tables of measurements",
+    "zstd": "reads zstd-packed traces (built in from Python 3.14)",
     "batch": "batch: writes Parquet tables",
     "fleet": "batch --weights: the cheapest mix of GPUs",
     "dask": "batch --scheduler: works on a Dask cluster",
@@ -35,6 +37,7 @@ _REQUIREMENT: Final = re.compile(
     r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?.*extra\s*==\s*['\"]([^'\"]+)['\"]"
 )
 """Name, least version and extra of a requirement as a package's metadata holds it."""
+_OLDER_PYTHON: Final = re.compile(r"python_version\s*<\s*['\"]([0-9.]+)['\"]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,9 @@ def find_extras() -> tuple[Extra, ...]:
     missing: dict[str, list[str]] = {name: [] for name in EXTRAS}
     for text in listed:
         found = _REQUIREMENT.match(text)
-        if found is not None and found[3] in missing and not _is_installed(found[1], found[2]):
+        if found is None or found[3] not in missing or _is_built_in(text):
+            continue
+        if not _is_installed(found[1], found[2]):
             missing[found[3]].append(f"{found[1]}>={found[2]}" if found[2] else found[1])
     return tuple(Extra(name=name, adds=adds, missing=tuple(missing[name])) for name, adds in EXTRAS.items())
 
@@ -92,6 +97,12 @@ def installed_version(package: str) -> str | None:
 def _is_installed(package: str, least: str | None) -> bool:
     found = installed_version(package)
     return found is not None and (least is None or _numbers(found) >= _numbers(least))
+
+
+def _is_built_in(requirement: str) -> bool:
+    """Say whether a requirement is for older Pythons only."""
+    found = _OLDER_PYTHON.search(requirement)
+    return found is not None and sys.version_info[:2] >= _numbers(found[1])
 
 
 def _numbers(text: str) -> tuple[int, ...]:

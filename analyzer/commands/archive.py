@@ -142,7 +142,7 @@ def show(directory: str, name: str, form: str | None, output: Path | None) -> No
     "tag",
     cls=WavecastCommand,
     short_help="Tag a trace, or take tags away.",
-    context_settings={"ignore_unknown_options": True},
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
 )
 @_DIRECTORY
 @click.argument("name", metavar="ID")

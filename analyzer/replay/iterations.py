@@ -17,7 +17,11 @@ _SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")
 
 
 def iteration_rows(trace: Trace) -> Rows:
-    """Return the rows of the profiled iterations in order of time."""
+    """Return the rows of the profiled iterations in order of time.
+
+    >>> iteration_rows(measured)
+    array([0])
+    """
     rows = np.flatnonzero(trace.iterations.profiled)
     return rows[np.argsort(host_steps(trace.iterations).cpu_start_ns[rows], kind="stable")]
 

@@ -48,6 +48,7 @@ def replay_jointly(ranks: Sequence[RankGraph], transfer_ns: Floats, heeded: Mask
     Of ranks that are not `heeded` [r] nobody waits for: what the others would do without them. A rank's collectives
     hold its streams until they end, so that what one rank does late, others do late, too.
 
+    >>> from wavecast.analyzer.replay.engine import measured_timing
     >>> alone = RankGraph(graph=graph, timing=measured_timing(graph, graph.residual_ns), node=np.array([4]), clock_ns=0)
     >>> replay_jointly([alone], np.array([9e3])).waiting_ns
     array([[0.]])

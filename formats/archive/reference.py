@@ -27,7 +27,11 @@ def is_reference(place: str | Path) -> bool:
 
 
 def as_path(text: str) -> Path:
-    """Return a reference as a path that `parse_reference` reads again: folders are made absolute."""
+    """Return a reference as a path that `parse_reference` reads again: folders are made absolute.
+
+    >>> as_path("archive:///data/traces#nightly")
+    PosixPath('archive:/data/traces#nightly')
+    """
     location, name = _split(text.removeprefix(SCHEME), text)
     where = location if _URL.match(location) else str(Path(location).absolute())
     return Path(f"{_COLLAPSED}{where}#{name}" if name else f"{_COLLAPSED}{where}")

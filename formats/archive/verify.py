@@ -60,8 +60,9 @@ def verify(archive: Archive, *, deep: bool = False, progress: Callable[[int, int
 
     `progress` takes bytes read and bytes in all.
 
-    >>> archive = open_archive(archive_folder)
-    >>> verify(archive).is_sound
+    >>> from wavecast.formats.archive import init_archive, open_archive
+    >>> _ = init_archive(folder / "checked")
+    >>> verify(open_archive(folder / "checked")).is_sound
     True
     """
     entries = {entry.id: entry for entry in archive.entries()}

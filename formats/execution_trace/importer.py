@@ -36,10 +36,11 @@ def read_execution_trace(
     with collection_paused():
         document = read_nodes(source.read(), recover=options.recover, progress=progress)
     source.release()
+    source.is_chosen = isinstance(options.iteration, int)
 
     def build() -> Trace:
         with collection_paused():
-            return _build(document, options.iteration)
+            return _build(document, options.iteration if isinstance(options.iteration, int) else None)
 
     return build
 

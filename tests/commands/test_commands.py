@@ -148,6 +148,21 @@ def test_completion_offers_gpu_names() -> None:
     assert all("mi300" in name.casefold() for name in found)
 
 
+def subcommands(found: click.Command) -> dict[str, click.Command]:
+    return dict(found.commands) if isinstance(found, click.Group) else {}
+
+
+def test_every_subcommand_is_described_on_the_page_of_its_group(root_dir: Path) -> None:
+    for group in COMMANDS:
+        for name, found in subcommands(command(group)).items():
+            page = (root_dir / "docs" / f"{group}.md").read_text(encoding="utf-8")
+            assert f"`{group} {name} " in page
+            options = {text for item in found.params for text in item.opts if text.startswith("--")}
+            assert all(text in page for text in options), (name, options)
+            assert found.help
+            assert found.short_help
+
+
 @pytest.fixture(scope="module")
 def sections(root_dir: Path) -> dict[str, str]:
     """What docs/cli.md says of each command."""
@@ -177,7 +192,8 @@ def test_every_command_and_option_has_help_and_is_documented(name: str, run: Run
 
 def test_options_that_are_spoken_of_exist(root_dir: Path) -> None:
     documented = (root_dir / "docs" / "cli.md").read_text(encoding="utf-8")
-    known = {option for name in COMMANDS for parameter in command(name).params for option in parameter.opts}
+    commands = [item for name in COMMANDS for item in (command(name), *subcommands(command(name)).values())]
+    known = {option for item in commands for parameter in item.params for option in parameter.opts}
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", documented))
     assert mentioned - known <= {"--version", "--help"}
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from wavecast.errors import TraceError
 from wavecast.formats.codec import decode, encode
 from wavecast.formats.column import build_table
+from wavecast.formats.migrations import MIGRATIONS
 from wavecast.formats.signature import UNKNOWN, Signature, TensorSpec
 from wavecast.formats.trace import TABLES, IterationTable, KernelTable, Meta, Trace, Workload
 
@@ -208,3 +209,21 @@ def test_a_bad_value_of_a_key_that_stands_twice_is_named() -> None:
     assert twice != text
     with pytest.raises(TraceError, match=r"\$\.signatures\[0\]\.results\[2\]\.shape: expected .*, found `str`"):
         decode(twice)
+
+
+def test_an_older_major_version_is_migrated_and_that_is_said(
+    small_trace: Trace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def from_zero(document: dict[str, Any]) -> dict[str, Any]:
+        return {**document, "ops": document.pop("operations")}
+
+    older = json.loads(encode(small_trace))
+    older |= {"version": "0.7", "operations": older.pop("ops")}
+    data = json.dumps(older).encode()
+    with pytest.raises(TraceError, match=r"trace format 0\.7 is not supported"):
+        decode(data)
+    monkeypatch.setitem(MIGRATIONS, 0, from_zero)
+    assert decode(data) == small_trace
+    assert caplog.messages == ["trace format 0.7 was read as 1.2"]
+    with pytest.raises(TraceError, match=r"0\.7 cannot be brought to 1\.2"):
+        decode(b'{"format":"wavecast.trace","version":"0.7"}')

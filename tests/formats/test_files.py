@@ -88,19 +88,20 @@ def test_a_pipe_is_read(packed: bytes, small_trace: Trace) -> None:
 
 
 NAMES = [item.name for item in IMPORTERS]
-EXPECTED = f"expected {', '.join(NAMES[:-1])} or {NAMES[-1]} (plain or packed), found "
+FOUND = "no trace: found "
+EXPECTED = f"; expected {', '.join(NAMES[:-1])} or {NAMES[-1]}"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", EXPECTED + "an empty file"),
-        (gzip.compress(b""), EXPECTED + "an empty file"),
-        (b"\x7fELF\x02", EXPECTED + "an ELF program or library"),
-        (gzip.compress(b"PK\x03\x04abc"), EXPECTED + "a zip archive (a model or checkpoint saved by torch.save looks"),
-        (b"hello\n", EXPECTED + "text"),
-        (b'{"loss": 1}', EXPECTED + "JSON that is no trace (first keys: loss)"),
-        (gzip.compress(gzip.compress(gzip.compress(b"{}"))), EXPECTED + "gzip"),
+        (b"", FOUND + "an empty file"),
+        (gzip.compress(b""), FOUND + "an empty file"),
+        (b"\x7fELF\x02", FOUND + "an ELF program or library"),
+        (gzip.compress(b"PK\x03\x04abc"), FOUND + "a zip archive (a model or checkpoint saved by torch.save looks"),
+        (b"hello\n", FOUND + "text"),
+        (b'{"loss": 1}', FOUND + "JSON that is no trace (first keys: loss)"),
+        (gzip.compress(gzip.compress(gzip.compress(b"{}"))), FOUND + "gzip"),
         (b'{"format": "wavecast.trace", "version": "2.0"}', "trace format 2.0 is not supported (this wavecast reads"),
         (b'{"format": "wavecast.trace", "version": "1.0", "ops"', "truncated JSON: the text ends after 52 bytes"),
         (b"\x1f\x8bnonsense", "damaged gzip: unknown compression method"),
@@ -112,6 +113,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes, message: st
     path = tmp_path / "t.json"
     path.write_bytes(content)
     assert refusal(path).startswith(message)
+    assert refusal(path).endswith(EXPECTED) is message.startswith(FOUND)
 
 
 def test_missing_files_and_directories_are_refused(tmp_path: Path) -> None:

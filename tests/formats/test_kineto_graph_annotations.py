@@ -194,8 +194,7 @@ def test_a_capture_in_the_same_file_explains_the_launches_after_it(graph_files: 
     joined = join_captures(whole, {})
     of_graph = np.flatnonzero(joined.kernels.duration_ns == 10_000)[2:]
     shapes = {
-        joined.signatures[joined.ops.signature[op]].arguments[0].shape  # type: ignore[union-attr]
-        for op in joined.kernels.op[of_graph].tolist()
+        joined.signatures[joined.ops.signature[op]].arguments[0].shape for op in joined.kernels.op[of_graph].tolist()
     }
     assert shapes == {(32, 64)}
     overview = describe_trace(joined)

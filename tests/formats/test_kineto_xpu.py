@@ -22,7 +22,7 @@ MAX_1550 = {
 }  # fmt: skip
 
 
-def span(cat: str, name: str, ts: str, dur: str, /, pid: int = 90, tid: int = 90, **args: Any) -> Event:
+def span(cat: str, name: str, ts: str, dur: str, /, pid: Any = 90, tid: Any = 90, **args: Any) -> Event:
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
@@ -100,7 +100,7 @@ def test_waits_of_the_host() -> None:
         "zeFenceHostSynchronize",
         "urEnqueueKernelLaunch",
     )
-    roles = call_roles(names, np.arange(5)).tolist()
+    roles = call_roles(names, np.arange(5, dtype=np.int32)).tolist()
     assert roles == [Role.SYNC_STREAM, Role.SYNC_EVENT, Role.NONE, Role.SYNC_STREAM, Role.NONE]
 
 

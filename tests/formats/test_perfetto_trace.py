@@ -60,12 +60,15 @@ def slices(category: int, rows: list[tuple[int, int, int, dict[str, Any]]]) -> b
     return out
 
 
-def stage(kind: int, start: int, lasting: int, *, name: int = 0, queue: int = 100, **extra: Any) -> bytes:
+def stage(kind: int, start: int, lasting: int, *, name: Any = 0, queue: Any = 100, **extra: Any) -> bytes:
     told = b"".join(part(6, part(1, key) + part(2, str(value))) for key, value in extra.items())
-    size = lambda *sizes: b"".join(part(axis, number) for axis, number in enumerate(sizes, 1))  # noqa: E731
     arguments = (
         part(3, part(1, 1) + part(4, 90)) + part(3, part(1, 2) + part(4, 2048)) + part(3, part(1, 3) + part(4, 1))
     )
+
+    def size(*sizes: int) -> bytes:
+        return b"".join(part(axis, number) for axis, number in enumerate(sizes, 1))
+
     launch = part(21, part(1, size(64, 2, 1)) + part(2, size(256, 1, 1)) + arguments) if name else b""
     event = part(1, 1) + part(2, lasting) + part(11, 0) + part(13, queue) + part(14, kind) + part(5, 1)
     event += (part(20, name) if name else b"") + launch + told

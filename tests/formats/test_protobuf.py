@@ -63,7 +63,7 @@ def test_what_is_written_is_read(fields: list[tuple[int, int | bytes | float]]) 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    found = []
+    found: list[tuple[int, int, int | memoryview]] = []
     with suppress(TraceError):
         found.extend(iterate_fields(memoryview(data)))
     assert all(number > 0 for number, _, _ in found)

@@ -33,7 +33,7 @@ AGENTS = (
         "Name": "gfx942", "Product_Name": "AMD Instinct MI300X",
     },
 )  # fmt: skip
-KERNEL_ROWS = [
+KERNEL_ROWS: list[dict[str, Any]] = [
     {
         "Kind": "KERNEL_DISPATCH", "Agent_Id": "Agent 1", "Queue_Id": 3, "Stream_Id": stream, "Thread_Id": 717,
         "Dispatch_Id": number, "Kernel_Id": 11, "Kernel_Name": name, "Correlation_Id": correlation,

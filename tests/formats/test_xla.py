@@ -87,7 +87,8 @@ def xplane(planes: Any = PLANES, device: Any = DEVICE) -> bytes:
     """Write planes as XPlane: names and statistics in tables, lines beginning at a time of their own."""
     out = b""
     for plane, lines in planes.items():
-        events, stats = {}, {}
+        events: dict[str, int] = {}
+        stats: dict[str, int] = {}
 
         def stat(key: str, value: Any, known: Any = stats) -> bytes:
             number = known.setdefault(key, len(known) + 1)
@@ -163,8 +164,8 @@ def test_the_same_kernel_again_is_the_instruction_again() -> None:
 
 
 def test_a_gpus_steps_are_the_iterations_where_no_host_was_recorded() -> None:
-    steps = [(str(number), 1_000_000 * number, 900_000, {}) for number in range(3)]
-    kernels = [("k", 1_000_000 * number + 1000, 5000, {}) for number in range(3)]
+    steps: list[Any] = [(str(number), 1_000_000 * number, 900_000, {}) for number in range(3)]
+    kernels: list[Any] = [("k", 1_000_000 * number + 1000, 5000, {}) for number in range(3)]
     trace = import_xla(trace_json({"/device:GPU:1": {"Stream #1(Compute)": kernels, "Steps": steps}}))
     assert len(trace.iterations.start_ns) == 3
     assert trace.kernels.device.tolist() == [1] * 3

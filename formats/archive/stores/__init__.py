@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def open_store(location: str | Path) -> Store:
     """Return the store at a path or URL; nothing is looked at yet, and nothing made.
 
-    >>> open_store(folder / "traces").location == str(folder / "traces")
-    True
+    >>> open_store("traces").location
+    'traces'
     """
     if isinstance(location, str) and "://" in location:
         raise InputError(f"{location}: expected a folder")

@@ -41,6 +41,11 @@ TraceBuilder = Callable[..., Trace]
 CheckWhole = Callable[[Page], None]
 DESCRIBED = {
     "analysis.text.describe_report",
+    "archive.describe_entries",
+    "archive.describe_entry",
+    "archive.describe_statistics",
+    "archive.describe_verification",
+    "doctor.describe_machine",
     "batch.describe_batch",
     "gpus.describe_gpu",
     "gpus.describe_gpus",
@@ -49,6 +54,7 @@ DESCRIBED = {
     "nodes.describe_node",
     "nodes.describe_nodes",
     "plans.text.describe_scale",
+    "ranks.describe_ranks",
     "replay.describe_replay",
     "rerun.text.describe_rerun",
     "score.accuracy.describe_accuracy",

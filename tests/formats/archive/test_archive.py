@@ -16,7 +16,7 @@ from wavecast.formats.archive.entry import key_of
 from wavecast.formats.archive.reference import as_path, is_reference, load_reference, parse_reference
 from wavecast.formats.archive.verify import Fault, verify
 from wavecast.formats.codec import encode
-from wavecast.formats.files import load_trace
+from wavecast.formats.files import load_trace, save_trace
 from wavecast.formats.trace import Trace, Workload
 
 WRITERS = 4
@@ -166,9 +166,12 @@ def add_many(folder: Path, path: Path, writer: int) -> None:
             archive.add(variant(trace, f"model{number}"), tags=[f"writer{writer}"])
 
 
-def test_several_writers_lose_nothing(folder: Path, trace_file: Path) -> None:
+def test_several_writers_lose_nothing(folder: Path, small_trace: Trace, tmp_path: Path) -> None:
+    save_trace(small_trace, tmp_path / "trace.json.gz")
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=add_many, args=(folder, trace_file, number)) for number in range(WRITERS)]
+    writers = [
+        context.Process(target=add_many, args=(folder, tmp_path / "trace.json.gz", number)) for number in range(WRITERS)
+    ]
     for process in writers:
         process.start()
     for process in writers:
@@ -197,7 +200,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="archive init"):
         open_archive(tmp_path / "empty")
+    init_archive(tmp_path / "a")
     with pytest.raises(InputError, match="which trace"):
-        init_archive(tmp_path / "a")
         load_reference(f"archive://{tmp_path / 'a'}")
     assert isinstance(open_archive(tmp_path / "a"), Archive)
