@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _FORMATS: Final = ("table", "json", "markdown")
 _SHOWN_LINES: Final = 20
+_SCHEMES: Final = ("tcp://", "tls://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,8 @@ class BatchRequest:
 
         if self.max_kinds is None and self.utilisation is None:
             return None
+        if self.utilisation is not None and isnan(self.utilisation):
+            raise InputError("--utilisation nan: expected a ratio above 0 and up to 1")
         if self.weights is None:
             raise InputError("--max-kinds and --utilisation are for a mix of GPUs: add --weights FILE")
         return MixRequest(max_kinds=self.max_kinds, utilisation=self.utilisation or 1.0)
@@ -257,7 +261,7 @@ def _answering(request: BatchRequest, question: BatchQuestion) -> Callable[[Sequ
     from ..analysis.batch.dask_cluster import LOCAL, answer_on_dask, check_dask
 
     scheduler = request.scheduler
-    if scheduler != LOCAL and "://" not in scheduler:
+    if scheduler != LOCAL and not scheduler.startswith(_SCHEMES):
         raise InputError(f"--scheduler {scheduler!r}: expected local, or an address as tcp://HOST:8786")
     if scheduler != LOCAL and request.jobs is not None:
         raise InputError("--jobs is for processes of this machine: a cluster's workers are as many as there are")

@@ -29,11 +29,13 @@ def main() -> None:
         copy_traces(folder / "traces", options.traces)
         killed, output = 0, folder / "killed.csv"
         command = [sys.executable, "-m", "wavecast", "batch", str(folder / "traces"), "--jobs", "2", "-o"]
-        dice = random.Random(1)
-        counts = []
+        dice = random.Random(1)  # noqa: S311
+        counts: list[int] = []
         for _ in range(options.kills):
             process = subprocess.Popen([*command, str(output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(dice.uniform(0.5, 3.0))
+            wanted = (counts[-1] if counts else 0) + dice.randint(1, max(options.traces // (options.kills + 1), 1))
+            while process.poll() is None and len(list(folder.glob("killed.csv.parts/*.part"))) < wanted:
+                time.sleep(0.005)
             killed += process.poll() is None
             process.send_signal(signal.SIGKILL)
             process.wait()

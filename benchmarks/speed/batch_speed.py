@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "check"))
-from batch_resume import copy_traces  # noqa: E402
+from batch_resume import copy_traces
 
 
 def main() -> None:

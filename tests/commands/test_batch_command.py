@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -123,6 +122,8 @@ def test_a_run_that_was_killed_goes_on(traces: Path, run: Run, tmp_path: Path) -
         (["traces", "--max-kinds", "1", "-o", "x.csv"], "--weights"),
         (["traces", "--weights", "w.csv", "-o", "x.csv"], "line 1"),
         (["traces", "--prices", "p.csv", "-o", "x.csv"], "mystery"),
+        (["traces", "--scheduler", "foo://x", "-o", "x.csv"], "tcp://"),
+        (["traces", "--weights", "w.csv", "--utilisation", "nan", "-o", "x.csv"], "--utilisation nan"),
         (["traces", "--scheduler", "head", "-o", "x.csv"], "tcp://"),
     ],
 )
@@ -136,7 +137,7 @@ def test_bad_requests_are_refused_in_one_line(
     assert result.exit_code == 2
     assert told in result.stderr
     assert result.stderr.count("\n") == 1
-    assert sorted(os.listdir()) == ["p.csv", "traces", "w.csv"]
+    assert sorted(path.name for path in Path().iterdir()) == ["p.csv", "traces", "w.csv"]
 
 
 def test_dask_gives_the_same_bytes(traces: Path, run: Run, tmp_path: Path) -> None:
