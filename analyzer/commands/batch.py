@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,11 +21,12 @@ from .progress import progress_on_stderr
 if TYPE_CHECKING:
     from ..analysis.batch.inputs import BatchInput, FoundInputs
     from ..analysis.batch.processes import Delivery
-    from ..analysis.batch.question import Question
+    from ..analysis.batch.question import BatchQuestion
     from ..analysis.batch.report import BatchReport, MixRequest
 
 _FORMATS: Final = ("table", "json", "markdown")
 _SHOWN_LINES: Final = 20
+_SCHEMES: Final = ("tcp://", "tls://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,8 @@ class BatchRequest:
 
         if self.max_kinds is None and self.utilisation is None:
             return None
+        if self.utilisation is not None and isnan(self.utilisation):
+            raise InputError("--utilisation nan: expected a ratio above 0 and up to 1")
         if self.weights is None:
             raise InputError("--max-kinds and --utilisation are for a mix of GPUs: add --weights FILE")
         return MixRequest(max_kinds=self.max_kinds, utilisation=self.utilisation or 1.0)
@@ -218,18 +222,18 @@ def _check_inputs(found: FoundInputs, output: Path) -> None:
             raise InputError(f"-o {output}: it is one of the traces; write to another file")
 
 
-def _question(request: BatchRequest) -> Question:
+def _question(request: BatchRequest) -> BatchQuestion:
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpus
     from ..analysis.batch.lists import read_prices
-    from ..analysis.batch.question import Question, combine_changes, installed_identity
+    from ..analysis.batch.question import BatchQuestion, combine_changes, installed_identity
     from ..host.speed import check_cpu_speed
 
     catalog = load_catalog(request.gpu_file)
     targets = {gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}
     for speed in request.cpu_speeds:
         check_cpu_speed(speed)
-    return Question(
+    return BatchQuestion(
         catalog=catalog,
         targets=tuple(targets.values()),
         changes=combine_changes(
@@ -246,7 +250,7 @@ def _question(request: BatchRequest) -> Question:
     )
 
 
-def _answering(request: BatchRequest, question: Question) -> Callable[[Sequence[BatchInput]], Iterator[Delivery]]:
+def _answering(request: BatchRequest, question: BatchQuestion) -> Callable[[Sequence[BatchInput]], Iterator[Delivery]]:
     """Return what answers traces: processes of this machine, or a Dask cluster."""
     from ..analysis.batch.answer import answer_input
     from ..analysis.batch.processes import answer_on_processes
@@ -257,7 +261,7 @@ def _answering(request: BatchRequest, question: Question) -> Callable[[Sequence[
     from ..analysis.batch.dask_cluster import LOCAL, answer_on_dask, check_dask
 
     scheduler = request.scheduler
-    if scheduler != LOCAL and "://" not in scheduler:
+    if scheduler != LOCAL and not scheduler.startswith(_SCHEMES):
         raise InputError(f"--scheduler {scheduler!r}: expected local, or an address as tcp://HOST:8786")
     if scheduler != LOCAL and request.jobs is not None:
         raise InputError("--jobs is for processes of this machine: a cluster's workers are as many as there are")

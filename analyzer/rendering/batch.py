@@ -67,7 +67,9 @@ def _totals_sheet(title: str, totals: Sequence[GpuTotal]) -> Sheet:
 def _workloads_sheet(title: str, summary: FleetSummary) -> Sheet:
     rows = [(item, item.totals[0] if item.totals else None) for item in summary.workloads[:_SHOWN_WORKLOADS]]
     unit = common_time_unit(best.time_ns for _, best in rows if best is not None)
-    like = [[total.gpu for total in item.totals[1:] if total.is_like_best and total.usd is not None] for item, _ in rows]
+    like = [
+        [total.gpu for total in item.totals[1:] if total.is_like_best and total.usd is not None] for item, _ in rows
+    ]
     columns = (
         text_column("workload", (clean_text(item.workload) for item, _ in rows), min_width=12),
         count_column("traces", (item.trace_count for item, _ in rows)),

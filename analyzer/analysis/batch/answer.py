@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from ....errors import InputError, WavecastError
 from ....formats.trace import Trace
+from ...prediction.method import Method
+from ...replay.causes import CAUSES
 from ...whatif.axis.infer import infer_sequence_length
 from ..analyze import run_analysis
 from ..gpu_rows import rank_gpus
 from ..report import GpuPrediction
 from ..result import Analysis
 from ..warnings import warn
-from .columns import CAUSES, PREDICTION_FIELDS, Method
+from .columns import PREDICTION_FIELDS
 from .inputs import BatchInput, check_input, load_input
-from .parts import Answer, Refusal, TracePart, Value, encode_part
-from .question import Change, Question, installed_identity
+from .parts import BatchAnswer, Refusal, TracePart, Value, encode_part
+from .question import BatchChange, BatchQuestion, installed_identity
 
 _HOUR_NS = 3.6e12
 
 
-def answer_input(question: Question, item: BatchInput) -> bytes:
+def answer_input(question: BatchQuestion, item: BatchInput) -> bytes:
     """Return the part of a trace as bytes; what cannot be asked of it stands in the part.
 
     Raises InputError where this wavecast is not the one that asks, WavecastError where the next run may find the trace.
@@ -33,7 +35,7 @@ def answer_input(question: Question, item: BatchInput) -> bytes:
     except WavecastError as error:
         refusal = Refusal(what_if=None, reason=_reason(error, item))
         return encode_part(TracePart(trace_id=item.trace_id, facts={}, answers=[], refusals=[refusal]))
-    answers: list[Answer] = []
+    answers: list[BatchAnswer] = []
     refusals: list[Refusal] = []
     for change in question.changes:
         try:
@@ -59,7 +61,7 @@ def _facts(trace: Trace) -> dict[str, Value]:
     }
 
 
-def _answer(question: Question, change: Change, trace: Trace) -> Answer:
+def _answer(question: BatchQuestion, change: BatchChange, trace: Trace) -> BatchAnswer:
     scenario = change.scenario(trace)
     result = run_analysis(trace, question.catalog, targets=question.targets, scenario=scenario)
     rows = rank_gpus(result)
@@ -79,10 +81,10 @@ def _answer(question: Question, change: Change, trace: Trace) -> Answer:
         "tokens_per_sample": tokens,
         "warning_count": sum(1 for _ in warn(result)),
     }
-    return Answer(shared=shared, columns=_columns(rows, question, samples, tokens))
+    return BatchAnswer(shared=shared, columns=_columns(rows, question, samples, tokens))
 
 
-def _tokens_per_sample(result: Analysis, change: Change) -> int | None:
+def _tokens_per_sample(result: Analysis, change: BatchChange) -> int | None:
     if change.sequence_length is not None:
         return change.sequence_length
     try:
@@ -92,7 +94,7 @@ def _tokens_per_sample(result: Analysis, change: Change) -> int | None:
 
 
 def _columns(
-    rows: tuple[GpuPrediction, ...], question: Question, samples: int | None, tokens: int | None
+    rows: tuple[GpuPrediction, ...], question: BatchQuestion, samples: int | None, tokens: int | None
 ) -> dict[str, list[Value]]:
     own = question.prices
     prices = [own.get(row.gpu, row.price_usd_per_hour) for row in rows]

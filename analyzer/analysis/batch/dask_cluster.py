@@ -48,7 +48,7 @@ def answer_on_dask(work: Work, items: Sequence[BatchInput], scheduler: str, coun
             return future
 
         first = [submit() for _ in range(min(len(waiting), threads * _IN_FLIGHT_PER_THREAD))]
-        done = distributed.as_completed(first, with_results=True, raise_errors=False)
+        done = distributed.as_completed(first, loop=client.loop, with_results=True, raise_errors=False)
         for future, result in done:
             item = by_key.pop(future.key)
             if waiting:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....arrays import Floats, Mask, none_for_nan
 from .inputs import BatchInput
-from .parts import Answer, TracePart
+from .parts import BatchAnswer, TracePart
 
 HOUR_NS: Final = 3.6e12
 
@@ -82,7 +82,7 @@ def collect_times(
     found: Iterable[tuple[BatchInput, TracePart]], runs_per_day: Mapping[str, float] | None
 ) -> tuple[FleetTimes, ...]:
     """Return the times under each what-if; `runs_per_day` is by trace id, None: each trace once."""
-    rows: dict[str, list[tuple[BatchInput, str, Answer, float]]] = {}
+    rows: dict[str, list[tuple[BatchInput, str, BatchAnswer, float]]] = {}
     for item, part in found:
         name = str(part.facts.get("workload") or item.name)
         runs = 1.0 if runs_per_day is None else runs_per_day.get(item.trace_id, 0.0)
@@ -93,7 +93,7 @@ def collect_times(
     return tuple(_times(what_if, answers) for what_if, answers in rows.items())
 
 
-def _times(what_if: str, rows: Sequence[tuple[BatchInput, str, Answer, float]]) -> FleetTimes:
+def _times(what_if: str, rows: Sequence[tuple[BatchInput, str, BatchAnswer, float]]) -> FleetTimes:
     gpus = tuple(sorted({str(gpu) for _, _, answer, _ in rows for gpu in answer.columns["gpu"]}))
     at = {gpu: column for column, gpu in enumerate(gpus)}
     shape = (len(rows), len(gpus))
@@ -119,7 +119,7 @@ def _times(what_if: str, rows: Sequence[tuple[BatchInput, str, Answer, float]]) 
     )
 
 
-def _load_ratio(part: TracePart, answer: Answer) -> float:
+def _load_ratio(part: TracePart, answer: BatchAnswer) -> float:
     """Return how many iterations do the work of a recorded one: fewer where the what-if's batch is larger."""
     recorded, now = part.facts.get("recorded_samples"), answer.shared.get("samples_per_iteration")
     return float(recorded) / float(now) if isinstance(recorded, int) and isinstance(now, int) and now else 1.0
@@ -127,17 +127,18 @@ def _load_ratio(part: TracePart, answer: Answer) -> float:
 
 def summarize_fleet(times: FleetTimes) -> FleetSummary:
     """Return which GPUs serve the fleet, and each workload, for the least money."""
-    everything = np.arange(len(times.traces))
+    everything = np.flatnonzero(times.runs > 0)
     totals = _totals(times, everything)
     names = np.array(times.workloads)
+    running = {times.workloads[row] for row in everything}
     workloads = []
-    for name in sorted(set(times.workloads)):
-        rows = np.flatnonzero(names == name)
+    for name in sorted(running):
+        rows = np.flatnonzero((names == name) & (times.runs > 0))
         carried = tuple(item for item in _totals(times, rows) if not item.unfit_count)
         workloads.append(WorkloadTotals(workload=name, trace_count=len(rows), totals=carried))
     return FleetSummary(
         what_if=times.what_if,
-        trace_count=len(times.traces),
+        trace_count=len(everything),
         totals=tuple(item for item in totals if not item.unfit_count),
         unfit=tuple(item for item in totals if item.unfit_count),
         workloads=tuple(workloads),
@@ -151,7 +152,9 @@ def _totals(times: FleetTimes, rows: np.ndarray[tuple[int], np.dtype[np.int64]])
     usd_per_ns = times.price_usd_per_hour / HOUR_NS
     unfit = (~times.fits[rows]).sum(axis=0)
     order = [int(column) for column in np.flatnonzero(~np.isnan(whole))]
-    order.sort(key=lambda at: (bool(np.isnan(usd_per_ns[at])), _cost(whole[at], usd_per_ns[at]), times.gpus[at]))
+    order.sort(
+        key=lambda at: (bool(np.isnan(usd_per_ns[at])), _cost(float(whole[at]), float(usd_per_ns[at])), times.gpus[at])
+    )
     best = next((at for at in order if not unfit[at] and not np.isnan(usd_per_ns[at])), None)
     limit = np.nan if best is None else high[best] * usd_per_ns[best]
     return [

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ....errors import InputError, WavecastError
 from ....formats.detect import HEAD_BYTES, FileKind, describe_content, detect
@@ -150,7 +150,7 @@ def _recognised(paths: Iterable[Path], folder: Path) -> Iterator[BatchInput | Sk
 def explain_unreadable(path: Path) -> str | None:
     """Return why no importer reads a file, packed or not, by how it begins; None where one does."""
     try:
-        with path.open("rb") as stream, closing(ImportSource(path.name, path=path, stream=stream)) as source:
+        with path.open("rb") as stream, closing(_source(path, stream)) as source:
             head = source.head
             if find_importer(head) is not None:
                 return None
@@ -161,6 +161,11 @@ def explain_unreadable(path: Path) -> str | None:
             return f"no trace: {describe_content(head)}"
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
+
+
+def _source(path: Path, stream: BinaryIO) -> ImportSource:
+    """Return a file to look at, read as far as it goes: a damaged trace is one that fails, not one to pass over."""
+    return ImportSource(path.name, path=path, stream=stream, recover=True)
 
 
 def _take(chunks: Iterator[bytes], most_bytes: int) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ PARTS_VERSION: Final = "1"
 Value = str | int | float | bool | None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class BatchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Hold the rows of one what-if: what all of them share, and a column per remaining name."""
 
     shared: dict[str, Value]
@@ -44,7 +44,7 @@ class TracePart(msgspec.Struct, frozen=True, kw_only=True):
 
     trace_id: str
     facts: dict[str, Value]
-    answers: list[Answer]
+    answers: list[BatchAnswer]
     refusals: list[Refusal]
 
     @property

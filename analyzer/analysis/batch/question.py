@@ -22,7 +22,7 @@ _FOLDERS: Final = {"formats": ("*.py",), "specs": ("*.py", "*.toml"), "analyzer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class BatchChange:
     """Hold one combination of what-ifs, as `analyze` takes them; the default changes nothing."""
 
     precision: str | None = None
@@ -61,13 +61,13 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class BatchQuestion:
     """Hold what is asked of every trace."""
 
     catalog: Catalog
     targets: tuple[Gpu, ...] = ()
     """Empty: every GPU of the catalogue but packages."""
-    changes: tuple[Change, ...] = (Change(),)
+    changes: tuple[BatchChange, ...] = (BatchChange(),)
     prices: Mapping[str, float] = field(default_factory=dict)
     """US dollars per hour by the GPU's name, where the user's own go before the catalogue's."""
     identity: str = ""
@@ -83,14 +83,14 @@ def combine_changes(
     cuda_graph: bool = False,
     fuse_elementwise: bool = False,
     as_recorded: bool = False,
-) -> tuple[Change, ...]:
+) -> tuple[BatchChange, ...]:
     """Return the product of what-ifs of which each may have several values; `as_recorded` adds no change at all.
 
     >>> [change.label for change in combine_changes(batch_sizes=[1, 8], as_recorded=True)]
     ['as recorded', 'batch=1', 'batch=8']
     """
     combined = [
-        Change(
+        BatchChange(
             precision=precision,
             batch_size=batch_size,
             sequence_length=sequence_length,
@@ -102,10 +102,10 @@ def combine_changes(
             batch_sizes or (None,), sequence_lengths or (None,), precisions or (None,), cpu_speeds or (None,)
         )
     ]
-    return tuple(dict.fromkeys([*([Change()] if as_recorded else []), *combined]))
+    return tuple(dict.fromkeys([*([BatchChange()] if as_recorded else []), *combined]))
 
 
-def describe_settings(question: Question, gpu_file: Path | None) -> dict[str, str]:
+def describe_settings(question: BatchQuestion, gpu_file: Path | None) -> dict[str, str]:
     """Return what the rows of a run depend on beside the traces, in words where there are some, else as a hash."""
     prices = repr(sorted(question.prices.items()))
     return {

@@ -1,0 +1,150 @@
+"""`wavecast batch`: many traces as one table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from pyarrow import parquet
+from wavecast.formats.archive import init_archive, open_archive
+from wavecast.formats.files import load_trace
+
+Run = Callable[..., Result]
+SAMPLES = ("gpt2_small-inference-bf16-b4", "resnet50-inference-bf16-b32", "bert_base-inference-bf16-b16")
+GPUS = ("--to", "l40s", "--to", "mi300x")
+
+
+@pytest.fixture
+def traces(tmp_path: Path, root_dir: Path) -> Path:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for name in SAMPLES:
+        shutil.copy(root_dir / "samples" / f"{name}-shapes.json.gz", folder / f"{name}.json.gz")
+    return folder
+
+
+def rows_in(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(path.read_text("utf-8"))))
+
+
+def test_rows_are_those_of_analyze_and_the_same_by_any_worker(traces: Path, run: Run, tmp_path: Path) -> None:
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    assert run("batch", traces, *GPUS, "--jobs", 1, "-o", one).exit_code == 0
+    assert run("batch", traces, *GPUS, "--jobs", 2, "-o", two).exit_code == 0
+    assert one.read_bytes() == two.read_bytes()
+    rows = rows_in(one)
+    assert len(rows) == 6
+    trace = traces / f"{SAMPLES[0]}.json.gz"
+    document = json.loads(run("analyze", trace, *GPUS, "--format", "json").stdout)
+    times = {row["gpu"]: row["iteration_ns"] for row in document["predictions"]}
+    mine = {row["gpu"]: float(row["iteration_ns"]) for row in rows if row["trace"] == trace.name}
+    assert mine == pytest.approx(times)
+
+
+def test_parquet_holds_what_csv_does_and_an_archive_is_a_place(traces: Path, run: Run, tmp_path: Path) -> None:
+    init_archive(tmp_path / "archive")
+    with open_archive(tmp_path / "archive") as archive:
+        for name in SAMPLES[:2]:
+            archive.add(load_trace(traces / f"{name}.json.gz"), tags=[name.split("-")[0]])
+    place = f"archive://{tmp_path / 'archive'}"
+    options = (*GPUS, "--jobs", 1, "--batch", 2, "--as-recorded", "-o")
+    assert run("batch", place, *options, tmp_path / "a.parquet").exit_code == 0
+    assert run("batch", f"{place}#gpt2_small", *options, tmp_path / "b.csv").exit_code == 0
+    table = parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    assert len(table) == 8
+    small = [row for row in table if row["trace"] == "gpt2_small"]
+    assert [row["iteration_ns"] for row in small] == [float(row["iteration_ns"]) for row in rows_in(tmp_path / "b.csv")]
+    assert {row["what_if"] for row in small} == {"as recorded", "batch=2"}
+
+
+def test_a_damaged_trace_fails_by_name_and_the_others_are_there(traces: Path, run: Run, tmp_path: Path) -> None:
+    whole = (traces / f"{SAMPLES[0]}.json.gz").read_bytes()
+    (traces / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
+    (traces / "notes.txt").write_text("no trace")
+    result = run("batch", traces, *GPUS, "--jobs", 1, "-o", tmp_path / "t.csv")
+    assert result.exit_code == 1
+    assert "cut.json.gz: failed: " in result.stderr
+    assert "notes.txt: passed over: " in result.stderr
+    assert len(rows_in(tmp_path / "t.csv")) == 6
+
+
+def test_other_settings_are_refused_and_a_lost_part_is_made_again(traces: Path, run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "t.csv"
+    assert run("batch", traces, *GPUS, "--jobs", 1, "-o", output).exit_code == 0
+    before, parts = output.read_bytes(), sorted((tmp_path / "t.csv.parts").glob("*.part"))
+    kept = parts[0].stat().st_mtime_ns
+    parts[1].unlink()
+    parts[2].write_bytes(b"\x81\xff")
+    assert run("batch", traces, *GPUS, "--jobs", 1, "-o", output).exit_code == 0
+    assert output.read_bytes() == before
+    assert parts[0].stat().st_mtime_ns == kept
+    refused = run("batch", traces, "--to", "l40s", "--jobs", 1, "-o", output)
+    assert refused.exit_code == 2
+    assert "--restart" in refused.stderr
+    assert output.read_bytes() == before
+    assert run("batch", traces, "--to", "l40s", "--jobs", 1, "-o", output, "--restart").exit_code == 0
+    assert len(rows_in(output)) == 3
+
+
+def test_a_run_that_was_killed_goes_on(traces: Path, run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "t.csv"
+    words = [sys.executable, "-m", "wavecast", "batch", str(traces), *GPUS, "--jobs", "1", "-o", str(output)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and not list((tmp_path / "t.csv.parts").glob("*.part")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert run("batch", traces, *GPUS, "--jobs", 1, "-o", output).exit_code == 0
+    assert len({(row["trace"], row["gpu"]) for row in rows_in(output)}) == len(rows_in(output)) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["traces", "-o", "x.html"], "not written yet"),
+        (["traces", "-o", "x.txt"], ".parquet or .csv"),
+        (["traces", "-o", "none/x.csv"], "directory does not exist"),
+        (["nowhere", "-o", "x.csv"], "no such file or folder"),
+        (["no*.json", "-o", "x.csv"], "no file matches"),
+        (["archive://nowhere", "-o", "x.csv"], "nowhere"),
+        (["traces", "--to", "h900", "-o", "x.csv"], "h900"),
+        (["traces", "--cpu-speed", "nan", "-o", "x.csv"], "--cpu-speed nan"),
+        (["traces", "--max-kinds", "1", "-o", "x.csv"], "--weights"),
+        (["traces", "--weights", "w.csv", "-o", "x.csv"], "line 1"),
+        (["traces", "--prices", "p.csv", "-o", "x.csv"], "mystery"),
+        (["traces", "--scheduler", "foo://x", "-o", "x.csv"], "tcp://"),
+        (["traces", "--weights", "w.csv", "--utilisation", "nan", "-o", "x.csv"], "--utilisation nan"),
+        (["traces", "--scheduler", "head", "-o", "x.csv"], "tcp://"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_line(
+    words: list[str], told: str, traces: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(traces.parent)
+    Path("w.csv").write_text("gpt2_small,nan\n")
+    Path("p.csv").write_text("mystery gpu,3\n")
+    result = run("batch", *words)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert sorted(path.name for path in Path().iterdir()) == ["p.csv", "traces", "w.csv"]
+
+
+def test_dask_gives_the_same_bytes(traces: Path, run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    one, two = tmp_path / "one.csv", tmp_path / "two.csv"
+    assert run("batch", traces, *GPUS, "--jobs", 1, "-o", one).exit_code == 0
+    words = [sys.executable, "-m", "wavecast", "batch", str(traces), *GPUS, "--jobs", "2", "--scheduler", "local"]
+    done = subprocess.run([*words, "-o", str(two)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert one.read_bytes() == two.read_bytes()
