@@ -30,10 +30,10 @@ from pathlib import Path
 from random import Random
 
 from wavecast.errors import InputError, WriteError
-from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.archive import changes as changes_module
+from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.archive.entry import FOLDER
-from wavecast.formats.archive.verify import Fault, verify
+from wavecast.formats.archive.verify import verify
 from wavecast.formats.files import load_trace, save_trace
 from wavecast.formats.trace import Trace
 
@@ -94,7 +94,7 @@ def write_many(folder: Path, writer: int) -> None:
             archive.tag([entry.id], add=["seen"])
 
 
-def check_writers(folder: Path, options: argparse.Namespace) -> list[str]:
+def check_writers(folder: Path, _options: argparse.Namespace) -> list[str]:
     made(folder)
     processes = [multiprocessing.Process(target=write_many, args=(folder, number)) for number in range(WRITERS)]
     begin_s = time.monotonic()
@@ -117,7 +117,7 @@ def check_writers(folder: Path, options: argparse.Namespace) -> list[str]:
 
 def check_kills(folder: Path, options: argparse.Namespace) -> list[str]:
     made(folder)
-    random, seed = Random(options.seed), load_trace(SAMPLE)
+    random, seed = Random(options.seed), load_trace(SAMPLE)  # noqa: S311
     sources = folder.parent / "sources"
     sources.mkdir()
     counts, found, confirmed = Counter[str](), list[str](), set[str]()
@@ -125,7 +125,18 @@ def check_kills(folder: Path, options: argparse.Namespace) -> list[str]:
         files = [sources / f"{kill}-{number}.json" for number in range(4)]
         for number, file in enumerate(files):
             save_trace(variant(10 * kill + number, seed), file)
-        command = [sys.executable, "-c", SLOW, str(folder), "archive", "add", str(folder), *map(str, files), "--tag", "k"]
+        command = [
+            sys.executable,
+            "-c",
+            SLOW,
+            str(folder),
+            "archive",
+            "add",
+            str(folder),
+            *map(str, files),
+            "--tag",
+            "k",
+        ]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()
@@ -151,7 +162,7 @@ def check_kills(folder: Path, options: argparse.Namespace) -> list[str]:
 
 def check_bits(folder: Path, options: argparse.Namespace) -> list[str]:
     made(folder)
-    random, seed = Random(options.seed), load_trace(SAMPLE)
+    random, seed = Random(options.seed), load_trace(SAMPLE)  # noqa: S311
     with open_archive(folder) as archive:
         for number in range(12):
             archive.add(variant(number, seed), tags=["a", f"t{number}"], note=f"note {number}")
@@ -224,7 +235,7 @@ def add_in_little_room(folder: Path, room_bytes: int, number: int) -> None:
         sys.exit(3 if "\n" not in str(error) else 4)
 
 
-def check_full(folder: Path, options: argparse.Namespace) -> list[str]:
+def check_full(folder: Path, _options: argparse.Namespace) -> list[str]:
     made(folder)
     with open_archive(folder) as archive:
         archive.add(variant(0), tags=["first"])

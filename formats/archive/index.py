@@ -149,9 +149,9 @@ class Index:
         query = f"SELECT id, tag FROM live_tags {where} ORDER BY tag"  # noqa: S608 - the value is a parameter
         found: dict[str, list[str]] = {}
         with closing(self._database.execute(query, (trace_id,) if trace_id else ())) as rows:
-            for trace_id, tag in rows:
-                found.setdefault(trace_id, []).append(tag)
-        return {trace_id: tuple(tags) for trace_id, tags in found.items()}
+            for tagged, tag in rows:
+                found.setdefault(tagged, []).append(tag)
+        return {tagged: tuple(tags) for tagged, tags in found.items()}
 
     def _apply(self, change: Change) -> None:
         run, stamp = self._database.execute, change.time_us
