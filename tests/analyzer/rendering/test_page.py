@@ -41,6 +41,7 @@ TraceBuilder = Callable[..., Trace]
 CheckWhole = Callable[[Page], None]
 DESCRIBED = {
     "analysis.text.describe_report",
+    "compare.text.describe_comparison",
     "gpus.describe_gpu",
     "gpus.describe_gpus",
     "graph.text.describe_graph",
