@@ -13,7 +13,7 @@ from ....arrays import Mask, Rows
 from .calls import CallColumns, signature_of
 from .differences import CallDifference, compare_signatures
 from .modules import ModuleMap
-from .pairing import Pairing
+from .pairing import CallPairing
 from .report import ChangeGroup, ChangeKind
 
 _NUMBER: Final = re.compile(r"(?<![A-Za-z])\d+(?=\.|$)|(?<=_)\d+(?=\.|$)")
@@ -27,7 +27,7 @@ class Ledger:
     old: CallColumns
     new: CallColumns
     names: tuple[str, ...]
-    pairing: Pairing
+    pairing: CallPairing
     modules: ModuleMap
     differences: tuple[CallDifference, ...]
     """Of each pair."""
@@ -87,7 +87,7 @@ class Ledger:
 
 
 def open_ledger(
-    old: CallColumns, new: CallColumns, names: tuple[str, ...], pairing: Pairing, modules: ModuleMap
+    old: CallColumns, new: CallColumns, names: tuple[str, ...], pairing: CallPairing, modules: ModuleMap
 ) -> Ledger:
     """Return a ledger in which nothing is explained yet."""
     known: dict[tuple[int, int], CallDifference] = {}

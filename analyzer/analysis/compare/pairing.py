@@ -13,7 +13,7 @@ from .modules import ModuleMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pairing:
+class CallPairing:
     """Hold p pairs of calls, and where each call stands."""
 
     old: Rows
@@ -26,7 +26,7 @@ class Pairing:
     """Calls without a partner."""
 
 
-def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> Pairing:
+def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> CallPairing:
     """Pair the calls of the same module and phase: same sizes first, then the same op; the rest by what they are."""
     sides, numbers = (old, new), _module_numbers(old, new, modules)
     phases = np.concatenate((old.phase, new.phase)).astype(np.int64)
@@ -50,7 +50,7 @@ def pair_calls(old: CallColumns, new: CallColumns, modules: ModuleMap) -> Pairin
     rows = np.append(pairs[0], moved[0]), np.append(pairs[1], moved[1])
     is_moved = np.arange(len(rows[0])) >= len(pairs[0])
     by_old = np.argsort(rows[0], kind="stable")
-    return Pairing(
+    return CallPairing(
         old=rows[0][by_old],
         new=rows[1][by_old],
         is_moved=is_moved[by_old],

@@ -112,7 +112,7 @@ def _group_sheet(comparison: Comparison, top: int | None) -> Sheet:
         change_column("of the\niteration", ((row.new_ns[0] - row.old_ns[0]) / gpu.old_ns for row in rows)),
         text_column("modules", (clean_text(", ".join(row.modules[:2])) for row in rows), rank=2),
     )
-    return Sheet(title=f"Kernel time by cause on {gpu.gpu}", columns=columns)
+    return Sheet(title=f"Kernel time by cause on {gpu.gpu}", columns=columns, folded=True)
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:

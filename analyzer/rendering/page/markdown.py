@@ -35,8 +35,11 @@ def _parts(block: Passage | Sheet) -> Iterator[str]:
         yield from _paragraphs(block)
         return
     if block.title:
-        yield f"**{_escape(block.title)}**"
+        title = _escape(block.title)
+        yield f"<details><summary>{title}</summary>" if block.folded else f"**{title}**"
     yield "\n".join(_table_lines(block))
+    if block.title and block.folded:
+        yield "</details>"
 
 
 def _paragraphs(passage: Passage) -> Iterator[str]:

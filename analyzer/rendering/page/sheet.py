@@ -41,11 +41,12 @@ class SheetColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """Hold a titled table of columns of equal length; `marked_rows` stand out."""
+    """Hold a titled table of columns of equal length; `marked_rows` stand out, Markdown hides what is `folded`."""
 
     title: str
     columns: tuple[SheetColumn, ...]
     marked_rows: frozenset[int] = frozenset()
+    folded: bool = False
 
     @property
     def row_count(self) -> int:

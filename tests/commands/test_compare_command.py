@@ -1,0 +1,128 @@
+"""The compare command: what it says, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from wavecast.analyzer.analysis.compare.report import GpuChange, Verdict
+from wavecast.formats.codec import encode
+from wavecast.formats.files import load_trace
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def slow_file(tmp_path: Path, trace_file: Path) -> Path:
+    """The small trace, every time in it three times as long."""
+    trace = load_trace(trace_file)
+    tables = {name: _slower(getattr(trace, name)) for name in ("ops", "calls", "kernels", "iterations")}
+    path = tmp_path / "slow.json"
+    path.write_bytes(encode(replace(trace, **tables)))
+    return path
+
+
+def _slower(table: Any) -> Any:
+    times = [item.name for item in fields(table) if item.name.endswith("_ns")]
+    return replace(table, **{name: getattr(table, name) * 3 for name in times})
+
+
+def test_the_same_passes(run: Run, trace_file: Path) -> None:
+    result = run("compare", trace_file, trace_file, "--max-slowdown", "0%", "--strict")
+    assert result.exit_code == 0
+    assert "nothing: the same ops on the same sizes" in result.stdout
+
+
+def test_a_slowdown_fails_and_says_percentages(run: Run, trace_file: Path, slow_file: Path) -> None:
+    result = run("compare", trace_file, slow_file, "--max-slowdown", "3%", "--strict", "--format", "json")
+    assert result.exit_code == 1
+    assert re.search(r"^Error: 200 % slower on .*, more than 3 %$", result.stderr, re.MULTILINE)
+    assert json.loads(result.stdout)["exit_status"] == 1
+    assert run("compare", slow_file, trace_file, "--max-slowdown", "3%", "--strict").exit_code == 0
+
+
+def test_another_gpu_than_the_measured_one(run: Run, trace_file: Path) -> None:
+    result = run("compare", trace_file, trace_file, "--on", "h100 sxm", "--on", "a100", "--format", "json")
+    assert result.exit_code == 0
+    assert all(gpu["change"] == 0 for gpu in json.loads(result.stdout)["gpus"])
+
+
+def test_markdown_folds_the_causes(run: Run, trace_file: Path, slow_file: Path, trace_bytes: bytes) -> None:
+    other = slow_file.with_name("other.json")
+    other.write_bytes(trace_bytes.replace(b"aten::relu", b"aten::gelu"))
+    result = run("compare", trace_file, other, "--format", "markdown")
+    assert "relu → gelu" in result.stdout
+    assert result.stdout.count("<details>") == result.stdout.count("</details>") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--max-slowdown", "nan"),
+        ("--max-slowdown", "-1%"),
+        ("--max-memory-growth", "much"),
+        ("--on", "no such gpu"),
+        ("--top", "-1"),
+    ],
+)
+def test_bad_options_are_refused(arguments: tuple[str, ...], run: Run, trace_file: Path) -> None:
+    result = run("compare", trace_file, trace_file, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Traceback" not in result.stderr
+
+
+def test_bad_files_are_refused(run: Run, trace_file: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.json"
+    empty.write_bytes(b"")
+    for other in (empty, tmp_path, tmp_path / "missing.json"):
+        assert run("compare", trace_file, other).exit_code == 2
+    assert run("compare", "-", "-").exit_code == 2
+
+
+def test_the_interval_decides_unless_strict() -> None:
+    change = GpuChange(
+        gpu="x",
+        old_measured=False,
+        new_measured=False,
+        old_ns=100.0,
+        new_ns=110.0,
+        change_low=0.02,
+        change_high=0.2,
+        same_old_ns=0.0,
+        same_new_ns=0.0,
+        rest_ns=0.0,
+        old_fits=True,
+        new_fits=False,
+        is_tight=False,
+    )
+    assert change.verdict(0.2) is Verdict.PASSED
+    assert change.verdict(0.03) is Verdict.UNCERTAIN
+    assert change.verdict(0.01) is Verdict.FAILED
+    assert replace(change, change_low=None).verdict(0.01) is Verdict.UNCERTAIN
+    assert change.no_longer_fits
+    assert not replace(change, old_fits=None).no_longer_fits
+
+
+def test_the_commands_of_the_documented_pipelines_run(
+    run: Run, trace_bytes: bytes, tmp_path: Path, root_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (root_dir / "docs" / "compare.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [
+        line for block in blocks for line in re.findall(r"wavecast (compare .*) > report.md$", block, re.MULTILINE)
+    ]
+    assert len(blocks) == len(lines) == 2
+    monkeypatch.chdir(tmp_path)
+    for name in ("old", "new"):
+        (tmp_path / f"{name}.json.gz").write_bytes(trace_bytes)
+    for line in lines:
+        result = run(*shlex.split(line))
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout.startswith("✓")
