@@ -291,12 +291,14 @@ def _joined(parts: list[Integers]) -> Integers:
 
 def _known_calls(calls: _Calls, origin: int, used: Integers) -> tuple[Integers, Integers]:
     """Return each correlation that is used once, with its launch's start, else its earliest call's."""
-    correlation = _joined(calls.correlation)
-    kept = np.isin(correlation, used)
-    correlation = correlation[kept]
-    start = _joined(calls.start)[kept]
+    used = np.append(np.unique(used), -1)
+    for row, part in enumerate(calls.correlation):
+        held = used[np.searchsorted(used[:-1], part)] == part
+        calls.correlation[row], calls.start[row] = part[held], calls.start[row][held]
+        calls.launches[row] = calls.launches[row][held]
+    correlation, start = _joined(calls.correlation), _joined(calls.start)
     start -= origin
-    launches = np.concatenate([*calls.launches, np.zeros(0, dtype=bool)])[kept]
+    launches = np.concatenate([*calls.launches, np.zeros(0, dtype=bool)])
     calls.launches.clear()
     kept = np.abs(start) < _LONGEST_NS
     if not kept.all():
