@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .command import TracePath, WavecastCommand, execution_trace_option, load_with_execution_trace, recover_option
+from .command import (
+    TracePath,
+    WavecastCommand,
+    execution_trace_option,
+    iteration_option,
+    load_with_execution_trace,
+    recover_option,
+)
 from .output import OutputPath, write_result
+from .part_options import read_window
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -22,8 +30,25 @@ _CHAKRA_ENDINGS: Final = (".et", ".et.gz")
 @click.argument("source", type=TracePath(), metavar="IN")
 @click.argument("target", type=OutputPath(path_type=Path), metavar="OUT")
 @execution_trace_option
+@iteration_option(
+    "Keep only this iteration: its number as in 'wavecast show', median or longest; all keeps everything."
+)
+@click.option(
+    "--window",
+    "window_ns",
+    metavar="FROM..TO",
+    callback=read_window,
+    help="Keep only what the host began in this time since the recording's start, as in 2s..3s, 350ms.. or ..1.5s.",
+)
 @recover_option
-def convert(source: Path, target: Path, execution_trace: Path | None, recover: bool) -> None:
+def convert(
+    source: Path,
+    target: Path,
+    execution_trace: Path | None,
+    iteration: int | str | None,
+    window_ns: tuple[int | None, int | None] | None,
+    recover: bool,
+) -> None:
     """Convert the trace IN to wavecast's format and write it to OUT, whole or not at all.
 
     IN is a PyTorch profiler file or a wavecast trace, recognised by its content ('-' reads standard
@@ -32,12 +57,18 @@ def convert(source: Path, target: Path, execution_trace: Path | None, recover: b
     host or user names, command lines.
     """
     from ...errors import OutputError
-    from ...formats.files import save_trace
+    from ...formats.files import load_trace, save_trace
 
     if not target.name.endswith((".json", ".json.gz", *_CHAKRA_ENDINGS)):
         raise OutputError(f"{target.name}: expected a name that ends in .json or .json.gz (.et, .et.gz: Chakra)")
+    is_part = iteration is not None or window_ns is not None
+    if is_part and (execution_trace is not None or (iteration is not None and window_ns is not None)):
+        raise click.UsageError("--iteration, --window and --execution-trace exclude each other")
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_with_execution_trace(source, execution_trace, recover=recover, progress=progress)
+        if is_part:
+            trace = load_trace(source, recover=recover, iteration=iteration, window_ns=window_ns, progress=progress)
+        else:
+            trace = load_with_execution_trace(source, execution_trace, recover=recover, progress=progress)
     if target.name.endswith(_CHAKRA_ENDINGS):
         _save_chakra(trace, target)
     else:

@@ -75,7 +75,7 @@ def read_part(source: ImportSource, options: ReadOptions, progress: Report | Non
             return None
         raise TraceError(
             f"holds about {source.likely_bytes} bytes and no marks of steps: "
-            "say with --window which part to read, for example --window 2s..3s"
+            "say which part to read, for example with wavecast convert --window 2s..3s"
         )
     is_window = options.window_ns is not None
     collector = _collect(source, stream, scan, found, part, is_window=is_window, report=report)

@@ -117,14 +117,15 @@ class Scan:
         near = [time for time in self._earliest if abs(time - middle) < _LONGEST_NS]
         work = [time for time in self._earliest_work if abs(time - middle) < _LONGEST_NS]
         origin = min(near, default=0)
+        kernels, syncs = _settle(self._kernels, origin), _settle(self._syncs, origin)
         return ScanResult(
             origin_ns=origin,
             first_ns=min(work, default=origin) - origin,
             last_ns=max((time for time in self._latest if abs(time - middle) < _LONGEST_NS), default=origin) - origin,
             chunks=self.chunks,
-            kernels=_settle(self._kernels, origin),
-            syncs=_settle(self._syncs, origin),
-            calls=_known_calls(self._calls, origin),
+            kernels=kernels,
+            syncs=syncs,
+            calls=_known_calls(self._calls, origin, np.concatenate((kernels[2], syncs[2]))),
             steps=self._settle_steps(origin),
             ops_ns=np.concatenate([*self._ops, np.zeros(0, dtype=np.int64)]) - origin,
         )
@@ -219,8 +220,9 @@ class ScanResult:
         """Return the iteration that is asked for, as `cut.find_part` does of the whole trace."""
         start, duration, correlation = self.kernels
         is_near = np.abs(start) < _LONGEST_NS
-        start, duration = start[is_near], duration[is_near]
-        launch = self._launch(correlation[is_near])
+        if not is_near.all():
+            start, duration, correlation = start[is_near], duration[is_near], correlation[is_near]
+        launch = self._launch(correlation)
         table = iteration_table(*self.steps, launch_ns=launch, kernel_end_ns=start + duration)
         if len(start):
             work = work_by_iteration(table, launch_ns=launch, start_ns=start, duration_ns=duration)
@@ -265,7 +267,9 @@ class ScanResult:
         known, start = self.calls
         at = np.searchsorted(known, correlation)
         hit = (np.append(known, -1)[at] == correlation) & (correlation > 0)
-        return np.where(hit, np.append(start, NEVER_NS)[at], NEVER_NS)
+        found: Integers = np.append(start, NEVER_NS)[at]
+        found[~hit] = NEVER_NS
+        return found
 
     def _op_counts(self, table: IterationTable) -> np.ndarray[Any, np.dtype[np.float64]]:
         at = locate_iterations(host_steps(table), self.ops_ns)
@@ -273,23 +277,35 @@ class ScanResult:
 
 
 def _settle(activity: _Activity, origin: int) -> tuple[Integers, Integers, Integers]:
-    none = np.zeros(0, dtype=np.int64)
-    start = np.concatenate([*activity.start, none]) - origin
-    duration = np.concatenate([*activity.duration, none])
-    correlation = np.concatenate([*activity.correlation, none])
-    activity.start, activity.duration, activity.correlation = [], [], []
+    start, duration, correlation = _joined(activity.start), _joined(activity.duration), _joined(activity.correlation)
+    start -= origin
     return start, duration, correlation
 
 
-def _known_calls(calls: _Calls, origin: int) -> tuple[Integers, Integers]:
-    """Return each correlation once, with its launch's start, else its earliest call's."""
-    start = np.concatenate([*calls.start, np.zeros(0, dtype=np.int64)]) - origin
-    correlation = np.concatenate([*calls.correlation, np.zeros(0, dtype=np.int64)])
+def _joined(parts: list[Integers]) -> Integers:
+    """Return the parts as one, and keep them no longer."""
+    found = np.concatenate([*parts, np.zeros(0, dtype=np.int64)])
+    parts.clear()
+    return found
+
+
+def _known_calls(calls: _Calls, origin: int, used: Integers) -> tuple[Integers, Integers]:
+    """Return each correlation that is used once, with its launch's start, else its earliest call's."""
+    used = np.append(np.unique(used), -1)
+    for row, part in enumerate(calls.correlation):
+        held = used[np.searchsorted(used[:-1], part)] == part
+        calls.correlation[row], calls.start[row] = part[held], calls.start[row][held]
+        calls.launches[row] = calls.launches[row][held]
+    correlation, start = _joined(calls.correlation), _joined(calls.start)
+    start -= origin
     launches = np.concatenate([*calls.launches, np.zeros(0, dtype=bool)])
+    calls.launches.clear()
+    kept = np.abs(start) < _LONGEST_NS
+    if not kept.all():
+        correlation, start, launches = correlation[kept], start[kept], launches[kept]
     order = np.lexsort((start, ~launches, correlation))
-    order = order[np.abs(start[order]) < _LONGEST_NS]
     known, first = np.unique(correlation[order], return_index=True)
-    return known, start[order][first]
+    return known, start[order[first]]
 
 
 def _correlations(events: Sequence[Event | LightEvent]) -> Integers:
