@@ -197,7 +197,7 @@ def check_bits(folder: Path, options: argparse.Namespace) -> list[str]:
 
 
 def sweep_until(folder: Path, end: Callable[[], bool], results: multiprocessing.Queue[tuple[int, int, int]]) -> None:
-    changes_module.sweep.__kwdefaults__["grace_s"] = 0.0
+    changes_module.sweep.__kwdefaults__["grace_s"] = 0.0  # type: ignore[index]
     sweeps = removed = restored = 0
     with open_archive(folder) as archive:
         while not end():

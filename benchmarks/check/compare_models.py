@@ -172,7 +172,7 @@ def build_step(setup: Setup) -> Callable[[], object]:
     if half:
         model, inputs = model.bfloat16(), inputs.bfloat16() if inputs.is_floating_point() else inputs
     if setup.channels_last:
-        model = model.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         inputs = inputs.to(memory_format=torch.channels_last)
     run = torch.compile(model) if setup.compiled else model
     if not setup.training:

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 from wavecast.analyzer.analysis.compare.compare import compare_traces
 from wavecast.analyzer.analysis.compare.report import ChangeKind, Comparison
@@ -24,9 +23,7 @@ from wavecast.formats.trace import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpus
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from compare_models import Setup, record
+from .compare_models import Setup, record
 
 GPT = Setup()
 INFERENCE = replace(GPT, training=False)

@@ -12,8 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "check"))
-from batch_resume import copy_traces
+from ..check.batch_resume import copy_traces
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ...errors import InputError, TraceError, WriteError
 from .changes import Swept, publish, sweep
 from .entry import FOLDER, SHORT_ID_LENGTH, Entry, check_note, check_tag, id_of, is_id, is_prefix, key_of
+from .index import Index
 from .index_file import Say, forget_index, index_path, open_index, say_to_log
 from .journal import Change, decode_change, encode_change
 from .provenance import Provenance
@@ -295,18 +296,20 @@ class Archive:
             self._index.apply(changes, archive_id=self._id, is_new=is_new)
 
     def _guarded(self, run: Callable[[], ResultT]) -> ResultT:
-        """Do something with the index; where it turns out to be damaged, make it anew and do it again."""
+        """Do something with the index; make a damaged one anew, and keep one that cannot be written in memory."""
         try:
             return run()
-        except sqlite3.OperationalError as error:
-            raise WriteError(f"{self.location}: its index cannot be used: {error}") from None
+        except sqlite3.OperationalError:  # the disk is full, or it is locked for too long: the journal has it all
+            place: str | Path = ":memory:"
         except sqlite3.DatabaseError:
             self._say(f"{self.location}: the index is damaged; made again from the journal")
+            place = self._path
         with suppress(sqlite3.Error):
             self._index.close()
-        forget_index(self._path)
-        self._index = open_index(self._path, self._say)
+        if place == self._path:
+            forget_index(self._path)
         try:
+            self._index = open_index(self._path, self._say) if place == self._path else Index(place)
             self._take_over()
             return run()
         except sqlite3.Error as error:

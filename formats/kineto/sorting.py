@@ -28,7 +28,7 @@ _MARK_PREFIXES: Final = tuple(MARKS)
 
 
 @dataclass(slots=True, kw_only=True)
-class Places:
+class EventPlaces:
     """Hold where in a chunk the events of each kind are."""
 
     ops: list[int] = field(default_factory=list)
@@ -56,9 +56,9 @@ class Spans:
         return self.start_ns + self.duration_ns
 
 
-def sort_events(events: Sequence[Event | LightEvent]) -> Places:
+def sort_events(events: Sequence[Event | LightEvent]) -> EventPlaces:
     """Return where the events of each kind are."""
-    places = Places()
+    places = EventPlaces()
     for place, event in enumerate(events):
         category = current_category(event)
         places.counts[category] = places.counts.get(category, 0) + 1

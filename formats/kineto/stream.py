@@ -23,7 +23,7 @@ class UnreadableStreamError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class EventChunk:
     """Hold the events of one chunk: `begin` to `end` are its bytes in the file, `first` is the first one's number."""
 
     begin: int
@@ -57,7 +57,7 @@ class EventStream:
         """Return how many events were read so far."""
         return self._at.event_count
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[EventChunk]:
         """Yield all chunks but the last one, whose events are `tail` then; each is a list of its own."""
         at = self._at
         while True:
@@ -71,7 +71,7 @@ class EventStream:
                 break
             events, at.start = cut
             first, at.event_count = at.event_count, at.event_count + len(events)
-            yield Piece(begin=begin, end=at.passed + at.start, first=first, events=events)
+            yield EventChunk(begin=begin, end=at.passed + at.start, first=first, events=events)
         try:
             self.header = read_rest(at, lambda events, _path, _first: self.tail.extend(events))
         except MALFORMED as error:
