@@ -54,6 +54,12 @@ def choose_iteration(trace: Trace, asked: int | str | None = None) -> tuple[Trac
     recorded = np.flatnonzero(trace.iterations.profiled)
     idle = np.setdiff1d(recorded, working_iterations(trace))
     found = IterationChoice(recorded=tuple(recorded.tolist()), idle=tuple(idle.tolist()))
+    left_out = trace.quality.iterations_left_out
+    if asked in (ALL, LONGEST) and left_out:
+        raise InputError(
+            f"{asked} iteration: {left_out:,} iterations were left out when the trace was read or converted; give the "
+            "one that is meant to 'wavecast convert --iteration', and analyze what it writes"
+        )
     if asked == ALL:
         return _as_one(trace, recorded), replace(found, rule=ALL)
     if asked == LONGEST:
@@ -85,7 +91,9 @@ def _check_number(trace: Trace, asked: int | str, found: IterationChoice) -> Non
         holds = one if len(recorded) == 1 else several
         timed = 0 <= asked < row_count(trace.iterations)
         why = f"iteration {asked} was timed without the profiler" if timed else f"there is no iteration {asked}"
-        raise InputError(f"{why}: the trace holds {holds}")
+        left = trace.quality.iterations_left_out
+        more = f"; {left:,} were left out: take another with 'wavecast convert --iteration'" if left else ""
+        raise InputError(f"{why}: the trace holds {holds}{more}")
     if asked in found.idle and not len(select_window(trace, asked).kernel_rows) and trace.is_measured:
         working = tuple(row for row in recorded if row not in found.idle)
         raise InputError(f"iteration {asked} put nothing on the GPU: give another ({list_numbers(working)})")

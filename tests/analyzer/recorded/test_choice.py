@@ -132,3 +132,12 @@ def test_the_public_recording_of_two_steps(data_dir: Path) -> None:
     trace = load_trace(data_dir / "traces" / "odd" / "mi250_two_iterations.json.gz")
     window = select_window(trace)
     assert (window.index, len(window.kernel_rows)) == (0, 16)
+
+
+@pytest.mark.parametrize("asked", ["all", "longest", 7])
+def test_what_was_left_out_on_reading_is_not_passed_over_in_silence(asked: int | str, recording: Any) -> None:
+    trace = steps(recording, 400)
+    cut = replace(trace, quality=replace(trace.quality, iterations_left_out=4))
+    with pytest.raises(InputError, match=r"4 (iterations )?were left out.*convert --iteration"):
+        choose_iteration(cut, asked)
+    assert choose_iteration(cut, "median")[1].index == 0
