@@ -1,6 +1,6 @@
 """Makes a profiler file of any size: a real one repeated, with later times, new correlations and step numbers.
 
-Run: python benchmarks/make/long_profile.py /work/shared/data/traces/v100_convnet_ddp_training.json.gz long.json 1e9
+Run: python benchmarks/make/long_profile.py DATA/traces/v100_convnet_ddp_training.json.gz long.json 1e9
 A target that ends in `.gz` is packed. One repetition at a time is in memory.
 """
 

@@ -234,6 +234,10 @@ class Archive:
         """Remove the files that no entry names and that were written more than a day ago."""
         return sweep(self._store, self._read_names, prefix=FOLDER)
 
+    def reindex(self) -> None:
+        """Make the index anew from the journal, whatever it was made from before."""
+        self._guarded(lambda: self._take_over_once(is_new=True))
+
     def repair(self) -> list[str]:
         """Take damaged records out of the journal and give files without an entry one; return their ids.
 
@@ -286,14 +290,20 @@ class Archive:
         self._guarded(self._take_over)
 
     def _take_over(self) -> None:
-        is_new = self._index.archive_id != self._id
+        while not self._take_over_once():
+            pass  # another process was faster: what it has not taken over is read again
+
+    def _take_over_once(self, *, is_new: bool = False) -> bool:
+        is_new |= self._index.archive_id != self._id
+        after = "" if is_new else self._index.position
         try:
-            records = list(self._store.records("" if is_new else self._index.position))
+            records = list(self._store.records(after))
         except JournalChangedError:
-            is_new, records = True, list(self._store.records())
-        if records or is_new:
-            changes = ((position, decode_change(line)) for position, line in records)
-            self._index.apply(changes, archive_id=self._id, is_new=is_new)
+            is_new, after, records = True, "", list(self._store.records())
+        if not records and not is_new:
+            return True
+        changes = ((position, decode_change(line)) for position, line in records)
+        return self._index.apply(changes, archive_id=self._id, after=after, is_new=is_new)
 
     def _guarded(self, run: Callable[[], ResultT]) -> ResultT:
         """Do something with the index; make a damaged one anew, and keep one that cannot be written in memory."""

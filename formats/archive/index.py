@@ -98,11 +98,19 @@ class Index:
         """Return how many records of the journal could not be read."""
         return int(self._fact("unread") or 0)
 
-    def apply(self, changes: Iterable[tuple[str, Change | None]], *, archive_id: str, is_new: bool = False) -> None:
-        """Take over records, each with its position (None: one that cannot be read), all or none of them."""
+    def apply(
+        self, changes: Iterable[tuple[str, Change | None]], *, archive_id: str, after: str, is_new: bool = False
+    ) -> bool:
+        """Take over records, each with its position (None: one that cannot be read), all or none of them.
+
+        They were read `after` a position of this index. False, and nothing is changed, where the index is at another
+        one by now: somebody else has made it anew or taken records over, and what is between would be missing.
+        """
         with self._change():
             if is_new:
                 self._clear()
+            elif self.archive_id != archive_id or self.position != after:
+                return False
             position, last_us, unread = self.position, self.last_us, self.unread
             for position, change in changes:  # noqa: B007 - the last one is kept
                 if change is None:
@@ -112,6 +120,7 @@ class Index:
                 self._apply(change)
             facts = {"archive": archive_id, "position": position, "last_us": str(last_us), "unread": str(unread)}
             self._database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
+        return True
 
     def select(self, condition: Condition) -> list[Entry]:
         """Return the entries that a condition holds for, the newest first."""

@@ -65,6 +65,7 @@ def verify(archive: Archive, *, deep: bool = False, progress: Callable[[int, int
     >>> verify(open_archive(folder / "checked")).is_sound
     True
     """
+    archive.reindex()
     entries = {entry.id: entry for entry in archive.entries()}
     sizes = dict(archive.store.sizes())
     total = sum(sizes.get(entry.key, 0) for entry in entries.values())

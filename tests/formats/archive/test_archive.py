@@ -13,6 +13,8 @@ import pytest
 from wavecast.errors import InputError, TraceError
 from wavecast.formats.archive import Archive, init_archive, open_archive
 from wavecast.formats.archive.entry import key_of
+from wavecast.formats.archive.index import Index
+from wavecast.formats.archive.journal import decode_change
 from wavecast.formats.archive.reference import as_path, is_reference, load_reference, parse_reference
 from wavecast.formats.archive.verify import Fault, verify
 from wavecast.formats.codec import encode
@@ -204,3 +206,39 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="which trace"):
         load_reference(f"archive://{tmp_path / 'a'}")
     assert isinstance(open_archive(tmp_path / "a"), Archive)
+
+
+def test_an_index_that_another_process_made_anew_loses_nothing(folder: Path, small_trace: Trace) -> None:
+    with open_archive(folder) as archive:
+        archive.add(variant(small_trace, "first"))
+    (folder / "index.sqlite").unlink()
+    with open_archive(folder) as late:
+        early_records = list(late.store.records())
+        with open_archive(folder) as other:
+            other.add(variant(small_trace, "second"))
+            changes = [(position, decode_change(line)) for position, line in early_records]
+            index = Index(folder / "index.sqlite")
+            assert index.apply(changes, archive_id=index.archive_id, after="", is_new=True)
+            assert not index.apply([], archive_id=index.archive_id, after="somewhere else")
+            index.close()
+            other.add(variant(small_trace, "third"))
+        assert {entry.workload for entry in late.entries()} >= {"first"}
+    with open_archive(folder) as archive:
+        assert {entry.workload for entry in archive.entries()} == {"first", "second", "third"}
+
+
+def test_checking_reads_a_journal_that_was_put_back(folder: Path, small_trace: Trace) -> None:
+    with open_archive(folder) as archive:
+        archive.add(variant(small_trace, "first"))
+        archive.add(variant(small_trace, "second"))
+    journal = folder / "journal" / "records.jsonl"
+    whole = journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:-1], lines[-1].replace(b"second", b"sXcond")]))
+    (folder / "index.sqlite").unlink()
+    with open_archive(folder) as archive:
+        assert not verify(archive).is_sound
+    journal.write_bytes(whole)
+    with open_archive(folder) as archive:
+        assert verify(archive).findings == ()
+        assert len(archive.entries()) == 2
