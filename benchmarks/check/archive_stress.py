@@ -140,7 +140,7 @@ def check_kills(folder: Path, options: argparse.Namespace) -> list[str]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(random.uniform(0.05, 1.0))
+        time.sleep(random.uniform(0.0, 0.4))
         process.send_signal(signal.SIGKILL)
         text, errors = process.communicate()
         counts["killed" if process.returncode == -signal.SIGKILL else "ended before"] += 1
