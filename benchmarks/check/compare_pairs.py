@@ -4,7 +4,7 @@ Each pair is one small model recorded twice as shapes alone, with one switch cha
 change that was made comes first by its size or is said in words, and where no more groups are named than the change
 explains.
 
-Run: PYTHONPATH=.mypy python benchmarks/check/compare_pairs.py [--only NAME] (about 9 s). It prints one
+Run: python -m benchmarks.check.compare_pairs [--only NAME] (about 9 s). It prints one
 line per pair and exits with status 1 where a change was missed or something was said of a pair that did not change.
 """
 

@@ -1,6 +1,6 @@
 """Time a batch of many small traces on all GPUs, on one process and on two.
 
-Run: python benchmarks/speed/batch_speed.py [--traces 1000]
+Run: python -m benchmarks.speed.batch_speed [--traces 1000]
 """
 
 from __future__ import annotations

@@ -148,3 +148,30 @@ def test_dask_gives_the_same_bytes(traces: Path, run: Run, tmp_path: Path) -> No
     done = subprocess.run([*words, "-o", str(two)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_cluster_of_processes_gives_the_same_bytes(traces: Path, run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    alone, there, found = tmp_path / "alone.parquet", tmp_path / "there.parquet", tmp_path / "scheduler.json"
+    assert run("batch", traces, *GPUS, "--jobs", 1, "-o", alone).exit_code == 0
+    dask, place = [sys.executable, "-m", "dask"], ["--scheduler-file", str(found), "--no-dashboard"]
+    scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *place]
+    worker = [*dask, "worker", "--nthreads", "1", "--no-nanny", *place]
+    processes = [
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for words in (scheduler, worker, worker)
+    ]
+    try:
+        for _ in range(200):
+            if found.exists() and found.read_text("utf-8").rstrip().endswith("}"):
+                break
+            time.sleep(0.1)
+        address = json.loads(found.read_text("utf-8"))["address"]
+        words = [sys.executable, "-m", "wavecast", "batch", str(traces), *GPUS, "--scheduler", address]
+        done = subprocess.run([*words, "-o", str(there)], capture_output=True, text=True, check=False, timeout=60)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(timeout=20)
+    assert done.returncode == 0, done.stderr
+    assert there.read_bytes() == alone.read_bytes()
