@@ -1,4 +1,4 @@
-"""Reads the wire format of Protocol Buffers, field by field, without believing what a message claims of its length.
+"""Reads and writes the wire format of Protocol Buffers, without believing what a message claims of its length.
 
 Nothing is copied and nothing is allocated by a claimed size: a field is a slice of the file, and a length that goes
 beyond its message is an error that says where. Which field means what is the caller's matter.
@@ -37,7 +37,7 @@ def iterate_fields(message: memoryview, where: str = "$") -> Iterator[Field]:
         key = message[at]
         at += 1
         if key > 0x7F:
-            key, at = _read_varint(message, start, where)
+            key, at = read_varint(message, start, where)
         number, wire_type = key >> 3, key & 7
         if not number:
             _refuse(where, start, "field number 0")
@@ -46,9 +46,9 @@ def iterate_fields(message: memoryview, where: str = "$") -> Iterator[Field]:
             if value < 0x80:  # type: ignore[operator]
                 at += 1
             else:
-                value, at = _read_varint(message, at, where)
+                value, at = read_varint(message, at, where)
         elif wire_type == LENGTH_DELIMITED:
-            length, at = _read_varint(message, at, where)
+            length, at = read_varint(message, at, where)
             if length > end - at:
                 _refuse(where, start, f"a field of {length} bytes with {end - at} left in its message")
             value = message[at : at + length]
@@ -73,7 +73,7 @@ def iterate_delimited(data: memoryview, where: str = "$") -> Iterator[memoryview
     at = 0
     while at < len(data):
         start = at
-        length, at = _read_varint(data, at, where)
+        length, at = read_varint(data, at, where)
         if length > len(data) - at:
             _refuse(where, start, f"a message of {length} bytes with {len(data) - at} left in the file")
         yield data[at : at + length]
@@ -152,19 +152,46 @@ def as_numbers(
         return [convert(int.from_bytes(value[at : at + size], "little"), where) for at in starts]
     numbers, at = [], 0
     while at < len(value):
-        number, at = _read_varint(value, at, where)
+        number, at = read_varint(value, at, where)
         numbers.append(convert(number, where))
     return numbers
 
 
-def _read_varint(message: memoryview, at: int, where: str) -> tuple[int, int]:
-    """Return the number at a place and where it ends."""
+def read_varint(message: memoryview, at: int, where: str) -> tuple[int, int]:
+    """Return the number at a place and where it ends.
+
+    >>> read_varint(memoryview(bytes([0xAC, 0x02])), 0, "$")
+    (300, 2)
+    """
     number = 0
     for place, byte in enumerate(message[at : at + _MOST_VARINT_BYTES]):
         number |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             return number & _MASK_64, at + place + 1
     return _refuse(where, at, "a number without an end")
+
+
+def pack_varint(value: int) -> bytes:
+    """Return the bytes of a number; of a negative one those of its 64 bits.
+
+    >>> pack_varint(300).hex()
+    'ac02'
+    """
+    value &= _MASK_64
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def pack_field(number: int, value: int | bytes | str) -> bytes:
+    """Return a field: a number, or bytes or a text with its length."""
+    if isinstance(value, int):
+        return pack_varint(number << 3 | VARINT) + pack_varint(value)
+    content = value.encode() if isinstance(value, str) else value
+    return pack_varint(number << 3 | LENGTH_DELIMITED) + pack_varint(len(content)) + content
 
 
 def _refuse(where: str, at: int, found: str) -> NoReturn:

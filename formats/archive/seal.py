@@ -1,8 +1,8 @@
 """Packs a blob so that it says itself whether it is whole.
 
 A sealed blob is a gzip file that every gunzip reads. An extra field of its header, which they skip, holds the SHA-256
-of all its other bytes. So any flipped bit, in the header too, is found by hashing what lies there (1 to 2 GB/s of
-packed bytes, five to ten times as much of content), without unpacking and without asking the journal.
+of all its other bytes. So any flipped bit, in the header too, is found by hashing what lies there, without unpacking
+and without asking the journal.
 """
 
 from __future__ import annotations

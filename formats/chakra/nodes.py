@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
@@ -13,7 +13,7 @@ import msgspec
 from ...errors import TraceError
 from ..column import MISSING
 from ..importers import Progress
-from .wire import BYTES, VARINT, Value, read_fields, read_varint, signed
+from ..protobuf import VARINT, Value, as_numbers, as_signed, as_zigzag, iterate_fields, read_varint
 
 _MOST_US: Final = 2**41
 """25 days: nothing lasts longer."""
@@ -83,14 +83,14 @@ def read_binary(data: bytes, *, recover: bool = False, progress: Progress | None
     """
     nodes: list[ChakraNode] = []
     known: dict[bytes, tuple[str, Any]] = {}
-    at, index = 0, -1
+    content, at, index = memoryview(data), 0, -1
     try:
         while at < len(data):
-            length, begin = read_varint(data, at)
+            length, begin = read_varint(content, at, "length")
             if length > len(data) - begin:
                 raise TraceError(f"{length} bytes are announced, {len(data) - begin} are there")
             if index >= 0:
-                nodes.append(_read_node(data[begin : begin + length], known))
+                nodes.append(_read_node(content[begin : begin + length], known))
             at, index = begin + length, index + 1
             if progress is not None and index % _REPORT_EVERY == 0:
                 progress(at, len(data))
@@ -104,25 +104,25 @@ def read_binary(data: bytes, *, recover: bool = False, progress: Progress | None
     return ChakraDocument(nodes=nodes)
 
 
-def _read_node(data: bytes, known: dict[bytes, tuple[str, Any]]) -> ChakraNode:
+def _read_node(data: memoryview, known: dict[bytes, tuple[str, Any]]) -> ChakraNode:
     node = ChakraNode()
-    for number, kind, value in read_fields(data):
+    for number, kind, value in iterate_fields(data, "node"):
         if isinstance(value, int):
-            _set_number(node, number, value)
-        elif kind != BYTES:
-            continue
+            if kind == VARINT:
+                _set_number(node, number, value)
         elif number == 2:
-            node.name = value.decode(errors="replace")
+            node.name = str(value, "utf-8", "replace")
         elif number in (4, 5):
-            (node.ctrl_deps if number == 4 else node.data_deps).extend(_packed(value))
+            (node.ctrl_deps if number == 4 else node.data_deps).extend(as_numbers(value, "dependencies"))
         elif number == 8:
             node.inputs = _read_side(value)
         elif number == 9:
             node.outputs = _read_side(value)
         elif number == 10:
-            name, item = known.get(value) or _read_attribute(value)
-            if len(value) <= _CACHED_BYTES:
-                known[value] = name, item
+            text = bytes(value)
+            name, item = known.get(text) or _read_attribute(value)
+            if len(text) <= _CACHED_BYTES:
+                known[text] = name, item
             node.attributes[name] = item
     return node
 
@@ -146,24 +146,18 @@ def _bounded(value: int, most: int, what: str) -> int:
     return value
 
 
-def _packed(data: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(data):
-        value, at = read_varint(data, at)
-        yield value
-
-
-def _read_side(data: bytes) -> tuple[bytes, bytes, bytes]:
-    parts = {number: value for number, _, value in read_fields(data) if isinstance(value, bytes)}
+def _read_side(data: memoryview) -> tuple[bytes, bytes, bytes]:
+    fields = iterate_fields(data, "values")
+    parts = {number: bytes(value) for number, _, value in fields if not isinstance(value, int)}
     return parts.get(1, b""), parts.get(2, b""), parts.get(3, b"")
 
 
-def _read_attribute(data: bytes) -> tuple[str, Any]:
+def _read_attribute(data: memoryview) -> tuple[str, Any]:
     """Return name and value: numbers, truths and texts; what is of another type is None."""
     name, found = "", None
-    for number, kind, value in read_fields(data):
-        if number == 1 and isinstance(value, bytes):
-            name = value.decode(errors="replace")
+    for number, kind, value in iterate_fields(data, "attribute"):
+        if number == 1 and not isinstance(value, int):
+            name = str(value, "utf-8", "replace")
         elif number > 2:
             found = _value(number, kind, value)
     return name, found
@@ -172,9 +166,9 @@ def _read_attribute(data: bytes) -> tuple[str, Any]:
 def _value(number: int, kind: int, value: Value) -> Any:
     if kind == VARINT and isinstance(value, int):
         if number in (15, 17):
-            return value >> 1 ^ -(value & 1)
-        return bool(value) if number == 27 else signed(value) if number in (7, 9) else value
-    return value.decode(errors="replace") if number == 29 and isinstance(value, bytes) else None
+            return as_zigzag(value)
+        return bool(value) if number == 27 else as_signed(value) if number in (7, 9) else value
+    return str(value, "utf-8", "replace") if number == 29 and not isinstance(value, int) else None
 
 
 def read_json(data: bytes) -> ChakraDocument:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..protobuf import pack_field, pack_varint
 from .nodes import ChakraType
-from .wire import pack_field, pack_varint
 
 _VERSION: Final = "0.0.4"
 _FIELD_OF_TYPE: Final = {"int32": 7, "int64": 9, "uint64": 13, "bool": 27, "string": 29}

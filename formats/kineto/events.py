@@ -12,7 +12,14 @@ ABSENT: Final = Raw()
 """The raw text of a value that the file does not hold."""
 
 
-class Arguments(Struct, gc=False):
+class LightArguments(Struct, gc=False):
+    """Hold of an event's arguments what tells when it ran for whom."""
+
+    sequence: object = field(default=None, name="Sequence number")
+    correlation: object = None
+
+
+class Arguments(LightArguments, gc=False):
     """Hold the arguments of an event.
 
     Raw values are converted from their digits or parsed once per distinct text. The others may be of any type,
@@ -25,7 +32,6 @@ class Arguments(Struct, gc=False):
     input_dims: Raw = field(default=ABSENT, name="Input Dims")
     first_input_dims: Raw = field(default=ABSENT, name="Input dims")
     """As PyTorch 1.8 spelled it."""
-    sequence: object = field(default=None, name="Sequence number")
     forward_thread: object = field(default=None, name="Fwd thread id")
     external_id: object = field(default=None, name="External id")
     record_function: object = field(default=None, name="Record function id")
@@ -33,7 +39,6 @@ class Arguments(Struct, gc=False):
 
     device: object = None
     stream: object = None
-    correlation: object = None
     registers: object = field(default=None, name="registers per thread")
     shared_memory: object = field(default=None, name="shared memory")
     grid: Raw = ABSENT
@@ -82,27 +87,6 @@ class Arguments(Struct, gc=False):
     total_reserved: object = field(default=None, name="Total Reserved")
 
 
-class Event(Struct, gc=False):
-    """Hold one trace event. `ts` and `dur` stay text: a double has quarter-microsecond steps today."""
-
-    ph: str = ""
-    cat: str | None = None
-    name: str | None = None
-    pid: int | str | float | None = None
-    tid: int | str | float | None = None
-    ts: Raw = ABSENT
-    dur: Raw = ABSENT
-    args: Arguments | None = None
-    id: int | str | float | None = None
-
-
-class LightArguments(Struct, gc=False):
-    """Hold of an event's arguments what tells when it ran for whom."""
-
-    sequence: object = field(default=None, name="Sequence number")
-    correlation: object = None
-
-
 class LightEvent(Struct, gc=False):
     """Hold of an event what tells when it ran, and for whom: enough to choose a part of a file, and quick to decode."""
 
@@ -114,6 +98,13 @@ class LightEvent(Struct, gc=False):
     ts: Raw = ABSENT
     dur: Raw = ABSENT
     args: LightArguments | None = None
+
+
+class Event(LightEvent, gc=False):
+    """Hold one trace event. `ts` and `dur` stay text: a double has quarter-microsecond steps today."""
+
+    args: Arguments | None = None
+    id: int | str | float | None = None
 
 
 class DeviceProperties(Struct):

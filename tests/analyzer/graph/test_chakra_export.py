@@ -11,9 +11,9 @@ from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.graph.export.chakra import draw_chakra
 from wavecast.errors import InputError
 from wavecast.formats.chakra.nodes import ChakraType, read_binary
-from wavecast.formats.chakra.wire import read_varint
 from wavecast.formats.files import load_trace
 from wavecast.formats.kineto.importer import import_kineto
+from wavecast.formats.protobuf import read_varint
 from wavecast.formats.trace import Trace
 
 
@@ -92,7 +92,7 @@ def test_shapes_have_no_times(root_dir: Path) -> None:
 def _messages(data: bytes) -> list[bytes]:
     found, at = [], 0
     while at < len(data):
-        length, begin = read_varint(data, at)
+        length, begin = read_varint(memoryview(data), at, "length")
         at = begin + length
         found.append(data[begin:at])
     return found
