@@ -193,7 +193,8 @@ def _predict(request: BatchRequest) -> BatchReport:
         click.echo(f"Ended; what is done is kept in {folder.path.name}: the same command goes on.", err=True)
         raise
     report = report_batch(folder, found.inputs, unanswered, weights=weights, mix=mix)
-    write_atomic(request.output, encode_table(suffix, all_rows(folder, found.inputs)))
+    if report.row_count:
+        write_atomic(request.output, encode_table(suffix, all_rows(folder, found.inputs)))
     skipped = tuple(item for item in found.skipped if Path(item.name).name != request.output.name)
     return replace(report, skipped=skipped)
 

@@ -175,3 +175,11 @@ def test_a_cluster_of_processes_gives_the_same_bytes(traces: Path, run: Run, tmp
             process.wait(timeout=20)
     assert done.returncode == 0, done.stderr
     assert there.read_bytes() == alone.read_bytes()
+
+
+def test_no_table_is_written_where_every_trace_failed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty.json").write_bytes(b"")
+    result = run("batch", tmp_path / "empty.json", "--jobs", 1, "-o", tmp_path / "out.csv")
+    assert result.exit_code == 1
+    assert "empty.json: failed: " in result.stderr
+    assert not (tmp_path / "out.csv").exists()
