@@ -22,6 +22,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "tracer": "record: traces of scripts and models; rerun",
     "measure": "measure: times ops on the GPU at hand",
     "score": "score, --calibration: reads tables of measurements",
+    "html": "-o report.html: reports with charts, in one file",
     "s3": "archive: keeps traces in a bucket of S3",
     "gcs": "archive: keeps traces in a bucket of Google Cloud Storage",
     "azure": "archive: keeps traces in a container of Azure",

@@ -25,7 +25,7 @@ from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
 from .gpu_rows import rank_gpus
 from .op_rows import list_ops
-from .report import Report, Source, TraceSummary
+from .report import AnalysisReport, Source, TraceSummary
 from .result import Analysis, build_result
 from .warnings import warn
 
@@ -42,7 +42,7 @@ def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
     scenario: Scenario | None = None,
     iteration: int | str | None = None,
     cluster: Cluster = USUAL,
-) -> Report:
+) -> AnalysisReport:
     """Predict the trace's iteration on `targets` (default: every single-device GPU of the catalogue).
 
     `source` overrides what the trace's device record says. `ops_gpu` is the GPU that the op list is about
@@ -116,7 +116,7 @@ def run_analysis(
     return replace(result, choice=choice, standstills=standstills, warnings=(*noted, *result.warnings))
 
 
-def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> Report:
+def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> AnalysisReport:
     """Return what is shown of a result; `ops_gpu` defaults to the source, else the fastest.
 
     >>> [(op.op, op.count) for op in report_on(result, ops_gpu=a100, op_limit=2).ops]
@@ -129,7 +129,7 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
     source, busy_ns = Source(), float(result.recorded_busy_ns)
     if result.origin is not None:
         source = Source(gpu=result.origin.name, iteration_ns=result.window.duration_ns, gpu_busy_ns=busy_ns)
-    return Report(
+    return AnalysisReport(
         trace=_summary(result),
         source=source,
         scenario=result.scenario,

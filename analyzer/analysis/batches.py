@@ -12,7 +12,7 @@ from ...formats.limits import MAX_INTEGER
 from ..memory.fit import Fit, fit_on
 from ..whatif.axis.change import FAR_RATIO
 from ..whatif.axis.infer import infer_batch_size
-from .report import BatchChoice, GpuPrediction, Report
+from .report import AnalysisReport, BatchChoice, GpuPrediction
 from .result import Analysis, build_result
 
 EQUAL_RATIO: Final = 0.99
@@ -32,7 +32,7 @@ class _Rung:
     high_ns: Floats
 
 
-def with_batches(result: Analysis, report: Report) -> Report:
+def with_batches(result: Analysis, report: AnalysisReport) -> AnalysisReport:
     """Return the report with, for each GPU, the largest batch that fits and the best one, ranked by what that gives.
 
     Batches are tried in steps of a third to a half (1, 2, 3, 4, 6, 8, 12, …) until they fit no GPU; each is the

@@ -178,7 +178,7 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class AnalysisReport:
     """Hold all that `analyze` found. `predictions` is ranked, fastest first; `ops` by predicted time."""
 
     trace: TraceSummary

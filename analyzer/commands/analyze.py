@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +10,10 @@ import click
 
 from ... import __version__
 from ...errors import InputError
+from ..api.analyze import SHORT_OP_COUNT
+from ..api.question import Machines, WhatIfs
 from ..rendering.formats import REPORT_FORMATS
-from .cluster_options import ClusterRequest, cluster_options, read_cluster, take_cluster
+from .cluster_options import cluster_options, take_cluster
 from .command import (
     WavecastCommand,
     capture_option,
@@ -20,8 +21,6 @@ from .command import (
     execution_trace_option,
     gpu_file_option,
     iteration_option,
-    load_captures,
-    load_with_execution_trace,
     name_of_trace,
     output_options,
     recover_option,
@@ -34,16 +33,10 @@ from .plan_options import SHOWN_PLANS, plan_options, render_scale
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ...formats.trace import Trace
-    from ...specs.gpu import Catalog, Gpu
-    from ..analysis.report import Report
-    from ..measurements.calibration import CalibratedLibrary
-    from ..whatif.scenario import Scenario
+    from ..api.analyze import IterationReport
 
 PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8", "nvfp4", "int8-weights", "int4-weights")
 ATTENTION: Final = ("flash2", "flash3", "cudnn", "efficient", "math", "triton", "ck")
-SHORT_OP_COUNT: Final = 10
-"""Ops shown without --ops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +55,14 @@ class AnalyzeRequest:
     iteration: int | str | None
     captures: tuple[Path, ...]
     execution_trace: Path | None
-    cpu_speed: str | None
-    precision: str | None
-    batch_size: int | None
-    from_batch: int | None
-    sequence_length: int | None
-    from_sequence_length: int | None
-    cached_tokens: int | None
     largest_batch: bool
-    cuda_graph: bool
-    fuse_elementwise: bool
-    attention_kernel: str | None
+    what_ifs: WhatIfs
     timeline: Path | None
     calibration: Path | None
     gpu_counts: tuple[int, ...]
     plans: tuple[str, ...]
     global_batch: int | None
-    cluster: ClusterRequest
+    cluster: Machines
 
     @property
     def is_of_plans(self) -> bool:
@@ -127,7 +111,7 @@ class AnalyzeRequest:
     help="Speed of the target's host relative to the recorded one (1.2: 20 % faster), or a named host.",
 )
 @click.option("--precision", type=click.Choice(PRECISIONS), help="What if it ran in this precision?")
-@click.option("--batch", "batch_size", type=click.IntRange(min=1), metavar="N", help="What if the batch were N?")
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="What if the batch were N?")
 @click.option(
     "--from-batch",
     type=click.IntRange(min=1),
@@ -188,12 +172,13 @@ def analyze(**options: Any) -> None:
       analyze execution.json.gz --capture capture.json.gz
     """
     cluster = take_cluster(options)
-    request = AnalyzeRequest(**options, cluster=cluster)
+    what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
+    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs)
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
         return
     report = _predict(request)
-    write_result(_render(report, request), request.output)
+    write_result(report.draw(choose_format(request.form, request.output), screen_for(request.output)), request.output)
 
 
 def main() -> None:
@@ -201,46 +186,30 @@ def main() -> None:
     run_program(analyze, "analyze")
 
 
-def _predict(request: AnalyzeRequest) -> Report:
-    from ...specs.catalog import load_catalog
-    from ...specs.match import describe_machines, find_gpu, find_gpus
-    from ..analysis.analyze import report_on, run_analysis
-    from ..prediction.capture_join import join_captures
+def _predict(request: AnalyzeRequest) -> IterationReport:
+    from ..api.analyze import analyze as predict
 
-    catalog = load_catalog(request.gpu_file)
-    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
-    source = find_gpu(catalog, request.source) if request.source is not None else None
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_with_execution_trace(
-            request.trace, request.execution_trace, recover=request.recover, progress=progress
+        found = predict(
+            request.trace,
+            to=request.targets,
+            source=request.source,
+            iteration=request.iteration,
+            ops=request.with_ops,
+            top=request.top,
+            largest_batch=request.largest_batch,
+            gpu_file=request.gpu_file,
+            calibration=request.calibration,
+            machines=request.cluster,
+            captures=request.captures,
+            execution_trace=request.execution_trace,
+            recover=request.recover,
+            progress=progress,
+            **asdict(request.what_ifs),
         )
-        trace = join_captures(trace, load_captures(request.captures, progress))
-    limit = SHORT_OP_COUNT if request.top is None and not request.with_ops else request.top
-    sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
-    result = run_analysis(
-        trace,
-        catalog,
-        targets=targets,
-        source=source,
-        library=sharpened.library if sharpened is not None else None,
-        scenario=_scenario(request, trace),
-        iteration=request.iteration,
-        cluster=read_cluster(request.cluster, catalog, request.targets),
-    )
-    report = report_on(result, ops_gpu=targets[0] if targets else None, op_limit=limit)
-    if request.largest_batch:
-        from ..analysis.batches import with_batches
-
-        report = with_batches(result, report)
-    named = (*request.targets, *([request.source] if request.source is not None else []))
-    report = replace(report, warnings=(*describe_machines(catalog, named), *report.warnings))
-    if sharpened is not None:
-        report = replace(report, calibration=sharpened.corrections, rates=sharpened.rates)
     if request.timeline is not None:
-        from ..analysis.gpu_replay import save_timeline
-
-        save_timeline(result, report.ops_gpu, request.timeline)
-    return report
+        found.save_timeline(request.timeline)
+    return replace(found, name=name_of_trace(request.trace))
 
 
 _ONE_GPU_OPTIONS: Final = {
@@ -255,85 +224,33 @@ _ONE_GPU_OPTIONS: Final = {
 
 def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu, find_gpus
     from ..analysis.plans.scale import scale_trace
+    from ..api.question import find_named, read_trace, sharpen
 
+    asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
     for name, option in _ONE_GPU_OPTIONS.items():
-        if getattr(request, name):
+        if asked[name]:
             raise InputError(f"{option} is for one GPU: leave it out beside --plan")
-    catalog = load_catalog(request.gpu_file)
-    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
-    source = find_gpu(catalog, request.source) if request.source is not None else None
+    gpus = find_named(request.targets, request.source, request.gpu_file)
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_with_execution_trace(
-            request.trace, request.execution_trace, recover=request.recover, progress=progress
+        trace = read_trace(
+            request.trace, execution_trace=request.execution_trace, recover=request.recover, progress=progress
         )
-    sharpened = _sharpen(request.calibration, trace, catalog, targets, source) if request.calibration else None
+    sharpened = sharpen(request.calibration, trace, gpus) if request.calibration else None
     report = scale_trace(
         trace,
-        catalog,
-        targets=targets,
+        gpus.catalog,
+        targets=gpus.targets,
         gpu_counts=request.gpu_counts,
         plans=request.plans,
         global_batch=request.global_batch,
-        recorded_batch=request.from_batch,
-        source=source,
+        recorded_batch=request.what_ifs.from_batch,
+        source=gpus.source,
         library=sharpened.library if sharpened is not None else None,
-        scenario=_scenario(request, trace),
+        scenario=request.what_ifs.scenario(trace, asks_for_batches=True),
         iteration=request.iteration,
-        cluster=read_cluster(request.cluster, catalog, request.targets),
+        cluster=request.cluster.cluster(gpus.catalog, request.targets),
         timeline=request.timeline,
     )
     top = SHOWN_PLANS if request.top is None else request.top
     return render_scale(report, request.trace, request.form, request.output, top)
-
-
-def _sharpen(
-    path: Path, trace: Trace, catalog: Catalog, targets: Sequence[Gpu], source: Gpu | None
-) -> CalibratedLibrary:
-    """Calibrate the models for the targets, all GPUs where none is given, and the one that was measured."""
-    from ..measurements.calibration import calibrate_library
-    from ..models.library import load_library
-    from ..recorded.devices import first_known_gpu
-
-    origin = source or (first_known_gpu(catalog, trace) if trace.is_measured else None)
-    gpus = [*targets, *([origin] if origin is not None else [])] if targets else []
-    return calibrate_library(load_library(), path, gpus, catalog)
-
-
-def _scenario(request: AnalyzeRequest, trace: Trace) -> Scenario:
-    from ..host.speed import read_cpu_speed
-    from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
-
-    if request.from_batch is not None and not (request.batch_size or request.largest_batch or request.plans):
-        raise InputError("--from-batch says what --batch rescales: add --batch N")
-    if request.from_sequence_length is not None and request.sequence_length is None:
-        raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")
-    return Scenario(
-        cpu_speed=None if request.cpu_speed is None else read_cpu_speed(request.cpu_speed, trace),
-        precision=None if request.precision is None else TargetPrecision(request.precision),
-        batch_size=request.batch_size,
-        recorded_batch_size=request.from_batch,
-        sequence_length=request.sequence_length,
-        recorded_sequence_length=request.from_sequence_length,
-        cached_tokens=request.cached_tokens,
-        cuda_graph=request.cuda_graph,
-        fuse_elementwise=request.fuse_elementwise,
-        attention=None if request.attention_kernel is None else TargetAttention(request.attention_kernel),
-    )
-
-
-def _render(report: Report, request: AnalyzeRequest) -> str:
-    from ..rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
-    from ..rendering.analysis.json import draw_report_json
-    from ..rendering.analysis.text import describe_report
-    from ..rendering.formats import render
-
-    return render(
-        choose_format(request.form, request.output),
-        screen_for(request.output),
-        page=lambda: describe_report(report, name=name_of_trace(request.trace), detailed_ops=request.with_ops),
-        json=lambda: draw_report_json(report, with_ops=request.with_ops),
-        csv=lambda: draw_ops_csv(report) if request.with_ops else draw_gpus_csv(report),
-    )

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ..api.question import Machines
 from .command import FunctionT
-
-if TYPE_CHECKING:
-    from ...specs.cluster import Cluster
-    from ...specs.gpu import Catalog
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterRequest:
-    """Hold what the command line says of machines."""
-
-    nodes: tuple[str, ...] = ()
-    cluster_file: Path | None = None
-    nccl_tests: tuple[Path, ...] = ()
 
 
 def cluster_options(function: FunctionT) -> FunctionT:
@@ -52,25 +38,8 @@ def cluster_options(function: FunctionT) -> FunctionT:
     return node(file(tests(function)))
 
 
-def take_cluster(options: dict[str, Any]) -> ClusterRequest:
+def take_cluster(options: dict[str, Any]) -> Machines:
     """Take the values of these options out of a command's options."""
-    return ClusterRequest(
+    return Machines(
         nodes=options.pop("nodes"), cluster_file=options.pop("cluster_file"), nccl_tests=options.pop("nccl_tests")
     )
-
-
-def read_cluster(request: ClusterRequest, catalog: Catalog, targets: Sequence[str] = ()) -> Cluster:
-    """Return the machines that were asked for. `targets` names the GPUs that output without devices may be of.
-
-    Raises InputError for what cannot be read, found or used.
-    """
-    from ...specs.cluster import USUAL, find_node, load_cluster
-
-    cluster = USUAL if request.cluster_file is None else load_cluster(request.cluster_file, catalog)
-    for name in request.nodes:
-        cluster = cluster.placed(find_node(name, catalog))
-    if request.nccl_tests:
-        from ..measurements.fabric import calibrate_cluster
-
-        cluster = calibrate_cluster(cluster, request.nccl_tests, catalog, targets)
-    return cluster

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from .cluster_options import ClusterRequest, read_cluster
 from .command import WavecastCommand, gpu_file_option, output_options
 from .output import choose_format, screen_for, write_result
 
@@ -54,18 +53,19 @@ def nodes(
     from ...specs.catalog import load_catalog
     from ...specs.cluster import find_node
     from ...specs.nodes import load_nodes
+    from ..api.question import Machines
     from ..rendering.nodes import describe_node, describe_nodes, draw_nodes_csv, draw_nodes_json
     from ..rendering.page.terminal import draw_terminal
 
     catalog = load_catalog(gpu_file)
     if nccl_tests and name is None and cluster_file is None:
         raise InputError("--nccl-tests calibrates a machine: name it ('wavecast nodes h100sxm --nccl-tests FILE')")
-    asked = ClusterRequest(
+    asked = Machines(
         nodes=(name,) if name is not None and cluster_file is None else (),
         cluster_file=cluster_file,
         nccl_tests=nccl_tests,
     )
-    cluster = read_cluster(asked, catalog)
+    cluster = asked.cluster(catalog)
     if cluster_file is not None:
         chosen = tuple(node for node in cluster.nodes.values() if name is None or node.name == name)
         if not chosen:

@@ -6,12 +6,14 @@ import errno
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from ...errors import InputError
 from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
 
 if TYPE_CHECKING:
@@ -53,10 +55,27 @@ def _label(parameter: click.Parameter) -> str:
 
 
 def choose_format(form: str | None, output: Path | None) -> str:
-    """Return the format asked for, or the one that the output's ending names, or table."""
+    """Return the format asked for, or the one that the output's ending names; table where it has none.
+
+    Raises InputError for an ending that names no format of the command.
+    """
     if form is not None:
         return form
-    return FORMAT_OF_SUFFIX.get(output.suffix.lower(), DEFAULT_FORMAT) if output is not None else DEFAULT_FORMAT
+    if output is None or not _is_file(output) or not output.suffix:
+        return DEFAULT_FORMAT
+    offered = _offered_formats()
+    found = FORMAT_OF_SUFFIX.get(output.suffix.lower())
+    if found not in offered:
+        endings = ", ".join(SUFFIXES[name] for name in offered if name in SUFFIXES)
+        raise InputError(f"-o {output}: expected a name that ends in {endings}; --format says what another one holds")
+    return found
+
+
+def _offered_formats() -> Sequence[str]:
+    """Return what `--format` of the command at work offers."""
+    context = click.get_current_context(silent=True)
+    kinds = [] if context is None else [item.type for item in context.command.params if item.name == "form"]
+    return [str(name) for kind in kinds if isinstance(kind, click.Choice) for name in kind.choices] or list(SUFFIXES)
 
 
 def screen_for(output: Path | None) -> Screen:

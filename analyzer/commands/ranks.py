@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..api.question import Machines
 from ..rendering.formats import REPORT_FORMATS
-from .cluster_options import ClusterRequest, cluster_options, read_cluster, take_cluster
+from .cluster_options import cluster_options, take_cluster
 from .command import (
     WavecastCommand,
     complete_gpu_names,
@@ -38,7 +39,7 @@ class RanksRequest:
     form: str | None
     output: Path | None
     recover: bool
-    cluster: ClusterRequest
+    cluster: Machines
 
 
 @click.command("ranks", cls=WavecastCommand, short_help="Say which ranks of a job wait for which.")
@@ -93,7 +94,7 @@ def _compare(request: RanksRequest) -> RanksReport:
         targets=targets,
         source=source,
         iteration=request.iteration,
-        cluster=read_cluster(request.cluster, catalog, request.targets),
+        cluster=request.cluster.cluster(catalog, request.targets),
     )
 
 

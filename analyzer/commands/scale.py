@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import InputError
+from ..api.question import Machines
 from ..rendering.formats import REPORT_FORMATS
-from .cluster_options import ClusterRequest, cluster_options, read_cluster, take_cluster
+from .cluster_options import cluster_options, take_cluster
 from .command import (
     WavecastCommand,
     capture_option,
@@ -53,7 +54,7 @@ class ScaleRequest:
     form: str | None
     output: Path | None
     recover: bool
-    cluster: ClusterRequest
+    cluster: Machines
 
 
 @click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
@@ -167,6 +168,6 @@ def _predict(request: ScaleRequest) -> ScaleReport:
         measured_step_ns=request.measured_step_ns,
         source=source,
         iteration=request.iteration,
-        cluster=read_cluster(request.cluster, catalog, request.targets),
+        cluster=request.cluster.cluster(catalog, request.targets),
         timeline=request.timeline,
     )

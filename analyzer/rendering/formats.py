@@ -21,6 +21,8 @@ class PageFormat:
     """Files that end so are written in it."""
     module: str
     function: str
+    has_charts: bool = False
+    """Whether it shows pictures."""
 
     def draw(self, page: Page, screen: Screen) -> str:
         """Draw a page; `screen` says how wide and colourful, where the format can be either."""
@@ -31,6 +33,7 @@ class PageFormat:
 PAGE_FORMATS: Final = (
     PageFormat(name="table", suffix=".txt", module=".page.terminal", function="draw_terminal"),
     PageFormat(name="markdown", suffix=".md", module=".page.markdown", function="draw_markdown"),
+    PageFormat(name="html", suffix=".html", module=".page.html", function="draw_html", has_charts=True),
 )
 """The first is the one that nobody has to ask for. A new one is a module and a row here."""
 DEFAULT_FORMAT: Final = PAGE_FORMATS[0].name
@@ -41,10 +44,17 @@ SUFFIXES: Final[Mapping[str, str]] = {**RECORD_SUFFIXES, **{item.name: item.suff
 
 
 def render(
-    form: str, screen: Screen, *, page: Callable[[], Page], json: Callable[[], str], csv: Callable[[], str]
+    form: str,
+    screen: Screen,
+    *,
+    page: Callable[[], Page],
+    json: Callable[[], str],
+    csv: Callable[[], str],
+    illustrated: Callable[[], Page] | None = None,
 ) -> str:
-    """Write a report in the format `form`, one of `REPORT_FORMATS`."""
+    """Write a report in the format `form`, one of `REPORT_FORMATS`; `illustrated` is the page with charts, if any."""
     encoders = {"json": json, "csv": csv}
     if form in encoders:
         return encoders[form]()
-    return next(item for item in PAGE_FORMATS if item.name == form).draw(page(), screen)
+    chosen = next(item for item in PAGE_FORMATS if item.name == form)
+    return chosen.draw((illustrated or page)() if chosen.has_charts else page(), screen)

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
-from wavecast.analyzer.analysis.report import GpuPrediction, Report
+from wavecast.analyzer.analysis.report import AnalysisReport, GpuPrediction
 from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.measurements.samples import MeasurementTable, pick, read_table
 from wavecast.analyzer.models.library import Library, load_library
@@ -81,7 +81,7 @@ class Forecaster:
     """By network, precision and batch."""
     library: Library = field(default_factory=load_library)
     _traces: dict[tuple[str, str], Trace] = field(default_factory=dict)
-    _known: dict[tuple[str, str, int, bool], tuple[Analysis, Report]] = field(default_factory=dict)
+    _known: dict[tuple[str, str, int, bool], tuple[Analysis, AnalysisReport]] = field(default_factory=dict)
 
     def predict(self, row: Row, *, merges: bool) -> tuple[Analysis, GpuPrediction]:
         """Predict one GPU's part of a row, without the others' gradients."""

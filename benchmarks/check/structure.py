@@ -162,12 +162,18 @@ def _is_private(function: ast.FunctionDef) -> bool:
 
 
 def function_lengths(modules: list[Module]) -> dict[str, int]:
-    """Return the lines of each function, signature and docstring among them."""
+    """Return the lines of each function's body; a signature and a docstring are read as a table is."""
     return {
-        f"{module.name}.{node.name}:{node.lineno}": (node.end_lineno or node.lineno) - node.lineno + 1
+        f"{module.name}.{node.name}:{node.lineno}": (node.end_lineno or node.lineno) - _first_line(node) + 1
         for module in modules
         for node in _functions(module)
     }
+
+
+def _first_line(function: ast.FunctionDef) -> int:
+    """Return where the body begins, after a docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[0].lineno if body else (function.end_lineno or function.lineno)
 
 
 def _functions(module: Module) -> Iterator[ast.FunctionDef]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final
 
-from ...analysis.report import BatchChoice, GpuPrediction, OpPrediction, Report
+from ...analysis.report import AnalysisReport, BatchChoice, GpuPrediction, OpPrediction
 from ...prediction.method import Method
 from ...replay.causes import CAUSES
 from ..page.encoding import encode_csv
@@ -32,7 +32,7 @@ BATCH_COLUMNS: Final = tuple(item.name for item in fields(BatchChoice))
 """Last, where other batches were asked about."""
 
 
-def draw_gpus_csv(report: Report) -> str:
+def draw_gpus_csv(report: AnalysisReport) -> str:
     """Write one row per GPU, fastest first: times in ns, shares as ratios."""
     header = (
         "rank",
@@ -44,7 +44,7 @@ def draw_gpus_csv(report: Report) -> str:
     return encode_csv(header, (_gpu_row(rank, row) for rank, row in enumerate(report.predictions, 1)))
 
 
-def draw_ops_csv(report: Report) -> str:
+def draw_ops_csv(report: AnalysisReport) -> str:
     """Write one row per op on `ops_gpu`, by predicted time: times in ns, the share as a ratio."""
     names = tuple(item.name for item in fields(OpPrediction))
     return encode_csv(

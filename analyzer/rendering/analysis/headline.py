@@ -10,9 +10,9 @@ from ...analysis.report import (
     FASTER_KERNELS,
     LAUNCH_BOUND_RATIO,
     LEAST_GAIN,
+    AnalysisReport,
     Gain,
     GpuPrediction,
-    Report,
     TraceSummary,
 )
 from ..page.quantity import format_bytes, format_count, format_factor, format_number, format_share, format_time
@@ -46,7 +46,7 @@ LEAST_MEMORY_RATIO: Final = 0.01
 """Of the peak: what holds less is not named."""
 
 
-def headline(report: Report, name: str) -> Iterator[str]:
+def headline(report: AnalysisReport, name: str) -> Iterator[str]:
     """Yield what was read, on what the predictions rest, and what they come to on the GPU that the ops are about."""
     yield describe_recording(report.trace, name)
     yield from _source_lines(report)
@@ -80,7 +80,7 @@ def _graph_fact(trace: TraceSummary) -> str | None:
     return f"{trace.graph_kernel_count:,} of them from {launches}{explained}"
 
 
-def _source_lines(report: Report) -> Iterator[str]:
+def _source_lines(report: AnalysisReport) -> Iterator[str]:
     source = report.source
     if source.iteration_ns is None:
         where = SOURCE_WORDS.get(report.trace.capture, "The ops were recorded without timings")
@@ -124,7 +124,7 @@ def fits_all(rows: tuple[GpuPrediction, ...]) -> bool:
     return all(row.fits and not row.is_tight for row in rows)
 
 
-def _host_words(report: Report) -> str:
+def _host_words(report: AnalysisReport) -> str:
     """Say whose host the replay has."""
     recorded, speed = report.source.iteration_ns is not None, report.scenario.cpu_speed
     whose = "the recorded one" if recorded else "an H100 node's"
@@ -133,7 +133,7 @@ def _host_words(report: Report) -> str:
     return f"{format_number(speed)} times as fast as {whose}"
 
 
-def _compiled_line(report: Report) -> Iterator[str]:
+def _compiled_line(report: AnalysisReport) -> Iterator[str]:
     """Say what is predicted as compiled code."""
     code = report.compiled
     if code is not None:
@@ -143,14 +143,14 @@ def _compiled_line(report: Report) -> Iterator[str]:
         )
 
 
-def _whatif_line(report: Report) -> Iterator[str]:
+def _whatif_line(report: AnalysisReport) -> Iterator[str]:
     """Say which changes all predictions include."""
     changes = report.scenario.changes
     if changes:
         yield f"What if, on every GPU below: {', '.join(changes)}."
 
 
-def _memory_line(report: Report) -> Iterator[str]:
+def _memory_line(report: AnalysisReport) -> Iterator[str]:
     """Say what the iteration holds at its peak, or why that is not known."""
     use = report.memory
     if use is None:
@@ -166,7 +166,7 @@ def _memory_line(report: Report) -> Iterator[str]:
     yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}{everywhere}."
 
 
-def _verdict(report: Report) -> Iterator[str]:
+def _verdict(report: AnalysisReport) -> Iterator[str]:
     """Say on which GPUs the host is the limit."""
     row = next((item for item in report.predictions if item.gpu == report.ops_gpu), None)
     if row is None or row.host_limited_ratio < LAUNCH_BOUND_RATIO:
@@ -193,7 +193,7 @@ def _gain_words(gain: Gain) -> str:
     return f"{gain.change} {format_factor(gain.speedup)}{option}"
 
 
-def _path_line(report: Report) -> Iterator[str]:
+def _path_line(report: AnalysisReport) -> Iterator[str]:
     """Say what the critical path goes to on the GPU that the ops are about."""
     path = report.critical_path
     if path is None or path.length_ns <= 0:

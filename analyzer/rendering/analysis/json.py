@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ...analysis.report import REPORT_FORMAT, REPORT_VERSION, GpuPrediction, OpPrediction, Report
+from ...analysis.report import REPORT_FORMAT, REPORT_VERSION, AnalysisReport, GpuPrediction, OpPrediction
 from ...measurements.correction import RateCorrection
 from ...prediction.method import Method
 from ..page.encoding import encode_json
 
 
-def draw_report_json(report: Report, *, with_ops: bool) -> str:
+def draw_report_json(report: AnalysisReport, *, with_ops: bool) -> str:
     """Write a report as JSON: times in ns, shares as ratios, null where nothing is known."""
     document: dict[str, Any] = {
         "format": REPORT_FORMAT,
@@ -39,14 +39,14 @@ def draw_report_json(report: Report, *, with_ops: bool) -> str:
     return encode_json(document)
 
 
-def _memory(report: Report) -> dict[str, Any] | None:
+def _memory(report: AnalysisReport) -> dict[str, Any] | None:
     use = report.memory
     if use is None:
         return None
     return {**asdict(use), "held": {category.value: size for category, size in use.held.items()}}
 
 
-def _critical_path(report: Report) -> dict[str, Any] | None:
+def _critical_path(report: AnalysisReport) -> dict[str, Any] | None:
     path = report.critical_path
     return None if path is None else {"gpu": report.ops_gpu, **asdict(path)}
 

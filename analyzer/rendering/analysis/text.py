@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....formats.printable import clean_text
-from ...analysis.report import BatchChoice, GpuPrediction, OpPrediction, Report
+from ...analysis.report import AnalysisReport, BatchChoice, GpuPrediction, OpPrediction
 from ...measurements.correction import Correction, RateCorrection
 from ...prediction.method import Method
 from ..op_columns import (
@@ -36,7 +36,7 @@ from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .headline import fits_all, headline
 
 
-def describe_report(report: Report, *, name: str, detailed_ops: bool = False) -> Page:
+def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = False) -> Page:
     """Put a report into words; `detailed_ops` adds each op's bound and the reason of its prediction.
 
     `name` stands for a workload that has none.
@@ -53,7 +53,7 @@ def describe_report(report: Report, *, name: str, detailed_ops: bool = False) ->
     )
 
 
-def _gpu_sheet(report: Report) -> Sheet:
+def _gpu_sheet(report: AnalysisReport) -> Sheet:
     """Return the ranked table of GPUs."""
     rows = report.predictions
     unit = common_time_unit(row.iteration_ns for row in rows)
@@ -76,7 +76,7 @@ def _gpu_sheet(report: Report) -> Sheet:
     return drop_empty_columns(Sheet(title="", columns=columns, marked_rows=marked))
 
 
-def _op_sheet(report: Report, *, detailed: bool) -> Sheet:
+def _op_sheet(report: AnalysisReport, *, detailed: bool) -> Sheet:
     """Return the table of ops on `ops_gpu`, by predicted time; `detailed` adds module, bound and reason."""
     rows = report.ops
     shown = sum(row.share for row in rows)
@@ -88,7 +88,7 @@ def _op_sheet(report: Report, *, detailed: bool) -> Sheet:
     return drop_empty_columns(Sheet(title=title, columns=(*_op_columns(report, unit), *details)))
 
 
-def _op_columns(report: Report, unit: TimeUnit) -> Iterator[SheetColumn]:
+def _op_columns(report: AnalysisReport, unit: TimeUnit) -> Iterator[SheetColumn]:
     rows, source = report.ops, report.source.gpu
     yield name_column("op", (short_name(row.op) for row in rows))
     yield shapes_column((row.shapes for row in rows), rank=7)
@@ -149,7 +149,7 @@ def _range(low: str, high: str) -> str:
     return ABSENT if ABSENT in (low, high) else f"{low}–{high}"
 
 
-def _notes(report: Report) -> Iterator[str]:
+def _notes(report: AnalysisReport) -> Iterator[str]:
     priced = [row for row in report.predictions if row.price_usd_per_hour is not None]
     dates = sorted({row.price_date for row in priced if row.price_date})
     if priced:
@@ -170,7 +170,7 @@ def _notes(report: Report) -> Iterator[str]:
         yield "Not modelled: the measured time is kept unchanged (without one, it counts as 0)."
 
 
-def _calibration_notes(report: Report) -> Iterator[str]:
+def _calibration_notes(report: AnalysisReport) -> Iterator[str]:
     """Say for each GPU that was measured by how much each model is corrected, and what that is worth."""
     for gpu in dict.fromkeys(item.gpu for item in report.calibration):
         mine = [item for item in report.calibration if item.gpu == gpu]

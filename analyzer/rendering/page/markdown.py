@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from .page import Line, Page, Passage, Tone, clean_page
+from .page import Line, Page, Passage, Tone, clean_page, without_charts
 from .sheet import Sheet, flat_title
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def draw_markdown(page: Page, _screen: Screen | None = None) -> str:
     - **batch**: 4
     - **mode**: inference
     """
-    return "\n\n".join(part for block in clean_page(page).blocks for part in _parts(block)) + "\n"
+    return "\n\n".join(part for block in without_charts(clean_page(page)) for part in _parts(block)) + "\n"
 
 
 def _parts(block: Passage | Sheet) -> Iterator[str]:

@@ -1,16 +1,19 @@
 """A report before it has a look: lines and sheets in order of reading.
 
-Each report is described once, as a `Page`; `terminal` and `markdown` draw any page. Another drawer is a file beside
-these and a row of `formats.PAGE_FORMATS`: it draws every line by its tone and label, and every sheet with its title.
+Each report is described once, as a `Page`; `terminal`, `markdown` and `html` draw any page. Another drawer is a file
+beside these and a row of `formats.PAGE_FORMATS`: it draws every line by its tone and label, every sheet with its title,
+and every chart where it can show pictures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from ....formats.printable import clean_lines, clean_text
+from .chart import Chart
 from .sheet import Sheet
 
 
@@ -47,12 +50,19 @@ class Passage:
 class Page:
     """Hold what is drawn, in order of reading; blocks stand apart from each other."""
 
-    blocks: tuple[Passage | Sheet, ...]
+    blocks: tuple[Passage | Sheet | Chart, ...]
 
 
-def build_page(*blocks: Passage | Sheet) -> Page:
+def build_page(*blocks: Passage | Sheet | Chart) -> Page:
     """Return a page of the blocks, without passages that say nothing."""
-    return Page(blocks=tuple(block for block in blocks if isinstance(block, Sheet) or block.lines))
+    return Page(blocks=tuple(block for block in blocks if not isinstance(block, Passage) or block.lines))
+
+
+def without_charts(page: Page) -> Iterator[Passage | Sheet]:
+    """Yield the blocks that can be written."""
+    for block in page.blocks:
+        if not isinstance(block, Chart):
+            yield block
 
 
 def facts(labelled: Iterable[tuple[str, str]]) -> Passage:
@@ -81,7 +91,14 @@ def clean_page(page: Page) -> Page:
     return Page(blocks=tuple(map(_clean_block, page.blocks)))
 
 
-def _clean_block(block: Passage | Sheet) -> Passage | Sheet:
+def _clean_block(block: Passage | Sheet | Chart) -> Passage | Sheet | Chart:
+    if isinstance(block, Chart):
+        return replace(
+            block,
+            title=clean_text(block.title),
+            description=clean_text(block.description),
+            rows=tuple(map(_clean_row, block.rows)),
+        )
     if isinstance(block, Sheet):
         columns = (
             replace(item, title=clean_lines(item.title), cells=tuple(map(clean_text, item.cells)))
@@ -98,6 +115,10 @@ def _clean_block(block: Passage | Sheet) -> Passage | Sheet:
             for line in block.lines
         )
     )
+
+
+def _clean_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: clean_text(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def join_passages(*passages: Passage) -> Passage:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
-from .page import Line, Page, Tone, clean_page
+from .page import Line, Page, Tone, clean_page, without_charts
 from .sheet import COLUMN_GAP, Sheet, fit_to_width, share_width
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def draw_terminal(page: Page, screen: Screen) -> str:
     """
     buffer = StringIO()
     console = _console(screen, buffer)
-    for index, block in enumerate(clean_page(page).blocks):
+    for index, block in enumerate(without_charts(clean_page(page))):
         if index:
             console.print()
         if isinstance(block, Sheet):

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.analysis import op_rows
 from wavecast.analyzer.analysis.analyze import analyze_trace
-from wavecast.analyzer.analysis.report import GpuPrediction, OpPrediction, Report
+from wavecast.analyzer.analysis.report import AnalysisReport, GpuPrediction, OpPrediction
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.method import Method
 from wavecast.errors import InputError, UnknownGpuError
@@ -22,15 +22,15 @@ TraceBuilder = Callable[..., Trace]
 BUSY_NS = 120_000 + 1_000_000 + 100_000 + 200_000
 
 
-def on(report: Report, name: str) -> GpuPrediction:
+def on(report: AnalysisReport, name: str) -> GpuPrediction:
     return next(item for item in report.predictions if item.gpu == name)
 
 
-def op(report: Report, name: str) -> OpPrediction:
+def op(report: AnalysisReport, name: str) -> OpPrediction:
     return next(item for item in report.ops if item.op == name)
 
 
-def analyze(trace: Trace, *gpus: Gpu, **options: object) -> Report:
+def analyze(trace: Trace, *gpus: Gpu, **options: object) -> AnalysisReport:
     return analyze_trace(trace, Catalog(gpus=gpus), **options)  # type: ignore[arg-type]
 
 

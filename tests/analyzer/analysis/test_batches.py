@@ -9,7 +9,7 @@ import pytest
 from wavecast import load_trace
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.analyzer.analysis.batches import EQUAL_RATIO, with_batches
-from wavecast.analyzer.analysis.report import BatchChoice, Report
+from wavecast.analyzer.analysis.report import AnalysisReport, BatchChoice
 from wavecast.analyzer.rendering.analysis.csv import BATCH_COLUMNS, draw_gpus_csv
 from wavecast.analyzer.rendering.analysis.text import describe_report
 from wavecast.analyzer.whatif.scenario import Scenario
@@ -29,29 +29,29 @@ def recorded() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def found(recorded: Trace) -> Report:
+def found(recorded: Trace) -> AnalysisReport:
     return ask(recorded)
 
 
-def ask(trace: Trace, scenario: Scenario | None = None) -> Report:
+def ask(trace: Trace, scenario: Scenario | None = None) -> AnalysisReport:
     catalog = load_catalog()
     result = run_analysis(trace, catalog, targets=[find_gpu(catalog, name) for name in NAMES], scenario=scenario)
     return with_batches(result, report_on(result, op_limit=0))
 
 
-def choice_of(report: Report, name: str) -> BatchChoice:
+def choice_of(report: AnalysisReport, name: str) -> BatchChoice:
     choice = next(row.batches for row in report.predictions if row.gpu == name)
     assert choice is not None
     return choice
 
 
-def test_more_memory_holds_a_larger_batch(found: Report) -> None:
+def test_more_memory_holds_a_larger_batch(found: AnalysisReport) -> None:
     sizes = [choice_of(found, name).largest_batch or 0 for name in NAMES]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[1] > sizes[2] > 0
 
 
-def test_the_largest_batch_fits_and_the_next_one_does_not(found: Report, recorded: Trace) -> None:
+def test_the_largest_batch_fits_and_the_next_one_does_not(found: AnalysisReport, recorded: Trace) -> None:
     for name in NAMES:
         largest = choice_of(found, name).largest_batch or 0
         following = largest * 4 // 3 if largest % 3 == 0 else largest * 3 // 2
@@ -61,7 +61,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(found: Report, recorde
             assert report_on(result, op_limit=0).predictions[0].fits is fits
 
 
-def test_rates_are_those_of_the_batch(found: Report, recorded: Trace) -> None:
+def test_rates_are_those_of_the_batch(found: AnalysisReport, recorded: Trace) -> None:
     choice = choice_of(found, NAMES[0])
     asked = run_analysis(
         recorded,
@@ -79,24 +79,24 @@ def test_rates_are_those_of_the_batch(found: Report, recorded: Trace) -> None:
     assert list(ends) == sorted(ends)  # type: ignore[type-var]
 
 
-def test_gpus_are_ranked_by_their_best(found: Report) -> None:
+def test_gpus_are_ranked_by_their_best(found: AnalysisReport) -> None:
     rates = [row.batches.best_samples_per_s or 0.0 for row in found.predictions if row.batches is not None]
     assert rates == sorted(rates, reverse=True)
 
 
-def test_a_scenario_holds_for_every_batch(found: Report, recorded: Trace) -> None:
+def test_a_scenario_holds_for_every_batch(found: AnalysisReport, recorded: Trace) -> None:
     shorter = ask(recorded, Scenario(sequence_length=256))
     for name in NAMES:
         assert (choice_of(shorter, name).largest_batch or 0) > (choice_of(found, name).largest_batch or 0)
 
 
-def test_the_page_and_the_table_show_them(found: Report) -> None:
+def test_the_page_and_the_table_show_them(found: AnalysisReport) -> None:
     page = str(describe_report(found, name="gpt2"))
     assert "largest" in page
     assert draw_gpus_csv(found).splitlines()[0].endswith(",".join(BATCH_COLUMNS))
 
 
-def test_the_columns_stay_away_unasked(found: Report) -> None:
+def test_the_columns_stay_away_unasked(found: AnalysisReport) -> None:
     unasked = replace(found, predictions=tuple(replace(row, batches=None) for row in found.predictions))
     assert "largest_batch" not in draw_gpus_csv(unasked)
 

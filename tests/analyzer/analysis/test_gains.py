@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
-from wavecast.analyzer.analysis.report import FASTER_KERNELS, Report
+from wavecast.analyzer.analysis.report import FASTER_KERNELS, AnalysisReport
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.formats.files import load_trace
@@ -22,20 +22,20 @@ FASTER_HOST, CUDA_GRAPHS, LARGER_BATCH = "a host twice as fast", "CUDA graphs", 
 GPT2 = "gpt2_small-inference-bf16-b4-shapes.json.gz"
 
 
-def ask(trace: Trace, gpu: str, **scenario: Any) -> Report:
+def ask(trace: Trace, gpu: str, **scenario: Any) -> AnalysisReport:
     gpus = [find_gpu(CATALOG, gpu)]
     return report_on(run_analysis(trace, CATALOG, targets=gpus, scenario=Scenario(**scenario)), ops_gpu=gpus[0])
 
 
-def length_ns(report: Report) -> float:
+def length_ns(report: AnalysisReport) -> float:
     return next(row.iteration_ns for row in report.predictions if row.gpu == report.ops_gpu)
 
 
-def gains(report: Report) -> dict[str, float]:
+def gains(report: AnalysisReport) -> dict[str, float]:
     return {gain.change: gain.speedup for gain in report.gains}
 
 
-def reasons(report: Report) -> list[str]:
+def reasons(report: AnalysisReport) -> list[str]:
     return [warning for warning in report.warnings if "changes nothing" in warning]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.analyzer.analysis.gpu_replay import replay_on
-from wavecast.analyzer.analysis.report import Report
+from wavecast.analyzer.analysis.report import AnalysisReport
 from wavecast.analyzer.analysis.result import Analysis
 from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.whatif.axis.change import with_batch
@@ -38,11 +38,11 @@ def ask(trace: Trace, *gpus: Gpu, scenario: Scenario | None = None) -> Analysis:
     return run_analysis(trace, Catalog(gpus=gpus), library=MODELLESS, scenario=scenario)
 
 
-def row(report: Report, name: str) -> Any:
+def row(report: AnalysisReport, name: str) -> Any:
     return next(item for item in report.predictions if item.gpu == name)
 
 
-def check_adds_up(result: Analysis) -> Report:
+def check_adds_up(result: Analysis) -> AnalysisReport:
     """Busy and idle time, interval and path all tell of the same iteration."""
     report = report_on(result)
     for item in report.predictions:

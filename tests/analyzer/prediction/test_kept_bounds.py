@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from wavecast.analyzer.analysis.analyze import analyze_trace, run_analysis
 from wavecast.analyzer.analysis.op_rows import BROKEN_BOUND, list_ops
-from wavecast.analyzer.analysis.report import OpPrediction, Report
+from wavecast.analyzer.analysis.report import AnalysisReport, OpPrediction
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.errors import InputError
 from wavecast.formats.column import build_table
@@ -53,7 +53,7 @@ def additions(toy_trace: TraceBuilder, starts: Sequence[int], duration: int) -> 
     )
 
 
-def report_of(trace: Trace, ops_gpu: Gpu, *gpus: Gpu) -> Report:
+def report_of(trace: Trace, ops_gpu: Gpu, *gpus: Gpu) -> AnalysisReport:
     return analyze_trace(trace, Catalog(gpus=gpus), targets=gpus, ops_gpu=ops_gpu)
 
 

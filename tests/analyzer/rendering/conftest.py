@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,16 +10,17 @@ from typing import Any
 import pytest
 from wavecast.analyzer.analysis.report import (
     FASTER_KERNELS,
+    AnalysisReport,
     Gain,
     GpuPrediction,
     OpPrediction,
-    Report,
     Source,
     TraceSummary,
 )
 from wavecast.analyzer.prediction.method import Method
 from wavecast.analyzer.rendering import formats
 from wavecast.analyzer.rendering.page.page import Page, Passage
+from wavecast.analyzer.rendering.page.sheet import Sheet
 from wavecast.analyzer.rendering.page.terminal import Screen
 from wavecast.analyzer.replay.causes import IdleCause
 
@@ -30,13 +32,13 @@ def words_of(page: Page) -> Iterator[str]:
     for block in page.blocks:
         if isinstance(block, Passage):
             yield from (word for line in block.lines for word in (line.label, *line.text.split("\n")))
-        else:
+        elif isinstance(block, Sheet):
             yield block.title
             yield from (item.cells[row] for row in range(block.row_count) for item in block.columns)
 
 
 def unescape(text: str) -> str:
-    return re.sub(r"\\([\\`*_\[\]<>|])", r"\1", text)
+    return re.sub(r"\\([\\`*_\[\]<>|])", r"\1", html.unescape(text))
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def assert_drawn_whole() -> Callable[[Page], None]:
     """Hold every drawer to a page: all that it says must be drawn, in its order; what a new drawer has to keep."""
 
     def check(page: Page) -> None:
-        sheets = [block for block in page.blocks if not isinstance(block, Passage)]
+        sheets = [block for block in page.blocks if isinstance(block, Sheet)]
         titles = [column.title for sheet in sheets for column in sheet.columns]
         for item in formats.PAGE_FORMATS:
             text, at = unescape(item.draw(page, Screen())), 0
@@ -113,9 +115,9 @@ KERNEL_NAME = (
 
 
 @pytest.fixture
-def measured_report() -> Report:
+def measured_report() -> AnalysisReport:
     """A report with everything that a report can hold."""
-    return Report(
+    return AnalysisReport(
         trace=TraceSummary(
             name="small net",
             source_format="kineto",
@@ -168,9 +170,9 @@ def measured_report() -> Report:
 
 
 @pytest.fixture
-def shapes_report() -> Report:
+def shapes_report() -> AnalysisReport:
     """A report of a trace without timings: most is not known."""
-    return Report(
+    return AnalysisReport(
         trace=TraceSummary(
             name=None,
             source_format="wavecast",

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from io import StringIO
 
 import pytest
-from wavecast.analyzer.analysis.report import OpPrediction, Report
+from wavecast.analyzer.analysis.report import AnalysisReport, OpPrediction
 from wavecast.analyzer.measurements.correction import Correction, RateCorrection
 from wavecast.analyzer.models.frame.gpu_factors import GpuFactors
 from wavecast.analyzer.prediction.method import Method
@@ -28,36 +28,36 @@ USELESS = Correction(gpu="L40S", model="vector", point_count=80, factor=0.99, er
 FEW = Correction(gpu="L40S", model="convolution", point_count=9)
 
 
-def draw_table(report: Report, screen: Screen | None = None, *, detailed_ops: bool = False) -> str:
+def draw_table(report: AnalysisReport, screen: Screen | None = None, *, detailed_ops: bool = False) -> str:
     return draw_terminal(describe_report(report, name=NAME, detailed_ops=detailed_ops), screen or Screen())
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_the_table_at_a_width(width: int, measured_report: Report, check_golden: CheckGolden) -> None:
+def test_the_table_at_a_width(width: int, measured_report: AnalysisReport, check_golden: CheckGolden) -> None:
     text = draw_table(measured_report, Screen(width=width))
     assert max(len(line) for line in text.splitlines()) <= width
     check_golden(f"table_{width}.txt", text)
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_op_table_at_a_width(width: int, measured_report: Report, check_golden: CheckGolden) -> None:
+def test_the_op_table_at_a_width(width: int, measured_report: AnalysisReport, check_golden: CheckGolden) -> None:
     text = draw_table(measured_report, Screen(width=width), detailed_ops=True)
     assert max(len(line) for line in text.splitlines()) <= width
     check_golden(f"ops_{width}.txt", text)
 
 
-def test_a_pipe_gets_every_column(measured_report: Report, check_golden: CheckGolden) -> None:
+def test_a_pipe_gets_every_column(measured_report: AnalysisReport, check_golden: CheckGolden) -> None:
     text = draw_table(measured_report, detailed_ops=True)
     assert "Left out" not in text
     check_golden("ops_pipe.txt", text)
 
 
-def test_a_trace_without_timings_says_so(shapes_report: Report, check_golden: CheckGolden) -> None:
+def test_a_trace_without_timings_says_so(shapes_report: AnalysisReport, check_golden: CheckGolden) -> None:
     check_golden("shapes.txt", draw_table(shapes_report))
 
 
 @pytest.mark.parametrize("with_ops", [False, True])
-def test_other_formats(with_ops: bool, measured_report: Report, check_golden: CheckGolden) -> None:
+def test_other_formats(with_ops: bool, measured_report: AnalysisReport, check_golden: CheckGolden) -> None:
     name = "ops_report" if with_ops else "report"
     check_golden(f"{name}.json", draw_report_json(measured_report, with_ops=with_ops))
     check_golden(f"{name}.csv", draw_ops_csv(measured_report) if with_ops else draw_gpus_csv(measured_report))
@@ -67,13 +67,16 @@ def test_other_formats(with_ops: bool, measured_report: Report, check_golden: Ch
 
 @pytest.mark.parametrize("detailed", [False, True])
 def test_every_drawing_is_whole(
-    detailed: bool, measured_report: Report, shapes_report: Report, assert_drawn_whole: Callable[[Page], None]
+    detailed: bool,
+    measured_report: AnalysisReport,
+    shapes_report: AnalysisReport,
+    assert_drawn_whole: Callable[[Page], None],
 ) -> None:
     for report in (measured_report, shapes_report):
         assert_drawn_whole(describe_report(report, name=NAME, detailed_ops=detailed))
 
 
-def test_json_has_the_promised_keys(measured_report: Report) -> None:
+def test_json_has_the_promised_keys(measured_report: AnalysisReport) -> None:
     document = json.loads(draw_report_json(measured_report, with_ops=False))
     assert list(document) == [
         "format", "version", "trace", "source", "iteration_rule", "scenario", "memory", "critical_path",
@@ -93,7 +96,7 @@ def test_json_has_the_promised_keys(measured_report: Report) -> None:
     assert all(set(item) == {entry.name for entry in fields(OpPrediction)} for item in detailed["ops"])
 
 
-def test_csv_columns_do_not_depend_on_the_data(measured_report: Report, shapes_report: Report) -> None:
+def test_csv_columns_do_not_depend_on_the_data(measured_report: AnalysisReport, shapes_report: AnalysisReport) -> None:
     tables = [list(csv.DictReader(StringIO(draw_gpus_csv(report)))) for report in (measured_report, shapes_report)]
     assert set(tables[0][0]) == set(tables[1][0])
     assert [row["rank"] for row in tables[0]] == ["1", "2", "3", "4"]
@@ -102,7 +105,7 @@ def test_csv_columns_do_not_depend_on_the_data(measured_report: Report, shapes_r
 
 
 @pytest.mark.parametrize("form", PAGE_FORMATS, ids=lambda form: form.name)
-def test_names_cannot_steer_the_terminal(form: PageFormat, measured_report: Report) -> None:
+def test_names_cannot_steer_the_terminal(form: PageFormat, measured_report: AnalysisReport) -> None:
     hostile = "\x1b]0;owned\x07[bold]a\nb|c"
     op = replace(measured_report.ops[0], op=hostile, module=hostile, reason=hostile, shapes=hostile)
     trace = replace(measured_report.trace, name=hostile)
@@ -113,7 +116,7 @@ def test_names_cannot_steer_the_terminal(form: PageFormat, measured_report: Repo
     assert "[bold]a" in text.replace("\\", "")
 
 
-def test_columns_without_data_are_left_out(measured_report: Report) -> None:
+def test_columns_without_data_are_left_out(measured_report: AnalysisReport) -> None:
     bare = tuple(
         replace(row, price_usd_per_hour=None, samples_per_s=None, iteration_low_ns=None, iteration_high_ns=None)
         for row in measured_report.predictions
@@ -122,13 +125,13 @@ def test_columns_without_data_are_left_out(measured_report: Report) -> None:
     assert not any(title in text for title in ("samples/s", "$ per", "interval", "Prices"))
 
 
-def test_every_method_has_a_column(measured_report: Report) -> None:
+def test_every_method_has_a_column(measured_report: AnalysisReport) -> None:
     for method in Method:
         row = replace(measured_report.predictions[0], methods={method: 1.0})
         assert " 100 %" in draw_table(replace(measured_report, predictions=(row,), ops=()))
 
 
-def test_the_note_says_what_was_corrected_and_what_it_gains(measured_report: Report) -> None:
+def test_the_note_says_what_was_corrected_and_what_it_gains(measured_report: AnalysisReport) -> None:
     report = replace(measured_report, calibration=(APPLIED, USELESS, FEW, replace(USELESS, gpu="T4")))
     blocks = describe_report(report, name=NAME).blocks
     lines = [line.text for block in blocks if isinstance(block, Passage) for line in block.lines]
@@ -139,7 +142,7 @@ def test_the_note_says_what_was_corrected_and_what_it_gains(measured_report: Rep
     ]
 
 
-def test_rates_come_before_the_models_that_share_them(measured_report: Report) -> None:
+def test_rates_come_before_the_models_that_share_them(measured_report: AnalysisReport) -> None:
     rates = RateCorrection(
         gpu="L40S",
         point_count=300,
@@ -160,7 +163,7 @@ def test_rates_come_before_the_models_that_share_them(measured_report: Report) -
     }  # fmt: skip
 
 
-def test_json_holds_the_corrections_where_there_are_any(measured_report: Report) -> None:
+def test_json_holds_the_corrections_where_there_are_any(measured_report: AnalysisReport) -> None:
     assert "calibration" not in json.loads(draw_report_json(measured_report, with_ops=False))
     report = replace(measured_report, calibration=(APPLIED, FEW))
     assert json.loads(draw_report_json(report, with_ops=False))["calibration"] == [

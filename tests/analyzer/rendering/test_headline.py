@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from wavecast.analyzer.analysis.report import Report
+from wavecast.analyzer.analysis.report import AnalysisReport
 from wavecast.analyzer.graph.export.path import PathSummary
 from wavecast.analyzer.rendering.analysis.headline import headline
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 
 
-def line_of(report: Report, start: str) -> str | None:
+def line_of(report: AnalysisReport, start: str) -> str | None:
     return next((line for line in headline(report, "trace.json") if line.startswith(start)), None)
 
 
@@ -23,28 +23,28 @@ def line_of(report: Report, start: str) -> str | None:
         (Scenario(fuse_elementwise=True, cpu_speed=2.0), "pointwise ops merged"),
     ],
 )
-def test_what_was_asked_is_said(scenario: Scenario, words: str, measured_report: Report) -> None:
+def test_what_was_asked_is_said(scenario: Scenario, words: str, measured_report: AnalysisReport) -> None:
     assert line_of(replace(measured_report, scenario=scenario), "What if") == f"What if, on every GPU below: {words}."
 
 
 @pytest.mark.parametrize("scenario", [Scenario(), Scenario(cpu_speed=2.0, recorded_batch_size=4)])
-def test_nothing_asked_is_not_said(scenario: Scenario, measured_report: Report) -> None:
+def test_nothing_asked_is_not_said(scenario: Scenario, measured_report: AnalysisReport) -> None:
     assert line_of(replace(measured_report, scenario=scenario), "What if") is None
 
 
-def test_memory_that_is_not_known_has_a_reason(measured_report: Report) -> None:
+def test_memory_that_is_not_known_has_a_reason(measured_report: AnalysisReport) -> None:
     unknown = replace(measured_report, memory=None, memory_unknown="nothing was recorded")
     assert line_of(unknown, "Memory") == "Memory is not known: nothing was recorded."
 
 
-def test_the_shares_of_the_path_add_up(measured_report: Report) -> None:
+def test_the_shares_of_the_path_add_up(measured_report: AnalysisReport) -> None:
     path = PathSummary(length_ns=100.0, node_ns={"kernel": 30.0}, edge_ns={"launch": 10.0}, unexplained_ns=60.0)
     assert line_of(replace(measured_report, critical_path=path), "Critical path") == (
         "Critical path on A100 SXM4 80GB: time for which nothing is recorded 60 %, kernels 30 %, launch latency 10 %."
     )
 
 
-def test_what_a_replay_shows_to_help_is_offered(measured_report: Report) -> None:
+def test_what_a_replay_shows_to_help_is_offered(measured_report: AnalysisReport) -> None:
     line = line_of(measured_report, "On A100")
     assert line == (
         "On A100 SXM4 80GB your CPU is the limit: 15 % of the iteration the GPU waits for launches. Replayed there, "
@@ -53,7 +53,7 @@ def test_what_a_replay_shows_to_help_is_offered(measured_report: Report) -> None
     )
 
 
-def test_where_nothing_helps_nothing_is_offered(measured_report: Report) -> None:
+def test_where_nothing_helps_nothing_is_offered(measured_report: AnalysisReport) -> None:
     useless = tuple(replace(gain, speedup=1.01) for gain in measured_report.gains)
     line = line_of(replace(measured_report, gains=useless), "On A100") or ""
     assert line.endswith(

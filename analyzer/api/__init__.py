@@ -1,0 +1,1 @@
+"""What `import wavecast` offers, and what the commands run: one function per question, each returns its report."""

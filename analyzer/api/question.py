@@ -1,0 +1,139 @@
+"""What questions have in common: the trace, the catalogue, the models, and the what-ifs, as a user gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+
+if TYPE_CHECKING:
+    from ...formats.importers import Progress
+    from ...formats.trace import Trace
+    from ...specs.cluster import Cluster
+    from ...specs.gpu import Catalog, Gpu
+    from ..measurements.calibration import CalibratedLibrary
+    from ..whatif.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfs:
+    """Hold what is asked beside the GPU, as a user gives it; see docs/what-if.md."""
+
+    cpu_speed: float | str | None = None
+    """Speed of the target's host relative to the recorded one, or a named host."""
+    precision: str | None = None
+    batch: int | None = None
+    from_batch: int | None = None
+    sequence_length: int | None = None
+    from_sequence_length: int | None = None
+    cached_tokens: int | None = None
+    cuda_graph: bool = False
+    fuse_elementwise: bool = False
+    attention_kernel: str | None = None
+
+    def scenario(self, trace: Trace, *, asks_for_batches: bool = False) -> Scenario:
+        """Return them as the analyzer's. Raises InputError for what contradicts itself or is not known."""
+        from ..host.speed import read_cpu_speed
+        from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
+
+        if self.from_batch is not None and not (self.batch or asks_for_batches):
+            raise InputError("--from-batch says what --batch rescales: add --batch N")
+        if self.from_sequence_length is not None and self.sequence_length is None:
+            raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")
+        return Scenario(
+            cpu_speed=None if self.cpu_speed is None else read_cpu_speed(str(self.cpu_speed), trace),
+            precision=None if self.precision is None else TargetPrecision(self.precision),
+            batch_size=self.batch,
+            recorded_batch_size=self.from_batch,
+            sequence_length=self.sequence_length,
+            recorded_sequence_length=self.from_sequence_length,
+            cached_tokens=self.cached_tokens,
+            cuda_graph=self.cuda_graph,
+            fuse_elementwise=self.fuse_elementwise,
+            attention=None if self.attention_kernel is None else TargetAttention(self.attention_kernel),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """Say which machines GPUs stand in, for what they send each other."""
+
+    nodes: tuple[str, ...] = ()
+    cluster_file: Path | None = None
+    nccl_tests: tuple[Path, ...] = ()
+
+    def cluster(self, catalog: Catalog, targets: Sequence[str] = ()) -> Cluster:
+        """Return the machines asked for. `targets` names the GPUs that output without devices may be of.
+
+        Raises InputError for what cannot be read, found or used.
+        """
+        from ...specs.cluster import USUAL, find_node, load_cluster
+
+        cluster = USUAL if self.cluster_file is None else load_cluster(self.cluster_file, catalog)
+        for name in self.nodes:
+            cluster = cluster.placed(find_node(name, catalog))
+        if self.nccl_tests:
+            from ..measurements.fabric import calibrate_cluster
+
+            cluster = calibrate_cluster(cluster, self.nccl_tests, catalog, targets)
+        return cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gpus:
+    """Hold the catalogue, and of it the GPUs that were named."""
+
+    catalog: Catalog
+    targets: tuple[Gpu, ...]
+    """Each once; none where all are meant."""
+    source: Gpu | None
+
+
+def find_named(targets: Sequence[str], source: str | None, gpu_file: str | Path | None) -> Gpus:
+    """Return the catalogue with the GPUs that were named. Raises UnknownGpuError for a name that nothing has."""
+    from ...specs.catalog import load_catalog
+    from ...specs.match import find_gpu, find_gpus
+
+    catalog = load_catalog(None if gpu_file is None else Path(gpu_file))
+    found = {gpu.name: gpu for name in targets for gpu in find_gpus(catalog, name)}
+    return Gpus(
+        catalog=catalog,
+        targets=tuple(found.values()),
+        source=find_gpu(catalog, source) if source is not None else None,
+    )
+
+
+def read_trace(
+    trace: str | Path | Trace,
+    *,
+    captures: Sequence[str | Path] = (),
+    execution_trace: str | Path | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> Trace:
+    """Return a trace, or read it from a file or an archive, joined with what was recorded beside it."""
+    from ...formats.execution_trace import load_joined
+    from ...formats.files import load_trace
+    from ..prediction.capture_join import join_captures
+
+    if not isinstance(trace, str | Path):
+        read = trace
+    elif execution_trace is None:
+        read = load_trace(trace, recover=recover, progress=progress)
+    else:
+        read = load_joined(Path(trace), Path(execution_trace), recover=recover, progress=progress)
+    return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
+
+
+def sharpen(path: str | Path, trace: Trace, gpus: Gpus) -> CalibratedLibrary:
+    """Calibrate the models for the targets, all GPUs where none is given, and the one that was measured."""
+    from ..measurements.calibration import calibrate_library
+    from ..models.library import load_library
+    from ..recorded.devices import first_known_gpu
+
+    origin = gpus.source or (first_known_gpu(gpus.catalog, trace) if trace.is_measured else None)
+    named = [*gpus.targets, *([origin] if origin is not None else [])] if gpus.targets else []
+    return calibrate_library(load_library(), Path(path), named, gpus.catalog)
