@@ -65,7 +65,7 @@ def choose_format(form: str | None, output: Path | None) -> str:
         return DEFAULT_FORMAT
     offered = _offered_formats()
     found = FORMAT_OF_SUFFIX.get(output.suffix.lower())
-    if found not in offered:
+    if found is None or found not in offered:
         endings = ", ".join(SUFFIXES[name] for name in offered if name in SUFFIXES)
         raise InputError(f"-o {output}: expected a name that ends in {endings}; --format says what another one holds")
     return found
