@@ -127,4 +127,6 @@ def _bundle() -> str:
         from vl_convert import javascript_bundle
     except ImportError:
         raise InputError("charts need vl-convert-python: pip install 'wavecast[html]'") from None
-    return str(javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)).replace("</script", "<\\/script")
+    return str(javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)).replace(
+        "</script", "<\\/script"
+    )
