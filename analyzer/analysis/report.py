@@ -123,6 +123,12 @@ class GpuPrediction:
     """Of the oldest listing that entered the price; None where none is dated."""
     batches: BatchChoice | None = None
     """None where nothing was asked about other batches."""
+    chance_fastest: float | None = None
+    """Of the GPUs of the report; None where the iteration does not fit, or there is no other GPU."""
+    chance_cheapest: float | None = None
+    """Of those with a price, per iteration; None for those without."""
+    is_observed: bool = False
+    """The user measured the iteration there."""
 
     @property
     def host_limited_ratio(self) -> float:
@@ -178,6 +184,18 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankPair:
+    """Say how likely one GPU beats another."""
+
+    first: str
+    second: str
+    faster: float
+    """The chance that the iteration takes less time on the first."""
+    cheaper: float | None
+    """The chance that it costs less there; None where either has no price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisReport:
     """Hold all that `analyze` found. `predictions` is ranked, fastest first; `ops` by predicted time."""
 
@@ -203,6 +221,8 @@ class AnalysisReport:
     gains: tuple[Gain, ...] = ()
     """What one more change would gain on `ops_gpu`, largest first, faster kernels last; empty where the host does not
     limit it."""
+    rank_pairs: tuple[RankPair, ...] = ()
+    """GPUs compared two by two: all of up to four, of more those likeliest to be first in time or in cost."""
     warnings: tuple[str, ...] = field(default=())
 
     @property

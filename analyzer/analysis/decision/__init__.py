@@ -1,0 +1,1 @@
+"""Which GPU to take: filters, totals, and how sure a rank is."""
