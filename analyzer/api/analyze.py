@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .observed import find_observed
 from .question import Machines, WhatIfs, find_named, read_trace, sharpen
 from .report import Report, as_names, trace_name
 
@@ -78,6 +79,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     largest_batch: bool = False,
     gpu_file: str | Path | None = None,
     calibration: str | Path | None = None,
+    observed: Mapping[str, str | float] | None = None,
     machines: Machines | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
@@ -88,16 +90,20 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
 
     `trace` is a file in any format that is read, an archived trace (`archive://DIR#ID`), or what `load_trace` and
     `record` return. `source` is the GPU that was measured, where the trace does not say it. `ops` lists every op with
-    bound and reason, `top` limits the list. The what-ifs (`cpu_speed` … `attention_kernel`) and the other keywords mean
-    what the options of `analyze` of the same names do; see docs/cli.md.
+    bound and reason, `top` limits the list. `observed` holds how long the iteration took on GPUs of yours ({"L40S":
+    "212 ms"}, or seconds): it corrects them, and others as far as they share their errors. The what-ifs (`cpu_speed` …
+    `attention_kernel`) and the other keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
     """
     from ...specs.match import describe_machines
     from ..analysis.analyze import report_on, run_analysis
+    from ..analysis.decision.chances import add_chances
+    from ..analysis.decision.observed import correct_rows
 
     targets = as_names(to)
     gpus = find_named(targets, source, gpu_file)
+    seen = find_observed(observed or {}, gpus.catalog, largest_batch=largest_batch)
     read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
     what_ifs = WhatIfs(
         cpu_speed=cpu_speed,
@@ -115,7 +121,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     result = run_analysis(
         read,
         gpus.catalog,
-        targets=gpus.targets,
+        targets=seen.beside(gpus.targets),
         source=gpus.source,
         library=sharpened.library if sharpened is not None else None,
         scenario=what_ifs.scenario(read, asks_for_batches=largest_batch),
@@ -124,10 +130,13 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top
     report = report_on(result, ops_gpu=gpus.targets[0] if gpus.targets else None, op_limit=limit)
+    observations = seen.observations(result)
+    report = correct_rows(report, result, observations)
     if largest_batch:
         from ..analysis.batches import with_batches
 
         report = with_batches(result, report)
+    report = add_chances(report, result, observations)
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:

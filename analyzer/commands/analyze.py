@@ -28,6 +28,7 @@ from .command import (
     source_option,
     trace_argument,
 )
+from .observed_options import observed_option, take_observed
 from .output import OutputPath, choose_format, screen_for, write_result
 from .plan_options import SHOWN_PLANS, plan_options, render_scale
 from .progress import progress_on_stderr
@@ -63,6 +64,7 @@ class AnalyzeRequest:
     plans: tuple[str, ...]
     global_batch: int | None
     cluster: Machines
+    observed: dict[str, str]
 
     @property
     def is_of_plans(self) -> bool:
@@ -105,6 +107,7 @@ class AnalyzeRequest:
     metavar="DIR|FILE",
     help="Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
 )
+@observed_option
 @click.option(
     "--cpu-speed",
     metavar="RATIO",
@@ -171,9 +174,9 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to H100 --gpus 64 --plan fsdp=8,tp=8
       analyze execution.json.gz --capture capture.json.gz
     """
-    cluster = take_cluster(options)
+    cluster, observed = take_cluster(options), take_observed(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
-    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs)
+    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs, observed=observed)
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
         return
@@ -200,6 +203,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             largest_batch=request.largest_batch,
             gpu_file=request.gpu_file,
             calibration=request.calibration,
+            observed=request.observed,
             machines=request.cluster,
             captures=request.captures,
             execution_trace=request.execution_trace,
@@ -218,6 +222,7 @@ _ONE_GPU_OPTIONS: Final = {
     "cuda_graph": "--cuda-graph",
     "fuse_elementwise": "--fuse-elementwise",
     "cpu_speed": "--cpu-speed",
+    "observed": "--observed",
 }
 """What nothing says of plans yet."""
 
@@ -228,6 +233,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
     from ..api.question import find_named, read_trace, sharpen
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
+    asked["observed"] = request.observed
     for name, option in _ONE_GPU_OPTIONS.items():
         if asked[name]:
             raise InputError(f"{option} is for one GPU: leave it out beside --plan")

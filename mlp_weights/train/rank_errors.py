@@ -2,19 +2,20 @@
 
     python -m wavecast.mlp_weights.train.rank_errors DATA [--write]
 
-Pseudo-iterations (pseudo_iterations.py) of all tables, each GPU predicted by weights that never saw its chip: from shapes
-alone and from a source's measurements. z is log(measured / predicted) over the standard deviation that the 90 % interval
-of the sum stands for. `spread` is the median of |z| over what it is of a normal error: intervals hold nine in ten of
-errors with long tails, so that their core is narrower. `correlation` is by what two GPUs have in common; from the median
-of |z_a - z_b|, d over that of a normal error: 1 - d^2 / (2 spread^2), at least 0, and no more than between GPUs that have
-more in common. Every block of a table counts alike; medians, since one table that was measured with other
+Pseudo-iterations (pseudo_iterations.py) of all tables, each GPU predicted by weights that never saw its chip: from
+shapes alone and from a source's measurements. z is log(measured / predicted) over the standard deviation that the 90 %
+interval of the sum stands for. `spread` is the median of |z| over what it is of a normal error: intervals hold nine in
+ten of errors with long tails, so that their core is narrower. `correlation` is by what two GPUs have in common, from d,
+the median of |z_a - z_b| over that of a normal error: 1 - d^2 / (2 spread^2), at least 0, and no more than between GPUs
+that have more in common. Every block of a table counts alike; medians, since one table that was measured with other
 software moves a mean at will.
 
 `ratio`: the same of blocks of ratio_blocks.py (their median errors), for two targets of one source. `network`: of whole
-networks (network_widths.py) on two GPUs; twins were not measured, and take what ops from shapes show.
+networks (network_widths.py) on two GPUs; twins were not measured, and take what ops from shapes show; their spread is
+what network_widths.py holds it to.
 
-Printed by level: the estimate, how many blocks and pairs of GPUs are behind it, and both from either half of the tables.
-Half a minute, and another for the networks.
+Printed by level: the estimate, how many blocks and pairs of GPUs are behind it, and both from either half of the
+tables. About a minute of CPU time.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ...analyzer.accuracy.score.end_to_end import NETWORKS, score_networks
 from ...analyzer.accuracy.score.throughput import THROUGHPUT, score_throughput
 from ...analyzer.accuracy.score.weights import Withheld, choose_weights
 from ...analyzer.analysis.decision.joint_errors import ANCHORED, HALF_WIDTH, LEVELS, NETWORK, SHAPES, levels
-from ...analyzer.measurements.readers import TABLES
+from ...analyzer.measurements.networks import NODES
 from ...analyzer.prediction.sum_interval import RATIO
 from ...arrays import Floats
 from ...specs.catalog import load_catalog
@@ -47,9 +48,9 @@ from .ratio_blocks import table_blocks
 
 NAME: Final = "rank_errors"
 ABOUT: Final = (
-    "Of errors of the logarithm of an iteration's time, by how its ops were predicted (shapes, anchored, ratio; network: "
-    "the error that times from shapes share on a GPU). spread: standard deviation of their core over that of the 90 % "
-    "interval. correlation: between two GPUs, by what they have in common. counts: blocks and pairs of GPUs."
+    "Of errors of the logarithm of an iteration's time, by how its ops were predicted (shapes, anchored, ratio; "
+    "network: the error that times from shapes share on a GPU). spread: standard deviation of their core over that of "
+    "the 90 % interval. correlation: between two GPUs, by what they have in common. counts: blocks and pairs of GPUs."
 )
 NORMAL_MEDIAN: Final = 0.6745
 """Median of |z| of a normal error of standard deviation 1."""
@@ -107,7 +108,8 @@ def main(data: Path, write: bool, keep: str | None) -> None:
         for level in reversed(LEVELS):
             blocks, pairs = values[kind].counts[level]
             parts = ", ".join(f"{item.correlation[level]:.2f}" for item in halves)
-            click.echo(f"  {level:13} {values[kind].correlation[level]:5.2f}  {blocks:4} blocks, {pairs:3} pairs (halves {parts})")
+            alike = values[kind].correlation[level]
+            click.echo(f"  {level:13} {alike:5.2f}  {blocks:4} blocks, {pairs:3} pairs (halves {parts})")
     if write:
         save_constants(NAME, ABOUT, _fitted(data, values), keep=keep)
 
@@ -118,14 +120,14 @@ def _fitted(data: Path, values: Mapping[str, ErrorLikeness]) -> FittedConstants:
     of_ops, of_networks = alike[SHAPES], alike[NETWORK]
     of_networks["chip"] = max(of_networks["chip"], of_ops["chip"])
     spread[NETWORK] = NETWORK_SPREAD
-    paths = [data / name for name in (*TABLES, NETWORKS, THROUGHPUT) if (data / name).exists()]
+    paths = [*sorted((data / "ops").glob("*.parquet")), data / NODES, data / NETWORKS, data / THROUGHPUT]
     return FittedConstants(
         values={"spread": spread, "correlation": alike},
         counts={
             kind: {level: {"blocks": blocks, "pairs": pairs} for level, (blocks, pairs) in item.counts.items()}
             for kind, item in values.items()
         },
-        inputs=hash_files(data, list(dict.fromkeys(paths))),
+        inputs=hash_files(data, [path for path in paths if path.exists()]),
     )
 
 
@@ -208,7 +210,9 @@ def network_residuals(data: Path) -> list[PairResiduals]:
     for item in score_throughput(data, weights)[0]:
         if item.low_ns and item.high_ns:
             way = f"{item.table} {item.layout} {item.software} {item.is_compiled}"
-            works[way, item.model][item.gpu] = _in_deviations(item.measured_ns, item.predicted_ns, item.low_ns, item.high_ns)
+            works[way, item.model][item.gpu] = _in_deviations(
+                item.measured_ns, item.predicted_ns, item.low_ns, item.high_ns
+            )
     groups: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     for key, errors in works.items():
         for first, second in combinations(sorted(errors), 2):

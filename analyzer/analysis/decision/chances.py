@@ -1,8 +1,8 @@
 """How sure a rank is: the chance that a GPU is the fastest or the cheapest, and that one beats another.
 
-The errors of the predicted times go along as `joint_errors` says. For two GPUs, with the gap d between the logarithms of
-their times (or costs) and the standard deviations s of the sides that face each other, the chance that the lesser is
-the lesser is
+The errors of the predicted times go along as joint_errors.py says. For two GPUs, with the gap d between the logarithms
+of their times (or costs), the standard deviations s of the sides that face each other and the correlation r, the chance
+that the lower one truly is the lower is
 
     P = Phi(d / sqrt(s_a^2 + s_b^2 - 2 r s_a s_b))
 
@@ -23,10 +23,10 @@ from ....arrays import Floats, Mask
 from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
 from .joint_errors import JointErrors, joint_errors
-from .observed import Observation, correct_by, correct_rows
+from .observed import Observation, correct_by
 
-DRAWS: Final = 8192
-"""By which a chance is known to 0.6 %."""
+DRAWS: Final = 4096
+"""By which a chance is known to 0.8 %."""
 SEED: Final = 20261123
 TOLD_APART: Final = 0.8
 """A chance from which on two GPUs count as told apart: below, more than one such choice in five is wrong."""
@@ -88,25 +88,21 @@ class Chances:
         return chance
 
 
-def add_chances(
-    report: AnalysisReport, result: Analysis, observations: Sequence[Observation] = ()
-) -> AnalysisReport:
+def add_chances(report: AnalysisReport, result: Analysis, observations: Sequence[Observation] = ()) -> AnalysisReport:
     """Return the report with each GPU's chance to be the fastest and the cheapest, and the pairs worth comparing.
 
-    `observations` are times that the user measured: they correct the GPUs first, each as far as its errors are those of
-    a GPU that was measured. Prices are those of the report's rows.
+    They are those of the report's rows, at their times and prices. `observations` are what the rows were corrected by.
 
     >>> [row.chance_fastest for row in add_chances(report, result).predictions]
     [1.0, 0.0]
     """
-    errors = joint_errors(result)
-    names = [gpu.name for gpu in result.prediction.fleet.gpus]
-    if observations:
-        correction = correct_by(observations, names, result.forecast.iteration_ns, errors)
-        report, errors = correct_rows(report, names, correction), correction.errors
     rows = report.predictions
     if len(rows) < 2:
         return report
+    names = [gpu.name for gpu in result.prediction.fleet.gpus]
+    errors = joint_errors(result)
+    if observations:
+        errors = correct_by(observations, names, result.forecast.iteration_ns, errors).errors
     chances = chances_of(rows, names, errors)
     fastest, cheapest = chances.fastest(), chances.cheapest()
     priced = ~np.isnan(chances.price)
@@ -140,14 +136,9 @@ def _log_price(row: GpuPrediction) -> float:
     return float("nan") if price is None or price <= 0 else float(np.log(price))
 
 
-def _pairs(
-    rows: Sequence[GpuPrediction], chances: Chances, fastest: Floats, cheapest: Floats
-) -> tuple[RankPair, ...]:
+def _pairs(rows: Sequence[GpuPrediction], chances: Chances, fastest: Floats, cheapest: Floats) -> tuple[RankPair, ...]:
     """Return the pairs that are compared: of few GPUs all, of many the likeliest first ones in time and in cost."""
-    if len(rows) <= PAIRED:
-        chosen = [list(range(len(rows)))]
-    else:
-        chosen = [_leaders(fastest), _leaders(cheapest)]
+    chosen = [list(range(len(rows)))] if len(rows) <= PAIRED else [_leaders(fastest), _leaders(cheapest)]
     pairs = dict.fromkeys((a, b) for group in chosen for at, a in enumerate(group) for b in group[at + 1 :])
     return tuple(_pair(rows, chances, a, b) for a, b in pairs if (b, a) not in pairs or a < b)
 

@@ -37,8 +37,8 @@ and the error that times from shapes share on a GPU."""
 HALF_WIDTH: Final = 1.645
 """Of a 90 % interval, in standard deviations."""
 OWN: Final = 0.015
-"""Standard deviation, natural log, of what no prediction tells: two measurements of one iteration on one GPU differ by 1
-to 3 %, and by so much the replay is not exact."""
+"""Standard deviation, natural log, of what no prediction tells: measurements of one iteration on one GPU differ by 1 to
+3 %, and by so much the replay is not exact."""
 UNKNOWN: Final = 0.81 / HALF_WIDTH
 """The same of a GPU on which too much of the time has no interval: as groups of ops that nothing measured."""
 
@@ -110,7 +110,7 @@ def joint_errors(result: Analysis) -> JointErrors:
     own = np.where(known, OWN, UNKNOWN)
     fall, rise = (np.sqrt(kernels[at] ** 2 + host[at] ** 2 + own**2) for at in (0, 1))
     kernel, both = kernels.mean(axis=0), (fall + rise) / 2
-    # Nothing was timed: one host runs all, and its costs are off alike. Recorded: each GPU stands in a machine of its own.
+    # Nothing was timed: one host runs all, its costs are off alike. Recorded: each GPU stands in a machine of its own.
     hosts = np.outer(host.mean(axis=0), host.mean(axis=0)) * (result.origin is None)
     correlation = (alike * np.outer(kernel, kernel) + hosts) / np.outer(both, both)
     np.fill_diagonal(correlation, 1.0)

@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats
+from ....arrays import Floats, Rows
 from ..report import AnalysisReport, GpuPrediction
-from .joint_errors import HALF_WIDTH, OWN, JointErrors
+from ..result import Analysis
+from .joint_errors import HALF_WIDTH, OWN, JointErrors, joint_errors
 
 MEASURED: Final = 0.02
 """Standard deviation, natural log, of a measurement of one's own: repeats of one iteration differ by 1 to 3 %."""
@@ -62,33 +63,39 @@ def correct_by(
     )
 
 
-def condition(errors: JointErrors, at: Sequence[int] | Floats, log_ratio: Floats) -> tuple[Floats, JointErrors]:
+def condition(errors: JointErrors, at: Rows, log_ratio: Floats) -> tuple[Floats, JointErrors]:
     """Return by how much all are expected to be off, natural log, [m], and the errors that are left.
 
     `log_ratio` is log(measured / predicted) of the GPUs `at`; what was measured is taken at its word.
     """
-    rows = np.asarray(at, dtype=np.int64)
     known = errors.covariance
-    seen = known[np.ix_(rows, rows)] + MEASURED**2 * np.eye(len(rows))
-    gain = np.linalg.solve(seen, known[rows]).T
+    seen = known[np.ix_(at, at)] + MEASURED**2 * np.eye(len(at))
+    gain = np.linalg.solve(seen, known[at]).T
     shift = gain @ log_ratio
-    rest = known - gain @ known[rows]
-    rest[rows], rest[:, rows] = 0.0, 0.0
-    rest[rows, rows] = MEASURED**2
-    shift[rows] = log_ratio
+    rest = known - gain @ known[at]
+    rest[at], rest[:, at] = 0.0, 0.0
+    rest[at, at] = MEASURED**2
+    shift[at] = log_ratio
     deviation = np.sqrt(np.maximum(np.diag(rest), (OWN / 2) ** 2))
     correlation = rest / np.outer(deviation, deviation)
     np.fill_diagonal(correlation, 1.0)
     ratio = deviation / errors.deviation
     fall, rise = errors.fall * ratio, errors.rise * ratio
-    fall[rows] = rise[rows] = MEASURED
+    fall[at] = rise[at] = MEASURED
     return np.asarray(shift), JointErrors(fall=fall, rise=rise, correlation=correlation)
 
 
-def correct_rows(
-    report: AnalysisReport, names: Sequence[str], correction: ObservedCorrection
-) -> AnalysisReport:
-    """Return the report with its rows corrected and ranked anew; ops and the critical path stay as predicted."""
+def correct_rows(report: AnalysisReport, result: Analysis, observations: Sequence[Observation]) -> AnalysisReport:
+    """Return the report with its rows corrected and ranked anew; ops and the critical path stay as predicted.
+
+    >>> seen = correct_rows(report, result, [Observation(gpu="A100 SXM4 80GB", time_ns=10e6)])
+    >>> [(row.gpu, round(row.iteration_ns / 1e6), row.is_observed) for row in seen.predictions]
+    [('H100 SXM5 80GB', 5, False), ('A100 SXM4 80GB', 10, True)]
+    """
+    if not observations:
+        return report
+    names = [gpu.name for gpu in result.prediction.fleet.gpus]
+    correction = correct_by(observations, names, result.forecast.iteration_ns, joint_errors(result))
     place = {name: at for at, name in enumerate(names)}
     seen = {item.gpu: item.time_ns for item in correction.observations}
     rows = [
@@ -96,9 +103,7 @@ def correct_rows(
         for row in report.predictions
     ]
     ranked = sorted(rows, key=lambda row: (row.fits is False, row.iteration_ns))
-    return replace(
-        report, predictions=tuple(ranked), warnings=(*report.warnings, *_far_off(correction))
-    )
+    return replace(report, predictions=tuple(ranked), warnings=(*report.warnings, *_far_off(correction)))
 
 
 def _corrected(row: GpuPrediction, seen: Mapping[str, float], factor: float, narrowing: float) -> GpuPrediction:

@@ -26,6 +26,9 @@ GPU_COLUMNS: Final = (
     "price_usd_per_hour",
     "price_date",
     "usd_per_1000_iterations",
+    "chance_fastest",
+    "chance_cheapest",
+    "is_observed",
 )
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
 BATCH_COLUMNS: Final = tuple(item.name for item in fields(BatchChoice))

@@ -33,6 +33,7 @@ from ..page.quantity import (
     format_time_range,
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
+from .chances import chance_columns, chance_sentences
 from .headline import fits_all, headline
 
 
@@ -47,6 +48,7 @@ def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = F
     return build_page(
         opening(headline(report, name)),
         _gpu_sheet(report),
+        notes(chance_sentences(report)),
         *([_op_sheet(report, detailed=detailed_ops)] if report.ops else []),
         notes(_notes(report)),
         warnings(report.warnings),
@@ -70,6 +72,7 @@ def _gpu_sheet(report: AnalysisReport) -> Sheet:
         number_column("$ per\n1,000 it.", (format_money(row.usd_per_1000_iterations) for row in rows), rank=4),
         text_column("memory", _memory_cells(rows), rank=3),
         *_batch_columns(rows),
+        *chance_columns(rows),
         *_method_columns(rows),
     )
     marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
@@ -206,7 +209,8 @@ def _worth(before: float, after: float, point_count: int) -> str:
 
 
 def _gpu_name(row: GpuPrediction) -> str:
-    return f"{clean_text(row.gpu)} ◀ source" if row.is_source else clean_text(row.gpu)
+    mark = " ◀ source" if row.is_source else " ◀ observed" if row.is_observed else ""
+    return f"{clean_text(row.gpu)}{mark}"
 
 
 def _memory_cells(rows: tuple[GpuPrediction, ...]) -> tuple[str, ...]:
