@@ -33,7 +33,7 @@ SEED: Final = 20261123
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
+class CommonRows:
     """Hold k ops that were measured on some of m GPUs; NaN where they were not."""
 
     name: str
@@ -55,7 +55,7 @@ class Block:
         return np.flatnonzero(~np.isnan(self.measured_ns[:, list(columns)]).any(axis=1))
 
 
-def load_blocks(data: Path) -> Iterator[Block]:
+def load_blocks(data: Path) -> Iterator[CommonRows]:
     """Yield the blocks of all tables whose ops several GPUs measured, collectives apart: those tell of links."""
     weights = choose_weights(left_out=Withheld.CHIPS)
     for samples in load_tables(data):
@@ -72,7 +72,7 @@ def load_blocks(data: Path) -> Iterator[Block]:
                 yield block
 
 
-def _block(samples: Samples[Any], rows: Rows, libraries: list[Library]) -> Block | None:
+def _block(samples: Samples[Any], rows: Rows, libraries: list[Library]) -> CommonRows | None:
     rows = rows[samples.measured_ns[rows] >= LEAST_NS]
     grid = _grid(problem_keys(samples)[rows], samples.gpu[rows], rows, len(samples.gpus))
     grid = grid[(grid >= 0).sum(axis=1) > 1]
@@ -90,7 +90,7 @@ def _block(samples: Samples[Any], rows: Rows, libraries: list[Library]) -> Block
     own = [(item.time_ns[:, at], item.half_width[:, at]) for at, item in enumerate(found)]
     moved = [_moved(item, measured, at, gpus) for at, item in enumerate(found)]
     names = (samples.table, str(samples.family[any_row[0]]), str(samples.dtype[any_row[0]]))
-    return Block(
+    return CommonRows(
         name=" ".join(names),
         gpus=gpus,
         measured_ns=measured,

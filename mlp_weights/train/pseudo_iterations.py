@@ -19,7 +19,7 @@ from ...analyzer.analysis.decision.joint_errors import ANCHORED, HALF_WIDTH, LEV
 from ...analyzer.prediction.sum_interval import FAMILY_SHARE
 from ...arrays import Floats, Rows
 from ...specs.gpu import Gpu, chip_of
-from .common_rows import FEWEST_ROWS, SEED, Block
+from .common_rows import FEWEST_ROWS, SEED, CommonRows
 
 DRAWS: Final = 200
 OPS: Final = 50
@@ -64,7 +64,7 @@ class PseudoIterations:
         return np.divide(log_ratio, deviation, out=np.full_like(log_ratio, np.nan), where=deviation > 0)
 
 
-def draw_all(block: Block) -> Iterator[PseudoIterations]:
+def draw_all(block: CommonRows) -> Iterator[PseudoIterations]:
     """Yield the pseudo-iterations of every two GPUs of a block, from shapes and from every source that has the ops."""
     for pair in combinations(range(len(block.gpus)), 2):
         for source in (None, *range(len(block.gpus))):
@@ -74,13 +74,13 @@ def draw_all(block: Block) -> Iterator[PseudoIterations]:
                     yield found
 
 
-def _is_another_chip(block: Block, source: int, pair: tuple[int, int]) -> bool:
+def _is_another_chip(block: CommonRows, source: int, pair: tuple[int, int]) -> bool:
     """Say whether a source tells of two GPUs what it could to a user: it is one of them, or of another chip."""
     chips = [chip_of(block.gpus[at]) for at in pair]
     return source in pair or chip_of(block.gpus[source]) not in chips
 
 
-def draw_pair(block: Block, pair: tuple[int, int], source: int | None) -> PseudoIterations | None:
+def draw_pair(block: CommonRows, pair: tuple[int, int], source: int | None) -> PseudoIterations | None:
     """Return pseudo-iterations on two GPUs of a block; None where they share too few ops with the source."""
     rows = block.shared_rows(*pair, *(() if source is None else (source,)))
     if len(rows) < FEWEST_ROWS:
@@ -100,7 +100,7 @@ def draw_pair(block: Block, pair: tuple[int, int], source: int | None) -> Pseudo
     )
 
 
-def _sums(block: Block, column: int, drawn: Rows, source: int | None) -> tuple[Floats, Floats, Floats, Floats]:
+def _sums(block: CommonRows, column: int, drawn: Rows, source: int | None) -> tuple[Floats, Floats, Floats, Floats]:
     """Return measured and predicted times of sums of ops on one GPU, and their deviations on both sides, [n] each."""
     measured = block.measured_ns[drawn, column].sum(axis=1)
     if source == column:
