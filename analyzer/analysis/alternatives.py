@@ -71,9 +71,7 @@ def _changes(result: Analysis) -> Iterator[tuple[str, str, Scenario, float]]:
         yield f"a batch of {2 * batch:,}", f"--batch {2 * batch}", replace(scenario, batch_size=2 * batch), 2.0
 
 
-def _predict(
-    result: Analysis, column: int, scenario: Scenario, change: str, option: str | None
-) -> Alternative | None:
+def _predict(result: Analysis, column: int, scenario: Scenario, change: str, option: str | None) -> Alternative | None:
     """Return the prediction under a scenario; None where the trace does not allow it or nothing changes."""
     gpu = result.prediction.fleet.gpus[column]
     try:

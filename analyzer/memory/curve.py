@@ -41,7 +41,10 @@ def trace_memory(trace: Trace, window: Window, use: MemoryUse) -> MemoryCurve:
     at, held = _by_events(trace, window) if by_events else _by_lifetimes(trace, window)
     kept = np.flatnonzero(held.any(axis=0))
     return MemoryCurve(
-        at=at, is_timed=by_events, categories=tuple(CATEGORIES[code] for code in kept.tolist()), held_bytes=held[:, kept]
+        at=at,
+        is_timed=by_events,
+        categories=tuple(CATEGORIES[code] for code in kept.tolist()),
+        held_bytes=held[:, kept],
     )
 
 
