@@ -34,7 +34,7 @@ def trace_memory(trace: Trace, window: Window, use: MemoryUse) -> MemoryCurve:
 
     >>> from wavecast.analyzer.memory.describe import describe_memory
     >>> use = describe_memory(trace, window)
-    >>> trace_memory(trace, window, use).held_bytes.sum(axis=1).max() == use.peak_bytes
+    >>> bool(trace_memory(trace, window, use).held_bytes.sum(axis=1).max() == use.peak_bytes)
     True
     """
     by_events = use.method is MemoryMethod.ALLOCATION_EVENTS

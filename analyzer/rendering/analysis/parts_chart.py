@@ -15,13 +15,12 @@ from ..op_columns import METHOD_NAMES
 from ..page.chart import Chart
 from ..page.names import short_name
 from ..page.quantity import common_time_unit
-from ..page.vega import PALETTE, REST, choice
+from ..page.vega import PALE, PALETTE, REST, choice
 
 _FEW: Final = 12
 """GPUs that are shown at first."""
 _MOST_GPUS: Final = 150
 _WAITS: Final = "GPU waits"
-_WAIT_COLOUR: Final = "#c9d0d8"
 _OTHER: Final = "all other"
 _VIEWS: Final = ("family of ops", "op", "method")
 
@@ -47,7 +46,7 @@ def chart_parts(report: AnalysisReport, analysis: Analysis) -> Chart | None:
             "the kernels. What is left of the iteration is the GPU waiting: for the host, or for other GPUs."
         ),
         spec=_spec(unit.name, tuple(groups), data),
-        rows=data,
+        rows=[{name: value for name, value in item.items() if name != "colour"} for item in data],
         labels={"gpu": "GPU", "view": "by", "part": "part", "time": f"time, {unit.name}"},
     )
 
@@ -142,7 +141,7 @@ def _rows(
         parts = [(name, float(sums[name][at]), PALETTE[rank]) for rank, name in enumerate(kept)]
         rest = sum(float(sums[name][at]) for name in order[len(kept) :])
         busy = sum(time for _, time, _ in parts) + rest
-        parts += [(_OTHER, rest, REST), (_WAITS, max(row.iteration_ns - busy, 0.0), _WAIT_COLOUR)]
+        parts += [(_OTHER, rest, REST), (_WAITS, max(row.iteration_ns - busy, 0.0), PALE)]
         member = "".join(f",{number}," for number, (_, names) in enumerate(groups.items()) if row.gpu in names)
         for rank, (name, time, colour) in enumerate(parts):
             if time > 0:

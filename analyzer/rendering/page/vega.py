@@ -20,11 +20,14 @@ LONGEST_TEXT: Final = 160
 _DIGITS: Final = 7
 """That numbers of charts keep: more than a screen shows."""
 
-BLUE, ORANGE, GREEN, VERMILLION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
-SKY, PINK, OLIVE, PLUM, GREY = "#56b4e9", "#cc79a7", "#a6a61c", "#7a4fa3", "#8b95a1"
+BLUE, ORANGE, GREEN, VERMILLION, SKY, PINK, OLIVE, PLUM, GREY, PALE = (
+    f"var(--{name})"
+    for name in ("blue", "orange", "green", "vermillion", "sky", "pink", "olive", "plum", "grey", "pale")
+)
+"""Colours as `report.css` has them, brighter in the dark."""
 PALETTE: Final = (BLUE, ORANGE, GREEN, VERMILLION, SKY, PINK, OLIVE, PLUM)
 """For up to eight kinds of things: the colours of Okabe and Ito, which colour-blind readers tell apart, with olive for
-their yellow, which white paper swallows, and plum for black, which the dark theme does."""
+their yellow, which white paper swallows, and plum for black, which the dark does."""
 REST: Final = GREY
 """For what is left when the colours are used up, and for what is unknown."""
 INK, MUTED, LINE, GRID, PAPER, ACCENT = (
