@@ -8,8 +8,9 @@ from typing import Any, Final
 from ....formats.printable import clean_text
 from .chart import Chart
 from .names import shorten_middle
-from .page import Page, Passage
+from .page import Page, Passage, opening
 from .sheet import Sheet
+from .vega import BLUE, GREY, VERMILLION
 
 Spec = dict[str, Any]
 BAR_STEP_PX: Final = 22
@@ -19,16 +20,16 @@ LABEL_WIDTH: Final = 40
 _LABEL_PX: Final = 240
 NUMBER: Final = ",.4~r"
 """Numbers beside an axis: as many digits as they have, up to four."""
-GOOD: Final = "#3b76b3"
-BAD: Final = "#c4572f"
-NEUTRAL: Final = "#808a96"
+GOOD, BAD, NEUTRAL = BLUE, VERMILLION, GREY
 """Read alike on light and dark, and by those who see no red or no green."""
 
 
-def place_charts(page: Page, *, lead: Iterable[Chart | None] = (), details: Iterable[Chart | None] = ()) -> Page:
+def place_charts(
+    page: Page, *, headline: str = "", lead: Iterable[Chart | None] = (), details: Iterable[Chart | None] = ()
+) -> Page:
     """Return the page with charts: `lead` between the words that open it and its first sheet, `details` after its last.
 
-    What has nothing to show is None and left out.
+    What has nothing to show is None and left out. A `headline` stands above a page that opens with facts.
 
     >>> from wavecast.analyzer.rendering.page.page import build_page, facts, notes
     >>> page = build_page(facts([("batch", "4")]), notes(["As recorded."]))
@@ -40,7 +41,8 @@ def place_charts(page: Page, *, lead: Iterable[Chart | None] = (), details: Iter
     first = next((at for at, block in enumerate(blocks) if not isinstance(block, Passage)), min(1, len(blocks)))
     last = max((at + 1 for at, block in enumerate(blocks) if isinstance(block, Sheet)), default=first)
     shown, more = ([chart for chart in charts if chart is not None] for charts in (lead, details))
-    return Page(blocks=(*blocks[:first], *shown, *blocks[first:last], *more, *blocks[last:]))
+    head = (opening([headline]),) if headline else ()
+    return Page(blocks=(*head, *blocks[:first], *shown, *blocks[first:last], *more, *blocks[last:]))
 
 
 def amount(field: str, title: str, *, is_log: bool = False, from_zero: bool = True, number: str = NUMBER) -> Spec:
@@ -79,7 +81,7 @@ def coloured(
     >>> coloured("part", colours={"compute": "#000"})["scale"]
     {'domain': ['compute'], 'range': ['#000']}
     """
-    found: Spec = {"field": field, "type": "nominal", "title": title, "sort": None}
+    found: Spec = {"field": field, "type": "nominal", "title": title, "sort": None, "legend": {"symbolOpacity": 1}}
     if colours is not None:
         found["scale"] = {"domain": list(colours), "range": list(colours.values())}
     if not is_listed:
@@ -102,10 +104,15 @@ def rule_at(value: float, axis: str, words: str) -> Spec:
     >>> rule_at(0.9, "y", "nine in ten")["encoding"]["y"]
     {'datum': 0.9, 'type': 'quantitative'}
     """
+    inherited = dict.fromkeys(("x", "y", "color", "xOffset", "yOffset"))
     return {
         "data": {"values": [{"words": words}]},
-        "mark": {"type": "rule", "strokeDash": [5, 4], "color": NEUTRAL, "size": 1.5},
-        "encoding": {axis: {"datum": value, "type": "quantitative"}, "tooltip": said(("words", "line"))},
+        "mark": {"type": "rule", "strokeDash": [5, 4], "size": 1.5},
+        "encoding": {
+            **inherited,
+            axis: {"datum": value, "type": "quantitative"},
+            "tooltip": said(("words", "line")),
+        },
     }
 
 

@@ -99,6 +99,9 @@ def _range(row: PlanPrediction) -> str:
 _SAID: Final = (("gpu", "GPU"), ("count", "GPUs"), ("plan", "plan"), ("time", "iteration"), ("throughput", "processes"))
 
 
+_LABELS: Final = dict(_SAID)
+
+
 def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart | None:
     """Draw samples per second over the number of GPUs, a line per type; None where one number was asked."""
     types = list(dict.fromkeys(row.gpu for row in best))
@@ -132,7 +135,7 @@ def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart | None:
         "what as many GPUs would process if they scaled perfectly."
         f"{cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
     )
-    return Chart(title="Throughput by number of GPUs", description=text, spec=spec, rows=rows)
+    return Chart(title="Throughput by number of GPUs", description=text, spec=spec, rows=rows, labels=_LABELS)
 
 
 def _time_chart(best: Sequence[PlanPrediction]) -> Chart | None:
@@ -162,7 +165,7 @@ def _time_chart(best: Sequence[PlanPrediction]) -> Chart | None:
         "Intervals that overlap cannot be told apart."
         f"{cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
     )
-    return Chart(title="Time of an iteration by number of GPUs", description=text, spec=spec, rows=list(map(_row, shown)))
+    return Chart(title="Time of an iteration by number of GPUs", description=text, spec=spec, rows=list(map(_row, shown)), labels=_LABELS)
 
 
 def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
@@ -186,7 +189,7 @@ def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
         "Every plan that fits and has a price: what a million samples cost over samples per second, on "
         f"{listed(gpus)}. Those below and to the right of another one are cheaper and faster."
     )
-    return Chart(title="Cost against throughput", description=text, spec=spec, rows=rows)
+    return Chart(title="Cost against throughput", description=text, spec=spec, rows=rows, labels=_LABELS | {"cost": "costs"})
 
 
 def _plans_chart(report: ScaleReport, gpu: str) -> Chart | None:
@@ -218,7 +221,7 @@ def _plans_chart(report: ScaleReport, gpu: str) -> Chart | None:
         f"The time of an iteration under each of {len(rows):,} predicted plans on {clean_text(gpu)}, with its 90 % "
         "interval; colours tell what limits it. Intervals that overlap cannot be told apart."
     )
-    return Chart(title=f"Plans on {clean_text(gpu)}", description=text, spec=spec, rows=rows)
+    return Chart(title=f"Plans on {clean_text(gpu)}", description=text, spec=spec, rows=rows, labels=_LABELS | {"limit": "limited by"})
 
 
 def _names(rows: Sequence[PlanPrediction], *, is_one_group: bool) -> list[str]:
@@ -253,7 +256,7 @@ def _parts_chart(found: Sequence[PlanPrediction], title: str, *, is_one_group: b
         f"{_gpus(best)} under {clean_text(best.plan)}, {format_time(link * 1e6)} of {format_time(best.iteration_ns)} "
         f"are communication.{cut_words(len(shown), len(found), 'plans')}"
     )
-    return Chart(title=title, description=text, spec=spec, rows=rows)
+    return Chart(title=title, description=text, spec=spec, rows=rows, labels=_LABELS | {"part": "part", "spent": "takes"})
 
 
 def _parts(row: PlanPrediction, label: str) -> Iterator[dict[str, Any]]:
@@ -291,13 +294,14 @@ def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Cha
         for row, label in zip(shown, _names(shown, is_one_group=is_one_group), strict=True)
     ]
     colours = {"fits": "#3b76b3", "may not fit": "#d8b23c", "does not fit": "#c4572f"}
+    told = (*_SAID[:3], ("needed", "needs"), ("usable", "usable"), ("fits", "verdict"))
     x = amount("needed_gib", "memory per GPU, GiB")
     end = {"type": "tick", "thickness": 3, "color": NEUTRAL, "size": 18}
     spec = {
         "height": bars_height(len(shown)),
         "encoding": {
             "y": along("label"),
-            "tooltip": said(*_SAID[:3], ("needed", "needs"), ("usable", "usable"), ("fits", "verdict")),
+            "tooltip": said(*told),
         },
         "layer": [
             {"mark": "bar", "encoding": {"x": x, "color": coloured("fits", "memory", colours)}},
@@ -310,4 +314,4 @@ def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Cha
         f"{clean_text(most.plan)} on {_gpus(most)}: {format_bytes(most.memory_needed_bytes)} of "
         f"{format_bytes(most.memory_usable_bytes)}.{cut_words(len(shown), len(known), 'plans')}"
     )
-    return Chart(title="Memory per GPU", description=text, spec=spec, rows=rows)
+    return Chart(title="Memory per GPU", description=text, spec=spec, rows=rows, labels=dict(told))

@@ -25,7 +25,7 @@ from ..page.plot import (
     place_charts,
     said,
 )
-from ..page.quantity import format_change, format_time
+from ..page.quantity import common_time_unit, format_change, format_time
 from .text import CAUSE_WORDS, describe_validation
 
 MOST_OPS: Final = 2_000
@@ -52,11 +52,12 @@ def illustrate_validation(
     Charts show all ops that the validation holds; the table, the first `listed_ops` (None: all).
     """
     shown = replace(validation, ops=validation.ops[:listed_ops])
-    page = describe_validation(
-        shown, source_name=source_name, target_name=target_name, detailed_ops=detailed_ops
-    )
+    iteration, gpu = validation.iteration, validation.target.gpu or "the target"
+    unit = common_time_unit([iteration.measured_ns])
+    told = f"predicted {format_time(iteration.predicted_ns, unit)}, measured {format_time(iteration.measured_ns, unit)}"
     return place_charts(
-        page,
+        describe_validation(shown, source_name=source_name, target_name=target_name, detailed_ops=detailed_ops),
+        headline=f"Validation on {gpu}: {told}, {format_change(iteration.error_ratio)}",
         lead=[_origin_chart(validation.iteration), _division_chart(validation.iteration)],
         details=[_family_chart(validation), _op_chart(validation)],
     )
@@ -108,7 +109,7 @@ def _origin_chart(iteration: IterationComparison) -> Chart:
         f"From the measured iteration ({format_time(iteration.measured_ns)}) to the predicted one "
         f"({format_time(iteration.predicted_ns)}), by what the error comes from: {told}."
     )
-    return Chart(title="Where the iteration's error comes from", description=text, spec=spec, rows=rows)
+    return Chart(title="Where the iteration's error comes from", description=text, spec=spec, rows=rows, labels={"name": "part", "words": "is"})
 
 
 def _step(name: str, from_ns: float, to_ns: float, kind: str, words: str) -> dict[str, Any]:
@@ -151,6 +152,7 @@ def _division_chart(iteration: IterationComparison) -> Chart:
     ]
     present = {row["part"] for row in rows}
     colours = {part: colour for part, colour in ({"GPU busy": GOOD} | CAUSE_COLOURS).items() if part in present}
+    told = (("side", "side"), ("part", "the GPU"), ("spent", "for"))
     spec = {
         "height": bars_height(4),
         "mark": "bar",
@@ -159,14 +161,14 @@ def _division_chart(iteration: IterationComparison) -> Chart:
             "x": amount("part_ms", "ms of the iteration") | {"stack": "zero"},
             "color": coloured("part", "the GPU", colours),
             "order": {"field": "order", "type": "quantitative"},
-            "tooltip": said(("side", "side"), ("part", "the GPU"), ("spent", "for")),
+            "tooltip": said(*told),
         },
     }
     text = (
         f"The iteration divided into what the GPU is busy with and what it waits for: busy "
         f"{format_time(iteration.predicted_busy_ns)} as predicted, {format_time(iteration.measured_busy_ns)} as measured."
     )
-    return Chart(title="What the GPU does in the iteration", description=text, spec=spec, rows=rows)
+    return Chart(title="What the GPU does in the iteration", description=text, spec=spec, rows=rows, labels=dict(told))
 
 
 def _family_chart(validation: Validation) -> Chart | None:
@@ -202,7 +204,7 @@ def _family_chart(validation: Validation) -> Chart | None:
         f"predicted and measured kernel time, largest first: {worst.family or 'other'} "
         f"{_signed(worst.predicted_ns - worst.measured_ns)}."
     )
-    return Chart(title="Error by family of kernels", description=text, spec=spec, rows=rows)
+    return Chart(title="Error by family of kernels", description=text, spec=spec, rows=rows, labels=dict(told))
 
 
 def _op_chart(validation: Validation) -> Chart | None:
@@ -250,7 +252,7 @@ def _op_chart(validation: Validation) -> Chart | None:
         f"equal. {covered.covered_op_count:,} of {covered.op_count:,} ops lie within their interval."
         f"{cut_words(len(rows), validation.op_count, 'ops')}"
     )
-    return Chart(title="Predicted against measured, op by op", description=text, spec=spec, rows=rows)
+    return Chart(title="Predicted against measured, op by op", description=text, spec=spec, rows=rows, labels=dict(told))
 
 
 def _op_row(op: OpComparison) -> dict[str, Any]:
