@@ -14,6 +14,8 @@ from ..page.page import Page
 from ..page.plot import (
     BAD,
     GOOD,
+    HEAT,
+    HEAT_INK,
     NEUTRAL,
     along,
     amount,
@@ -25,10 +27,13 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_time
+from ..page.vega import INK
 from ..ranks import describe_ranks
 from ..timeline.bars import lay_bars
 
 MOST_RANKS: Final = 32
+NUMBERED_RANKS: Final = 10
+"""Of so many, cells of a table of colours have room for numbers."""
 WIDTH_PX: Final = 900
 STATE_WORDS: Final = {
     RankState.COMPUTES: "computes",
@@ -76,7 +81,7 @@ def _timeline_chart(activity: RankActivity) -> Chart | None:
             },
             {
                 "transform": [{"filter": "datum.is_first"}],
-                "mark": {"type": "tick", "thickness": 3, "size": 34},
+                "mark": {"type": "tick", "thickness": 3, "size": 34, "color": INK},
                 "encoding": {
                     "x": {"field": "begin_ms", "type": "quantitative"},
                     "tooltip": said(("rank", "rank"), ("begins", "begins the iteration")),
@@ -152,21 +157,23 @@ def _waiting_chart(activity: RankActivity) -> Chart | None:
         if who != whom
     ]
     told = (("who", "rank"), ("whom", "waits for rank"), ("wait", "in all"))
-    cell = {"field": "wait_ms", "type": "quantitative", "title": "ms", "scale": {"scheme": "oranges"}}
+    names = {"scale": {"domain": [str(activity.ranks[at]) for at in shown]}}
+    is_small = len(shown) <= NUMBERED_RANKS
+    cell = {"field": "wait_ms", "type": "quantitative", "title": "ms", "scale": {"range": list(HEAT)}}
     spec = {
-        "height": bars_height(len(shown)) * (2 if len(shown) <= SEVERAL * 4 else 1),
+        "height": bars_height(len(shown)) * (2 if is_small else 1),
         "encoding": {
-            "x": along("whom", "is waited for", angle=0),
-            "y": along("who", "waits"),
+            "x": along("whom", "is waited for", angle=0) | names,
+            "y": along("who", "waits") | names,
             "tooltip": said(*told),
         },
         "layer": [
             {"mark": "rect", "encoding": {"color": cell}},
             {
-                "mark": {"type": "text", "color": "#111"},
+                "mark": {"type": "text", "color": HEAT_INK},
                 "encoding": {"text": {"field": "wait"}},
             },
-        ][: 2 if len(shown) <= SEVERAL * 4 else 1],
+        ][: 2 if is_small else 1],
     }
     text = (
         f"How long each rank waits for each other in collectives of the iteration. {_worst(activity)}"

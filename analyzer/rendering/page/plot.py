@@ -22,6 +22,10 @@ NUMBER: Final = ",.4~r"
 """Numbers beside an axis: as many digits as they have, up to four."""
 GOOD, BAD, NEUTRAL = BLUE, VERMILLION, GREY
 """Read alike on light and dark, and by those who see no red or no green."""
+HEAT: Final = ("#fdf3dd", "#e69f00", "#d55e00")
+"""From little to much, in tables of colours."""
+HEAT_INK: Final = "#1a1a1a"
+"""On each of them."""
 
 
 def place_charts(
