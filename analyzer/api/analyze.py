@@ -38,6 +38,12 @@ class IterationReport(Report):
 
         return describe_report(self.report, name=self.name, detailed_ops=self.has_op_details)
 
+    def illustrated_page(self) -> Page:
+        """Return it with charts: cost against time, what the time goes to, roofline, timeline, memory, what-ifs."""
+        from ..rendering.analysis.charts import illustrate
+
+        return illustrate(self.page(), self.report, self.analysis, name=self.name)
+
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
         from ..rendering.analysis.json import draw_report_json

@@ -12,10 +12,10 @@ class Chart:
     """Hold one picture; only what draws pictures shows it (HTML), terminals and Markdown leave it out.
 
     `spec` is a Vega-Lite specification without `data`, `width`, `config` and `$schema`, which the drawer adds, so that
-    all pictures of a page look alike: it is as wide as the page, of the `height` that it says, in the colours of
-    `vega.py` (name those, and `var(--ink)` and the like for what is neither axis nor text, for light and dark). It names
-    fields of `rows`, and switches are `params` bound to a `select` or `radio` input. One view or layers of one view:
-    facets and concatenated views have no width of their own. See https://vega.github.io/vega-lite/docs/.
+    all pictures of a page look alike: as wide as the page, of the `height` that it says, in the colours of `vega.py`
+    (those that begin with `var` change with the page between light and dark). It names fields of `rows`; switches are
+    `params` bound to a `select` or `radio` input. It is one view or layers of one: facets and concatenated views have
+    no width of their own. See https://vega.github.io/vega-lite/docs/.
     """
 
     title: str

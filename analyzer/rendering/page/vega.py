@@ -37,7 +37,6 @@ THEME: Final[Mapping[str, Any]] = {
     "font": _FONT,
     "padding": 4,
     "aria": False,
-    "autosize": {"type": "fit-x", "contains": "padding"},
     "view": {"stroke": None},
     "range": {"category": list(PALETTE), "ordinal": {"scheme": "blues"}},
     "axis": {
