@@ -22,16 +22,8 @@ def show(trace: Path, top: int, form: str | None, output: Path | None, recover: 
     TRACE is a wavecast trace or a PyTorch profiler file, recognised by its content; '-' reads
     standard input.
     """
-    from ...formats.files import load_trace
-    from ..prediction.capture_join import join_captures
-    from ..recorded.overview import describe_trace
-    from ..rendering.overview import describe_overview, draw_overview_json
-    from ..rendering.page.terminal import draw_terminal
+    from ..api.overview import overview
 
     with progress_on_stderr("Reading the trace") as progress:
-        loaded = join_captures(load_trace(trace, recover=recover, progress=progress), {})
-        overview = describe_trace(loaded, limit=top)
-    if choose_format(form, output) == "json":
-        write_result(draw_overview_json(overview), output)
-    else:
-        write_result(draw_terminal(describe_overview(overview), screen_for(output)), output)
+        found = overview(trace, top=top, recover=recover, progress=progress)
+    write_result(found.draw(choose_format(form, output), screen_for(output)), output)
