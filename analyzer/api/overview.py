@@ -28,12 +28,23 @@ class OverviewReport(Report):
     name: str
     """Of the trace."""
     report: Overview
+    trace: Trace
 
     def page(self) -> Page:
         """Return the report in words and sheets."""
         from ..rendering.overview import describe_overview
 
         return describe_overview(self.report)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts, which show more ops and kernels than its tables."""
+        from ..analysis.own_timeline import lay_out_recording
+        from ..recorded.overview import describe_trace
+        from ..rendering.charts.overview import illustrate_overview
+
+        timeline = lay_out_recording(self.trace, None) if self.report.kernel_count else None
+        whole, listed = describe_trace(self.trace, limit=None), max(len(self.report.ops), len(self.report.kernels))
+        return illustrate_overview(whole, timeline, listed_names=listed)
 
     def to_json(self) -> str:
         """Return the report as JSON; docs/cli.md has its layout."""
@@ -78,4 +89,4 @@ def overview(
 
     check_count("top", top, least=0)
     read = read_trace(trace, recover=recover, progress=progress)
-    return OverviewReport(name=trace_name(trace), report=describe_trace(read, limit=top))
+    return OverviewReport(name=trace_name(trace), report=describe_trace(read, limit=top), trace=read)

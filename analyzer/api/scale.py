@@ -47,6 +47,12 @@ class PlansReport(Report):
 
         return describe_scale(self.report, name=self.name, top=self.shown_count)
 
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from ..rendering.plans.charts import illustrate_scale
+
+        return illustrate_scale(self.report, name=self.name, top=self.shown_count)
+
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
         from ..rendering.plans.records import draw_scale_json

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..rendering.formats import REPORT_FORMATS
 from .command import WavecastCommand, output_options, recover_option, trace_argument
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
@@ -14,7 +15,7 @@ from .progress import progress_on_stderr
 @click.command("show", cls=WavecastCommand, short_help="Show what a trace holds.")
 @trace_argument
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="Ops and kernels.")
-@output_options("table", "json")
+@output_options(*REPORT_FORMATS)
 @recover_option
 def show(trace: Path, top: int, form: str | None, output: Path | None, recover: bool) -> None:
     """Show what TRACE holds: devices, iterations, phases, top ops and kernels, gaps.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,9 +29,9 @@ from ..page.plot import (
     place_charts,
     said,
 )
+from ..page.vega import PALETTE, REST
 from ..page.quantity import format_count, format_share, format_time
-from ..timeline.block import GPU_COLOURS
-from ..timeline.lanes import chart_timeline
+from .timeline import chart_recording
 
 MOST_NAMES: Final = 20
 """Bars of a chart; the rest is one more."""
@@ -43,8 +44,6 @@ def illustrate_overview(overview: Overview, timeline: Timeline | None = None, *,
 
     Charts show all ops and kernels that the overview holds; the tables, the first `listed_names` (None: all).
     """
-    from dataclasses import replace
-
     shown = replace(overview, ops=overview.ops[:listed_names], kernels=overview.kernels[:listed_names])
     is_timed = overview.gpu_busy_ns is not None
     return place_charts(
@@ -68,8 +67,7 @@ def _headline(overview: Overview) -> str:
 
 
 def _timeline_chart(timeline: Timeline) -> Chart | None:
-    what = "The iteration as recorded: a lane per host thread with its ops, and per stream with what the GPU ran."
-    return chart_timeline(timeline, title="Timeline of the iteration", told=what)
+    return chart_recording(timeline, title="Timeline of the iteration", told="As recorded.")
 
 
 def _iteration_chart(lines: Sequence[IterationLine]) -> Chart | None:
@@ -168,10 +166,10 @@ def _family_chart(timeline: Timeline) -> Chart | None:
     order = [at for at in np.argsort(-total).tolist() if total[at] > 0]
     if not order:
         return None
-    whole = float(total.sum())
+    whole, names = float(total.sum()), (*(item.value for item in FAMILIES), "other kernel")
     rows = [
         {
-            "family": GPU_COLOURS[at][0],
+            "family": names[at],
             "time_ms": float(total[at]) / 1e6,
             "time": format_time(float(total[at])),
             "count": f"{int(count[at]):,}",
@@ -180,7 +178,7 @@ def _family_chart(timeline: Timeline) -> Chart | None:
         for at in order
     ]
     told = (("family", "family"), ("count", "GPU activities"), ("time", "run for"), ("share", "share"))
-    colours = {GPU_COLOURS[at][0]: GPU_COLOURS[at][1] for at in order}
+    colours = {names[at]: PALETTE[place] if place < len(PALETTE) else REST for place, at in enumerate(order)}
     spec = {
         "height": bars_height(len(rows)),
         "mark": "bar",

@@ -28,7 +28,7 @@ from ..page.plot import (
 )
 from ..page.quantity import format_change, format_count, format_share, format_time
 from ..replay import describe_replay
-from ..timeline.lanes import chart_timeline
+from .timeline import chart_recording
 
 MOST_ITERATIONS: Final = 30
 CAUSE_WORDS: Final = {
@@ -57,9 +57,9 @@ def illustrate_replay(fidelity: Fidelity, *, name: str, timeline: Timeline | Non
     told = "no iteration to compare" if error is None else f"{format_change(error, 2)} off at most"
     timelines = [None, None]
     if timeline is not None:
-        what = "The recording above, with a lane per thread and stream; below, when the same kernels start by rule."
+        what = "The recording, and when the same kernels start by rule."
         timelines = [
-            chart_timeline(timeline, title="Recorded and replayed timeline", told=what),
+            chart_recording(timeline, title="Recorded and replayed timeline", told=what),
             _shift_chart(timeline),
         ]
     return place_charts(

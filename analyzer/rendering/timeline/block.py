@@ -54,8 +54,8 @@ _COLOURS: Final = {
     Family.COLLECTIVE: "#b944a4",
     Family.VIEW: "#7d8a97",
 }
-GPU_COLOURS: Final = (*((family.value, _COLOURS[family]) for family in FAMILIES), ("other kernel", "#6b7480"))
-HOST_COLOURS: Final = (
+_GPU_COLOURS: Final = (*((family.value, _COLOURS[family]) for family in FAMILIES), ("other kernel", "#6b7480"))
+_HOST_COLOURS: Final = (
     ("forward op", "#6d87a6"),
     ("backward op", "#9a7fae"),
     ("optimizer op", "#6c9a80"),
@@ -63,7 +63,7 @@ HOST_COLOURS: Final = (
     ("runtime call", "#566579"),
 )
 """Ops by `Phase`, then calls."""
-_CALL: Final = len(HOST_COLOURS) - 1
+_CALL: Final = len(_HOST_COLOURS) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +150,11 @@ def _colours(block: Block, kind: TrackKind, rows: Rows) -> tuple[Rows, tuple[tup
     slices = block.timeline.slices
     if kind is TrackKind.STREAM:
         family = slices.family[rows].astype(np.int64)
-        return np.where(family < 0, len(GPU_COLOURS) - 1, family), GPU_COLOURS
+        return np.where(family < 0, len(_GPU_COLOURS) - 1, family), _GPU_COLOURS
     is_op = slices.kind[rows] == SliceKind.OP
     phase = np.full(len(rows), _CALL, dtype=np.int64)
     phase[is_op] = block.timeline.processes[block.process].trace.ops.phase[slices.row[rows[is_op]]]
-    return phase, HOST_COLOURS
+    return phase, _HOST_COLOURS
 
 
 def _draw_layer(
