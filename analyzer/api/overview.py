@@ -44,7 +44,7 @@ class OverviewReport(Report):
 
         timeline = lay_out_recording(self.trace, None) if self.report.kernel_count else None
         whole, listed = describe_trace(self.trace, limit=None), max(len(self.report.ops), len(self.report.kernels))
-        return illustrate_overview(whole, timeline, listed_names=listed)
+        return illustrate_overview(whole, name=self.name, timeline=timeline, listed_names=listed)
 
     def to_json(self) -> str:
         """Return the report as JSON; docs/cli.md has its layout."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....formats.printable import clean_text
-from ...analysis.batch.fleet import FleetSummary, FleetTimes, GpuTotal
+from ...analysis.batch.fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal
 from ...analysis.batch.mix import GpuMix
 from ...analysis.batch.report import BatchReport
 from ..batch import describe_batch
@@ -23,6 +23,7 @@ from ..page.plot import (
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     interval_marks,
@@ -31,6 +32,7 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import common_time_unit, format_count, format_factor, format_money, format_share, format_time
+from ..page.vega import INK
 
 MOST_TRACES: Final = 60
 """Lines of a table of colours: those that take longest on their best GPU."""
@@ -59,16 +61,34 @@ def illustrate_batch(report: BatchReport, *, output: str, times: Sequence[FleetT
     return place_charts(describe_batch(report, output=output, top=top), lead=lead, details=details)
 
 
-def _total_row(item: GpuTotal) -> dict[str, Any]:
+def _unit(found: Sequence[GpuTotal]) -> tuple[str, float]:
+    """Return the unit that suits the times, and its length in ns."""
+    middle = sorted(item.time_ns for item in found)[len(found) // 2]
+    if middle >= HOUR_NS:
+        return "hours", HOUR_NS
+    unit = common_time_unit([middle])
+    return unit.name, unit.length_ns
+
+
+def _front(found: Sequence[GpuTotal]) -> set[str]:
+    """Return the GPUs that no other beats in both time and cost."""
+    front, least = set[str](), float("inf")
+    for item in sorted(found, key=lambda item: (item.time_ns, item.usd or 0.0)):
+        if (item.usd or 0.0) < least:
+            least = item.usd or 0.0
+            front.add(item.gpu)
+    return front
+
+
+def _total_row(item: GpuTotal, unit: tuple[str, float]) -> dict[str, Any]:
     known = item.time_low_ns is not None and item.time_high_ns is not None
     priced = item.usd_low is not None and item.usd_high is not None
-    unit = common_time_unit([item.time_ns])
-    interval = f" ({format_time(item.time_low_ns, unit)} to {format_time(item.time_high_ns, unit)})" if known else ""
+    interval = f" ({format_time(item.time_low_ns)} to {format_time(item.time_high_ns)})" if known else ""
     return {
         "gpu": item.gpu,
-        "time_s": item.time_ns / 1e9,
-        "low_s": (item.time_low_ns or 0.0) / 1e9 if known else None,
-        "high_s": (item.time_high_ns or 0.0) / 1e9 if known else None,
+        "duration": item.time_ns / unit[1],
+        "low": (item.time_low_ns or 0.0) / unit[1] if known else None,
+        "high": (item.time_high_ns or 0.0) / unit[1] if known else None,
         "usd": item.usd,
         "low_usd": item.usd_low if priced else None,
         "high_usd": item.usd_high if priced else None,
@@ -83,9 +103,10 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str) -> Chart | None:
     found = [item for item in summary.totals if item.usd is not None]
     if len(found) < SEVERAL:
         return None
-    rows = list(map(_total_row, found))
+    unit, front = _unit(found), _front(found)
+    rows = [_total_row(item, unit) | {"label": clean_text(item.gpu) if item.gpu in front else ""} for item in found]
     told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"), ("kind", "is"))
-    x, y = amount("time_s", "seconds", from_zero=False), amount("usd", "$", from_zero=False)
+    x, y = amount("time", unit[0], is_log=True) | {"field": "duration"}, amount("usd", "$", is_log=True)
     spec = {
         "height": PLOT_HEIGHT_PX,
         "encoding": {"x": x, "y": y, "color": coloured("kind", None, {"like the cheapest": GOOD, "other": NEUTRAL})},
@@ -100,9 +121,8 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str) -> Chart | None:
                 "encoding": {"tooltip": said(*told)},
             },
             {
-                "transform": [{"filter": "datum.kind != 'other'"}],
-                "mark": {"type": "text", "align": "left", "dx": 8, "limit": 160},
-                "encoding": {"text": {"field": "gpu"}, "color": {"value": GOOD}},
+                "mark": {"type": "text", "align": "left", "dx": 8, "dy": 10, "limit": 220},
+                "encoding": {"text": {"field": "label"}, "color": {"value": INK}},
             },
         ],
     }
@@ -110,9 +130,9 @@ def _cost_chart(summary: FleetSummary, ending: str, cut: str) -> Chart | None:
     text = (
         f"What {format_count(summary.trace_count, 'trace')} cost together over the time that they take, on each GPU "
         f"that carries them all and has a price, with 90 % intervals. Cheapest: {best.gpu}, {format_money(best.usd)}; "
-        f"the coloured ones cannot be told apart from it.{cut}"
+        f"the coloured ones cannot be told apart from it. Named are those that none beats in both.{cut}"
     )
-    return Chart(title=f"Cost against time{ending}", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(f"Cost against time{ending}", text, spec, rows, told)
 
 
 def _total_chart(summary: FleetSummary, ending: str) -> Chart | None:
@@ -120,26 +140,26 @@ def _total_chart(summary: FleetSummary, ending: str) -> Chart | None:
     found = sorted(summary.totals, key=lambda item: item.time_ns)
     if len(found) < SEVERAL:
         return None
-    shown = found[:MOST_GPUS]
-    rows = list(map(_total_row, shown))
+    shown, unit = found[:MOST_GPUS], _unit(found)
+    rows = [_total_row(item, unit) for item in shown]
     told = (("gpu", "GPU"), ("time", "time"), ("cost", "cost"))
     spec = {
         "height": bars_height(len(rows)),
         "encoding": {"y": along("gpu")},
         "layer": [
-            interval_marks("low_s", "high_s"),
+            interval_marks("low", "high"),
             {
                 "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1, "color": GOOD},
-                "encoding": {"x": amount("time_s", "seconds", is_log=True), "tooltip": said(*told)},
+                "encoding": {"x": amount("duration", unit[0], is_log=True), "tooltip": said(*told)},
             },
         ],
     }
     text = (
-        f"The time of {format_count(summary.trace_count, 'trace')} together on each GPU that carries them all, with its "
-        f"90 % interval, fastest first: {shown[0].gpu} {format_time(shown[0].time_ns)}."
+        f"The time of {format_count(summary.trace_count, 'trace')} together on each GPU that carries them all, with "
+        f"its 90 % interval, fastest first: {shown[0].gpu} {format_time(shown[0].time_ns)}."
         f"{cut_words(len(shown), len(found), 'GPUs')}"
     )
-    return Chart(title=f"Time of all traces{ending}", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(f"Time of all traces{ending}", text, spec, rows, told)
 
 
 def _mix_chart(mix: GpuMix, ending: str) -> Chart:
@@ -176,7 +196,7 @@ def _mix_chart(mix: GpuMix, ending: str) -> Chart:
         f"The cheapest mix of GPUs that carries a day's runs, {format_money(mix.usd_per_day)} a day: {told_mix}; bars "
         "are divided into what is busy and what is idle."
     )
-    return Chart(title=f"Cheapest mix of GPUs{ending}", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(f"Cheapest mix of GPUs{ending}", text, spec, rows, told)
 
 
 def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
@@ -190,7 +210,7 @@ def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
     ratio = times.time_ns / best[:, None]
     lines = [at for at in np.argsort(-np.nan_to_num(best), kind="stable").tolist() if some[at]][:MOST_TRACES]
     columns = _fastest(ratio[some])[:MOST_GPUS]
-    names = labels(times.traces[at].name for at in lines)
+    names = labels(_stem(times.traces[at].name) for at in lines)
     rows = [row for at, name in zip(lines, names, strict=True) for row in _cells(times, ratio, at, name, columns)]
     told = (("trace", "trace"), ("gpu", "GPU"), ("time", "time"), ("slower", "of the best"), ("fits", "memory"))
     scale: Spec = {"domain": [1.0, SEVERAL, MOST_TIMES], "range": list(HEAT), "clamp": True}
@@ -217,7 +237,12 @@ def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
         f"{cut_words(len(lines), int(some.sum()), 'traces, those that take longest,')}"
         f"{cut_words(len(columns), len(times.gpus), 'GPUs')}{cut}"
     )
-    return Chart(title=f"Traces on GPUs{ending}", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(f"Traces on GPUs{ending}", text, spec, rows, told)
+
+
+def _stem(name: str) -> str:
+    """Return the name of a trace without what all have."""
+    return name.removesuffix(".gz").removesuffix(".json")
 
 
 def _fastest(ratio: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:

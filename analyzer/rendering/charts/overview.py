@@ -16,21 +16,21 @@ from ..page.chart import Chart
 from ..page.names import short_name
 from ..page.page import Page
 from ..page.plot import (
-    BAD,
     GOOD,
     NEUTRAL,
     PLOT_HEIGHT_PX,
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     labels,
     place_charts,
     said,
 )
-from ..page.vega import PALETTE, REST
 from ..page.quantity import format_count, format_share, format_time
+from ..page.vega import PALETTE, REST
 from .timeline import chart_recording
 
 MOST_NAMES: Final = 20
@@ -39,16 +39,19 @@ MOST_ITERATIONS: Final = 500
 SEVERAL: Final = 2
 
 
-def illustrate_overview(overview: Overview, timeline: Timeline | None = None, *, listed_names: int | None = 10) -> Page:
+def illustrate_overview(
+    overview: Overview, *, name: str, timeline: Timeline | None = None, listed_names: int | None = 10
+) -> Page:
     """Put an overview into words and charts; `timeline` is that of the iteration, as recorded.
 
-    Charts show all ops and kernels that the overview holds; the tables, the first `listed_names` (None: all).
+    `name` stands for a workload that has none. Charts show all ops and kernels that the overview holds; the tables, the
+    first `listed_names` (None: all).
     """
     shown = replace(overview, ops=overview.ops[:listed_names], kernels=overview.kernels[:listed_names])
     is_timed = overview.gpu_busy_ns is not None
     return place_charts(
         describe_overview(shown),
-        headline=_headline(overview),
+        headline=_headline(overview, name),
         lead=[None if timeline is None else _timeline_chart(timeline), _iteration_chart(overview.iterations)],
         details=[
             _name_chart("op", overview.ops, is_timed=is_timed),
@@ -58,11 +61,15 @@ def illustrate_overview(overview: Overview, timeline: Timeline | None = None, *,
     )
 
 
-def _headline(overview: Overview) -> str:
-    name = overview.meta.workload.name or "unnamed workload"
+def _headline(overview: Overview, name: str) -> str:
+    name = overview.meta.workload.name or name
     if overview.duration_ns is None:
         return f"{name}: {format_count(overview.op_count, 'op')}"
-    busy = "" if overview.gpu_busy_ns is None else f", GPU busy {format_share(overview.gpu_busy_ns / max(overview.duration_ns, 1.0))}"
+    busy = (
+        ""
+        if overview.gpu_busy_ns is None
+        else f", GPU busy {format_share(overview.gpu_busy_ns / max(overview.duration_ns, 1.0))}"
+    )
     return f"{name}: iteration {format_time(overview.duration_ns)}{busy}"
 
 
@@ -86,6 +93,7 @@ def _iteration_chart(lines: Sequence[IterationLine]) -> Chart | None:
         }
         for line in shown
     ]
+    present = {row["kind"] for row in rows}
     told = (("number", "iteration"), ("time", "took"), ("kind", "kind"))
     spec = {
         "height": PLOT_HEIGHT_PX - 100,
@@ -93,7 +101,7 @@ def _iteration_chart(lines: Sequence[IterationLine]) -> Chart | None:
         "encoding": {
             "x": {"field": "iteration", "type": "ordinal", "axis": {"labelAngle": 0, "labelOverlap": True}},
             "y": amount("time_ms", "ms"),
-            "color": coloured("kind", "iteration", {kind: kinds[kind] for kind in kinds if any(row["kind"] == kind for row in rows)}),
+            "color": coloured("kind", "iteration", {kind: kinds[kind] for kind in kinds if kind in present}),
             "tooltip": said(*told),
         },
     }
@@ -102,7 +110,7 @@ def _iteration_chart(lines: Sequence[IterationLine]) -> Chart | None:
         f"How long each iteration took: from {format_time(float(min(times)))} to {format_time(float(max(times)))}."
         f"{cut_words(len(shown), len(lines), 'iterations')}"
     )
-    return Chart(title="Iterations", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("How long each iteration took", text, spec, rows, told)
 
 
 def _name_chart(noun: str, lines: Sequence[NameLine], *, is_timed: bool) -> Chart | None:
@@ -146,13 +154,14 @@ def _name_chart(noun: str, lines: Sequence[NameLine], *, is_timed: bool) -> Char
             "tooltip": said(*told),
         },
     }
+    title = f"Where the {'GPU time goes' if is_timed else 'calls go'}, by {noun}"
     by = "GPU time" if is_timed else "number of calls"
     first = rows[0]
     shared = ", with overlap shared out" if is_timed else ""
     text = f"{noun.capitalize()}s by {by}{shared}; first {first['name']}, {first['share']}."
     if rest:
         text += f" {format_count(len(rest), 'more name')} are one bar."
-    return Chart(title=f"{noun.capitalize()}s by {by}", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(title, text, spec, rows, told)
 
 
 def _family_chart(timeline: Timeline) -> Chart | None:
@@ -193,4 +202,4 @@ def _family_chart(timeline: Timeline) -> Chart | None:
         "How long the GPU runs kernels, copies and fills of each family in the iteration, most first: "
         f"{rows[0]['family']} {rows[0]['share']}."
     )
-    return Chart(title="Kernels by family", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Where the GPU time goes, by family", text, spec, rows, told)

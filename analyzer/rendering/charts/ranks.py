@@ -20,6 +20,7 @@ from ..page.plot import (
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     interval_marks,
@@ -94,7 +95,7 @@ def _timeline_chart(activity: RankActivity) -> Chart | None:
         f"What the GPU of each rank does in the iteration{number}, on one clock; marks show where a rank's host begins "
         f"it. {_worst(activity)}{cut_words(len(shown), len(activity.ranks), 'ranks')}"
     )
-    return Chart(title="The ranks' timelines", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("The ranks' timelines", text, spec, rows, told)
 
 
 def _shown(activity: RankActivity) -> list[int]:
@@ -179,7 +180,7 @@ def _waiting_chart(activity: RankActivity) -> Chart | None:
         f"How long each rank waits for each other in collectives of the iteration. {_worst(activity)}"
         f"{cut_words(len(shown), len(activity.ranks), 'ranks')}"
     )
-    return Chart(title="Who waits for whom", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Who waits for whom", text, spec, rows, told)
 
 
 def _part_chart(report: RanksReport) -> Chart:
@@ -218,7 +219,7 @@ def _part_chart(report: RanksReport) -> Chart:
         f"The iteration of each rank by what its GPU does. Rank {most.rank} waits longest, "
         f"{format_time(most.waiting_ns)}.{cut_words(len(shown), len(report.ranks), 'ranks')}"
     )
-    return Chart(title="What each rank's iteration goes to", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("What each rank's iteration goes to", text, spec, rows, told)
 
 
 def _job_chart(report: RanksReport) -> Chart | None:
@@ -254,4 +255,4 @@ def _job_chart(report: RanksReport) -> Chart | None:
         "The job's iteration, as long as its slowest rank's, on each GPU with its 90 % interval, fastest first: "
         f"{shown[0].gpu} {format_time(shown[0].iteration_ns)}.{cut_words(len(shown), len(found), 'GPUs')}"
     )
-    return Chart(title="The job on other GPUs", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("The job on other GPUs", text, spec, rows, told)

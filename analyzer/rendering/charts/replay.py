@@ -19,6 +19,7 @@ from ..page.plot import (
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     interval_marks,
@@ -91,7 +92,13 @@ def _error_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
         for item in shown
         for kind, length_ns in (("replayed", item.replayed_ns), ("rules only", item.rules_only_ns))
     ]
-    told = (("iteration", "iteration"), ("kind", "replay"), ("error", "error"), ("replayed", "takes"), ("measured", "measured"))
+    told = (
+        ("iteration", "iteration"),
+        ("kind", "replay"),
+        ("error", "error"),
+        ("replayed", "takes"),
+        ("measured", "measured"),
+    )
     spec = {
         "height": bars_height(len(shown)) * 2,
         "layer": [
@@ -112,7 +119,7 @@ def _error_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
         "How much longer each iteration's replay is than the iteration was: with delays of more than 20 µs that no "
         f"rule explains carried over, and by rules alone.{cut_words(len(shown), len(iterations), 'iterations')}"
     )
-    return Chart(title="Replay against recording", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Replay against recording", text, spec, rows, told)
 
 
 def _cause_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
@@ -154,11 +161,11 @@ def _cause_chart(iterations: tuple[ReplayedIteration, ...]) -> Chart | None:
         f"{first.index}: {format_share(first.gpu_busy_ns / first.measured_ns)}."
         f"{cut_words(len(shown), len(iterations), 'iterations')}"
     )
-    return Chart(title="Why the GPU idles", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Why the GPU idles", text, spec, rows, told)
 
 
 def _shift_chart(timeline: Timeline) -> Chart | None:
-    """Draw by family how much later kernels start in the second process than in the first; both begin at one instant."""
+    """Draw by family how much later kernels start in the second process than in the first."""
     slices = timeline.slices
     process = np.array([track.process for track in timeline.tracks])[slices.track]
     both = [np.flatnonzero(slices.is_gpu & slices.in_iteration & (process == side)) for side in (0, 1)]
@@ -200,4 +207,4 @@ def _shift_chart(timeline: Timeline) -> Chart | None:
         "range in which nine in ten lie. Delays add up along the iteration, so that a shift may come from what ran "
         "before."
     )
-    return Chart(title="Starts by rule against recorded starts", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Starts by rule against recorded starts", text, spec, rows, told)

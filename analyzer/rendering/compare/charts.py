@@ -11,10 +11,10 @@ from ..page.page import Page
 from ..page.plot import (
     BAD,
     GOOD,
-    NEUTRAL,
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     interval_marks,
@@ -57,7 +57,14 @@ def _gpu_chart(comparison: Comparison, limit: float | None) -> Chart:
     """Draw the change on each GPU with its interval, beside the threshold."""
     shown = comparison.gpus[:MOST_GPUS]
     rows = [_gpu_row(gpu, limit) for gpu in shown]
-    told = (("gpu", "GPU"), ("old", "old"), ("new", "new"), ("change", "change"), ("range", "90 % interval"), ("kind", "verdict"))
+    told = (
+        ("gpu", "GPU"),
+        ("old", "old"),
+        ("new", "new"),
+        ("change", "change"),
+        ("range", "90 % interval"),
+        ("kind", "verdict"),
+    )
     kinds = _VERDICT_COLOURS if limit is not None else {"slower": BAD, "not slower": GOOD}
     rules = [rule_at(0.0, "x", "as before")]
     if limit is not None:
@@ -80,7 +87,7 @@ def _gpu_chart(comparison: Comparison, limit: float | None) -> Chart:
         f"How much longer the iteration takes than before on each GPU, with the 90 % interval; most on {worst.gpu}, "
         f"{format_change(worst.change)}.{against}{cut_words(len(shown), len(comparison.gpus), 'GPUs')}"
     )
-    return Chart(title="Change on each GPU", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Change on each GPU", text, spec, rows, told)
 
 
 def _gpu_row(gpu: GpuChange, limit: float | None) -> dict[str, Any]:
@@ -102,9 +109,7 @@ def _gpu_row(gpu: GpuChange, limit: float | None) -> dict[str, Any]:
 def _cause_chart(comparison: Comparison) -> Chart | None:
     """Draw what each cause adds to the iteration of the first GPU, largest first, with what no change explains."""
     gpu = comparison.gpus[0]
-    found = [
-        (row.cause, format_count(row.new_count, "op"), row.old_ns[0], row.new_ns[0]) for row in comparison.groups
-    ]
+    found = [(row.cause, format_count(row.new_count, "op"), row.old_ns[0], row.new_ns[0]) for row in comparison.groups]
     found.sort(key=lambda row: -abs(row[3] - row[2]))
     shown, rest = found[:MOST_CAUSES], found[MOST_CAUSES:]
     if rest:
@@ -153,7 +158,7 @@ def _cause_chart(comparison: Comparison) -> Chart | None:
         f"What each change adds to the iteration on {gpu.gpu}, {_signed(gpu.new_ns - gpu.old_ns)} in all; kernel time "
         "by cause, largest first, then what did not change, and what is not kernel time."
     )
-    return Chart(title=f"Where the difference comes from on {gpu.gpu}", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(f"Where the difference comes from on {gpu.gpu}", text, spec, rows, told)
 
 
 def _signed(value_ns: float) -> str:

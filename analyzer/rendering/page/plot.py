@@ -49,6 +49,21 @@ def place_charts(
     return Page(blocks=(*head, *blocks[:first], *shown, *blocks[first:last], *more, *blocks[last:]))
 
 
+def build_chart(
+    title: str,
+    description: str,
+    spec: Spec,
+    rows: Sequence[Mapping[str, Any]],
+    told: Mapping[str, str] | Iterable[tuple[str, str]],
+) -> Chart:
+    """Return a chart; `told` are the fields that its data is read by, and what they are called.
+
+    >>> build_chart("GPUs", "One bar.", {"mark": "bar"}, [{"gpu": "T4"}], [("gpu", "GPU")]).labels
+    {'gpu': 'GPU'}
+    """
+    return Chart(title=title, description=description, spec=spec, rows=rows, labels=dict(told))
+
+
 def amount(field: str, title: str, *, is_log: bool = False, from_zero: bool = True, number: str = NUMBER) -> Spec:
     """Return the encoding of a number along an axis.
 

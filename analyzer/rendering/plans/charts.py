@@ -16,6 +16,7 @@ from ..page.plot import (
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     interval_marks,
@@ -135,7 +136,7 @@ def _throughput_chart(best: Sequence[PlanPrediction]) -> Chart | None:
         "what as many GPUs would process if they scaled perfectly."
         f"{cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
     )
-    return Chart(title="Throughput by number of GPUs", description=text, spec=spec, rows=rows, labels=_LABELS)
+    return build_chart("Throughput by number of GPUs", text, spec, rows, _LABELS)
 
 
 def _time_chart(best: Sequence[PlanPrediction]) -> Chart | None:
@@ -165,7 +166,7 @@ def _time_chart(best: Sequence[PlanPrediction]) -> Chart | None:
         "Intervals that overlap cannot be told apart."
         f"{cut_words(min(len(types), MOST_GPU_TYPES), len(types), 'GPU types')}"
     )
-    return Chart(title="Time of an iteration by number of GPUs", description=text, spec=spec, rows=list(map(_row, shown)), labels=_LABELS)
+    return build_chart("Time of an iteration by number of GPUs", text, spec, list(map(_row, shown)), _LABELS)
 
 
 def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
@@ -189,7 +190,7 @@ def _cost_chart(predictions: Sequence[PlanPrediction]) -> Chart | None:
         "Every plan that fits and has a price: what a million samples cost over samples per second, on "
         f"{listed(gpus)}. Those below and to the right of another one are cheaper and faster."
     )
-    return Chart(title="Cost against throughput", description=text, spec=spec, rows=rows, labels=_LABELS | {"cost": "costs"})
+    return build_chart("Cost against throughput", text, spec, rows, _LABELS | {"cost": "costs"})
 
 
 def _plans_chart(report: ScaleReport, gpu: str) -> Chart | None:
@@ -221,7 +222,7 @@ def _plans_chart(report: ScaleReport, gpu: str) -> Chart | None:
         f"The time of an iteration under each of {len(rows):,} predicted plans on {clean_text(gpu)}, with its 90 % "
         "interval; colours tell what limits it. Intervals that overlap cannot be told apart."
     )
-    return Chart(title=f"Plans on {clean_text(gpu)}", description=text, spec=spec, rows=rows, labels=_LABELS | {"limit": "limited by"})
+    return build_chart(f"Plans on {clean_text(gpu)}", text, spec, rows, _LABELS | {"limit": "limited by"})
 
 
 def _names(rows: Sequence[PlanPrediction], *, is_one_group: bool) -> list[str]:
@@ -256,7 +257,7 @@ def _parts_chart(found: Sequence[PlanPrediction], title: str, *, is_one_group: b
         f"{_gpus(best)} under {clean_text(best.plan)}, {format_time(link * 1e6)} of {format_time(best.iteration_ns)} "
         f"are communication.{cut_words(len(shown), len(found), 'plans')}"
     )
-    return Chart(title=title, description=text, spec=spec, rows=rows, labels=_LABELS | {"part": "part", "spent": "takes"})
+    return build_chart(title, text, spec, rows, _LABELS | {"part": "part", "spent": "takes"})
 
 
 def _parts(row: PlanPrediction, label: str) -> Iterator[dict[str, Any]]:
@@ -314,4 +315,4 @@ def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Cha
         f"{clean_text(most.plan)} on {_gpus(most)}: {format_bytes(most.memory_needed_bytes)} of "
         f"{format_bytes(most.memory_usable_bytes)}.{cut_words(len(shown), len(known), 'plans')}"
     )
-    return Chart(title="Memory per GPU", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Memory per GPU", text, spec, rows, told)

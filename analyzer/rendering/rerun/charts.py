@@ -16,6 +16,7 @@ from ..page.plot import (
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     place_charts,
@@ -25,6 +26,7 @@ from ..page.quantity import format_change, format_share, format_time
 from .text import describe_rerun
 
 MOST_OPS: Final = 2_000
+_COVERED: Final = {True: "inside", False: "outside", None: "no interval"}
 
 
 def illustrate_rerun(report: RerunReport, *, name: str, op_limit: int) -> Page:
@@ -45,14 +47,12 @@ def _other_ns(row: RerunOp, other: str) -> float | None:
 
 def _op_chart(report: RerunReport, other: str) -> Chart | None:
     """Draw what each op was predicted, or recorded, to take over what it took here."""
-    known = [
-        (row, value, row.rerun_ns) for row in report.ops if (value := _other_ns(row, other)) and row.rerun_ns
-    ]
+    known = [(row, value, row.rerun_ns) for row in report.ops if (value := _other_ns(row, other)) and row.rerun_ns]
     if not known:
         return None
     rows = list[dict[str, Any]]()
     for row, other_ns, rerun_ns in known[:MOST_OPS]:
-        inside = {True: "inside", False: "outside", None: "no interval"}[row.is_covered if other == "predicted" else None]
+        covered = row.is_covered if other == "predicted" else None
         rows.append(
             {
                 "op": short_name(row.op),
@@ -62,12 +62,15 @@ def _op_chart(report: RerunReport, other: str) -> Chart | None:
                 "rerun": format_time(rerun_ns),
                 "other": format_time(other_ns),
                 "error": format_change(other_ns / rerun_ns - 1),
-                "kind": inside,
+                "kind": _COVERED[covered],
             }
         )
     ends = [value for row in rows for value in (row["rerun_us"], row["other_us"])]
     told = (("op", "op"), ("shapes", "shapes"), ("rerun", "re-run"), ("other", other), ("error", "difference"))
-    x, y = amount("rerun_us", "re-run, µs of all calls", is_log=True), amount("other_us", f"{other}, µs of all calls", is_log=True)
+    x, y = (
+        amount("rerun_us", "re-run, µs of all calls", is_log=True),
+        amount("other_us", f"{other}, µs of all calls", is_log=True),
+    )
     spec = {
         "height": PLOT_HEIGHT_PX + 40,
         "layer": [
@@ -91,7 +94,7 @@ def _op_chart(report: RerunReport, other: str) -> Chart | None:
         f"What each op was {other} to take over what it took here, both logarithmic; on the dashed line they are equal."
         f"{cut_words(len(rows), len(known), 'ops')}"
     )
-    return Chart(title=f"Re-run against {other}, op by op", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(f"Re-run against {other}, op by op", text, spec, rows, told)
 
 
 def _family_chart(report: RerunReport, other: str) -> Chart | None:
@@ -124,4 +127,4 @@ def _family_chart(report: RerunReport, other: str) -> Chart | None:
         },
     }
     text = f"By how much each family of ops was {other} longer or shorter than it took here, largest first."
-    return Chart(title="Difference by family", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Difference by family", text, spec, rows, told)

@@ -29,6 +29,7 @@ from ..page.plot import (
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     labels,
@@ -149,7 +150,7 @@ def _chip_chart(score: Score) -> Chart | None:
         f"{format_error(best.mape)} on {best.gpu} to {format_error(worst.mape)} on {worst.gpu}."
     )
     title = "Error by left-out chip" if unseen else "Error by GPU"
-    return Chart(title=title, description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(title, text, spec, rows, told)
 
 
 def _interval_chart(score: Score) -> Chart | None:
@@ -177,8 +178,19 @@ def _interval_chart(score: Score) -> Chart | None:
                 "kind": "nine in ten or more" if held >= NINETY else "fewer",
             }
         )
-    told = (("family", "family"), ("table", "table"), ("held", "held"), ("width", "mean width"), ("count", "measurements"))
-    size = {"field": "rows", "type": "quantitative", "title": "measurements", "scale": {"type": "log", "range": [20, 320]}}
+    told = (
+        ("family", "family"),
+        ("table", "table"),
+        ("held", "held"),
+        ("width", "mean width"),
+        ("count", "measurements"),
+    )
+    size = {
+        "field": "rows",
+        "type": "quantitative",
+        "title": "measurements",
+        "scale": {"type": "log", "range": [20, 320]},
+    }
     spec = {
         "height": PLOT_HEIGHT_PX,
         "layer": [
@@ -201,7 +213,7 @@ def _interval_chart(score: Score) -> Chart | None:
         f"width; larger marks have more measurements. Nine in ten or more in {enough} of "
         f"{format_count(len(rows), 'family', 'families')}."
     )
-    return Chart(title="Said and held intervals", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Said and held intervals", text, spec, rows, told)
 
 
 def _intervals(rows: Sequence[ScoreRow]) -> tuple[list[float], list[float]]:
@@ -227,7 +239,14 @@ def _whole_chart(found: Sequence[Predicted]) -> Chart | None:
         }
         for item in shown
     ]
-    told = (("kind", "kind"), ("model", "model"), ("gpu", "GPU"), ("measured", "measured"), ("predicted", "predicted"), ("error", "error"))
+    told = (
+        ("kind", "kind"),
+        ("model", "model"),
+        ("gpu", "GPU"),
+        ("measured", "measured"),
+        ("predicted", "predicted"),
+        ("error", "error"),
+    )
     values = [value for item in shown for value in (item.measured_ns / 1e6, item.predicted_ns / 1e6)]
     axes = [amount("at", f"{side}, ms", is_log=True) for side in ("measured", "predicted")]
     kinds = {kind: colour for kind, colour in _KINDS.items() if any(item.kind == kind for item in shown)}
@@ -253,10 +272,10 @@ def _whole_chart(found: Sequence[Predicted]) -> Chart | None:
     middle = float(np.median([item.error for item in valid]))
     left = f" Every {-(-len(valid) // MOST_POINTS)}th is drawn." if len(shown) < len(valid) else ""
     text = (
-        f"Predicted over measured time of {len(valid):,} whole networks and iterations, both logarithmic; on the dashed "
-        f"line they are equal. The median error is {format_error(middle)}.{left}"
+        f"Predicted over measured time of {len(valid):,} whole networks and iterations, both logarithmic; on the "
+        f"dashed line they are equal. The median error is {format_error(middle)}.{left}"
     )
-    return Chart(title="Whole networks and iterations", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Whole networks and iterations", text, spec, rows, told)
 
 
 def _family_heat(rows: Sequence[ScoreRow]) -> Chart | None:
@@ -316,7 +335,7 @@ def _heat_chart(title: str, noun: str, cells: Sequence[tuple[str, str, float, in
         f"the largest is {worst['group']} on {worst['gpu']}, {worst['error']}."
         f"{cut_words(len(names), len(counts), f'{noun}, those of most measurements,')}"
     )
-    return Chart(title=title, description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart(title, text, spec, rows, told)
 
 
 def _totals(

@@ -19,6 +19,7 @@ from ..page.plot import (
     along,
     amount,
     bars_height,
+    build_chart,
     coloured,
     cut_words,
     interval_marks,
@@ -109,7 +110,7 @@ def _origin_chart(iteration: IterationComparison) -> Chart:
         f"From the measured iteration ({format_time(iteration.measured_ns)}) to the predicted one "
         f"({format_time(iteration.predicted_ns)}), by what the error comes from: {told}."
     )
-    return Chart(title="Where the iteration's error comes from", description=text, spec=spec, rows=rows, labels={"name": "part", "words": "is"})
+    return build_chart("Where the iteration's error comes from", text, spec, rows, {"name": "part", "words": "is"})
 
 
 def _step(name: str, from_ns: float, to_ns: float, kind: str, words: str) -> dict[str, Any]:
@@ -165,10 +166,10 @@ def _division_chart(iteration: IterationComparison) -> Chart:
         },
     }
     text = (
-        f"The iteration divided into what the GPU is busy with and what it waits for: busy "
-        f"{format_time(iteration.predicted_busy_ns)} as predicted, {format_time(iteration.measured_busy_ns)} as measured."
+        "The iteration divided into what the GPU is busy with and what it waits for. Busy: "
+        f"{format_time(iteration.predicted_busy_ns)} as predicted, {format_time(iteration.measured_busy_ns)} measured."
     )
-    return Chart(title="What the GPU does in the iteration", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("What the GPU does in the iteration", text, spec, rows, told)
 
 
 def _family_chart(validation: Validation) -> Chart | None:
@@ -204,7 +205,7 @@ def _family_chart(validation: Validation) -> Chart | None:
         f"predicted and measured kernel time, largest first: {worst.family or 'other'} "
         f"{_signed(worst.predicted_ns - worst.measured_ns)}."
     )
-    return Chart(title="Error by family of kernels", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Error by family of kernels", text, spec, rows, told)
 
 
 def _op_chart(validation: Validation) -> Chart | None:
@@ -215,7 +216,13 @@ def _op_chart(validation: Validation) -> Chart | None:
     rows = list(map(_op_row, ops))
     ends = _ends_of(ops)
     x, y = (amount(f"{side}_us", f"{side}, µs of all calls", is_log=True) for side in ("measured", "predicted"))
-    told = (("op", "op"), ("shapes", "shapes"), ("measured", "measured"), ("predicted", "predicted"), ("error", "error"))
+    told = (
+        ("op", "op"),
+        ("shapes", "shapes"),
+        ("measured", "measured"),
+        ("predicted", "predicted"),
+        ("error", "error"),
+    )
     diagonal = {"x": amount("at", "", is_log=True) | {"title": x["title"]}, "y": amount("at", "", is_log=True)}
     spec = {
         "height": PLOT_HEIGHT_PX + 60,
@@ -252,7 +259,7 @@ def _op_chart(validation: Validation) -> Chart | None:
         f"equal. {covered.covered_op_count:,} of {covered.op_count:,} ops lie within their interval."
         f"{cut_words(len(rows), validation.op_count, 'ops')}"
     )
-    return Chart(title="Predicted against measured, op by op", description=text, spec=spec, rows=rows, labels=dict(told))
+    return build_chart("Predicted against measured, op by op", text, spec, rows, told)
 
 
 def _op_row(op: OpComparison) -> dict[str, Any]:
