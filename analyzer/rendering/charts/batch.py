@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ....arrays import Floats, Mask
 from ....formats.printable import clean_text
 from ...analysis.batch.fleet import HOUR_NS, FleetSummary, FleetTimes, GpuTotal
 from ...analysis.batch.mix import GpuMix
@@ -245,17 +246,15 @@ def _stem(name: str) -> str:
     return name.removesuffix(".gz").removesuffix(".json")
 
 
-def _fastest(ratio: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
+def _fastest(ratio: Floats) -> list[int]:
     """Return the GPUs that have a time of any trace, those of the least geometric mean first."""
-    known = np.isfinite(ratio)
+    known: Mask = np.asarray(np.isfinite(ratio), dtype=bool)
     logs = np.where(known, np.log(np.where(known & (ratio > 0), ratio, 1.0)), 0.0).sum(axis=0)
     mean = logs / np.maximum(known.sum(axis=0), 1)
-    return [at for at in np.argsort(mean, kind="stable").tolist() if known[:, at].any()]
+    return [at for at in np.argsort(mean, kind="stable").tolist() if np.any(known[:, at])]
 
 
-def _cells(
-    times: FleetTimes, ratio: np.ndarray[Any, np.dtype[np.float64]], at: int, name: str, columns: Sequence[int]
-) -> Iterator[dict[str, Any]]:
+def _cells(times: FleetTimes, ratio: Floats, at: int, name: str, columns: Sequence[int]) -> Iterator[dict[str, Any]]:
     for column in columns:
         if np.isfinite(ratio[at, column]):
             yield {

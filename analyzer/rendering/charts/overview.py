@@ -142,8 +142,7 @@ def _name_chart(noun: str, lines: Sequence[NameLine], *, is_timed: bool) -> Char
                 "kind": "others",
             }
         )
-    told = (("name", noun), ("count", "calls"), ("share", "share"))
-    told = (*told, ("time", "GPU time")) if is_timed else told
+    told = [("name", noun), ("count", "calls"), ("share", "share"), *([("time", "GPU time")] if is_timed else [])]
     spec = {
         "height": bars_height(len(rows)),
         "mark": "bar",

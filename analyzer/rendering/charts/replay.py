@@ -56,7 +56,7 @@ def illustrate_replay(fidelity: Fidelity, *, name: str, timeline: Timeline | Non
     worst = max(iterations, key=lambda item: abs(_error(item) or 0.0), default=None)
     error = None if worst is None else _error(worst)
     told = "no iteration to compare" if error is None else f"{format_change(error, 2)} off at most"
-    timelines = [None, None]
+    timelines: list[Chart | None] = []
     if timeline is not None:
         what = "The recording, and when the same kernels start by rule."
         timelines = [

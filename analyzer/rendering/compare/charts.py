@@ -113,7 +113,7 @@ def _cause_chart(comparison: Comparison) -> Chart | None:
     found.sort(key=lambda row: -abs(row[3] - row[2]))
     shown, rest = found[:MOST_CAUSES], found[MOST_CAUSES:]
     if rest:
-        old, new = (sum(row[side] for row in rest) for side in (2, 3))
+        old, new = sum(row[2] for row in rest), sum(row[3] for row in rest)
         shown.append((f"{len(rest):,} other causes", "", old, new))
     shown.append(("ops that did not change", "", gpu.same_old_ns, gpu.same_new_ns))
     rows = [
@@ -141,7 +141,7 @@ def _cause_chart(comparison: Comparison) -> Chart | None:
             "kind": "longer" if gpu.rest_ns >= 0 else "shorter",
         }
     )
-    if not any(row["change_ms"] for row in rows):
+    if not any(row["change_ms"] != 0 for row in rows):
         return None
     told = (("whole", "cause"), ("ops", "ops now"), ("old", "old"), ("new", "new"), ("change", "change"))
     spec = {

@@ -306,7 +306,7 @@ def _heat_chart(title: str, noun: str, cells: Sequence[tuple[str, str, float, in
             total = sums.setdefault((name, gpu), [0.0, 0.0])
             total[0] += error * count
             total[1] += count
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "group": label_of[name],
             "gpu": gpu,
