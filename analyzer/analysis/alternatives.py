@@ -39,7 +39,7 @@ def try_alternatives(result: Analysis, column: int) -> tuple[Alternative, ...]:
     Empty where nothing applies and for graphs that take too long.
 
     >>> [(item.change, item.speedup > 1) for item in try_alternatives(result, 0)][:2]
-    [('as it is', False), ('launches by CUDA graphs', True)]
+    [('as it is', False), ('a batch of 8', True)]
     """
     if len(result.graph.nodes.row) > MOST_NODES:
         return ()
@@ -71,9 +71,7 @@ def _changes(result: Analysis) -> Iterator[tuple[str, str, Scenario, float]]:
         yield f"a batch of {2 * batch:,}", f"--batch {2 * batch}", replace(scenario, batch_size=2 * batch), 2.0
 
 
-def _predict(
-    result: Analysis, column: int, scenario: Scenario, change: str, option: str | None
-) -> Alternative | None:
+def _predict(result: Analysis, column: int, scenario: Scenario, change: str, option: str | None) -> Alternative | None:
     """Return the prediction under a scenario; None where the trace does not allow it or nothing changes."""
     gpu = result.prediction.fleet.gpus[column]
     try:

@@ -34,14 +34,17 @@ def trace_memory(trace: Trace, window: Window, use: MemoryUse) -> MemoryCurve:
 
     >>> from wavecast.analyzer.memory.describe import describe_memory
     >>> use = describe_memory(trace, window)
-    >>> trace_memory(trace, window, use).held_bytes.sum(axis=1).max() == use.peak_bytes
+    >>> bool(trace_memory(trace, window, use).held_bytes.sum(axis=1).max() == use.peak_bytes)
     True
     """
     by_events = use.method is MemoryMethod.ALLOCATION_EVENTS
     at, held = _by_events(trace, window) if by_events else _by_lifetimes(trace, window)
     kept = np.flatnonzero(held.any(axis=0))
     return MemoryCurve(
-        at=at, is_timed=by_events, categories=tuple(CATEGORIES[code] for code in kept.tolist()), held_bytes=held[:, kept]
+        at=at,
+        is_timed=by_events,
+        categories=tuple(CATEGORIES[code] for code in kept.tolist()),
+        held_bytes=held[:, kept],
     )
 
 

@@ -62,7 +62,7 @@ def _spec(unit: str) -> dict[str, Any]:
                 "field": "speedup",
                 "type": "quantitative",
                 "title": "samples per second, times those now",
-                "axis": {"format": "~g", "tickCount": 6},
+                "axis": {"format": ",~r", "tickCount": 6},
             },
             "tooltip": [
                 {"field": "change", "title": "change"},
@@ -78,7 +78,10 @@ def _spec(unit: str) -> dict[str, Any]:
                 "mark": {"type": "bar"},
                 "encoding": {"color": {"condition": {"test": "datum.is_now", "value": GREY}, "value": BLUE}},
             },
-            {"mark": {"type": "text", "align": "left", "dx": 6, "color": INK}, "encoding": {"text": {"field": "words"}}},
+            {
+                "mark": {"type": "text", "align": "left", "dx": 6, "color": INK},
+                "encoding": {"text": {"field": "words"}},
+            },
             {
                 "mark": {"type": "rule", "color": MUTED, "strokeDash": [3, 3]},
                 "encoding": {"x": {"datum": 1}, "y": None, "tooltip": None},

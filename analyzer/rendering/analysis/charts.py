@@ -57,9 +57,17 @@ def _charts_of_one(report: AnalysisReport, analysis: Analysis) -> Iterator[Chart
     replayed = replay_on(analysis, report.ops_gpu)
     yield from _some(chart_alternatives(report.ops_gpu, try_alternatives(analysis, replayed.column)))
     yield from _some(chart_roofline(report, analysis))
-    yield from _some(chart_timeline(lay_out(analysis, replayed)))
+    other = _compared(report)
+    yield from _some(chart_timeline(lay_out(analysis, replayed if other is None else replay_on(analysis, other))))
     if report.memory is not None:
         yield from _some(chart_memory(report, trace_memory(analysis.trace, analysis.window, report.memory)))
+
+
+def _compared(report: AnalysisReport) -> str | None:
+    """Return the GPU to set beside the source where the ops are about that: the first of the ranking."""
+    if report.ops_gpu != report.source.gpu:
+        return None
+    return next((row.gpu for row in report.predictions if not row.is_source), None)
 
 
 def _some(chart: Chart | None) -> Iterator[Chart]:
@@ -93,7 +101,7 @@ def _figures(report: AnalysisReport) -> Iterator[tuple[str, str]]:
         if len(priced) > 1:
             cheapest = min(priced, key=lambda row: row.usd_per_1000_iterations or 0.0)
             cost = format_money(cheapest.usd_per_1000_iterations)
-            words = f"${cost} per 1,000 iterations, {_time_words(cheapest)} each"
+            words = f"{cost} per 1,000 iterations, {_time_words(cheapest)} each"
             yield f"Cheapest{fitting}", f"{clean_text(cheapest.gpu)} · {words}"
     source = report.source
     if source.iteration_ns is not None:

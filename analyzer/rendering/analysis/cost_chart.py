@@ -9,7 +9,7 @@ from typing import Any, Final
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ..page.chart import Chart
 from ..page.quantity import TimeUnit, common_time_unit
-from ..page.vega import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PLUM, VERMILLION
+from ..page.vega import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PLUM, VERMILLION, log_axis
 
 _WIDE: Final = 6.0
 """Values that spread over more than this factor are drawn on a logarithmic axis."""
@@ -34,8 +34,8 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     return Chart(
         title="Cost against time",
         description=(
-            "Each GPU by the time of an iteration and by what 1,000 of them cost on demand; lower left is better. Lines "
-            f"are 90 % intervals. Names stand at the GPUs that none beats in both ({len(front)} of {len(priced)})"
+            "Each GPU by the time of an iteration and by what 1,000 of them cost on demand; lower left is better. "
+            f"Lines are 90 % intervals. Names stand at the GPUs that none beats in both ({len(front)} of {len(priced)})"
             f"{_source_words(rows)}.{strip}"
         ),
         spec=_spec(rows, priced, unit),
@@ -120,30 +120,31 @@ def _place(value: float, values: Sequence[float]) -> float:
     return log(value / low) / log(high / low) if high / low > _WIDE else (value - low) / (high - low)
 
 
-def _scale(values: Iterable[float | None]) -> dict[str, Any]:
+def _axis(values: Iterable[float | None]) -> dict[str, Any]:
     known = [value for value in values if value]
     low, high = min(known), max(known)
     if high / low > _WIDE:
-        return {"type": "log", "domain": [low / 1.15, high * 1.25], "nice": False}
-    return {"domain": [max(low - 0.1 * (high - low), 0.0), high + 0.15 * (high - low) + 1e-9], "nice": True}
+        return log_axis(low / 1.15, high * 1.25)
+    domain = [max(low - 0.1 * (high - low), 0.0), high + 0.15 * (high - low) + 1e-9]
+    return {"scale": {"domain": domain, "nice": True, "zero": False}, "axis": {"format": ",~r", "tickCount": 6}}
 
 
 def _spec(rows: Sequence[GpuPrediction], priced: Sequence[GpuPrediction], unit: TimeUnit) -> dict[str, Any]:
     bottom = _STRIP_PX if len(priced) < len(rows) else 0
     times = (row.iteration_ns / unit.length_ns for row in rows)
+    costs = _axis(row.usd_per_1000_iterations for row in priced)
     across = {
         "field": "time",
         "type": "quantitative",
         "title": f"time of an iteration, {unit.name}",
-        "scale": _scale(times),
-        "axis": {"format": "~g", "tickCount": 6},
+        **_axis(times),
     }
     up = {
         "field": "cost",
         "type": "quantitative",
         "title": "$ per 1,000 iterations",
-        "scale": {**_scale(row.usd_per_1000_iterations for row in priced), "range": [_HEIGHT_PX - bottom, 0]},
-        "axis": {"format": "~g", "tickCount": 6},
+        **costs,
+        "scale": {**costs["scale"], "range": [_HEIGHT_PX - bottom, 0]},
     }
     vendors = sorted({row.vendor for row in rows})
     known = dict(_COLOURS)

@@ -15,13 +15,12 @@ from ..op_columns import METHOD_NAMES
 from ..page.chart import Chart
 from ..page.names import short_name
 from ..page.quantity import common_time_unit
-from ..page.vega import PALETTE, REST
+from ..page.vega import PALE, PALETTE, REST, choice
 
 _FEW: Final = 12
 """GPUs that are shown at first."""
 _MOST_GPUS: Final = 150
 _WAITS: Final = "GPU waits"
-_WAIT_COLOUR: Final = "#c9d0d8"
 _OTHER: Final = "all other"
 _VIEWS: Final = ("family of ops", "op", "method")
 
@@ -46,8 +45,8 @@ def chart_parts(report: AnalysisReport, analysis: Analysis) -> Chart | None:
             "The time of an iteration on each GPU, divided by family of ops, by op, or by the method that predicts "
             "the kernels. What is left of the iteration is the GPU waiting: for the host, or for other GPUs."
         ),
-        spec=_spec(unit.name, tuple(groups)),
-        rows=data,
+        spec=_spec(unit.name, tuple(groups), data),
+        rows=[{name: value for name, value in item.items() if name != "colour"} for item in data],
         labels={"gpu": "GPU", "view": "by", "part": "part", "time": f"time, {unit.name}"},
     )
 
@@ -142,7 +141,7 @@ def _rows(
         parts = [(name, float(sums[name][at]), PALETTE[rank]) for rank, name in enumerate(kept)]
         rest = sum(float(sums[name][at]) for name in order[len(kept) :])
         busy = sum(time for _, time, _ in parts) + rest
-        parts += [(_OTHER, rest, REST), (_WAITS, max(row.iteration_ns - busy, 0.0), _WAIT_COLOUR)]
+        parts += [(_OTHER, rest, REST), (_WAITS, max(row.iteration_ns - busy, 0.0), PALE)]
         member = "".join(f",{number}," for number, (_, names) in enumerate(groups.items()) if row.gpu in names)
         for rank, (name, time, colour) in enumerate(parts):
             if time > 0:
@@ -159,17 +158,20 @@ def _rows(
                 }
 
 
-def _spec(unit: str, groups: Sequence[str]) -> dict[str, Any]:
-    numbers = [str(number) for number in range(len(groups))]
+def _spec(unit: str, groups: Sequence[str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    by_rank = sorted(rows, key=lambda row: row["rank"])
+    colours = {row["part"]: row["colour"] for row in by_rank}
+    shown = {view: list(dict.fromkeys(row["part"] for row in by_rank if row["view"] == view)) for view in _VIEWS}
     return {
         "height": {"step": 24},
         "params": [
-            {"name": "view", "value": _VIEWS[0], "bind": {"input": "radio", "options": list(_VIEWS), "name": "Divide by"}},
+            {"name": "shown", "value": shown},
             {
-                "name": "group",
-                "value": "0",
-                "bind": {"input": "select", "options": numbers, "labels": list(groups), "name": "GPUs"},
+                "name": "view",
+                "value": _VIEWS[0],
+                "bind": {"input": "radio", "options": list(_VIEWS), "name": "Divide by"},
             },
+            choice("group", "GPUs", groups),
         ],
         "transform": [
             {"filter": "datum.view === view"},
@@ -183,14 +185,14 @@ def _spec(unit: str, groups: Sequence[str]) -> dict[str, Any]:
                 "type": "quantitative",
                 "title": f"time, {unit}",
                 "stack": "zero",
-                "axis": {"format": "~g", "tickCount": 8},
+                "axis": {"format": ",~r", "tickCount": 8},
             },
             "color": {
                 "field": "part",
                 "type": "nominal",
                 "title": None,
-                "sort": {"field": "rank", "op": "min"},
-                "scale": {"range": {"field": "colour"}},
+                "scale": {"domain": list(colours), "range": list(colours.values())},
+                "legend": {"values": {"expr": "shown[view]"}},
             },
             "order": {"field": "rank", "type": "quantitative"},
             "tooltip": [

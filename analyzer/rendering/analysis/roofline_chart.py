@@ -12,12 +12,12 @@ from ....formats.signature import format_shapes
 from ...analysis.report import AnalysisReport
 from ...analysis.result import Analysis
 from ...prediction.bounds import rate_matrix
+from ...prediction.prediction import METHODS
 from ..op_columns import METHOD_NAMES
 from ..page.chart import Chart
 from ..page.names import short_name
 from ..page.quantity import common_time_unit, format_rate
-from ..page.vega import INK, MUTED
-from ...prediction.prediction import METHODS
+from ..page.vega import INK, MUTED, choice, log_axis
 from .parts_chart import family_colours, family_name
 
 _MOST_OPS: Final = 150
@@ -48,7 +48,7 @@ def chart_roofline(report: AnalysisReport, analysis: Analysis) -> Chart | None:
             "the lines are what memory and arithmetic of the GPU allow at most. Larger circles take more of the time: "
             "those far below the lines are where time is lost. Both axes are logarithmic."
         ),
-        spec=_spec(gpus, family_colours(analysis), sorted({str(row["family"]) for row in rows if row["family"]})),
+        spec=_spec(rows, gpus, family_colours(analysis), sorted({str(row["family"]) for row in rows if row["family"]})),
         rows=rows,
         labels={
             "gpu": "GPU",
@@ -132,8 +132,10 @@ def _used_peaks(analysis: Analysis, known: Rows, column: int) -> dict[str, float
         spent[rate] = spent.get(rate, 0.0) + time
     least = _LEAST_SHARE * sum(spent.values())
     used = [rate for rate in sorted(spent, key=lambda rate: -spent[rate]) if spent[rate] >= least]
-    peaks = rate_matrix(used, prediction.fleet)[:, column].tolist()
-    return {_unit_name(str(rate.value)): float(peak) for rate, peak in zip(used, peaks, strict=True)}
+    names = dict[float, list[str]]()
+    for rate, peak in zip(used, rate_matrix(used, prediction.fleet)[:, column].tolist(), strict=True):
+        names.setdefault(float(peak), []).append(_unit_name(str(rate.value)))
+    return {", ".join(units): peak for peak, units in names.items()}
 
 
 def _unit_name(rate: str) -> str:
@@ -142,32 +144,16 @@ def _unit_name(rate: str) -> str:
     return f"{precision.replace('_accumulate_', ' into ')} matrix" if kind == "matrix" else f"{rate} vector"
 
 
-def _spec(gpus: Sequence[str], colours: dict[str, str], families: Sequence[str]) -> dict[str, Any]:
-    number = {"type": "quantitative", "format": ",.3~r"}
-    x = {
-        "field": "intensity",
-        "type": "quantitative",
-        "title": "FLOP per byte",
-        "scale": {"type": "log", "nice": False},
-        "axis": {"format": "~s", "tickCount": 6},
-    }
-    y = {
-        "field": "rate",
-        "type": "quantitative",
-        "title": "TFLOP/s",
-        "scale": {"type": "log", "nice": False},
-        "axis": {"format": "~g", "tickCount": 6},
-    }
-    chosen = {
-        "name": "chosen",
-        "value": "0",
-        "bind": {
-            "input": "select",
-            "options": [str(number) for number in range(len(gpus))],
-            "labels": list(gpus),
-            "name": "GPU",
-        },
-    }
+def _log_axis(rows: Sequence[dict[str, Any]], field: str) -> dict[str, Any]:
+    values = [row[field] for row in rows]
+    return log_axis(min(values) / 1.3, max(values) * 1.6)
+
+
+def _spec(
+    rows: Sequence[dict[str, Any]], gpus: Sequence[str], colours: dict[str, str], families: Sequence[str]
+) -> dict[str, Any]:
+    x = {"field": "intensity", "type": "quantitative", "title": "FLOP per byte", **_log_axis(rows, "intensity")}
+    y = {"field": "rate", "type": "quantitative", "title": "TFLOP/s", **_log_axis(rows, "rate")}
     colour = {
         "field": "family",
         "type": "nominal",
@@ -176,47 +162,57 @@ def _spec(gpus: Sequence[str], colours: dict[str, str], families: Sequence[str])
     }
     return {
         "height": 400,
-        "params": [chosen],
+        "params": [choice("chosen", "GPU", gpus)],
         "transform": [{"filter": "datum.choice === chosen"}],
         "encoding": {"x": x, "y": y},
-        "layer": [
-            {
-                "transform": [{"filter": "datum.role === 'roof'"}],
-                "mark": {"type": "line", "color": MUTED, "strokeWidth": 1.5},
-                "encoding": {"detail": {"field": "line"}},
+        "layer": [*_roof_layers()[:1], _op_layer(colour), *_roof_layers()[1:]],
+    }
+
+
+def _roof_layers() -> list[dict[str, Any]]:
+    """Return what draws the lines, and their names."""
+    return [
+        {
+            "transform": [{"filter": "datum.role === 'roof'"}],
+            "mark": {"type": "line", "color": MUTED, "strokeWidth": 1.5},
+            "encoding": {"detail": {"field": "line"}},
+        },
+        {
+            "transform": [{"filter": "datum.role === 'roof' && datum.label !== null"}],
+            "mark": {
+                "type": "text",
+                "color": INK,
+                "fontSize": 11,
+                "dy": {"expr": "datum.line === 'memory' ? -14 : -7"},
+                "align": {"expr": "datum.line === 'memory' ? 'left' : 'right'"},
             },
-            {
-                "transform": [{"filter": "datum.role === 'op'"}],
-                "mark": {"type": "point", "filled": True, "opacity": 0.75},
-                "encoding": {
-                    "color": colour,
-                    "size": {
-                        "field": "share",
-                        "type": "quantitative",
-                        "legend": None,
-                        "scale": {"rangeMin": 16, "rangeMax": 900, "domainMin": 0},
-                    },
-                    "tooltip": [
-                        {"field": "op", "title": "op"},
-                        {"field": "shapes", "title": "shapes"},
-                        {"field": "words", "title": "time in the iteration"},
-                        {"field": "share", "title": "of the GPU time", "type": "quantitative", "format": ".1%"},
-                        {"field": "intensity", "title": "FLOP per byte", **number},
-                        {"field": "rate", "title": "TFLOP/s", **number},
-                        {"field": "method", "title": "method"},
-                    ],
-                },
-            },
-            {
-                "transform": [{"filter": "datum.role === 'roof' && datum.label !== null"}],
-                "mark": {
-                    "type": "text",
-                    "color": INK,
-                    "fontSize": 11,
-                    "dy": -7,
-                    "align": {"expr": "datum.line === 'memory' ? 'left' : 'right'"},
-                },
-                "encoding": {"text": {"field": "label"}},
-            },
-        ],
+            "encoding": {"text": {"field": "label"}},
+        },
+    ]
+
+
+def _op_layer(colour: dict[str, Any]) -> dict[str, Any]:
+    number = {"type": "quantitative", "format": ",.3~r"}
+    size = {
+        "field": "share",
+        "type": "quantitative",
+        "legend": None,
+        "scale": {"rangeMin": 16, "rangeMax": 900, "domainMin": 0},
+    }
+    return {
+        "transform": [{"filter": "datum.role === 'op'"}],
+        "mark": {"type": "point", "filled": True, "opacity": 0.75},
+        "encoding": {
+            "color": colour,
+            "size": size,
+            "tooltip": [
+                {"field": "op", "title": "op"},
+                {"field": "shapes", "title": "shapes"},
+                {"field": "words", "title": "time in the iteration"},
+                {"field": "share", "title": "of the GPU time", "type": "quantitative", "format": ".1%"},
+                {"field": "intensity", "title": "FLOP per byte", **number},
+                {"field": "rate", "title": "TFLOP/s", **number},
+                {"field": "method", "title": "method"},
+            ],
+        },
     }

@@ -33,10 +33,13 @@ def chart_timeline(timeline: Timeline) -> Chart | None:
     unit = common_time_unit([excerpt.length_ns])
     lanes, hidden = choose_rows(timeline, excerpt)
     hidden += [row.name for row in lanes[_MOST_ROWS:]]
-    rows = [item for number, lane in enumerate(lanes[:_MOST_ROWS]) for item in _bars(timeline, lane, number, excerpt, unit)]
-    colours = _colours(rows)
+    rows = [
+        item for number, lane in enumerate(lanes[:_MOST_ROWS]) for item in _bars(timeline, lane, number, excerpt, unit)
+    ]
     if not rows:
         return None
+    colours = _colours(rows)
+    rows = [{**row, "kind": row["kind"] if row["kind"] in colours else _OTHER} for row in rows]
     return Chart(
         title="Timeline",
         description=_describe(timeline, hidden),
@@ -71,8 +74,8 @@ def _bars(timeline: Timeline, lane: Row, number: int, excerpt: Excerpt, unit: Ti
     scale = _PIXELS / excerpt.length_ns
     names, codes = _kinds(timeline, lane, chosen)
     bars = lay_bars(
-        (slices.start_ns[chosen] - excerpt.start_ns) * scale,
-        (slices.end_ns[chosen] - excerpt.start_ns) * scale,
+        np.asarray((slices.start_ns[chosen] - excerpt.start_ns) * scale, dtype=np.float64),
+        np.asarray((slices.end_ns[chosen] - excerpt.start_ns) * scale, dtype=np.float64),
         codes,
         _PIXELS,
     )
@@ -81,7 +84,7 @@ def _bars(timeline: Timeline, lane: Row, number: int, excerpt: Excerpt, unit: Ti
     for x, width, colour, opacity, at in _columns(bars):
         begin = round(x * per_pixel, 6)
         yield {
-            "lane": f"{side} · {lane.name}",
+            "lane": f"{side} · {lane.name.replace('host thread', 'host')}",
             "place": number,
             "what": _name(timeline, int(chosen[at])) if at >= 0 else "several short ones",
             "kind": names[colour],
@@ -126,15 +129,16 @@ def _colours(rows: list[dict[str, Any]]) -> dict[str, str]:
         spent[row["kind"]] = spent.get(row["kind"], 0.0) + row["length"]
     order = sorted(spent, key=lambda kind: -spent[kind])
     families = [kind for kind in order if kind not in _PHASES and kind != _OTHER]
-    colours = {kind: PALETTE[at] if at < len(PALETTE) else REST for at, kind in enumerate(families)}
-    if _OTHER in spent:
+    colours = dict(zip(families, PALETTE, strict=False))
+    if _OTHER in spent or len(families) > len(PALETTE):
         colours[_OTHER] = REST
     host = zip(_PHASES, _PHASE_COLOURS, strict=True)
     return {**colours, **{kind: colour for kind, colour in host if kind in spent}}
 
 
 def _spec(unit: TimeUnit, length: float, colours: dict[str, str]) -> dict[str, Any]:
-    window = "[max(0, min(start, 100 - 100 / zoom)) / 100 * whole, (max(0, min(start, 100 - 100 / zoom)) + 100 / zoom) / 100 * whole]"
+    begin = "min(start, 100 - 100 / zoom) / 100 * whole"
+    window = f"[{begin}, {begin} + whole / zoom]"
     number = {"type": "quantitative", "format": ",.4~r", "title": None}
     return {
         "height": {"step": 34},
@@ -143,10 +147,18 @@ def _spec(unit: TimeUnit, length: float, colours: dict[str, str]) -> dict[str, A
             {
                 "name": "zoom",
                 "value": 1,
-                "bind": {"input": "select", "options": [1, 2, 4, 8, 16], "name": "Zoom",
-                         "labels": ["whole iteration", "a half", "a quarter", "an eighth", "a sixteenth"]},
+                "bind": {
+                    "input": "select",
+                    "options": [1, 2, 4, 8, 16],
+                    "name": "Zoom",
+                    "labels": ["whole iteration", "a half", "a quarter", "an eighth", "a sixteenth"],
+                },
             },
-            {"name": "start", "value": 0, "bind": {"input": "range", "min": 0, "max": 100, "step": 1, "name": "from, %"}},
+            {
+                "name": "start",
+                "value": 0,
+                "bind": {"input": "range", "min": 0, "max": 100, "step": 1, "name": "from, %"},
+            },
         ],
         "mark": {"type": "bar", "clip": True, "height": {"band": 0.86}},
         "encoding": {
@@ -156,7 +168,7 @@ def _spec(unit: TimeUnit, length: float, colours: dict[str, str]) -> dict[str, A
                 "type": "quantitative",
                 "title": f"since the start of the iteration, {unit.name}",
                 "scale": {"domain": {"expr": window}, "nice": False, "zero": False},
-                "axis": {"format": "~g"},
+                "axis": {"format": ",~r"},
             },
             "x2": {"field": "end"},
             "color": {

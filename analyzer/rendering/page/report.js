@@ -25,7 +25,7 @@
         place,
         { ...spec, data: { values: records(data) } },
         {
-          mode: "vega-lite", ast: true, actions: false, renderer: "svg", config: themeAt(width), defaultStyle: false,
+          mode: "vega-lite", ast: true, actions: false, renderer: "svg", config: themeAt(width), defaultStyle: false, logLevel: 1,
           bind: document.getElementById(id + "-controls"),
         },
       );
