@@ -18,6 +18,7 @@ from ..page.page import Page
 from ..page.plot import (
     GOOD,
     HEAT,
+    HEAT_INK,
     NEUTRAL,
     PLOT_HEIGHT_PX,
     Spec,
@@ -227,7 +228,7 @@ def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
             {"mark": "rect", "encoding": {"color": colour}},
             {
                 "transform": [{"filter": "datum.fits == 'does not fit'"}],
-                "mark": {"type": "text", "color": "#1a1a1a", "text": "×", "fontSize": 12},
+                "mark": {"type": "text", "color": HEAT_INK, "text": "×", "fontSize": 12},
             },
         ],
     }

@@ -30,7 +30,7 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_count, format_share, format_time
-from ..page.vega import PALETTE, REST
+from ..page.vega import PALETTE, REST, SKY
 from .timeline import chart_recording
 
 MOST_NAMES: Final = 20
@@ -82,7 +82,7 @@ def _iteration_chart(lines: Sequence[IterationLine]) -> Chart | None:
     if len(lines) < SEVERAL:
         return None
     shown = lines[:MOST_ITERATIONS]
-    kinds = {"predicted by analyze": GOOD, "profiled": "#56b4e9", "timed only": NEUTRAL}
+    kinds = {"predicted by analyze": GOOD, "profiled": SKY, "timed only": NEUTRAL}
     rows = [
         {
             "iteration": line.index,

@@ -28,7 +28,7 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_time
-from ..page.vega import INK
+from ..page.vega import INK, PINK
 from ..ranks import describe_ranks
 from ..timeline.bars import lay_bars
 
@@ -44,7 +44,7 @@ STATE_WORDS: Final = {
 }
 _COLOURS: Final = {
     STATE_WORDS[RankState.COMPUTES]: GOOD,
-    STATE_WORDS[RankState.SENDS]: "#cc79a7",
+    STATE_WORDS[RankState.SENDS]: PINK,
     STATE_WORDS[RankState.SENDS_UNSEEN]: NEUTRAL,
     STATE_WORDS[RankState.WAITS]: BAD,
 }

@@ -28,6 +28,7 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_change, format_count, format_share, format_time
+from ..page.vega import OLIVE, ORANGE, PINK, SKY
 from ..replay import describe_replay
 from .timeline import chart_recording
 
@@ -40,10 +41,10 @@ CAUSE_WORDS: Final = {
     IdleCause.UNEXPLAINED: "unexplained",
 }
 CAUSE_COLOURS: Final = {
-    IdleCause.HOST: "#e69f00",
-    IdleCause.SYNC: "#a6a61c",
-    IdleCause.COMMUNICATION: "#cc79a7",
-    IdleCause.DEPENDENCY: "#56b4e9",
+    IdleCause.HOST: ORANGE,
+    IdleCause.SYNC: OLIVE,
+    IdleCause.COMMUNICATION: PINK,
+    IdleCause.DEPENDENCY: SKY,
     IdleCause.UNEXPLAINED: NEUTRAL,
 }
 BUSY: Final = "GPU busy"

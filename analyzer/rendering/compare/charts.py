@@ -24,12 +24,13 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_change, format_count, format_time
+from ..page.vega import ORANGE
 from .text import describe_comparison
 
 MOST_CAUSES: Final = 25
 MOST_GPUS: Final = 40
 _VERDICTS: Final = {Verdict.PASSED: "passes", Verdict.UNCERTAIN: "may be slower", Verdict.FAILED: "fails"}
-_VERDICT_COLOURS: Final = {"passes": GOOD, "may be slower": "#e69f00", "fails": BAD}
+_VERDICT_COLOURS: Final = {"passes": GOOD, "may be slower": ORANGE, "fails": BAD}
 
 
 def illustrate_comparison(

@@ -26,6 +26,7 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_bytes, format_money, format_number, format_share, format_time
+from ..page.vega import BLUE, GREEN, GREY, OLIVE, ORANGE, PALE, PINK, PLUM, SKY, VERMILLION
 from .text import describe_scale
 
 MOST_GPU_TYPES: Final = 8
@@ -36,16 +37,16 @@ SEVERAL: Final = 2
 """Fewer are no comparison."""
 GIB: Final = 2.0**30
 PART_COLOURS: Final = {
-    PlanPart.COMPUTE: "#3b76b3",
-    PlanPart.OPTIMIZER: "#4c7f6e",
-    PlanPart.TENSOR: "#b944a4",
-    PlanPart.CONTEXT: "#c978b9",
-    PlanPart.EXPERT: "#8a63b8",
-    PlanPart.DATA: "#d9694d",
-    PlanPart.PIPELINE: "#c97f1d",
-    PlanPart.BUBBLE: "#d8b23c",
-    PlanPart.HOST: "#7d8a97",
-    PlanPart.STRAGGLERS: "#96694b",
+    PlanPart.COMPUTE: BLUE,
+    PlanPart.OPTIMIZER: SKY,
+    PlanPart.TENSOR: VERMILLION,
+    PlanPart.CONTEXT: PLUM,
+    PlanPart.EXPERT: PINK,
+    PlanPart.DATA: ORANGE,
+    PlanPart.PIPELINE: OLIVE,
+    PlanPart.BUBBLE: PALE,
+    PlanPart.HOST: GREY,
+    PlanPart.STRAGGLERS: GREEN,
 }
 """In the order in which a bar stacks them."""
 
@@ -294,7 +295,7 @@ def _memory_chart(found: Sequence[PlanPrediction], *, is_one_group: bool) -> Cha
         }
         for row, label in zip(shown, _names(shown, is_one_group=is_one_group), strict=True)
     ]
-    colours = {"fits": "#3b76b3", "may not fit": "#d8b23c", "does not fit": "#c4572f"}
+    colours = {"fits": BLUE, "may not fit": ORANGE, "does not fit": VERMILLION}
     told = (*_SAID[:3], ("needed", "needs"), ("usable", "usable"), ("fits", "verdict"))
     x = amount("needed_gib", "memory per GPU, GiB")
     end = {"type": "tick", "thickness": 3, "color": NEUTRAL, "size": 18}

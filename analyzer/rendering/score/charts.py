@@ -38,7 +38,7 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_count, format_error, format_share, format_time
-from ..page.vega import PALETTE
+from ..page.vega import GREEN, ORANGE, PALETTE
 from .text import BASELINE_TITLES, describe_score
 
 MOST_GROUPS: Final = 40
@@ -48,7 +48,7 @@ WORST_SHOWN: Final = 0.5
 """Errors from here on have one colour."""
 NINETY: Final = 0.9
 _POOLED: Final = (EVERYTHING, MEAN, *CLASS_LABELS.values())
-_KINDS: Final = {"network": GOOD, "throughput": "#e69f00", "iteration": BAD, "trace": "#009e73"}
+_KINDS: Final = {"network": GOOD, "throughput": ORANGE, "iteration": BAD, "trace": GREEN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

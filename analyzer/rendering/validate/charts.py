@@ -27,15 +27,14 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import common_time_unit, format_change, format_time
+from ..page.vega import OLIVE, ORANGE, PINK, SKY
 from .text import CAUSE_WORDS, describe_validation
 
 MOST_OPS: Final = 2_000
 """Points of a chart; the ops with the largest errors."""
 LISTED_OPS: Final = 10
 """Ops in the table below the charts, which show all, where no number was asked for."""
-CAUSE_COLOURS: Final = dict(
-    zip((*CAUSE_WORDS.values(),), ("#d8b23c", "#c97f1d", "#b944a4", "#7d8a97", "#b5bcc4"), strict=True)
-)
+CAUSE_COLOURS: Final = dict(zip((*CAUSE_WORDS.values(),), (ORANGE, OLIVE, PINK, SKY, NEUTRAL), strict=True))
 _COVERED: Final = {True: "inside", False: "outside", None: "no interval"}
 _COVERED_COLOURS: Final = {"inside": GOOD, "outside": BAD, "no interval": NEUTRAL}
 
