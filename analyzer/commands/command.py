@@ -224,11 +224,9 @@ def check_max_error(percent: float | None) -> None:
 
 def name_of_trace(path: Path) -> str:
     """Return what a trace is called in what is shown."""
-    if str(path).startswith("archive:/"):
-        from ...formats.archive.reference import name_of_reference
+    from ..api.report import trace_name
 
-        return name_of_reference(path)
-    return "standard input" if str(path) == "-" else path.name
+    return trace_name(path)
 
 
 def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -244,7 +242,7 @@ def _describe(error: WavecastError | MemoryError | OSError) -> str:
         return "out of memory: use a machine with more, or record fewer iterations"
     if isinstance(error, OSError):
         return f"{error.filename or 'output'}: {error.strerror or error}"
-    return str(error)
+    return error.option_message or str(error)
 
 
 def _one_line(message: str) -> str:

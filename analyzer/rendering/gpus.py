@@ -9,10 +9,11 @@ from typing import Any, Final
 from ...formats.printable import clean_text
 from ...specs.gpu import Gpu, Rate
 from .page.columns import count_column, number_column, text_column
-from .page.encoding import encode_csv, encode_json
+from .page.encoding import encode_json
 from .page.page import Line, Page, Passage, build_page, facts, join_passages, opening
 from .page.quantity import ABSENT, format_bytes, format_number, format_rate
 from .page.sheet import Sheet, SheetColumn, drop_empty_columns
+from .page.table import Field, FieldTable, build_fields, fields_of
 
 GPUS_FORMAT: Final = "wavecast.gpus"
 GPUS_VERSION: Final = "1.0"
@@ -63,9 +64,19 @@ def draw_gpus_json(gpus: Sequence[Gpu]) -> str:
 
 def draw_gpus_csv(gpus: Sequence[Gpu]) -> str:
     """Write one row per GPU, in SI units; `flops_per_s_<rate>` is empty where the GPU lacks the unit."""
+    return catalog_table(gpus).to_csv()
+
+
+def catalog_table(gpus: Sequence[Gpu]) -> FieldTable:
+    """Return one row per GPU, in SI units."""
     plain = tuple(item.name for item in fields(Gpu) if item.name not in NESTED_FIELDS)
-    header = (*plain, "aliases", *(f"flops_per_s_{rate.value}" for rate in Rate), "sources")
-    return encode_csv(header, (_csv_row(gpu, plain) for gpu in gpus))
+    header = (
+        *fields_of(Gpu, plain),
+        Field(name="aliases", kind=str),
+        *build_fields((f"flops_per_s_{rate.value}" for rate in Rate), float),
+        Field(name="sources", kind=str),
+    )
+    return FieldTable(fields=header, rows=tuple(_csv_row(gpu, plain) for gpu in gpus))
 
 
 def _csv_row(gpu: Gpu, plain: tuple[str, ...]) -> tuple[Any, ...]:
