@@ -31,10 +31,10 @@ SAMPLE = ROOT / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz"
 FACES = {
     "formats": ("load_trace", "save_trace"),
     "tracer": ("record", "trace_handler", "trace_iteration"),
-    "analyzer.api": tuple(
-        ["analyze", "compare", "gpus", "graph", "overview", "ranks", "replay", "scale", "score", "validate"]
+    "analyzer.api": (
+        "analyze", "compare", "gpus", "graph", "overview", "ranks", "replay", "scale", "score", "validate",
     ),
-}
+}  # fmt: skip
 """The functions that `wavecast` and `wavecast.tracer` hand on, by their room."""
 FEWEST_ROOMS = 2
 """A function that so many other rooms import is what a newcomer to its room looks for."""
