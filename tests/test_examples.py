@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wavecast
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.models.assignment import assign_models
@@ -27,6 +28,10 @@ from wavecast.specs.fleet import build_fleet
 from wavecast.specs.match import find_gpu
 
 ROOT = Path(__file__).parent.parent
+API_PAGE = ROOT / "docs" / "api.md"
+PAGE_BLOCKS = tuple(
+    re.findall(r"^```python\n(.*?)^```", API_PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+)
 SAMPLE = ROOT / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz"
 FACES = {
     "formats": ("load_trace", "save_trace"),
@@ -212,6 +217,27 @@ def test_a_docstring_shows_what_its_call_returns(
     outcome = doctest.DocTestRunner().run(example, out=said.append)
     assert outcome.attempted
     assert not outcome.failed, "".join(said)
+
+
+@pytest.mark.parametrize("block", PAGE_BLOCKS, ids=lambda block: " ".join(block.partition("wavecast.")[2].split()[:1]))
+def test_an_example_of_the_apis_page_prints_what_it_shows(
+    block: str, names: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library, word in (("torch", "torch"), ("pyarrow", "tables, "), ("pandas", "to_frame(")):
+        if word in block:
+            pytest.importorskip(library)
+    known = {name: names[name] for name in ("folder", "job", "tables")}
+    example = doctest.DocTestParser().get_doctest(block, known, "api.md", str(API_PAGE), 0)
+    monkeypatch.chdir(ROOT)
+    said: list[str] = []
+    outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=said.append)
+    assert outcome.attempted
+    assert not outcome.failed, "".join(said)
+
+
+def test_the_apis_page_shows_every_function() -> None:
+    shown = {name for block in PAGE_BLOCKS for name in re.findall(r"wavecast\.([a-z_]+)\(", block)}
+    assert shown == {name for name in wavecast.__all__ if name.islower() and not name.startswith("_")}
 
 
 def test_what_several_rooms_call_shows_a_call() -> None:
