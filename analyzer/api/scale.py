@@ -90,8 +90,8 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     search: bool = False,
     global_batch: int | None = None,
     from_batch: int | None = None,
-    max_memory: float | str | None = None,
-    measured_step: float | str | None = None,
+    max_memory: str | None = None,
+    measured_step: str | None = None,
     source: str | None = None,
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
@@ -108,9 +108,9 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
 ) -> PlansReport:
     """Predict a recording of one GPU on many, under the best parallel plans, or those that `plan` names.
 
-    `gpus` says how many: one number or several. `max_memory` is what a rank may use ("70GiB"; a number is GiB) and
-    `measured_step` what the recorded iteration takes on `source` ("350ms"; a number is ms). `timeline` is a file for
-    the first plan's timeline. The other keywords mean what the options of `scale` of the same names do; `what_ifs` asks
+    `gpus` says how many: one number or several. `max_memory` is what a rank may use ("70GiB") and
+    `measured_step` what the recorded iteration takes on `source` ("350ms"). `timeline` is a file for the first plan's
+    timeline. The other keywords mean what the options of `scale` of the same names do; `what_ifs` asks
     for another precision or sequence length, `calibration` is that of `analyze`.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
