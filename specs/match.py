@@ -11,8 +11,8 @@ from .gpu import Catalog, Gpu
 from .instances import Server, find_machines
 from .names import agrees_with_vendor, can_mean, near_gpus, words_of
 
-_VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "geforce", "tesla", "graphics"})
-_BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "instinct", "generation"}
+_VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "graphics"})
+_BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "rx", "instinct", "radeon", "arc", "generation"}
 _GENERIC_NAMES: Final = frozenset({
     "", "unknown", "unknowndevice", "unknowngpu", "device", "gpu", "cudadevice", "hipdevice", "radeon", "radeontm",
     "instinct",

@@ -46,7 +46,10 @@ UNREPORTED_RATIO: Final = {
 """Memory that a process sees over nominal memory, where the catalogue holds no reported figure: the range of those
 that it does hold (specs/gpus.toml). The driver reserves some; data-centre cards with GDDR also keep ECC in it (6.25 %),
 unless their owner turned it off."""
-_BRANDS_WITHOUT_ECC: Final = ("GeForce", "RTX", "TITAN", "Quadro")
+SHARED_RATIO: Final = Range(low=0.85, typical=0.87, high=0.9)
+"""Of the memory that a GPU shares with its host, what is left for it: an operator of GB10s found 0.85 to 0.87 to be
+safe and more than 0.9 to end in out-of-memory errors (conselara.dev), whatever the driver reports."""
+_BRANDS_WITHOUT_ECC: Final = ("GeForce", "RTX", "TITAN", "Quadro", "Arc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +121,13 @@ def _fit(use: MemoryUse | None, gpu: Gpu) -> Fit:
 
 
 def usable_bytes(gpu: Gpu) -> Range:
-    """Return the memory that one device of a GPU shows to a process; half of it for a package of two devices."""
+    """Return the memory that one device of a GPU shows to a process; half of it for a package of two devices.
+
+    Where the host shares it, what the host leaves.
+    """
+    if gpu.has_shared_memory:
+        whole = gpu.reported_memory_bytes or gpu.memory_bytes
+        return Range(low=whole * SHARED_RATIO.low, typical=whole * SHARED_RATIO.typical, high=whole * SHARED_RATIO.high)
     if gpu.reported_memory_bytes is not None:
         reported = float(gpu.reported_memory_bytes)
         return Range(low=reported, typical=reported, high=reported)
