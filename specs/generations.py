@@ -62,6 +62,7 @@ def generation_at(compute_capability: str) -> Generation:
 def why_untested(gpu: Gpu) -> str | None:
     """Return why nothing that was measured tells how good predictions for a GPU are; None where something does.
 
+    >>> from dataclasses import replace
     >>> why_untested(h100), why_untested(replace(h100, has_shared_memory=True))
     (None, 'no GPU that shares its memory with the host was measured')
     """
@@ -252,6 +253,7 @@ def has_tf32(fleet: Fleet) -> Mask:
 def sgemm_kernels(fleet: Fleet) -> Codes:
     """Return the `SgemmKernels` of each GPU.
 
+    >>> from wavecast.specs.product_kernels import SgemmKernels
     >>> [SgemmKernels(code).name for code in sgemm_kernels(fleet)]
     ['HOPPER', 'AMPERE']
     """
@@ -261,6 +263,7 @@ def sgemm_kernels(fleet: Fleet) -> Codes:
 def quantized_kernels(fleet: Fleet) -> Codes:
     """Return the `QuantizedKernels` of each GPU.
 
+    >>> from wavecast.specs.product_kernels import QuantizedKernels
     >>> [QuantizedKernels(code).name for code in quantized_kernels(fleet)]
     ['HOPPER', 'NONE']
     """

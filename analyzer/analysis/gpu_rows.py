@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, none_for_nan
+from ...specs.generations import why_untested
 from ...specs.gpu import Gpu
 from ...specs.prices import price_usd_per_hour
 from ..memory.fit import Fit, fit_on
@@ -69,6 +70,7 @@ def _row(
         samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
         price_usd_per_hour=price.usd_per_hour if price else None,
         price_date=price.oldest_date if price else None,
+        untested=why_untested(gpu),
     )
 
 

@@ -42,6 +42,7 @@ UNREPORTED_RATIO: Final = {
     "gddr": Range(low=0.975, typical=0.980, high=0.993),
     "gddr with ecc": Range(low=0.916, typical=0.922, high=0.993),
     "amd": Range(low=0.999, typical=0.9998, high=1.0),
+    "intel": Range(low=0.995, typical=0.998, high=1.0),
 }
 """Memory that a process sees over nominal memory, where the catalogue holds no reported figure: the range of those
 that it does hold (specs/gpus.toml). The driver reserves some; data-centre cards with GDDR also keep ECC in it (6.25 %),
@@ -49,7 +50,7 @@ unless their owner turned it off."""
 SHARED_RATIO: Final = Range(low=0.85, typical=0.87, high=0.9)
 """Of the memory that a GPU shares with its host, what is left for it: an operator of GB10s found 0.85 to 0.87 to be
 safe and more than 0.9 to end in out-of-memory errors (conselara.dev), whatever the driver reports."""
-_BRANDS_WITHOUT_ECC: Final = ("GeForce", "RTX", "TITAN", "Quadro", "Arc")
+_BRANDS_WITHOUT_ECC: Final = ("GeForce", "RTX", "TITAN", "Quadro")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,8 @@ def usable_bytes(gpu: Gpu) -> Range:
 def _memory_kind(gpu: Gpu) -> str:
     if gpu.vendor == "AMD":
         return "amd"
+    if gpu.vendor == "Intel":
+        return "intel"
     if not gpu.memory_type.startswith("GDDR"):
         return "hbm"
     return "gddr" if any(brand in gpu.name for brand in _BRANDS_WITHOUT_ECC) else "gddr with ecc"
