@@ -125,6 +125,15 @@ class Gpu:
     """PCIe, one direction, after line coding; half the memory's where the host shares it (a copy reads and writes)."""
     tdp_w: float
 
+    power_cap_w: float | None = None
+    """What the board is held to below its power; the clock falls where arithmetic would take more."""
+    clock_lock_hz: float | None = None
+    """The clock that it is locked to, which is its boost clock then."""
+    slice_name: str | None = None
+    """The part of a GPU that this is, e.g. `1g.10gb`."""
+    base_name: str | None = None
+    """The GPU of the catalogue that is capped, locked or divided; None where it is run as delivered."""
+
     sources: Mapping[str, SourceNote] = field(default_factory=dict)
     """Per value group: clocks, memory, l2, vector, matrix, occupancy, links, power."""
     note: str = ""
@@ -146,6 +155,15 @@ def chip_of(gpu: Gpu) -> str:
     'GH100'
     """
     return gpu.chip or gpu.name
+
+
+def listed_name(gpu: Gpu) -> str:
+    """Return the name under which a GPU is sold and built into machines: a capped or locked one is the same card.
+
+    >>> listed_name(h100)
+    'H100 SXM5 80GB'
+    """
+    return gpu.name if gpu.slice_name is not None else gpu.base_name or gpu.name
 
 
 def memory_kind(memory_type: str) -> MemoryKind:
@@ -179,7 +197,7 @@ def clock_headroom(gpu: Gpu) -> float:
     >>> clock_headroom(h100)
     1.0
     """
-    return DISPLAY_HEADROOM if gpu.name.startswith(DISPLAY_BRANDS) else 1.0
+    return DISPLAY_HEADROOM if gpu.name.startswith(DISPLAY_BRANDS) and gpu.clock_lock_hz is None else 1.0
 
 
 def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:

@@ -60,6 +60,7 @@ GROUPS: Final[dict[str, dict[str, Key]]] = {
         "base_mhz": Key("base_clock_hz", scale=MEGA),
         "boost_mhz": Key("boost_clock_hz", scale=MEGA, required=True),
         "matrix_mhz": Key("matrix_clock_hz", scale=MEGA),
+        "lock_mhz": Key("clock_lock_hz", scale=MEGA),
     },
     "memory": {
         "size_gib": Key("memory_bytes", scale=GIB, required=True),
@@ -109,7 +110,7 @@ GROUPS: Final[dict[str, dict[str, Key]]] = {
         "pcie_generation": Key("pcie_generation", int, required=True),
         "pcie_lanes": Key("pcie_lanes", int, required=True),
     },
-    "power": {"tdp_w": Key("tdp_w", required=True)},
+    "power": {"tdp_w": Key("tdp_w", required=True), "cap_w": Key("power_cap_w")},
 }
 OPTIONAL_GROUPS: Final = frozenset({"matrix"})
 PLAIN_KEYS: Final[dict[str, Key]] = {
@@ -120,6 +121,7 @@ PLAIN_KEYS: Final[dict[str, Key]] = {
     "chip": Key("chip", str),
     "compute_capability": Key("compute_capability", str, required=True),
     "is_package": Key("is_package", bool),
+    "slice": Key("slice_name", str),
     "release_date": Key("release_date", str),
     "note": Key("note", str),
 }

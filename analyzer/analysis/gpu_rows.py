@@ -8,7 +8,7 @@ import numpy as np
 
 from ...arrays import Floats, none_for_nan
 from ...specs.generations import why_untested
-from ...specs.gpu import Gpu
+from ...specs.gpu import Gpu, listed_name
 from ...specs.prices import price_usd_per_hour
 from ..memory.fit import Fit, fit_on
 from ..prediction.method import Method
@@ -50,7 +50,7 @@ def _row(
     if is_source and measured_ns is not None and not result.scenario.changes_anything:
         iteration_ns = measured_ns
     samples = meta.samples_per_iteration or meta.batch_size
-    price = price_usd_per_hour(gpu.name)
+    price = price_usd_per_hour(listed_name(gpu))
     return GpuPrediction(
         gpu=gpu.name,
         vendor=gpu.vendor,
