@@ -159,11 +159,11 @@ def read_recording(
     """
     from ...formats.files import is_read_in_parts, load_trace
 
-    is_file = isinstance(trace, str | Path) and execution_trace is None
-    if window_ns is not None and (iteration is not None or not is_file):
+    path = trace if isinstance(trace, str | Path) and execution_trace is None else None
+    if window_ns is not None and (iteration is not None or path is None):
         raise InputError("--window is for a file, without --iteration and --execution-trace")
-    if is_file and (window_ns is not None or (iteration is not None and is_read_in_parts(trace))):
-        trace = load_trace(trace, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
+    if path is not None and (window_ns is not None or (iteration is not None and is_read_in_parts(path))):
+        trace = load_trace(path, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
         iteration = None
     read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
     return Recording(trace=read, iteration=iteration)
