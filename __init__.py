@@ -6,18 +6,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .analyzer.analysis.decision.goal import Goal
+    from .analyzer.analysis.decision.selection import Selection
     from .analyzer.api.analyze import IterationReport, analyze
     from .analyzer.api.question import Machines
     from .analyzer.api.report import Report
     from .formats import Trace, load_trace, save_trace
 
 __version__ = "0.1.0"
-__all__ = ["IterationReport", "Machines", "Report", "Trace", "__version__", "analyze", "load_trace", "save_trace"]
+__all__ = [
+    "Goal",
+    "IterationReport",
+    "Machines",
+    "Report",
+    "Selection",
+    "Trace",
+    "__version__",
+    "analyze",
+    "load_trace",
+    "save_trace",
+]
 
 _HOMES = {
+    "Goal": "analyzer.analysis.decision.goal",
     "IterationReport": "analyzer.api.analyze",
     "Machines": "analyzer.api.question",
     "Report": "analyzer.api.report",
+    "Selection": "analyzer.analysis.decision.selection",
     "Trace": "formats",
     "analyze": "analyzer.api.analyze",
     "load_trace": "formats",

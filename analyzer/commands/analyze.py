@@ -28,11 +28,14 @@ from .command import (
     source_option,
     trace_argument,
 )
+from .decision_options import decision_options, take_goal, take_selection
 from .output import OutputPath, choose_format, screen_for, write_result
 from .plan_options import SHOWN_PLANS, plan_options, render_scale
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
+    from ..analysis.decision.goal import Goal
+    from ..analysis.decision.selection import Selection
     from ..api.analyze import IterationReport
 
 PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8", "nvfp4", "int8-weights", "int4-weights")
@@ -63,6 +66,8 @@ class AnalyzeRequest:
     plans: tuple[str, ...]
     global_batch: int | None
     cluster: Machines
+    selection: Selection
+    goal: Goal | None
 
     @property
     def is_of_plans(self) -> bool:
@@ -87,6 +92,7 @@ class AnalyzeRequest:
 )
 @source_option()
 @gpu_file_option
+@decision_options
 @cluster_options
 @iteration_option()
 @capture_option()
@@ -173,7 +179,8 @@ def analyze(**options: Any) -> None:
     """
     cluster = take_cluster(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
-    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs)
+    selection, goal = take_selection(options), take_goal(options)
+    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs, selection=selection, goal=goal)
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
         return
@@ -201,6 +208,8 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             gpu_file=request.gpu_file,
             calibration=request.calibration,
             machines=request.cluster,
+            selection=request.selection,
+            goal=request.goal,
             captures=request.captures,
             execution_trace=request.execution_trace,
             recover=request.recover,
@@ -224,6 +233,7 @@ _ONE_GPU_OPTIONS: Final = {
 
 def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
+    from ..analysis.decision.selection import Selection
     from ..analysis.plans.scale import scale_trace
     from ..api.question import find_named, read_trace, sharpen
 
@@ -231,6 +241,8 @@ def _predict_plans(request: AnalyzeRequest) -> str:
     for name, option in _ONE_GPU_OPTIONS.items():
         if asked[name]:
             raise InputError(f"{option} is for one GPU: leave it out beside --plan")
+    if request.goal is not None or request.selection != Selection():
+        raise InputError("filters, --sort, --rows and --for are for one GPU: leave them out beside --plan")
     gpus = find_named(request.targets, request.source, request.gpu_file)
     with progress_on_stderr("Reading the trace") as progress:
         trace = read_trace(
