@@ -100,7 +100,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     """
     from ...specs.match import describe_machines
     from ..analysis.analyze import report_on, run_analysis
-    from ..analysis.decision.decide import decide
+    from ..analysis.decision.decide import decide, first_asked
 
     targets = as_names(to)
     gpus = find_named(targets, source, gpu_file)
@@ -131,12 +131,15 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top
-    report = report_on(result, ops_gpu=gpus.targets[0] if gpus.targets else None, op_limit=limit)
+    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
+    report = report_on(result, ops_gpu=shown, op_limit=limit)
     if largest_batch:
         from ..analysis.batches import with_batches
 
         report = with_batches(result, report)
-    report = decide(report, result, selection=selection, goal=goal, named=[gpu.name for gpu in gpus.targets])
+    report = decide(
+        report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=[gpu.name for gpu in gpus.targets]
+    )
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:

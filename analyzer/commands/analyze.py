@@ -162,13 +162,16 @@ def analyze(**options: Any) -> None:
     """Predict the iteration recorded in TRACE on every catalogued GPU.
 
     TRACE is a wavecast trace or a PyTorch profiler file, gzipped or not, recognised by its content;
-    '-' reads standard input. The GPUs are ranked by predicted iteration time; the one that was
-    measured is marked.
+    '-' reads standard input. The answer comes first: the fastest GPU and the
+    cheapest, or the one for your run; then the GPUs by predicted iteration time, the measured one
+    marked.
 
     \b
     Examples:
       analyze trace.json.gz
       analyze trace.json.gz --to H100 --to L40S --ops
+      analyze trace.json.gz --for "3 epochs of 1281167 samples" --deadline 24h
+      analyze trace.json.gz --sort cost --fits --vendor nvidia --min-memory 40GB
       analyze trace.json.gz --format json -o prediction.json
       analyze trace.json.gz --to H100 --batch 64 --precision bf16 --cuda-graph
       analyze trace.json.gz --to L40S --timeline timeline.json.gz

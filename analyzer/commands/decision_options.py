@@ -88,7 +88,7 @@ def _selection_options() -> tuple[Any, ...]:
         click.option(
             "--min-memory",
             metavar="SIZE",
-            help="Only GPUs with at least this memory (40GB, 40GiB), as their names count it.",
+            help="Only GPUs with at least this much memory (40GB, 40GiB).",
         ),
         click.option("--priced", is_flag=True, help="Only GPUs whose price is known."),
         click.option("--fits", is_flag=True, help="Only GPUs whose memory the iteration fits."),

@@ -60,11 +60,10 @@ def read_count(text: str, what: str) -> float:
     >>> read_count("1.28M", "--for"), read_count("90_000", "--for"), read_count("2e9", "--for")
     (1280000.0, 90000.0, 2000000000.0)
     """
-    found = re.fullmatch(rf"({NUMBER})\s*([a-z]*)", text.strip()[:_TEXT_LENGTH].casefold())
-    scale = 1.0 if found is None or not found[2] else SCALES.get(found[2])
-    if found is None or scale is None:
+    count = _find_count(text)
+    if count is None:
         raise InputError(f"{what}: {_quoted(text)} is no number; expected such as 90000, 1.28M or 2e9")
-    return _checked(_number(found[1]) * scale, text, what)
+    return _checked(count, text, what)
 
 
 def read_duration_ns(text: str, what: str) -> float:
@@ -103,10 +102,10 @@ def read_usd(text: str, what: str) -> float:
     1500.0
     """
     plain = text.strip()[:_TEXT_LENGTH].casefold().removeprefix("$").removesuffix("usd").removesuffix("$").strip()
-    try:
-        return read_count(plain, what)
-    except InputError:
-        raise InputError(f"{what}: {_quoted(text)} is no sum in US dollars; expected such as 500 or $1,500") from None
+    amount = _find_count(plain)
+    if amount is None:
+        raise InputError(f"{what}: {_quoted(text)} is no sum in US dollars; expected such as 500 or $1,500")
+    return _checked(amount, text, what)
 
 
 def read_ratio(text: str, what: str) -> float:
@@ -128,6 +127,13 @@ MOST_ALLOWANCE: Final = 10.0
 """A run that spends eleven times as long as its iterations take is none that a trace of one tells about."""
 
 
+def _find_count(text: str) -> float | None:
+    """Return the number that a text is, whatever its size; None where it is none."""
+    found = re.fullmatch(rf"({NUMBER})\s*([a-z]*)", text.strip()[:_TEXT_LENGTH].casefold())
+    scale = 1.0 if found is None or not found[2] else SCALES.get(found[2])
+    return None if found is None or scale is None else _number(found[1]) * scale
+
+
 def _number(digits: str) -> float:
     return float(re.sub("[,_' ]", "", digits))
 
@@ -140,4 +146,5 @@ def _checked(value: float, text: str, what: str, most: float = MOST) -> float:
 
 def _quoted(text: str) -> str:
     """Return a text as errors show it: what is far too long is cut."""
+    text = text.strip()
     return repr(text if len(text) <= _TEXT_LENGTH else f"{text[:40]}…")

@@ -111,7 +111,8 @@ def measure_goal(goal: Goal, result: Analysis, tokens_per_sample: int | None) ->
         samples = samples_per_iteration(result)
         if samples is None:
             raise InputError(
-                "--for: the trace does not say how many samples an iteration has: pass them with --from-batch N"
+                f"--for: the trace does not say how many samples an iteration has{_hint(result)}: pass them with "
+                "--from-batch N, or count iterations"
             )
         each = samples
     if goal.unit is GoalUnit.TOKENS:
@@ -128,6 +129,16 @@ def measure_goal(goal: Goal, result: Analysis, tokens_per_sample: int | None) ->
         tokens_per_sample=tokens,
         rank_count=result.trace.meta.world_size or 1,
     )
+
+
+def _hint(result: Analysis) -> str:
+    """Say what the shapes look like, where they look like anything."""
+    from ...whatif.axis.infer import infer_batch_size
+
+    try:
+        return f" (its shapes look like {infer_batch_size(result.recorded_trace):,})"
+    except InputError:
+        return ""
 
 
 def samples_per_iteration(result: Analysis) -> int | None:

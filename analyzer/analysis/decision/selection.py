@@ -51,6 +51,8 @@ class Selection:
             raise InputError(f"--sort {self.sort}: expected {', '.join(SORTS)}")
         if self.rows is not None and self.rows < 0:
             raise InputError(f"--rows {self.rows}: expected a number of rows; 0 shows all")
+        if any(not part.strip() for part in ((self.only,) if isinstance(self.only, str) else self.only)):
+            raise InputError("--only '': expected a part of a GPU's name, or a pattern such as '*SXM*'")
         for name in ("vendors", "only"):  # one name is as good as a list of one
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ....formats.printable import clean_text
-from ...analysis.decision.choice import GpuChoice, choose_gpus, shown_rows, tied_rows
+from ...analysis.decision.choice import TIED_RATIO, GpuChoice, choose_gpus, shown_rows, tied_rows
 from ...analysis.decision.goal import Goal, GoalUnit, RunLength
-from ...analysis.decision.pair import MOST_PAIRED, GpuRatio, pair_gpus
-from ...analysis.decision.selection import COST, THROUGHPUT
+from ...analysis.decision.pair import GpuRatio, pair_gpus
+from ...analysis.decision.selection import COST, THROUGHPUT, does_not_fit
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ..page.quantity import (
     DAYS,
@@ -22,12 +22,14 @@ from ..page.quantity import (
     format_number,
     format_time,
 )
-from .gpu_sheet import interval_words, run_unit
+from .gpu_sheet import interval_words, run_unit, usd_per_million_samples
 
 EQUAL_RATIO: Final = 1.05
 """Costs that differ by less are called about equal."""
 SAME_RATIO: Final = 1.005
 """Times that differ by less are called the same."""
+SHORT_LIST: Final = 3
+"""GPUs that are named, where more are counted."""
 _DEADLINE_UNITS: Final = ((DAYS, "d"), (HOURS, "h"), (MINUTES, "min"))
 
 
@@ -38,16 +40,19 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
     if not choice.fitting_count:
         yield _fits_none(report, choice)
         return
+    pairs = pair_gpus(report.predictions)
     if report.run is not None:
         yield from _run_lines(report, report.run.goal, choice, rows)
-    elif choice.sort == COST:
-        yield " ".join(part for part in (_cheapest(report, choice, rows), _ties(report, choice, rows)) if part)
-        yield _fastest(report, choice, rows)
-    elif len(report.predictions) > MOST_PAIRED or report.scenario.changes_anything or choice.asked_count < 2:
-        yield " ".join(part for part in (_fastest(report, choice, rows), _ties(report, choice, rows)) if part)
-        if choice.cheapest not in (None, choice.fastest, choice.cheapest_tied):
-            yield _cheapest(report, choice, rows)
-    yield from map(_pair, pair_gpus(report.predictions))
+    elif choice.asked_count == 1 and choice.best is not None:
+        yield _single(rows[choice.best], report)
+    elif not pairs:
+        lines = [_fastest(report, choice, rows), _cheapest(report, choice, rows)]
+        first, second = reversed(lines) if choice.sort == COST else lines
+        yield " ".join(part for part in (first, _ties(report, choice, rows)) if part)
+        if second and choice.cheapest not in (choice.fastest, choice.cheapest_tied):
+            yield second
+    yield from map(_pair, pairs)
+    yield from _misfits(report, choice)
 
 
 def hidden_line(report: AnalysisReport) -> Iterator[str]:
@@ -93,27 +98,26 @@ def _run_lines(
     report: AnalysisReport, goal: Goal, choice: GpuChoice, rows: Mapping[str, GpuPrediction]
 ) -> Iterator[str]:
     """Say which GPU runs a goal for the least money within its limits, and which is the fastest."""
-    unit, what = run_unit(report), _goal_words(goal)
-    fits = "that fits and " if report.memory is not None else "that "
-    limits = _limit_words(goal)
+    unit, limits = run_unit(report), _limit_words(goal)
+    finishes = f"finishes {_goal_words(goal)}{limits}"
     fastest = "" if choice.fastest is None else f"Fastest: {_run_facts(rows[choice.fastest], unit)}."
     if choice.taken is None:
-        yield f"No GPU {fits}finishes {what}{limits}. {fastest}"
-        cheapest = None if choice.cheapest == choice.fastest else choice.cheapest
-        if cheapest is not None:
-            yield f"Cheapest: {_run_facts(rows[cheapest], unit)}."
+        yield f"No GPU{' that fits' if report.memory is not None else ''} {finishes}. {fastest}"
+        if choice.cheapest not in (None, choice.fastest):
+            yield f"Cheapest: {_run_facts(rows[choice.cheapest or ''], unit)}."
         return
-    taken = rows[choice.taken]
-    superlative = "Cheapest" if taken.price_usd_per_hour is not None else "No price is known; fastest"
+    taken, surely = rows[choice.taken], choice.surely_taken
+    superlative = "Cheapest" if taken.price_usd_per_hour is not None else "No price is known. Fastest"
+    task = f"that {'fits and ' if report.memory is not None else ''}{finishes}"
+    if not limits:
+        task = f"{'that fits ' if report.memory is not None else ''}for {_goal_words(goal)}"
     doubt = ""
-    if limits and choice.surely_taken != choice.taken:
-        surely = choice.surely_taken
-        doubt = (
-            " (likely; none surely does)" if surely is None else f" (likely; surely: {_run_facts(rows[surely], unit)})"
-        )
-    yield f"{superlative} {fits}finishes {what}{limits}: {_run_facts(taken, unit)}{doubt}."
-    if choice.fastest != choice.taken:
-        yield fastest
+    if surely != choice.taken:
+        doubt = f" (likely; {'none surely does' if surely is None else f'surely: {_run_facts(rows[surely], unit)}'})"
+    yield f"{superlative} {task}: {_run_facts(taken, unit)}{doubt}."
+    if choice.fastest is not None and choice.fastest != choice.taken:
+        is_faster = rows[choice.fastest].iteration_ns * TIED_RATIO < taken.iteration_ns
+        yield fastest if is_faster else "No other is more than 1 % faster."
 
 
 def _goal_words(goal: Goal) -> str:
@@ -147,6 +151,33 @@ def _run_facts(row: GpuPrediction, unit: TimeUnit) -> str:
     return f"{_name(row)}, {format_number(total.time_ns / unit.length_ns)} {unit.name}{between}{cost}"
 
 
+def _single(row: GpuPrediction, report: AnalysisReport) -> str:
+    """Say what the only GPU that was asked about takes."""
+    cost = row.usd_per_1000_iterations
+    money = "" if cost is None else f", {format_money(cost)} per 1,000 of them"
+    return f"{_name(row)}: {_iteration_facts(row, report)}{money}."
+
+
+def _iteration_facts(row: GpuPrediction, report: AnalysisReport) -> str:
+    """Say what an iteration takes, with its interval."""
+    unit = common_time_unit([row.iteration_ns])
+    interval = interval_words(row.iteration_low_ns, row.iteration_high_ns, unit.length_ns)
+    between = f" ({interval})" if interval and row.iteration_low_ns is not None else ""
+    measured = ", as measured" if row.is_source and not report.scenario.changes_anything else ""
+    return f"{format_time(row.iteration_ns, unit)}{between} per iteration{measured}"
+
+
+def _misfits(report: AnalysisReport, choice: GpuChoice) -> Iterator[str]:
+    """Say on how many of the GPUs that were asked about it does not fit."""
+    names = [clean_text(row.gpu) for row in report.predictions if does_not_fit(row) and not row.is_reference]
+    if not names:
+        return
+    if len(names) <= SHORT_LIST:
+        yield f"It does not fit {', '.join(names)}."
+    else:
+        yield f"It does not fit {len(names):,} of the {choice.asked_count:,} GPUs."
+
+
 def _fastest(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPrediction]) -> str:
     if choice.fastest is None:
         return ""
@@ -154,23 +185,18 @@ def _fastest(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPr
     if row.batches is not None and row.batches.best_batch is not None:
         rate = format_number(row.batches.best_samples_per_s)
         return f"Most samples per second: {_name(row)}, {rate} at a batch of {row.batches.best_batch:,}."
-    unit = common_time_unit([row.iteration_ns])
-    interval = interval_words(row.iteration_low_ns, row.iteration_high_ns, unit.length_ns)
-    between = f" ({interval})" if interval and row.iteration_low_ns is not None else ""
-    measured = ", as measured" if row.is_source and not report.scenario.changes_anything else ""
-    return f"Fastest: {_name(row)}, {format_time(row.iteration_ns, unit)}{between} per iteration{measured}."
+    return f"Fastest: {_name(row)}, {_iteration_facts(row, report)}."
 
 
 def _cheapest(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPrediction]) -> str:
     if choice.cheapest is None:
-        return "No price is known."
+        return ""
     row = rows[choice.cheapest]
     few = "" if choice.priced_count == choice.fitting_count else f" of {choice.priced_count:,} with a price"
     that_fits = f" that fits{few}" if report.memory is not None else few
-    if row.batches is not None and row.batches.best_samples_per_s:
-        cost = (row.price_usd_per_hour or 0.0) / 3.6e-3 / row.batches.best_samples_per_s
-        at = f"{format_money(cost)} per million samples at a batch of {row.batches.best_batch or 0:,}"
-        return f"Cheapest{that_fits}: {_name(row)}, {at}."
+    if row.batches is not None:
+        cost_words = f"{format_money(usd_per_million_samples(row))} per million samples"
+        return f"Cheapest{that_fits}: {_name(row)}, {cost_words} at a batch of {row.batches.best_batch or 0:,}."
     cost = row.usd_per_1000_iterations or 0.0
     time = format_time(row.iteration_ns)
     return f"Cheapest{that_fits}: {_name(row)}, {format_money(cost)} per 1,000 iterations ({time} each)."

@@ -7,6 +7,7 @@ from typing import Final
 
 from ....formats.printable import clean_text
 from ...analysis.decision.choice import shown_rows
+from ...analysis.decision.selection import COST, SORTS
 from ...analysis.decision.totals import Certainty
 from ...analysis.report import AnalysisReport, BatchChoice, GpuPrediction
 from ...prediction.method import Method
@@ -17,6 +18,7 @@ from ..page.quantity import (
     DAYS,
     HOURS,
     MINUTES,
+    SECONDS,
     TimeUnit,
     common_time_unit,
     format_factor,
@@ -30,7 +32,7 @@ LEAST_NAME_WIDTH: Final = 34
 """To which a GPU's name may shrink, which cuts none of the catalogue; no number shrinks."""
 SHORT_HOURS: Final = 0.5
 LONG_HOURS: Final = 500.0
-"""Runs of less and of more are written in minutes and in days."""
+"""Runs of less and of more are written in minutes (or seconds) and in days."""
 CERTAINTY_WORDS: Final = {
     Certainty.SURELY: "surely",
     Certainty.LIKELY: "likely",
@@ -56,7 +58,6 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
         *_busy_columns(rows),
         number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=4),
         number_column("tokens/s", (format_number(row.tokens_per_s) for row in rows), rank=3),
-        *_batch_columns(rows),
         *_method_columns(rows),
     )
     marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
@@ -69,7 +70,7 @@ def run_unit(report: AnalysisReport) -> TimeUnit:
     fastest = min((row.total.time_ns for row in report.predictions if row.total is not None), default=HOURS.length_ns)
     hours = (deadline or fastest) / HOURS.length_ns
     if hours < SHORT_HOURS:
-        return MINUTES
+        return MINUTES if hours * HOURS.length_ns > MINUTES.length_ns else SECONDS
     return HOURS if hours <= LONG_HOURS else DAYS
 
 
@@ -86,6 +87,10 @@ def _main_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Iter
     run = [(row.total.time_ns, row.total.time_low_ns, row.total.time_high_ns) for row in rows if row.total is not None]
     iteration = [(row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns) for row in rows]
     unit = common_time_unit(row.iteration_ns for row in report.predictions)
+    if any(row.batches is not None for row in rows):
+        yield from _batch_columns(rows)
+        yield from list(_time_columns(f"{unit.name} per\niteration", iteration, unit, rank=4))[:1]
+        return
     if report.run is None or len(run) < len(rows):
         yield from _time_columns(f"{unit.name} per\niteration", iteration, unit, rank=0)
         costs = (row.usd_per_1000_iterations for row in rows)
@@ -140,16 +145,22 @@ def _method_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
 
 
 def _batch_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
-    """Yield the largest batch that fits, the best one, and what they process; nothing where that was not asked."""
-    choices = [row.batches for row in rows if row.batches is not None]
-    if not choices:
-        return
+    """Yield the best batch, what it processes and costs, and the largest batch that fits."""
+    choices = [row.batches or BatchChoice() for row in rows]
     rates = [(item.best_samples_per_s_low, item.best_samples_per_s_high) for item in choices]
-    yield number_column("largest\nbatch", map(_largest_batch, choices), rank=1)
-    yield number_column("samples/s\nat it", (format_number(item.largest_samples_per_s) for item in choices), rank=2)
+    costs = (usd_per_million_samples(row) for row in rows)
     yield number_column("best\nbatch", (_count(item.best_batch) for item in choices))
     yield number_column("samples/s\nat best", (format_number(item.best_samples_per_s) for item in choices))
-    yield number_column("interval", (_range(*map(format_number, pair)) for pair in rates), rank=2)
+    yield number_column("interval", (_range(*map(format_number, pair)) for pair in rates))
+    yield number_column("$ per 1M\nsamples", map(_amount, costs))
+    yield number_column("largest\nbatch", map(_largest_batch, choices), rank=1)
+    yield number_column("samples/s\nat it", (format_number(item.largest_samples_per_s) for item in choices), rank=2)
+
+
+def usd_per_million_samples(row: GpuPrediction) -> float | None:
+    """Return what a million samples cost at the best batch; None without one or without a price."""
+    cost = SORTS[COST](row) if row.batches is not None else None
+    return None if cost is None else 1e6 * cost
 
 
 def _largest_batch(item: BatchChoice) -> str:
