@@ -49,7 +49,8 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
         lines = [_fastest(report, choice, rows), _cheapest(report, choice, rows)]
         first, second = reversed(lines) if choice.sort == COST else lines
         yield " ".join(part for part in (first, _ties(report, choice, rows)) if part)
-        if second and choice.cheapest not in (choice.fastest, choice.cheapest_tied):
+        said = (choice.fastest,) if choice.sort == COST else (choice.fastest, choice.cheapest_tied)
+        if second and choice.cheapest not in said:
             yield second
     yield from map(_pair, pairs)
     yield from _misfits(report, choice)
@@ -73,7 +74,7 @@ def run_line(run: RunLength) -> str:
         tokens = f" of {format_count(run.tokens_per_sample, 'token')}" if run.tokens_per_sample else ""
         parts.append(f"{_goal_words(goal).capitalize()}: {run.iterations:,.0f} iterations of {each}{tokens}.")
     if goal.allowance_ratio:
-        added = f"{format_number(100 * goal.allowance_ratio)} % is added for"
+        added = f"{100 * goal.allowance_ratio:.4g} % is added for"
     else:
         added = "nothing is added (--allowance 10% would add a tenth) for"
     parts.append(f"Of the iterations' own time and price; {added} loading, evaluation and checkpoints.")
@@ -137,7 +138,7 @@ def _deadline(deadline_ns: float) -> str:
     if deadline_ns <= 2 * DAYS.length_ns and not deadline_ns % HOURS.length_ns:
         return f"{deadline_ns / HOURS.length_ns:.0f} h"
     unit, name = next((item for item in _DEADLINE_UNITS if not deadline_ns % item[0].length_ns), (HOURS, "h"))
-    return f"{format_number(deadline_ns / unit.length_ns)} {name}"
+    return f"{deadline_ns / unit.length_ns:,.4g} {name}"
 
 
 def _run_facts(row: GpuPrediction, unit: TimeUnit) -> str:

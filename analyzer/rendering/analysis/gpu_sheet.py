@@ -70,7 +70,7 @@ def run_unit(report: AnalysisReport) -> TimeUnit:
     fastest = min((row.total.time_ns for row in report.predictions if row.total is not None), default=HOURS.length_ns)
     hours = (deadline or fastest) / HOURS.length_ns
     if hours < SHORT_HOURS:
-        return MINUTES if hours * HOURS.length_ns > MINUTES.length_ns else SECONDS
+        return MINUTES if hours * HOURS.length_ns >= MINUTES.length_ns else SECONDS
     return HOURS if hours <= LONG_HOURS else DAYS
 
 
