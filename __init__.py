@@ -6,9 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .analyzer.analysis.decision.goal import Goal
-    from .analyzer.analysis.decision.selection import Selection
     from .analyzer.api.analyze import IterationReport, analyze
+    from .analyzer.api.decision import Goal, Selection
     from .analyzer.api.question import Machines
     from .analyzer.api.report import Report
     from .formats import Trace, load_trace, save_trace
@@ -28,11 +27,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Goal": "analyzer.analysis.decision.goal",
+    "Goal": "analyzer.api.decision",
     "IterationReport": "analyzer.api.analyze",
     "Machines": "analyzer.api.question",
     "Report": "analyzer.api.report",
-    "Selection": "analyzer.analysis.decision.selection",
+    "Selection": "analyzer.api.decision",
     "Trace": "formats",
     "analyze": "analyzer.api.analyze",
     "load_trace": "formats",

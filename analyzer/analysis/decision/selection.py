@@ -33,14 +33,14 @@ class Selection:
 
     sort: str | None = None
     """`time`, `cost` or `throughput`; None: `throughput` where batches are compared, else `time`."""
-    vendors: tuple[str, ...] = ()
+    vendors: Sequence[str] = ()
     min_memory: str | float | None = None
     """Nominal memory of a GPU, e.g. `40GB`; a number is in bytes."""
     priced: bool = False
     """Whether only GPUs with a known price are meant."""
     fits: bool = False
     """Whether only GPUs whose memory the iteration fits are meant."""
-    only: tuple[str, ...] = ()
+    only: Sequence[str] = ()
     """Parts of names, or patterns with `*`; case does not matter."""
     rows: int | None = None
     """Rows of the table; 0: all. None: the best, the source and the cheapest that fits, without what ties."""
