@@ -109,26 +109,51 @@ def find_named(targets: Sequence[str], source: str | None, gpu_file: str | Path 
     )
 
 
-def read_trace(
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recording:
+    """Hold a trace as it was read, and which iteration of it is meant."""
+
+    trace: Trace
+    iteration: int | str | None
+    """As asked for; None where nothing else was read."""
+
+
+def read_recording(
     trace: str | Path | Trace,
     *,
+    iteration: int | str | None = None,
+    window_ns: tuple[int | None, int | None] | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
     progress: Progress | None = None,
-) -> Trace:
-    """Return a trace, or read it from a file or an archive, joined with what was recorded beside it."""
-    from ...formats.execution_trace import load_joined
-    from ...formats.files import load_trace
+) -> Recording:
+    """Return a trace, or read it from a file or an archive, joined with what was recorded beside it.
+
+    Of `window_ns` (ns since the start) only what the host began then is read. Of a file that is too large to be read
+    whole, only the iteration asked for is.
+    """
+    from ...formats.files import is_read_in_parts, load_trace
     from ..prediction.capture_join import join_captures
 
-    if not isinstance(trace, str | Path):
-        read = trace
-    elif execution_trace is None:
-        read = load_trace(trace, recover=recover, progress=progress)
-    else:
+    if window_ns is not None and (iteration is not None or execution_trace is not None or not _is_place(trace)):
+        raise InputError("--window is for a file, without --iteration and --execution-trace")
+    if isinstance(trace, str | Path) and execution_trace is not None:
+        from ...formats.execution_trace import load_joined
+
         read = load_joined(Path(trace), Path(execution_trace), recover=recover, progress=progress)
-    return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
+    elif isinstance(trace, str | Path):
+        part = iteration if iteration is not None and is_read_in_parts(trace) else None
+        read = load_trace(trace, recover=recover, window_ns=window_ns, iteration=part, progress=progress)
+        iteration = None if part is not None else iteration
+    else:
+        read = trace
+    joined = join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
+    return Recording(trace=joined, iteration=iteration)
+
+
+def _is_place(trace: str | Path | Trace) -> bool:
+    return isinstance(trace, str | Path)
 
 
 def sharpen(path: str | Path, trace: Trace, gpus: Gpus) -> CalibratedLibrary:

@@ -30,6 +30,7 @@ from .command import (
 )
 from .decision_options import decision_options, take_goal, take_selection
 from .output import OutputPath, choose_format, screen_for, write_result
+from .part_options import window_option
 from .plan_options import SHOWN_PLANS, plan_options, render_scale
 from .progress import progress_on_stderr
 
@@ -56,6 +57,7 @@ class AnalyzeRequest:
     output: Path | None
     recover: bool
     iteration: int | str | None
+    window_ns: tuple[int | None, int | None] | None
     captures: tuple[Path, ...]
     execution_trace: Path | None
     largest_batch: bool
@@ -95,6 +97,7 @@ class AnalyzeRequest:
 @decision_options
 @cluster_options
 @iteration_option()
+@window_option("Predict only what the host began in this time since the recording's start, as in 2s..3s or 350ms...")
 @capture_option()
 @execution_trace_option
 @plan_options()
@@ -205,6 +208,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             to=request.targets,
             source=request.source,
             iteration=request.iteration,
+            window_ns=request.window_ns,
             ops=request.with_ops,
             top=request.top,
             largest_batch=request.largest_batch,
@@ -238,7 +242,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
     from ..analysis.decision.selection import Selection
     from ..analysis.plans.scale import scale_trace
-    from ..api.question import find_named, read_trace, sharpen
+    from ..api.question import find_named, read_recording, sharpen
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
     for name, option in _ONE_GPU_OPTIONS.items():
@@ -248,9 +252,15 @@ def _predict_plans(request: AnalyzeRequest) -> str:
         raise InputError("filters, --sort, --rows and --for are for one GPU: leave them out beside --plan")
     gpus = find_named(request.targets, request.source, request.gpu_file)
     with progress_on_stderr("Reading the trace") as progress:
-        trace = read_trace(
-            request.trace, execution_trace=request.execution_trace, recover=request.recover, progress=progress
+        recording = read_recording(
+            request.trace,
+            iteration=request.iteration,
+            window_ns=request.window_ns,
+            execution_trace=request.execution_trace,
+            recover=request.recover,
+            progress=progress,
         )
+    trace = recording.trace
     sharpened = sharpen(request.calibration, trace, gpus) if request.calibration else None
     report = scale_trace(
         trace,
@@ -263,7 +273,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
         source=gpus.source,
         library=sharpened.library if sharpened is not None else None,
         scenario=request.what_ifs.scenario(trace, asks_for_batches=True),
-        iteration=request.iteration,
+        iteration=recording.iteration,
         cluster=request.cluster.cluster(gpus.catalog, request.targets),
         timeline=request.timeline,
     )
