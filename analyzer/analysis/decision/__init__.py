@@ -1,1 +1,1 @@
-"""Which GPU to take: filters, totals, and how sure a rank is."""
+"""What is decided with a report: which GPUs are asked about, what a run takes on them, which to take, how surely."""

@@ -24,13 +24,15 @@ from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
 from .joint_errors import JointErrors, joint_errors
 from .observed import Observation, correct_by
+from .pair import MOST_PAIRED
+from .selection import COST, SORTS, THROUGHPUT, does_not_fit
 
 DRAWS: Final = 4096
 """By which a chance is known to 0.8 %."""
 SEED: Final = 20261123
 TOLD_APART: Final = 0.8
 """A chance from which on two GPUs count as told apart: below, more than one such choice in five is wrong."""
-PAIRED: Final = 4
+PAIRED: Final = MOST_PAIRED
 """Of so few GPUs all pairs are compared; of more, the likeliest first ones."""
 LEADERS: Final = 3
 _JITTER: Final = 1e-9
@@ -41,9 +43,9 @@ class Chances:
     """Say how likely each of m GPUs is to beat the others."""
 
     time: Floats
-    """Natural log of the predicted time, [m]."""
+    """Natural log of the predicted time of an iteration, or of a sample at the best batch, [m]."""
     price: Floats
-    """Natural log of the price per hour, [m]; NaN where there is none."""
+    """Natural log of what a unit of time costs, [m]; NaN where there is no price."""
     errors: JointErrors
     may: Mask
     """Which of them can be chosen at all: the iteration does not surely exceed their memory, [m]."""
@@ -132,24 +134,26 @@ def chances_of(rows: Sequence[GpuPrediction], names: Sequence[str], errors: Join
     """Return the chances of a report's rows; `names` says which GPUs the errors are of, in their order."""
     place = {name: at for at, name in enumerate(names)}
     order = np.array([place[row.gpu] for row in rows], dtype=np.int64)
+    time = np.array([_log(SORTS[THROUGHPUT](row)) for row in rows])
+    asked = [row for row in rows if not row.is_reference]
     return Chances(
-        time=np.log([max(row.iteration_ns, 1.0) for row in rows]),
-        price=np.array([_log_price(row) for row in rows]),
+        time=time,
+        price=np.array([_log(SORTS[COST](row)) for row in rows]) - time,
         errors=JointErrors(
             fall=errors.fall[order], rise=errors.rise[order], correlation=errors.correlation[np.ix_(order, order)]
         ),
-        may=np.array([row.fits is not False for row in rows], dtype=bool),
+        may=np.array([not does_not_fit(row) and (len(asked) < 2 or not row.is_reference) for row in rows], dtype=bool),
     )
 
 
-def _log_price(row: GpuPrediction) -> float:
-    price = row.price_usd_per_hour
-    return float("nan") if price is None or price <= 0 else float(np.log(price))
+def _log(value: float | None) -> float:
+    return float("nan") if value is None or value <= 0 else float(np.log(value))
 
 
 def _pairs(rows: Sequence[GpuPrediction], chances: Chances, fastest: Floats, cheapest: Floats) -> tuple[RankPair, ...]:
     """Return the pairs that are compared: of few GPUs all, of many the likeliest first ones in time and in cost."""
-    chosen = [list(range(len(rows)))] if len(rows) <= PAIRED else [_leaders(fastest), _leaders(cheapest)]
+    known = np.flatnonzero(chances.may & ~np.isnan(chances.time)).tolist()
+    chosen = [known] if len(rows) <= PAIRED else [_leaders(fastest), _leaders(cheapest)]
     pairs = dict.fromkeys((a, b) for group in chosen for at, a in enumerate(group) for b in group[at + 1 :])
     return tuple(_pair(rows, chances, a, b) for a, b in pairs if (b, a) not in pairs or a < b)
 
