@@ -42,12 +42,13 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
     return found[0]
 
 
-def find_gpus(catalog: Catalog, name: str) -> list[Gpu]:
+def find_gpus(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]:
     """Return every GPU that `name` may mean: all H100 variants for `h100`, one of its GPUs for a server or an instance.
 
     In this order: the whole name, an alias, either without brand words (`4090`), the entry's words (`h100sxm`,
     `a100 pcie 80`; see `can_mean`), a line of products (`titan`), a machine (`p4d.24xlarge`; see `find_machines`); the
-    first that matches at all decides. Raises UnknownGpuError where none does.
+    first that matches at all decides. Raises UnknownGpuError where none does, with the nearest names where it is to
+    `suggest` them, which takes long for many names.
 
     >>> [gpu.name for gpu in find_gpus(catalog, "a100")]
     ['A100 SXM4 40GB', 'A100 SXM4 80GB', 'A100 PCIe 40GB', 'A100 PCIe 80GB']
@@ -61,7 +62,7 @@ def find_gpus(catalog: Catalog, name: str) -> list[Gpu]:
     found = _of_machines(catalog, find_machines(name))
     if found:
         return found
-    raise UnknownGpuError(_unknown_message(catalog, name))
+    raise UnknownGpuError(_unknown_message(catalog, name) if suggest else f"no GPU is called {name!r}")
 
 
 def describe_machines(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ def describe_machines(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]
     return tuple(
         machine.description
         for name in dict.fromkeys(names)
-        if not _is_gpu_name(catalog, name)
+        if not is_gpu_name(catalog, name)
         for machine in find_machines(name)
         if machine.gpu in known
     )
@@ -182,7 +183,12 @@ def _by_line(catalog: Catalog, name: str) -> list[Gpu]:
     return [gpu for gpu in catalog.gpus if len(wanted) == 1 and wanted[0] in _LINES & set(words_of(gpu.name))]
 
 
-def _is_gpu_name(catalog: Catalog, name: str) -> bool:
+def is_gpu_name(catalog: Catalog, name: str) -> bool:
+    """Say whether a name means a GPU itself, and not a machine that has some.
+
+    >>> is_gpu_name(catalog, "h100"), is_gpu_name(catalog, "p4d.24xlarge")
+    (True, False)
+    """
     ways = (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line)
     return any(matches(catalog, name) for matches in ways)
 

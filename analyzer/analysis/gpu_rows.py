@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, none_for_nan
 from ...specs.gpu import Gpu
-from ...specs.prices import price_usd_per_hour
+from ...specs.prices.age import warn_of_age
 from ..memory.fit import Fit, fit_on
 from ..prediction.method import Method
 from ..prediction.prediction import METHODS, Prediction
@@ -49,7 +50,7 @@ def _row(
     if is_source and measured_ns is not None and not result.scenario.changes_anything:
         iteration_ns = measured_ns
     samples = meta.samples_per_iteration or meta.batch_size
-    price = price_usd_per_hour(gpu.name)
+    price = result.prices.price(gpu.name)
     return GpuPrediction(
         gpu=gpu.name,
         vendor=gpu.vendor,
@@ -69,7 +70,14 @@ def _row(
         samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
         price_usd_per_hour=price.usd_per_hour if price else None,
         price_date=price.oldest_date if price else None,
+        price_kind=price.kind.value if price else None,
+        price_source=price.source if price else None,
     )
+
+
+def warn_of_prices(result: Analysis, rows: Sequence[GpuPrediction]) -> tuple[str, ...]:
+    """Return what is to be said of the prices: what was passed over as they were read, and that they are old."""
+    return (*result.prices.notes, *warn_of_age([row.price_date for row in rows if row.price_usd_per_hour is not None]))
 
 
 def _speedup(result: Analysis, measured_ns: float | None, iteration_ns: float) -> float | None:

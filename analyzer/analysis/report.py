@@ -123,6 +123,10 @@ class GpuPrediction:
     """Of the oldest listing that entered the price; None where none is dated."""
     batches: BatchChoice | None = None
     """None where nothing was asked about other batches."""
+    price_kind: str | None = None
+    """`own`, `on-demand`, `reserved` or `spot`; None without a price."""
+    price_source: str | None = None
+    """Who says the price: the clouds, the file or the option."""
 
     @property
     def host_limited_ratio(self) -> float:
@@ -131,7 +135,7 @@ class GpuPrediction:
 
     @property
     def usd_per_1000_iterations(self) -> float | None:
-        """Return the on-demand cost of 1,000 iterations."""
+        """Return the cost of 1,000 iterations."""
         if self.price_usd_per_hour is None:
             return None
         return self.price_usd_per_hour * self.iteration_ns * 1000 / 3.6e12

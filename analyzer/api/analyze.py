@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .prices import Prices, read_prices
 from .question import Machines, WhatIfs, find_named, read_trace, sharpen
 from .report import Report, as_names, trace_name
 
@@ -79,6 +80,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     gpu_file: str | Path | None = None,
     calibration: str | Path | None = None,
     machines: Machines | None = None,
+    prices: Prices | Mapping[str, float] | str | Path | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
@@ -88,8 +90,9 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
 
     `trace` is a file in any format that is read, an archived trace (`archive://DIR#ID`), or what `load_trace` and
     `record` return. `source` is the GPU that was measured, where the trace does not say it. `ops` lists every op with
-    bound and reason, `top` limits the list. The what-ifs (`cpu_speed` … `attention_kernel`) and the other keywords mean
-    what the options of `analyze` of the same names do; see docs/cli.md.
+    bound and reason, `top` limits the list. `prices` are $ per hour by GPU, a price list, or a `Prices`. The what-ifs
+    (`cpu_speed` … `attention_kernel`) and the other keywords mean what the options of `analyze` of the same names do;
+    see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
     """
@@ -121,6 +124,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         scenario=what_ifs.scenario(read, asks_for_batches=largest_batch),
         iteration=iteration,
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
+        prices=read_prices(prices, gpus.catalog),
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top
     report = report_on(result, ops_gpu=gpus.targets[0] if gpus.targets else None, op_limit=limit)

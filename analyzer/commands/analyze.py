@@ -11,6 +11,7 @@ import click
 from ... import __version__
 from ...errors import InputError
 from ..api.analyze import SHORT_OP_COUNT
+from ..api.prices import Prices
 from ..api.question import Machines, WhatIfs
 from ..rendering.formats import REPORT_FORMATS
 from .cluster_options import cluster_options, take_cluster
@@ -30,6 +31,7 @@ from .command import (
 )
 from .output import OutputPath, choose_format, screen_for, write_result
 from .plan_options import SHOWN_PLANS, plan_options, render_scale
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class AnalyzeRequest:
     plans: tuple[str, ...]
     global_batch: int | None
     cluster: Machines
+    prices: Prices | None
 
     @property
     def is_of_plans(self) -> bool:
@@ -87,6 +90,7 @@ class AnalyzeRequest:
 )
 @source_option()
 @gpu_file_option
+@price_options
 @cluster_options
 @iteration_option()
 @capture_option()
@@ -171,9 +175,9 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to H100 --gpus 64 --plan fsdp=8,tp=8
       analyze execution.json.gz --capture capture.json.gz
     """
-    cluster = take_cluster(options)
+    cluster, prices = take_cluster(options), take_prices(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
-    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs)
+    request = AnalyzeRequest(**options, cluster=cluster, prices=prices, what_ifs=what_ifs)
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
         return
@@ -201,6 +205,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             gpu_file=request.gpu_file,
             calibration=request.calibration,
             machines=request.cluster,
+            prices=request.prices,
             captures=request.captures,
             execution_trace=request.execution_trace,
             recover=request.recover,
@@ -225,6 +230,7 @@ _ONE_GPU_OPTIONS: Final = {
 def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
     from ..analysis.plans.scale import scale_trace
+    from ..api.prices import read_prices
     from ..api.question import find_named, read_trace, sharpen
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
@@ -250,6 +256,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
         scenario=request.what_ifs.scenario(trace, asks_for_batches=True),
         iteration=request.iteration,
         cluster=request.cluster.cluster(gpus.catalog, request.targets),
+        prices=read_prices(request.prices, gpus.catalog),
         timeline=request.timeline,
     )
     top = SHOWN_PLANS if request.top is None else request.top

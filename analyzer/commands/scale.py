@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import InputError
+from ..api.prices import Prices
 from ..api.question import Machines
 from ..rendering.formats import REPORT_FORMATS
 from .cluster_options import cluster_options, take_cluster
@@ -26,6 +27,7 @@ from .command import (
 )
 from .output import OutputPath, write_result
 from .plan_options import SHOWN_PLANS, SVG, plan_options, read_names, read_size, read_time, render_scale
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class ScaleRequest:
     output: Path | None
     recover: bool
     cluster: Machines
+    prices: Prices | None
 
 
 @click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
@@ -89,6 +92,7 @@ class ScaleRequest:
 )
 @source_option()
 @gpu_file_option
+@price_options
 @cluster_options
 @iteration_option()
 @capture_option()
@@ -128,8 +132,8 @@ def scale(**options: Any) -> None:
       overlap=off  gradients after the backward  overlap_tensor=on  prefetch=N layers (fsdp)
       dispatch=alltoall|deepep  tokens to experts, overlap_experts=on  beside another micro batch
     """
-    cluster = take_cluster(options)
-    request = ScaleRequest(**options, cluster=cluster)
+    cluster, prices = take_cluster(options), take_prices(options)
+    request = ScaleRequest(**options, cluster=cluster, prices=prices)
     report = _predict(request)
     write_result(render_scale(report, request.trace, request.form, request.output, request.top), request.output)
 
@@ -139,6 +143,7 @@ def _predict(request: ScaleRequest) -> ScaleReport:
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpu, find_gpus
     from ..analysis.plans.scale import scale_trace
+    from ..api.prices import read_prices
     from ..prediction.capture_join import join_captures
     from ..recorded.devices import first_known_gpu
 
@@ -169,5 +174,6 @@ def _predict(request: ScaleRequest) -> ScaleReport:
         source=source,
         iteration=request.iteration,
         cluster=request.cluster.cluster(catalog, request.targets),
+        prices=read_prices(request.prices, catalog),
         timeline=request.timeline,
     )

@@ -25,6 +25,8 @@ GPU_COLUMNS: Final = (
     "samples_per_s",
     "price_usd_per_hour",
     "price_date",
+    "price_kind",
+    "price_source",
     "usd_per_1000_iterations",
 )
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
