@@ -22,7 +22,7 @@ _CLOUD_NAMES: Final = {
     "google": "gcp", "googlecloud": "gcp", "amazon": "aws", "amazonwebservices": "aws", "ec2": "aws",
     "microsoft": "azure", "microsoftazure": "azure", "oracle": "oci", "oraclecloud": "oci", "lambdalabs": "lambda",
     "lambdacloud": "lambda", "datacrunch": "verda", "nexgencloud": "hyperstack", "vast": "vastai",
-    "cudo": "cudocompute", "do": "digitalocean", "ovh": "ovhcloud", "latitudesh": "latitude", "fluidstackio": "fluidstack",
+    "cudo": "cudocompute", "do": "digitalocean", "ovh": "ovhcloud", "latitudesh": "latitude",
 }  # fmt: skip
 """Plain names that one cloud goes by in different lists."""
 

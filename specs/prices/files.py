@@ -16,7 +16,7 @@ from ..gpu import Catalog
 from .columns import recognise_columns
 from .listing import Listing
 from .own import read_own_toml
-from .rows import Reading, cells_of, read_rows
+from .rows import PriceReading, cells_of, read_rows
 
 MOST_BYTES: Final = 256 * 2**20
 """Of a file, and of all that a zip or a folder holds."""
@@ -49,7 +49,7 @@ def read_price_file(path: Path, catalog: Catalog) -> tuple[tuple[Listing, ...], 
 
 
 def _read(path: Path, catalog: Catalog) -> tuple[tuple[Listing, ...], tuple[str, ...]]:
-    reading = Reading(catalog=catalog, file=path.name)
+    reading = PriceReading(catalog=catalog, file=path.name)
     if path.is_dir():
         _read_folder(reading, path)
     else:
@@ -71,7 +71,7 @@ def _read(path: Path, catalog: Catalog) -> tuple[tuple[Listing, ...], tuple[str,
     return found, reading.notes()
 
 
-def _read_folder(reading: Reading, folder: Path) -> None:
+def _read_folder(reading: PriceReading, folder: Path) -> None:
     """Read what a folder holds of SkyPilot's (`aws/vms.csv`) or gpuhunt's (`aws.csv`) catalogue."""
     paths = sorted(path for pattern in ("*.csv", "*/vms.csv") for path in folder.glob(pattern) if path.is_file())
     if not paths:
@@ -83,7 +83,7 @@ def _read_folder(reading: Reading, folder: Path) -> None:
         _read_csv(reading, path.read_bytes(), path.name, _cloud_of(path), is_part=True)
 
 
-def _read_zip(reading: Reading, path: Path) -> None:
+def _read_zip(reading: PriceReading, path: Path) -> None:
     """Read a zip of CSV files, gpuhunt's catalogue; each is about the cloud that it is named after."""
     left = MOST_BYTES
     try:
@@ -117,14 +117,14 @@ def _date_of(member: zipfile.ZipInfo) -> str | None:
         return None
 
 
-def _date_new(reading: Reading, before: Any, day: str | None) -> None:
+def _date_new(reading: PriceReading, before: Any, day: str | None) -> None:
     """Date the listings that have none and that a member of a zip brought."""
     for key in [key for key in reading.best if key not in before]:
         listing = reading.best.pop(key)
         reading.keep(listing if listing.listed_on or day is None else replace(listing, listed_on=day))
 
 
-def _read_csv(reading: Reading, data: bytes, where: str, cloud: str | None, *, is_part: bool = False) -> None:
+def _read_csv(reading: PriceReading, data: bytes, where: str, cloud: str | None, *, is_part: bool = False) -> None:
     """Read CSV; of one file among several, what is no price list is passed over."""
     try:
         text = data.decode("utf-8-sig")
@@ -141,7 +141,7 @@ def _read_csv(reading: Reading, data: bytes, where: str, cloud: str | None, *, i
         raise InputError(f"{where}: {_EXPECTED}: {error}") from None
 
 
-def _read_pairs(reading: Reading, where: str, first: list[str], rest: Iterator[list[str]]) -> None:
+def _read_pairs(reading: PriceReading, where: str, first: list[str], rest: Iterator[list[str]]) -> None:
     """Read a list without a header: a GPU's name and its price on each line."""
     columns = recognise_columns(["gpu", "usd_per_hour"])
     if len(first) != 2 or columns is None:
@@ -157,7 +157,7 @@ def _read_pairs(reading: Reading, where: str, first: list[str], rest: Iterator[l
     read_rows(reading, columns, pairs(), None)
 
 
-def _read_parquet(reading: Reading, path: Path) -> None:
+def _read_parquet(reading: PriceReading, path: Path) -> None:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:

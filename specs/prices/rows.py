@@ -23,14 +23,14 @@ _KIND_WORDS: Final = {
     "own": PriceKind.OWN, "spot": PriceKind.SPOT, "preemptible": PriceKind.SPOT, "interruptible": PriceKind.SPOT,
     "reserved": PriceKind.RESERVED, "committed": PriceKind.RESERVED, "commitment": PriceKind.RESERVED,
     "ondemand": PriceKind.ON_DEMAND, "demand": PriceKind.ON_DEMAND, "payg": PriceKind.ON_DEMAND,
-    "": PriceKind.ON_DEMAND, "secure": PriceKind.ON_DEMAND, "community": PriceKind.ON_DEMAND, "dedicated": PriceKind.ON_DEMAND,
+    "": PriceKind.ON_DEMAND, "secure": PriceKind.ON_DEMAND, "community": PriceKind.ON_DEMAND,
 }  # fmt: skip
 _TRUE: Final = frozenset({"true", "1", "yes"})
 _Key = tuple[tuple[str, ...], PriceKind, str | None, str | None, str | None]
 
 
 @dataclass(slots=True)
-class Reading:
+class PriceReading:
     """Gather what comes of a list's rows."""
 
     catalog: Catalog
@@ -77,7 +77,9 @@ class Reading:
         return (f"{self.file}: passed over {' and '.join(parts)}",) if parts else ()
 
 
-def read_rows(reading: Reading, columns: PriceColumns, rows: Iterable[Mapping[str, Any]], cloud: str | None) -> None:
+def read_rows(
+    reading: PriceReading, columns: PriceColumns, rows: Iterable[Mapping[str, Any]], cloud: str | None
+) -> None:
     """Gather the listings of a list; `cloud` is the one that it is about, where its rows do not say it.
 
     Raises InputError for a mistake in a user's own list; in a list that others made, what is not usable is counted.
@@ -93,7 +95,7 @@ def read_rows(reading: Reading, columns: PriceColumns, rows: Iterable[Mapping[st
             _read_listed(reading, columns, row, cloud)
 
 
-def _read_own(reading: Reading, columns: PriceColumns, row: Mapping[str, Any], number: int) -> None:
+def _read_own(reading: PriceReading, columns: PriceColumns, row: Mapping[str, Any], number: int) -> None:
     name = _text(row, columns.name)
     if not name or not (_text(row, columns.price) or _text(row, columns.spot_price)):
         return
@@ -119,7 +121,7 @@ def _read_own(reading: Reading, columns: PriceColumns, row: Mapping[str, Any], n
         )  # fmt: skip
 
 
-def _read_listed(reading: Reading, columns: PriceColumns, row: Mapping[str, Any], cloud: str | None) -> None:
+def _read_listed(reading: PriceReading, columns: PriceColumns, row: Mapping[str, Any], cloud: str | None) -> None:
     name, instance = _text(row, columns.name), _text(row, columns.instance)
     if not name:
         _keep_host(reading, columns, row, instance)
@@ -151,7 +153,7 @@ def _read_listed(reading: Reading, columns: PriceColumns, row: Mapping[str, Any]
     reading.without_price += not priced
 
 
-def _keep_host(reading: Reading, columns: PriceColumns, row: Mapping[str, Any], instance: str) -> None:
+def _keep_host(reading: PriceReading, columns: PriceColumns, row: Mapping[str, Any], instance: str) -> None:
     """Keep what a machine costs beside its GPUs: SkyPilot lists Google's so, the GPUs in rows of their own."""
     machine = reading.names.machine(instance) if columns.memory_text and instance else None
     if machine is None:
