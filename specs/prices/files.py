@@ -154,7 +154,7 @@ def _read_pairs(reading: PriceReading, where: str, first: list[str], rest: Itera
             if row:
                 yield {"gpu": row[0], "usd_per_hour": row[1]}
 
-    read_rows(reading, columns, pairs(), None)
+    read_rows(reading, columns, pairs(), None, line=1)
 
 
 def _read_parquet(reading: PriceReading, path: Path) -> None:

@@ -14,7 +14,7 @@ from .names import resolve_given
 
 OPTION: Final = "--price"
 _FORM: Final = re.compile(
-    r"\s*\$?\s*(?P<amount>[0-9.,eE+-]+|nan|inf)\s*(?:\$|usd)?\s*(?:/\s*(?:h|hr|hour))?\s*(?P<kind>[a-z -]*?)\s*", re.I
+    r"\s*\$?\s*(?P<amount>[0-9.,eE+-]+|nan|inf)\s*(?:\$|usd)?\s*(?:/\s*(?:hour|hr|h)\b)?\s*(?P<kind>[a-z -]*?)\s*", re.I
 )
 _EXPECTED: Final = "expected GPU=$ per hour, as H100=1.99, p5.48xlarge=55.04 or 'L40S=0.79 spot'"
 

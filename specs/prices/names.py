@@ -11,13 +11,15 @@ from ..instances import Server, find_machines
 from ..match import find_gpus, is_gpu_name
 
 LONGEST_NAME: Final = 80
-MOST_NAMES: Final = 5000
+MOST_NAMES: Final = 500
 """Different names that are looked up in one list; further ones are taken to be no GPU."""
 _GIB: Final = 2**30
 _MEMORY_TOLERANCE: Final = 0.08
 """80 GB are written as 80, 80 GiB, 79.6 and 81,920 MiB."""
 _NO_NAME: Final = re.compile(r"(?<![a-z])(baremetal|bare|metal|mega|nvlink|dgx|ac|se|we|edition|highmem)(?![a-z])")
 """Words in lists that tell no product of the catalogue apart; `SE` and `WE` are put back by their aliases."""
+_FORM_FACTOR: Final = re.compile(r"(?<![a-z])(pcie|sxm\d?)(?![a-z0-9])")
+"""Left out last: some lists say it of cards that come in one form."""
 _SPELLINGS: Final = (
     (re.compile(r"pro\W*6000\W*(blackwell)?\W*(se|s|server)\b|pro\W*6000s\b|rtxpro6000bse"),
      "rtx pro 6000 blackwell server"),
@@ -90,7 +92,7 @@ def _look_up(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
     for pattern, spelt in _SPELLINGS:
         plain = pattern.sub(spelt, plain)
     without = _NO_NAME.sub(" ", plain)
-    for tried in dict.fromkeys((plain, without)):
+    for tried in dict.fromkeys((plain, without, _FORM_FACTOR.sub(" ", without))):
         try:
             found = find_gpus(catalog, tried, suggest=False)
         except UnknownGpuError:

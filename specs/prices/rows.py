@@ -78,14 +78,14 @@ class PriceReading:
 
 
 def read_rows(
-    reading: PriceReading, columns: PriceColumns, rows: Iterable[Mapping[str, Any]], cloud: str | None
+    reading: PriceReading, columns: PriceColumns, rows: Iterable[Mapping[str, Any]], cloud: str | None, line: int = 2
 ) -> None:
-    """Gather the listings of a list; `cloud` is the one that it is about, where its rows do not say it.
+    """Gather the listings of a list; `cloud` is the one that it is about, where its rows do not say it; `line` is that of the first row.
 
     Raises InputError for a mistake in a user's own list; in a list that others made, what is not usable is counted.
     """
     reading.lists.setdefault(columns.list_name)
-    for number, row in enumerate(rows, 2):
+    for number, row in enumerate(rows, line):
         if number > MOST_ROWS:
             raise InputError(f"{reading.file}: more than {MOST_ROWS:,} rows; cut it to the clouds that you use")
         reading.rows += 1
