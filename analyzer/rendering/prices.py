@@ -17,7 +17,7 @@ def describe_prices(prices: Sequence[tuple[str | None, str | None, str | None]])
     >>> list(describe_prices([("own", "--price", None)]))
     ['Prices: your own, $ per GPU-hour.']
     """
-    listed = [(kind, date) for kind, source, date in prices if source not in _GIVEN]
+    listed = [(kind or PriceKind.ON_DEMAND, date) for kind, source, date in prices if source not in _GIVEN]
     kinds = [kind.value for kind in PriceKind if any(kind.value == listed_kind for listed_kind, _ in listed)]
     if listed:
         when = describe_dates([date for _, date in listed])

@@ -80,7 +80,7 @@ class PriceReading:
 def read_rows(
     reading: PriceReading, columns: PriceColumns, rows: Iterable[Mapping[str, Any]], cloud: str | None, line: int = 2
 ) -> None:
-    """Gather the listings of a list; `cloud` is the one that it is about, where its rows do not say it; `line` is that of the first row.
+    """Gather the listings of a list, whose first row stands in `line`; `cloud` is its cloud, where rows do not say it.
 
     Raises InputError for a mistake in a user's own list; in a list that others made, what is not usable is counted.
     """

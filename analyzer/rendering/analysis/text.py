@@ -152,7 +152,11 @@ def _range(low: str, high: str) -> str:
 
 def _notes(report: AnalysisReport) -> Iterator[str]:
     yield from describe_prices(
-        [(row.price_kind, row.price_source, row.price_date) for row in report.predictions if row.price_kind]
+        [
+            (row.price_kind, row.price_source, row.price_date)
+            for row in report.predictions
+            if row.price_usd_per_hour is not None
+        ]
     )
     if any(row.batches is not None for row in report.predictions):
         yield (
