@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .analyzer.api.decision import Goal, Selection
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
+    from .analyzer.api.prices import Prices
     from .analyzer.api.question import Machines, WhatIfs
     from .analyzer.api.ranks import JobReport, ranks
     from .analyzer.api.replay import ReplayReport, replay
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "CaptureError", "ComparisonReport", "Goal", "GpuList", "InputError", "IterationReport", "JobReport", "Machines",
-    "OutputError", "OverviewReport", "PlansReport", "ReplayReport", "Report", "ScoreReport", "Selection", "Trace",
-    "TraceError", "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs", "WriteError", "__version__",
-    "analyze", "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay", "save_trace", "scale", "score",
-    "validate",
+    "OutputError", "OverviewReport", "PlansReport", "Prices", "ReplayReport", "Report", "ScoreReport", "Selection",
+    "Trace", "TraceError", "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs", "WriteError",
+    "__version__", "analyze", "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay", "save_trace",
+    "scale", "score", "validate",
 ]  # fmt: skip
 
 _HOMES = {
@@ -47,6 +48,7 @@ _HOMES = {
     "analyzer.api.decision": ("Goal", "Selection"),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
+    "analyzer.api.prices": ("Prices",),
     "analyzer.api.question": ("Machines", "WhatIfs"),
     "analyzer.api.ranks": ("JobReport", "ranks"),
     "analyzer.api.replay": ("ReplayReport", "replay"),
