@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, check_iteration, speaks_keywords
-from .observed import find_observed
+from .observed import ObservedTimes, with_observed
 from .prices import Prices, read_prices
-from .question import Machines, WhatIfs, find_named, read_recording, sharpen
+from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
@@ -142,15 +142,12 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     """
     from ...specs.match import describe_machines
     from ..analysis.analyze import report_on, run_analysis
-    from ..analysis.decision.chances import add_chances
-    from ..analysis.decision.decide import decide, first_asked
-    from ..analysis.decision.observed import correct_rows
+    from ..analysis.decision.decide import first_asked
 
     targets = as_names(to)
     check_count("top", top, least=0)
     gpus = find_named(targets, source, gpu_file)
-    seen = find_observed(observed or {}, gpus.catalog, largest_batch=largest_batch)
-    gpus = replace(gpus, targets=seen.beside(gpus.targets))
+    gpus, seen = with_observed(gpus, observed or {}, largest_batch=largest_batch)
     recording = read_recording(
         trace,
         iteration=check_iteration(iteration),
@@ -189,18 +186,37 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top
     shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
-    observations = seen.observations(result)
-    report = correct_rows(report_on(result, ops_gpu=shown, op_limit=limit), result, observations)
+    report = report_on(result, ops_gpu=shown, op_limit=limit)
     if largest_batch:
         from ..analysis.batches import with_batches
 
         report = with_batches(result, report)
-    report = decide(
-        report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=[gpu.name for gpu in gpus.targets]
-    )
-    report = add_chances(report, result, observations)
+    report = _decided(report, result, gpus, seen, selection=selection, goal=goal)
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:
         report = replace(report, calibration=sharpened.corrections, rates=sharpened.rates)
     return IterationReport(name=trace_name(trace), report=report, analysis=result, has_op_details=ops)
+
+
+def _decided(
+    report: AnalysisReport,
+    result: Analysis,
+    gpus: Gpus,
+    seen: ObservedTimes,
+    *,
+    selection: Selection | None,
+    goal: str | Goal | None,
+) -> AnalysisReport:
+    """Return the report put to its question, with what was observed."""
+    from ..analysis.decision.decide import decide
+
+    return decide(
+        report,
+        result,
+        selection=selection,
+        goal=goal,
+        catalog=gpus.catalog,
+        named=[gpu.name for gpu in gpus.targets],
+        observations=seen.observations(result),
+    )

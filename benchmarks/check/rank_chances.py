@@ -117,11 +117,10 @@ def main() -> None:
 
 def errors_of(item: PseudoIterations, draw: int, likeness: ErrorLikeness) -> JointErrors:
     """The joint errors of one pseudo-iteration on both GPUs, as joint_errors.py has those of an iteration."""
-    fall, rise = (np.hypot(side[:, draw] * likeness.spread, OWN) for side in (item.fall, item.rise))
-    kernels = (item.fall[:, draw] + item.rise[:, draw]) / 2 * likeness.spread
-    both = (fall + rise) / 2
-    alike = likeness.correlation[item.level] * kernels[0] * kernels[1] / (both[0] * both[1])
-    return JointErrors(fall=fall, rise=rise, correlation=np.array([[1.0, alike], [alike, 1.0]]))
+    fall, rise = (np.stack((side[:, draw] * likeness.spread, np.full(2, OWN))) for side in (item.fall, item.rise))
+    alike = np.full((2, 2), likeness.correlation[item.level])
+    np.fill_diagonal(alike, 1.0)
+    return JointErrors(fall=fall, rise=rise, correlation=np.stack((alike, np.eye(2))))
 
 
 def judge(item: PseudoIterations, likeness: ErrorLikeness) -> Iterator[Said]:
@@ -135,15 +134,12 @@ def judge(item: PseudoIterations, likeness: ErrorLikeness) -> Iterator[Said]:
         predicted, measured = (
             np.log(times[1] * cost[1]) - np.log(times[0] * cost[0]) for times in (item.predicted_ns, item.measured_ns)
         )
-        chance = np.array([chance_of(item, at, gap, likeness) for at, gap in enumerate(predicted.tolist())])
+        chance = np.array([
+            max(said := chance_of_gap(gap, errors_of(item, at, likeness)), 1.0 - said)
+            for at, gap in enumerate(predicted.tolist())
+        ])  # fmt: skip
         is_right = (predicted > 0) == (measured > 0)
         yield Said(way=way, level=item.level, criterion=criterion, chance=chance, is_right=is_right)
-
-
-def chance_of(item: PseudoIterations, draw: int, gap: float, likeness: ErrorLikeness) -> float:
-    errors = errors_of(item, draw, likeness)
-    first, second = (errors.rise[0], errors.fall[1]) if gap > 0 else (errors.fall[0], errors.rise[1])
-    return chance_of_gap(abs(gap), float(first), float(second), float(errors.correlation[0, 1]))
 
 
 def print_bins(title: str, said: Sequence[Said]) -> float:
