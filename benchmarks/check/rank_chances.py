@@ -51,7 +51,7 @@ from wavecast.mlp_weights.train.rank_errors import (
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import chip_of
 from wavecast.specs.match import find_gpu
-from wavecast.specs.prices import price_usd_per_hour
+from wavecast.specs.prices.book import shipped_prices
 
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 BAR = (0.75, 0.95)
@@ -126,7 +126,7 @@ def errors_of(item: PseudoIterations, draw: int, likeness: ErrorLikeness) -> Joi
 def judge(item: PseudoIterations, likeness: ErrorLikeness) -> Iterator[Said]:
     """Say which of the two is the faster, and which the cheaper, draw by draw."""
     way = item.kind if not item.has_source else "the source and another"
-    prices = [price_usd_per_hour(gpu.name) for gpu in item.gpus]
+    prices = [shipped_prices().price(gpu.name) for gpu in item.gpus]
     for criterion in ("faster", "cheaper"):
         if criterion == "cheaper" and None in prices:
             continue

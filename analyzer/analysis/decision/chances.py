@@ -78,7 +78,7 @@ class Chances:
 
 
 def draw_errors(errors: JointErrors) -> Floats:
-    """Return errors drawn together, natural log, [draws, m]: the same each time, half of them the other half's mirror."""
+    """Return errors drawn together, natural log, [draws, m]: the same each time, half of them mirrored."""
     random, count = np.random.default_rng(SEED), errors.fall.shape[1]
     drawn = np.zeros((DRAWS, count))
     for fall, rise, correlation in zip(errors.fall, errors.rise, errors.correlation, strict=True):
