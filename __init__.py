@@ -37,8 +37,8 @@ __all__ = [
     "CaptureError", "ComparisonReport", "Goal", "GpuList", "InputError", "IterationReport", "JobReport", "Machines",
     "OutputError", "OverviewReport", "PlansReport", "Prices", "ReplayReport", "Report", "ScoreReport", "Selection",
     "Trace", "TraceError", "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs", "WriteError",
-    "__version__", "analyze", "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay", "save_trace",
-    "scale", "score", "validate",
+    "__version__", "analyze", "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay",
+    "save_trace", "scale", "score", "validate",
 ]  # fmt: skip
 
 _HOMES = {
