@@ -9,19 +9,33 @@ if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
     from .analyzer.api.question import Machines
     from .analyzer.api.report import Report
+    from .analyzer.api.sweep import SweepAnswer, sweep
     from .formats import Trace, load_trace, save_trace
 
 __version__ = "0.1.0"
-__all__ = ["IterationReport", "Machines", "Report", "Trace", "__version__", "analyze", "load_trace", "save_trace"]
+__all__ = [
+    "IterationReport",
+    "Machines",
+    "Report",
+    "SweepAnswer",
+    "Trace",
+    "__version__",
+    "analyze",
+    "load_trace",
+    "save_trace",
+    "sweep",
+]
 
 _HOMES = {
     "IterationReport": "analyzer.api.analyze",
     "Machines": "analyzer.api.question",
     "Report": "analyzer.api.report",
+    "SweepAnswer": "analyzer.api.sweep",
     "Trace": "formats",
     "analyze": "analyzer.api.analyze",
     "load_trace": "formats",
     "save_trace": "formats",
+    "sweep": "analyzer.api.sweep",
 }
 """Public name → module that holds it."""
 
