@@ -10,7 +10,7 @@ import click
 
 from ...errors import InputError
 from ..api.question import WhatIfs
-from ..rendering.formats import REPORT_FORMATS
+from ..rendering.formats import REPORT_FORMATS, SUFFIXES
 from ..rendering.page.picture import PICTURE_FORMATS
 from .cluster_options import cluster_options, take_cluster
 from .command import (
@@ -98,7 +98,7 @@ def sweep(**options: Any) -> None:
     cluster = take_cluster(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
     form, output = options.pop("form"), options.pop("output")
-    form = form or _ENDINGS.get(output.suffix.lower() if output is not None else "") or choose_format(form, output)
+    form = _choose_format(form, output)
     if form in PICTURE_FORMATS and (output is None or str(output) == "-") and form == "png":
         raise InputError("a PNG is no text: say where to write it with -o FILE.png")
     answer = _predict(options, cluster, what_ifs)
@@ -106,6 +106,14 @@ def sweep(**options: Any) -> None:
         _write_picture(answer, form, output)
     else:
         write_result(answer.draw(form, screen_for(output)), output)
+
+
+def _choose_format(form: str | None, output: Path | None) -> str:
+    suffix = output.suffix.lower() if output is not None else ""
+    if form is None and suffix and suffix not in (*SUFFIXES.values(), *_ENDINGS):
+        endings = ", ".join((*SUFFIXES.values(), *_ENDINGS))
+        raise InputError(f"-o {output}: expected a name that ends in {endings}; --format says what another one holds")
+    return form or _ENDINGS.get(suffix) or choose_format(form, output)
 
 
 def _predict(options: dict[str, Any], cluster: Any, what_ifs: WhatIfs) -> SweepAnswer:

@@ -81,7 +81,7 @@ def read_axes(vary: Mapping[str, str], gpu: Gpu, trace: Trace, scenario: Scenari
     Raises InputError for a name that nothing has, for values that cannot be, and for more of them than are tried.
     """
     if not 1 <= len(vary) <= MOST_AXES:
-        raise InputError(f"--vary: expected one parameter or {MOST_AXES}, found {len(vary)}: vary the others in turn")
+        raise InputError(f"--vary: expected one parameter or two, found {len(vary)}: vary the others in turn")
     count = POINTS if len(vary) == 1 else POINTS_OF_TWO
     found = tuple(_read_axis(name, text, gpu, trace, scenario, count) for name, text in vary.items())
     names = [item.axis.name for item in found]

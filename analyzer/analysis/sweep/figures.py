@@ -7,6 +7,7 @@ count x clock. Beyond what such an entry does, the clocks go together, and the m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -146,7 +147,7 @@ def _vector_rate(gpu: Gpu) -> float | None:
 
 _NAMED: Final = (
     _of_key("memory", "bandwidth_gb_per_s", "memory bandwidth", BANDWIDTH,
-            "bandwidth", "mem.bandwidth", "bw", "dram", short="memory.bandwidth"),
+            "bandwidth", "bw", "dram", short="memory.bandwidth"),
     _of_key("memory", "size_gib", "memory size", SIZE, "memory", "memory.capacity", "vram", short="memory.size"),
     Figure(name="memory.pin_rate", words="data rate of a memory pin, and the bandwidth with it", unit=PINS,
            read=lambda gpu: gpu.memory_pin_rate_bits_per_s, change=_pins, aliases=("memory.pin_gbit_per_s", "pins")),
@@ -181,7 +182,8 @@ def _other_keys() -> list[Figure]:
         for name, key in keys.items():
             if f"{group}.{name}" in named or name in _NOT_VARIED or key.kind not in (int, float):
                 continue
-            found.append(_of_key(group, name, f"{name} of the group {group}", _unit_of(name, key)))
+            short = f"{group}.{name.removesuffix('_tflops').removesuffix('_tops').removesuffix('_mhz')}"
+            found.append(_of_key(group, name, f"{name} of the group {group}", _unit_of(name, key), short))
     return found
 
 
@@ -212,7 +214,7 @@ def find_figure(name: str) -> Figure | None:
 
 def plain(name: str) -> str:
     """Return what counts of a name."""
-    return name.strip().casefold().replace("-", "_").replace(" ", "_")
+    return re.sub(r"[-_. ]+", ".", name.strip().casefold())
 
 
 def merge_groups(parts: list[Groups]) -> Groups:

@@ -253,7 +253,7 @@ def _map_chart(report: SweepReport) -> Chart:
     best = max(report.points, key=lambda point: point.speedup)
     return Chart(
         title=f"{_title(report)}: speed, 1 is unvaried{mark}",
-        description=f"Map of the speed on {clean_text(report.gpu)}; the fastest point: {faster_words(best, report.work)}.",
+        description=f"Map of the speed on {clean_text(report.gpu)}; the best: {faster_words(best, report.work)}.",
         spec={"height": max(200, 34 * len(second.values)), "layer": layers},
         rows=rows,
     )
