@@ -130,6 +130,10 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     sizes of the iteration, with their values: `{"memory.bandwidth": "1x..4x", "sms": [66, 132]}`; docs/sweep.md lists
     them. `{"gpus": "8..512"}` needs a `plan`. The other keywords mean what those of `analyze` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
+
+    >>> answer = sweep(trace, on="l40s", vary={"memory.bandwidth": "1x,2x"})
+    >>> [round(point.speedup, 2) for point in answer.report.points]
+    [1.0, 1.12]
     """
     from ..analysis.sweep.plans import sweep_plans
     from ..analysis.sweep.sensitivity import find_sensitivity

@@ -14,7 +14,7 @@ from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
 from ...whatif.scenario import Scenario, TargetPrecision
 from .figures import FIGURES, Figure, find_figure, plain
 from .report import AxisKind, SweepAxis
-from .values import Quantity, read_values
+from .values import ParameterQuantity, read_values
 
 MOST_AXES: Final = 2
 POINTS: Final = 17
@@ -28,7 +28,7 @@ RECORDED: Final = "recorded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class IterationParameter:
     """Describe a parameter of the iteration: a field of `Scenario`, or the number of GPUs."""
 
     name: str
@@ -40,17 +40,21 @@ class Change:
 
 
 CHANGES: Final = (
-    Change(name="batch", field="batch_size", words="samples of a batch", aliases=("batch_size",)),
-    Change(
+    IterationParameter(name="batch", field="batch_size", words="samples of a batch", aliases=("batch_size",)),
+    IterationParameter(
         name="sequence-length",
         field="sequence_length",
         words="tokens of a sample",
         aliases=("sequence", "seqlen", "seq"),
     ),
-    Change(name="cached-tokens", field="cached_tokens", words="cached tokens of a sample", aliases=("cached", "kv")),
-    Change(name="precision", field="precision", words="precision"),
-    Change(name="cpu-speed", field="cpu_speed", words="speed of the host", aliases=("host", "cpu"), step=0.0),
-    Change(name="gpus", field="", words="GPUs", aliases=("gpu_count", "gpu"), kind=AxisKind.GPUS),
+    IterationParameter(
+        name="cached-tokens", field="cached_tokens", words="cached tokens of a sample", aliases=("cached", "kv")
+    ),
+    IterationParameter(name="precision", field="precision", words="precision"),
+    IterationParameter(
+        name="cpu-speed", field="cpu_speed", words="speed of the host", aliases=("host", "cpu"), step=0.0
+    ),
+    IterationParameter(name="gpus", field="", words="GPUs", aliases=("gpu_count", "gpu"), kind=AxisKind.GPUS),
 )
 SIZES: Final = ("batch", "sequence-length")
 """What an iteration does more work with."""
@@ -63,7 +67,7 @@ class AskedAxis:
     axis: SweepAxis
     figure: Figure | None = None
     """None where it is none of the GPU's."""
-    change: Change | None = None
+    change: IterationParameter | None = None
     rounded: bool = False
     """Whether values were no whole numbers and are now."""
 
@@ -101,7 +105,7 @@ def _read_axis(name: str, text: str, gpu: Gpu, trace: Trace, scenario: Scenario,
     figure = find_figure(name)
     if figure is not None:
         base = figure.read(gpu)
-        quantity = Quantity(
+        quantity = ParameterQuantity(
             name=figure.name,
             scales=figure.unit.scales,
             usual_scale=figure.unit.scales[figure.unit.usual],
@@ -136,11 +140,13 @@ def _unknown(name: str) -> str:
     return f"--vary {name}: no parameter is called so; {hint}docs/sweep.md and 'wavecast sweep --help' list them"
 
 
-def _read_change(change: Change, text: str, trace: Trace, scenario: Scenario, point_count: int) -> AskedAxis:
+def _read_change(
+    change: IterationParameter, text: str, trace: Trace, scenario: Scenario, point_count: int
+) -> AskedAxis:
     if change.field == "precision":
         return _read_precisions(change, text)
     base = _recorded_value(change, trace, scenario)
-    quantity = Quantity(
+    quantity = ParameterQuantity(
         name=change.name,
         scales={},
         usual_scale=1.0,
@@ -163,7 +169,7 @@ def _read_change(change: Change, text: str, trace: Trace, scenario: Scenario, po
     return AskedAxis(axis=axis, change=change, rounded=values.rounded)
 
 
-def _read_precisions(change: Change, text: str) -> AskedAxis:
+def _read_precisions(change: IterationParameter, text: str) -> AskedAxis:
     names = [word.strip().casefold() for word in text.split(",")]
     known = [RECORDED, *(item.value for item in TargetPrecision)]
     for name in names:
@@ -181,7 +187,7 @@ def _read_precisions(change: Change, text: str) -> AskedAxis:
     return AskedAxis(axis=axis, change=change)
 
 
-def _recorded_value(change: Change, trace: Trace, scenario: Scenario) -> float | None:
+def _recorded_value(change: IterationParameter, trace: Trace, scenario: Scenario) -> float | None:
     """Return what a parameter is where it is not varied; None where nothing tells, or there is no such thing."""
     asked = getattr(scenario, change.field) if change.field else None
     if asked is not None:

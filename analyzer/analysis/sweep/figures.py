@@ -21,7 +21,7 @@ _NOT_VARIED: Final = ("reported_bytes", "ecc", "type", "name", "warp_size", "pci
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class FigureUnit:
     """Hold the units in which a kind of quantity is written, each as a factor to base units."""
 
     scales: Mapping[str, float]
@@ -32,25 +32,25 @@ class Unit:
     """Base unit with which rates are written; empty where it is no rate."""
 
 
-BANDWIDTH: Final = Unit(
+BANDWIDTH: Final = FigureUnit(
     scales={"gb/s": 1e9, "tb/s": 1e12, "mb/s": 1e6, "gib/s": 2.0**30, "tib/s": 2.0**40, "gbps": 1e9, "tbps": 1e12},
     usual="gb/s",
     shown="B/s",
 )
-SIZE: Final = Unit(
+SIZE: Final = FigureUnit(
     scales={"gib": 2.0**30, "gb": 1e9, "mib": 2.0**20, "mb": 1e6, "tib": 2.0**40, "tb": 1e12, "kib": 2.0**10},
     usual="gib",
     shown="B",
 )
 CACHE: Final = replace(SIZE, usual="mib")
 SHARED: Final = replace(SIZE, usual="kib")
-FREQUENCY: Final = Unit(scales={"mhz": 1e6, "ghz": 1e9, "khz": 1e3, "hz": 1.0}, usual="mhz", shown="Hz")
-PINS: Final = Unit(scales={"gbit/s": 1e9, "gbps": 1e9, "mbit/s": 1e6, "mt/s": 1e6}, usual="gbit/s", shown="bit/s")
+FREQUENCY: Final = FigureUnit(scales={"mhz": 1e6, "ghz": 1e9, "khz": 1e3, "hz": 1.0}, usual="mhz", shown="Hz")
+PINS: Final = FigureUnit(scales={"gbit/s": 1e9, "gbps": 1e9, "mbit/s": 1e6, "mt/s": 1e6}, usual="gbit/s", shown="bit/s")
 _RATES: Final = {f"{prefix}{name}": scale for prefix, scale in (("g", 1e9), ("t", 1e12), ("p", 1e15)) for name in (
     "flops", "flop/s", "ops", "op/s")}  # fmt: skip
-ARITHMETIC: Final = Unit(scales=_RATES, usual="tflops", shown="FLOP/s")
-POWER: Final = Unit(scales={"w": 1.0, "kw": 1e3}, usual="w", shown="W")
-COUNT: Final = Unit(scales={"": 1.0}, usual="", shown="")
+ARITHMETIC: Final = FigureUnit(scales=_RATES, usual="tflops", shown="FLOP/s")
+POWER: Final = FigureUnit(scales={"w": 1.0, "kw": 1e3}, usual="w", shown="W")
+COUNT: Final = FigureUnit(scales={"": 1.0}, usual="", shown="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Figure:
     name: str
     words: str
     """What it is, in a sentence."""
-    unit: Unit
+    unit: FigureUnit
     read: Callable[[Gpu], float | None]
     """Its value on a GPU, in base units; None where the GPU has none."""
     change: Callable[[Gpu, float], Groups]
@@ -72,7 +72,7 @@ class Figure:
     aliases: tuple[str, ...] = ()
 
 
-def _of_key(group: str, name: str, words: str, unit: Unit, *aliases: str, short: str = "") -> Figure:
+def _of_key(group: str, name: str, words: str, unit: FigureUnit, *aliases: str, short: str = "") -> Figure:
     """Return the figure that one key holds."""
     key = GROUPS[group][name]
     return Figure(
@@ -187,8 +187,8 @@ def _other_keys() -> list[Figure]:
     return found
 
 
-def _unit_of(name: str, key: Key) -> Unit:
-    ends: tuple[tuple[tuple[str, ...], Unit], ...] = (
+def _unit_of(name: str, key: Key) -> FigureUnit:
+    ends: tuple[tuple[tuple[str, ...], FigureUnit], ...] = (
         (("_tflops", "_tops"), ARITHMETIC),
         (("_mhz",), FREQUENCY),
         (("_kib",), SHARED),

@@ -52,7 +52,7 @@ class SweepQuestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Swept:
+class SweptAnalysis:
     """Hold an analysis on the unvaried GPU and its variants, as points are made from."""
 
     result: Analysis
@@ -128,10 +128,10 @@ def _changed(question: SweepQuestion, first: Analysis, scenario: Scenario, imagi
     )
 
 
-def _swept(result: Analysis, imagined: Imagined) -> Swept:
+def _swept(result: Analysis, imagined: Imagined) -> SweptAnalysis:
     extra = len(result.prediction.fleet.gpus) - len(imagined.gpus)  # the source, and variants that are not asked about
     apart, beyond = (np.append(item, np.zeros(extra)) for item in (imagined.apart, imagined.beyond))
-    return Swept(
+    return SweptAnalysis(
         result=result,
         changes=change_forecast(result, apart, beyond),
         widened=widened_forecast(result, beyond, _host_half_widths(result)),
@@ -167,7 +167,7 @@ def _scenarios(asked: Sequence[AskedAxis], scenario: Scenario) -> dict[tuple[int
 
 
 def _points(
-    asked: Sequence[AskedAxis], place: tuple[int, ...], swept: Swept, base: Swept, imagined: Imagined
+    asked: Sequence[AskedAxis], place: tuple[int, ...], swept: SweptAnalysis, base: SweptAnalysis, imagined: Imagined
 ) -> list[SweepPoint]:
     """Return the points of all variants under one scenario."""
     found = []
@@ -188,7 +188,7 @@ def _work_ratio(asked: Sequence[AskedAxis], at: tuple[int, ...]) -> float:
 
 
 def _point(
-    at: tuple[int, ...], swept: Swept, base: Swept, column: int, imagined: Imagined, *, work: float
+    at: tuple[int, ...], swept: SweptAnalysis, base: SweptAnalysis, column: int, imagined: Imagined, *, work: float
 ) -> SweepPoint:
     result, gpu = swept.result, imagined.gpus[column]
     time_ns, base_ns = float(swept.widened.iteration_ns[column]), float(base.result.forecast.iteration_ns[0])
@@ -227,7 +227,7 @@ def _speedup_ends(
     return min(low, speedup), max(high, speedup)
 
 
-def _change_ends(swept: Swept, base: Swept, column: int) -> tuple[float, float] | None:
+def _change_ends(swept: SweptAnalysis, base: SweptAnalysis, column: int) -> tuple[float, float] | None:
     """Return the ends of the interval of a time, relative to it, where that of the unvaried GPU is given.
 
     None where too much has no interval.

@@ -28,7 +28,7 @@ _EXAMPLES: Final = "expected a range such as 1x..4x or a list such as 1x,2x"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
+class ParameterQuantity:
     """Say which values a parameter may have."""
 
     name: str
@@ -57,7 +57,7 @@ class Values:
     """Whether some were no whole numbers and are now."""
 
 
-def read_values(quantity: Quantity, text: str, point_count: int) -> Values:
+def read_values(quantity: ParameterQuantity, text: str, point_count: int) -> Values:
     """Return the values that a text asks for; a range that does not say has `point_count` points.
 
     Raises InputError, naming the parameter and what it found, for what is no value of it.
@@ -89,7 +89,7 @@ def join_values(value: object) -> str:
     return str(value)
 
 
-def _read_range(quantity: Quantity, word: str, point_count: int) -> tuple[list[float], list[float]]:
+def _read_range(quantity: ParameterQuantity, word: str, point_count: int) -> tuple[list[float], list[float]]:
     """Return both ends, and what lies between them."""
     first, _, rest = word.partition("..")
     found = _END.fullmatch(rest.strip())
@@ -109,7 +109,12 @@ def _read_range(quantity: Quantity, word: str, point_count: int) -> tuple[list[f
 
 
 def _between(
-    quantity: Quantity, word: str, ends: tuple[float, float], found: re.Match[str], scale: float, point_count: int
+    quantity: ParameterQuantity,
+    word: str,
+    ends: tuple[float, float],
+    found: re.Match[str],
+    scale: float,
+    point_count: int,
 ) -> list[float]:
     """Return what lies between the ends of a range; `scale` is the unit that they have, in base units."""
     low, high = ends
@@ -131,27 +136,27 @@ def _between(
     return inner if found["count"] is not None else [*inner, *_landmarks(quantity, low, high)]
 
 
-def _landmarks(quantity: Quantity, low: float, high: float) -> list[float]:
+def _landmarks(quantity: ParameterQuantity, low: float, high: float) -> list[float]:
     """Return what is worth a point of its own: as it is, and twice and half of it."""
     if quantity.base is None or quantity.is_ratio:
         return []
     return [value for ratio in (0.5, 1.0, 2.0) if low < (value := quantity.base * ratio) < high]
 
 
-def _few(quantity: Quantity, count: float) -> int:
+def _few(quantity: ParameterQuantity, count: float) -> int:
     if not count <= MOST_POINTS:
         raise InputError(f"--vary {quantity.name}: at most {MOST_POINTS} values are tried, found {count:,.0f}")
     return math.floor(count + 1e-9)
 
 
-def _split(quantity: Quantity, word: str) -> tuple[str, str]:
+def _split(quantity: ParameterQuantity, word: str) -> tuple[str, str]:
     found = _VALUE.fullmatch(word.strip())
     if found is None:
         raise InputError(f"--vary {quantity.name}={word.strip()}: {_EXAMPLES}")
     return found["number"], found["unit"]
 
 
-def _read_number(quantity: Quantity, text: str) -> float:
+def _read_number(quantity: ParameterQuantity, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -161,7 +166,7 @@ def _read_number(quantity: Quantity, text: str) -> float:
     return value
 
 
-def _read_value(quantity: Quantity, number: str, unit: str) -> float:
+def _read_value(quantity: ParameterQuantity, number: str, unit: str) -> float:
     """Return one value in base units."""
     value = _read_number(quantity, number)
     if unit in RATIO_UNITS:
@@ -185,13 +190,13 @@ def _read_value(quantity: Quantity, number: str, unit: str) -> float:
     return value
 
 
-def _check_whole(quantity: Quantity, value: float, text: str) -> None:
+def _check_whole(quantity: ParameterQuantity, value: float, text: str) -> None:
     if quantity.step and not math.isclose(value / quantity.step, round(value / quantity.step), rel_tol=1e-9):
         unit = "" if quantity.step == 1 else f" of {quantity.step:g} bytes"
         raise InputError(f"--vary {quantity.name}={text}: expected a whole number{unit}")
 
 
-def _whole(quantity: Quantity, exact: Sequence[float], between: Sequence[float]) -> Values:
+def _whole(quantity: ParameterQuantity, exact: Sequence[float], between: Sequence[float]) -> Values:
     """Return all values once, ascending, as whole as they must be."""
     step, rounded = quantity.step, False
     numbers: list[float] = []

@@ -32,6 +32,14 @@ _POINT: Final = (
     "memory_needed_bytes",
     "memory_usable_bytes",
 )
+_UNITS: Final = {
+    "B": "bytes",
+    "B/s": "bytes_per_s",
+    "bit/s": "bits_per_s",
+    "Hz": "hz",
+    "FLOP/s": "flops_per_s",
+    "W": "w",
+}
 _FIGURE: Final = ("name", "unit", "base", "elasticity", "low", "high", "busy_elasticity", "slower_with_more")
 
 
@@ -89,12 +97,11 @@ def draw_sensitivity_csv(report: SensitivityReport) -> str:
 
 
 def _header(axis: SweepAxis) -> str:
-    unit = axis.unit.replace("/", "_per_").replace("FLOP", "flop").replace("Hz", "hz").lower()
-    return f"{axis.name} [{unit}]" if unit else axis.name
+    return f"{axis.name}_{_UNITS[axis.unit]}" if axis.unit else axis.name
 
 
 def _share_name(limit: SweepLimit) -> str:
-    return f"share: {limit.value}"
+    return f"share_{limit.name.lower()}"
 
 
 def _row(report: SweepReport, point: SweepPoint) -> tuple[Any, ...]:

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wavecast.analyzer.analysis.sweep.figures import BANDWIDTH
-from wavecast.analyzer.analysis.sweep.values import MOST_POINTS, Quantity, join_values, read_values
+from wavecast.analyzer.analysis.sweep.values import MOST_POINTS, ParameterQuantity, join_values, read_values
 from wavecast.errors import InputError
 
-BYTES = Quantity(name="memory.bandwidth", scales=BANDWIDTH.scales, usual_scale=1e9, base=1e12, base_name="Base")
-COUNT = Quantity(name="sms", scales={"": 1.0}, usual_scale=1.0, base=132.0, base_name="Base", step=1.0)
-GPUS = Quantity(name="gpus", scales={}, usual_scale=1.0, base=None, base_name="Base", step=1.0, doubles=True)
+BYTES = ParameterQuantity(
+    name="memory.bandwidth", scales=BANDWIDTH.scales, usual_scale=1e9, base=1e12, base_name="Base"
+)
+COUNT = ParameterQuantity(name="sms", scales={"": 1.0}, usual_scale=1.0, base=132.0, base_name="Base", step=1.0)
+GPUS = ParameterQuantity(name="gpus", scales={}, usual_scale=1.0, base=None, base_name="Base", step=1.0, doubles=True)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ GPUS = Quantity(name="gpus", scales={}, usual_scale=1.0, base=None, base_name="B
         (GPUS, "8..32:+8", [8, 16, 24, 32]),
     ],
 )
-def test_values_are_read(quantity: Quantity, text: str, expected: list[float]) -> None:
+def test_values_are_read(quantity: ParameterQuantity, text: str, expected: list[float]) -> None:
     assert read_values(quantity, text, 5).numbers == pytest.approx(expected)
 
 
@@ -68,7 +70,7 @@ def test_values_are_read(quantity: Quantity, text: str, expected: list[float]) -
         (BYTES, ",".join(f"{at}x" for at in range(1, MOST_POINTS + 2)), "at most 200"),
     ],
 )
-def test_what_is_no_value_is_refused(quantity: Quantity, text: str, part: str) -> None:
+def test_what_is_no_value_is_refused(quantity: ParameterQuantity, text: str, part: str) -> None:
     with pytest.raises(InputError, match=f"--vary {quantity.name}.*{part}"):
         read_values(quantity, text, 5)
 
