@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from .documents import read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
 from .match import find_gpu, match_device, plain_name
+from .variants import Variant, apply_variant
 
 __all__ = ["Catalog", "find_gpu", "imagine_gpus", "load_catalog", "match_device"]
 
@@ -48,7 +49,7 @@ def imagine_gpus(base: str, changes: Mapping[str, Mapping[str, Entry]], extra: P
     for name, groups in changes.items():
         entry: Entry = {"name": name, "based_on": base, "source": "imagined", **groups}
         complete = _complete_entry(entry, known.gpus, known.entries, "imagined")
-        found.append(build_gpu(complete, known.capabilities, f"imagined: {name}"))
+        found.append(_as_run(build_gpu(complete, known.capabilities, f"imagined: {name}"), base, "imagined"))
     return tuple(found)
 
 
@@ -95,6 +96,7 @@ def _extended_contents(path: Path) -> _Contents:
     gpus, entries = dict(builtin.gpus), dict(builtin.entries)
     spellings = {plain_name(name): name for name in gpus}
     seen: set[str] = set()
+    divided: dict[str, str] = {}  # whose slices an entry has
     for entry in _user_entries(document, path.name):
         name = entry["name"]
         if name in seen:
@@ -103,9 +105,25 @@ def _extended_contents(path: Path) -> _Contents:
         known = spellings.setdefault(plain_name(name), name)
         if known != name:
             raise InputError(f"{path.name}: {name} differs from {known} in spelling only; write {known} to replace it")
+        base = entry.get("based_on")
         entries[name] = _complete_entry(entry, gpus, entries, path.name)
-        gpus[name] = build_gpu(entries[name], capabilities, f"{path.name}: {name}")
+        if isinstance(base, str):
+            found = find_gpu(Catalog(gpus=tuple(gpus.values())), base).name
+            divided[name] = divided.get(found, found)
+        gpus[name] = _as_run(
+            build_gpu(entries[name], capabilities, f"{path.name}: {name}"), divided.get(name, name), path.name
+        )
     return _Contents(gpus=gpus, entries=entries, capabilities=capabilities)
+
+
+def _as_run(gpu: Gpu, slices_of: str, file: str) -> Gpu:
+    """Return an entry under the cap, at the clock, or as the slice that it names."""
+    variant = Variant(slice_name=gpu.slice_name, cap_w=gpu.power_cap_w, lock_hz=gpu.clock_lock_hz)
+    whole = replace(gpu, slice_name=None, power_cap_w=None, clock_lock_hz=None)
+    try:
+        return apply_variant(whole, variant, name=gpu.name, slices_of=slices_of)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
 
 
 def _merged_capabilities(document: Entry, file: str) -> dict[str, Entry]:

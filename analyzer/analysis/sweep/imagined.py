@@ -12,17 +12,20 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
+from ....errors import InputError
 from ....specs.catalog import imagine_gpus
 from ....specs.cluster import Cluster
 from ....specs.fleet import build_fleet
 from ....specs.gpu import Catalog, Gpu
+from ....specs.layout import MEGA
 from ...models.frame.intervals import OCTAVES_PER_UNIT, separations
 from .axes import AskedAxis
-from .figures import Figure, find_figure, merge_groups
+from .figures import Figure, Groups, find_figure, merge_groups
 
 ROUNDED: Final = 1.005
 """Datasheets round."""
 _OF_EVERY_GPU: Final = ("memory.bandwidth", "matrix", "vector", "sms", "clock", "l2.size")
+_OF_THE_CLOCK: Final = ("clock", "matrix", "vector")
 _NO_TIME: Final = ("memory.size",)
 """Figures that no time depends on."""
 BALANCE: Final = "matrix rate per memory bandwidth"
@@ -47,6 +50,7 @@ class Imagined:
 
 def imagine(base: Gpu, asked: Sequence[AskedAxis], catalog: Catalog, gpu_file: Path | None) -> Imagined:
     """Return the GPUs that have every combination of the values of the axes that are figures."""
+    check_variable(base, [item.figure for item in asked if item.figure is not None])
     axes = [(item.figure, item.axis.values) for item in asked if item.figure is not None]
     wanted = {
         place: tuple((figure, float(values[at])) for at, (figure, values) in zip(place, axes, strict=True))
@@ -85,16 +89,42 @@ def variant_name(base: Gpu, figures: Figures) -> str:
 
 def vary_gpu(base: Gpu, variants: Mapping[str, Figures], gpu_file: Path | None) -> list[Gpu]:
     """Return GPUs with other figures, by name, each as an entry `based_on` the unvaried one would be."""
+    run = _as_run(base)
     changes = {
-        name: merge_groups([figure.change(base, value) for figure, value in figures])
+        name: merge_groups([run, *(figure.change(base, value) for figure, value in figures)])
         for name, figures in variants.items()
     }
-    built = imagine_gpus(base.name, changes, gpu_file)
+    built = imagine_gpus(base.base_name or base.name, changes, gpu_file)
     found = []
     for gpu, figures in zip(built, variants.values(), strict=True):
         for figure, value in figures:
             gpu = gpu if figure.adjust is None else figure.adjust(gpu, value)  # noqa: PLW2901 (step by step)
         found.append(gpu)
+    return found
+
+
+def is_variable(base: Gpu, figure: Figure) -> bool:
+    """Say whether a figure can be varied as the GPU is run: a slice's are another GPU's, a locked clock stays."""
+    is_locked = base.clock_lock_hz is not None and figure.name.startswith(_OF_THE_CLOCK)
+    return base.slice_name is None and not is_locked
+
+
+def check_variable(base: Gpu, figures: Sequence[Figure]) -> None:
+    """Raise InputError for a figure that cannot be varied as the GPU is run."""
+    for figure in figures:
+        if base.slice_name is not None:
+            raise InputError(f"--vary {figure.name}: {base.name} is a slice: vary the GPU that it is cut out of")
+        if not is_variable(base, figure):
+            raise InputError(f"--vary {figure.name}: the clock of {base.name} is locked: leave the lock out of --on")
+
+
+def _as_run(base: Gpu) -> Groups:
+    """Return the keys that hold a GPU to a power or a clock."""
+    found: Groups = {}
+    if base.power_cap_w is not None:
+        found["power"] = {"cap_w": base.power_cap_w}
+    if base.clock_lock_hz is not None:
+        found["clocks"] = {"lock_mhz": base.clock_lock_hz / MEGA}
     return found
 
 

@@ -20,7 +20,7 @@ from ...replay.forecast import iteration_lengths
 from ..analyze import report_on
 from ..result import Analysis, arrange
 from .figures import SENSITIVE, Figure, find_figure
-from .imagined import Figures, imagine, variant_name, varied_figures, vary_gpu
+from .imagined import Figures, imagine, is_variable, variant_name, varied_figures, vary_gpu
 from .knees import SLOWER
 from .report import FigureElasticity, SensitivityReport
 from .sweep import SweepQuestion, base_point, run_on
@@ -46,7 +46,7 @@ class _Tried:
 def find_sensitivity(question: SweepQuestion) -> SensitivityReport:
     """Return what one per cent more of each figure of the GPU would do to the iteration, most first."""
     named = [figure for name in SENSITIVE if (figure := find_figure(name)) is not None]
-    figures = [figure for figure in named if figure.read(question.gpu)]
+    figures = [figure for figure in named if figure.read(question.gpu) and is_variable(question.gpu, figure)]
     variants = {
         variant_name(question.gpu, changed): changed
         for figure in figures
