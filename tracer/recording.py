@@ -61,7 +61,7 @@ def record(step: Callable[[], object] | str | Path, **options: Any) -> Trace | A
         from .measured.recording import record as record_loop
         from .session import trace_iteration
     except ImportError as error:
-        if error.name != "torch":
+        if (error.name or "").partition(".")[0] != "torch":
             raise
         raise CaptureError("recording needs torch: pip install 'wavecast[tracer]'") from None
     return record_loop(step, **options) if isinstance(step, str | Path) else trace_iteration(step, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from math import isfinite
 from typing import Final
 
@@ -48,36 +49,26 @@ def parse_percent(text: str) -> float | None:
     return value / 100 if isfinite(value) and value >= 0 else None
 
 
-def read_bytes(name: str, value: float | str | None) -> float | None:
+def read_bytes(name: str, text: str | None) -> float | None:
     """Return the bytes that a keyword says; None stays. Raises InputError for no size."""
-    if value is None:
-        return None
-    found = parse_bytes(_text(value))
-    if found is None:
-        raise InputError(f"{name}={value!r}: expected a size such as '70GiB' or '80GB'")
-    return found
+    return _read(name, text, parse_bytes, "a size such as '70GiB' or '80GB'")
 
 
-def read_duration_ns(name: str, value: float | str | None) -> float | None:
+def read_duration_ns(name: str, text: str | None) -> float | None:
     """Return the ns that a keyword says; None stays. Raises InputError for no time."""
-    if value is None:
-        return None
-    found = parse_duration_ns(_text(value))
-    if found is None:
-        raise InputError(f"{name}={value!r}: expected a time such as '350ms' or '1.2s'")
-    return found
+    return _read(name, text, parse_duration_ns, "a time such as '350ms' or '1.2s'")
 
 
-def read_percent(name: str, value: float | str | None) -> float | None:
+def read_percent(name: str, text: str | None) -> float | None:
     """Return the ratio that a keyword says in per cent; None stays. Raises InputError for no percentage."""
-    if value is None:
+    return _read(name, text, parse_percent, "a percentage, 0 or more, such as '3%'")
+
+
+def _read(name: str, text: object, parse: Callable[[str], float | None], what: str) -> float | None:
+    """Return what a text says; numbers without a unit are not guessed at."""
+    if text is None:
         return None
-    found = parse_percent(_text(value))
+    found = parse(text) if isinstance(text, str) else None
     if found is None:
-        raise InputError(f"{name}={value!r}: expected a percentage, 0 or more, such as '3%'")
+        raise InputError(f"{name}={text!r}: expected {what}, as text")
     return found
-
-
-def _text(value: float | str) -> str:
-    """Return a number without an exponent."""
-    return value if isinstance(value, str) else f"{value:.12f}".rstrip("0").rstrip(".") if value else "0"

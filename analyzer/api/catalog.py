@@ -67,7 +67,7 @@ def gpus(name: str | None = None, *, gpu_file: str | Path | None = None) -> GpuL
     >>> [gpu.name for gpu in gpus("a10")]
     ['A10']
     >>> gpus("h100 sxm")[0].memory_bandwidth_bytes_per_s
-    3352000000000.0
+    3352300000000.0
     """
     from ...specs.catalog import load_catalog
     from ...specs.match import describe_machines, find_gpus

@@ -121,8 +121,8 @@ def compare(  # noqa: PLR0913 (all that one may ask, by name)
     new: str | Path | Trace,
     *,
     on: str | Sequence[str] = (),
-    max_slowdown: float | str | None = None,
-    max_memory_growth: float | str | None = None,
+    max_slowdown: str | None = None,
+    max_memory_growth: str | None = None,
     strict: bool = False,
     source: str | None = None,
     gpu_file: str | Path | None = None,
@@ -133,8 +133,8 @@ def compare(  # noqa: PLR0913 (all that one may ask, by name)
 ) -> ComparisonReport:
     """Say what changed between two traces, and what it does to time and memory on the GPUs that `on` names.
 
-    Without `on` these are the GPUs that were measured. `max_slowdown` and `max_memory_growth` are in per cent ("3%" or
-    3); what goes beyond them is in `complaints` of the report. The other keywords mean what the options of `compare` of
+    Without `on` these are the GPUs that were measured. `max_slowdown` and `max_memory_growth` are percentages ("3%");
+    what goes beyond them is in `complaints` of the report. The other keywords mean what the options of `compare` of
     the same names do.
     Raises InputError for what cannot be read or compared, UnknownGpuError for a GPU that is not catalogued, and
     TraceError for a file that is no trace.

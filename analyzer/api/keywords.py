@@ -20,6 +20,7 @@ RENAMED: Final = {
     "node": "Machines(nodes=…)",
     "cluster-file": "Machines(cluster_file=…)",
     "nccl-tests": "Machines(nccl_tests=…)",
+    "stretch": "stretch_ms",
 }
 """Options whose keyword is another word."""
 ITERATION_RULES: Final = ("median", "longest", "all")

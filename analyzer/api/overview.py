@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, speaks_keywords
-from .question import read_trace
+from .question import read_recording
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
@@ -75,10 +75,13 @@ def overview(
     trace: str | Path | Trace,
     *,
     top: int | None = SHOWN_NAMES,
+    window_ns: tuple[int | None, int | None] | None = None,
     recover: bool = False,
     progress: Progress | None = None,
 ) -> OverviewReport:
     """Return what a trace holds: devices, iterations, phases, and its `top` ops and kernels (None: all).
+
+    Of `window_ns` (ns since the recording's start, either end None) only what the host began then is shown.
 
     Raises InputError for what cannot be read, and TraceError for a file that is no trace.
 
@@ -88,5 +91,5 @@ def overview(
     from ..recorded.overview import describe_trace
 
     check_count("top", top, least=0)
-    read = read_trace(trace, recover=recover, progress=progress)
+    read = read_recording(trace, window_ns=window_ns, recover=recover, progress=progress).trace
     return OverviewReport(name=trace_name(trace), report=describe_trace(read, limit=top), trace=read)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import InputError
 from .keywords import check_iteration, speaks_keywords
 from .question import Machines, find_named, read_trace
 from .report import Report, as_names
@@ -83,6 +84,10 @@ def ranks(
     `traces` are the files of the ranks, folders that hold them, or traces that were read. The keywords mean what the
     options of `ranks` of the same names do. Raises InputError for what cannot be read or compared, UnknownGpuError for
     a GPU that is not catalogued, and TraceError for a file that is no trace.
+
+    >>> report = ranks(job)
+    >>> [(row["rank"], row["waiting_ns"]) for row in report.to_records()], report.report.stragglers[0].rank
+    ([(0, 700000.0), (1, 0.0)], 1)
     """
     from ..analysis.batch.inputs import find_inputs
     from ..analysis.ranks.compare import compare_ranks
@@ -92,8 +97,11 @@ def ranks(
     given = [traces] if isinstance(traces, str | Path) else list(traces)
     places = [str(item) for item in given if isinstance(item, str | Path)]
     read = [read_trace(item, joins=False) for item in given if not isinstance(item, str | Path)]
-    for item in find_inputs(places).inputs if places else ():
-        read.append(read_trace(item.location, joins=False, recover=recover, progress=progress))
+    if not given:
+        raise InputError("traces: expected the files of a job's ranks, or a folder that holds them")
+    if places:
+        found = find_inputs(places).inputs
+        read += [read_trace(item.location, joins=False, recover=recover, progress=progress) for item in found]
     report = compare_ranks(
         read,
         named.catalog,

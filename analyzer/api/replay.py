@@ -68,6 +68,7 @@ class ReplayReport(Report):
 
         return draw_replay_json(self.fidelity, self.choice)
 
+    @speaks_keywords
     def save_figure(
         self, path: str | Path, *, to: str | None = None, stretch_ms: tuple[float, float] | None = None
     ) -> None:

@@ -97,11 +97,14 @@ class Report(ABC):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the report, whole or not at all, in the format that the ending says (.txt, .md, .html, .json, .csv)."""
+        """Write the report, whole or not at all, in the format that the ending says (.txt, .md, .html, .json, .csv).
+
+        Raises InputError for another ending, and OutputError or WriteError where the file cannot be written.
+        """
         from ...formats.files import write_atomic
 
         suffix = Path(path).suffix.lower()
-        endings = {SUFFIXES[name]: name for name in self.formats if name in SUFFIXES}
+        endings = {SUFFIXES.get(name, f".{name}"): name for name in self.formats}
         if suffix not in endings:
             raise InputError(f"{path}: expected a name that ends in {', '.join(endings)}")
         write_atomic(Path(path), self.draw(endings[suffix]).encode())

@@ -11,7 +11,7 @@ from ...errors import InputError
 from ..rendering.formats import REPORT_FORMATS
 from .amounts import read_bytes, read_duration_ns
 from .keywords import check_count, check_iteration, speaks_keywords
-from .question import Gpus, Machines, WhatIfs, find_named, read_trace, sharpen
+from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
@@ -90,12 +90,13 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     search: bool = False,
     global_batch: int | None = None,
     from_batch: int | None = None,
-    max_memory: float | str | None = None,
-    measured_step: float | str | None = None,
+    max_memory: str | None = None,
+    measured_step: str | None = None,
     source: str | None = None,
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
     iteration: int | str | None = None,
+    window_ns: tuple[int | None, int | None] | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     calibration: str | Path | None = None,
@@ -107,9 +108,9 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
 ) -> PlansReport:
     """Predict a recording of one GPU on many, under the best parallel plans, or those that `plan` names.
 
-    `gpus` says how many: one number or several. `max_memory` is what a rank may use ("70GiB"; a number is GiB) and
-    `measured_step` what the recorded iteration takes on `source` ("350ms"; a number is ms). `timeline` is a file for
-    the first plan's timeline. The other keywords mean what the options of `scale` of the same names do; `what_ifs` asks
+    `gpus` says how many: one number or several. `max_memory` is what a rank may use ("70GiB") and
+    `measured_step` what the recorded iteration takes on `source` ("350ms"). `timeline` is a file for the first plan's
+    timeline. The other keywords mean what the options of `scale` of the same names do; `what_ifs` asks
     for another precision or sequence length, `calibration` is that of `analyze`.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
@@ -127,7 +128,16 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     step_ns = read_duration_ns("measured_step", measured_step)
     if step_ns is not None and named.source is None:
         raise InputError("--measured-step says how long one GPU takes: say which with --from GPU")
-    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
+    recording = read_recording(
+        trace,
+        iteration=check_iteration(iteration),
+        window_ns=window_ns,
+        captures=captures,
+        execution_trace=execution_trace,
+        recover=recover,
+        progress=progress,
+    )
+    read = recording.trace
     report = scale_trace(
         read,
         named.catalog,
@@ -142,7 +152,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
         source=named.source,
         library=None if calibration is None else sharpen(calibration, read, named).library,
         scenario=None if what_ifs is None else what_ifs.scenario(read, asks_for_batches=True),
-        iteration=check_iteration(iteration),
+        iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
         timeline=None if timeline is None else Path(timeline),
     )

@@ -106,7 +106,7 @@ def validate(  # noqa: PLR0913 (all that one may ask, by name)
     >>> pair = [f"samples/bert_small-inference-bf16-b1-{gpu}.json.gz" for gpu in ("h100", "mi300x")]
     >>> report = validate(*pair)
     >>> report.report.target.gpu, report.tables
-    ('MI300X', ('ops', 'unmatched'))
+    ('Instinct MI300X', ('ops', 'unmatched'))
     """
     from ..accuracy.validate.validation import validate_traces
     from ..host.speed import read_cpu_speed

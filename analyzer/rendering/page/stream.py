@@ -21,6 +21,9 @@ def stdout_screen(*, is_file: bool = False) -> Screen:
     """Return the width and colours of standard output, or of a file; a pipe or a file has neither limit nor colour.
 
     COLUMNS sets the width even there; NO_COLOR and TERM=dumb turn colours off, FORCE_COLOR on.
+
+    >>> stdout_screen(is_file=True).has_colour
+    False
     """
     is_terminal = not is_file and sys.stdout.isatty()
     columns = os.environ.get("COLUMNS", "")
@@ -32,7 +35,11 @@ def stdout_screen(*, is_file: bool = False) -> Screen:
 
 
 def encodable(text: str) -> str:
-    """Return the text in characters that standard output takes."""
+    """Return the text in characters that standard output takes.
+
+    >>> encodable("3 us")
+    '3 us'
+    """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
