@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import InputError
 from ..rendering.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
+from .keywords import page_with_keywords
 
 if TYPE_CHECKING:
     from ..rendering.page.page import Page
@@ -117,8 +118,9 @@ class Report(ABC):
             display(self)
             return
         from ..rendering.page.stream import encodable, stdout_screen
+        from ..rendering.page.terminal import draw_terminal
 
-        sys.stdout.write(encodable(self.draw(DEFAULT_FORMAT, stdout_screen())))
+        sys.stdout.write(encodable(draw_terminal(page_with_keywords(self.page(), type(self)), stdout_screen())))
 
     def _table(self, name: str | None) -> FieldTable:
         tables = self._tables()
@@ -132,13 +134,13 @@ class Report(ABC):
         """Show the words and tables in a notebook."""
         from ..rendering.page.fragment import draw_fragment
 
-        return draw_fragment(self.page())
+        return draw_fragment(page_with_keywords(self.page(), type(self)))
 
     def _repr_markdown_(self) -> str:
         """Show them where Markdown alone is understood."""
         from ..rendering.page.markdown import draw_markdown
 
-        return draw_markdown(self.page())
+        return draw_markdown(page_with_keywords(self.page(), type(self)))
 
     def __repr__(self) -> str:
         """Return one line."""

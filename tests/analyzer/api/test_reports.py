@@ -146,8 +146,17 @@ def test_a_report_shows_itself_in_a_notebook(report: wavecast.Report) -> None:
     assert not tags.seen & {"script", "html", "head", "body", "meta", "link", "iframe"}
     rules = text[text.index("<style>") + 7 : text.index("</style>")].strip().splitlines()
     assert all(rule.startswith(".wavecast-report ") for rule in rules)
-    assert not any(word in "".join(rules) for word in ("{ color", "; color", "background"))
+    assert not any(word in "".join(rules) for word in ("color: #", "background"))
     assert report._repr_markdown_().count("|") > 10
+
+
+def test_who_looks_at_a_report_in_python_reads_keywords(capsys: pytest.CaptureFixture[str]) -> None:
+    found = wavecast.analyze(H100, to="L4")
+    assert "(--cuda-graph)" in found.draw()
+    found.show()
+    for shown in (capsys.readouterr().out, found._repr_html_(), found._repr_markdown_().replace("\\", "")):
+        assert "(cuda_graph)" in shown
+        assert "--cuda-graph" not in shown
 
 
 def test_hostile_names_stay_text_in_a_notebook(tmp_path: Path) -> None:
