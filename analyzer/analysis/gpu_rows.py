@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, none_for_nan
-from ...specs.gpu import Gpu
+from ...specs.generations import why_untested
+from ...specs.gpu import Gpu, listed_name
 from ...specs.prices import price_usd_per_hour
 from ..memory.fit import Fit, fit_on
 from ..prediction.method import Method
@@ -49,7 +50,7 @@ def _row(
     if is_source and measured_ns is not None and not result.scenario.changes_anything:
         iteration_ns = measured_ns
     samples = meta.samples_per_iteration or meta.batch_size
-    price = price_usd_per_hour(gpu.name)
+    price = price_usd_per_hour(listed_name(gpu))
     return GpuPrediction(
         gpu=gpu.name,
         vendor=gpu.vendor,
@@ -69,6 +70,7 @@ def _row(
         samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
         price_usd_per_hour=price.usd_per_hour if price else None,
         price_date=price.oldest_date if price else None,
+        untested=why_untested(gpu),
     )
 
 

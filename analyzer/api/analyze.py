@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, check_iteration, speaks_keywords
-from .question import Machines, WhatIfs, find_named, read_trace, sharpen
+from .question import Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ class IterationReport(Report):
         from ..rendering.analysis.text import describe_report
 
         return describe_report(self.report, name=self.name, detailed_ops=self.has_op_details)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts: cost against time, what the time goes to, roofline, timeline, memory, what-ifs."""
+        from ..rendering.analysis.charts import illustrate
+
+        return illustrate(self.page(), self.report, self.analysis, name=self.name)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
@@ -88,6 +94,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     to: str | Sequence[str] = (),
     source: str | None = None,
     iteration: int | str | None = None,
+    window_ns: tuple[int | None, int | None] | None = None,
     ops: bool = False,
     top: int | None = None,
     cpu_speed: float | str | None = None,
@@ -128,7 +135,16 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     targets = as_names(to)
     check_count("top", top, least=0)
     gpus = find_named(targets, source, gpu_file)
-    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
+    recording = read_recording(
+        trace,
+        iteration=check_iteration(iteration),
+        window_ns=window_ns,
+        captures=captures,
+        execution_trace=execution_trace,
+        recover=recover,
+        progress=progress,
+    )
+    read = recording.trace
     what_ifs = WhatIfs(
         cpu_speed=cpu_speed,
         precision=precision,
@@ -149,7 +165,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         source=gpus.source,
         library=sharpened.library if sharpened is not None else None,
         scenario=what_ifs.scenario(read, asks_for_batches=largest_batch),
-        iteration=check_iteration(iteration),
+        iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top

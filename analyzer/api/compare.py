@@ -65,6 +65,19 @@ class ComparisonReport(Report):
             top=self.shown_count,
         )
 
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from ..rendering.compare.charts import illustrate_comparison
+
+        return illustrate_comparison(
+            self.report,
+            old_name=self.old_name,
+            new_name=self.new_name,
+            max_slowdown=self.limits.slowdown,
+            exit_status=int(bool(self.complaints)),
+            top=self.shown_count,
+        )
+
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/compare.md has its layout."""
         from ..rendering.compare.json import draw_comparison_json

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, speaks_keywords
-from .question import read_trace
+from .question import read_recording
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
@@ -28,12 +28,23 @@ class OverviewReport(Report):
     name: str
     """Of the trace."""
     report: Overview
+    trace: Trace
 
     def page(self) -> Page:
         """Return the report in words and sheets."""
         from ..rendering.overview import describe_overview
 
         return describe_overview(self.report)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts, which show more ops and kernels than its tables."""
+        from ..analysis.own_timeline import lay_out_recording
+        from ..recorded.overview import describe_trace
+        from ..rendering.charts.overview import illustrate_overview
+
+        timeline = lay_out_recording(self.trace, None) if self.report.kernel_count else None
+        whole, listed = describe_trace(self.trace, limit=None), max(len(self.report.ops), len(self.report.kernels))
+        return illustrate_overview(whole, name=self.name, timeline=timeline, listed_names=listed)
 
     def to_json(self) -> str:
         """Return the report as JSON; docs/cli.md has its layout."""
@@ -64,10 +75,13 @@ def overview(
     trace: str | Path | Trace,
     *,
     top: int | None = SHOWN_NAMES,
+    window_ns: tuple[int | None, int | None] | None = None,
     recover: bool = False,
     progress: Progress | None = None,
 ) -> OverviewReport:
     """Return what a trace holds: devices, iterations, phases, and its `top` ops and kernels (None: all).
+
+    Of `window_ns` (ns since the recording's start, either end None) only what the host began then is shown.
 
     Raises InputError for what cannot be read, and TraceError for a file that is no trace.
 
@@ -77,5 +91,5 @@ def overview(
     from ..recorded.overview import describe_trace
 
     check_count("top", top, least=0)
-    read = read_trace(trace, recover=recover, progress=progress)
-    return OverviewReport(name=trace_name(trace), report=describe_trace(read, limit=top))
+    read = read_recording(trace, window_ns=window_ns, recover=recover, progress=progress).trace
+    return OverviewReport(name=trace_name(trace), report=describe_trace(read, limit=top), trace=read)

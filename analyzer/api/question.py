@@ -134,6 +134,41 @@ def refuse_input_twice(first: object, second: object) -> None:
         raise InputError("standard input holds one trace: give a file for the other")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recording:
+    """Hold a trace as it was read, and which iteration of it is meant."""
+
+    trace: Trace
+    iteration: int | str | None
+    """As asked for; None where nothing else was read."""
+
+
+def read_recording(
+    trace: str | Path | Trace,
+    *,
+    iteration: int | str | None = None,
+    window_ns: tuple[int | None, int | None] | None = None,
+    captures: Sequence[str | Path] = (),
+    execution_trace: str | Path | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> Recording:
+    """Return what `read_trace` does, of a file that is too large to be read whole only the iteration asked for.
+
+    Of `window_ns` (ns since the recording's start) only what the host began then is read.
+    """
+    from ...formats.files import is_read_in_parts, load_trace
+
+    is_file = isinstance(trace, str | Path) and execution_trace is None
+    if window_ns is not None and (iteration is not None or not is_file):
+        raise InputError("--window is for a file, without --iteration and --execution-trace")
+    if is_file and (window_ns is not None or (iteration is not None and is_read_in_parts(trace))):
+        trace = load_trace(trace, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
+        iteration = None
+    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
+    return Recording(trace=read, iteration=iteration)
+
+
 def read_trace(
     trace: str | Path | Trace,
     *,

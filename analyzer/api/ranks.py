@@ -25,12 +25,22 @@ class JobReport(Report):
     """Hold the ranks of a job: `report` has the figures. Its tables are `ranks`, `collectives` and `gpus`."""
 
     report: RanksReport
+    traces: tuple[Trace, ...]
+    asked: int | str | None = None
+    """The iteration, as it was asked for."""
 
     def page(self) -> Page:
         """Return the report in words and sheets."""
         from ..rendering.ranks import describe_ranks
 
         return describe_ranks(self.report)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from ..analysis.ranks.activity import rank_activity
+        from ..rendering.charts.ranks import illustrate_ranks
+
+        return illustrate_ranks(self.report, rank_activity(self.traces, self.asked))
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/ranks.md has its layout."""
@@ -100,4 +110,4 @@ def ranks(
         iteration=asked,
         cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
     )
-    return JobReport(report=report)
+    return JobReport(report=report, traces=tuple(read), asked=asked)

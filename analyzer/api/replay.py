@@ -52,6 +52,16 @@ class ReplayReport(Report):
 
         return describe_replay(self.fidelity, name=self.name)
 
+    def illustrated_page(self) -> Page:
+        """Return it with charts; its timeline is of the iteration that was asked for, else of the median one."""
+        from ..analysis.own_timeline import lay_out_rules
+        from ..recorded.choice import choose_iteration
+        from ..rendering.charts.replay import illustrate_replay
+
+        chosen, choice = choose_iteration(self.trace, self.asked)
+        timeline = lay_out_rules(chosen, self.gpu, iteration=choice.index)
+        return illustrate_replay(self.fidelity, name=self.name, timeline=timeline)
+
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
         from ..rendering.replay import draw_replay_json

@@ -11,7 +11,7 @@ from ...errors import InputError
 from ..rendering.formats import REPORT_FORMATS
 from .amounts import read_bytes, read_duration_ns
 from .keywords import check_count, check_iteration, speaks_keywords
-from .question import Gpus, Machines, WhatIfs, find_named, read_trace, sharpen
+from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
@@ -46,6 +46,12 @@ class PlansReport(Report):
         from ..rendering.plans.text import describe_scale
 
         return describe_scale(self.report, name=self.name, top=self.shown_count)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from ..rendering.plans.charts import illustrate_scale
+
+        return illustrate_scale(self.report, name=self.name, top=self.shown_count)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
@@ -90,6 +96,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
     iteration: int | str | None = None,
+    window_ns: tuple[int | None, int | None] | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     calibration: str | Path | None = None,
@@ -121,7 +128,16 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     step_ns = read_duration_ns("measured_step", measured_step)
     if step_ns is not None and named.source is None:
         raise InputError("--measured-step says how long one GPU takes: say which with --from GPU")
-    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
+    recording = read_recording(
+        trace,
+        iteration=check_iteration(iteration),
+        window_ns=window_ns,
+        captures=captures,
+        execution_trace=execution_trace,
+        recover=recover,
+        progress=progress,
+    )
+    read = recording.trace
     report = scale_trace(
         read,
         named.catalog,
@@ -136,7 +152,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
         source=named.source,
         library=None if calibration is None else sharpen(calibration, read, named).library,
         scenario=None if what_ifs is None else what_ifs.scenario(read, asks_for_batches=True),
-        iteration=check_iteration(iteration),
+        iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
         timeline=None if timeline is None else Path(timeline),
     )

@@ -33,6 +33,12 @@ class ScoreReport(Report):
 
         return describe_score(self.report)
 
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from ..rendering.score.charts import illustrate_score
+
+        return illustrate_score(self.report)
+
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
         from ..rendering.score.json import draw_score_json

@@ -46,6 +46,18 @@ class ValidationReport(Report):
             detailed_ops=self.has_op_details,
         )
 
+    def illustrated_page(self) -> Page:
+        """Return it with charts, which show all ops."""
+        from ..rendering.validate.charts import illustrate_validation
+
+        return illustrate_validation(
+            self.report,
+            source_name=self.first_name,
+            target_name=self.second_name,
+            detailed_ops=self.has_op_details,
+            listed_ops=self.shown_op_count,
+        )
+
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
         from ..rendering.validate.json import draw_validation_json

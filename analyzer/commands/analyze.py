@@ -29,6 +29,7 @@ from .command import (
     trace_argument,
 )
 from .output import OutputPath, choose_format, screen_for, write_result
+from .part_options import window_option
 from .plan_options import draw_plans, plan_options
 from .progress import progress_on_stderr
 
@@ -53,6 +54,7 @@ class AnalyzeRequest:
     output: Path | None
     recover: bool
     iteration: int | str | None
+    window_ns: tuple[int | None, int | None] | None
     captures: tuple[Path, ...]
     execution_trace: Path | None
     largest_batch: bool
@@ -89,6 +91,7 @@ class AnalyzeRequest:
 @gpu_file_option
 @cluster_options
 @iteration_option()
+@window_option("Predict only what the host began in this time since the recording's start, as in 2s..3s or 350ms...")
 @capture_option()
 @execution_trace_option
 @plan_options()
@@ -195,6 +198,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             to=request.targets,
             source=request.source,
             iteration=request.iteration,
+            window_ns=request.window_ns,
             ops=request.with_ops,
             top=request.top,
             largest_batch=request.largest_batch,
@@ -243,6 +247,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
             gpu_file=request.gpu_file,
             machines=request.cluster,
             iteration=request.iteration,
+            window_ns=request.window_ns,
             captures=request.captures,
             execution_trace=request.execution_trace,
             calibration=request.calibration,

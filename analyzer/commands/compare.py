@@ -10,6 +10,7 @@ import click
 
 from ..api.amounts import parse_percent
 from ..api.compare import SHOWN_CHANGES
+from ..rendering.formats import REPORT_FORMATS
 from .command import (
     FAILED_EXIT_CODE,
     TracePath,
@@ -91,7 +92,7 @@ def _check_percent(_context: click.Context, parameter: click.Parameter, text: st
     metavar="N",
     help="Changes listed in the table; 0: none.",
 )
-@output_options("table", "markdown", "json")
+@output_options(*REPORT_FORMATS)
 @recover_option
 @click.pass_context
 def compare(context: click.Context, /, **options: Any) -> None:

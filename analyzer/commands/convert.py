@@ -16,7 +16,7 @@ from .command import (
     recover_option,
 )
 from .output import OutputPath, write_result
-from .part_options import read_window
+from .part_options import window_option
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ _CHAKRA_ENDINGS: Final = (".et", ".et.gz")
 @iteration_option(
     "Keep only this iteration: its number as in 'wavecast show', median or longest; all keeps everything."
 )
-@click.option(
-    "--window",
-    "window_ns",
-    metavar="FROM..TO",
-    callback=read_window,
-    help="Keep only what the host began in this time since the recording's start, as in 2s..3s, 350ms.. or ..1.5s.",
-)
+@window_option("Keep only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.")
 @recover_option
 def convert(
     source: Path,

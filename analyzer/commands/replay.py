@@ -10,6 +10,7 @@ import click
 
 from ...errors import InputError
 from ..api.replay import check_stretch
+from ..rendering.formats import REPORT_FORMATS
 from .command import (
     FAILED_EXIT_CODE,
     WavecastCommand,
@@ -91,7 +92,7 @@ class ReplayRequest:
     help="With --run: as for 'wavecast rerun'.",
 )
 @click.option("--top", type=click.IntRange(min=0), hidden=True, help="With --run: as for 'wavecast rerun'.")
-@output_options("table", "json")
+@output_options(*REPORT_FORMATS)
 @recover_option
 @click.pass_context
 def replay(context: click.Context, /, **options: Any) -> None:
@@ -124,6 +125,8 @@ def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any
 
     if options.pop("figure") is not None or options.pop("stretch") is not None:
         raise InputError("--figure and --stretch draw a replay, and --run replays nothing: leave out one or the other")
+    if options["form"] == "csv":
+        raise InputError("--format csv is of a replay, and --run replays nothing: give table, json, markdown or html")
     if options.pop("iteration") is not None or options.pop("captures"):
         raise InputError(
             "--iteration and --capture are for a replay, and --run replays nothing: leave out one or the other"

@@ -6,17 +6,27 @@ from pathlib import Path
 
 import click
 
+from ..rendering.formats import REPORT_FORMATS
 from .command import WavecastCommand, output_options, recover_option, trace_argument
 from .output import choose_format, screen_for, write_result
+from .part_options import window_option
 from .progress import progress_on_stderr
 
 
 @click.command("show", cls=WavecastCommand, short_help="Show what a trace holds.")
 @trace_argument
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="Ops and kernels.")
-@output_options("table", "json")
+@window_option("Show only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.")
+@output_options(*REPORT_FORMATS)
 @recover_option
-def show(trace: Path, top: int, form: str | None, output: Path | None, recover: bool) -> None:
+def show(
+    trace: Path,
+    top: int,
+    window_ns: tuple[int | None, int | None] | None,
+    form: str | None,
+    output: Path | None,
+    recover: bool,
+) -> None:
     """Show what TRACE holds: devices, iterations, phases, top ops and kernels, gaps.
 
     TRACE is a wavecast trace or a PyTorch profiler file, recognised by its content; '-' reads
@@ -25,5 +35,5 @@ def show(trace: Path, top: int, form: str | None, output: Path | None, recover: 
     from ..api.overview import overview
 
     with progress_on_stderr("Reading the trace") as progress:
-        found = overview(trace, top=top, recover=recover, progress=progress)
+        found = overview(trace, top=top, window_ns=window_ns, recover=recover, progress=progress)
     write_result(found.draw(choose_format(form, output), screen_for(output)), output)

@@ -70,6 +70,8 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
         "speedup": row.speedup,
         "samples_per_s": row.samples_per_s,
     }
+    if row.untested is not None:
+        record["untested"] = row.untested
     if row.price_usd_per_hour is not None:
         record["price_usd_per_hour"] = row.price_usd_per_hour
         record["price_date"] = row.price_date

@@ -163,6 +163,9 @@ def _notes(report: AnalysisReport) -> Iterator[str]:
             "smallest within 1 % of the most. In brackets: what surely fits, and what may."
         )
     yield from _calibration_notes(report)
+    untested = dict.fromkeys(row.untested for row in report.predictions if row.untested is not None)
+    if untested:
+        yield f"Untested: {clean_text('; '.join(untested))}. Their intervals are the widest there are."
     methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
     if Method.ROOFLINE in methods:
         yield "Roofline: no op model; arithmetic or memory traffic at peak rate, which real GPUs do not reach."
@@ -206,7 +209,9 @@ def _worth(before: float, after: float, point_count: int) -> str:
 
 
 def _gpu_name(row: GpuPrediction) -> str:
-    return f"{clean_text(row.gpu)} ◀ source" if row.is_source else clean_text(row.gpu)
+    untested = "" if row.untested is None else ", untested"
+    source = " ◀ source" if row.is_source else ""
+    return f"{clean_text(row.gpu)}{untested}{source}"
 
 
 def _memory_cells(rows: tuple[GpuPrediction, ...]) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ def _clean_block(block: Passage | Sheet | Chart) -> Passage | Sheet | Chart:
             block,
             title=clean_text(block.title),
             description=clean_text(block.description),
+            labels={name: clean_text(label) for name, label in block.labels.items()},
             rows=tuple(map(_clean_row, block.rows)),
         )
     if isinstance(block, Sheet):
