@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
+    from .analyzer.api.decision import Goal, Selection
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
     from .analyzer.api.question import Machines, WhatIfs
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CaptureError", "ComparisonReport", "GpuList", "InputError", "IterationReport", "JobReport", "Machines",
-    "OutputError", "OverviewReport", "PlansReport", "ReplayReport", "Report", "ScoreReport", "Trace", "TraceError",
-    "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs", "WriteError", "__version__", "analyze",
-    "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay", "save_trace", "scale", "score",
+    "CaptureError", "ComparisonReport", "Goal", "GpuList", "InputError", "IterationReport", "JobReport", "Machines",
+    "OutputError", "OverviewReport", "PlansReport", "ReplayReport", "Report", "ScoreReport", "Selection", "Trace",
+    "TraceError", "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs", "WriteError", "__version__",
+    "analyze", "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay", "save_trace", "scale", "score",
     "validate",
 ]  # fmt: skip
 
@@ -43,6 +44,7 @@ _HOMES = {
     "analyzer.api.analyze": ("IterationReport", "analyze"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
+    "analyzer.api.decision": ("Goal", "Selection"),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
     "analyzer.api.question": ("Machines", "WhatIfs"),

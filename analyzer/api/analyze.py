@@ -14,6 +14,8 @@ from .report import Report, as_names, trace_name
 if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
+    from ..analysis.decision.goal import Goal
+    from ..analysis.decision.selection import Selection
     from ..analysis.report import AnalysisReport
     from ..analysis.result import Analysis
     from ..rendering.page.page import Page
@@ -111,6 +113,8 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     gpu_file: str | Path | None = None,
     calibration: str | Path | None = None,
     machines: Machines | None = None,
+    selection: Selection | None = None,
+    goal: str | Goal | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
@@ -120,8 +124,9 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
 
     `trace` is a file in any format that is read, an archived trace (`archive://DIR#ID`), or what `load_trace` and
     `record` return. `source` is the GPU that was measured, where the trace does not say it. `ops` lists every op with
-    bound and reason, `top` limits the list. The what-ifs (`cpu_speed` … `attention_kernel`) and the other keywords mean
-    what the options of `analyze` of the same names do; see docs/cli.md.
+    bound and reason, `top` limits the list. `selection` says which GPUs are meant, in which order; `goal` what is to be
+    run in all ("3 epochs of 1281167 samples"), for its time and cost. The what-ifs (`cpu_speed` … `attention_kernel`)
+    and the other keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
 
@@ -131,6 +136,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     """
     from ...specs.match import describe_machines
     from ..analysis.analyze import report_on, run_analysis
+    from ..analysis.decision.decide import decide, first_asked
 
     targets = as_names(to)
     check_count("top", top, least=0)
@@ -164,16 +170,22 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         targets=gpus.targets,
         source=gpus.source,
         library=sharpened.library if sharpened is not None else None,
-        scenario=what_ifs.scenario(read, asks_for_batches=largest_batch),
+        scenario=what_ifs.scenario(
+            read, asks_for_batches=largest_batch or goal is not None, counts_tokens=goal is not None
+        ),
         iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top
-    report = report_on(result, ops_gpu=gpus.targets[0] if gpus.targets else None, op_limit=limit)
+    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
+    report = report_on(result, ops_gpu=shown, op_limit=limit)
     if largest_batch:
         from ..analysis.batches import with_batches
 
         report = with_batches(result, report)
+    report = decide(
+        report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=[gpu.name for gpu in gpus.targets]
+    )
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:

@@ -39,8 +39,11 @@ class WhatIfs:
     fuse_elementwise: bool = False
     attention_kernel: str | None = None
 
-    def scenario(self, trace: Trace, *, asks_for_batches: bool = False) -> Scenario:
-        """Return them as the analyzer's. Raises InputError for what contradicts itself or is not known."""
+    def scenario(self, trace: Trace, *, asks_for_batches: bool = False, counts_tokens: bool = False) -> Scenario:
+        """Return them as the analyzer's. Raises InputError for what contradicts itself or is not known.
+
+        Where samples or tokens are counted, the recorded sizes are of use without others.
+        """
         from ..host.speed import read_cpu_speed
         from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
@@ -50,7 +53,7 @@ class WhatIfs:
             check_count(name, getattr(self, name))
         if self.from_batch is not None and not (self.batch or asks_for_batches):
             raise InputError("--from-batch says what --batch rescales: add --batch N")
-        if self.from_sequence_length is not None and self.sequence_length is None:
+        if self.from_sequence_length is not None and not (self.sequence_length or counts_tokens):
             raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")
         return Scenario(
             cpu_speed=None if self.cpu_speed is None else read_cpu_speed(str(self.cpu_speed), trace),
@@ -159,11 +162,11 @@ def read_recording(
     """
     from ...formats.files import is_read_in_parts, load_trace
 
-    is_file = isinstance(trace, str | Path) and execution_trace is None
-    if window_ns is not None and (iteration is not None or not is_file):
+    path = trace if isinstance(trace, str | Path) and execution_trace is None else None
+    if window_ns is not None and (iteration is not None or path is None):
         raise InputError("--window is for a file, without --iteration and --execution-trace")
-    if is_file and (window_ns is not None or (iteration is not None and is_read_in_parts(trace))):
-        trace = load_trace(trace, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
+    if path is not None and (window_ns is not None or (iteration is not None and is_read_in_parts(path))):
+        trace = load_trace(path, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
         iteration = None
     read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
     return Recording(trace=read, iteration=iteration)

@@ -204,7 +204,7 @@ def _mix_chart(mix: GpuMix, ending: str) -> Chart:
 def _heat_chart(times: FleetTimes, ending: str, cut: str) -> Chart | None:
     """Draw a table of colours: the time of each trace on each GPU relative to the best one that it fits."""
     usable = np.where(times.fits, times.time_ns, np.nan)
-    some = np.isfinite(usable).any(axis=1)
+    some = np.asarray(np.isfinite(usable).any(axis=1))
     if not some.any() or len(times.gpus) < SEVERAL:
         return None
     best = np.full(len(usable), np.nan)
