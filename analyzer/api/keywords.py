@@ -21,10 +21,16 @@ ReturnT = TypeVar("ReturnT")
 RENAMED: Final = {
     "from": "source",
     "capture": "captures",
+    "for": "goal",
     "node": "Machines(nodes=…)",
-    "cluster-file": "Machines(cluster_file=…)",
-    "nccl-tests": "Machines(nccl_tests=…)",
+    "vendor": "Selection(vendors=…)",
     "stretch": "stretch_ms",
+    **{name: f"Machines({name.replace('-', '_')}=…)" for name in ("cluster-file", "nccl-tests")},
+    **{name: f"Goal.read(…, {name}=…)" for name in ("allowance", "budget", "deadline")},
+    **{
+        name: f"Selection({name.replace('-', '_')}=…)"
+        for name in ("sort", "min-memory", "priced", "fits", "only", "rows")
+    },
 }
 """Options whose keyword is another word."""
 KEYWORDS_OF: Final[dict[str, frozenset[str]]] = {}
