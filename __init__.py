@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .analyzer.api.figures import Figure
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
+    from .analyzer.api.prices import Prices
     from .analyzer.api.question import Machines, WhatIfs
     from .analyzer.api.ranks import JobReport, ranks
     from .analyzer.api.replay import ReplayReport, replay
@@ -34,12 +35,45 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CaptureError", "ComparisonReport", "Figure", "Goal", "GpuList", "InputError", "IterationReport", "JobReport",
-    "Machines", "OutputError", "OverviewReport", "PlansReport", "ReplayReport", "Report", "ScoreReport",
-    "Selection", "Trace", "TraceError", "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs",
-    "WriteError", "__version__", "analyze", "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record",
-    "replay", "save_trace", "scale", "score", "validate",
-]  # fmt: skip
+    "CaptureError",
+    "ComparisonReport",
+    "Figure",
+    "Goal",
+    "GpuList",
+    "InputError",
+    "IterationReport",
+    "JobReport",
+    "Machines",
+    "OutputError",
+    "OverviewReport",
+    "PlansReport",
+    "Prices",
+    "ReplayReport",
+    "Report",
+    "ScoreReport",
+    "Selection",
+    "Trace",
+    "TraceError",
+    "UnknownGpuError",
+    "ValidationReport",
+    "WavecastError",
+    "WhatIfs",
+    "WriteError",
+    "__version__",
+    "analyze",
+    "compare",
+    "gpus",
+    "graph",
+    "load_trace",
+    "overview",
+    "ranks",
+    "record",
+    "replay",
+    "save_trace",
+    "scale",
+    "score",
+    "validate",
+]
 
 _HOMES = {
     "analyzer.api.analyze": ("IterationReport", "analyze"),
@@ -49,6 +83,7 @@ _HOMES = {
     "analyzer.api.figures": ("Figure",),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
+    "analyzer.api.prices": ("Prices",),
     "analyzer.api.question": ("Machines", "WhatIfs"),
     "analyzer.api.ranks": ("JobReport", "ranks"),
     "analyzer.api.replay": ("ReplayReport", "replay"),

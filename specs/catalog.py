@@ -19,7 +19,7 @@ __all__ = ["Catalog", "find_gpu", "load_catalog", "match_device"]
 
 _CATALOG_FILE = Path(__file__).with_name("gpus.toml")
 _FILE_KEYS = ("gpu", "compute_capability", "sources")
-_OWN_KEYS = ("aliases", "release_date", "note")
+_OWN_KEYS = ("aliases", "release_date", "note", "price_usd_per_hour")
 """What a new GPU does not take over from the one it is based on: it would be untrue of the new one."""
 
 

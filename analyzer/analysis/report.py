@@ -128,6 +128,10 @@ class GpuPrediction:
     """Why nothing that was measured tells how good this is, which has the widest interval then."""
     batches: BatchChoice | None = None
     """None where nothing was asked about other batches."""
+    price_kind: str | None = None
+    """`own`, `on-demand`, `reserved` or `spot`; None without a price."""
+    price_source: str | None = None
+    """Who says the price: the clouds, the file or the option."""
     tokens_per_s: float | None = None
     """None where the trace is not of text."""
     total: RunTotal | None = None
@@ -142,7 +146,7 @@ class GpuPrediction:
 
     @property
     def usd_per_1000_iterations(self) -> float | None:
-        """Return the on-demand cost of 1,000 iterations."""
+        """Return the cost of 1,000 iterations."""
         if self.price_usd_per_hour is None:
             return None
         return self.price_usd_per_hour * self.iteration_ns * 1000 / 3.6e12

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, check_iteration, speaks_keywords
+from .prices import Prices, read_prices
 from .question import Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
@@ -115,6 +116,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     machines: Machines | None = None,
     selection: Selection | None = None,
     goal: str | Goal | None = None,
+    prices: Prices | Mapping[str, float] | str | Path | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
@@ -125,8 +127,9 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     `trace` is a file in any format that is read, an archived trace (`archive://DIR#ID`), or what `load_trace` and
     `record` return. `source` is the GPU that was measured, where the trace does not say it. `ops` lists every op with
     bound and reason, `top` limits the list. `selection` says which GPUs are meant, in which order; `goal` what is to be
-    run in all ("3 epochs of 1281167 samples"), for its time and cost. The what-ifs (`cpu_speed` … `attention_kernel`)
-    and the other keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
+    run in all ("3 epochs of 1281167 samples"), for its time and cost; `prices` are $ per hour by GPU, a list, or a
+    `Prices`. The what-ifs (`cpu_speed` … `attention_kernel`) and the other keywords mean what the options of `analyze`
+    of the same names do; see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
 
@@ -175,6 +178,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         ),
         iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
+        prices=read_prices(prices, gpus.catalog),
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top
     shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)

@@ -27,6 +27,8 @@ GPU_COLUMNS: Final = (
     "samples_per_s",
     "price_usd_per_hour",
     "price_date",
+    "price_kind",
+    "price_source",
     "usd_per_1000_iterations",
     "tokens_per_s",
     "is_reference",

@@ -82,6 +82,8 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
     if row.price_usd_per_hour is not None:
         record["price_usd_per_hour"] = row.price_usd_per_hour
         record["price_date"] = row.price_date
+        record["price_kind"] = row.price_kind
+        record["price_source"] = row.price_source
         record["usd_per_1000_iterations"] = row.usd_per_1000_iterations
     if row.batches is not None:
         record["batches"] = asdict(row.batches)
