@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
     from .analyzer.api.decision import Goal, Selection
+    from .analyzer.api.figures import Figure
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
     from .analyzer.api.prices import Prices
@@ -35,18 +36,54 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CaptureError", "ComparisonReport", "Goal", "GpuList", "InputError", "IterationReport", "JobReport", "Machines",
-    "OutputError", "OverviewReport", "PlansReport", "Prices", "ReplayReport", "Report", "ScoreReport", "Selection",
-    "SweepAnswer", "Trace", "TraceError", "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs",
-    "WriteError", "__version__", "analyze", "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record",
-    "replay", "save_trace", "scale", "score", "sweep", "validate",
-]  # fmt: skip
+    "CaptureError",
+    "ComparisonReport",
+    "Figure",
+    "Goal",
+    "GpuList",
+    "InputError",
+    "IterationReport",
+    "JobReport",
+    "Machines",
+    "OutputError",
+    "OverviewReport",
+    "PlansReport",
+    "Prices",
+    "ReplayReport",
+    "Report",
+    "ScoreReport",
+    "Selection",
+    "SweepAnswer",
+    "Trace",
+    "TraceError",
+    "UnknownGpuError",
+    "ValidationReport",
+    "WavecastError",
+    "WhatIfs",
+    "WriteError",
+    "__version__",
+    "analyze",
+    "compare",
+    "gpus",
+    "graph",
+    "load_trace",
+    "overview",
+    "ranks",
+    "record",
+    "replay",
+    "save_trace",
+    "scale",
+    "score",
+    "sweep",
+    "validate",
+]
 
 _HOMES = {
     "analyzer.api.analyze": ("IterationReport", "analyze"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
     "analyzer.api.decision": ("Goal", "Selection"),
+    "analyzer.api.figures": ("Figure",),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
     "analyzer.api.prices": ("Prices",),
