@@ -147,12 +147,17 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str]]:
     yield "L2 cache", format_bytes(gpu.l2_cache_bytes)
     yield "each can hold", ", ".join(_limits(gpu))
     yield "links", ", ".join(_links(gpu))
-    yield "power", f"{gpu.tdp_w:,.0f} W"
+    held = "" if gpu.power_cap_w is None else f", held to {gpu.power_cap_w:,.0f} W"
+    yield "power", f"{gpu.tdp_w:,.0f} W{held}"
+    if gpu.slice_name is not None:
+        yield "slice", f"{gpu.slice_name}, a part of a GPU with its share of multiprocessors, memory and power"
 
 
 def _clocks(gpu: Gpu) -> Iterator[str]:
     named = (("base", gpu.base_clock_hz), ("boost", gpu.boost_clock_hz), ("matrix", gpu.matrix_clock_hz))
-    return (f"{name} {clock_hz / 1e6:,.0f} MHz" for name, clock_hz in named if clock_hz is not None)
+    if gpu.clock_lock_hz is not None:
+        yield "locked"
+    yield from (f"{name} {clock_hz / 1e6:,.0f} MHz" for name, clock_hz in named if clock_hz is not None)
 
 
 def _memory(gpu: Gpu) -> Iterator[str]:
