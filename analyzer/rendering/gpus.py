@@ -19,6 +19,7 @@ GPUS_FORMAT: Final = "wavecast.gpus"
 GPUS_VERSION: Final = "1.0"
 NESTED_FIELDS: Final = frozenset({"aliases", "peak_flops_per_s", "sources"})
 """Fields that take more than one CSV column, or joined text."""
+CDNA_WAVE: Final = 64
 RATE_NAMES: Final = {
     Rate.FP64: "FP64",
     Rate.FP32: "FP32",
@@ -140,7 +141,8 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str]]:
     untested = why_untested(gpu)
     if untested is not None:
         yield "untested", f"{untested}; its predictions have the widest intervals"
-    noun = {"AMD": "compute units", "NVIDIA": "SMs"}.get(gpu.vendor, "cores")
+    of_amd = "compute units" if gpu.warp_size == CDNA_WAVE else "pairs of compute units"
+    noun = {"AMD": of_amd, "NVIDIA": "SMs"}.get(gpu.vendor, "cores")
     yield "processors", f"{gpu.sm_count:,} {noun} with {gpu.fp32_lanes_per_sm} FP32 lanes each"
     yield "clocks", ", ".join(_clocks(gpu))
     yield "memory", ", ".join(_memory(gpu))
