@@ -105,14 +105,13 @@ def _extended_contents(path: Path) -> _Contents:
         known = spellings.setdefault(plain_name(name), name)
         if known != name:
             raise InputError(f"{path.name}: {name} differs from {known} in spelling only; write {known} to replace it")
-        base = entry.get("based_on")
+        name_of_base = entry.get("based_on")
         entries[name] = _complete_entry(entry, gpus, entries, path.name)
-        if isinstance(base, str):
-            found = find_gpu(Catalog(gpus=tuple(gpus.values())), base).name
+        if isinstance(name_of_base, str):
+            found = find_gpu(Catalog(gpus=tuple(gpus.values())), name_of_base).name
             divided[name] = divided.get(found, found)
-        gpus[name] = _as_run(
-            build_gpu(entries[name], capabilities, f"{path.name}: {name}"), divided.get(name) or name, path.name
-        )
+        whole = build_gpu(entries[name], capabilities, f"{path.name}: {name}")
+        gpus[name] = _as_run(whole, divided.setdefault(whole.name, whole.name), path.name)
     return _Contents(gpus=gpus, entries=entries, capabilities=capabilities)
 
 
