@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 
 from ...arrays import Floats, none_for_nan
-from ...specs.gpu import Gpu
+from ...specs.generations import why_untested
+from ...specs.gpu import Gpu, listed_name
 from ...specs.prices import price_usd_per_hour
 from ..memory.fit import Fit, fit_on
 from ..prediction.method import Method
@@ -52,7 +53,7 @@ def _row(
         iteration_ns = measured_ns
     samples = samples_per_iteration(result)
     rate = samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None
-    price = price_usd_per_hour(gpu.name)
+    price = price_usd_per_hour(listed_name(gpu))
     return GpuPrediction(
         gpu=gpu.name,
         vendor=gpu.vendor,
@@ -73,6 +74,7 @@ def _row(
         price_usd_per_hour=price.usd_per_hour if price else None,
         price_date=price.oldest_date if price else None,
         tokens_per_s=None if rate is None or tokens is None else rate * tokens,
+        untested=why_untested(gpu),
     )
 
 

@@ -124,6 +124,8 @@ class GpuPrediction:
     price_usd_per_hour: float | None
     price_date: str | None
     """Of the oldest listing that entered the price; None where none is dated."""
+    untested: str | None = None
+    """Why nothing that was measured tells how good this is, which has the widest interval then."""
     batches: BatchChoice | None = None
     """None where nothing was asked about other batches."""
     tokens_per_s: float | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .keywords import check_count, check_iteration, speaks_keywords
 from .question import Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
@@ -18,14 +19,18 @@ if TYPE_CHECKING:
     from ..analysis.report import AnalysisReport
     from ..analysis.result import Analysis
     from ..rendering.page.page import Page
+    from .report import Tables
 
 SHORT_OP_COUNT: Final = 10
 """Ops shown where nobody asks for all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class IterationReport(Report):
-    """Hold an iteration predicted on other GPUs: `report` has the figures, `analysis` all that they come from."""
+    """Hold an iteration predicted on other GPUs: `report` has the figures, `analysis` all that they come from.
+
+    Its tables are `gpus`, a row per GPU, and `ops`, a row per op on one of them. With `ops=True` ops are the CSV, too.
+    """
 
     name: str
     """Of the trace, where its workload has none."""
@@ -54,9 +59,28 @@ class IterationReport(Report):
 
     def to_csv(self) -> str:
         """Return a row per GPU as CSV, or per op where they are detailed."""
-        from ..rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
+        return self._table("ops" if self.has_op_details else "gpus").to_csv()
 
-        return draw_ops_csv(self.report) if self.has_op_details else draw_gpus_csv(self.report)
+    def _tables(self) -> Tables:
+        from ..rendering.analysis.csv import gpu_table, op_table
+
+        return {"gpus": lambda: gpu_table(self.report), "ops": lambda: op_table(self._with_all_ops())}
+
+    def _with_all_ops(self) -> AnalysisReport:
+        from ..analysis.analyze import report_on
+
+        if self.has_op_details:
+            return self.report
+        gpus = self.analysis.prediction.fleet.gpus
+        gpu = next(gpu for gpu in gpus if gpu.name == self.report.ops_gpu)
+        return replace(self.report, ops=report_on(self.analysis, ops_gpu=gpu, op_limit=None).ops)
+
+    def _headline(self) -> str:
+        from ..rendering.page.quantity import format_count, format_time
+
+        rows = self.report.predictions
+        best = f": fastest {rows[0].gpu} {format_time(rows[0].iteration_ns)}" if rows else ""
+        return f"{self.report.trace.name or self.name} on {format_count(len(rows), 'GPU')}{best}"
 
     def save_timeline(self, path: str | Path) -> None:
         """Write the predicted timeline of the GPU that the ops are about, for ui.perfetto.dev."""
@@ -65,6 +89,7 @@ class IterationReport(Report):
         save_timeline(self.analysis, self.report.ops_gpu, Path(path))
 
 
+@speaks_keywords
 def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     trace: str | Path | Trace,
     *,
@@ -104,16 +129,21 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     and the other keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
+
+    >>> report = analyze("samples/gpt2_small-inference-bf16-b4-shapes.json.gz", to=["H100 SXM", "L4"])
+    >>> [row["gpu"] for row in report.to_records()]
+    ['H100 SXM5 80GB', 'L4']
     """
     from ...specs.match import describe_machines
     from ..analysis.analyze import report_on, run_analysis
     from ..analysis.decision.decide import decide, first_asked
 
     targets = as_names(to)
+    check_count("top", top, least=0)
     gpus = find_named(targets, source, gpu_file)
     recording = read_recording(
         trace,
-        iteration=iteration,
+        iteration=check_iteration(iteration),
         window_ns=window_ns,
         captures=captures,
         execution_trace=execution_trace,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ from ... import __version__
 from ...errors import InputError
 from ..api.analyze import SHORT_OP_COUNT
 from ..api.question import Machines, WhatIfs
+from ..api.scale import SHOWN_PLANS
 from ..rendering.formats import REPORT_FORMATS
 from .cluster_options import cluster_options, take_cluster
 from .command import (
@@ -21,7 +22,6 @@ from .command import (
     execution_trace_option,
     gpu_file_option,
     iteration_option,
-    name_of_trace,
     output_options,
     recover_option,
     run_program,
@@ -31,7 +31,7 @@ from .command import (
 from .decision_options import decision_options, take_goal, take_selection
 from .output import OutputPath, choose_format, screen_for, write_result
 from .part_options import window_option
-from .plan_options import SHOWN_PLANS, plan_options, render_scale
+from .plan_options import draw_plans, plan_options
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
         )
     if request.timeline is not None:
         found.save_timeline(request.timeline)
-    return replace(found, name=name_of_trace(request.trace))
+    return found
 
 
 _ONE_GPU_OPTIONS: Final = {
@@ -241,8 +241,8 @@ _ONE_GPU_OPTIONS: Final = {
 def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
     from ..analysis.decision.selection import Selection
-    from ..analysis.plans.scale import scale_trace
-    from ..api.question import find_named, read_recording, sharpen
+    from ..api.catalog import gpus
+    from ..api.scale import scale
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
     for name, option in _ONE_GPU_OPTIONS.items():
@@ -250,32 +250,26 @@ def _predict_plans(request: AnalyzeRequest) -> str:
             raise InputError(f"{option} is for one GPU: leave it out beside --plan")
     if request.goal is not None or request.selection != Selection():
         raise InputError("filters, --sort, --rows and --for are for one GPU: leave them out beside --plan")
-    gpus = find_named(request.targets, request.source, request.gpu_file)
     with progress_on_stderr("Reading the trace") as progress:
-        recording = read_recording(
+        report = scale(
             request.trace,
+            to=request.targets or [gpu.name for gpu in gpus(gpu_file=request.gpu_file)],
+            gpus=request.gpu_counts,
+            plan=request.plans,
+            global_batch=request.global_batch,
+            from_batch=request.what_ifs.from_batch,
+            source=request.source,
+            gpu_file=request.gpu_file,
+            machines=request.cluster,
             iteration=request.iteration,
             window_ns=request.window_ns,
+            captures=request.captures,
             execution_trace=request.execution_trace,
+            calibration=request.calibration,
+            what_ifs=request.what_ifs,
+            top=SHOWN_PLANS if request.top is None else request.top,
+            timeline=request.timeline,
             recover=request.recover,
             progress=progress,
         )
-    trace = recording.trace
-    sharpened = sharpen(request.calibration, trace, gpus) if request.calibration else None
-    report = scale_trace(
-        trace,
-        gpus.catalog,
-        targets=gpus.targets,
-        gpu_counts=request.gpu_counts,
-        plans=request.plans,
-        global_batch=request.global_batch,
-        recorded_batch=request.what_ifs.from_batch,
-        source=gpus.source,
-        library=sharpened.library if sharpened is not None else None,
-        scenario=request.what_ifs.scenario(trace, asks_for_batches=True),
-        iteration=recording.iteration,
-        cluster=request.cluster.cluster(gpus.catalog, request.targets),
-        timeline=request.timeline,
-    )
-    top = SHOWN_PLANS if request.top is None else request.top
-    return render_scale(report, request.trace, request.form, request.output, top)
+    return draw_plans(report, request.form, request.output)

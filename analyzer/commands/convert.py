@@ -13,7 +13,6 @@ from .command import (
     WavecastCommand,
     execution_trace_option,
     iteration_option,
-    load_with_execution_trace,
     recover_option,
 )
 from .output import OutputPath, write_result
@@ -52,6 +51,7 @@ def convert(
     """
     from ...errors import OutputError
     from ...formats.files import load_trace, save_trace
+    from ..api.question import read_trace
 
     if not target.name.endswith((".json", ".json.gz", *_CHAKRA_ENDINGS)):
         raise OutputError(f"{target.name}: expected a name that ends in .json or .json.gz (.et, .et.gz: Chakra)")
@@ -62,7 +62,7 @@ def convert(
         if is_part:
             trace = load_trace(source, recover=recover, iteration=iteration, window_ns=window_ns, progress=progress)
         else:
-            trace = load_with_execution_trace(source, execution_trace, recover=recover, progress=progress)
+            trace = read_trace(source, execution_trace=execution_trace, joins=False, recover=recover, progress=progress)
     if target.name.endswith(_CHAKRA_ENDINGS):
         _save_chakra(trace, target)
     else:

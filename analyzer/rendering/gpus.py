@@ -7,12 +7,14 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from ...formats.printable import clean_text
+from ...specs.generations import why_untested
 from ...specs.gpu import Gpu, Rate
 from .page.columns import count_column, number_column, text_column
-from .page.encoding import encode_csv, encode_json
+from .page.encoding import encode_json
 from .page.page import Line, Page, Passage, build_page, facts, join_passages, opening
 from .page.quantity import ABSENT, format_bytes, format_number, format_rate
 from .page.sheet import Sheet, SheetColumn, drop_empty_columns
+from .page.table import Field, FieldTable, build_fields, fields_of
 
 GPUS_FORMAT: Final = "wavecast.gpus"
 GPUS_VERSION: Final = "1.0"
@@ -58,14 +60,28 @@ def _machine_lines(machines: Sequence[str]) -> Passage:
 
 def draw_gpus_json(gpus: Sequence[Gpu]) -> str:
     """Write catalogue entries as JSON, in SI units."""
-    return encode_json({"format": GPUS_FORMAT, "version": GPUS_VERSION, "gpus": [asdict(gpu) for gpu in gpus]})
+    return encode_json({"format": GPUS_FORMAT, "version": GPUS_VERSION, "gpus": [_record(gpu) for gpu in gpus]})
+
+
+def _record(gpu: Gpu) -> dict[str, Any]:
+    return {**asdict(gpu), "untested": why_untested(gpu)}
 
 
 def draw_gpus_csv(gpus: Sequence[Gpu]) -> str:
     """Write one row per GPU, in SI units; `flops_per_s_<rate>` is empty where the GPU lacks the unit."""
+    return catalog_table(gpus).to_csv()
+
+
+def catalog_table(gpus: Sequence[Gpu]) -> FieldTable:
+    """Return one row per GPU, in SI units."""
     plain = tuple(item.name for item in fields(Gpu) if item.name not in NESTED_FIELDS)
-    header = (*plain, "aliases", *(f"flops_per_s_{rate.value}" for rate in Rate), "sources")
-    return encode_csv(header, (_csv_row(gpu, plain) for gpu in gpus))
+    header = (
+        *fields_of(Gpu, plain),
+        Field(name="aliases", kind=str),
+        *build_fields((f"flops_per_s_{rate.value}" for rate in Rate), float),
+        Field(name="sources", kind=str),
+    )
+    return FieldTable(fields=header, rows=tuple(_csv_row(gpu, plain) for gpu in gpus))
 
 
 def _csv_row(gpu: Gpu, plain: tuple[str, ...]) -> tuple[Any, ...]:
@@ -88,6 +104,7 @@ def _gpu_sheet(gpus: Sequence[Gpu]) -> Sheet:
         _rate_column("FP16\nmatrix", gpus, Rate.MATRIX_FP16, rank=1),
         _rate_column("FP8\nmatrix", gpus, Rate.MATRIX_FP8, rank=3),
         number_column("power", (f"{gpu.tdp_w:,.0f} W" for gpu in gpus), rank=6),
+        text_column("tested", ("" if why_untested(gpu) is None else "no" for gpu in gpus), rank=3),
         text_column("released", (gpu.release_date or "" for gpu in gpus), rank=8),
     )
     return drop_empty_columns(Sheet(title="", columns=columns))
@@ -131,7 +148,10 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str]]:
         yield "released", gpu.release_date
     if gpu.is_package:
         yield "package", "several dies, each of which frameworks show as a device"
-    noun = "compute units" if gpu.vendor == "AMD" else "SMs"
+    untested = why_untested(gpu)
+    if untested is not None:
+        yield "untested", f"{untested}; its predictions have the widest intervals"
+    noun = {"AMD": "compute units", "NVIDIA": "SMs"}.get(gpu.vendor, "cores")
     yield "processors", f"{gpu.sm_count:,} {noun} with {gpu.fp32_lanes_per_sm} FP32 lanes each"
     yield "clocks", ", ".join(_clocks(gpu))
     yield "memory", ", ".join(_memory(gpu))
@@ -148,6 +168,8 @@ def _clocks(gpu: Gpu) -> Iterator[str]:
 
 def _memory(gpu: Gpu) -> Iterator[str]:
     yield f"{format_bytes(gpu.memory_bytes)} {gpu.memory_type}"
+    if gpu.has_shared_memory:
+        yield "shared with the host"
     if gpu.memory_bus_bits:
         yield f"{gpu.memory_bus_bits:,} bits"
     yield format_rate(gpu.memory_bandwidth_bytes_per_s, "B/s")

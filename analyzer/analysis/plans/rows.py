@@ -9,7 +9,7 @@ from math import ceil, isfinite
 import numpy as np
 
 from ....arrays import Floats, none_for_nan
-from ....specs.gpu import Gpu
+from ....specs.gpu import Gpu, listed_name
 from ....specs.nodes import Node
 from ....specs.prices import price_usd_per_hour
 from ...whatif.parallel.grammar import format_plan
@@ -102,7 +102,7 @@ def _price(gpu: Gpu, node: Node, count: int) -> tuple[float | None, str | None, 
     """Return $ per GPU and hour, the date of that, and $ per hour of all: whole machines where they are priced so."""
     if node.usd_per_hour is not None:
         return node.usd_per_hour / node.gpu_count, None, node.usd_per_hour * ceil(count / node.gpu_count)
-    price = price_usd_per_hour(gpu.name)
+    price = price_usd_per_hour(listed_name(gpu))
     return (price.usd_per_hour, price.oldest_date, price.usd_per_hour * count) if price else (None, None, None)
 
 

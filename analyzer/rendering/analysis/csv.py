@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from ...analysis.decision.totals import RunTotal
 from ...analysis.report import AnalysisReport, BatchChoice, GpuPrediction, OpPrediction
 from ...prediction.method import Method
 from ...replay.causes import CAUSES
-from ..page.encoding import encode_csv
+from ..page.table import Field, FieldTable, build_fields, fields_of, table_of
 
 GPU_COLUMNS: Final = (
     "gpu",
@@ -29,6 +30,7 @@ GPU_COLUMNS: Final = (
     "usd_per_1000_iterations",
     "tokens_per_s",
     "is_reference",
+    "untested",
 )
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
 TOTAL_COLUMNS: Final = tuple(item.name for item in fields(RunTotal))
@@ -39,22 +41,36 @@ BATCH_COLUMNS: Final = tuple(item.name for item in fields(BatchChoice))
 
 def draw_gpus_csv(report: AnalysisReport) -> str:
     """Write one row per GPU, in the order that was asked for: times in ns, shares as ratios."""
-    header = (
-        "rank",
-        *GPU_COLUMNS,
-        *(f"idle_{cause.value}_ns" for cause in CAUSES),
-        *(f"share_{method.value}" for method in Method),
-        *(BATCH_COLUMNS if any(row.batches for row in report.predictions) else ()),
-        *(f"run_{name}" for name in TOTAL_COLUMNS if report.run is not None),
-    )
-    return encode_csv(header, (_gpu_row(rank, row) for rank, row in enumerate(report.predictions, 1)))
+    return gpu_table(report).to_csv()
 
 
 def draw_ops_csv(report: AnalysisReport) -> str:
     """Write one row per op on `ops_gpu`, by predicted time: times in ns, the share as a ratio."""
-    names = tuple(item.name for item in fields(OpPrediction))
-    return encode_csv(
-        ("gpu", *names), ((report.ops_gpu, *(getattr(row, name) for name in names)) for row in report.ops)
+    return op_table(report).to_csv()
+
+
+def gpu_table(report: AnalysisReport) -> FieldTable:
+    """Return one row per GPU, in the order that was asked for."""
+    header = (
+        Field(name="rank", kind=int),
+        *fields_of(GpuPrediction, GPU_COLUMNS),
+        *build_fields((f"idle_{cause.value}_ns" for cause in CAUSES), float),
+        *build_fields((f"share_{method.value}" for method in Method), float),
+        *(fields_of(BatchChoice, BATCH_COLUMNS) if any(row.batches for row in report.predictions) else ()),
+        *(_run_fields() if report.run is not None else ()),
+    )
+    return FieldTable(fields=header, rows=tuple(_gpu_row(rank, row) for rank, row in enumerate(report.predictions, 1)))
+
+
+def _run_fields() -> Iterator[Field]:
+    return (replace(item, name=f"run_{item.name}") for item in fields_of(RunTotal, TOTAL_COLUMNS))
+
+
+def op_table(report: AnalysisReport) -> FieldTable:
+    """Return one row per op on `ops_gpu`, by predicted time."""
+    table = table_of(report.ops, OpPrediction)
+    return FieldTable(
+        fields=(Field(name="gpu", kind=str), *table.fields), rows=tuple((report.ops_gpu, *row) for row in table.rows)
     )
 
 

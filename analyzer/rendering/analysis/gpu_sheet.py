@@ -181,7 +181,9 @@ def _range(low: str, high: str) -> str:
 
 
 def _gpu_name(row: GpuPrediction) -> str:
-    return f"{clean_text(row.gpu)} ◀ source" if row.is_source else clean_text(row.gpu)
+    untested = "" if row.untested is None else ", untested"
+    source = " ◀ source" if row.is_source else ""
+    return f"{clean_text(row.gpu)}{untested}{source}"
 
 
 def fits_all(rows: Sequence[GpuPrediction]) -> bool:

@@ -77,6 +77,8 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
         "tokens_per_s": row.tokens_per_s,
         "is_reference": row.is_reference,
     }
+    if row.untested is not None:
+        record["untested"] = row.untested
     if row.price_usd_per_hour is not None:
         record["price_usd_per_hour"] = row.price_usd_per_hour
         record["price_date"] = row.price_date

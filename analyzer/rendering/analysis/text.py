@@ -99,6 +99,9 @@ def _notes(report: AnalysisReport) -> Iterator[str]:
             "smallest within 1 % of the most. In brackets: what surely fits, and what may."
         )
     yield from _calibration_notes(report)
+    untested = dict.fromkeys(row.untested for row in report.predictions if row.untested is not None)
+    if untested:
+        yield f"Untested: {clean_text('; '.join(untested))}. Their intervals are the widest there are."
     methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}
     if Method.ROOFLINE in methods:
         yield "Roofline: no op model; arithmetic or memory traffic at peak rate, which real GPUs do not reach."

@@ -48,7 +48,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     found = Chrome(options=options, service=Service(driver))
     found.get("data:text/html,ready")
-    found.get_log("performance")
+    found.get_log("performance")  # type: ignore[no-untyped-call]
     yield found
     found.quit()
 

@@ -64,7 +64,8 @@ def test_words_that_say_nothing_are_refused(words: str) -> None:
 
 
 def test_a_goal_of_nothing_is_refused() -> None:
-    for values in ({"count": 0.0}, {"count": float("nan")}, {"count": 1.0, "budget_usd": -1.0}):
+    wrong: tuple[dict[str, Any], ...] = ({"count": 0.0}, {"count": float("nan")}, {"count": 1.0, "budget_usd": -1.0})
+    for values in wrong:
         with pytest.raises(InputError):
             Goal(**values)
 
