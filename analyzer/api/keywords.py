@@ -21,6 +21,13 @@ RENAMED: Final = {
     "cluster-file": "Machines(cluster_file=…)",
     "nccl-tests": "Machines(nccl_tests=…)",
     "stretch": "stretch_ms",
+    "for": "goal",
+    "sort": "Selection(sort=…)",
+    "vendor": "Selection(vendors=…)",
+    "min-memory": "Selection(min_memory=…)",
+    "priced": "Selection(priced=…)",
+    "fits": "Selection(fits=…)",
+    "only": "Selection(only=…)",
 }
 """Options whose keyword is another word."""
 ITERATION_RULES: Final = ("median", "longest", "all")
