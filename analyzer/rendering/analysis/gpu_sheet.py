@@ -30,7 +30,7 @@ from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .chances import chance_columns
 
 LEAST_NAME_WIDTH: Final = 34
-"""To which a GPU's name may shrink, which cuts none of the catalogue; no number shrinks."""
+"""To which the column of names may shrink; what is longer goes on in a second line. No number shrinks."""
 SHORT_HOURS: Final = 0.5
 LONG_HOURS: Final = 500.0
 """Runs of less and of more are written in minutes (or seconds) and in days."""
@@ -51,7 +51,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
     rows = tuple(report.predictions[place] for place in shown)
     columns = (
         number_column("#", (f"{place + 1:,}" for place in shown)),
-        text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH),
+        text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH, wraps=True),
         *_main_columns(report, rows),
         *_limit_columns(report, rows),
         text_column("memory", _memory_cells(report, rows), rank=1),
