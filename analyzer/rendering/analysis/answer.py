@@ -219,6 +219,8 @@ def _ties(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPredi
     found = f"{choice.tied_count:,} GPUs lie within 1 % of {'it' if choice.sort == THROUGHPUT else f'the {best}'}"
     if choice.cheapest_tied is None or choice.sort == COST:
         return f"{found}."
+    if choice.cheapest_tied == choice.best:
+        return f"{found}; none of them is cheaper."
     fits = " that fits" if report.memory is not None else ""
     price = f"{format_money(rows[choice.cheapest_tied].price_usd_per_hour)}/h"
     of_all = ", and no GPU costs less per iteration" if choice.cheapest_tied == choice.cheapest else ""
