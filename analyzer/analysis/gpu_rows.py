@@ -69,7 +69,7 @@ def _row(
         speedup=_speedup(result, measured_ns, iteration_ns),
         samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
         price_usd_per_hour=price.usd_per_hour if price else None,
-        price_date=price.oldest_date if price else None,
+        price_date=price.middle_date if price else None,
         price_kind=price.kind.value if price else None,
         price_source=price.source if price else None,
     )

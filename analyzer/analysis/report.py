@@ -120,7 +120,7 @@ class GpuPrediction:
     samples_per_s: float | None
     price_usd_per_hour: float | None
     price_date: str | None
-    """Of the oldest listing that entered the price; None where none is dated."""
+    """ISO date of the middle one of the listings in the price; None where none is dated."""
     batches: BatchChoice | None = None
     """None where nothing was asked about other batches."""
     price_kind: str | None = None
