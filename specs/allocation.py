@@ -43,5 +43,12 @@ GFX908_RULES: Final = AllocationRules(
 GFX90A_RULES: Final = AllocationRules(
     register_unit=512, max_registers_per_thread=512, shared_memory_unit_bytes=512, max_multi_warp_blocks=16
 )
+RDNA2_RULES: Final = AllocationRules(
+    register_unit=512, max_registers_per_thread=256, shared_memory_unit_bytes=512, max_multi_warp_blocks=32
+)
+RDNA3_RULES: Final = AllocationRules(
+    register_unit=768, max_registers_per_thread=256, shared_memory_unit_bytes=512, max_multi_warp_blocks=32
+)
 """AMD (LLVM): 8 vector registers × 64 lanes on gfx90a and later, with up to 512 per lane (accumulation registers
-included), 4 × 64 and 256 on gfx908; LDS in units of 512 bytes (for gfx950 no source: assumed)."""
+included), 4 × 64 and 256 on gfx908; LDS in units of 512 bytes (for gfx950 and RDNA no source: assumed). RDNA's pairs of
+compute units: 16 registers × 32 lanes, 24 where the file is half as large again, and 32 barriers."""

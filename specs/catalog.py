@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from .documents import read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
 from .match import find_gpu, match_device, plain_name
+from .variants import Variant, apply_variant
 
 __all__ = ["Catalog", "find_gpu", "load_catalog", "match_device"]
 
@@ -54,6 +56,7 @@ def _extended_catalog(path: Path) -> Catalog:
     entries = {entry["name"]: entry for entry in _builtin_document()["gpu"]}
     spellings = {plain_name(name): name for name in gpus}
     seen: set[str] = set()
+    divided: dict[str, str] = {}  # whose slices an entry has
     for entry in _user_entries(document, path.name):
         name = entry["name"]
         if name in seen:
@@ -62,9 +65,25 @@ def _extended_catalog(path: Path) -> Catalog:
         known = spellings.setdefault(plain_name(name), name)
         if known != name:
             raise InputError(f"{path.name}: {name} differs from {known} in spelling only; write {known} to replace it")
+        base = entry.get("based_on")
         entries[name] = _complete_entry(entry, gpus, entries, path.name)
-        gpus[name] = build_gpu(entries[name], capabilities, f"{path.name}: {name}")
+        if isinstance(base, str):
+            found = find_gpu(Catalog(gpus=tuple(gpus.values())), base).name
+            divided[name] = divided.get(found, found)
+        gpus[name] = _as_run(
+            build_gpu(entries[name], capabilities, f"{path.name}: {name}"), divided.get(name) or name, path.name
+        )
     return Catalog(gpus=tuple(gpus.values()))
+
+
+def _as_run(gpu: Gpu, slices_of: str, file: str) -> Gpu:
+    """Return an entry under the cap, at the clock, or as the slice that it names."""
+    variant = Variant(slice_name=gpu.slice_name, cap_w=gpu.power_cap_w, lock_hz=gpu.clock_lock_hz)
+    whole = replace(gpu, slice_name=None, power_cap_w=None, clock_lock_hz=None)
+    try:
+        return apply_variant(whole, variant, name=gpu.name, slices_of=slices_of)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
 
 
 def _merged_capabilities(document: Entry, file: str) -> dict[str, Entry]:

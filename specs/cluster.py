@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..errors import InputError, UnknownGpuError
 from .documents import read_toml
 from .fabric import usual_node
-from .gpu import Catalog, Gpu
+from .gpu import Catalog, Gpu, listed_name
 from .instances import find_machines
 from .layout import Entry, Key, check_keys, check_table, convert_value
 from .match import find_gpu
@@ -53,7 +53,7 @@ class Cluster:
         >>> Cluster().node_of(h100).name
         'DGX/HGX H100'
         """
-        return self.nodes.get(gpu.name) or usual_node(gpu)
+        return self.nodes.get(listed_name(gpu)) or usual_node(gpu)
 
     def nodes_of(self, gpus: Sequence[Gpu]) -> list[Node]:
         """Return the machine of each GPU."""

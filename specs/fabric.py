@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays import Codes, Floats, Mask
 from .catalog import load_catalog
-from .gpu import Gpu, SourceNote, chip_of, is_hbm
+from .gpu import Gpu, SourceNote, chip_of, is_hbm, listed_name
 from .nodes import Node, load_nodes
 
 _COLUMNS: Final = {
@@ -133,7 +133,7 @@ def usual_node(gpu: Gpu) -> Node:
     >>> usual_node(h100).name
     'DGX/HGX H100'
     """
-    return _systems().get(gpu.name) or _alike(gpu) or _assumed(gpu)
+    return _systems().get(listed_name(gpu)) or _alike(gpu) or _assumed(gpu)
 
 
 @lru_cache(maxsize=1)

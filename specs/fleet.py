@@ -57,6 +57,8 @@ class Fleet:
     shared_memory_per_sm_bytes: Floats
     registers_per_sm: Floats
     tdp_w: Floats
+    power_ratio: Floats
+    """What the board is held to over its power; 1 where nothing caps it."""
     capability: Floats
     """CUDA compute capability as a number, e.g. 9.0; 0 for other vendors."""
     amd_target: Codes
@@ -103,6 +105,7 @@ def build_fleet(gpus: Sequence[Gpu], nodes: Sequence[Node] | None = None) -> Fle
         shared_memory_per_sm_bytes=values("shared_memory_per_sm_bytes"),
         registers_per_sm=values("registers_per_sm"),
         tdp_w=values("tdp_w"),
+        power_ratio=np.array([(gpu.power_cap_w or gpu.tdp_w) / gpu.tdp_w for gpu in gpus], dtype=np.float64),
         capability=np.array([_capability(gpu) for gpu in gpus], dtype=np.float64),
         amd_target=np.array([_amd_target(gpu) for gpu in gpus], dtype=np.int64),
         has_hbm=np.array([is_hbm(gpu.memory_type) for gpu in gpus], dtype=bool),

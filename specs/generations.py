@@ -1,195 +1,45 @@
-"""Generations of GPU: what each has that others have not, in one row.
+"""Which generation of GPU a compute capability or an architecture means, and what the GPUs of a fleet have of it.
 
-The one place where a compute capability or an architecture's name is compared with anything: what a new architecture
-changes is its row. A capability beyond the last row counts as that row's generation.
+The one place where these are compared with anything: what a new architecture changes is its row in `generation_rows`.
+A capability beyond the last row counts as that row's generation.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from ..arrays import Codes, Floats, Mask
-from .allocation import AMPERE_RULES, GFX90A_RULES, GFX908_RULES, GP100_RULES, KEPLER_RULES, AllocationRules
-from .attention_kernels import ANYWHERE, BEFORE_AMPERE, SINCE_AMPERE, SINCE_CDNA2, AttentionKernel
+from .attention_kernels import AttentionKernel
 from .fleet import Fleet
-from .processes import NM_3, NM_4, NM_5, NM_6, NM_7, NM_8, NM_12, NM_16, ProcessNode
-from .product_kernels import QuantizedKernels, SgemmKernels
+from .generation_rows import (
+    AMD,
+    AMD_TARGETS,
+    BLACKWELL,
+    GP100,
+    HOPPER,
+    KEPLER,
+    MAXWELL,
+    NVIDIA,
+    PASCAL,
+    THOR,
+    UNKNOWN,
+    Generation,
+)
+from .gpu import Gpu
 
-_KIB: Final = 1024
-_MIB: Final = 1024 * _KIB
 _GFX_NAME: Final = re.compile(r"gfx(\d+)([0-9a-f])[0-9a-f]")
 """AMD's names of architectures: major, minor, stepping."""
-_SMALL_WORKSPACE_BYTES: Final = 8192 * _KIB + 128 * _KIB
-"""cuBLAS, per thread and stream, as torch allocates it (`:4096:2:16:8`): aten/src/ATen/cuda/CublasHandlePool.cpp."""
-_LARGE_WORKSPACE_BYTES: Final = 32 * _MIB
-"""The same on compute capability 9, 10 and 12 (`:4096:8`; before 2026 only on 9), and hipBLAS's default.
-The public recordings of one model on H100 and on MI300X start with totals exactly this far apart, twice."""
-_LARGEST_WORKSPACE_BYTES: Final = 128 * _MIB
-"""hipBLAS on gfx94x and gfx95x, same file."""
-_NARROW_L2: Final = (2048 / 80) / (5120 / 108)
-"""NVIDIA: V100's slices read 2048 bytes per clock for 80 multiprocessors, A100's 5120 for 108 (its white paper)."""
-_CDNA_L2: Final = (2048 / 120) / 27
-"""AMD: MI100's 16 channels give 128 bytes per clock (CDNA white paper) to 120 compute units; on MI300X, whose dies have
-a second-level cache each, the Infinity Cache behind them gives 17.2 TB/s, 27 bytes per clock and unit. MI250X is
-assumed like it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """Hold what GPUs of one generation have in common beyond their figures."""
-
-    name: str
-    starts_at: str
-    """The lowest compute capability; of AMD's generations how the target's name begins."""
-    allocation: AllocationRules
-    process: ProcessNode
-    sgemm_kernels: SgemmKernels = SgemmKernels.OTHER
-    quantized_kernels: QuantizedKernels = QuantizedKernels.NONE
-    blas_workspace_bytes: int = _SMALL_WORKSPACE_BYTES
-    """What torch gives cuBLAS or hipBLAS per thread and stream."""
-    matrix_energy: float = 1.0
-    """Of a FLOP on the matrix units, over what the process and the size of the units say."""
-    l2_width: float = 1.0
-    """Bytes that the second-level cache gives each multiprocessor per clock, over those of the vendor's newest.
-    AMD's: set with MI355X's products in sight, CDNA2's assumed; NVIDIA's: the white papers' as remembered."""
-    attention: frozenset[AttentionKernel] = ANYWHERE
-    """What of it exists."""
-    prefers_cudnn_attention: bool = False
-    """Where versions of torch that put cuDNN's attention first do so (`check_prefer_cudnn_attention`: 9.0, 10.0, from
-    2.11 on 10.3)."""
-    has_tf32: bool = False
-    """Matrix units take TF32 and bfloat16 (CUDA C++ programming guide)."""
-    is_async: bool = False
-    """Matrix units are fed from shared memory by a copy engine, in clusters of blocks that share operands; elsewhere
-    by the warps' own registers."""
-    has_tensor_memory: bool = False
-    """Accumulators lie beside the registers, so that epilogues overlap with the next tile."""
-    has_square_tiles: bool = False
-    """Products are made of tiles of 256 x 256: by two multiprocessors together, or by one with 512 KiB of registers:
-    names of kernels have them; looked for after MI355X's residuals."""
-    has_wide_head_blocks: bool = False
-    """TensorRT-LLM's attention for head dims above 64 runs in few large blocks, of which one that holds a few queries
-    alone takes three times as long as elsewhere: its kernels of compute capability 12.0, whose times show it."""
-    converts_fp8_fast: bool = False
-    """Kernels that widen FP8 operands themselves keep up with their loads. On compute capability 8.9 they do not: one
-    query on an FP8 cache takes up to three times a BF16 cache's time there, and no longer than it on 9.0, 10.0 and 12.0
-    (`ops/attention.parquet`, TensorRT-LLM). Earlier ones, which nobody measured, have no instruction for it at all."""
-
-
-_KEPLER: Final = Generation(name="Kepler", starts_at="1.0", allocation=KEPLER_RULES, process=NM_16, l2_width=_NARROW_L2)
-_MAXWELL: Final = replace(
-    _KEPLER, name="Maxwell", starts_at="5.0", sgemm_kernels=SgemmKernels.PASCAL, attention=BEFORE_AMPERE
-)
-_GP100: Final = replace(_MAXWELL, name="Pascal GP100", starts_at="6.0", allocation=GP100_RULES)
-_PASCAL: Final = replace(_MAXWELL, name="Pascal", starts_at="6.1")
-_VOLTA: Final = replace(_PASCAL, name="Volta", starts_at="7.0", process=NM_12, sgemm_kernels=SgemmKernels.VOLTA)
-_TURING: Final = replace(_VOLTA, name="Turing", starts_at="7.5", sgemm_kernels=SgemmKernels.TURING)
-_GA100: Final = replace(
-    _TURING,
-    name="Ampere GA100",
-    starts_at="8.0",
-    allocation=AMPERE_RULES,
-    process=NM_7,
-    sgemm_kernels=SgemmKernels.AMPERE,
-    attention=SINCE_AMPERE,
-    l2_width=1.0,
-    has_tf32=True,
-)
-_GA10X: Final = replace(_GA100, name="Ampere GA10x", starts_at="8.6", process=NM_8)
-_ADA: Final = replace(_GA10X, name="Ada", starts_at="8.9", process=NM_4, quantized_kernels=QuantizedKernels.ADA)
-_HOPPER: Final = replace(
-    _ADA,
-    name="Hopper",
-    starts_at="9.0",
-    sgemm_kernels=SgemmKernels.HOPPER,
-    quantized_kernels=QuantizedKernels.HOPPER,
-    attention=SINCE_AMPERE | {AttentionKernel.FLASH3},
-    prefers_cudnn_attention=True,
-    is_async=True,
-    converts_fp8_fast=True,
-    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
-)
-_BLACKWELL: Final = replace(
-    _HOPPER,
-    name="Blackwell of data centres",
-    starts_at="10.0",
-    quantized_kernels=QuantizedKernels.BLACKWELL,
-    attention=SINCE_AMPERE,
-    has_tensor_memory=True,
-    has_square_tiles=True,
-)
-_THOR: Final = replace(
-    _BLACKWELL, name="Blackwell of vehicles (Thor)", starts_at="11.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES
-)
-_GB20X_ENERGY: Final = 0.7
-"""The longest fp8 products of RTX PRO 6000 reach 0.84 of their peak within 600 W, those of L40S 0.45 within 350 W: at
-most 0.63 of Ada's energy where as large a share of the board idles, 0.73 where a fifth does (looked at those rows)."""
-_GB20X: Final = replace(
-    _ADA,
-    name="Blackwell of consumers",
-    starts_at="12.0",
-    sgemm_kernels=SgemmKernels.HOPPER,
-    quantized_kernels=QuantizedKernels.GB20X,
-    has_wide_head_blocks=True,
-    converts_fp8_fast=True,
-    matrix_energy=_GB20X_ENERGY,
-    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
-)
-_LATER: Final = replace(_GB20X, name="later", starts_at="13.0", blas_workspace_bytes=_SMALL_WORKSPACE_BYTES)
-NVIDIA: Final = (
-    *(_KEPLER, _MAXWELL, _GP100, _PASCAL, _VOLTA, _TURING, _GA100, _GA10X, _ADA),
-    *(_HOPPER, _BLACKWELL, _THOR, _GB20X, _LATER),
-)
-"""By compute capability, ascending; the last is what nobody has seen yet."""
-
-_CDNA: Final = Generation(
-    name="CDNA",
-    starts_at="gfx908",
-    allocation=GFX908_RULES,
-    process=NM_7,
-    sgemm_kernels=SgemmKernels.AMD_MATRIX,
-    l2_width=_CDNA_L2,
-    blas_workspace_bytes=_LARGE_WORKSPACE_BYTES,
-)
-_CDNA2: Final = replace(
-    _CDNA,
-    name="CDNA2",
-    starts_at="gfx90a",
-    allocation=GFX90A_RULES,
-    process=NM_6,
-    attention=SINCE_CDNA2,
-    l2_width=1.0,
-)
-_CDNA3: Final = replace(
-    _CDNA2,
-    name="CDNA3",
-    starts_at="gfx94",
-    process=NM_5,
-    quantized_kernels=QuantizedKernels.CDNA,
-    has_square_tiles=True,
-    blas_workspace_bytes=_LARGEST_WORKSPACE_BYTES,
-)
-_CDNA4: Final = replace(_CDNA3, name="CDNA4", starts_at="gfx95", process=NM_3)
-_OTHER_GFX: Final = replace(_CDNA2, name="of AMD, others", starts_at="gfx")
-AMD: Final = (_CDNA, _CDNA2, _CDNA3, _CDNA4, _OTHER_GFX)
-"""The first whose `starts_at` begins a target's name."""
-
-_UNKNOWN: Final = replace(_KEPLER, name="of another vendor", starts_at="", process=NM_7)
-_ROWS: Final = (_UNKNOWN, *NVIDIA, *AMD)
+_ROWS: Final = (UNKNOWN, *NVIDIA, *AMD)
 _EDGES: Final = np.array([float(row.starts_at) for row in NVIDIA])
-_AMD_EDGES: Final = np.array([0, 0x908, 0x909, 0x90A, 0x90B, 0x940, 0x950, 0x960])
-"""Targets as numbers at which a generation starts, as the prefixes in `AMD` say."""
-_AMD_ROWS: Final = np.array(
-    [_ROWS.index(row) for row in (_OTHER_GFX, _CDNA, _OTHER_GFX, _CDNA2, _OTHER_GFX, _CDNA3, _CDNA4, _OTHER_GFX)]
-)
+_AMD_EDGES: Final = np.array(list(AMD_TARGETS))
+_AMD_ROWS: Final = np.array([_ROWS.index(row) for row in AMD_TARGETS.values()])
 
 ARCHITECTURES: Final = (
     *("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"),
-    *("CDNA4", "CDNA3", "CDNA2", "CDNA"),
+    *("CDNA4", "CDNA3", "CDNA2", "CDNA", "RDNA4", "RDNA3", "RDNA2", "Xe", "Gaudi"),
 )
 """Names that the catalogue's architectures begin with; the first that fits counts."""
 AMD_ARCHITECTURES: Final = ("CDNA", "RDNA")
@@ -207,6 +57,30 @@ def generation_at(compute_capability: str) -> Generation:
             return row
     is_number = compute_capability.replace(".", "", 1).isdecimal()
     return _ROWS[np.searchsorted(_EDGES, float(compute_capability) if is_number else 0.0, side="right")]
+
+
+def why_untested(gpu: Gpu) -> str | None:
+    """Return why nothing that was measured tells how good predictions for a GPU are; None where something does.
+
+    >>> from dataclasses import replace
+    >>> why_untested(h100), why_untested(replace(h100, has_shared_memory=True))
+    (None, 'no GPU that shares its memory with the host was measured')
+    """
+    generation = generation_at(gpu.compute_capability)
+    if generation is UNKNOWN:
+        return f"no GPU of {gpu.vendor} was measured"
+    if generation.is_untested:
+        return f"no GPU of the generation {generation.name} was measured"
+    return "no GPU that shares its memory with the host was measured" if gpu.has_shared_memory else None
+
+
+def is_untested(fleet: Fleet) -> Mask:
+    """Say which GPUs are `why_untested`.
+
+    >>> is_untested(fleet).tolist()
+    [False, False]
+    """
+    return np.array([why_untested(gpu) is not None for gpu in fleet.gpus], dtype=bool)
 
 
 def is_reported_as(compute_capability: str, reported: str) -> bool:
@@ -256,9 +130,9 @@ def _having(name: str) -> Mask:
 
 _IS_NVIDIA: Final = _is_of(*NVIDIA)
 _IS_AMD: Final = _is_of(*AMD)
-_IS_EARLY: Final = _is_of(_KEPLER, _MAXWELL, _GP100, _PASCAL)
-_IS_HOPPER: Final = _is_of(_HOPPER)
-_IS_BLACKWELL: Final = _is_of(_BLACKWELL, _THOR)
+_IS_EARLY: Final = _is_of(KEPLER, MAXWELL, GP100, PASCAL)
+_IS_HOPPER: Final = _is_of(HOPPER)
+_IS_BLACKWELL: Final = _is_of(BLACKWELL, THOR)
 _IS_ASYNC: Final = _having("is_async")
 _HAS_TENSOR_MEMORY: Final = _having("has_tensor_memory")
 _HAS_SQUARE_TILES: Final = _having("has_square_tiles")
@@ -379,6 +253,7 @@ def has_tf32(fleet: Fleet) -> Mask:
 def sgemm_kernels(fleet: Fleet) -> Codes:
     """Return the `SgemmKernels` of each GPU.
 
+    >>> from wavecast.specs.product_kernels import SgemmKernels
     >>> [SgemmKernels(code).name for code in sgemm_kernels(fleet)]
     ['HOPPER', 'AMPERE']
     """
@@ -388,6 +263,7 @@ def sgemm_kernels(fleet: Fleet) -> Codes:
 def quantized_kernels(fleet: Fleet) -> Codes:
     """Return the `QuantizedKernels` of each GPU.
 
+    >>> from wavecast.specs.product_kernels import QuantizedKernels
     >>> [QuantizedKernels(code).name for code in quantized_kernels(fleet)]
     ['HOPPER', 'NONE']
     """

@@ -54,7 +54,7 @@ _INLINE_ECC_KINDS: Final = frozenset({MemoryKind.GDDR5, MemoryKind.GDDR5X, Memor
 die and keeps its whole size (see the top of gpus.toml)."""
 
 
-DISPLAY_BRANDS: Final = ("GeForce", "TITAN", "Quadro", "RTX")
+DISPLAY_BRANDS: Final = ("GeForce", "TITAN", "Quadro", "RTX", "Radeon", "Arc")
 DISPLAY_HEADROOM: Final = 1.1
 """Above the 1.07 that was measured; taken up after the low ends of RTX 3090's networks were seen to be cut off."""
 
@@ -77,13 +77,13 @@ class Gpu:
     architecture: str
     chip: str | None = None
     compute_capability: str
-    """`9.0` for NVIDIA, the gfx name (`gfx942`) for AMD."""
+    """`9.0` for NVIDIA, the gfx name (`gfx942`) for AMD, the architecture's for others (`xe-hpc`, `gaudi3`)."""
     is_package: bool = False
     """Whether this is a package of several dies that frameworks show as several devices (MI250X)."""
     release_date: str | None = None
 
     sm_count: int
-    """Streaming multiprocessors, or compute units on AMD."""
+    """Streaming multiprocessors; compute units on CDNA, pairs of them on RDNA, Xe cores, Gaudi's processor cores."""
     fp32_lanes_per_sm: int
     base_clock_hz: float | None = None
     boost_clock_hz: float
@@ -97,6 +97,8 @@ class Gpu:
     memory_type: str
     has_ecc: bool = False
     """Whether the memory is corrected: as the card is delivered, or as the user's file says."""
+    has_shared_memory: bool = False
+    """Whether processor and GPU are one chip on one memory."""
     memory_bus_bits: int | None = None
     memory_pin_rate_bits_per_s: float | None = None
     """Nominal data rate of one pin: bandwidth = bus bits x this / 8."""
@@ -120,8 +122,17 @@ class Gpu:
     link_bandwidth_bytes_per_s: float = 0.0
     """NVLink or Infinity Fabric, both directions together; 0 where there is none."""
     pcie_bandwidth_bytes_per_s: float
-    """PCIe, one direction, after line coding."""
+    """PCIe, one direction, after line coding; half the memory's where the host shares it (a copy reads and writes)."""
     tdp_w: float
+
+    power_cap_w: float | None = None
+    """What the board is held to below its power; the clock falls where arithmetic would take more."""
+    clock_lock_hz: float | None = None
+    """The clock that it is locked to, which is its boost clock then."""
+    slice_name: str | None = None
+    """The part of a GPU that this is, e.g. `1g.10gb`."""
+    base_name: str | None = None
+    """The GPU of the catalogue that is capped, locked or divided; None where it is run as delivered."""
 
     sources: Mapping[str, SourceNote] = field(default_factory=dict)
     """Per value group: clocks, memory, l2, vector, matrix, occupancy, links, power."""
@@ -146,6 +157,15 @@ def chip_of(gpu: Gpu) -> str:
     'GH100'
     """
     return gpu.chip or gpu.name
+
+
+def listed_name(gpu: Gpu) -> str:
+    """Return the name under which a GPU is sold and built into machines: a capped or locked one is the same card.
+
+    >>> listed_name(h100)
+    'H100 SXM5 80GB'
+    """
+    return gpu.name if gpu.slice_name is not None else gpu.base_name or gpu.name
 
 
 def memory_kind(memory_type: str) -> MemoryKind:
@@ -179,7 +199,7 @@ def clock_headroom(gpu: Gpu) -> float:
     >>> clock_headroom(h100)
     1.0
     """
-    return DISPLAY_HEADROOM if gpu.vendor == "NVIDIA" and gpu.name.startswith(DISPLAY_BRANDS) else 1.0
+    return DISPLAY_HEADROOM if gpu.name.startswith(DISPLAY_BRANDS) and gpu.clock_lock_hz is None else 1.0
 
 
 def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:

@@ -30,7 +30,7 @@ _PCIE_BYTES_PER_S_PER_LANE: Final = {
     6: 64e9 * 242 / 256 / 8,
 }
 """PCI Express base specification: transfer rate times line coding (8b/10b, 128b/130b, FLITs of 242 in 256 bytes)."""
-_COMPUTE_CAPABILITY: Final = re.compile(r"\d+\.\d+|gfx[0-9a-f]+")
+_COMPUTE_CAPABILITY: Final = re.compile(r"\d+\.\d+|gfx[0-9a-f]+|xe\d*-[a-z]+|gaudi\d+")
 
 
 SMALLEST_VALUE: Final = 1e-6
@@ -60,12 +60,14 @@ GROUPS: Final[dict[str, dict[str, Key]]] = {
         "base_mhz": Key("base_clock_hz", scale=MEGA),
         "boost_mhz": Key("boost_clock_hz", scale=MEGA, required=True),
         "matrix_mhz": Key("matrix_clock_hz", scale=MEGA),
+        "lock_mhz": Key("clock_lock_hz", scale=MEGA),
     },
     "memory": {
         "size_gib": Key("memory_bytes", scale=GIB, required=True),
         "reported_bytes": Key("reported_memory_bytes", int),
         "type": Key("memory_type", str, required=True),
         "ecc": Key("has_ecc", bool),
+        "shared_with_host": Key("has_shared_memory", bool),
         "bus_bits": Key("memory_bus_bits", int),
         "pin_gbit_per_s": Key("memory_pin_rate_bits_per_s", scale=GIGA),
         "bandwidth_gb_per_s": Key("memory_bandwidth_bytes_per_s", scale=GIGA, required=True),
@@ -108,7 +110,7 @@ GROUPS: Final[dict[str, dict[str, Key]]] = {
         "pcie_generation": Key("pcie_generation", int, required=True),
         "pcie_lanes": Key("pcie_lanes", int, required=True),
     },
-    "power": {"tdp_w": Key("tdp_w", required=True)},
+    "power": {"tdp_w": Key("tdp_w", required=True), "cap_w": Key("power_cap_w")},
 }
 OPTIONAL_GROUPS: Final = frozenset({"matrix"})
 PLAIN_KEYS: Final[dict[str, Key]] = {
@@ -119,6 +121,7 @@ PLAIN_KEYS: Final[dict[str, Key]] = {
     "chip": Key("chip", str),
     "compute_capability": Key("compute_capability", str, required=True),
     "is_package": Key("is_package", bool),
+    "slice": Key("slice_name", str),
     "release_date": Key("release_date", str),
     "note": Key("note", str),
     "price_usd_per_hour": Key("price_usd_per_hour"),
@@ -157,6 +160,8 @@ def build_gpu(entry: Entry, capabilities: Mapping[str, Entry], where: str) -> Gp
         sources[name] = _source_note(group, complete, f"{where}, {name}")
     values.setdefault("has_ecc", is_hbm(values["memory_type"]))
     values["pcie_bandwidth_bytes_per_s"] = _pcie_bytes_per_s(values, where)
+    if values.get("has_shared_memory"):
+        values["pcie_bandwidth_bytes_per_s"] = values["memory_bandwidth_bytes_per_s"] / 2
     return Gpu(**values, peak_flops_per_s=rates, sources=sources)
 
 

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ..errors import UnknownGpuError
+from ..errors import InputError, UnknownGpuError
 from .gpu import Catalog, Gpu
 from .instances import Server, find_machines
 from .names import agrees_with_vendor, can_mean, near_gpus, words_of
+from .variants import Variant, apply_variant, split_variant
 
-_VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "geforce", "tesla", "graphics"})
-_BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "instinct", "generation"}
+_VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "graphics"})
+_BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "rx", "instinct", "radeon", "arc", "generation"}
 _GENERIC_NAMES: Final = frozenset({
     "", "unknown", "unknowndevice", "unknowngpu", "device", "gpu", "cudadevice", "hipdevice", "radeon", "radeontm",
     "instinct",
@@ -48,11 +49,34 @@ def find_gpus(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]
     In this order: the whole name, an alias, either without brand words (`4090`), the entry's words (`h100sxm`,
     `a100 pcie 80`; see `can_mean`), a line of products (`titan`), a machine (`p4d.24xlarge`; see `find_machines`); the
     first that matches at all decides. Raises UnknownGpuError where none does, with the nearest names where it is to
-    `suggest` them, which takes long for many names.
+    `suggest` them, which takes long for many names. What follows an `@` or a `/` says how the GPU is run (see
+    `apply_variant`): of several GPUs those are meant that can be run so.
 
     >>> [gpu.name for gpu in find_gpus(catalog, "a100")]
     ['A100 SXM4 40GB', 'A100 SXM4 80GB', 'A100 PCIe 40GB', 'A100 PCIe 80GB']
+    >>> [gpu.name for gpu in find_gpus(catalog, "a100/3g.20gb")]
+    ['A100 SXM4 40GB, 3g.20gb', 'A100 PCIe 40GB, 3g.20gb']
     """
+    base, variant = split_variant(name)
+    found = _find_base(catalog, base, suggest=suggest)
+    return found if variant == Variant() else _run_as(found, variant, base)
+
+
+def _run_as(gpus: list[Gpu], variant: Variant, name: str) -> list[Gpu]:
+    """Return those GPUs that can be run so; raise InputError with why not, where none can."""
+    found, reasons = [], []
+    for gpu in gpus:
+        try:
+            found.append(apply_variant(gpu, variant))
+        except InputError as error:
+            reasons.append(str(error))
+    if not found:
+        several = f"none of the {len(gpus)} GPUs that {name!r} means can be run so: " if len(gpus) > 1 else ""
+        raise InputError(several + "; ".join(dict.fromkeys(reasons)))
+    return found
+
+
+def _find_base(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]:
     if not words_of(name):
         raise UnknownGpuError(f"{name!r} names no GPU; see `wavecast gpus` for all of them")
     for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line):
@@ -74,7 +98,7 @@ def describe_machines(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]
     known = {gpu.name for gpu in catalog.gpus}
     return tuple(
         machine.description
-        for name in dict.fromkeys(names)
+        for name in dict.fromkeys(split_variant(name)[0] for name in names)
         if not is_gpu_name(catalog, name)
         for machine in find_machines(name)
         if machine.gpu in known

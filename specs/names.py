@@ -11,9 +11,15 @@ from typing import Final
 
 from .gpu import Catalog, Gpu
 
-NEUTRAL_WORDS: Final = frozenset({"nvidia", "amd", "geforce", "tesla", "graphics", "gpu"})
-_VARIANT_WORDS: Final = frozenset({"super", "maxq", "mobile", "laptop", "pro", "titan", "ultra"})
+VENDORS: Final = frozenset({"nvidia", "amd", "intel"})
+NEUTRAL_WORDS: Final = VENDORS | frozenset({"geforce", "tesla", "graphics", "gpu"})
+_VARIANT_WORDS: Final = frozenset({
+    *("super", "maxq", "mobile", "laptop", "pro", "titan", "ultra", "xtx", "gre", "max", "flex", "gaudi"),
+    *("agx", "nano", "orin", "thor", "spark"),
+})  # fmt: skip
 """Longer words that make another product. Words of one or two letters (Ti, X, D) do so, too."""
+_BRAND_LETTERS: Final = frozenset({"rx", "ai"})
+"""Short words that tell nothing apart."""
 _FORMS: Final = re.compile(r"sxm\d?|pcie|nvl|dgxs|oam|hgx")
 _MEMORY: Final = re.compile(r"(\d+)(gb|gib|g)")
 _OF_EDITIONS: Final = frozenset({"maxq"})
@@ -54,8 +60,8 @@ def can_mean(gpu: Gpu, name: str) -> bool:
 
 def agrees_with_vendor(gpu: Gpu, name: str) -> bool:
     """Say whether a name states no vendor, or this GPU's."""
-    stated = {"nvidia", "amd"} & set(words_of(name))
-    return not stated or gpu.vendor.casefold() in stated or gpu.vendor.casefold() not in {"nvidia", "amd"}
+    stated = VENDORS & set(words_of(name))
+    return not stated or gpu.vendor.casefold() in stated or gpu.vendor.casefold() not in VENDORS
 
 
 def words_of(name: str) -> list[str]:
@@ -81,7 +87,7 @@ def near_gpus(catalog: Catalog, name: str) -> list[Gpu]:
 
 def _model_of(word: str) -> str:
     """Return the part of a word that tells products apart; empty for a size or a form factor."""
-    bare = re.sub(r"^(\d+x(?=[a-z]))?(nvidia|geforce|tesla|quadro|instinct|rtx|gtx)*", "", word)
+    bare = re.sub(r"^(\d+x(?=[a-z]))?(nvidia|geforce|tesla|quadro|instinct|radeon|arc|rtx|gtx|rx)*", "", word)
     is_model = any(map(str.isdigit, bare)) and len(bare) > 1
     return bare if is_model and not _MEMORY.fullmatch(bare) and not _FORMS.fullmatch(bare) else ""
 
@@ -134,7 +140,12 @@ def _read_spelling(name: str, architecture: frozenset[str]) -> _Spelling:
 
 
 def _tells_apart(word: str) -> bool:
-    if _MEMORY.fullmatch(word) or _FORMS.fullmatch(word) or word.startswith(("hbm", "gddr", "lpddr")):
+    if (
+        word in _BRAND_LETTERS
+        or _MEMORY.fullmatch(word)
+        or _FORMS.fullmatch(word)
+        or word.startswith(("hbm", "gddr", "lpddr"))
+    ):
         return False
     return any(map(str.isdigit, word)) or word in _VARIANT_WORDS or len(word) <= 2
 

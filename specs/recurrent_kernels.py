@@ -8,7 +8,8 @@ import numpy as np
 
 from ..arrays import Mask
 from .fleet import Fleet
-from .generations import AMD, NVIDIA, generation_codes
+from .generation_rows import AMD, NVIDIA
+from .generations import generation_codes
 
 WITHOUT: Final = frozenset({"Turing", "Ampere GA10x"})
 SINCE: Final = "Volta"

@@ -13,6 +13,9 @@ from ..prediction.method import Method
 from ..recorded.compiled import CompiledCode
 from ..replay.causes import IdleCause
 from ..whatif.scenario import Scenario
+from .decision.goal import RunLength
+from .decision.selection import Selection
+from .decision.totals import RunTotal
 
 REPORT_FORMAT = "wavecast.prediction"
 REPORT_VERSION = "1.0"
@@ -121,12 +124,20 @@ class GpuPrediction:
     price_usd_per_hour: float | None
     price_date: str | None
     """ISO date of the middle one of the listings in the price; None where none is dated."""
+    untested: str | None = None
+    """Why nothing that was measured tells how good this is, which has the widest interval then."""
     batches: BatchChoice | None = None
     """None where nothing was asked about other batches."""
     price_kind: str | None = None
     """`own`, `on-demand`, `reserved` or `spot`; None without a price."""
     price_source: str | None = None
     """Who says the price: the clouds, the file or the option."""
+    tokens_per_s: float | None = None
+    """None where the trace is not of text."""
+    total: RunTotal | None = None
+    """What the whole run takes; None where no goal was given."""
+    is_reference: bool = False
+    """Whether it is the source, kept beside the GPUs that were asked about, of which it is none."""
 
     @property
     def host_limited_ratio(self) -> float:
@@ -183,7 +194,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisReport:
-    """Hold all that `analyze` found. `predictions` is ranked, fastest first; `ops` by predicted time."""
+    """Hold all that `analyze` found. `predictions` is ranked as `selection` asks; `ops` by predicted time."""
 
     trace: TraceSummary
     source: Source
@@ -208,6 +219,10 @@ class AnalysisReport:
     """What one more change would gain on `ops_gpu`, largest first, faster kernels last; empty where the host does not
     limit it."""
     warnings: tuple[str, ...] = field(default=())
+    selection: Selection = field(default_factory=Selection)
+    """Which GPUs were asked about, and in which order."""
+    run: RunLength | None = None
+    """What is to be run in all; None where no goal was given."""
 
     @property
     def iteration_rule(self) -> str:

@@ -22,6 +22,7 @@ from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
     from ..analysis.batch.inputs import BatchInput, FoundInputs
+    from ..analysis.batch.parts import PartFolder
     from ..analysis.batch.processes import Delivery
     from ..analysis.batch.question import BatchQuestion
     from ..analysis.batch.report import BatchReport, MixRequest
@@ -85,7 +86,7 @@ class BatchRequest:
     type=OutputPath(path_type=Path),
     metavar="FILE",
     required=True,
-    help="The table: .parquet or .csv. What is done is kept in FILE.parts meanwhile.",
+    help="The table (.parquet, .csv), or a report with charts (.html). What is done is kept in FILE.parts.",
 )
 @click.option("--batch", "batch_sizes", type=click.IntRange(min=1), metavar="N", multiple=True, help="What if the "
               "batch were N? This and the next three may be repeated: every combination is asked.")  # fmt: skip
@@ -174,7 +175,7 @@ def _predict(request: BatchRequest) -> BatchReport:
     from ..analysis.batch.question import describe_settings
     from ..analysis.batch.report import all_rows, report_batch
     from ..analysis.batch.run import fill_parts
-    from ..rendering.batch_table import encode_table
+    from ..rendering.batch_table import HTML, encode_table
 
     suffix = _check_output(request.output)
     question = _question(request)
@@ -191,24 +192,42 @@ def _predict(request: BatchRequest) -> BatchReport:
         click.echo(f"Ended; what is done is kept in {folder.path.name}: the same command goes on.", err=True)
         raise
     report = report_batch(folder, found.inputs, unanswered, weights=weights, mix=mix)
-    if report.row_count:
-        write_atomic(request.output, encode_table(suffix, all_rows(folder, found.inputs)))
     skipped = tuple(item for item in found.skipped if Path(item.name).name != request.output.name)
-    return replace(report, skipped=skipped)
+    report = replace(report, skipped=skipped)
+    if report.row_count:
+        rows = partial(all_rows, folder, found.inputs)
+        is_page = suffix == HTML
+        data = _draw_page(report, folder, found, request) if is_page else encode_table(suffix, rows())
+        write_atomic(request.output, data)
+    return report
+
+
+def _draw_page(report: BatchReport, folder: PartFolder, found: FoundInputs, request: BatchRequest) -> bytes:
+    """Return the report with charts, as HTML."""
+    from ..analysis.batch.report import times_of
+    from ..rendering.charts.batch import illustrate_batch
+    from ..rendering.page.html import draw_html
+
+    times = times_of(folder, found.inputs)
+    return draw_html(illustrate_batch(report, output=request.output.name, times=times)).encode()
 
 
 def _check_output(output: Path) -> str:
     """Return the ending of the table. Raises InputError for another one, OutputError where it cannot be written."""
-    from ..rendering.batch_table import TABLE_SUFFIXES, check_table
+    from ..rendering.batch_table import HTML, TABLE_SUFFIXES, check_table
 
     suffix = output.suffix.lower()
-    if suffix not in TABLE_SUFFIXES:
-        kind = "a report in HTML is not written yet" if suffix == ".html" else f"found {suffix or 'no ending'}"
-        raise InputError(f"-o {output}: expected a file that ends in {' or '.join(TABLE_SUFFIXES)}; {kind}")
+    if suffix not in (*TABLE_SUFFIXES, HTML):
+        endings = f"{', '.join(TABLE_SUFFIXES)} or {HTML}"
+        raise InputError(f"-o {output}: expected a file that ends in {endings}; found {suffix or 'no ending'}")
     if output.is_dir():
         raise OutputError(f"-o {output}: it is a directory; name a file in it")
     if not output.parent.is_dir():
         raise OutputError(f"-o {output}: its directory does not exist")
+    if suffix == HTML:
+        from ..rendering.page.vega import chart_library
+
+        chart_library()
     check_table(suffix)
     return suffix
 

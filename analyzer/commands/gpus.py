@@ -31,25 +31,7 @@ def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path
       based_on = "H100 SXM5 80GB"
       memory = { bandwidth_gb_per_s = 6704 }
     """
-    from ...specs.catalog import load_catalog
-    from ...specs.match import describe_machines, find_gpus
-    from ...specs.prices.book import prices_of
-    from ..api.prices import read_prices
-    from ..rendering.gpus import describe_gpu, describe_gpus, draw_gpus_csv, draw_gpus_json
-    from ..rendering.page.terminal import draw_terminal
+    from ..api.catalog import gpus as find
 
-    catalog = load_catalog(gpu_file)
-    prices = read_prices(take_prices(options), catalog) or prices_of(catalog)
-    chosen = catalog.gpus if name is None else find_gpus(catalog, name)
-    machines = () if name is None else describe_machines(catalog, [name])
-    kind = choose_format(form, output)
-    if kind == "json":
-        text = draw_gpus_json(chosen, prices)
-    elif kind == "csv":
-        text = draw_gpus_csv(chosen, prices)
-    else:
-        page = (
-            describe_gpu(chosen[0], prices, machines) if len(chosen) == 1 else describe_gpus(chosen, prices, machines)
-        )
-        text = draw_terminal(page, screen_for(output))
-    write_result(text, output)
+    found = find(name, gpu_file=gpu_file, prices=take_prices(options))
+    write_result(found.draw(choose_format(form, output), screen_for(output)), output)

@@ -42,10 +42,14 @@ UNREPORTED_RATIO: Final = {
     "gddr": Range(low=0.975, typical=0.980, high=0.993),
     "gddr with ecc": Range(low=0.916, typical=0.922, high=0.993),
     "amd": Range(low=0.999, typical=0.9998, high=1.0),
+    "intel": Range(low=0.995, typical=0.998, high=1.0),
 }
 """Memory that a process sees over nominal memory, where the catalogue holds no reported figure: the range of those
 that it does hold (specs/gpus.toml). The driver reserves some; data-centre cards with GDDR also keep ECC in it (6.25 %),
 unless their owner turned it off."""
+SHARED_RATIO: Final = Range(low=0.85, typical=0.87, high=0.9)
+"""Of the memory that a GPU shares with its host, what is left for it: an operator of GB10s found 0.85 to 0.87 to be
+safe and more than 0.9 to end in out-of-memory errors (conselara.dev), whatever the driver reports."""
 _BRANDS_WITHOUT_ECC: Final = ("GeForce", "RTX", "TITAN", "Quadro")
 
 
@@ -118,7 +122,13 @@ def _fit(use: MemoryUse | None, gpu: Gpu) -> Fit:
 
 
 def usable_bytes(gpu: Gpu) -> Range:
-    """Return the memory that one device of a GPU shows to a process; half of it for a package of two devices."""
+    """Return the memory that one device of a GPU shows to a process; half of it for a package of two devices.
+
+    Where the host shares it, what the host leaves.
+    """
+    if gpu.has_shared_memory:
+        whole = gpu.reported_memory_bytes or gpu.memory_bytes
+        return Range(low=whole * SHARED_RATIO.low, typical=whole * SHARED_RATIO.typical, high=whole * SHARED_RATIO.high)
     if gpu.reported_memory_bytes is not None:
         reported = float(gpu.reported_memory_bytes)
         return Range(low=reported, typical=reported, high=reported)
@@ -130,6 +140,8 @@ def usable_bytes(gpu: Gpu) -> Range:
 def _memory_kind(gpu: Gpu) -> str:
     if gpu.vendor == "AMD":
         return "amd"
+    if gpu.vendor == "Intel":
+        return "intel"
     if not gpu.memory_type.startswith("GDDR"):
         return "hbm"
     return "gddr" if any(brand in gpu.name for brand in _BRANDS_WITHOUT_ECC) else "gddr with ecc"

@@ -53,6 +53,7 @@ def at_least(fleet: Fleet, other: Fleet) -> Mask:
             "shared_memory_per_sm_bytes",
             "registers_per_sm",
             "tdp_w",
+            "power_ratio",
             "l2_ratio",
         )
     ]

@@ -16,6 +16,7 @@ import numpy as np
 from ...arrays import Floats
 from ...formats.constants import read_constants
 from ...formats.trace import Meta
+from ...specs.generations import why_untested
 from ...specs.gpu import Gpu, Rate, chip_of
 from ..work import Family
 from .workload import GpuWorkload
@@ -57,6 +58,8 @@ def iteration_kind(workload: GpuWorkload, meta: Meta, *, is_compiled: bool) -> I
 def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu]) -> Floats:
     """Return the half-width of the 90 % interval of the shared error on each GPU, natural log, [m].
 
+    The widest of any kind and chip where nothing like the GPU was measured.
+
     >>> kind = IterationKind(is_half=True, is_training=False, is_compiled=False)
     >>> shared_half_widths(kind, [h100, a100]).shape
     (2,)
@@ -64,4 +67,14 @@ def shared_half_widths(kind: IterationKind, gpus: Sequence[Gpu]) -> Floats:
     constants: Mapping[str, Any] = read_constants(CONSTANTS)
     known = constants.get("shared", {}).get(kind.name, {})
     every = float(known.get("every", constants["gpu_half_width"]))
-    return np.array([float(known.get("without", {}).get(chip_of(gpu), every)) for gpu in gpus])
+    without, widest = known.get("without", {}), _widest(constants)
+    return np.array(
+        [widest if why_untested(gpu) is not None else float(without.get(chip_of(gpu), every)) for gpu in gpus]
+    )
+
+
+def _widest(constants: Mapping[str, Any]) -> float:
+    """Return the widest half-width of any kind of iteration on any chip."""
+    kinds = constants.get("shared", {}).values()
+    widths = [float(width) for kind in kinds for width in (kind["every"], *kind.get("without", {}).values())]
+    return max(widths, default=float(constants["gpu_half_width"]))

@@ -7,13 +7,15 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from ...formats.printable import clean_text
+from ...specs.generations import why_untested
 from ...specs.gpu import Gpu, Rate
 from ...specs.prices.book import Price, PriceBook
 from .page.columns import count_column, number_column, text_column
-from .page.encoding import encode_csv, encode_json
+from .page.encoding import encode_json
 from .page.page import Line, Page, Passage, build_page, facts, join_passages, opening
 from .page.quantity import ABSENT, format_bytes, format_number, format_rate
 from .page.sheet import Sheet, SheetColumn, drop_empty_columns
+from .page.table import Field, FieldTable, build_fields, fields_of
 from .prices import describe_prices
 
 GPUS_FORMAT: Final = "wavecast.gpus"
@@ -40,7 +42,7 @@ RATE_NAMES: Final = {
 
 def describe_gpus(gpus: Sequence[Gpu], prices: PriceBook, machines: Sequence[str] = ()) -> Page:
     """Put entries of the catalogue into a table, in their own order, below what is said of machines that have them."""
-    known = [price for gpu in gpus if (price := prices.price(gpu.name)) is not None]
+    known = [price for gpu in gpus if (price := prices.price_of(gpu)) is not None]
     notes = describe_prices([(price.kind.value, price.source, price.middle_date) for price in known])
     lines = Passage(lines=tuple(Line(text=clean_text(text)) for text in (*notes, *prices.notes)))
     return build_page(_machine_lines(machines), _gpu_sheet(gpus, prices), lines)
@@ -48,7 +50,7 @@ def describe_gpus(gpus: Sequence[Gpu], prices: PriceBook, machines: Sequence[str
 
 def describe_gpu(gpu: Gpu, prices: PriceBook, machines: Sequence[str] = ()) -> Page:
     """Put all facts of one GPU into words, then where they come from, below what is said of machines that have it."""
-    known = facts((label, clean_text(text)) for label, text in (*_facts(gpu), *_price_facts(prices.price(gpu.name))))
+    known = facts((label, clean_text(text)) for label, text in (*_facts(gpu), *_price_facts(prices.price_of(gpu))))
     return build_page(
         _machine_lines(machines),
         join_passages(opening([clean_text(gpu.name)]), known),
@@ -64,10 +66,13 @@ def _machine_lines(machines: Sequence[str]) -> Passage:
 
 def draw_gpus_json(gpus: Sequence[Gpu], prices: PriceBook) -> str:
     """Write catalogue entries as JSON, in SI units."""
-    records = [
-        {**asdict(gpu), **dict(zip(PRICE_COLUMNS, price_cells(prices.price(gpu.name)), strict=True))} for gpu in gpus
-    ]
+    records = [_record(gpu, prices) for gpu in gpus]
     return encode_json({"format": GPUS_FORMAT, "version": GPUS_VERSION, "gpus": records})
+
+
+def _record(gpu: Gpu, prices: PriceBook) -> dict[str, Any]:
+    price = dict(zip(PRICE_COLUMNS, price_cells(prices.price_of(gpu)), strict=True))
+    return {**asdict(gpu), "untested": why_untested(gpu), **price}
 
 
 def draw_gpus_csv(gpus: Sequence[Gpu], prices: PriceBook) -> str:
@@ -75,9 +80,22 @@ def draw_gpus_csv(gpus: Sequence[Gpu], prices: PriceBook) -> str:
 
     `--prices` reads it back: what is changed in its price columns is a user's own price list.
     """
+    return catalog_table(gpus, prices).to_csv()
+
+
+def catalog_table(gpus: Sequence[Gpu], prices: PriceBook) -> FieldTable:
+    """Return one row per GPU, in SI units."""
     plain = tuple(item.name for item in fields(Gpu) if item.name not in NESTED_FIELDS)
-    header = (*plain, "aliases", *(f"flops_per_s_{rate.value}" for rate in Rate), "sources", *PRICE_COLUMNS)
-    return encode_csv(header, ((*_csv_row(gpu, plain), *price_cells(prices.price(gpu.name))) for gpu in gpus))
+    header = (
+        *fields_of(Gpu, plain),
+        Field(name="aliases", kind=str),
+        *build_fields((f"flops_per_s_{rate.value}" for rate in Rate), float),
+        Field(name="sources", kind=str),
+        Field(name=PRICE_COLUMNS[0], kind=float),
+        *build_fields(PRICE_COLUMNS[1:], str),
+    )
+    rows = tuple((*_csv_row(gpu, plain), *price_cells(prices.price_of(gpu))) for gpu in gpus)
+    return FieldTable(fields=header, rows=rows)
 
 
 def _csv_row(gpu: Gpu, plain: tuple[str, ...]) -> tuple[Any, ...]:
@@ -100,7 +118,8 @@ def _gpu_sheet(gpus: Sequence[Gpu], prices: PriceBook) -> Sheet:
         _rate_column("FP16\nmatrix", gpus, Rate.MATRIX_FP16, rank=1),
         _rate_column("FP8\nmatrix", gpus, Rate.MATRIX_FP8, rank=3),
         number_column("power", (f"{gpu.tdp_w:,.0f} W" for gpu in gpus), rank=6),
-        number_column("$/h", (_money(prices.price(gpu.name)) for gpu in gpus), rank=1),
+        text_column("tested", ("" if why_untested(gpu) is None else "no" for gpu in gpus), rank=3),
+        number_column("$/h", (_money(prices.price_of(gpu)) for gpu in gpus), rank=1),
         text_column("released", (gpu.release_date or "" for gpu in gpus), rank=8),
     )
     return drop_empty_columns(Sheet(title="", columns=columns))
@@ -165,7 +184,10 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str]]:
         yield "released", gpu.release_date
     if gpu.is_package:
         yield "package", "several dies, each of which frameworks show as a device"
-    noun = "compute units" if gpu.vendor == "AMD" else "SMs"
+    untested = why_untested(gpu)
+    if untested is not None:
+        yield "untested", f"{untested}; its predictions have the widest intervals"
+    noun = {"AMD": "compute units", "NVIDIA": "SMs"}.get(gpu.vendor, "cores")
     yield "processors", f"{gpu.sm_count:,} {noun} with {gpu.fp32_lanes_per_sm} FP32 lanes each"
     yield "clocks", ", ".join(_clocks(gpu))
     yield "memory", ", ".join(_memory(gpu))
@@ -182,6 +204,8 @@ def _clocks(gpu: Gpu) -> Iterator[str]:
 
 def _memory(gpu: Gpu) -> Iterator[str]:
     yield f"{format_bytes(gpu.memory_bytes)} {gpu.memory_type}"
+    if gpu.has_shared_memory:
+        yield "shared with the host"
     if gpu.memory_bus_bits:
         yield f"{gpu.memory_bus_bits:,} bits"
     yield format_rate(gpu.memory_bandwidth_bytes_per_s, "B/s")

@@ -13,6 +13,7 @@ from ...formats.trace import Trace
 from ...specs.gpu import Gpu
 from ..graph.graph import Graph, Runs
 from ..graph.latencies import generation_latencies
+from ..graph.rules import lane_firsts
 from ..graph.schedule import runs_before
 from ..prediction.prediction import Prediction
 from ..prediction.sum_interval import busy_interval_ns, row_changes
@@ -108,8 +109,19 @@ def target_timing(
         factor_row=rows,
         latency_ns=_latencies(graph, source, gpus),
         host_ratio=np.ones(len(gpus)),
-        residual_ns=graph.residual_ns if source is not None else np.zeros(len(nodes.row)),
+        residual_ns=_delays_ns(graph, trace) if source is not None else np.zeros(len(nodes.row)),
     )
+
+
+def _delays_ns(graph: Graph, trace: Trace) -> Floats:
+    """Return what no rule explains of the nodes' starts, [n].
+
+    Where the trace was cut out of a longer one, a stream's first kernel waited for those that were left out; another
+    GPU need not be as far behind its host, and the iteration before the one that is meant brings it there.
+    """
+    if trace.meta.iteration is None:
+        return graph.residual_ns
+    return np.where(graph.nodes.is_gpu & lane_firsts(graph.nodes), 0.0, graph.residual_ns)
 
 
 def _op_shares(graph: Graph, trace: Trace) -> Floats:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final
 
 from ...errors import InputError
-from ..gpu import Catalog
+from ..gpu import Catalog, Gpu, listed_name
 from ..instances import plain_instance
 from .listing import Listing, PriceKind, PriceOrigin
 from .shipped import load_listings
@@ -67,6 +67,10 @@ class PriceBook:
     """The only cloud that counts, by its plain name; None: all."""
     notes: tuple[str, ...] = ()
     """What is to be said of how they were read, a sentence each."""
+
+    def price_of(self, gpu: Gpu) -> Price | None:
+        """Return the price of a GPU; one that runs under a cap or a locked clock costs what the card does."""
+        return self.price(gpu.name) or self.price(listed_name(gpu))
 
     def price(self, gpu_name: str) -> Price | None:
         """Return the price of a GPU by its catalogue name, or None where nobody lists it.

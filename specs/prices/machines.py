@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
+from ..gpu import Gpu
 from ..nodes import Node
 from .book import Price, PriceBook
 from .listing import PriceKind, PriceOrigin
@@ -27,23 +28,24 @@ class NodePrice:
         return self.price.usd_per_hour * count
 
 
-def price_of_node(prices: PriceBook, node: Node, gpu_name: str | None = None) -> NodePrice | None:
-    """Return the price of a machine's GPUs, of `gpu_name` where others stand in it; None where nobody lists any.
+def price_of_node(prices: PriceBook, node: Node, gpu: Gpu | None = None) -> NodePrice | None:
+    """Return the price of a machine's GPUs, of `gpu` where another stands in it; None where nobody lists any.
 
     In this order: what a user says of the GPU, of the instance, or in a price list; the machine's own price
     (`usd_per_hour` of nodes.toml or a cluster file); the shipped price of the instance; that of the GPU.
     """
-    gpu, instance = prices.price(gpu_name or node.gpu), prices.price_of_instance(node.name)
+    alone = prices.price(node.gpu) if gpu is None else prices.price_of(gpu)
+    instance = prices.price_of_instance(node.name)
     own = None
     if node.usd_per_hour is not None:
         own = replace(_UNKNOWN, usd_per_hour=node.usd_per_hour / node.gpu_count, source=node.name, instance=node.name)
     ordered = (
-        (gpu if gpu is not None and gpu.origin in _NEAREST else None, False),
+        (alone if alone is not None and alone.origin in _NEAREST else None, False),
         (instance if instance is not None and instance.is_given else None, True),
-        (gpu if gpu is not None and gpu.is_given else None, False),
+        (alone if alone is not None and alone.is_given else None, False),
         (own, True),
         (instance, True),
-        (gpu, False),
+        (alone, False),
     )
     for price, is_whole in ordered:
         if price is not None:

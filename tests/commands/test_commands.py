@@ -264,7 +264,7 @@ def test_gpus_shows_all_that_a_name_means(run: Run) -> None:
     assert "\nA100 SXM4 40GB\n" in text
 
 
-@pytest.mark.parametrize("typed", ["x", "", "?!", "RTX 5060", "mi300", "g6f.xlarge", "g5.3xlarge", "p2.xlarge"])
+@pytest.mark.parametrize("typed", ["x", "", "?!", "RTX 5070 SUPER", "mi300", "g6f.xlarge", "g5.3xlarge", "p2.xlarge"])
 @pytest.mark.parametrize("command_line", [("gpus",), ("analyze", "TRACE", "--to"), ("analyze", "TRACE", "--from")])
 def test_a_name_that_means_no_gpu_is_refused_in_one_line(
     typed: str, command_line: tuple[str, ...], run: Run, trace_file: Path

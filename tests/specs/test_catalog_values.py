@@ -23,13 +23,17 @@ EVERY_GPU = pytest.mark.parametrize("gpu", load_catalog().gpus, ids=lambda gpu: 
 FP64_SHARE = {
     "6.0": 1 / 2, "6.1": 1 / 32, "7.0": 1 / 2, "7.5": 1 / 32, "8.0": 1 / 2, "8.6": 1 / 64, "8.9": 1 / 64,
     "9.0": 1 / 2, "10.0": 1 / 2, "10.3": 1 / 64, "12.0": 1 / 64,
-    "gfx908": 1 / 2, "gfx90a": 1, "gfx942": 1 / 2, "gfx950": 1 / 2,
+    "12.1": 1 / 64, "gfx908": 1 / 2, "gfx90a": 1, "gfx942": 1 / 2, "gfx950": 1 / 2,
+    "gfx1030": 1 / 16, "gfx1100": 1 / 32, "gfx1101": 1 / 32, "gfx1102": 1 / 32, "gfx1151": 1 / 32, "gfx1200": 1 / 32,
+    "gfx1201": 1 / 32, "xe-hpc": 1,
 }  # fmt: skip
 """fp64 over fp32, from the CUDA C Programming Guide's table of arithmetic throughput and AMD's ISA documents."""
 FP16_SHARE = {
     "6.0": 2, "6.1": 1 / 64, "7.0": 2, "7.5": 2, "8.0": 4, "8.6": 1, "8.9": 1,
     "9.0": 2, "10.0": 2, "10.3": 2, "12.0": 1,
-    "gfx908": 2, "gfx90a": 2, "gfx942": 1, "gfx950": 1,
+    "8.7": 2, "12.1": 1, "gfx908": 2, "gfx90a": 2, "gfx942": 1, "gfx950": 1,
+    "gfx1030": 2, "gfx1100": 2, "gfx1101": 2, "gfx1102": 2, "gfx1151": 2, "gfx1200": 2, "gfx1201": 2,
+    "xe-hpc": 2, "xe-hpg": 2, "xe2-hpg": 2, "gaudi2": 2, "gaudi3": 2,
 }  # fmt: skip
 """fp16 over fp32; the fp32 of gfx942 and gfx950 counts packed instructions already."""
 MATRIX_MULTIPLES: dict[Rate, set[float]] = {
@@ -46,6 +50,7 @@ MATRIX_MULTIPLES: dict[Rate, set[float]] = {
 PIN_GBIT_PER_S = {
     "GDDR5": (5, 9), "GDDR5X": (10, 12), "GDDR6": (10, 20), "GDDR6X": (19, 24), "GDDR7": (28, 32),
     "HBM2": (1.4, 2.43), "HBM2e": (2.4, 3.6), "HBM3": (5.1, 6.4), "HBM3e": (5.8, 9.8),
+    "LPDDR5": (4.2, 6.4), "LPDDR5X": (7.5, 9.6),
 }  # fmt: skip
 """Data rates per pin at which the memory types are sold (JEDEC standards and vendors' speed grades)."""
 
@@ -59,11 +64,12 @@ def explained(gpu: Gpu, group: str) -> bool:
 
 
 def test_catalog_holds_pascal_to_blackwell_and_cdna(catalog: Catalog) -> None:
-    assert len(catalog.gpus) >= 110
+    assert len(catalog.gpus) >= 160
     assert {gpu.architecture for gpu in catalog.gpus} >= {
         "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA", "CDNA2", "CDNA3", "CDNA4",
+        "RDNA2", "RDNA3", "RDNA3.5", "RDNA4", "Xe-HPC", "Xe-HPG", "Xe2-HPG", "Gaudi 2", "Gaudi 3",
     }  # fmt: skip
-    assert {gpu.vendor for gpu in catalog.gpus} == {"NVIDIA", "AMD"}
+    assert {gpu.vendor for gpu in catalog.gpus} == {"NVIDIA", "AMD", "Intel"}
 
 
 @EVERY_GPU
@@ -121,7 +127,7 @@ def test_values_are_positive_and_in_si_units(gpu: Gpu) -> None:
     assert gpu.base_clock_hz is None or gpu.base_clock_hz <= gpu.boost_clock_hz
     assert 4 * 2**30 <= gpu.memory_bytes < 2**40
     assert 1e11 < gpu.memory_bandwidth_bytes_per_s < 2e13
-    assert 2**20 <= gpu.l2_cache_bytes < 2**28
+    assert 2**20 <= gpu.l2_cache_bytes < 2**29
     assert 1 <= gpu.sm_count < 1000
     assert 20 <= gpu.tdp_w <= 2000
     assert 1e9 < gpu.pcie_bandwidth_bytes_per_s < 2e11
@@ -144,9 +150,9 @@ def test_every_group_names_its_source(gpu: Gpu) -> None:
 def test_a_package_is_the_sum_of_its_dies(catalog: Catalog) -> None:
     by_name = {gpu.name: gpu for gpu in catalog.gpus}
     packages = [gpu for gpu in catalog.gpus if gpu.is_package]
-    assert len(packages) == 2
+    assert len(packages) == 3
     for package in packages:
-        die = by_name[package.name.replace("(package, 2 GCD)", "(1 GCD)")]
+        die = by_name[package.name.replace("(package, 2 GCD)", "(1 GCD)").replace("(package, 2 stacks)", "(1 stack)")]
         assert package.sm_count == 2 * die.sm_count
         assert package.memory_bytes == 2 * die.memory_bytes
         assert package.memory_bandwidth_bytes_per_s == pytest.approx(2 * die.memory_bandwidth_bytes_per_s)
@@ -164,7 +170,14 @@ def test_accessors(catalog: Catalog) -> None:
     assert ridge_flops_per_byte(p100, Rate.MATRIX_BF16) is None
 
 
+def test_a_host_that_shares_the_memory_is_reached_through_it(catalog: Catalog) -> None:
+    shared = {gpu.name: gpu for gpu in catalog.gpus if gpu.has_shared_memory}
+    assert {"GB10 (DGX Spark)", "Jetson AGX Orin 64GB", "Radeon 8060S (Ryzen AI Max, 128GB)"} <= set(shared)
+    assert all(gpu.pcie_bandwidth_bytes_per_s == gpu.memory_bandwidth_bytes_per_s / 2 for gpu in shared.values())
+
+
 def test_correction_among_the_data_takes_a_sixteenth_of_what_is_reported(catalog: Catalog) -> None:
     for gpu in catalog.gpus:
-        if gpu.reported_memory_bytes is not None and not is_hbm(gpu.memory_type):
+        is_separate = gpu.vendor == "NVIDIA" and not gpu.has_shared_memory
+        if gpu.reported_memory_bytes is not None and is_separate and not is_hbm(gpu.memory_type):
             assert (gpu.reported_memory_bytes < gpu.memory_bytes * 15 / 16) == has_inline_ecc(gpu), gpu.name

@@ -126,7 +126,7 @@ def test_devices_as_frameworks_print_them(
         pytest.param("NVIDIA GeForce RTX 3080", None, None, id="two cards of one printed name"),
         pytest.param("NVIDIA A100-SXM4-40GB", 42, 20 * GIB, id="a slice of a GPU"),
         pytest.param("NVIDIA A100-SXM4-80GB", 108, 40 * GIB, id="half the memory"),
-        pytest.param("NVIDIA GeForce RTX 4090 Laptop GPU", 76, 16 * GIB, id="a laptop part"),
+        pytest.param("NVIDIA GeForce RTX 3080 Laptop GPU", 48, 16 * GIB, id="a laptop part"),
         pytest.param("Some accelerator", 108, 80 * GIB, id="unknown"),
     ],
 )

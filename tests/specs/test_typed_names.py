@@ -10,6 +10,7 @@ from wavecast.specs.names import near_gpus
 
 A100S = ["A100 SXM4 40GB", "A100 SXM4 80GB", "A100 PCIe 40GB", "A100 PCIe 80GB"]
 H100S = ["H100 SXM5 80GB", "H100 PCIe 80GB", "H100 NVL 94GB"]
+ORINS = ["AGX Orin 64GB", "AGX Orin 32GB", "Orin NX 16GB", "Orin Nano 8GB (Super)"]
 PRO_6000S = ["RTX PRO 6000 Blackwell Workstation", "RTX PRO 6000 Blackwell Max-Q", "RTX PRO 6000 Blackwell Server"]
 
 
@@ -72,6 +73,34 @@ PRO_6000S = ["RTX PRO 6000 Blackwell Workstation", "RTX PRO 6000 Blackwell Max-Q
         ("RTX 3080 12GB", "GeForce RTX 3080 12GB"),
         ("RTX 2080 8GB", "GeForce RTX 2080"),
         ("titan x", "TITAN X (Pascal)"),
+        ("RTX 4070 SUPER", "GeForce RTX 4070 SUPER"),
+        ("RTX 4090D", "GeForce RTX 4090 D"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "GeForce RTX 4090 Laptop"),
+        ("4090 laptop", "GeForce RTX 4090 Laptop"),
+        ("rtx5060", "GeForce RTX 5060"),
+        ("RX 7900 XTX", "Radeon RX 7900 XTX"),
+        ("7900xtx", "Radeon RX 7900 XTX"),
+        ("AMD Radeon RX 7900 XT", "Radeon RX 7900 XT"),
+        ("r9700", "Radeon AI PRO R9700"),
+        ("9070 xt", "Radeon RX 9070 XT"),
+        ("W7900", "Radeon PRO W7900"),
+        ("8060S", "Radeon 8060S (Ryzen AI Max, 128GB)"),
+        ("Strix Halo", "Radeon 8060S (Ryzen AI Max, 128GB)"),
+        ("gb10", "GB10 (DGX Spark)"),
+        ("dgx spark", "GB10 (DGX Spark)"),
+        ("thor", "Jetson AGX Thor 128GB"),
+        ("NVIDIA Thor", "Jetson AGX Thor 128GB"),
+        ("agx orin 64gb", "Jetson AGX Orin 64GB"),
+        ("Orin NX", "Jetson Orin NX 16GB"),
+        ("orin nano", "Jetson Orin Nano 8GB (Super)"),
+        ("Intel(R) Arc(TM) A770 Graphics", "Arc A770 16GB"),
+        ("a770", "Arc A770 16GB"),
+        ("Intel B580", "Arc B580"),
+        ("max 1550", "Data Center GPU Max 1550 (1 stack)"),
+        ("Intel(R) Data Center GPU Max 1100", "Data Center GPU Max 1100"),
+        ("flex 170", "Data Center GPU Flex 170"),
+        ("gaudi3", "Gaudi 3"),
+        ("Intel Gaudi 2", "Gaudi 2"),
     ],
 )
 def test_a_spelling_means_one_product(catalog: Catalog, typed: str, expected: str) -> None:
@@ -91,6 +120,8 @@ def test_a_spelling_means_one_product(catalog: Catalog, typed: str, expected: st
         ("RTX 4060 Ti", ["GeForce RTX 4060 Ti 8GB", "GeForce RTX 4060 Ti 16GB"]),
         ("RTX PRO 6000", PRO_6000S),
         ("6000 pro", PRO_6000S),
+        ("orin", [f"Jetson {name}" for name in ORINS]),
+        ("W7800", ["Radeon PRO W7800", "Radeon PRO W7800 48GB"]),
         ("titan", ["TITAN X (Pascal)", "TITAN Xp", "TITAN V", "TITAN RTX"]),
     ],
 )
@@ -101,16 +132,18 @@ def test_a_spelling_means_all_variants_of_a_product(catalog: Catalog, typed: str
 @pytest.mark.parametrize(
     ("typed", "suggested"),
     [
-        ("RTX 5060", ["GeForce RTX 5060 Ti 16GB"]),
-        ("rtx5060", ["GeForce RTX 5060 Ti 16GB"]),
-        ("RTX 4070 SUPER", ["GeForce RTX 4070 Ti SUPER", "GeForce RTX 4070", "GeForce RTX 4070 Ti"]),
+        ("RTX 5070 SUPER", ["GeForce RTX 5070", "GeForce RTX 5070 Ti"]),
+        ("RX 7900", ["Radeon RX 7900 XTX", "Radeon RX 7900 XT", "Radeon RX 7900 GRE"]),
+        ("RX 7900 XTX Laptop", ["Radeon RX 7900 XTX"]),
+        ("AMD 4090", ["GeForce RTX 4090"]),
+        ("Intel 7900 XTX", ["Radeon RX 7900 XTX"]),
+        ("gaudi", ["Gaudi 2", "Gaudi 3"]),
         ("GTX 1660", ["GeForce GTX 1660 Ti"]),
         ("RTX 2080 SUPER", ["GeForce RTX 2080 SUPER Max-Q"]),
         ("RTX 3060 8GB", ["GeForce RTX 3060"]),
         ("RTX 3080 20GB", ["GeForce RTX 3080 12GB", "GeForce RTX 3080"]),
-        ("RTX 4090 Laptop GPU", ["GeForce RTX 4090"]),
+        ("RTX 3080 Laptop GPU", ["GeForce RTX 3080"]),
         ("RTX 4090 mobile", ["GeForce RTX 4090"]),
-        ("RTX 4090D", ["GeForce RTX 4090"]),
         ("5080 super", ["GeForce RTX 5080"]),
         ("A6000 Ada", ["RTX A6000"]),
         ("RTX 4000 SFF Ada", ["RTX 4000 Ada Generation"]),

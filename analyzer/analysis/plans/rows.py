@@ -48,7 +48,7 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
     per_s = batches.global_batch * measures.samples_per_batch / step_ns * 1e9
     tokens = measures.sequence_length
     ideal_ns = float(measures.ideal_ns[column]) * batches.global_batch / measures.recorded_batch / count
-    found = price_of_node(measures.prices, node, gpu.name)
+    found = price_of_node(measures.prices, node, gpu)
     price = found.price if found else None
     return PlanPrediction(
         gpu=gpu.name,

@@ -67,6 +67,8 @@ REFERENCE_FLOPS: Final = 4096.0
 POWER_SHARPNESS: Final = 8.0
 LEAST_CLOCK: Final = 0.75
 """Of the base clock: matrix units draw more than what it is stated for; A100 and H100 hold 0.8-0.9 of it."""
+LEAST_SWITCHING: Final = 0.02
+"""Of the board's power, that a cap leaves for switching at least."""
 UNKNOWN_BASE_RATIO: Final = 0.5
 """Base over boost clock where none is known."""
 
@@ -92,7 +94,8 @@ def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
 def switching_w(fleet: Fleet, values: Values) -> Floats:
     """Return what the board's power limit leaves for switching, beside leakage, memory that idles, and regulators."""
     idle = np.where(fleet.has_hbm, values["idle_share"], values["gddr_idle_share"])
-    return np.asarray(fleet.tdp_w * (1.0 - np.minimum(idle, 0.5)))
+    left = np.maximum(fleet.power_ratio - np.minimum(idle, 0.5), LEAST_SWITCHING)
+    return np.asarray(fleet.tdp_w * left)
 
 
 def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | float = 2.0) -> Floats:
@@ -119,10 +122,13 @@ def slow_down(joule: Floats, full_s: Floats, fleet: Fleet, values: Values) -> Fl
 
 
 def least_clock_ratio(fleet: Fleet) -> Floats:
-    """Return the lowest clock that a power limit enforces over the boost clock."""
+    """Return the lowest clock that a power limit enforces over the boost clock.
+
+    A cap lowers it in proportion: the voltage is at its least there, so that power falls with the clock.
+    """
     known = fleet.base_clock_hz < fleet.clock_hz
     ratio = np.where(known, fleet.base_clock_hz / fleet.clock_hz, UNKNOWN_BASE_RATIO)
-    return np.asarray(LEAST_CLOCK * ratio)
+    return np.asarray(LEAST_CLOCK * ratio * fleet.power_ratio)
 
 
 def stretch(joule: Floats, full_s: Floats, limit_w: Floats, least_ratio: Floats, values: Values) -> Floats:

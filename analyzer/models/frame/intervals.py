@@ -4,7 +4,8 @@ Residuals are |log(measured / predicted)| of GPUs that the predicting weights ne
 A half-width h means the interval [t / e^h, t * e^h]; it is the 90 % quantile of the residuals of the same group and
 size, times a factor: on GPUs that nobody measured what their class needs (`class_factor`), on training GPUs what
 residuals there are of it (`seen_ratio`), and between, near a training GPU, between the two. A class is what memory
-and vendor say: that a GPU's datasheet is near a measured one's does not make their errors alike.
+and vendor say: that a GPU's datasheet is near a measured one's does not make their errors alike. A GPU of a generation
+or vendor that nobody measured gets the widest factor of all classes, and no credit for being near.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from ....arrays import Codes, Floats, Mask
 from ....specs.fleet import Fleet
-from ....specs.generations import is_nvidia
+from ....specs.generations import is_nvidia, is_untested
 from ....specs.gpu import Rate
 
 
@@ -133,4 +134,5 @@ def width_factors(table: IntervalTable, fleet: Fleet) -> Floats:
     unseen = table.class_factor[gpu_class(fleet)].T
     seen = np.minimum(table.seen_ratio, unseen)
     factor = seen + (unseen - seen) * np.minimum(apart / NEAR, 1.0)
+    factor = np.where(is_untested(fleet), table.class_factor.max(axis=0)[:, None], factor)
     return np.where(table.is_declared[:, None], 1.0, factor)
