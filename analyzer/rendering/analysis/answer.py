@@ -218,8 +218,9 @@ def _ties(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPredi
 
 
 def _name(row: GpuPrediction) -> str:
-    """Return a GPU's name, with a doubt where its memory may not suffice."""
-    return f"{clean_text(row.gpu)} (whose memory may not suffice)" if row.is_tight else clean_text(row.gpu)
+    """Return a GPU's name, with what speaks against relying on it."""
+    doubts = [*(["untested"] if row.untested is not None else []), *(["may not fit"] if row.is_tight else [])]
+    return f"{clean_text(row.gpu)} ({', '.join(doubts)})" if doubts else clean_text(row.gpu)
 
 
 def _pair(ratio: GpuRatio) -> str:

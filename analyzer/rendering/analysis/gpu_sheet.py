@@ -27,9 +27,10 @@ from ..page.quantity import (
     format_share,
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
+from .chances import chance_columns
 
 LEAST_NAME_WIDTH: Final = 34
-"""To which a GPU's name may shrink, which cuts none of the catalogue; no number shrinks."""
+"""To which the column of names may shrink; what is longer goes on in a second line. No number shrinks."""
 SHORT_HOURS: Final = 0.5
 LONG_HOURS: Final = 500.0
 """Runs of less and of more are written in minutes (or seconds) and in days."""
@@ -50,7 +51,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
     rows = tuple(report.predictions[place] for place in shown)
     columns = (
         number_column("#", (f"{place + 1:,}" for place in shown)),
-        text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH),
+        text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH, wraps=True),
         *_main_columns(report, rows),
         *_limit_columns(report, rows),
         text_column("memory", _memory_cells(report, rows), rank=1),
@@ -58,6 +59,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
         *_busy_columns(rows),
         number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=4),
         number_column("tokens/s", (format_number(row.tokens_per_s) for row in rows), rank=3),
+        *chance_columns(rows),
         *_method_columns(rows),
     )
     marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
@@ -182,7 +184,7 @@ def _range(low: str, high: str) -> str:
 
 def _gpu_name(row: GpuPrediction) -> str:
     untested = "" if row.untested is None else ", untested"
-    source = " ◀ source" if row.is_source else ""
+    source = " ◀ source" if row.is_source else " ◀ observed" if row.is_observed else ""
     return f"{clean_text(row.gpu)}{untested}{source}"
 
 
