@@ -130,7 +130,7 @@ def price_cells(price: Price | None) -> tuple[float | str | None, ...]:
     """Return what stands in `PRICE_COLUMNS` of a GPU."""
     if price is None:
         return (None,) * len(PRICE_COLUMNS)
-    return (price.usd_per_hour, price.kind.value, price.oldest_date, price.source)
+    return (price.usd_per_hour, price.kind.value, price.middle_date, price.source)
 
 
 def _money(price: Price | None) -> str:
