@@ -25,6 +25,9 @@ RENAMED: Final = {
     "node": "Machines(nodes=…)",
     "vendor": "Selection(vendors=…)",
     "stretch": "stretch_ms",
+    "price": "prices",
+    "price-kind": "Prices(kind=…)",
+    "cloud": "Prices(cloud=…)",
     **{name: f"Machines({name.replace('-', '_')}=…)" for name in ("cluster-file", "nccl-tests")},
     **{name: f"Goal.read(…, {name}=…)" for name in ("allowance", "budget", "deadline")},
     **{
