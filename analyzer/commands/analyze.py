@@ -30,6 +30,7 @@ from .command import (
     trace_argument,
 )
 from .decision_options import decision_options, take_goal, take_selection
+from .observed_options import observed_option, take_observed
 from .output import OutputPath, choose_format, screen_for, write_result
 from .part_options import window_option
 from .plan_options import draw_plans, plan_options
@@ -73,6 +74,7 @@ class AnalyzeRequest:
     prices: Prices | None
     selection: Selection
     goal: Goal | None
+    observed: dict[str, str]
 
     @property
     def is_of_plans(self) -> bool:
@@ -118,6 +120,7 @@ class AnalyzeRequest:
     metavar="DIR|FILE",
     help="Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
 )
+@observed_option
 @click.option(
     "--cpu-speed",
     metavar="RATIO",
@@ -187,11 +190,17 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to H100 --gpus 64 --plan fsdp=8,tp=8
       analyze execution.json.gz --capture capture.json.gz
     """
-    cluster, prices = take_cluster(options), take_prices(options)
+    cluster, prices, observed = take_cluster(options), take_prices(options), take_observed(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
     selection, goal = take_selection(options), take_goal(options)
     request = AnalyzeRequest(
-        **options, cluster=cluster, prices=prices, what_ifs=what_ifs, selection=selection, goal=goal
+        **options,
+        cluster=cluster,
+        prices=prices,
+        what_ifs=what_ifs,
+        observed=observed,
+        selection=selection,
+        goal=goal,
     )
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
@@ -220,6 +229,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             largest_batch=request.largest_batch,
             gpu_file=request.gpu_file,
             calibration=request.calibration,
+            observed=request.observed,
             machines=request.cluster,
             prices=request.prices,
             selection=request.selection,
@@ -241,6 +251,7 @@ _ONE_GPU_OPTIONS: Final = {
     "cuda_graph": "--cuda-graph",
     "fuse_elementwise": "--fuse-elementwise",
     "cpu_speed": "--cpu-speed",
+    "observed": "--observed",
 }
 """What nothing says of plans yet."""
 
@@ -252,6 +263,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
     from ..api.scale import scale
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
+    asked["observed"] = request.observed
     for name, option in _ONE_GPU_OPTIONS.items():
         if asked[name]:
             raise InputError(f"{option} is for one GPU: leave it out beside --plan")

@@ -33,9 +33,12 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
     """Return the page of a report with key figures, charts and provenance; `name` is that of the trace's file."""
     first = next((at for at, block in enumerate(page.blocks) if isinstance(block, Sheet)), len(page.blocks))
     last = max((at for at, block in enumerate(page.blocks) if isinstance(block, Sheet)), default=first - 1)
+    below = first + 1
+    while below < len(page.blocks) and _goes_on(page.blocks[below]):
+        below += 1
     ranked = tuple(
         replace(block, title=block.title or _RANKED) if isinstance(block, Sheet) else block
-        for block in page.blocks[first : first + 1]
+        for block in page.blocks[first:below]
     )
     return Page(
         blocks=(
@@ -44,9 +47,9 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
             *_some(chart_cost(report)),
             *ranked,
             *_some(chart_parts(report, analysis)),
-            *page.blocks[first + 1 : last + 1],
+            *page.blocks[below : last + 1],
             *_charts_of_one(report, analysis),
-            *map(_titled, page.blocks[last + 1 :]),
+            *map(_titled, page.blocks[max(below, last + 1) :]),
             _provenance(report, analysis, name),
         )
     )
@@ -73,6 +76,11 @@ def _compared(report: AnalysisReport) -> str | None:
 def _some(chart: Chart | None) -> Iterator[Chart]:
     if chart is not None:
         yield chart
+
+
+def _goes_on(block: Passage | Sheet | Chart) -> bool:
+    """Say whether a block belongs to the sheet above it: plain sentences do."""
+    return isinstance(block, Passage) and bool(block.lines) and block.lines[0].tone is Tone.PLAIN
 
 
 def _titled(block: Any) -> Any:

@@ -33,6 +33,9 @@ GPU_COLUMNS: Final = (
     "tokens_per_s",
     "is_reference",
     "untested",
+    "chance_fastest",
+    "chance_cheapest",
+    "is_observed",
 )
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
 TOTAL_COLUMNS: Final = tuple(item.name for item in fields(RunTotal))

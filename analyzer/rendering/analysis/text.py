@@ -30,6 +30,7 @@ from ..page.quantity import (
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from ..prices import describe_prices
 from .answer import answer_lines, hidden_line, run_line
+from .chances import chance_sentences
 from .gpu_sheet import gpu_sheet
 from .headline import background, headline
 
@@ -45,7 +46,7 @@ def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = F
     return build_page(
         opening((*headline(report, name), *answer_lines(report))),
         gpu_sheet(report),
-        passage((*hidden_line(report), *background(report))),
+        passage((*hidden_line(report), *chance_sentences(report), *background(report))),
         *([_op_sheet(report, detailed=detailed_ops)] if report.ops else []),
         notes(_notes(report)),
         warnings(report.warnings),
