@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, none_for_nan
 from ...specs.generations import why_untested
-from ...specs.gpu import Gpu, listed_name
-from ...specs.prices import price_usd_per_hour
+from ...specs.gpu import Gpu
+from ...specs.prices.age import warn_of_age
 from ..memory.fit import Fit, fit_on
 from ..prediction.method import Method
 from ..prediction.prediction import METHODS, Prediction
@@ -53,7 +54,7 @@ def _row(
         iteration_ns = measured_ns
     samples = samples_per_iteration(result)
     rate = samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None
-    price = price_usd_per_hour(listed_name(gpu))
+    price = result.prices.price_of(gpu)
     return GpuPrediction(
         gpu=gpu.name,
         vendor=gpu.vendor,
@@ -73,6 +74,8 @@ def _row(
         samples_per_s=rate,
         price_usd_per_hour=price.usd_per_hour if price else None,
         price_date=price.oldest_date if price else None,
+        price_kind=price.kind.value if price else None,
+        price_source=price.source if price else None,
         tokens_per_s=None if rate is None or tokens is None else rate * tokens,
         untested=why_untested(gpu),
     )
@@ -82,6 +85,11 @@ def tokens_per_sample(result: Analysis) -> int | None:
     """Return how many tokens of a sample an iteration reads, what-ifs applied; None where nothing tells."""
     scenario = result.scenario
     return scenario.sequence_length or scenario.recorded_sequence_length or find_tokens(result.trace)
+
+
+def warn_of_prices(result: Analysis, rows: Sequence[GpuPrediction]) -> tuple[str, ...]:
+    """Return what is to be said of the prices: what was passed over as they were read, and that they are old."""
+    return (*result.prices.notes, *warn_of_age([row.price_date for row in rows if row.price_usd_per_hour is not None]))
 
 
 def _speedup(result: Analysis, measured_ns: float | None, iteration_ns: float) -> float | None:

@@ -11,6 +11,7 @@ import click
 from ... import __version__
 from ...errors import InputError
 from ..api.analyze import SHORT_OP_COUNT
+from ..api.prices import Prices
 from ..api.question import Machines, WhatIfs
 from ..api.scale import SHOWN_PLANS
 from ..rendering.formats import REPORT_FORMATS
@@ -29,9 +30,11 @@ from .command import (
     trace_argument,
 )
 from .decision_options import decision_options, take_goal, take_selection
+from .observed_options import observed_option, take_observed
 from .output import OutputPath, choose_format, screen_for, write_result
 from .part_options import window_option
 from .plan_options import draw_plans, plan_options
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -68,8 +71,10 @@ class AnalyzeRequest:
     plans: tuple[str, ...]
     global_batch: int | None
     cluster: Machines
+    prices: Prices | None
     selection: Selection
     goal: Goal | None
+    observed: dict[str, str]
 
     @property
     def is_of_plans(self) -> bool:
@@ -95,6 +100,7 @@ class AnalyzeRequest:
 @source_option()
 @gpu_file_option
 @decision_options
+@price_options
 @cluster_options
 @iteration_option()
 @window_option("Predict only what the host began in this time since the recording's start, as in 2s..3s or 350ms...")
@@ -114,6 +120,7 @@ class AnalyzeRequest:
     metavar="DIR|FILE",
     help="Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
 )
+@observed_option
 @click.option(
     "--cpu-speed",
     metavar="RATIO",
@@ -183,10 +190,18 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to H100 --gpus 64 --plan fsdp=8,tp=8
       analyze execution.json.gz --capture capture.json.gz
     """
-    cluster = take_cluster(options)
+    cluster, prices, observed = take_cluster(options), take_prices(options), take_observed(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
     selection, goal = take_selection(options), take_goal(options)
-    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs, selection=selection, goal=goal)
+    request = AnalyzeRequest(
+        **options,
+        cluster=cluster,
+        prices=prices,
+        what_ifs=what_ifs,
+        observed=observed,
+        selection=selection,
+        goal=goal,
+    )
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
         return
@@ -214,7 +229,9 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             largest_batch=request.largest_batch,
             gpu_file=request.gpu_file,
             calibration=request.calibration,
+            observed=request.observed,
             machines=request.cluster,
+            prices=request.prices,
             selection=request.selection,
             goal=request.goal,
             captures=request.captures,
@@ -234,6 +251,7 @@ _ONE_GPU_OPTIONS: Final = {
     "cuda_graph": "--cuda-graph",
     "fuse_elementwise": "--fuse-elementwise",
     "cpu_speed": "--cpu-speed",
+    "observed": "--observed",
 }
 """What nothing says of plans yet."""
 
@@ -245,6 +263,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
     from ..api.scale import scale
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
+    asked["observed"] = request.observed
     for name, option in _ONE_GPU_OPTIONS.items():
         if asked[name]:
             raise InputError(f"{option} is for one GPU: leave it out beside --plan")
@@ -261,6 +280,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
             source=request.source,
             gpu_file=request.gpu_file,
             machines=request.cluster,
+            prices=request.prices,
             iteration=request.iteration,
             window_ns=request.window_ns,
             captures=request.captures,

@@ -27,10 +27,15 @@ GPU_COLUMNS: Final = (
     "samples_per_s",
     "price_usd_per_hour",
     "price_date",
+    "price_kind",
+    "price_source",
     "usd_per_1000_iterations",
     "tokens_per_s",
     "is_reference",
     "untested",
+    "chance_fastest",
+    "chance_cheapest",
+    "is_observed",
 )
 """Attributes of a prediction; `rank` comes before them and `share_<method>` after them."""
 TOTAL_COLUMNS: Final = tuple(item.name for item in fields(RunTotal))

@@ -27,6 +27,7 @@ from ..page.quantity import (
     format_share,
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
+from .chances import chance_columns
 
 LEAST_NAME_WIDTH: Final = 34
 """To which a GPU's name may shrink, which cuts none of the catalogue; no number shrinks."""
@@ -58,6 +59,7 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
         *_busy_columns(rows),
         number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=4),
         number_column("tokens/s", (format_number(row.tokens_per_s) for row in rows), rank=3),
+        *chance_columns(rows),
         *_method_columns(rows),
     )
     marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
@@ -182,7 +184,7 @@ def _range(low: str, high: str) -> str:
 
 def _gpu_name(row: GpuPrediction) -> str:
     untested = "" if row.untested is None else ", untested"
-    source = " ◀ source" if row.is_source else ""
+    source = " ◀ source" if row.is_source else " ◀ observed" if row.is_observed else ""
     return f"{clean_text(row.gpu)}{untested}{source}"
 
 

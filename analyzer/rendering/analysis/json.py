@@ -34,6 +34,8 @@ def draw_report_json(report: AnalysisReport, *, with_ops: bool) -> str:
         document["run"] = asdict(report.run)
     if report.compiled is not None:
         document["compiled"] = asdict(report.compiled)
+    if report.rank_pairs:
+        document["rank_pairs"] = [asdict(pair) for pair in report.rank_pairs]
     if report.rates:
         document["rates"] = [_rates(item) for item in report.rates]
     if report.calibration:
@@ -82,7 +84,15 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
     if row.price_usd_per_hour is not None:
         record["price_usd_per_hour"] = row.price_usd_per_hour
         record["price_date"] = row.price_date
+        record["price_kind"] = row.price_kind
+        record["price_source"] = row.price_source
         record["usd_per_1000_iterations"] = row.usd_per_1000_iterations
+    if row.chance_fastest is not None:
+        record["chance_fastest"] = row.chance_fastest
+    if row.chance_cheapest is not None:
+        record["chance_cheapest"] = row.chance_cheapest
+    if row.is_observed:
+        record["is_observed"] = True
     if row.batches is not None:
         record["batches"] = asdict(row.batches)
     if row.total is not None:

@@ -28,7 +28,9 @@ from ..page.quantity import (
     format_share,
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
+from ..prices import describe_prices
 from .answer import answer_lines, hidden_line, run_line
+from .chances import chance_sentences
 from .gpu_sheet import gpu_sheet
 from .headline import background, headline
 
@@ -44,7 +46,7 @@ def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = F
     return build_page(
         opening((*headline(report, name), *answer_lines(report))),
         gpu_sheet(report),
-        passage((*hidden_line(report), *background(report))),
+        passage((*hidden_line(report), *chance_sentences(report), *background(report))),
         *([_op_sheet(report, detailed=detailed_ops)] if report.ops else []),
         notes(_notes(report)),
         warnings(report.warnings),
@@ -86,13 +88,13 @@ def _op_detail_columns(rows: tuple[OpPrediction, ...], unit: TimeUnit) -> Iterat
 def _notes(report: AnalysisReport) -> Iterator[str]:
     if report.run is not None:
         yield run_line(report.run)
-    priced = [row for row in report.predictions if row.price_usd_per_hour is not None]
-    dates = sorted({row.price_date for row in priced if row.price_date})
-    if priced:
-        spans = [" to ".join(dict.fromkeys((dates[0], dates[-1])))] if dates else []
-        if any(row.price_date is None for row in priced):
-            spans.append("undated")
-        yield f"Prices: on-demand $ per GPU-hour as listed ({', '.join(spans)}); check today's before relying on them."
+    yield from describe_prices(
+        [
+            (row.price_kind, row.price_source, row.price_date)
+            for row in report.predictions
+            if row.price_usd_per_hour is not None
+        ]
+    )
     if any(row.batches is not None for row in report.predictions):
         yield (
             "Batches 1, 2, 3, 4, 6, 8, 12, … were tried; the GPUs are ranked by samples per second at the best: the "
