@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .analyzer.api.report import Report
     from .analyzer.api.scale import PlansReport, scale
     from .analyzer.api.score import ScoreReport, score
-    from .analyzer.api.sweep import SweepAnswer, sweep
+    from .analyzer.api.sweep import SensitivityAnswer, SweepAnswer, sweep
     from .analyzer.api.validate import ValidationReport, validate
     from .errors import (
         CaptureError,
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "CaptureError", "ComparisonReport", "GpuList", "InputError", "IterationReport", "JobReport", "Machines",
-    "OutputError", "OverviewReport", "PlansReport", "ReplayReport", "Report", "ScoreReport", "SweepAnswer", "Trace", "TraceError",
+    "OutputError", "OverviewReport", "PlansReport", "ReplayReport", "Report", "ScoreReport", "SensitivityAnswer",
+    "SweepAnswer", "Trace", "TraceError",
     "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs", "WriteError", "__version__", "analyze",
     "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay", "save_trace", "scale", "score",
     "sweep", "validate",
@@ -52,7 +53,7 @@ _HOMES = {
     "analyzer.api.report": ("Report",),
     "analyzer.api.scale": ("PlansReport", "scale"),
     "analyzer.api.score": ("ScoreReport", "score"),
-    "analyzer.api.sweep": ("SweepAnswer", "sweep"),
+    "analyzer.api.sweep": ("SensitivityAnswer", "SweepAnswer", "sweep"),
     "analyzer.api.validate": ("ValidationReport", "validate"),
     "errors": (
         "CaptureError", "InputError", "OutputError", "TraceError", "UnknownGpuError", "WavecastError", "WriteError",

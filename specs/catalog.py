@@ -111,7 +111,7 @@ def _extended_contents(path: Path) -> _Contents:
             found = find_gpu(Catalog(gpus=tuple(gpus.values())), base).name
             divided[name] = divided.get(found, found)
         gpus[name] = _as_run(
-            build_gpu(entries[name], capabilities, f"{path.name}: {name}"), divided.get(name, name), path.name
+            build_gpu(entries[name], capabilities, f"{path.name}: {name}"), divided.get(name) or name, path.name
         )
     return _Contents(gpus=gpus, entries=entries, capabilities=capabilities)
 

@@ -17,7 +17,18 @@ from ....specs.layout import GROUPS, RATE_PREFIX, TERA, Entry, Key
 
 Groups = dict[str, Entry]
 """Keys of a catalogue entry by group, in the file's units."""
-_NOT_VARIED: Final = ("reported_bytes", "ecc", "type", "name", "shared_with_host", "cap_w", "lock_mhz", "warp_size", "pcie_generation", "pcie_lanes")
+_NOT_VARIED: Final = (
+    "reported_bytes",
+    "ecc",
+    "type",
+    "name",
+    "shared_with_host",
+    "cap_w",
+    "lock_mhz",
+    "warp_size",
+    "pcie_generation",
+    "pcie_lanes",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
