@@ -212,7 +212,11 @@ def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:
 
 
 def is_matrix_rate(rate: Rate) -> bool:
-    """Say whether a rate belongs to the matrix (tensor) units."""
+    """Say whether a rate belongs to the matrix (tensor) units.
+
+    >>> is_matrix_rate(Rate.MATRIX_BF16), is_matrix_rate(Rate.FP32)
+    (True, False)
+    """
     return rate.value.startswith("matrix_")
 
 

@@ -190,17 +190,17 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to H100 --gpus 64 --plan fsdp=8,tp=8
       analyze execution.json.gz --capture capture.json.gz
     """
-    cluster, prices = take_cluster(options), take_prices(options)
+    cluster, prices, observed = take_cluster(options), take_prices(options), take_observed(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
-    selection, goal, observed = take_selection(options), take_goal(options), take_observed(options)
+    selection, goal = take_selection(options), take_goal(options)
     request = AnalyzeRequest(
         **options,
         cluster=cluster,
         prices=prices,
         what_ifs=what_ifs,
+        observed=observed,
         selection=selection,
         goal=goal,
-        observed=observed,
     )
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)

@@ -23,6 +23,7 @@ GPUS_VERSION: Final = "1.0"
 PRICE_COLUMNS: Final = ("price_usd_per_hour", "price_kind", "price_date", "price_source")
 NESTED_FIELDS: Final = frozenset({"aliases", "peak_flops_per_s", "sources", "price_usd_per_hour"})
 """Fields that take more than one CSV column, or joined text."""
+CDNA_WAVE: Final = 64
 RATE_NAMES: Final = {
     Rate.FP64: "FP64",
     Rate.FP32: "FP32",
@@ -43,7 +44,7 @@ RATE_NAMES: Final = {
 def describe_gpus(gpus: Sequence[Gpu], prices: PriceBook, machines: Sequence[str] = ()) -> Page:
     """Put entries of the catalogue into a table, in their own order, below what is said of machines that have them."""
     known = [price for gpu in gpus if (price := prices.price_of(gpu)) is not None]
-    notes = describe_prices([(price.kind.value, price.source, price.oldest_date) for price in known])
+    notes = describe_prices([(price.kind.value, price.source, price.middle_date) for price in known])
     lines = Passage(lines=tuple(Line(text=clean_text(text)) for text in (*notes, *prices.notes)))
     return build_page(_machine_lines(machines), _gpu_sheet(gpus, prices), lines)
 
@@ -129,7 +130,7 @@ def price_cells(price: Price | None) -> tuple[float | str | None, ...]:
     """Return what stands in `PRICE_COLUMNS` of a GPU."""
     if price is None:
         return (None,) * len(PRICE_COLUMNS)
-    return (price.usd_per_hour, price.kind.value, price.oldest_date, price.source)
+    return (price.usd_per_hour, price.kind.value, price.middle_date, price.source)
 
 
 def _money(price: Price | None) -> str:
@@ -187,19 +188,25 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str]]:
     untested = why_untested(gpu)
     if untested is not None:
         yield "untested", f"{untested}; its predictions have the widest intervals"
-    noun = {"AMD": "compute units", "NVIDIA": "SMs"}.get(gpu.vendor, "cores")
+    of_amd = "compute units" if gpu.warp_size == CDNA_WAVE else "pairs of compute units"
+    noun = {"AMD": of_amd, "NVIDIA": "SMs"}.get(gpu.vendor, "cores")
     yield "processors", f"{gpu.sm_count:,} {noun} with {gpu.fp32_lanes_per_sm} FP32 lanes each"
     yield "clocks", ", ".join(_clocks(gpu))
     yield "memory", ", ".join(_memory(gpu))
     yield "L2 cache", format_bytes(gpu.l2_cache_bytes)
     yield "each can hold", ", ".join(_limits(gpu))
     yield "links", ", ".join(_links(gpu))
-    yield "power", f"{gpu.tdp_w:,.0f} W"
+    held = "" if gpu.power_cap_w is None else f", held to {gpu.power_cap_w:,.0f} W"
+    yield "power", f"{gpu.tdp_w:,.0f} W{held}"
+    if gpu.slice_name is not None:
+        yield "slice", f"{gpu.slice_name}, a part of a GPU with its share of multiprocessors, memory and power"
 
 
 def _clocks(gpu: Gpu) -> Iterator[str]:
     named = (("base", gpu.base_clock_hz), ("boost", gpu.boost_clock_hz), ("matrix", gpu.matrix_clock_hz))
-    return (f"{name} {clock_hz / 1e6:,.0f} MHz" for name, clock_hz in named if clock_hz is not None)
+    if gpu.clock_lock_hz is not None:
+        yield "locked"
+    yield from (f"{name} {clock_hz / 1e6:,.0f} MHz" for name, clock_hz in named if clock_hz is not None)
 
 
 def _memory(gpu: Gpu) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from wavecast.errors import InputError, UnknownGpuError
@@ -45,7 +46,7 @@ def read(path: Path, catalog: Catalog) -> PriceBook:
     return PriceBook().with_listings(PriceOrigin.FILE, listings, notes)
 
 
-def price(book: PriceBook, gpu: str) -> tuple[float, str, str | None] | None:
+def price(book: PriceBook, gpu: str) -> Any:
     found = book.price(gpu)
     return None if found is None else (pytest.approx(found.usd_per_hour), found.kind.value, found.cloud)
 

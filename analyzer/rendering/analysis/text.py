@@ -44,9 +44,9 @@ def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = F
     'gpt2_small: inference, batch 4, torch 2.13.0, wavecast trace, 381 ops'
     """
     return build_page(
-        opening((*headline(report, name), *answer_lines(report), *chance_sentences(report))),
+        opening((*headline(report, name), *answer_lines(report))),
         gpu_sheet(report),
-        passage((*hidden_line(report), *background(report))),
+        passage((*hidden_line(report), *chance_sentences(report), *background(report))),
         *([_op_sheet(report, detailed=detailed_ops)] if report.ops else []),
         notes(_notes(report)),
         warnings(report.warnings),

@@ -52,7 +52,7 @@ _KINDS: Final = {"network": GOOD, "throughput": ORANGE, "iteration": BAD, "trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class WholeRun:
     """Hold one whole prediction beside its measurement."""
 
     kind: str
@@ -81,7 +81,7 @@ def illustrate_score(score: Score) -> Page:
     )
 
 
-def _predictions(score: Score) -> Iterable[Predicted]:
+def _predictions(score: Score) -> Iterable[WholeRun]:
     for net in score.networks:
         yield _one("network", net.model, net.gpu, net.predicted_ns, net.measured_ns)
     for row in score.throughput:
@@ -93,8 +93,8 @@ def _predictions(score: Score) -> Iterable[Predicted]:
         yield _one("trace", trace.workload, trace.target, trace.predicted_iteration_ns, trace.measured_iteration_ns)
 
 
-def _one(kind: str, model: str, gpu: str, predicted_ns: float, measured_ns: float) -> Predicted:
-    return Predicted(kind=kind, model=model, gpu=gpu, predicted_ns=predicted_ns, measured_ns=measured_ns)
+def _one(kind: str, model: str, gpu: str, predicted_ns: float, measured_ns: float) -> WholeRun:
+    return WholeRun(kind=kind, model=model, gpu=gpu, predicted_ns=predicted_ns, measured_ns=measured_ns)
 
 
 def _of_gpus(rows: Iterable[ScoreRow], size: Size = Size.ALL) -> list[ScoreRow]:
@@ -220,7 +220,7 @@ def _intervals(rows: Sequence[ScoreRow]) -> tuple[list[float], list[float]]:
     return [row.coverage_90 for row in rows], [row.width_90 for row in rows]
 
 
-def _whole_chart(found: Sequence[Predicted]) -> Chart | None:
+def _whole_chart(found: Sequence[WholeRun]) -> Chart | None:
     """Draw predicted over measured time of whole networks and iterations, both logarithmic."""
     valid = [item for item in found if item.predicted_ns > 0 and item.measured_ns > 0]
     if not valid:
@@ -286,7 +286,7 @@ def _family_heat(rows: Sequence[ScoreRow]) -> Chart | None:
     return _heat_chart("Ops: error by family and GPU", "families", cells)
 
 
-def _model_heat(title: str, found: Sequence[Predicted], kinds: Sequence[str]) -> Chart | None:
+def _model_heat(title: str, found: Sequence[WholeRun], kinds: Sequence[str]) -> Chart | None:
     cells = [(item.model, item.gpu, item.error, 1) for item in found if item.kind in kinds]
     return _heat_chart(title, "models", cells)
 
