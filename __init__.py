@@ -9,14 +9,18 @@ if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
+    from .analyzer.api.decision import Goal, Selection
+    from .analyzer.api.figures import Figure
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
+    from .analyzer.api.prices import Prices
     from .analyzer.api.question import Machines, WhatIfs
     from .analyzer.api.ranks import JobReport, ranks
     from .analyzer.api.replay import ReplayReport, replay
     from .analyzer.api.report import Report
     from .analyzer.api.scale import PlansReport, scale
     from .analyzer.api.score import ScoreReport, score
+    from .analyzer.api.sweep import SensitivityAnswer, SweepAnswer, sweep
     from .analyzer.api.validate import ValidationReport, validate
     from .errors import (
         CaptureError,
@@ -32,25 +36,65 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CaptureError", "ComparisonReport", "GpuList", "InputError", "IterationReport", "JobReport", "Machines",
-    "OutputError", "OverviewReport", "PlansReport", "ReplayReport", "Report", "ScoreReport", "Trace", "TraceError",
-    "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs", "WriteError", "__version__", "analyze",
-    "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay", "save_trace", "scale", "score",
+    "CaptureError",
+    "ComparisonReport",
+    "Figure",
+    "Goal",
+    "GpuList",
+    "InputError",
+    "IterationReport",
+    "JobReport",
+    "Machines",
+    "OutputError",
+    "OverviewReport",
+    "PlansReport",
+    "Prices",
+    "ReplayReport",
+    "Report",
+    "ScoreReport",
+    "Selection",
+    "SensitivityAnswer",
+    "SweepAnswer",
+    "Trace",
+    "TraceError",
+    "UnknownGpuError",
+    "ValidationReport",
+    "WavecastError",
+    "WhatIfs",
+    "WriteError",
+    "__version__",
+    "analyze",
+    "compare",
+    "gpus",
+    "graph",
+    "load_trace",
+    "overview",
+    "ranks",
+    "record",
+    "replay",
+    "save_trace",
+    "scale",
+    "score",
+    "sweep",
     "validate",
-]  # fmt: skip
+]
 
 _HOMES = {
     "analyzer.api.analyze": ("IterationReport", "analyze"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
+    "analyzer.api.decision": ("Goal", "Selection"),
+    "analyzer.api.figures": ("Figure",),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
+    "analyzer.api.prices": ("Prices",),
     "analyzer.api.question": ("Machines", "WhatIfs"),
     "analyzer.api.ranks": ("JobReport", "ranks"),
     "analyzer.api.replay": ("ReplayReport", "replay"),
     "analyzer.api.report": ("Report",),
     "analyzer.api.scale": ("PlansReport", "scale"),
     "analyzer.api.score": ("ScoreReport", "score"),
+    "analyzer.api.sweep": ("SensitivityAnswer", "SweepAnswer", "sweep"),
     "analyzer.api.validate": ("ValidationReport", "validate"),
     "errors": (
         "CaptureError", "InputError", "OutputError", "TraceError", "UnknownGpuError", "WavecastError", "WriteError",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, check_iteration, speaks_keywords
+from .observed import find_observed
+from .prices import Prices, read_prices
 from .question import Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
+    from ..analysis.decision.goal import Goal
+    from ..analysis.decision.selection import Selection
     from ..analysis.report import AnalysisReport
     from ..analysis.result import Analysis
     from ..rendering.page.page import Page
@@ -110,7 +114,11 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     largest_batch: bool = False,
     gpu_file: str | Path | None = None,
     calibration: str | Path | None = None,
+    observed: Mapping[str, str | float] | None = None,
     machines: Machines | None = None,
+    selection: Selection | None = None,
+    goal: str | Goal | None = None,
+    prices: Prices | Mapping[str, float] | str | Path | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
@@ -120,8 +128,11 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
 
     `trace` is a file in any format that is read, an archived trace (`archive://DIR#ID`), or what `load_trace` and
     `record` return. `source` is the GPU that was measured, where the trace does not say it. `ops` lists every op with
-    bound and reason, `top` limits the list. The what-ifs (`cpu_speed` … `attention_kernel`) and the other keywords mean
-    what the options of `analyze` of the same names do; see docs/cli.md.
+    bound and reason, `top` limits the list. `observed` holds how long the iteration took on GPUs of yours ({"L40S":
+    "212 ms"}, or seconds): it corrects them, and others as far as they share their errors. `selection` says which GPUs
+    are meant, in which order; `goal` what is to be run in all ("3 epochs of 1281167 samples"), for its time and cost;
+    `prices` are $ per hour by GPU, a list, or a `Prices`. The what-ifs (`cpu_speed` … `attention_kernel`) and the other
+    keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
 
@@ -131,10 +142,14 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     """
     from ...specs.match import describe_machines
     from ..analysis.analyze import report_on, run_analysis
+    from ..analysis.decision.chances import add_chances
+    from ..analysis.decision.decide import decide, first_asked
+    from ..analysis.decision.observed import correct_rows
 
     targets = as_names(to)
     check_count("top", top, least=0)
     gpus = find_named(targets, source, gpu_file)
+    seen = find_observed(observed or {}, gpus.catalog, largest_batch=largest_batch)
     recording = read_recording(
         trace,
         iteration=check_iteration(iteration),
@@ -161,19 +176,29 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     result = run_analysis(
         read,
         gpus.catalog,
-        targets=gpus.targets,
+        targets=seen.beside(gpus.targets),
         source=gpus.source,
         library=sharpened.library if sharpened is not None else None,
-        scenario=what_ifs.scenario(read, asks_for_batches=largest_batch),
+        scenario=what_ifs.scenario(
+            read, asks_for_batches=largest_batch or goal is not None, counts_tokens=goal is not None
+        ),
         iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
+        prices=read_prices(prices, gpus.catalog),
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top
-    report = report_on(result, ops_gpu=gpus.targets[0] if gpus.targets else None, op_limit=limit)
+    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
+    report = report_on(result, ops_gpu=shown, op_limit=limit)
+    observations = seen.observations(result)
+    report = correct_rows(report, result, observations)
     if largest_batch:
         from ..analysis.batches import with_batches
 
         report = with_batches(result, report)
+    report = decide(
+        report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=[gpu.name for gpu in gpus.targets]
+    )
+    report = add_chances(report, result, observations)
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:

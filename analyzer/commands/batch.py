@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...errors import InputError, OutputError
+from ..api.prices import Prices
 from .analyze import PRECISIONS
 from .command import FAILED_EXIT_CODE, WavecastCommand, complete_gpu_names, gpu_file_option
 from .output import OutputPath, screen_for, write_result
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class BatchRequest:
     cuda_graph: bool
     fuse_elementwise: bool
     as_recorded: bool
-    prices: Path | None
+    prices: Prices | None
     weights: Path | None
     max_kinds: int | None
     utilisation: float | None
@@ -104,12 +106,7 @@ class BatchRequest:
 @click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
 @click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
 @click.option("--as-recorded", is_flag=True, help="Beside what-ifs, ask what was recorded, too.")
-@click.option(
-    "--prices",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="What GPUs cost you, $ per hour: CSV of GPU and price, or TOML. Default: the catalogue's.",
-)
+@price_options
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
@@ -151,7 +148,8 @@ def batch(**options: Any) -> None:
     from ..rendering.batch import describe_batch, draw_batch_json
     from ..rendering.formats import PAGE_FORMATS
 
-    request = BatchRequest(**options)
+    prices = take_prices(options)
+    request = BatchRequest(**options, prices=prices)
     report = _predict(request)
     if request.form == "json":
         text = draw_batch_json(report)
@@ -245,7 +243,6 @@ def _check_inputs(found: FoundInputs, output: Path) -> None:
 def _question(request: BatchRequest) -> BatchQuestion:
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpus
-    from ..analysis.batch.lists import read_prices
     from ..analysis.batch.question import BatchQuestion, combine_changes, installed_identity
     from ..host.speed import check_cpu_speed
 
@@ -265,7 +262,8 @@ def _question(request: BatchRequest) -> BatchQuestion:
             fuse_elementwise=request.fuse_elementwise,
             as_recorded=request.as_recorded,
         ),
-        prices={} if request.prices is None else read_prices(request.prices, catalog),
+        prices=(request.prices or Prices()).book(catalog),
+        has_own_prices=request.prices is not None,
         identity=installed_identity(),
     )
 

@@ -27,11 +27,17 @@ NOT_ASKED_OF_PYTHON = {
 """Options that say where a result goes, or that a method or another function has."""
 KEYWORD_OF = {
     "targets": ("to", "on"), "target": ("to",), "with_ops": ("ops",), "gpu_counts": ("gpus",), "plans": ("plan",),
-    "nodes": ("machines",), "cluster_file": ("machines",), "nccl_tests": ("machines",),
-    "marks_path": ("critical_path",),
+    "marks_path": ("critical_path",), "given_prices": ("prices",), "price_file": ("prices",), "price_kind": ("prices",),
+    "cloud": ("prices",),
 }  # fmt: skip
 OF_MANY_GPUS = {"gpu_counts", "plans", "global_batch"}
 """Of `analyze`: `wavecast.scale` has these, and its report saves the timeline."""
+RECORDS: dict[Callable[..., Any], str] = {
+    wavecast.Machines: "machines",
+    wavecast.Selection: "selection",
+    wavecast.Goal.read: "goal",
+}
+"""What some keywords take, whose fields are options."""
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "analyze": wavecast.analyze,
     "scale": wavecast.scale,
@@ -51,6 +57,8 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
     command = program.get_command(click.Context(program), name)
     assert command is not None
     known = set(inspect.signature(FUNCTIONS[name]).parameters)
+    for record, keyword in RECORDS.items():
+        known |= set(inspect.signature(record).parameters) if keyword in known else set()
     options = {str(item.name) for item in command.params} - NOT_ASKED_OF_PYTHON
     options -= OF_MANY_GPUS | {"timeline"} if name == "analyze" else set()
     if name == "replay":

@@ -60,6 +60,8 @@ DESCRIBED = {
     "rerun.text.describe_rerun",
     "score.accuracy.describe_accuracy",
     "score.text.describe_score",
+    "sweep.sensitivity.describe_sensitivity",
+    "sweep.text.describe_sweep",
     "validate.text.describe_validation",
 }
 """Each is held to `assert_drawn_whole`, here or in the tests of its report."""
