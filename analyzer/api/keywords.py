@@ -41,6 +41,7 @@ KEYWORDS_OF: Final[dict[str, frozenset[str]]] = {}
 ITERATION_RULES: Final = ("median", "longest", "all")
 _OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: ([A-Z]+\b|\d[\d.,]*\b|[a-z]+\d+\w*))?")
 """An option, and where one follows, its value: `N`, `64`, `h100`."""
+_OUTPUT: Final = re.compile(r"(?<![\w-])-o ")
 
 
 def speaks_keywords(function: Callable[ParametersT, ReturnT]) -> Callable[ParametersT, ReturnT]:
@@ -81,7 +82,8 @@ def with_keywords(text: str, known: Collection[str]) -> str:
             return f"{name} {value}"
         return f"{name}={value!r}" if value[0].islower() else f"{name}={value}"
 
-    return _OPTION.sub(translate, text)
+    translated = _OPTION.sub(translate, text)
+    return _OUTPUT.sub("output ", translated) if "output" in known else translated
 
 
 def page_with_keywords(page: Page, report: type) -> Page:
