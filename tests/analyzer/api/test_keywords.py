@@ -134,7 +134,7 @@ def test_a_command_names_its_options_where_the_function_names_keywords() -> None
         (lambda: wavecast.batch("x", output="x.csv", batch=[8, 0]), "batch=0: expected a whole number"),
         (lambda: wavecast.batch("x", output="x.csv", cpu_speed=[1.0, -1]), "cpu_speed -1: expected a ratio"),
         (lambda: wavecast.batch("x", output="x.csv", max_kinds=2), "max_kinds and utilisation are for a mix"),
-        (lambda: wavecast.batch("x", output="x.csv", utilisation=2.0), "utilisation 2: expected a ratio"),
+        (lambda: wavecast.batch("x", output="x.csv", utilisation=2.0), "utilisation=2: expected a ratio"),
         (lambda: wavecast.batch(str(SHAPES), output="x.csv", scheduler="tcp"), "scheduler 'tcp': expected local"),
         (lambda: wavecast.gpus("h9000"), "is called 'h9000'"),
         (lambda: wavecast.graph(H100, iteration=5), "iteration 5"),
