@@ -28,10 +28,10 @@ def draw_picture(chart: Chart, form: str) -> bytes:
         import vl_convert
     except ImportError:
         raise InputError("pictures need vl-convert-python: pip install 'wavecast[html]'") from None
-    spec, options = picture_document(chart), {"vl_version": VEGA_LITE, "allowed_base_urls": []}
+    spec = picture_document(chart)
     if form == "svg":
-        return str(vl_convert.vegalite_to_svg(spec, **options)).encode()
-    return bytes(vl_convert.vegalite_to_png(spec, scale=_SCALE, **options))
+        return str(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])).encode()
+    return bytes(vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=_SCALE, allowed_base_urls=[]))
 
 
 def picture_document(chart: Chart) -> dict[str, Any]:
