@@ -77,12 +77,15 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
         ("--cpu-speed fast: expected a ratio", "cpu_speed fast: expected a ratio"),
         ("name its machine with --node", "name its machine with Machines(nodes=…)"),
         ("with 'wavecast convert --window 2s..3s'", "with 'wavecast convert --window 2s..3s'"),
+        ("--rows all shows them", "Selection(rows=0) shows them"),
+        ("--allowance 10% would add a tenth", "--allowance 10% would add a tenth"),
+        ("leave out --nccl-tests", "leave out Machines(nccl_tests=…)"),
         ("record with --shapes-only", "record with --shapes-only"),
         ("a--batch and ---batch", "a--batch and ---batch"),
     ],
 )
 def test_options_become_keywords(text: str, expected: str) -> None:
-    assert with_keywords(text, {"to", "source", "batch", "cpu_speed", "machines"}) == expected
+    assert with_keywords(text, {"to", "source", "batch", "cpu_speed", "machines", "selection"}) == expected
 
 
 def test_a_command_names_its_options_where_the_function_names_keywords() -> None:
