@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
     from ..analysis.decision.goal import Goal
+    from ..analysis.decision.observed import Observation
     from ..analysis.decision.selection import Selection
     from ..analysis.report import AnalysisReport
     from ..analysis.result import Analysis
     from ..rendering.page.page import Page
+    from .question import Gpus
     from .report import Tables
 
 SHORT_OP_COUNT: Final = 10
@@ -142,10 +144,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     ['H100 SXM5 80GB', 'L4']
     """
     from ...specs.match import describe_machines
-    from ..analysis.analyze import report_on, run_analysis
-    from ..analysis.decision.chances import add_chances
-    from ..analysis.decision.decide import decide, first_asked
-    from ..analysis.decision.observed import correct_rows
+    from ..analysis.analyze import run_analysis
 
     targets = as_names(to)
     check_count("top", top, least=0)
@@ -187,21 +186,44 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
         prices=read_prices(prices, gpus.catalog),
     )
-    limit = SHORT_OP_COUNT if top is None and not ops else top
-    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
-    report = report_on(result, ops_gpu=shown, op_limit=limit)
-    observations = seen.observations(result)
-    report = correct_rows(report, result, observations)
-    if largest_batch:
-        from ..analysis.batches import with_batches
-
-        report = with_batches(result, report)
-    report = decide(
-        report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=[gpu.name for gpu in gpus.targets]
+    report = _report(
+        result,
+        gpus,
+        op_limit=SHORT_OP_COUNT if top is None and not ops else top,
+        observations=seen.observations(result),
+        largest_batch=largest_batch,
+        selection=selection,
+        goal=goal,
     )
-    report = add_chances(report, result, observations)
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:
         report = replace(report, calibration=sharpened.corrections, rates=sharpened.rates)
     return IterationReport(name=trace_name(trace), report=report, analysis=result, has_op_details=ops)
+
+
+def _report(
+    result: Analysis,
+    gpus: Gpus,
+    *,
+    op_limit: int | None,
+    observations: tuple[Observation, ...],
+    largest_batch: bool,
+    selection: Selection | None,
+    goal: str | Goal | None,
+) -> AnalysisReport:
+    """Return what is said of a result: corrected by what was observed, of the GPUs that are meant, with chances."""
+    from ..analysis.analyze import report_on
+    from ..analysis.decision.chances import add_chances
+    from ..analysis.decision.decide import decide, first_asked
+    from ..analysis.decision.observed import correct_rows
+
+    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
+    report = correct_rows(report_on(result, ops_gpu=shown, op_limit=op_limit), result, observations)
+    if largest_batch:
+        from ..analysis.batches import with_batches
+
+        report = with_batches(result, report)
+    named = [gpu.name for gpu in gpus.targets]
+    report = decide(report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=named)
+    return add_chances(report, result, observations)
