@@ -83,7 +83,8 @@ class IterationReport(Report):
         from ..rendering.page.quantity import format_count, format_time
 
         rows = self.report.predictions
-        best = f": fastest {rows[0].gpu} {format_time(rows[0].iteration_ns)}" if rows else ""
+        fastest = min(rows, key=lambda row: row.iteration_ns, default=None)
+        best = "" if fastest is None else f": fastest {fastest.gpu} {format_time(fastest.iteration_ns)}"
         return f"{self.report.trace.name or self.name} on {format_count(len(rows), 'GPU')}{best}"
 
     def save_timeline(self, path: str | Path) -> None:
