@@ -7,32 +7,113 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
-    from .analyzer.api.question import Machines
+    from .analyzer.api.catalog import GpuList, gpus
+    from .analyzer.api.compare import ComparisonReport, compare
+    from .analyzer.api.decision import Goal, Selection
+    from .analyzer.api.figures import Figure
+    from .analyzer.api.graph import graph
+    from .analyzer.api.overview import OverviewReport, overview
+    from .analyzer.api.prices import Prices
+    from .analyzer.api.question import Machines, WhatIfs
+    from .analyzer.api.ranks import JobReport, ranks
+    from .analyzer.api.replay import ReplayReport, replay
     from .analyzer.api.report import Report
+    from .analyzer.api.scale import PlansReport, scale
+    from .analyzer.api.score import ScoreReport, score
+    from .analyzer.api.sweep import SweepAnswer, sweep
+    from .analyzer.api.validate import ValidationReport, validate
+    from .errors import (
+        CaptureError,
+        InputError,
+        OutputError,
+        TraceError,
+        UnknownGpuError,
+        WavecastError,
+        WriteError,
+    )
     from .formats import Trace, load_trace, save_trace
+    from .tracer.recording import record
 
 __version__ = "0.1.0"
-__all__ = ["IterationReport", "Machines", "Report", "Trace", "__version__", "analyze", "load_trace", "save_trace"]
+__all__ = [
+    "CaptureError",
+    "ComparisonReport",
+    "Figure",
+    "Goal",
+    "GpuList",
+    "InputError",
+    "IterationReport",
+    "JobReport",
+    "Machines",
+    "OutputError",
+    "OverviewReport",
+    "PlansReport",
+    "Prices",
+    "ReplayReport",
+    "Report",
+    "ScoreReport",
+    "Selection",
+    "SweepAnswer",
+    "Trace",
+    "TraceError",
+    "UnknownGpuError",
+    "ValidationReport",
+    "WavecastError",
+    "WhatIfs",
+    "WriteError",
+    "__version__",
+    "analyze",
+    "compare",
+    "gpus",
+    "graph",
+    "load_trace",
+    "overview",
+    "ranks",
+    "record",
+    "replay",
+    "save_trace",
+    "scale",
+    "score",
+    "sweep",
+    "validate",
+]
 
 _HOMES = {
-    "IterationReport": "analyzer.api.analyze",
-    "Machines": "analyzer.api.question",
-    "Report": "analyzer.api.report",
-    "Trace": "formats",
-    "analyze": "analyzer.api.analyze",
-    "load_trace": "formats",
-    "save_trace": "formats",
-}
-"""Public name → module that holds it."""
+    "analyzer.api.analyze": ("IterationReport", "analyze"),
+    "analyzer.api.catalog": ("GpuList", "gpus"),
+    "analyzer.api.compare": ("ComparisonReport", "compare"),
+    "analyzer.api.decision": ("Goal", "Selection"),
+    "analyzer.api.figures": ("Figure",),
+    "analyzer.api.graph": ("graph",),
+    "analyzer.api.overview": ("OverviewReport", "overview"),
+    "analyzer.api.prices": ("Prices",),
+    "analyzer.api.question": ("Machines", "WhatIfs"),
+    "analyzer.api.ranks": ("JobReport", "ranks"),
+    "analyzer.api.replay": ("ReplayReport", "replay"),
+    "analyzer.api.report": ("Report",),
+    "analyzer.api.scale": ("PlansReport", "scale"),
+    "analyzer.api.score": ("ScoreReport", "score"),
+    "analyzer.api.sweep": ("SweepAnswer", "sweep"),
+    "analyzer.api.validate": ("ValidationReport", "validate"),
+    "errors": (
+        "CaptureError", "InputError", "OutputError", "TraceError", "UnknownGpuError", "WavecastError", "WriteError",
+    ),
+    "formats": ("Trace", "load_trace", "save_trace"),
+    "tracer.recording": ("record",),
+}  # fmt: skip
+"""Module → public names that it holds."""
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    """Load the public names when they are first used: `import wavecast` stays fast."""
-    if name in _HOMES:
-        return getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Load the public names when they are first used: `import wavecast` stays fast."""
+        if name in _HOME_OF:
+            return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """List the public names, loaded or not."""
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -18,6 +18,7 @@ COMMANDS = {
     "analyze": "analyzer.commands.analyze",
     "batch": "analyzer.commands.batch",
     "scale": "analyzer.commands.scale",
+    "sweep": "analyzer.commands.sweep",
     "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",
     "archive": "analyzer.commands.archive",

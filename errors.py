@@ -13,6 +13,8 @@ class WavecastError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    option_message: str | None = None
+    """What the command line prints, where the message itself names a function's keywords in place of its options."""
 
 
 class InputError(WavecastError):

@@ -35,10 +35,25 @@ class RecordingPart:
     end_ns: int
     cpu_start_ns: int
     cpu_end_ns: int
+    last_launch_ns: int = 0
+    """When the host launched the last of what begins on the GPU during the part, where that is after it."""
+    previous: RecordingPart | None = None
+    """The iteration before it, which is kept too: a part begins on the GPU where that ends."""
     left_out_count: int = 0
-    """Iterations beside it."""
+    """Iterations beside both."""
     length_ratio: float = 1.0
     """Its length, by that of the median iteration."""
+
+    @property
+    def host_span_ns(self) -> tuple[int, int]:
+        """Return when the host was at what is kept."""
+        first = self.cpu_start_ns if self.previous is None else self.previous.cpu_start_ns
+        return first, max(self.cpu_end_ns, self.last_launch_ns)
+
+    @property
+    def gpu_span_ns(self) -> tuple[int, int]:
+        """Return when the GPU was."""
+        return (self.start_ns if self.previous is None else self.previous.start_ns), self.end_ns
 
 
 def find_part(trace: Trace, options: ReadOptions) -> RecordingPart | None:
@@ -53,20 +68,28 @@ def find_part(trace: Trace, options: ReadOptions) -> RecordingPart | None:
         return find_window(trace, options.window_ns)
     if options.iteration is None or options.iteration == ALL or not np.any(trace.iterations.profiled):
         return None
-    launch = np.append(trace.calls.start_ns, NEVER_NS)[trace.kernels.call]
     kernels, table = trace.kernels, trace.iterations
+    launch = np.append(trace.calls.start_ns, NEVER_NS)[kernels.call]
     if row_count(kernels):
         work = work_by_iteration(table, launch_ns=launch, start_ns=kernels.start_ns, duration_ns=kernels.duration_ns)
     else:
         at = locate_iterations(host_steps(table), trace.ops.start_ns)
         work = np.bincount(at[at >= 0], minlength=row_count(table)).astype(np.float64)
-    return choose_part(table, work, options.iteration)
+    return choose_part(table, work, options.iteration, launch_ns=launch, start_ns=kernels.start_ns)
 
 
 def choose_part(
-    table: IterationTable, work: np.ndarray[Any, np.dtype[np.float64]], asked: int | str | None
+    table: IterationTable,
+    work: np.ndarray[Any, np.dtype[np.float64]],
+    asked: int | str | None,
+    *,
+    launch_ns: Column,
+    start_ns: Column,
 ) -> RecordingPart:
-    """Return the iteration that is asked for, given what work each of them does; None is the median one."""
+    """Return the iteration that is asked for, given what work each of them does; None is the median one.
+
+    `launch_ns` and `start_ns` say when each kernel was launched and began.
+    """
     rows = busy_iterations(table, work)
     ordered = by_length(table, rows)
     median = int(ordered[(len(ordered) - 1) // 2])
@@ -76,13 +99,25 @@ def choose_part(
     elif asked not in (None, MEDIAN, LONGEST):
         raise InputError(f"iteration {asked!r}: expected a number, {MEDIAN}, {LONGEST} or {ALL}")
     host, length = host_steps(table), table.end_ns - table.start_ns
+    earlier = np.flatnonzero(np.asarray(table.profiled, dtype=bool) & (host.cpu_end_ns <= host.cpu_start_ns[row]))
+    earlier = earlier[earlier != row]
+    previous = _part_of(host, int(earlier[np.argmax(host.cpu_end_ns[earlier])])) if len(earlier) else None
+    during = launch_ns[np.asarray(start_ns) < host.end_ns[row]]
+    return replace(
+        _part_of(host, row),
+        last_launch_ns=int(during.max(initial=0)),
+        previous=previous,
+        left_out_count=int(np.sum(table.profiled)) - (1 if previous is None else 2),
+        length_ratio=float(length[row] / length[median]) if length[median] > 0 else 1.0,
+    )
+
+
+def _part_of(host: IterationTable, row: int) -> RecordingPart:
     return RecordingPart(
-        start_ns=int(table.start_ns[row]),
-        end_ns=int(table.end_ns[row]),
+        start_ns=int(host.start_ns[row]),
+        end_ns=int(host.end_ns[row]),
         cpu_start_ns=int(host.cpu_start_ns[row]),
         cpu_end_ns=int(host.cpu_end_ns[row]),
-        left_out_count=int(np.sum(table.profiled)) - 1,
-        length_ratio=float(length[row] / length[median]) if length[median] > 0 else 1.0,
     )
 
 
@@ -149,7 +184,8 @@ def nothing_in_window(last_ns: int) -> TraceError:
 
 
 def _host_rows(start_ns: Column, part: RecordingPart) -> Rows:
-    return np.flatnonzero((start_ns >= part.cpu_start_ns) & (start_ns <= part.cpu_end_ns))
+    low, high = part.host_span_ns
+    return np.flatnonzero((start_ns >= low) & (start_ns <= high))
 
 
 def _kernel_rows(trace: Trace, part: RecordingPart) -> Rows:
@@ -160,16 +196,18 @@ def _is_launched(trace: Trace, call: Column, start_ns: Column, part: RecordingPa
     """Say what the host launched in a part, and of what has no recorded launch, what began in it."""
     launched = call >= 0
     instant = np.where(launched, np.append(trace.calls.start_ns, 0)[call], start_ns)
-    low = np.where(launched, part.cpu_start_ns, part.start_ns)
-    high = np.where(launched, part.cpu_end_ns, part.end_ns)
+    host, gpu = part.host_span_ns, part.gpu_span_ns
+    low, high = np.where(launched, host[0], gpu[0]), np.where(launched, host[1], gpu[1])
     return np.asarray((instant >= low) & (instant <= high))
 
 
 def cut_part(trace: Trace, part: RecordingPart) -> Trace:
-    """Return what ran in a part of a trace as a trace of one iteration; times stay those since the recording began.
+    """Return what ran in a part of a trace as a trace of it; times stay those since the recording began.
 
     Ops, calls and allocations belong to it that begin in the host's interval, and what these calls launched on the
-    GPU. What it refers to outside of it, such as an op around the whole step, is not recorded then.
+    GPU. An iteration comes with the one before it, at whose end it begins on the GPU, and with what later ones launched
+    to run beside it; `meta.iteration` tells which row it is. What it refers to outside of it, such as an op around the
+    whole step, is not recorded then.
     """
     ops, calls = _host_rows(trace.ops.start_ns, part), _host_rows(trace.calls.start_ns, part)
     kernels = _kernel_rows(trace, part)
@@ -184,20 +222,19 @@ def cut_part(trace: Trace, part: RecordingPart) -> Trace:
         number = np.full(row_count(getattr(trace, name)), MISSING, dtype=np.int64)
         number[rows[name]] = np.arange(len(rows[name]))
         changes = {table: renumber(values, name, number) for table, values in changes.items()}
-    found = replace(trace, **changes, iterations=_iterations(trace, part))
+    meta = trace.meta if part.previous is None else replace(trace.meta, iteration=1)
+    found = replace(trace, **changes, meta=meta, iterations=_iterations(trace, part))
     return _count_gaps(_compact(_number_threads(_number_groups(found))), part)
 
 
 def _iterations(trace: Trace, part: RecordingPart) -> IterationTable:
-    """Return the part as the one captured iteration; those timed without the profiler become one that is as long."""
+    """Return the part after the one before it; those timed without the profiler become one that is as long."""
     table = trace.iterations
+    kept = [item for item in (part.previous, part) if item is not None]
     rows = {
-        "start_ns": [part.start_ns],
-        "end_ns": [part.end_ns],
-        "profiled": [1],
-        "cpu_start_ns": [part.cpu_start_ns],
-        "cpu_end_ns": [part.cpu_end_ns],
+        name: [getattr(item, name) for item in kept] for name in ("start_ns", "end_ns", "cpu_start_ns", "cpu_end_ns")
     }
+    rows["profiled"] = [1] * len(kept)
     timed = np.flatnonzero(~np.asarray(table.profiled, dtype=bool))
     if len(timed):
         length = np.median((table.end_ns - table.start_ns)[timed]) * part.length_ratio

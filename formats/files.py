@@ -88,6 +88,20 @@ def load_part(path: str | Path, options: ReadOptions, progress: Progress | None 
         raise TraceError(f"{_name(path)}: {error}") from error
 
 
+def is_read_in_parts(path: str | Path) -> bool:
+    """Say whether a file is too large to be read whole, as far as its beginning tells; a stream is not.
+
+    >>> is_read_in_parts("samples/gpt2_small-inference-bf16-b4-shapes.json.gz")
+    False
+    """
+    from .archive.reference import is_reference
+
+    if is_reference(path) or str(path) == STANDARD_STREAM or not Path(path).is_file():
+        return False
+    with _opened(path, _limit(), recover=True) as source:
+        return source.likely_bytes > source.max_bytes
+
+
 def save_trace(trace: Trace, path: str | Path) -> None:
     """Write a trace in our format, gzipped where the name ends in `.gz`; `-` writes to standard output.
 

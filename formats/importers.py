@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from ..errors import TraceError
 from .detect import HEAD_BYTES, starts_as_json, strip_mark
 from .source import ImportSource, ReadOptions
 
@@ -32,14 +33,21 @@ class Importer:
     module: str
     function: str
     is_json: bool = True
+    can_recover: bool = False
+    """Whether a damaged file is read as far as it goes where that is asked for."""
 
     def read(
         self, source: ImportSource, *, options: ReadOptions | None = None, progress: Progress | None = None
     ) -> Callable[[], Trace]:
         """Read a whole file of this format and return what builds its trace."""
-        build: Callable[[], Trace] = getattr(import_module(self.module, __package__), self.function)(
-            source, options=options or ReadOptions(), progress=progress
-        )
+        chosen = options or ReadOptions()
+        function = getattr(import_module(self.module, __package__), self.function)
+        try:
+            build: Callable[[], Trace] = function(source, options=chosen, progress=progress)
+        except TraceError as error:
+            if chosen.recover and not self.can_recover:
+                raise TraceError(f"{error}; {self.name} is read whole or not at all, --recover or not") from error
+            raise
         return build
 
 
@@ -75,6 +83,7 @@ IMPORTERS: Final = (
         pattern=re.compile(rb'"traceEvents"\s*:|\A\s*\[\s*\{[^}]*"ph"\s*:'),
         module=".kineto",
         function="read_kineto",
+        can_recover=True,
     ),
     Importer(
         name="an SQLite export of Nsight Systems or rocprofv3",
@@ -101,12 +110,14 @@ IMPORTERS: Final = (
         pattern=re.compile(rb'"nodes"\s*:\s*\[\s*(?:\]|\{[^{}]*"(?:ctrl_deps|rf_id)"\s*:)'),
         module=".execution_trace",
         function="read_execution_trace",
+        can_recover=True,
     ),
     Importer(
         name="a Chakra trace",
         pattern=re.compile(rb'"workload_graph"\s*:'),
         module=".chakra",
         function="read_chakra_json",
+        can_recover=True,
     ),
     Importer(
         name="a Chakra trace (.et)",
@@ -118,6 +129,7 @@ IMPORTERS: Final = (
         module=".chakra",
         function="read_chakra",
         is_json=False,
+        can_recover=True,
     ),
 )
 """First match wins. A new format is a folder beside this module and a row here."""

@@ -57,6 +57,9 @@ class Meta:
     has_shapes: bool = False
     has_stacks: bool = False
     has_memory: bool = False
+    iteration: int | None = None
+    """Row of the iteration that was asked for when the trace was cut out of a longer one; the others are there for what
+    they have on the GPU beside it. None: all are equal. Since 1.2."""
     workload: Workload = field(default_factory=Workload)
     precision: Precision = field(default_factory=Precision)
 

@@ -126,8 +126,8 @@ class ImportSource:
         """Yield the content between the begin and end of each range, in order; ranges rise and do not overlap."""
         if self.is_plain:
             for begin, end in ranges:
-                yield self._raw.read(begin, end - begin)
                 self._position = end
+                yield self._raw.read(begin, end - begin)
             return
         stream, buffer, place = self.chunks(), bytearray(), 0
         for begin, end in ranges:

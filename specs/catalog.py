@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check
 from .match import find_gpu, match_device, plain_name
 from .variants import GpuSetting, apply_variant
 
-__all__ = ["Catalog", "find_gpu", "load_catalog", "match_device"]
+__all__ = ["Catalog", "find_gpu", "imagine_gpus", "load_catalog", "match_device"]
 
 _CATALOG_FILE = Path(__file__).with_name("gpus.toml")
 _FILE_KEYS = ("gpu", "compute_capability", "sources")
-_OWN_KEYS = ("aliases", "release_date", "note")
+_OWN_KEYS = ("aliases", "release_date", "note", "price_usd_per_hour")
 """What a new GPU does not take over from the one it is based on: it would be untrue of the new one."""
 
 
@@ -35,6 +35,33 @@ def load_catalog(extra: Path | None = None) -> Catalog:
     return _builtin_catalog() if extra is None else _extended_catalog(extra)
 
 
+def imagine_gpus(base: str, changes: Mapping[str, Mapping[str, Entry]], extra: Path | None = None) -> tuple[Gpu, ...]:
+    """Return GPUs as an entry `based_on` another describes them: by new name, the keys by group that differ.
+
+    `extra` is the user's file, whose entries may be the base. Raises InputError for a value that no entry may have.
+
+    >>> twice, *_ = imagine_gpus("H100 SXM5 80GB", {"H100 twice": {"clocks": {"sm_count": 264}}})
+    >>> twice.sm_count, round(twice.peak_flops_per_s["matrix_bf16"] / 1e12)
+    (264, 1979)
+    """
+    known = _builtin_contents() if extra is None else _extended_contents(extra)
+    found = []
+    for name, groups in changes.items():
+        entry: Entry = {"name": name, "based_on": base, "source": "imagined", **groups}
+        complete = _complete_entry(entry, known.gpus, known.entries, "imagined")
+        found.append(_as_run(build_gpu(complete, known.capabilities, f"imagined: {name}"), base, "imagined"))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Contents:
+    """Hold a catalogue as its files have it."""
+
+    gpus: Mapping[str, Gpu]
+    entries: Mapping[str, Entry]
+    capabilities: Mapping[str, Entry]
+
+
 @lru_cache(maxsize=1)
 def _builtin_document() -> Entry:
     return read_toml(_CATALOG_FILE)
@@ -48,12 +75,25 @@ def _builtin_catalog() -> Catalog:
     return Catalog(gpus=tuple(build_gpu(e, capabilities, f"{file}: {e['name']}") for e in document["gpu"]))
 
 
+def _builtin_contents() -> _Contents:
+    document = _builtin_document()
+    return _Contents(
+        gpus={gpu.name: gpu for gpu in _builtin_catalog().gpus},
+        entries={entry["name"]: entry for entry in document["gpu"]},
+        capabilities=document["compute_capability"],
+    )
+
+
 def _extended_catalog(path: Path) -> Catalog:
+    return Catalog(gpus=tuple(_extended_contents(path).gpus.values()))
+
+
+def _extended_contents(path: Path) -> _Contents:
     document = read_toml(path)
     check_keys(document, _FILE_KEYS, path.name)
     capabilities = _merged_capabilities(document, path.name)
-    gpus = {gpu.name: gpu for gpu in _builtin_catalog().gpus}
-    entries = {entry["name"]: entry for entry in _builtin_document()["gpu"]}
+    builtin = _builtin_contents()
+    gpus, entries = dict(builtin.gpus), dict(builtin.entries)
     spellings = {plain_name(name): name for name in gpus}
     seen: set[str] = set()
     divided: dict[str, str] = {}  # whose slices an entry has
@@ -72,7 +112,7 @@ def _extended_catalog(path: Path) -> Catalog:
             divided[name] = divided.get(found, found)
         whole = build_gpu(entries[name], capabilities, f"{path.name}: {name}")
         gpus[name] = _as_run(whole, divided.setdefault(whole.name, whole.name), path.name)
-    return Catalog(gpus=tuple(gpus.values()))
+    return _Contents(gpus=gpus, entries=entries, capabilities=capabilities)
 
 
 def _as_run(gpu: Gpu, slices_of: str, file: str) -> Gpu:
@@ -128,9 +168,20 @@ def _complete_entry(entry: Entry, gpus: Mapping[str, Gpu], entries: Mapping[str,
             own = check_table(entry[group], f"{where}, {group}")
             merged[group] = {**base[group], "source": f"{entry['source']}; rest as {base['name']}"} | own
             merged[group]["verified"] = own.get("verified", False)
+            if group == "memory":
+                _scale_reported(merged[group], own, base[group])
         elif group in base:
             merged[group] = {"source": base.get("source", ""), **base[group]}
     return _scale_rates(merged, entry, base)
+
+
+def _scale_reported(memory: Entry, own: Entry, base: Entry) -> None:
+    """Scale what frameworks report as memory by its size, where the entry changes this and not what is reported."""
+    sizes = (memory.get("size_gib"), base.get("size_gib"))
+    if "reported_bytes" in own or "reported_bytes" not in memory or sizes[0] == sizes[1]:
+        return
+    if all(isinstance(size, int | float) and size > 0 for size in sizes):
+        memory["reported_bytes"] = int(memory["reported_bytes"] * sizes[0] / sizes[1])
 
 
 def _scale_rates(merged: Entry, own: Entry, base: Entry) -> Entry:

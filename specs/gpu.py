@@ -137,6 +137,8 @@ class Gpu:
     sources: Mapping[str, SourceNote] = field(default_factory=dict)
     """Per value group: clocks, memory, l2, vector, matrix, occupancy, links, power."""
     note: str = ""
+    price_usd_per_hour: float | None = None
+    """What a user's file says that it costs; the shipped entries leave prices to the price book."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +212,11 @@ def peak_flops_per_s(gpu: Gpu, rate: Rate) -> float | None:
 
 
 def is_matrix_rate(rate: Rate) -> bool:
-    """Say whether a rate belongs to the matrix (tensor) units."""
+    """Say whether a rate belongs to the matrix (tensor) units.
+
+    >>> is_matrix_rate(Rate.MATRIX_BF16), is_matrix_rate(Rate.FP32)
+    (True, False)
+    """
     return rate.value.startswith("matrix_")
 
 

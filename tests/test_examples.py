@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wavecast
 from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.analyzer.graph.build import build_graph
 from wavecast.analyzer.models.assignment import assign_models
@@ -27,8 +28,18 @@ from wavecast.specs.fleet import build_fleet
 from wavecast.specs.match import find_gpu
 
 ROOT = Path(__file__).parent.parent
+API_PAGE = ROOT / "docs" / "api.md"
+PAGE_BLOCKS = tuple(
+    re.findall(r"^```python\n(.*?)^```", API_PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+)
 SAMPLE = ROOT / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz"
-FACES = {"formats": ("load_trace", "save_trace"), "tracer": ("record", "trace_handler", "trace_iteration")}
+FACES = {
+    "formats": ("load_trace", "save_trace"),
+    "tracer": ("record", "trace_handler", "trace_iteration"),
+    "analyzer.api": (
+        "analyze", "compare", "gpus", "graph", "overview", "ranks", "replay", "scale", "score", "validate",
+    ),
+}  # fmt: skip
 """The functions that `wavecast` and `wavecast.tracer` hand on, by their room."""
 FEWEST_ROOMS = 2
 """A function that so many other rooms import is what a newcomer to its room looks for."""
@@ -109,6 +120,36 @@ def write_profile() -> bytes:
     ).encode()
 
 
+def write_job(folder: Path) -> Path:
+    """Two A100s that multiply, then reduce together; the second takes 0.7 ms longer. Times in µs."""
+
+    def event(cat: str, name: str, ts: int, dur: int, tid: int, **args: Any) -> dict[str, Any]:
+        return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+    group = {"Collective name": "allreduce", "In msg nelems": 25_000_000, "Out msg nelems": 25_000_000}
+    group |= {"dtype": "Float", "Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
+    shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::BFloat16"] * 2}
+    where = {"device": 0, "stream": 7, "grid": [64, 1, 1], "block": [256, 1, 1], "registers per thread": 128}
+    folder.mkdir()
+    for rank, length in enumerate((2000, 2700)):
+        events = [
+            event("user_annotation", "ProfilerStep#3", 0, 20, 1),
+            event("cpu_op", "aten::mm", 1, 3, 1, **shapes),
+            event("cuda_runtime", "cudaLaunchKernel", 2, 1, 1, correlation=1),
+            event("kernel", "ampere_bf16_s16816gemm", 10, length, 7, correlation=1, **where),
+            event("cpu_op", "record_param_comms", 5, 3, 1, **group, Seq=0),
+            event("cuda_runtime", "cudaLaunchKernel", 6, 1, 1, correlation=2),
+            event("kernel", "ncclDevKernel_AllReduce", 10 + length, 3010 - length, 7, correlation=2, **where, **group),
+        ]
+        document = {
+            "deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108}],
+            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
+            "traceEvents": events,
+        }
+        (folder / f"rank{rank}.json").write_text(json.dumps(document), encoding="utf-8")
+    return folder
+
+
 def write_tables(folder: Path) -> Path:
     """Forty matrix products on an L4 at 90 TFLOP/s, as the measurement tables hold them; nothing without pyarrow."""
     try:
@@ -156,6 +197,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "kernels": measured_workload(measured, select_window(measured)),
         "graph": build_graph(measured),
         "tables": write_tables(folder / "tables"),
+        "job": write_job(folder / "job"),
     }
 
 
@@ -175,6 +217,32 @@ def test_a_docstring_shows_what_its_call_returns(
     outcome = doctest.DocTestRunner().run(example, out=said.append)
     assert outcome.attempted
     assert not outcome.failed, "".join(said)
+
+
+@pytest.mark.parametrize("block", PAGE_BLOCKS, ids=lambda block: " ".join(block.partition("wavecast.")[2].split()[:1]))
+def test_an_example_of_the_apis_page_prints_what_it_shows(
+    block: str, names: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for library, word in (
+        ("torch", "torch"),
+        ("pyarrow", "tables, "),
+        ("pandas", "to_frame("),
+        ("vl_convert", "figures("),
+    ):
+        if word in block:
+            pytest.importorskip(library)
+    known = {name: names[name] for name in ("folder", "job", "tables")}
+    example = doctest.DocTestParser().get_doctest(block, known, "api.md", str(API_PAGE), 0)
+    monkeypatch.chdir(ROOT)
+    said: list[str] = []
+    outcome = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example, out=said.append)
+    assert outcome.attempted
+    assert not outcome.failed, "".join(said)
+
+
+def test_the_apis_page_shows_every_function() -> None:
+    shown = {name for block in PAGE_BLOCKS for name in re.findall(r"wavecast\.([a-z_]+)\(", block)}
+    assert shown == {name for name in wavecast.__all__ if name.islower() and not name.startswith("_")}
 
 
 def test_what_several_rooms_call_shows_a_call() -> None:

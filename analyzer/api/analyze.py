@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .question import Machines, WhatIfs, find_named, read_trace, sharpen
+from .keywords import check_count, check_iteration, speaks_keywords
+from .observed import find_observed
+from .prices import Prices, read_prices
+from .question import Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
+    from ..analysis.decision.goal import Goal
+    from ..analysis.decision.selection import Selection
     from ..analysis.report import AnalysisReport
     from ..analysis.result import Analysis
     from ..rendering.page.page import Page
+    from .report import Tables
 
 SHORT_OP_COUNT: Final = 10
 """Ops shown where nobody asks for all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class IterationReport(Report):
-    """Hold an iteration predicted on other GPUs: `report` has the figures, `analysis` all that they come from."""
+    """Hold an iteration predicted on other GPUs: `report` has the figures, `analysis` all that they come from.
+
+    Its tables are `gpus`, a row per GPU, and `ops`, a row per op on one of them. With `ops=True` ops are the CSV, too.
+    """
 
     name: str
     """Of the trace, where its workload has none."""
@@ -38,6 +47,12 @@ class IterationReport(Report):
 
         return describe_report(self.report, name=self.name, detailed_ops=self.has_op_details)
 
+    def illustrated_page(self) -> Page:
+        """Return it with charts: cost against time, what the time goes to, roofline, timeline, memory, what-ifs."""
+        from ..rendering.analysis.charts import illustrate
+
+        return illustrate(self.page(), self.report, self.analysis, name=self.name)
+
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/cli.md has its layout."""
         from ..rendering.analysis.json import draw_report_json
@@ -46,9 +61,28 @@ class IterationReport(Report):
 
     def to_csv(self) -> str:
         """Return a row per GPU as CSV, or per op where they are detailed."""
-        from ..rendering.analysis.csv import draw_gpus_csv, draw_ops_csv
+        return self._table("ops" if self.has_op_details else "gpus").to_csv()
 
-        return draw_ops_csv(self.report) if self.has_op_details else draw_gpus_csv(self.report)
+    def _tables(self) -> Tables:
+        from ..rendering.analysis.csv import gpu_table, op_table
+
+        return {"gpus": lambda: gpu_table(self.report), "ops": lambda: op_table(self._with_all_ops())}
+
+    def _with_all_ops(self) -> AnalysisReport:
+        from ..analysis.analyze import report_on
+
+        if self.has_op_details:
+            return self.report
+        gpus = self.analysis.prediction.fleet.gpus
+        gpu = next(gpu for gpu in gpus if gpu.name == self.report.ops_gpu)
+        return replace(self.report, ops=report_on(self.analysis, ops_gpu=gpu, op_limit=None).ops)
+
+    def _headline(self) -> str:
+        from ..rendering.page.quantity import format_count, format_time
+
+        rows = self.report.predictions
+        best = f": fastest {rows[0].gpu} {format_time(rows[0].iteration_ns)}" if rows else ""
+        return f"{self.report.trace.name or self.name} on {format_count(len(rows), 'GPU')}{best}"
 
     def save_timeline(self, path: str | Path) -> None:
         """Write the predicted timeline of the GPU that the ops are about, for ui.perfetto.dev."""
@@ -57,12 +91,14 @@ class IterationReport(Report):
         save_timeline(self.analysis, self.report.ops_gpu, Path(path))
 
 
+@speaks_keywords
 def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     trace: str | Path | Trace,
     *,
     to: str | Sequence[str] = (),
     source: str | None = None,
     iteration: int | str | None = None,
+    window_ns: tuple[int | None, int | None] | None = None,
     ops: bool = False,
     top: int | None = None,
     cpu_speed: float | str | None = None,
@@ -78,7 +114,11 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     largest_batch: bool = False,
     gpu_file: str | Path | None = None,
     calibration: str | Path | None = None,
+    observed: Mapping[str, str | float] | None = None,
     machines: Machines | None = None,
+    selection: Selection | None = None,
+    goal: str | Goal | None = None,
+    prices: Prices | Mapping[str, float] | str | Path | None = None,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
     recover: bool = False,
@@ -88,17 +128,38 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
 
     `trace` is a file in any format that is read, an archived trace (`archive://DIR#ID`), or what `load_trace` and
     `record` return. `source` is the GPU that was measured, where the trace does not say it. `ops` lists every op with
-    bound and reason, `top` limits the list. The what-ifs (`cpu_speed` … `attention_kernel`) and the other keywords mean
-    what the options of `analyze` of the same names do; see docs/cli.md.
+    bound and reason, `top` limits the list. `observed` holds how long the iteration took on GPUs of yours ({"L40S":
+    "212 ms"}, or seconds): it corrects them, and others as far as they share their errors. `selection` says which GPUs
+    are meant, in which order; `goal` what is to be run in all ("3 epochs of 1281167 samples"), for its time and cost;
+    `prices` are $ per hour by GPU, a list, or a `Prices`. The what-ifs (`cpu_speed` … `attention_kernel`) and the other
+    keywords mean what the options of `analyze` of the same names do; see docs/cli.md.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued, and TraceError
     for a file that is no trace.
+
+    >>> report = analyze("samples/gpt2_small-inference-bf16-b4-shapes.json.gz", to=["H100 SXM", "L4"])
+    >>> [row["gpu"] for row in report.to_records()]
+    ['H100 SXM5 80GB', 'L4']
     """
     from ...specs.match import describe_machines
     from ..analysis.analyze import report_on, run_analysis
+    from ..analysis.decision.chances import add_chances
+    from ..analysis.decision.decide import decide, first_asked
+    from ..analysis.decision.observed import correct_rows
 
     targets = as_names(to)
+    check_count("top", top, least=0)
     gpus = find_named(targets, source, gpu_file)
-    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
+    seen = find_observed(observed or {}, gpus.catalog, largest_batch=largest_batch)
+    recording = read_recording(
+        trace,
+        iteration=check_iteration(iteration),
+        window_ns=window_ns,
+        captures=captures,
+        execution_trace=execution_trace,
+        recover=recover,
+        progress=progress,
+    )
+    read = recording.trace
     what_ifs = WhatIfs(
         cpu_speed=cpu_speed,
         precision=precision,
@@ -115,19 +176,29 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     result = run_analysis(
         read,
         gpus.catalog,
-        targets=gpus.targets,
+        targets=seen.beside(gpus.targets),
         source=gpus.source,
         library=sharpened.library if sharpened is not None else None,
-        scenario=what_ifs.scenario(read, asks_for_batches=largest_batch),
-        iteration=iteration,
+        scenario=what_ifs.scenario(
+            read, asks_for_batches=largest_batch or goal is not None, counts_tokens=goal is not None
+        ),
+        iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
+        prices=read_prices(prices, gpus.catalog),
     )
     limit = SHORT_OP_COUNT if top is None and not ops else top
-    report = report_on(result, ops_gpu=gpus.targets[0] if gpus.targets else None, op_limit=limit)
+    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
+    report = report_on(result, ops_gpu=shown, op_limit=limit)
+    observations = seen.observations(result)
+    report = correct_rows(report, result, observations)
     if largest_batch:
         from ..analysis.batches import with_batches
 
         report = with_batches(result, report)
+    report = decide(
+        report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=[gpu.name for gpu in gpus.targets]
+    )
+    report = add_chances(report, result, observations)
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:

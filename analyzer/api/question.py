@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...errors import InputError
+from .keywords import check_choice, check_count
 
 if TYPE_CHECKING:
     from ...formats.importers import Progress
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from ...specs.gpu import Catalog, Gpu
     from ..measurements.calibration import CalibratedLibrary
     from ..whatif.scenario import Scenario
+
+
+STANDARD_INPUT: Final = "-"
+_COUNTS: Final = ("batch", "from_batch", "sequence_length", "from_sequence_length", "cached_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +39,21 @@ class WhatIfs:
     fuse_elementwise: bool = False
     attention_kernel: str | None = None
 
-    def scenario(self, trace: Trace, *, asks_for_batches: bool = False) -> Scenario:
-        """Return them as the analyzer's. Raises InputError for what contradicts itself or is not known."""
+    def scenario(self, trace: Trace, *, asks_for_batches: bool = False, counts_tokens: bool = False) -> Scenario:
+        """Return them as the analyzer's. Raises InputError for what contradicts itself or is not known.
+
+        Where samples or tokens are counted, the recorded sizes are of use without others.
+        """
         from ..host.speed import read_cpu_speed
         from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
+        check_choice("precision", self.precision, [item.value for item in TargetPrecision])
+        check_choice("attention_kernel", self.attention_kernel, [item.value for item in TargetAttention])
+        for name in _COUNTS:
+            check_count(name, getattr(self, name))
         if self.from_batch is not None and not (self.batch or asks_for_batches):
             raise InputError("--from-batch says what --batch rescales: add --batch N")
-        if self.from_sequence_length is not None and self.sequence_length is None:
+        if self.from_sequence_length is not None and not (self.sequence_length or counts_tokens):
             raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")
         return Scenario(
             cpu_speed=None if self.cpu_speed is None else read_cpu_speed(str(self.cpu_speed), trace),
@@ -94,16 +106,70 @@ class Gpus:
 
 def find_named(targets: Sequence[str], source: str | None, gpu_file: str | Path | None) -> Gpus:
     """Return the catalogue with the GPUs that were named. Raises UnknownGpuError for a name that nothing has."""
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu, find_gpus
+    from ...specs.match import find_gpus
 
-    catalog = load_catalog(None if gpu_file is None else Path(gpu_file))
+    catalog = read_catalog(gpu_file)
     found = {gpu.name: gpu for name in targets for gpu in find_gpus(catalog, name)}
     return Gpus(
         catalog=catalog,
         targets=tuple(found.values()),
-        source=find_gpu(catalog, source) if source is not None else None,
+        source=find_one(catalog, source),
     )
+
+
+def read_catalog(gpu_file: str | Path | None) -> Catalog:
+    """Return the catalogue, with the GPUs of a file."""
+    from ...specs.catalog import load_catalog
+
+    return load_catalog(None if gpu_file is None else Path(gpu_file))
+
+
+def find_one(catalog: Catalog, name: str | None) -> Gpu | None:
+    """Return the one GPU that a name means; None of none. Raises UnknownGpuError for several, or no such GPU."""
+    from ...specs.match import find_gpu
+
+    return None if name is None else find_gpu(catalog, name)
+
+
+def refuse_input_twice(first: object, second: object) -> None:
+    """Raise InputError where both of two traces are standard input."""
+    if str(first) == str(second) == STANDARD_INPUT:
+        raise InputError("standard input holds one trace: give a file for the other")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recording:
+    """Hold a trace as it was read, and which iteration of it is meant."""
+
+    trace: Trace
+    iteration: int | str | None
+    """As asked for; None where nothing else was read."""
+
+
+def read_recording(
+    trace: str | Path | Trace,
+    *,
+    iteration: int | str | None = None,
+    window_ns: tuple[int | None, int | None] | None = None,
+    captures: Sequence[str | Path] = (),
+    execution_trace: str | Path | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> Recording:
+    """Return what `read_trace` does, of a file that is too large to be read whole only the iteration asked for.
+
+    Of `window_ns` (ns since the recording's start) only what the host began then is read.
+    """
+    from ...formats.files import is_read_in_parts, load_trace
+
+    path = trace if isinstance(trace, str | Path) and execution_trace is None else None
+    if window_ns is not None and (iteration is not None or path is None):
+        raise InputError("--window is for a file, without --iteration and --execution-trace")
+    if path is not None and (window_ns is not None or (iteration is not None and is_read_in_parts(path))):
+        trace = load_trace(path, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
+        iteration = None
+    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
+    return Recording(trace=read, iteration=iteration)
 
 
 def read_trace(
@@ -111,21 +177,32 @@ def read_trace(
     *,
     captures: Sequence[str | Path] = (),
     execution_trace: str | Path | None = None,
+    joins: bool = True,
     recover: bool = False,
     progress: Progress | None = None,
 ) -> Trace:
-    """Return a trace, or read it from a file or an archive, joined with what was recorded beside it."""
+    """Return a trace, or read it from a file or an archive; with `joins`, joined with what was recorded beside it."""
     from ...formats.execution_trace import load_joined
     from ...formats.files import load_trace
     from ..prediction.capture_join import join_captures
 
     if not isinstance(trace, str | Path):
-        read = trace
+        read = _check_trace(trace)
     elif execution_trace is None:
         read = load_trace(trace, recover=recover, progress=progress)
     else:
         read = load_joined(Path(trace), Path(execution_trace), recover=recover, progress=progress)
+    if not joins:
+        return read
     return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
+
+
+def _check_trace(trace: object) -> Trace:
+    from ...formats.trace import Trace
+
+    if not isinstance(trace, Trace):
+        raise InputError(f"trace: expected a path or a Trace, got {type(trace).__name__}")
+    return trace
 
 
 def sharpen(path: str | Path, trace: Trace, gpus: Gpus) -> CalibratedLibrary:

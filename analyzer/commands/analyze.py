@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,9 @@ import click
 from ... import __version__
 from ...errors import InputError
 from ..api.analyze import SHORT_OP_COUNT
+from ..api.prices import Prices
 from ..api.question import Machines, WhatIfs
+from ..api.scale import SHOWN_PLANS
 from ..rendering.formats import REPORT_FORMATS
 from .cluster_options import cluster_options, take_cluster
 from .command import (
@@ -21,18 +23,23 @@ from .command import (
     execution_trace_option,
     gpu_file_option,
     iteration_option,
-    name_of_trace,
     output_options,
     recover_option,
     run_program,
     source_option,
     trace_argument,
 )
+from .decision_options import decision_options, take_goal, take_selection
+from .observed_options import observed_option, take_observed
 from .output import OutputPath, choose_format, screen_for, write_result
-from .plan_options import SHOWN_PLANS, plan_options, render_scale
+from .part_options import window_option
+from .plan_options import draw_plans, plan_options
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
+    from ..analysis.decision.goal import Goal
+    from ..analysis.decision.selection import Selection
     from ..api.analyze import IterationReport
 
 PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8", "nvfp4", "int8-weights", "int4-weights")
@@ -53,6 +60,7 @@ class AnalyzeRequest:
     output: Path | None
     recover: bool
     iteration: int | str | None
+    window_ns: tuple[int | None, int | None] | None
     captures: tuple[Path, ...]
     execution_trace: Path | None
     largest_batch: bool
@@ -63,6 +71,10 @@ class AnalyzeRequest:
     plans: tuple[str, ...]
     global_batch: int | None
     cluster: Machines
+    prices: Prices | None
+    selection: Selection
+    goal: Goal | None
+    observed: dict[str, str]
 
     @property
     def is_of_plans(self) -> bool:
@@ -87,8 +99,11 @@ class AnalyzeRequest:
 )
 @source_option()
 @gpu_file_option
+@decision_options
+@price_options
 @cluster_options
 @iteration_option()
+@window_option("Predict only what the host began in this time since the recording's start, as in 2s..3s or 350ms...")
 @capture_option()
 @execution_trace_option
 @plan_options()
@@ -105,6 +120,7 @@ class AnalyzeRequest:
     metavar="DIR|FILE",
     help="Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
 )
+@observed_option
 @click.option(
     "--cpu-speed",
     metavar="RATIO",
@@ -156,13 +172,16 @@ def analyze(**options: Any) -> None:
     """Predict the iteration recorded in TRACE on every catalogued GPU.
 
     TRACE is a wavecast trace or a PyTorch profiler file, gzipped or not, recognised by its content;
-    '-' reads standard input. The GPUs are ranked by predicted iteration time; the one that was
-    measured is marked.
+    '-' reads standard input. The answer comes first: the fastest GPU and the
+    cheapest, or the one for your run; then the GPUs by predicted iteration time, the measured one
+    marked.
 
     \b
     Examples:
       analyze trace.json.gz
       analyze trace.json.gz --to H100 --to L40S --ops
+      analyze trace.json.gz --for "3 epochs of 1281167 samples" --deadline 24h
+      analyze trace.json.gz --sort cost --fits --vendor nvidia --min-memory 40GB
       analyze trace.json.gz --format json -o prediction.json
       analyze trace.json.gz --to H100 --batch 64 --precision bf16 --cuda-graph
       analyze trace.json.gz --to L40S --timeline timeline.json.gz
@@ -171,9 +190,18 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to H100 --gpus 64 --plan fsdp=8,tp=8
       analyze execution.json.gz --capture capture.json.gz
     """
-    cluster = take_cluster(options)
+    cluster, prices, observed = take_cluster(options), take_prices(options), take_observed(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
-    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs)
+    selection, goal = take_selection(options), take_goal(options)
+    request = AnalyzeRequest(
+        **options,
+        cluster=cluster,
+        prices=prices,
+        what_ifs=what_ifs,
+        observed=observed,
+        selection=selection,
+        goal=goal,
+    )
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
         return
@@ -195,12 +223,17 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             to=request.targets,
             source=request.source,
             iteration=request.iteration,
+            window_ns=request.window_ns,
             ops=request.with_ops,
             top=request.top,
             largest_batch=request.largest_batch,
             gpu_file=request.gpu_file,
             calibration=request.calibration,
+            observed=request.observed,
             machines=request.cluster,
+            prices=request.prices,
+            selection=request.selection,
+            goal=request.goal,
             captures=request.captures,
             execution_trace=request.execution_trace,
             recover=request.recover,
@@ -209,7 +242,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
         )
     if request.timeline is not None:
         found.save_timeline(request.timeline)
-    return replace(found, name=name_of_trace(request.trace))
+    return found
 
 
 _ONE_GPU_OPTIONS: Final = {
@@ -218,39 +251,45 @@ _ONE_GPU_OPTIONS: Final = {
     "cuda_graph": "--cuda-graph",
     "fuse_elementwise": "--fuse-elementwise",
     "cpu_speed": "--cpu-speed",
+    "observed": "--observed",
 }
 """What nothing says of plans yet."""
 
 
 def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
-    from ..analysis.plans.scale import scale_trace
-    from ..api.question import find_named, read_trace, sharpen
+    from ..analysis.decision.selection import Selection
+    from ..api.catalog import gpus
+    from ..api.scale import scale
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
+    asked["observed"] = request.observed
     for name, option in _ONE_GPU_OPTIONS.items():
         if asked[name]:
             raise InputError(f"{option} is for one GPU: leave it out beside --plan")
-    gpus = find_named(request.targets, request.source, request.gpu_file)
+    if request.goal is not None or request.selection != Selection():
+        raise InputError("filters, --sort, --rows and --for are for one GPU: leave them out beside --plan")
     with progress_on_stderr("Reading the trace") as progress:
-        trace = read_trace(
-            request.trace, execution_trace=request.execution_trace, recover=request.recover, progress=progress
+        report = scale(
+            request.trace,
+            to=request.targets or [gpu.name for gpu in gpus(gpu_file=request.gpu_file)],
+            gpus=request.gpu_counts,
+            plan=request.plans,
+            global_batch=request.global_batch,
+            from_batch=request.what_ifs.from_batch,
+            source=request.source,
+            gpu_file=request.gpu_file,
+            machines=request.cluster,
+            prices=request.prices,
+            iteration=request.iteration,
+            window_ns=request.window_ns,
+            captures=request.captures,
+            execution_trace=request.execution_trace,
+            calibration=request.calibration,
+            what_ifs=request.what_ifs,
+            top=SHOWN_PLANS if request.top is None else request.top,
+            timeline=request.timeline,
+            recover=request.recover,
+            progress=progress,
         )
-    sharpened = sharpen(request.calibration, trace, gpus) if request.calibration else None
-    report = scale_trace(
-        trace,
-        gpus.catalog,
-        targets=gpus.targets,
-        gpu_counts=request.gpu_counts,
-        plans=request.plans,
-        global_batch=request.global_batch,
-        recorded_batch=request.what_ifs.from_batch,
-        source=gpus.source,
-        library=sharpened.library if sharpened is not None else None,
-        scenario=request.what_ifs.scenario(trace, asks_for_batches=True),
-        iteration=request.iteration,
-        cluster=request.cluster.cluster(gpus.catalog, request.targets),
-        timeline=request.timeline,
-    )
-    top = SHOWN_PLANS if request.top is None else request.top
-    return render_scale(report, request.trace, request.form, request.output, top)
+    return draw_plans(report, request.form, request.output)

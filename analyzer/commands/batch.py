@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ...errors import InputError, OutputError
+from ..api.prices import Prices
 from .analyze import PRECISIONS
 from .command import FAILED_EXIT_CODE, WavecastCommand, complete_gpu_names, gpu_file_option
 from .output import OutputPath, screen_for, write_result
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
     from ..analysis.batch.inputs import BatchInput, FoundInputs
+    from ..analysis.batch.parts import PartFolder
     from ..analysis.batch.processes import Delivery
     from ..analysis.batch.question import BatchQuestion
     from ..analysis.batch.report import BatchReport, MixRequest
@@ -43,7 +46,7 @@ class BatchRequest:
     cuda_graph: bool
     fuse_elementwise: bool
     as_recorded: bool
-    prices: Path | None
+    prices: Prices | None
     weights: Path | None
     max_kinds: int | None
     utilisation: float | None
@@ -83,7 +86,7 @@ class BatchRequest:
     type=OutputPath(path_type=Path),
     metavar="FILE",
     required=True,
-    help="The table: .parquet or .csv. What is done is kept in FILE.parts meanwhile.",
+    help="The table (.parquet, .csv), or a report with charts (.html). What is done is kept in FILE.parts.",
 )
 @click.option("--batch", "batch_sizes", type=click.IntRange(min=1), metavar="N", multiple=True, help="What if the "
               "batch were N? This and the next three may be repeated: every combination is asked.")  # fmt: skip
@@ -103,12 +106,7 @@ class BatchRequest:
 @click.option("--cuda-graph", is_flag=True, help="What if CUDA graphs launched it?")
 @click.option("--fuse-elementwise", is_flag=True, help="What if a compiler merged pointwise ops?")
 @click.option("--as-recorded", is_flag=True, help="Beside what-ifs, ask what was recorded, too.")
-@click.option(
-    "--prices",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="What GPUs cost you, $ per hour: CSV of GPU and price, or TOML. Default: the catalogue's.",
-)
+@price_options
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
@@ -150,7 +148,8 @@ def batch(**options: Any) -> None:
     from ..rendering.batch import describe_batch, draw_batch_json
     from ..rendering.formats import PAGE_FORMATS
 
-    request = BatchRequest(**options)
+    prices = take_prices(options)
+    request = BatchRequest(**options, prices=prices)
     report = _predict(request)
     if request.form == "json":
         text = draw_batch_json(report)
@@ -176,7 +175,7 @@ def _predict(request: BatchRequest) -> BatchReport:
     from ..analysis.batch.question import describe_settings
     from ..analysis.batch.report import all_rows, report_batch
     from ..analysis.batch.run import fill_parts
-    from ..rendering.batch_table import encode_table
+    from ..rendering.batch_table import HTML, encode_table
 
     suffix = _check_output(request.output)
     question = _question(request)
@@ -193,24 +192,42 @@ def _predict(request: BatchRequest) -> BatchReport:
         click.echo(f"Ended; what is done is kept in {folder.path.name}: the same command goes on.", err=True)
         raise
     report = report_batch(folder, found.inputs, unanswered, weights=weights, mix=mix)
-    if report.row_count:
-        write_atomic(request.output, encode_table(suffix, all_rows(folder, found.inputs)))
     skipped = tuple(item for item in found.skipped if Path(item.name).name != request.output.name)
-    return replace(report, skipped=skipped)
+    report = replace(report, skipped=skipped)
+    if report.row_count:
+        rows = partial(all_rows, folder, found.inputs)
+        is_page = suffix == HTML
+        data = _draw_page(report, folder, found, request) if is_page else encode_table(suffix, rows())
+        write_atomic(request.output, data)
+    return report
+
+
+def _draw_page(report: BatchReport, folder: PartFolder, found: FoundInputs, request: BatchRequest) -> bytes:
+    """Return the report with charts, as HTML."""
+    from ..analysis.batch.report import times_of
+    from ..rendering.charts.batch import illustrate_batch
+    from ..rendering.page.html import draw_html
+
+    times = times_of(folder, found.inputs)
+    return draw_html(illustrate_batch(report, output=request.output.name, times=times)).encode()
 
 
 def _check_output(output: Path) -> str:
     """Return the ending of the table. Raises InputError for another one, OutputError where it cannot be written."""
-    from ..rendering.batch_table import TABLE_SUFFIXES, check_table
+    from ..rendering.batch_table import HTML, TABLE_SUFFIXES, check_table
 
     suffix = output.suffix.lower()
-    if suffix not in TABLE_SUFFIXES:
-        kind = "a report in HTML is not written yet" if suffix == ".html" else f"found {suffix or 'no ending'}"
-        raise InputError(f"-o {output}: expected a file that ends in {' or '.join(TABLE_SUFFIXES)}; {kind}")
+    if suffix not in (*TABLE_SUFFIXES, HTML):
+        endings = f"{', '.join(TABLE_SUFFIXES)} or {HTML}"
+        raise InputError(f"-o {output}: expected a file that ends in {endings}; found {suffix or 'no ending'}")
     if output.is_dir():
         raise OutputError(f"-o {output}: it is a directory; name a file in it")
     if not output.parent.is_dir():
         raise OutputError(f"-o {output}: its directory does not exist")
+    if suffix == HTML:
+        from ..rendering.page.vega import chart_library
+
+        chart_library()
     check_table(suffix)
     return suffix
 
@@ -226,7 +243,6 @@ def _check_inputs(found: FoundInputs, output: Path) -> None:
 def _question(request: BatchRequest) -> BatchQuestion:
     from ...specs.catalog import load_catalog
     from ...specs.match import find_gpus
-    from ..analysis.batch.lists import read_prices
     from ..analysis.batch.question import BatchQuestion, combine_changes, installed_identity
     from ..host.speed import check_cpu_speed
 
@@ -246,7 +262,8 @@ def _question(request: BatchRequest) -> BatchQuestion:
             fuse_elementwise=request.fuse_elementwise,
             as_recorded=request.as_recorded,
         ),
-        prices={} if request.prices is None else read_prices(request.prices, catalog),
+        prices=(request.prices or Prices()).book(catalog),
+        has_own_prices=request.prices is not None,
         identity=installed_identity(),
     )
 

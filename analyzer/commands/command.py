@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -17,8 +17,7 @@ from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
 from .output import OutputPath, check_paths, explain_full_stdout
 
 if TYPE_CHECKING:
-    from ...formats.importers import Progress
-    from ...formats.trace import Trace
+    pass
 
 INTERRUPTED_EXIT_CODE: Final = 130
 """What shells report for a command that Ctrl-C ended."""
@@ -165,13 +164,6 @@ def capture_option(explanation: str = _CAPTURE_HELP) -> Callable[[FunctionT], Fu
     return click.option("--capture", "captures", type=TracePath(), metavar="FILE", multiple=True, help=explanation)
 
 
-def load_captures(paths: Sequence[Path], progress: Progress | None = None) -> dict[str, Trace]:
-    """Read the recordings of graph captures, by the names that errors call them."""
-    from ...formats.files import load_trace
-
-    return {str(path): load_trace(path, progress=progress) for path in paths}
-
-
 def execution_trace_option(function: FunctionT) -> FunctionT:
     """Add `--execution-trace`, the file beside a profiler's."""
     return click.option(
@@ -180,19 +172,6 @@ def execution_trace_option(function: FunctionT) -> FunctionT:
         metavar="FILE",
         help="The PyTorch execution trace of the same run as the profiler file: exact inputs, types and tensors.",
     )(function)
-
-
-def load_with_execution_trace(
-    path: Path, execution_trace: Path | None, *, recover: bool = False, progress: Progress | None = None
-) -> Trace:
-    """Read a trace, joined with the execution trace of its run where one is given."""
-    if execution_trace is None:
-        from ...formats.files import load_trace
-
-        return load_trace(path, recover=recover, progress=progress)
-    from ...formats.execution_trace import load_joined
-
-    return load_joined(path, execution_trace, recover=recover, progress=progress)
 
 
 def max_error_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
@@ -224,11 +203,9 @@ def check_max_error(percent: float | None) -> None:
 
 def name_of_trace(path: Path) -> str:
     """Return what a trace is called in what is shown."""
-    if str(path).startswith("archive:/"):
-        from ...formats.archive.reference import name_of_reference
+    from ..api.report import trace_name
 
-        return name_of_reference(path)
-    return "standard input" if str(path) == "-" else path.name
+    return trace_name(path)
 
 
 def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -248,7 +225,7 @@ def _describe(error: WavecastError | MemoryError | OSError) -> str:
         return "out of memory: use a machine with more, or record fewer iterations"
     if isinstance(error, OSError):
         return f"{error.filename or 'output'}: {error.strerror or error}"
-    return str(error)
+    return error.option_message or str(error)
 
 
 def _one_line(message: str) -> str:

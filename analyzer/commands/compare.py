@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...errors import InputError
+from ..api.amounts import parse_percent
+from ..api.compare import SHOWN_CHANGES
+from ..rendering.formats import REPORT_FORMATS
 from .command import (
     FAILED_EXIT_CODE,
     TracePath,
@@ -17,7 +18,6 @@ from .command import (
     complete_gpu_names,
     gpu_file_option,
     iteration_option,
-    name_of_trace,
     output_options,
     recover_option,
     source_option,
@@ -26,9 +26,7 @@ from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ..analysis.compare.report import Comparison
-
-_SHOWN_GROUPS: Final = 20
+    from ..api.compare import ComparisonReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +36,8 @@ class CompareRequest:
     old: Path
     new: Path
     targets: tuple[str, ...]
-    max_slowdown: float | None
-    max_memory_growth: float | None
+    max_slowdown: str | None
+    max_memory_growth: str | None
     strict: bool
     source: str | None
     gpu_file: Path | None
@@ -50,17 +48,11 @@ class CompareRequest:
     recover: bool
 
 
-def _read_percent(_context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Return a percentage, with or without its sign, as a ratio."""
-    if text is None:
-        return None
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = float("nan")
-    if not isfinite(value) or value < 0:
+def _check_percent(_context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Return the text of a percentage, with or without its sign."""
+    if text is not None and parse_percent(text) is None:
         raise click.BadParameter(f"{text!r}: expected a percentage, 0 or more, such as 3%", param=parameter)
-    return value / 100
+    return text
 
 
 @click.command("compare", cls=WavecastCommand, short_help="Say what changed between two traces; a gate for CI.")
@@ -76,13 +68,13 @@ def _read_percent(_context: click.Context, parameter: click.Parameter, text: str
 )
 @click.option(
     "--max-slowdown",
-    callback=_read_percent,
+    callback=_check_percent,
     metavar="PERCENT",
     help="Exit with status 1 where NEW is slower than OLD by more than this, beyond the interval.",
 )
 @click.option(
     "--max-memory-growth",
-    callback=_read_percent,
+    callback=_check_percent,
     metavar="PERCENT",
     help="Exit with status 1 where the peak memory grows by more than this.",
 )
@@ -95,12 +87,12 @@ def _read_percent(_context: click.Context, parameter: click.Parameter, text: str
 @click.option(
     "--top",
     type=click.IntRange(min=0),
-    default=_SHOWN_GROUPS,
+    default=SHOWN_CHANGES,
     show_default=True,
     metavar="N",
     help="Changes listed in the table; 0: none.",
 )
-@output_options("table", "markdown", "json")
+@output_options(*REPORT_FORMATS)
 @recover_option
 @click.pass_context
 def compare(context: click.Context, /, **options: Any) -> None:
@@ -117,73 +109,28 @@ def compare(context: click.Context, /, **options: Any) -> None:
       wavecast compare before.json.gz after.json.gz --max-memory-growth 5%
     """
     request = CompareRequest(**options)
-    comparison = _compare(request)
-    status, complaints = _judge(comparison, request)
-    write_result(_render(comparison, request, status), request.output)
-    for text in complaints:
+    report = _compare(request)
+    write_result(report.draw(choose_format(request.form, request.output), screen_for(request.output)), request.output)
+    for text in report.complaints:
         click.echo(f"Error: {text}", err=True)
-    context.exit(status)
+    context.exit(FAILED_EXIT_CODE if report.complaints else 0)
 
 
-def _compare(request: CompareRequest) -> Comparison:
-    from ...formats.files import load_trace
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu, find_gpus
-    from ..analysis.compare.compare import compare_traces
+def _compare(request: CompareRequest) -> ComparisonReport:
+    from ..api.compare import compare as compare_traces
 
-    if str(request.old) == str(request.new) == "-":
-        raise InputError("standard input holds one trace: give a file for the other")
-    catalog = load_catalog(request.gpu_file)
-    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
-    source = find_gpu(catalog, request.source) if request.source is not None else None
     with progress_on_stderr("Reading the traces") as progress:
-        old, new = (load_trace(path, recover=request.recover, progress=progress) for path in (request.old, request.new))
-    asked = tuple(
-        None if isinstance(request.iteration, int) and int(trace.iterations.profiled.sum()) < 2 else request.iteration
-        for trace in (old, new)
-    )
-    return compare_traces(old, new, catalog, targets=targets, sources=(source, source), iterations=(asked[0], asked[1]))
-
-
-def _percent(ratio: float) -> str:
-    return f"{100.0 * ratio:.3g} %"
-
-
-def _judge(comparison: Comparison, request: CompareRequest) -> tuple[int, list[str]]:
-    """Return the exit status, and why it is not 0."""
-    from ..analysis.compare.report import Verdict
-
-    complaints = list[str]()
-    for gpu in comparison.gpus:
-        if request.max_slowdown is not None:
-            verdict = gpu.verdict(request.max_slowdown)
-            if verdict is Verdict.FAILED or (request.strict and verdict is Verdict.UNCERTAIN):
-                complaints.append(
-                    f"{_percent(gpu.change)} slower on {gpu.gpu}, more than {_percent(request.max_slowdown)}"
-                )
-        if gpu.no_longer_fits and (request.strict or not gpu.is_tight):
-            complaints.append(f"the iteration no longer fits the memory of {gpu.gpu}")
-    growth = comparison.memory_growth
-    if request.max_memory_growth is not None and growth is not None and growth > request.max_memory_growth:
-        complaints.append(f"peak memory grows by {_percent(growth)}, more than {_percent(request.max_memory_growth)}")
-    return (FAILED_EXIT_CODE if complaints else 0), complaints
-
-
-def _render(comparison: Comparison, request: CompareRequest, status: int) -> str:
-    from ..rendering.compare.json import draw_comparison_json
-    from ..rendering.compare.text import describe_comparison
-    from ..rendering.formats import PAGE_FORMATS
-
-    form = choose_format(request.form, request.output)
-    if form == "json":
-        return draw_comparison_json(comparison, max_slowdown=request.max_slowdown, exit_status=status)
-    page = describe_comparison(
-        comparison,
-        old_name=name_of_trace(request.old),
-        new_name=name_of_trace(request.new),
-        max_slowdown=request.max_slowdown,
-        exit_status=status,
-        top=request.top,
-    )
-    chosen = next((item for item in PAGE_FORMATS if item.name == form), PAGE_FORMATS[0])
-    return chosen.draw(page, screen_for(request.output))
+        return compare_traces(
+            request.old,
+            request.new,
+            on=request.targets,
+            max_slowdown=request.max_slowdown,
+            max_memory_growth=request.max_memory_growth,
+            strict=request.strict,
+            source=request.source,
+            gpu_file=request.gpu_file,
+            iteration=request.iteration,
+            top=request.top,
+            recover=request.recover,
+            progress=progress,
+        )

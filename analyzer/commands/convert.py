@@ -13,11 +13,10 @@ from .command import (
     WavecastCommand,
     execution_trace_option,
     iteration_option,
-    load_with_execution_trace,
     recover_option,
 )
 from .output import OutputPath, write_result
-from .part_options import read_window
+from .part_options import window_option
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -33,13 +32,7 @@ _CHAKRA_ENDINGS: Final = (".et", ".et.gz")
 @iteration_option(
     "Keep only this iteration: its number as in 'wavecast show', median or longest; all keeps everything."
 )
-@click.option(
-    "--window",
-    "window_ns",
-    metavar="FROM..TO",
-    callback=read_window,
-    help="Keep only what the host began in this time since the recording's start, as in 2s..3s, 350ms.. or ..1.5s.",
-)
+@window_option("Keep only what the host began in this time since the recording's start: 2s..3s, 350ms.. or ..1.5s.")
 @recover_option
 def convert(
     source: Path,
@@ -58,6 +51,7 @@ def convert(
     """
     from ...errors import OutputError
     from ...formats.files import load_trace, save_trace
+    from ..api.question import read_trace
 
     if not target.name.endswith((".json", ".json.gz", *_CHAKRA_ENDINGS)):
         raise OutputError(f"{target.name}: expected a name that ends in .json or .json.gz (.et, .et.gz: Chakra)")
@@ -68,7 +62,7 @@ def convert(
         if is_part:
             trace = load_trace(source, recover=recover, iteration=iteration, window_ns=window_ns, progress=progress)
         else:
-            trace = load_with_execution_trace(source, execution_trace, recover=recover, progress=progress)
+            trace = read_trace(source, execution_trace=execution_trace, joins=False, recover=recover, progress=progress)
     if target.name.endswith(_CHAKRA_ENDINGS):
         _save_chakra(trace, target)
     else:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import click
 
 from .command import WavecastCommand, recover_option, trace_argument
 from .output import OutputPath, screen_for, write_result
 from .progress import progress_on_stderr
-
-if TYPE_CHECKING:
-    from ...formats.trace import Trace
-    from ..graph.critical import CriticalPath
-    from ..graph.graph import Graph
 
 FORMAT_OF_SUFFIX: Final = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".txt": "table"}
 
@@ -51,16 +47,10 @@ def graph(
       wavecast graph trace.json.gz
       wavecast graph trace.json.gz -o graph.graphml --iteration 2 --critical-path
     """
-    from ...formats.files import load_trace
-
     chosen = _choose_format(form, output)
     with progress_on_stderr("Reading the trace") as progress:
-        loaded = load_trace(trace, recover=recover, progress=progress)
-    _refuse_empty(loaded)
-    if chosen == "table":
-        text = _draw_table(loaded, iteration, output)
-    else:
-        text = _draw_file(loaded, iteration, chosen, marks_path=marks_path)
+        draw = _draw_table if chosen == "table" else partial(_draw_file, form=chosen, marks_path=marks_path)
+        text = draw(trace, output, iteration=iteration, recover=recover, progress=progress)
     write_result(text, output)
 
 
@@ -76,57 +66,15 @@ def _choose_format(form: str | None, output: Path | None) -> str:
     return known
 
 
-def _refuse_empty(trace: Trace) -> None:
-    from ...errors import InputError
-    from ...formats.column import row_count
-
-    if not row_count(trace.ops) and not row_count(trace.kernels):
-        raise InputError("the trace holds neither ops nor GPU activities: there is no graph; record a step that works")
-
-
-def _draw_table(trace: Trace, iteration: int | None, output: Path | None) -> str:
-    from ..graph.export.op_graph import join_op_graph
-    from ..graph.export.summary import summarize_graph
-    from ..rendering.graph.text import describe_graph
+def _draw_table(trace: Path, output: Path | None, **asked: Any) -> str:
+    from ..api.graph import summarize
     from ..rendering.page.terminal import draw_terminal
 
-    built = _build(trace)
-    joined = join_op_graph(trace, built, iteration=iteration)
-    path, of_iteration = _critical_path(trace, built, iteration)
-    summary = summarize_graph(trace, built, joined, path, iteration=iteration, path_iteration=of_iteration)
-    return draw_terminal(describe_graph(summary), screen_for(output))
+    return draw_terminal(summarize(trace, **asked), screen_for(output))
 
 
-def _draw_file(trace: Trace, iteration: int | None, form: str, *, marks_path: bool) -> str:
-    from ..graph.export.export import mark_critical_path, to_networkx
+def _draw_file(trace: Path, _output: Path | None, *, form: str, marks_path: bool, **asked: Any) -> str:
+    from ..api.graph import graph as build
     from ..rendering.graph.files import GRAPH_WRITERS
 
-    built = _build(trace)
-    network = to_networkx(trace, built, iteration=iteration)
-    if marks_path:
-        mark_critical_path(network, trace, built, _critical_path(trace, built, iteration)[0])
-    return GRAPH_WRITERS[form](network)
-
-
-def _build(trace: Trace) -> Graph:
-    from ..graph.build import build_graph
-
-    return build_graph(trace, architecture=_architecture(trace))
-
-
-def _architecture(trace: Trace) -> str | None:
-    """Return that of the first device that the catalogue knows: its latencies stand in where the trace shows few."""
-    from ...specs.catalog import load_catalog
-    from ..recorded.devices import first_known_gpu
-
-    gpu = first_known_gpu(load_catalog(), trace)
-    return None if gpu is None else gpu.architecture
-
-
-def _critical_path(trace: Trace, built: Graph, iteration: int | None) -> tuple[CriticalPath, int | None]:
-    """Return the measured critical path of an iteration, by default that which `analyze` predicts, and its row."""
-    from ..recorded.window import select_window
-    from ..replay.paths import measured_path
-
-    row = select_window(trace).index if iteration is None else iteration
-    return measured_path(trace, built, row), row
+    return GRAPH_WRITERS[form](build(trace, critical_path=marks_path, **asked))

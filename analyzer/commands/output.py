@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,12 +20,6 @@ if TYPE_CHECKING:
     from ..rendering.page.terminal import Screen
 
 FORMAT_OF_SUFFIX: Final = {suffix: form for form, suffix in SUFFIXES.items()}
-NARROWEST: Final = 40
-"""Terminals report 0 columns where they do not know."""
-PLAIN_CHARACTERS: Final = str.maketrans(
-    {"─": "-", "…": "~", "–": "-", "◀": "<", "×": "x", "µ": "u", "≥": ">", "≤": "<", "�": "?", "·": "-"}
-)
-"""For terminals whose encoding lacks what tables use."""
 
 
 class OutputPath(click.Path):
@@ -79,19 +72,10 @@ def _offered_formats() -> Sequence[str]:
 
 
 def screen_for(output: Path | None) -> Screen:
-    """Return the width and colours of where the result goes; a pipe or a file has neither limit nor colour.
+    """Return the width and colours of where the result goes; see `stdout_screen`."""
+    from ..rendering.page.stream import stdout_screen
 
-    COLUMNS sets the width even there; NO_COLOR and TERM=dumb turn colours off, FORCE_COLOR on.
-    """
-    from ..rendering.page.terminal import UNLIMITED_WIDTH, Screen
-
-    is_terminal = not _is_file(output) and sys.stdout.isatty()
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns):
-        width = int(columns)
-    else:
-        width = shutil.get_terminal_size().columns if is_terminal else UNLIMITED_WIDTH
-    return Screen(width=max(width, NARROWEST), has_colour=_wants_colour(is_terminal, _is_file(output)))
+    return stdout_screen(is_file=_is_file(output))
 
 
 def write_result(text: str, output: Path | None) -> None:
@@ -101,13 +85,10 @@ def write_result(text: str, output: Path | None) -> None:
 
         write_atomic(output, text.encode())
         return
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    from ..rendering.page.stream import encodable
+
     try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.translate(PLAIN_CHARACTERS).encode(encoding, "replace").decode(encoding)
-    try:
-        click.echo(text, nl=False, color=True)
+        click.echo(encodable(text), nl=False, color=True)
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise  # who reads has seen enough
@@ -127,11 +108,3 @@ def explain_full_stdout(error: OSError) -> WavecastError:
 
 def _is_file(output: Path | None) -> bool:
     return output is not None and str(output) != "-"
-
-
-def _wants_colour(is_terminal: bool, is_file: bool) -> bool:
-    if os.environ.get("NO_COLOR") or is_file:
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    return is_terminal and os.environ.get("TERM") != "dumb"

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
 import click
 
+from .command import FunctionT
+
 _TIME: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?(ns|us|ms|s)")
 _UNITS_NS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 
-def read_window(
+def window_option(explanation: str) -> Callable[[FunctionT], FunctionT]:
+    """Add `--window`, two times; the command gets `window_ns`."""
+    return click.option("--window", "window_ns", metavar="FROM..TO", callback=_read_window, help=explanation)
+
+
+def _read_window(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> tuple[int | None, int | None] | None:
     """Return both ends of a window in ns: 2s..3s, 350ms.., ..1.5s."""

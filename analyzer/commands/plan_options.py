@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from .command import FunctionT, name_of_trace
+from ..api.amounts import parse_bytes, parse_duration_ns
+from ..api.scale import MOST_SAMPLES, SVG
+from .command import FunctionT
 from .output import choose_format, screen_for
 
 if TYPE_CHECKING:
-    from ..analysis.plans.report import ScaleReport
+    from ..api.scale import PlansReport
 
-SVG: Final = "svg"
-SHOWN_PLANS: Final = 10
-"""Without --top."""
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-_BYTES: Final = {"": 2.0**30, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40, "mb": 1e6, "gb": 1e9, "tb": 1e12}
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|ms|us|µs)?")
-_LENGTHS_NS: Final = {None: 1e6, "ms": 1e6, "s": 1e9, "us": 1e3, "µs": 1e3}
-MOST_SAMPLES: Final = 1_000_000_000
 _PLAN_HELP: Final = (
     "A plan, such as fsdp=8,tp=2, or a TOML file; an axis left open (tp=2; fsdp=*) takes the rest of --gpus. Repeat "
     "for several."
@@ -68,41 +60,21 @@ def read_names(_context: click.Context, _parameter: click.Parameter, texts: tupl
     return tuple(dict.fromkeys(word.strip() for text in texts for word in text.split(",") if word.strip()))
 
 
-def read_size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Return bytes: 70GiB, 70 (GiB), 80GB."""
-    if text is None:
-        return None
-    found = _SIZE.fullmatch(text.strip().lower())
-    value = float(found[1]) * _BYTES.get(found[2], 0.0) if found else 0.0
-    if not (isfinite(value) and value >= 1):
+def check_size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """Return the text of a size: 70GiB, 70 (GiB), 80GB."""
+    if text is not None and parse_bytes(text) is None:
         raise click.BadParameter(f"{text!r}: expected a size such as 70GiB or 80GB")
-    return value
+    return text
 
 
-def read_time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """Return ns: 350ms, 350 (ms), 1.2s."""
-    if text is None:
-        return None
-    found = _TIME.fullmatch(text.strip().lower())
-    if found is None or not 0 < float(found[1]) < 1e9:
+def check_time(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    """Return the text of a time: 350ms, 350 (ms), 1.2s."""
+    if text is not None and parse_duration_ns(text) is None:
         raise click.BadParameter(f"{text!r}: expected a time such as 350ms or 1.2s")
-    return float(found[1]) * _LENGTHS_NS[found[2]]
+    return text
 
 
-def render_scale(report: ScaleReport, trace: Path, form: str | None, output: Path | None, top: int) -> str:
+def draw_plans(report: PlansReport, form: str | None, output: Path | None) -> str:
     """Write a report of plans in the format asked for; a file's ending may ask for the figure."""
-    from ..rendering.formats import render
-    from ..rendering.plans.records import draw_scale_csv, draw_scale_json
-    from ..rendering.plans.svg import draw_scaling
-    from ..rendering.plans.text import describe_scale
-
-    name = name_of_trace(trace)
-    if form == SVG or (form is None and output is not None and output.suffix.lower() == ".svg"):
-        return draw_scaling(report, name=name)
-    return render(
-        choose_format(form, output),
-        screen_for(output),
-        page=lambda: describe_scale(report, name=name, top=top),
-        json=lambda: draw_scale_json(report),
-        csv=lambda: draw_scale_csv(report),
-    )
+    wants_svg = form is None and output is not None and output.suffix.lower() == ".svg"
+    return report.draw(SVG if wants_svg else choose_format(form, output), screen_for(output))

@@ -24,7 +24,7 @@ from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ..analysis.ranks.report import RanksReport
+    from ..api.ranks import JobReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,40 +72,21 @@ def ranks(**options: Any) -> None:
     """
     cluster = take_cluster(options)
     request = RanksRequest(**options, cluster=cluster)
-    write_result(_render(_compare(request), request), request.output)
+    report = _compare(request)
+    write_result(report.draw(choose_format(request.form, request.output), screen_for(request.output)), request.output)
 
 
-def _compare(request: RanksRequest) -> RanksReport:
-    from ...formats.files import load_trace
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu, find_gpus
-    from ..analysis.batch.inputs import find_inputs
-    from ..analysis.ranks.compare import compare_ranks
+def _compare(request: RanksRequest) -> JobReport:
+    from ..api.ranks import ranks as compare
 
-    catalog = load_catalog(request.gpu_file)
-    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
-    source = find_gpu(catalog, request.source) if request.source is not None else None
-    found = find_inputs(request.traces).inputs
     with progress_on_stderr("Reading the traces") as progress:
-        traces = [load_trace(item.location, recover=request.recover, progress=progress) for item in found]
-    return compare_ranks(
-        traces,
-        catalog,
-        targets=targets,
-        source=source,
-        iteration=request.iteration,
-        cluster=request.cluster.cluster(catalog, request.targets),
-    )
-
-
-def _render(report: RanksReport, request: RanksRequest) -> str:
-    from ..rendering.formats import render
-    from ..rendering.ranks import describe_ranks, draw_ranks_csv, draw_ranks_json
-
-    return render(
-        choose_format(request.form, request.output),
-        screen_for(request.output),
-        page=lambda: describe_ranks(report),
-        json=lambda: draw_ranks_json(report),
-        csv=lambda: draw_ranks_csv(report),
-    )
+        return compare(
+            request.traces,
+            to=request.targets,
+            source=request.source,
+            gpu_file=request.gpu_file,
+            machines=request.cluster,
+            iteration=request.iteration,
+            recover=request.recover,
+            progress=progress,
+        )

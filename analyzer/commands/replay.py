@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from ...errors import InputError
+from ..api.replay import check_stretch
+from ..rendering.formats import REPORT_FORMATS
 from .command import (
     FAILED_EXIT_CODE,
     WavecastCommand,
@@ -18,9 +19,7 @@ from .command import (
     complete_gpu_names,
     gpu_file_option,
     iteration_option,
-    load_captures,
     max_error_option,
-    name_of_trace,
     output_options,
     recover_option,
     source_option,
@@ -28,12 +27,6 @@ from .command import (
 )
 from .output import OutputPath, choose_format, screen_for, write_result
 from .progress import progress_on_stderr
-
-if TYPE_CHECKING:
-    from ...formats.trace import Trace
-    from ...specs.gpu import Gpu
-    from ..rendering.timeline.bars import Excerpt
-    from ..replay.fidelity import Fidelity
 
 _RERUN_OPTIONS: Final = {"device": "--device", "seconds": "--seconds", "top": "--top"}
 _RENAMED: Final = "wavecast: 'replay --run' is 'wavecast rerun' now; the old name goes with the next version"
@@ -60,22 +53,8 @@ class ReplayRequest:
         check_max_error(self.max_error_percent)
         if self.figure is None and (self.stretch is not None or self.target is not None):
             raise InputError("--to and --stretch say what --figure draws: add --figure FILE")
-        if self.stretch is None:
-            return
-        begin, end = self.stretch
-        if not (isfinite(begin) and isfinite(end)):
-            raise InputError(f"--stretch {begin:g} {end:g}: expected two instants in ms")
-        if end <= begin:
-            raise InputError(f"--stretch {begin:g} {end:g}: it ends before it starts; give FROM and TO in ms")
-
-    @property
-    def excerpt(self) -> Excerpt | None:
-        """Return the stretch to draw; None: all."""
-        from ..rendering.timeline.bars import Excerpt
-
-        if self.stretch is None:
-            return None
-        return Excerpt(start_ns=round(self.stretch[0] * 1e6), end_ns=round(self.stretch[1] * 1e6))
+        if self.stretch is not None:
+            check_stretch(self.stretch)
 
 
 @click.command("replay", cls=WavecastCommand, short_help="Replay a recording and compare.")
@@ -113,7 +92,7 @@ class ReplayRequest:
     help="With --run: as for 'wavecast rerun'.",
 )
 @click.option("--top", type=click.IntRange(min=0), hidden=True, help="With --run: as for 'wavecast rerun'.")
-@output_options("table", "json")
+@output_options(*REPORT_FORMATS)
 @recover_option
 @click.pass_context
 def replay(context: click.Context, /, **options: Any) -> None:
@@ -146,6 +125,8 @@ def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any
 
     if options.pop("figure") is not None or options.pop("stretch") is not None:
         raise InputError("--figure and --stretch draw a replay, and --run replays nothing: leave out one or the other")
+    if options["form"] == "csv":
+        raise InputError("--format csv is of a replay, and --run replays nothing: give table, json, markdown or html")
     if options.pop("iteration") is not None or options.pop("captures"):
         raise InputError(
             "--iteration and --capture are for a replay, and --run replays nothing: leave out one or the other"
@@ -157,71 +138,23 @@ def _rerun(context: click.Context, options: dict[str, Any], asked: dict[str, Any
 
 def replay_recording(request: ReplayRequest) -> int:
     """Replay a recording with its own times, write what comes of it, and return the exit status."""
-    from ...formats.files import load_trace
-    from ..prediction.capture_join import join_captures
-    from ..recorded.choice import choose_iteration
-    from ..recorded.graphs import refuse_capture
-    from ..recorded.window import select_window
-    from ..rendering.page.terminal import draw_terminal
-    from ..rendering.replay import describe_replay, draw_replay_json
-    from ..replay.fidelity import check_fidelity
+    from ..api.replay import replay as replay_trace
 
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_trace(request.trace, recover=request.recover, progress=progress)
-        trace = join_captures(trace, load_captures(request.captures, progress))
-    measured = _measured_gpu(trace, request.source, request.gpu_file)
-    chosen, choice = choose_iteration(trace, request.iteration)
-    refuse_capture(chosen, select_window(chosen, choice.index))
-    asked = None if request.iteration is None else choice
-    fidelity = check_fidelity(chosen, measured, iteration=None if asked is None else asked.index)
+        report = replay_trace(
+            request.trace,
+            source=request.source,
+            gpu_file=request.gpu_file,
+            iteration=request.iteration,
+            captures=request.captures,
+            recover=request.recover,
+            progress=progress,
+        )
     if request.figure is not None:
-        _draw_figure(trace, measured, request)
-    if choose_format(request.form, request.output) == "json":
-        write_result(draw_replay_json(fidelity, asked), request.output)
-    else:
-        page = describe_replay(fidelity, name=name_of_trace(request.trace))
-        write_result(draw_terminal(page, screen_for(request.output)), request.output)
-    limit = request.max_error_percent
-    if limit is not None and (worst := _worst_error_percent(fidelity)) > limit:
+        report.save_figure(request.figure, to=request.target, stretch_ms=request.stretch)
+    write_result(report.draw(choose_format(request.form, request.output), screen_for(request.output)), request.output)
+    limit, worst = request.max_error_percent, 100 * report.worst_error_ratio
+    if limit is not None and worst > limit:
         click.echo(f"Error: the replay is off by {worst:.2f} %, more than {limit:g} %", err=True)
         return FAILED_EXIT_CODE
     return 0
-
-
-def _draw_figure(trace: Trace, measured: Gpu | None, request: ReplayRequest) -> None:
-    """Draw the timeline of the recording above that of its replay."""
-    from ...formats.files import write_atomic
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu
-    from ..analysis.analyze import run_analysis
-    from ..analysis.gpu_replay import lay_out, replay_on
-    from ..rendering.timeline.svg import draw_timeline
-
-    catalog = load_catalog(request.gpu_file)
-    target = measured if request.target is None else find_gpu(catalog, request.target)
-    targets = [] if target is None else [target]
-    result = run_analysis(trace, catalog, targets=targets, source=measured, iteration=request.iteration)
-    timeline = lay_out(result, replay_on(result, result.prediction.fleet.gpus[0].name))
-    length_ns = max(process.iteration_ns for process in timeline.processes)
-    excerpt = request.excerpt
-    if excerpt is not None and excerpt.start_ns >= length_ns:
-        raise InputError(f"--stretch {excerpt.start_ns / 1e6:g}: the iteration lasts {length_ns / 1e6:.4g} ms")
-    path = request.figure or Path("-")
-    write_atomic(path, draw_timeline(timeline, excerpt=excerpt).encode())
-
-
-def _measured_gpu(trace: Trace, name: str | None, gpu_file: Path | None) -> Gpu | None:
-    """Return the catalogue's entry of the GPU that was measured, None where it has none: any GPU can be replayed."""
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu
-    from ..recorded.devices import first_known_gpu
-
-    catalog = load_catalog(gpu_file)
-    return find_gpu(catalog, name) if name is not None else first_known_gpu(catalog, trace)
-
-
-def _worst_error_percent(fidelity: Fidelity) -> float:
-    return max(
-        (abs(item.replayed_ns / item.measured_ns - 1) * 100 for item in fidelity.iterations if item.measured_ns > 0),
-        default=0.0,
-    )

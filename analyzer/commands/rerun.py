@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import click
 
 from ...errors import CaptureError, InputError
+from ..rendering.formats import PAGE_FORMATS
 from .command import (
     FAILED_EXIT_CODE,
     WavecastCommand,
@@ -117,7 +118,7 @@ class RerunRequest:
 @source_option()
 @gpu_file_option
 @max_error_option("Exit with status 1 if the predicted time of the ops that were run is further off than this.")
-@output_options("table", "json")
+@output_options("table", "json", *(item.name for item in PAGE_FORMATS[1:]))
 @recover_option
 @click.pass_context
 def rerun(context: click.Context, /, **options: Any) -> None:
@@ -146,17 +147,21 @@ def rerun_trace(request: RerunRequest, load_runner: LoadRunner) -> int:
     with progress_on_stderr("Reading the trace") as progress:
         trace = load_trace(request.trace, recover=request.recover, progress=progress)
     report = _compare(trace, request, runner, local)
-    if choose_format(request.form, request.output) == "json":
-        from ..rendering.rerun.json import draw_rerun_json
-
-        write_result(draw_rerun_json(report), request.output)
-    else:
-        from ..rendering.page.terminal import draw_terminal
-        from ..rendering.rerun.text import describe_rerun
-
-        page = describe_rerun(report, name=name_of_trace(request.trace), op_limit=request.top)
-        write_result(draw_terminal(page, screen_for(request.output)), request.output)
+    write_result(_draw(report, request), request.output)
     return _check_error(report, request.max_error_percent)
+
+
+def _draw(report: RerunReport, request: RerunRequest) -> str:
+    from ..rendering.rerun.charts import illustrate_rerun
+    from ..rendering.rerun.json import draw_rerun_json
+    from ..rendering.rerun.text import describe_rerun
+
+    form, name = choose_format(request.form, request.output), name_of_trace(request.trace)
+    if form == "json":
+        return draw_rerun_json(report)
+    chosen = next(item for item in PAGE_FORMATS if item.name == form)
+    describe = illustrate_rerun if chosen.has_charts else describe_rerun
+    return chosen.draw(describe(report, name=name, op_limit=request.top), screen_for(request.output))
 
 
 def _load(load_runner: LoadRunner) -> Runner:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...errors import InputError
+from ..api.prices import Prices
 from ..api.question import Machines
+from ..api.scale import SHOWN_PLANS, SVG
 from ..rendering.formats import REPORT_FORMATS
 from .cluster_options import cluster_options, take_cluster
 from .command import (
@@ -18,18 +19,18 @@ from .command import (
     complete_gpu_names,
     gpu_file_option,
     iteration_option,
-    load_captures,
     output_options,
     recover_option,
     source_option,
     trace_argument,
 )
 from .output import OutputPath, write_result
-from .plan_options import SHOWN_PLANS, SVG, plan_options, read_names, read_size, read_time, render_scale
+from .plan_options import check_size, check_time, draw_plans, plan_options, read_names
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ..analysis.plans.report import ScaleReport
+    from ..api.scale import PlansReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +44,8 @@ class ScaleRequest:
     search: bool
     global_batch: int | None
     from_batch: int | None
-    max_memory_bytes: float | None
-    measured_step_ns: float | None
+    max_memory: str | None
+    measured_step: str | None
     source: str | None
     gpu_file: Path | None
     iteration: int | str | None
@@ -55,6 +56,7 @@ class ScaleRequest:
     output: Path | None
     recover: bool
     cluster: Machines
+    prices: Prices | None
 
 
 @click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
@@ -76,19 +78,17 @@ class ScaleRequest:
     metavar="N",
     help="The batch size of the recording, where the trace does not say it.",
 )
-@click.option(
-    "--max-memory", "max_memory_bytes", metavar="SIZE", callback=read_size, help="What a rank may use, as 70GiB."
-)
+@click.option("--max-memory", metavar="SIZE", callback=check_size, help="What a rank may use, as 70GiB.")
 @click.option(
     "--measured-step",
-    "measured_step_ns",
     metavar="TIME",
-    callback=read_time,
+    callback=check_time,
     help="What the recorded iteration takes on the one GPU of --from, as 350ms: scales all plans, for recordings "
     "without times.",
 )
 @source_option()
 @gpu_file_option
+@price_options
 @cluster_options
 @iteration_option()
 @capture_option()
@@ -128,46 +128,33 @@ def scale(**options: Any) -> None:
       overlap=off  gradients after the backward  overlap_tensor=on  prefetch=N layers (fsdp)
       dispatch=alltoall|deepep  tokens to experts, overlap_experts=on  beside another micro batch
     """
-    cluster = take_cluster(options)
-    request = ScaleRequest(**options, cluster=cluster)
-    report = _predict(request)
-    write_result(render_scale(report, request.trace, request.form, request.output, request.top), request.output)
+    cluster, prices = take_cluster(options), take_prices(options)
+    request = ScaleRequest(**options, cluster=cluster, prices=prices)
+    write_result(draw_plans(_predict(request), request.form, request.output), request.output)
 
 
-def _predict(request: ScaleRequest) -> ScaleReport:
-    from ...formats.files import load_trace
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu, find_gpus
-    from ..analysis.plans.scale import scale_trace
-    from ..prediction.capture_join import join_captures
-    from ..recorded.devices import first_known_gpu
+def _predict(request: ScaleRequest) -> PlansReport:
+    from ..api.scale import scale as predict
 
-    catalog = load_catalog(request.gpu_file)
-    targets = list({gpu.name: gpu for name in request.targets for gpu in find_gpus(catalog, name)}.values())
-    source = find_gpu(catalog, request.source) if request.source is not None else None
-    if request.measured_step_ns is not None and source is None:
-        raise InputError("--measured-step says how long one GPU takes: say which with --from GPU")
     with progress_on_stderr("Reading the trace") as progress:
-        trace = load_trace(request.trace, recover=request.recover, progress=progress)
-        trace = join_captures(trace, load_captures(request.captures, progress))
-    if not targets:
-        known = source or (first_known_gpu(catalog, trace) if trace.is_measured else None)
-        if known is None:
-            raise InputError("--to says on which GPUs: a recording of shapes has none of its own; add --to h100")
-        targets = [known]
-    return scale_trace(
-        trace,
-        catalog,
-        targets=targets,
-        gpu_counts=request.gpu_counts,
-        plans=request.plans,
-        search=request.search,
-        global_batch=request.global_batch,
-        recorded_batch=request.from_batch,
-        max_memory_bytes=request.max_memory_bytes,
-        measured_step_ns=request.measured_step_ns,
-        source=source,
-        iteration=request.iteration,
-        cluster=request.cluster.cluster(catalog, request.targets),
-        timeline=request.timeline,
-    )
+        return predict(
+            request.trace,
+            to=request.targets,
+            gpus=request.gpu_counts,
+            plan=request.plans,
+            search=request.search,
+            global_batch=request.global_batch,
+            from_batch=request.from_batch,
+            max_memory=request.max_memory,
+            measured_step=request.measured_step,
+            source=request.source,
+            gpu_file=request.gpu_file,
+            machines=request.cluster,
+            prices=request.prices,
+            iteration=request.iteration,
+            captures=request.captures,
+            top=request.top,
+            timeline=request.timeline,
+            recover=request.recover,
+            progress=progress,
+        )

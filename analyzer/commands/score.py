@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
 import click
 
+from ...errors import InputError
+from ..api.score import LEFT_OUT
 from ..rendering.formats import REPORT_FORMATS
 from .command import WavecastCommand, complete_gpu_names, output_options
 from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
-if TYPE_CHECKING:
-    from ..accuracy.score.weights import Weights
+CHIPS: Final = LEFT_OUT[0]
 
 
 @click.command("score", cls=WavecastCommand, short_help="Compare predictions with measurement tables.")
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--leave-out",
     "left_out",
-    type=click.Choice(("chips", "shapes")),
+    type=click.Choice(LEFT_OUT),
     help="chips: predict each GPU with weights that were trained without its chip, as a GPU never seen. "
     "shapes: score only shapes that the weights never trained on, on GPUs that they saw.",
 )
@@ -56,35 +57,11 @@ def score(
       wavecast score DIR --leave-out shapes
       wavecast score DIR --exclude-gpu L40S --format json -o score.json
     """
-    from ..accuracy.score.scoring import score_directory
-    from ..rendering.formats import render
-    from ..rendering.score.csv import draw_score_csv
-    from ..rendering.score.json import draw_score_json
-    from ..rendering.score.text import describe_score
+    from ..api.score import score as score_tables
 
-    weights = _weights(excluded, left_out, leave_one_out=leave_one_out)
-    with progress_on_stderr("Predicting") as progress:
-        found = score_directory(directory, weights, progress)
-    text = render(
-        choose_format(form, output),
-        screen_for(output),
-        page=lambda: describe_score(found),
-        json=lambda: draw_score_json(found),
-        csv=lambda: draw_score_csv(found),
-    )
-    write_result(text, output)
-
-
-def _weights(excluded: tuple[str, ...], left_out: str | None, *, leave_one_out: bool) -> Weights:
-    from ...errors import InputError
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpus
-    from ..accuracy.score.weights import Withheld, choose_weights
-
-    if leave_one_out and left_out not in (None, Withheld.CHIPS):
+    if leave_one_out and left_out not in (None, CHIPS):
         raise InputError(f"--leave-one-out leaves out chips: it goes without --leave-out {left_out}")
-    chosen = Withheld.CHIPS if leave_one_out else left_out and Withheld(left_out)
-    if chosen and excluded:
-        raise InputError(f"--leave-out {chosen} says which weights predict: it goes without --exclude-gpu")
-    gpus = {gpu.name: gpu for name in excluded for gpu in find_gpus(load_catalog(), name)}
-    return choose_weights(tuple(gpus.values()), left_out=chosen or None)
+    with progress_on_stderr("Predicting") as progress:
+        withheld = CHIPS if leave_one_out else left_out
+        found = score_tables(directory, leave_out=withheld, exclude_gpu=excluded, progress=progress)
+    write_result(found.draw(choose_format(form, output), screen_for(output)), output)

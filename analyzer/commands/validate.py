@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..api.validate import SHORT_OP_COUNT
 from ..rendering.formats import REPORT_FORMATS
 from .command import (
     FunctionT,
@@ -18,7 +19,6 @@ from .command import (
     complete_gpu_names,
     gpu_file_option,
     iteration_option,
-    load_captures,
     output_options,
     recover_option,
     source_option,
@@ -27,11 +27,7 @@ from .output import choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ..accuracy.validate.report import Validation
-
-SHORT_OP_COUNT: Final = 10
-"""Ops shown without --ops."""
-STANDARD_INPUT: Final = "-"
+    from ..api.validate import ValidationReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +47,6 @@ class ValidateRequest:
     recover: bool
     iteration: int | str | None
     captures: tuple[Path, ...]
-
-    @property
-    def form_chosen(self) -> str:
-        """Return the format to write."""
-        return choose_format(self.form, self.output)
-
-    @property
-    def op_limit(self) -> int | None:
-        """Return the number of ops to list; None: all."""
-        if self.top is not None:
-            return self.top
-        return None if self.with_ops or self.form_chosen == "csv" else SHORT_OP_COUNT
 
 
 def _trace_argument(name: str, metavar: str) -> Callable[[FunctionT], FunctionT]:
@@ -117,57 +101,25 @@ def validate(**options: Any) -> None:
       wavecast validate h100.json.gz h200.json.gz --iteration longest
     """
     request = ValidateRequest(**options)
-    write_result(_render(_validate(request), request), request.output)
+    form = choose_format(request.form, request.output)
+    write_result(_validate(request).draw(form, screen_for(request.output)), request.output)
 
 
-def _validate(request: ValidateRequest) -> Validation:
-    from ...errors import InputError
-    from ...formats.files import load_trace
-    from ...specs.catalog import load_catalog
-    from ...specs.match import find_gpu
-    from ..accuracy.validate.validation import validate_traces
-    from ..host.speed import read_cpu_speed
-    from ..prediction.capture_join import join_either
-    from ..whatif.scenario import Scenario
+def _validate(request: ValidateRequest) -> ValidationReport:
+    from ..api.validate import validate as compare
 
-    if str(request.first) == str(request.second) == STANDARD_INPUT:
-        raise InputError("standard input holds one trace: give a file for the other")
-    catalog = load_catalog(request.gpu_file)
-    source, target = (
-        find_gpu(catalog, name) if name is not None else None for name in (request.source, request.target)
-    )
     with progress_on_stderr("Reading the traces") as progress:
-        first, second = (
-            load_trace(path, recover=request.recover, progress=progress) for path in (request.first, request.second)
+        return compare(
+            request.first,
+            request.second,
+            source=request.source,
+            to=request.target,
+            gpu_file=request.gpu_file,
+            iteration=request.iteration,
+            captures=request.captures,
+            ops=request.with_ops,
+            top=request.top,
+            cpu_speed=request.cpu_speed,
+            recover=request.recover,
+            progress=progress,
         )
-        first, second = join_either((first, second), load_captures(request.captures, progress))
-    speed = None if request.cpu_speed is None else read_cpu_speed(request.cpu_speed, first)
-    return validate_traces(
-        first,
-        second,
-        catalog,
-        source=source,
-        target=target,
-        op_limit=request.op_limit,
-        scenario=Scenario(cpu_speed=speed),
-        iteration=request.iteration,
-    )
-
-
-def _render(validation: Validation, request: ValidateRequest) -> str:
-    from ..rendering.formats import render
-    from ..rendering.validate.json import draw_validation_csv, draw_validation_json
-    from ..rendering.validate.text import describe_validation
-
-    first, second = (
-        "standard input" if str(path) == STANDARD_INPUT else path.name for path in (request.first, request.second)
-    )
-    return render(
-        request.form_chosen,
-        screen_for(request.output),
-        page=lambda: describe_validation(
-            validation, source_name=first, target_name=second, detailed_ops=request.with_ops
-        ),
-        json=lambda: draw_validation_json(validation),
-        csv=lambda: draw_validation_csv(validation),
-    )

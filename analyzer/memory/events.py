@@ -32,13 +32,13 @@ class Blocks:
 
 def describe_events(trace: Trace, window: Window) -> MemoryUse | str:
     """Return the memory of the window from its device's allocator events, or why they do not tell it."""
-    device = _device_of(trace, window)
+    device = device_of(trace, window)
     events = take_rows(trace.memory, np.flatnonzero(trace.memory.device == device))
     if not row_count(events):
         return f"the recording has no memory events of device {device}"
     if (events.allocated_bytes == MISSING).any():
         return "the memory events lack the allocator's totals, so what was held before them is not known"
-    rows = _window_rows(trace, window, events)
+    rows = window_rows(trace, window, events)
     peak = int(rows[events.allocated_bytes[rows].argmax()])
     runs_an_op = peak >= _first_row(trace, window, events) and events.op[peak] != MISSING
     reserved = int(events.reserved_bytes[rows].max())
@@ -54,7 +54,7 @@ def describe_events(trace: Trace, window: Window) -> MemoryUse | str:
     )
 
 
-def _device_of(trace: Trace, window: Window) -> int:
+def device_of(trace: Trace, window: Window) -> int:
     """Return the device that worked; the only one with events, where the two accounts number devices differently.
 
     ROCm's profiler gives kernels the node's device number and allocations that of the process.
@@ -64,7 +64,7 @@ def _device_of(trace: Trace, window: Window) -> int:
     return int(found[0]) if len(found) == 1 else device
 
 
-def _window_rows(trace: Trace, window: Window, events: MemoryTable) -> Rows:
+def window_rows(trace: Trace, window: Window, events: MemoryTable) -> Rows:
     """Return the events of the window, and the last one before it, whose total is what the window starts with."""
     begin, span = _first_row(trace, window, events), _span_ns(trace, window)
     end = row_count(events) if span is None else int(np.searchsorted(events.time_ns, span[1], side="right"))
@@ -112,7 +112,7 @@ def _held(trace: Trace, window: Window, events: MemoryTable, peak: int) -> dict[
     blocks = pair_events(events)
     alive = (blocks.allocation <= peak) & (blocks.release > peak)
     held: dict[MemoryCategory, int] = {}
-    for category, mask in _classify(trace, window, events, blocks, alive):
+    for category, mask in classify_blocks(trace, window, events, blocks, alive):
         size = int(blocks.size_bytes[alive & mask].sum())
         if size:
             held[category] = size
@@ -124,7 +124,7 @@ def _held(trace: Trace, window: Window, events: MemoryTable, peak: int) -> dict[
     return held
 
 
-def _classify(
+def classify_blocks(
     trace: Trace, window: Window, events: MemoryTable, blocks: Blocks, alive: npt.NDArray[np.bool_]
 ) -> list[tuple[MemoryCategory, npt.NDArray[np.bool_]]]:
     """Divide the living blocks by the phases that allocate and free them: disjoint masks, one per category."""

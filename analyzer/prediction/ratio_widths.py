@@ -53,7 +53,11 @@ def width_of(rule: str, family: Family | None) -> float:
 
 
 def growth(apart: Floats) -> Floats:
-    """Return what w is multiplied with at a distance."""
+    """Return what w is multiplied with at a distance.
+
+    >>> growth(np.array([0.0, 2.0, 8.0])).round(2)
+    array([0.32, 1.  , 2.  ])
+    """
     return np.asarray(np.sqrt(np.maximum(apart, NEAREST) / REFERENCE))
 
 

@@ -66,8 +66,10 @@ def select_window(trace: Trace, index: int | None = None) -> Window:
 def median_iteration(trace: Trace) -> int | None:
     """Return the row of the iteration of median length among those that do work; None: the trace has no iterations.
 
-    Of an even number the shorter middle one.
+    Of an even number the shorter middle one. Of a trace that was cut out of a longer one, the one it was cut for.
     """
+    if trace.meta.iteration is not None:
+        return trace.meta.iteration
     ordered = by_length(trace.iterations, working_iterations(trace))
     return int(ordered[(len(ordered) - 1) // 2]) if len(ordered) else None
 

@@ -14,6 +14,7 @@ from .page.encoding import encode_csv
 
 CSV: Final = ".csv"
 PARQUET: Final = ".parquet"
+HTML: Final = ".html"
 TABLE_SUFFIXES: Final = (PARQUET, CSV)
 _GROUP_ROWS: Final = 100_000
 """Rows that lie together in a Parquet file, and in memory."""

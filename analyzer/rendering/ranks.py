@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Final
 
 from ...formats.printable import clean_text
 from ..analysis.ranks.report import RankRow, RanksReport
 from .page.columns import count_column, number_column, share_column, text_column, time_column
-from .page.encoding import encode_csv, encode_json
+from .page.encoding import encode_json
 from .page.page import Page, build_page, facts, join_passages, notes, opening, warnings
 from .page.quantity import (
     ABSENT,
@@ -20,6 +20,7 @@ from .page.quantity import (
     format_time_range,
 )
 from .page.sheet import Sheet, drop_empty_columns
+from .page.table import FieldTable, table_of
 
 RANKS_FORMAT: Final = "wavecast.ranks"
 RANKS_VERSION: Final = "1.0"
@@ -40,8 +41,12 @@ def draw_ranks_json(report: RanksReport) -> str:
 
 def draw_ranks_csv(report: RanksReport) -> str:
     """Write one row per rank, times in ns."""
-    names = tuple(item.name for item in fields(RankRow))
-    return encode_csv(names, ([getattr(row, name) for name in names] for row in report.ranks))
+    return rank_table(report).to_csv()
+
+
+def rank_table(report: RanksReport) -> FieldTable:
+    """Return one row per rank."""
+    return table_of(report.ranks, RankRow)
 
 
 def _sentences(report: RanksReport) -> Iterator[str]:

@@ -16,6 +16,7 @@ from .page.encoding import encode_json
 from .page.page import Page, build_page, facts, notes
 from .page.quantity import common_time_unit, format_change, format_count, format_share, format_time
 from .page.sheet import Sheet, drop_empty_columns
+from .page.table import FieldTable, build_fields, table_of
 
 REPLAY_FORMAT: Final = "wavecast.replay"
 REPLAY_VERSION: Final = "1.0"
@@ -60,6 +61,18 @@ def draw_replay_json(fidelity: Fidelity, choice: IterationChoice | None = None) 
             "quality": asdict(fidelity.quality),
         }
     )
+
+
+def iteration_table(fidelity: Fidelity) -> FieldTable:
+    """Return one row per iteration."""
+    names = ("index", "measured_ns", "replayed_ns", "rules_only_ns", "exact_ns", "gpu_busy_ns", "opaque_ratio")
+    table = table_of(fidelity.iterations, ReplayedIteration, names)
+    idle = build_fields((f"idle_{cause.value}_ns" for cause in CAUSES), float)
+    rows = (
+        (*row, *(item.idle_ns[cause] for cause in CAUSES))
+        for row, item in zip(table.rows, fidelity.iterations, strict=True)
+    )
+    return FieldTable(fields=(*table.fields, *idle), rows=tuple(rows))
 
 
 def _iteration(item: ReplayedIteration) -> dict[str, Any]:

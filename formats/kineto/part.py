@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -109,10 +109,9 @@ def _collect(
 ) -> Collector:
     """Read the chunks that hold a part, and of them what belongs to it."""
     kernels, syncs = found.select(part, is_window=is_window)
-    absolute = replace(
-        part, cpu_start_ns=part.cpu_start_ns + found.origin_ns, cpu_end_ns=part.cpu_end_ns + found.origin_ns
-    )
-    around = found.around(part) if is_window else (absolute.cpu_start_ns, absolute.cpu_end_ns)
+    low, high = part.host_span_ns
+    host = (low + found.origin_ns, high + found.origin_ns)
+    around = found.around(part) if is_window else host
     collector = Collector()
     *chunks, last = found.chunks
     ends = [(chunk.kernel, chunk.sync) for chunk in found.chunks[1:]]
@@ -122,9 +121,9 @@ def _collect(
     ]
     chosen = [item for item in chosen if _holds(item[0], around) or item[1].any() or item[2].any()]
     for (chunk, runs, waits), events in zip(chosen, _decoded(source, [item[0] for item in chosen]), strict=True):
-        collector.consume(_keep(events, absolute, around, (runs, waits)), stream.path, chunk.first)
+        collector.consume(_keep(events, host, around, (runs, waits)), stream.path, chunk.first)
         report.second_pass()
-    tail = _keep(stream.tail, absolute, around, (kernels[last.kernel :], syncs[last.sync :]))
+    tail = _keep(stream.tail, host, around, (kernels[last.kernel :], syncs[last.sync :]))
     collector.consume(tail, stream.path, last.first)
     report.done()
     collector.origin_ns = found.origin_ns
@@ -148,10 +147,13 @@ def _holds(chunk: Chunk, around: tuple[int, int]) -> bool:
     return chunk.low_ns <= around[1] and chunk.high_ns >= around[0]
 
 
-def _keep(events: list[Event], part: RecordingPart, around: tuple[int, int], device: tuple[Mask, Mask]) -> list[Event]:
+def _keep(
+    events: list[Event], host: tuple[int, int], around: tuple[int, int], device: tuple[Mask, Mask]
+) -> list[Event]:
     """Return the events with blanks for those that neither belong to a part nor lie around it.
 
-    Times are those of the file; `device` says which kernels and which syncs are launched in the part.
+    `host` says when the host was at it. Times are those of the file; `device` says which kernels and which syncs are
+    launched in the part.
     """
     places = sort_events(events)
     kept: list[int] = []
@@ -159,7 +161,7 @@ def _keep(events: list[Event], part: RecordingPart, around: tuple[int, int], dev
         kept += np.array(rows, dtype=np.int64)[mask].tolist()
     own = places.calls + places.memory
     spans = read_spans([events[place] for place in own], lasting=False)
-    inside = (spans.start_ns <= part.cpu_end_ns) & (spans.start_ns >= part.cpu_start_ns)
+    inside = (spans.start_ns <= host[1]) & (spans.start_ns >= host[0])
     kept += np.array(own, dtype=np.int64)[inside | ~spans.is_valid].tolist()
     near = places.ops + places.marks + places.around
     spans = read_spans([events[place] for place in near], lasting=False)

@@ -228,7 +228,7 @@ class ScanResult:
             work = work_by_iteration(table, launch_ns=launch, start_ns=start, duration_ns=duration)
         else:
             work = self._op_counts(table)
-        return choose_part(table, work, asked)
+        return choose_part(table, work, asked, launch_ns=launch, start_ns=start)
 
     def select(self, part: RecordingPart, *, is_window: bool) -> tuple[Mask, Mask]:
         """Say which kernels and which syncs the host launched in a part, in file order.
@@ -259,8 +259,9 @@ class ScanResult:
     def _is_launched(self, start: Integers, correlation: Integers, part: RecordingPart) -> Mask:
         launch = self._launch(correlation)
         known = launch != NEVER_NS
-        inside = (launch >= part.cpu_start_ns) & (launch <= part.cpu_end_ns)
-        alone = (start >= part.start_ns) & (start <= part.end_ns)
+        host, gpu = part.host_span_ns, part.gpu_span_ns
+        inside = (launch >= host[0]) & (launch <= host[1])
+        alone = (start >= gpu[0]) & (start <= gpu[1])
         return np.asarray(np.where(known, inside, alone))
 
     def _launch(self, correlation: Integers) -> Integers:

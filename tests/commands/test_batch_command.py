@@ -111,8 +111,7 @@ def test_a_run_that_was_killed_goes_on(traces: Path, run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["traces", "-o", "x.html"], "not written yet"),
-        (["traces", "-o", "x.txt"], ".parquet or .csv"),
+        (["traces", "-o", "x.txt"], ".parquet, .csv or .html"),
         (["traces", "-o", "none/x.csv"], "directory does not exist"),
         (["nowhere", "-o", "x.csv"], "no such file or folder"),
         (["no*.json", "-o", "x.csv"], "no file matches"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wavecast.analyzer.analysis.analyze import run_analysis
 from wavecast.errors import TraceError
 from wavecast.formats import files
 from wavecast.formats.files import load_trace
@@ -18,6 +19,8 @@ from wavecast.formats.kineto import part as kineto_part
 from wavecast.formats.kineto import read as kineto_read
 from wavecast.formats.trace import Quality, Trace
 from wavecast.formats.validate import validate
+from wavecast.specs.catalog import load_catalog
+from wavecast.specs.match import find_gpu
 
 NAMES = ("a100_80gb_training", "v100_convnet_ddp_training", "mi300x_resnet_checkpointed_training")
 WINDOW = (20_000_000, 50_000_000)
@@ -97,18 +100,19 @@ def test_the_order_of_events_and_the_ends_of_chunks_make_no_difference(
     monkeypatch.setattr(kineto_read, "CHUNK_BYTES", 200)
     path = save(tmp_path, steps()[::order])
     found = load_trace(path, iteration="longest")
-    assert [found.strings[name] for name in found.kernels.name] == ["gemm2"]
-    assert found.kernels.call.tolist() == [0]
+    assert [found.strings[name] for name in found.kernels.name] == ["gemm1", "gemm2"]
+    assert found.kernels.call.tolist() == [0, 1]
     assert (found.meta.rank, found.meta.world_size, found.devices[0].name) == (3, 8, "NVIDIA A100")
-    assert found.iterations.cpu_start_ns.tolist() == [2_000_000]
-    assert found.quality.iterations_left_out == 3
+    assert found.iterations.cpu_start_ns.tolist() == [1_000_000, 2_000_000]
+    assert found.meta.iteration == 1
+    assert found.quality.iterations_left_out == 2
 
 
 @pytest.mark.usefixtures("in_parts")
 def test_iterations_of_a_cpu_are_chosen_by_their_ops(tmp_path: Path) -> None:
     path = save(tmp_path, steps(kernels=False))
     found = load_trace(path, iteration=3)
-    assert [found.strings[name] for name in found.ops.name] == ["aten::op3"]
+    assert [found.strings[name] for name in found.ops.name] == ["aten::op2", "aten::op3"]
     with pytest.raises(TraceError, match="there is no iteration 4: the trace holds 4, number 0 to 3"):
         load_trace(path, iteration=4)
 
@@ -131,8 +135,8 @@ def test_the_median_iteration_is_read_of_a_file_over_the_limit(tmp_path: Path, m
     limit(monkeypatch, 1000)
     path = save(tmp_path, steps())
     found = load_trace(path)
-    assert [found.strings[name] for name in found.kernels.name] == ["gemm3"]
-    assert found.quality.iterations_left_out == 3
+    assert [found.strings[name] for name in found.kernels.name] == ["gemm2", "gemm3"]
+    assert found.quality.iterations_left_out == 2
     with pytest.raises(TraceError, match="too many to read all iterations of"):
         load_trace(path, iteration="all")
 
@@ -187,7 +191,19 @@ def test_hostile_values_are_dropped_or_refused(field: str, value: object, messag
     events[1 if field == "cat" else 3] |= {field: value}
     path = save(tmp_path, events)
     if message is None:
-        assert len(load_trace(path, iteration="longest").kernels.name) == 1
+        assert len(load_trace(path, iteration="longest").kernels.name) == 2
         return
     with pytest.raises(TraceError, match=message):
         load_trace(path, iteration="longest")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["a100_80gb_training", "v100_convnet_ddp_training"])
+def test_an_iteration_cut_out_is_predicted_as_in_the_whole(name: str, data_dir: Path) -> None:
+    """Their GPUs are behind their hosts by more than an iteration's kernels take elsewhere."""
+    path, catalog = data_dir / "traces" / f"{name}.json.gz", load_catalog()
+    targets = [find_gpu(catalog, gpu) for gpu in ("H100 SXM5 80GB", "L4")]
+    whole = run_analysis(load_trace(path), catalog, targets=targets, iteration=3).forecast
+    part = run_analysis(load_trace(path, iteration=3), catalog, targets=targets).forecast
+    assert part.iteration_ns == pytest.approx(whole.iteration_ns, rel=0.01)
+    assert part.busy_ns == pytest.approx(whole.busy_ns, rel=0.03)

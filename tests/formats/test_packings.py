@@ -84,9 +84,12 @@ def test_one_iteration_is_cut_out_of_a_real_recording(data_dir: Path) -> None:
     path = data_dir / "traces" / "v100_convnet_ddp_training.json.gz"
     whole, part = load_trace(path), load_trace(path, iteration=1)
     validate(part)
-    low, high = whole.iterations.cpu_start_ns[1], whole.iterations.cpu_end_ns[1]
-    assert part.iterations.start_ns.tolist() == [whole.iterations.start_ns[1]]
-    assert len(part.ops.name) == ((whole.ops.start_ns >= low) & (whole.ops.start_ns <= high)).sum()
-    assert part.quality.iterations_left_out == 4
+    first, asked = whole.iterations.cpu_start_ns[0], 1
+    during = whole.kernels.start_ns < whole.iterations.end_ns[asked]
+    last = max(whole.iterations.cpu_end_ns[asked], whole.calls.start_ns[whole.kernels.call[during]].max())
+    assert part.iterations.start_ns.tolist() == whole.iterations.start_ns[:2].tolist()
+    assert part.meta.iteration == 1
+    assert len(part.ops.name) == ((whole.ops.start_ns >= first) & (whole.ops.start_ns <= last)).sum()
+    assert part.quality.iterations_left_out == 3
     with pytest.raises(TraceError, match="there is no iteration 9: the trace holds 5, number 0 to 4"):
         load_trace(path, iteration=9)

@@ -58,6 +58,9 @@ def find_inputs(places: Sequence[str]) -> FoundInputs:
 
     A file that is named itself is always taken; of folders and patterns, what an importer recognises.
     Raises InputError for a place where nothing is.
+
+    >>> [item.name for item in find_inputs(["samples/bert_small-inference-bf16-b1-h100.json.gz"]).inputs]
+    ['bert_small-inference-bf16-b1-h100.json.gz']
     """
     everything = [item for place in places for item in _look(place)]
     found = [item for item in everything if isinstance(item, BatchInput)]

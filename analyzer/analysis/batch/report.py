@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ....errors import InputError, WavecastError
-from .fleet import FleetSummary, collect_times, summarize_fleet
+from .fleet import FleetSummary, FleetTimes, collect_times, summarize_fleet
 from .inputs import BatchInput, SkippedFile
 from .lists import spread_weights
 from .mix import GpuMix, check_solver, find_mix
@@ -88,6 +88,12 @@ def report_batch(
         has_weights=weights is not None,
         unknown_names=unknown,
     )
+
+
+def times_of(folder: PartFolder, inputs: Sequence[BatchInput]) -> tuple[FleetTimes, ...]:
+    """Return the time of each trace on each GPU, by what-if, of the parts that are there."""
+    found = [(item, part) for item in inputs if (part := folder.read(item.trace_id)) is not None]
+    return collect_times(found, None) if found else ()
 
 
 def _runs(

@@ -17,6 +17,10 @@ class TimeUnit:
     length_ns: float
 
 
+DAYS: Final = TimeUnit(name="days", length_ns=86400e9)
+HOURS: Final = TimeUnit(name="hours", length_ns=3600e9)
+MINUTES: Final = TimeUnit(name="minutes", length_ns=60e9)
+"""The three are for whole runs."""
 SECONDS: Final = TimeUnit(name="s", length_ns=1e9)
 MILLISECONDS: Final = TimeUnit(name="ms", length_ns=1e6)
 MICROSECONDS: Final = TimeUnit(name="µs", length_ns=1e3)

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from ...analysis.plans.parts import PlanPart
 from ...analysis.plans.report import SCALE_FORMAT, SCALE_VERSION, PlanPrediction, ScaleReport
-from ..page.encoding import encode_csv, encode_json
+from ..page.encoding import encode_json
+from ..page.table import Field, FieldTable, build_fields, fields_of
 
 COLUMNS: Final = tuple(item.name for item in fields(PlanPrediction) if item.name not in ("parts_ns", "rank_by_time"))
 """Attributes of a prediction; `rank_by_time` comes before them, the cost of a million samples and the parts after."""
@@ -34,8 +35,17 @@ def draw_scale_json(report: ScaleReport) -> str:
 
 def draw_scale_csv(report: ScaleReport) -> str:
     """Write one row per plan, GPU type and count, ranked: times in ns, shares as ratios."""
-    header = ("rank_by_time", *COLUMNS, "usd_per_million_samples", *(f"{part.name.lower()}_ns" for part in PlanPart))
-    return encode_csv(header, (_csv_row(row) for row in report.predictions))
+    return plan_table(report).to_csv()
+
+
+def plan_table(report: ScaleReport) -> FieldTable:
+    """Return one row per plan, GPU type and count, ranked."""
+    header = (
+        Field(name="rank_by_time", kind=int),
+        *fields_of(PlanPrediction, (*COLUMNS, "usd_per_million_samples")),
+        *build_fields((f"{part.name.lower()}_ns" for part in PlanPart), float),
+    )
+    return FieldTable(fields=header, rows=tuple(map(_csv_row, report.predictions)))
 
 
 def _prediction(row: PlanPrediction) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ...accuracy.score.baselines import ANCHORED, BANDWIDTH_RATIO, FITTED_ROOFLI
 from ...accuracy.score.end_to_end import OP_SUM
 from ...accuracy.score.report import Score, ScoreRow
 from ...measurements.networks import PEERS
-from ..page.encoding import encode_csv
+from ..page.table import FieldTable, build_fields, fields_of
 
 BASELINES: Final = (
     ROOFLINE,
@@ -27,8 +27,17 @@ PLAIN: Final = tuple(item.name for item in fields(ScoreRow) if not item.name.sta
 
 def draw_score_csv(score: Score) -> str:
     """Write one row per group: errors as ratios, one column per baseline's MAPE and one for its rows."""
-    header = (*PLAIN, *(f"mape_{kind}" for kind in BASELINES), *(f"rows_{kind}" for kind in BASELINES))
-    return encode_csv(header, (_row(row) for row in score.rows))
+    return score_table(score).to_csv()
+
+
+def score_table(score: Score) -> FieldTable:
+    """Return one row per group of measurements."""
+    header = (
+        *fields_of(ScoreRow, PLAIN),
+        *build_fields((f"mape_{kind}" for kind in BASELINES), float),
+        *build_fields((f"rows_{kind}" for kind in BASELINES), int),
+    )
+    return FieldTable(fields=header, rows=tuple(map(_row, score.rows)))
 
 
 def _row(row: ScoreRow) -> tuple[Any, ...]:

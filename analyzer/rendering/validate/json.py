@@ -14,10 +14,12 @@ from ...accuracy.validate.report import (
     IterationComparison,
     OpComparison,
     Side,
+    Unmatched,
     Validation,
 )
 from ...replay.causes import IdleCause
-from ..page.encoding import encode_csv, encode_json
+from ..page.encoding import encode_json
+from ..page.table import FieldTable, table_of
 
 OP_COLUMNS: Final = (*(item.name for item in fields(OpComparison)), "error_ratio", "is_covered")
 
@@ -45,7 +47,17 @@ def draw_validation_json(validation: Validation) -> str:
 
 def draw_validation_csv(validation: Validation) -> str:
     """Write one row per op, the largest absolute error first: times in ns, the error as a ratio."""
-    return encode_csv(OP_COLUMNS, (tuple(getattr(row, name) for name in OP_COLUMNS) for row in validation.ops))
+    return compared_op_table(validation).to_csv()
+
+
+def compared_op_table(validation: Validation) -> FieldTable:
+    """Return one row per op, the largest absolute error first."""
+    return table_of(validation.ops, OpComparison, OP_COLUMNS)
+
+
+def unmatched_table(validation: Validation) -> FieldTable:
+    """Return one row per op that only one of the recordings has."""
+    return table_of(validation.unmatched, Unmatched)
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -1,0 +1,50 @@
+"""A report put to a question: the GPUs that are asked about, in their order, and what a whole run takes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ....errors import InputError
+from ....specs.gpu import Catalog, Gpu
+from ..gpu_rows import rank_gpus, tokens_per_sample
+from ..report import AnalysisReport
+from ..result import Analysis
+from .goal import Goal, measure_goal
+from .selection import Selection, select_rows
+from .totals import with_totals
+
+
+def first_asked(result: Analysis, catalog: Catalog, selection: Selection | None) -> Gpu | None:
+    """Return the GPU that stands first of those that a selection asks for; None where it asks for nothing."""
+    if selection is None or selection == Selection(rows=selection.rows):
+        return None
+    first = select_rows(rank_gpus(result), catalog.gpus, selection)[0].gpu
+    return next(gpu for gpu in catalog.gpus if gpu.name == first)
+
+
+def decide(
+    report: AnalysisReport,
+    result: Analysis,
+    *,
+    selection: Selection | None = None,
+    goal: str | Goal | None = None,
+    catalog: Catalog,
+    named: Sequence[str] = (),
+) -> AnalysisReport:
+    """Return the report with the rows that a selection asks for and, for a goal, what it takes on each.
+
+    `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown.
+    Raises InputError where no GPU is left, or where the trace does not say what the goal counts.
+    """
+    asked = selection or Selection()
+    rows = select_rows(report.predictions, catalog.gpus, asked, named)
+    if named and asked.rows is None:
+        asked = replace(asked, rows=0)
+    report = replace(report, predictions=rows, selection=asked)
+    if goal is None:
+        return report
+    if any(row.batches is not None for row in rows):
+        raise InputError("--for is about one batch: leave --largest-batch out, or say the batch with --batch N")
+    run = measure_goal(Goal.read(goal) if isinstance(goal, str) else goal, result, tokens_per_sample(result))
+    return replace(report, predictions=with_totals(rows, run), run=run)

@@ -1,0 +1,127 @@
+"""Options and keywords are the same words: errors name `--from-batch` on a command line, `from_batch` in Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from functools import wraps
+from inspect import signature
+from operator import index
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from ...errors import InputError, WavecastError
+
+if TYPE_CHECKING:
+    from ..rendering.page.page import Page
+
+ParametersT = ParamSpec("ParametersT")
+ReturnT = TypeVar("ReturnT")
+
+RENAMED: Final = {
+    "from": "source",
+    "capture": "captures",
+    "for": "goal",
+    "node": "Machines(nodes=…)",
+    "vendor": "Selection(vendors=…)",
+    "stretch": "stretch_ms",
+    **{name: f"Machines({name.replace('-', '_')}=…)" for name in ("cluster-file", "nccl-tests")},
+    **{name: f"Goal.read(…, {name}=…)" for name in ("allowance", "budget", "deadline")},
+    **{
+        name: f"Selection({name.replace('-', '_')}=…)"
+        for name in ("sort", "min-memory", "priced", "fits", "only", "rows")
+    },
+}
+"""Options whose keyword is another word."""
+KEYWORDS_OF: Final[dict[str, frozenset[str]]] = {}
+"""By the type of report: the keywords of the function that returns it."""
+ITERATION_RULES: Final = ("median", "longest", "all")
+_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: ([A-Z]+\b|\d[\d.,]*\b|[a-z]+\d+\w*))?")
+"""An option, and where one follows, its value: `N`, `64`, `h100`."""
+
+
+def speaks_keywords(function: Callable[ParametersT, ReturnT]) -> Callable[ParametersT, ReturnT]:
+    """Let the errors of a function name its keywords, and keep for the command line what they said of options."""
+    known = KEYWORDS_OF[str(function.__annotations__["return"])] = frozenset(signature(function).parameters)
+
+    @wraps(function)
+    def call(*arguments: ParametersT.args, **keywords: ParametersT.kwargs) -> ReturnT:
+        try:
+            return function(*arguments, **keywords)
+        except WavecastError as error:
+            if error.option_message is None:
+                error.option_message = str(error)
+                error.args = (with_keywords(str(error), known), *error.args[1:])
+            raise
+
+    return call
+
+
+def with_keywords(text: str, known: Collection[str]) -> str:
+    """Return a text with keywords in place of options; options that are none of the known ones are another command's.
+
+    >>> with_keywords("--from-batch says what --batch rescales: add --batch N", ["batch", "from_batch"])
+    'from_batch says what batch rescales: add batch=N'
+    >>> with_keywords("name it with --from GPU, or record it with --shapes-only", ["source"])
+    'name it with source=GPU, or record it with --shapes-only'
+    """
+
+    def translate(found: re.Match[str]) -> str:
+        option, value = found.groups()
+        name = RENAMED.get(option, option.replace("-", "_"))
+        if name not in known and "(" not in name:
+            return found.group()
+        if value is None:
+            return name
+        if "(" in name:
+            return f"{name} {value}"
+        return f"{name}={value!r}" if value[0].islower() else f"{name}={value}"
+
+    return _OPTION.sub(translate, text)
+
+
+def page_with_keywords(page: Page, report: type) -> Page:
+    """Return a report's page with keywords of its function in place of options, for those who look at it in Python."""
+    from ..rendering.page.page import Page as AnyPage
+    from ..rendering.page.page import Passage
+
+    known = KEYWORDS_OF.get(report.__name__, frozenset())
+    blocks = (
+        Passage(lines=tuple(replace(line, text=with_keywords(line.text, known)) for line in block.lines))
+        if isinstance(block, Passage)
+        else block
+        for block in page.blocks
+    )
+    return AnyPage(blocks=tuple(blocks))
+
+
+def check_count(name: str, value: Any, *, least: int = 1) -> int | None:
+    """Return a whole number; None stays. Raises InputError for anything else.
+
+    >>> check_count("batch", 64)
+    64
+    """
+    if value is None:
+        return None
+    try:
+        number = index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise InputError(f"{name}={value!r}: expected a whole number, {least} or more")
+    return number
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Raise InputError for a value that is none of the choices, nor None."""
+    if value is not None and value not in choices:
+        raise InputError(f"{name}={value!r}: expected one of {', '.join(choices)}")
+
+
+def check_iteration(value: Any) -> int | str | None:
+    """Return which iteration is meant: a number, a rule, or None. Raises InputError for anything else."""
+    if value is None or (isinstance(value, str) and value in ITERATION_RULES):
+        return str(value) if value is not None else None
+    if isinstance(value, str):
+        raise InputError(f"iteration={value!r}: expected a number, {', '.join(ITERATION_RULES)}")
+    return check_count("iteration", value, least=0)

@@ -1,0 +1,113 @@
+"""`wavecast.ranks`: several ranks' traces of one job, and who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+from .keywords import check_iteration, speaks_keywords
+from .question import Machines, find_named, read_trace
+from .report import Report, as_names
+
+if TYPE_CHECKING:
+    from ...formats.importers import Progress
+    from ...formats.trace import Trace
+    from ..analysis.ranks.report import RanksReport
+    from ..rendering.page.page import Page
+    from .report import Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class JobReport(Report):
+    """Hold the ranks of a job: `report` has the figures. Its tables are `ranks`, `collectives` and `gpus`."""
+
+    report: RanksReport
+    traces: tuple[Trace, ...]
+    asked: int | str | None = None
+    """The iteration, as it was asked for."""
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from ..rendering.ranks import describe_ranks
+
+        return describe_ranks(self.report)
+
+    def illustrated_page(self) -> Page:
+        """Return it with charts."""
+        from ..analysis.ranks.activity import rank_activity
+        from ..rendering.charts.ranks import illustrate_ranks
+
+        return illustrate_ranks(self.report, rank_activity(self.traces, self.asked))
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/ranks.md has its layout."""
+        from ..rendering.ranks import draw_ranks_json
+
+        return draw_ranks_json(self.report)
+
+    def _tables(self) -> Tables:
+        from ..analysis.ranks.report import CollectiveRow, JobRow
+        from ..rendering.page.table import table_of
+        from ..rendering.ranks import rank_table
+
+        return {
+            "ranks": lambda: rank_table(self.report),
+            "collectives": lambda: table_of(self.report.collectives, CollectiveRow),
+            "gpus": lambda: table_of(self.report.jobs, JobRow),
+        }
+
+    def _headline(self) -> str:
+        from ..rendering.page.quantity import format_count, format_time
+
+        waited = ", ".join(str(item.rank) for item in self.report.stragglers) or "none"
+        found = format_count(len(self.report.ranks), "rank")
+        return f"of {found}, {format_time(self.report.iteration_ns)}: waited for {waited}"
+
+
+@speaks_keywords
+def ranks(
+    traces: str | Path | Sequence[str | Path | Trace],
+    *,
+    to: str | Sequence[str] = (),
+    source: str | None = None,
+    gpu_file: str | Path | None = None,
+    machines: Machines | None = None,
+    iteration: int | str | None = None,
+    recover: bool = False,
+    progress: Progress | None = None,
+) -> JobReport:
+    """Compare the ranks of one job: who comes late to collectives, why, what that costs, and the job on other GPUs.
+
+    `traces` are the files of the ranks, folders that hold them, or traces that were read. The keywords mean what the
+    options of `ranks` of the same names do. Raises InputError for what cannot be read or compared, UnknownGpuError for
+    a GPU that is not catalogued, and TraceError for a file that is no trace.
+
+    >>> report = ranks(job)
+    >>> [(row["rank"], row["waiting_ns"]) for row in report.to_records()], report.report.stragglers[0].rank
+    ([(0, 700000.0), (1, 0.0)], 1)
+    """
+    from ..analysis.batch.inputs import find_inputs
+    from ..analysis.ranks.compare import compare_ranks
+
+    asked = check_iteration(iteration)
+    named = find_named(as_names(to), source, gpu_file)
+    given = [traces] if isinstance(traces, str | Path) else list(traces)
+    places = [str(item) for item in given if isinstance(item, str | Path)]
+    read = [read_trace(item, joins=False) for item in given if not isinstance(item, str | Path)]
+    if not given:
+        raise InputError("traces: expected the files of a job's ranks, or a folder that holds them")
+    if places:
+        found = find_inputs(places).inputs
+        read += [read_trace(item.location, joins=False, recover=recover, progress=progress) for item in found]
+    report = compare_ranks(
+        read,
+        named.catalog,
+        targets=named.targets,
+        source=named.source,
+        iteration=asked,
+        cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
+    )
+    return JobReport(report=report, traces=tuple(read), asked=asked)

@@ -1,0 +1,155 @@
+"""The report of `analyze` with pictures: the answer, cost against time, what the time goes to, and where it can go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from .... import __version__
+from ....formats.printable import clean_text
+from ...analysis.alternatives import try_alternatives
+from ...analysis.gpu_replay import lay_out, replay_on
+from ...analysis.report import AnalysisReport, GpuPrediction
+from ...analysis.result import Analysis
+from ...memory.curve import trace_memory
+from ..page.chart import Chart
+from ..page.page import Line, Page, Passage, Tone
+from ..page.quantity import format_bytes, format_count, format_money, format_time, format_time_range
+from ..page.sheet import Sheet
+from .alternatives_chart import chart_alternatives
+from .cost_chart import chart_cost, pareto_front
+from .memory_chart import chart_memory
+from .parts_chart import chart_parts
+from .roofline_chart import chart_roofline
+from .timeline_chart import chart_timeline
+
+_RANKED: Final = "GPUs, ranked"
+_NOTES: Final = "How to read the figures"
+_PROVENANCE: Final = "Where the figures come from"
+
+
+def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: str) -> Page:
+    """Return the page of a report with key figures, charts and provenance; `name` is that of the trace's file."""
+    first = next((at for at, block in enumerate(page.blocks) if isinstance(block, Sheet)), len(page.blocks))
+    last = max((at for at, block in enumerate(page.blocks) if isinstance(block, Sheet)), default=first - 1)
+    below = first + 1
+    while below < len(page.blocks) and _goes_on(page.blocks[below]):
+        below += 1
+    ranked = tuple(
+        replace(block, title=block.title or _RANKED) if isinstance(block, Sheet) else block
+        for block in page.blocks[first:below]
+    )
+    return Page(
+        blocks=(
+            *page.blocks[:first],
+            *_key_figures(report),
+            *_some(chart_cost(report)),
+            *ranked,
+            *_some(chart_parts(report, analysis)),
+            *page.blocks[below : last + 1],
+            *_charts_of_one(report, analysis),
+            *map(_titled, page.blocks[max(below, last + 1) :]),
+            _provenance(report, analysis, name),
+        )
+    )
+
+
+def _charts_of_one(report: AnalysisReport, analysis: Analysis) -> Iterator[Chart]:
+    """Yield the charts of the GPU that the ops are about."""
+    replayed = replay_on(analysis, report.ops_gpu)
+    yield from _some(chart_alternatives(report.ops_gpu, try_alternatives(analysis, replayed.column)))
+    yield from _some(chart_roofline(report, analysis))
+    other = _compared(report)
+    yield from _some(chart_timeline(lay_out(analysis, replayed if other is None else replay_on(analysis, other))))
+    if report.memory is not None:
+        yield from _some(chart_memory(report, trace_memory(analysis.trace, analysis.window, report.memory)))
+
+
+def _compared(report: AnalysisReport) -> str | None:
+    """Return the GPU to set beside the source where the ops are about that: the first of the ranking."""
+    if report.ops_gpu != report.source.gpu:
+        return None
+    return next((row.gpu for row in report.predictions if not row.is_source), None)
+
+
+def _some(chart: Chart | None) -> Iterator[Chart]:
+    if chart is not None:
+        yield chart
+
+
+def _goes_on(block: Passage | Sheet | Chart) -> bool:
+    """Say whether a block belongs to the sheet above it: plain sentences do."""
+    return isinstance(block, Passage) and bool(block.lines) and block.lines[0].tone is Tone.PLAIN
+
+
+def _titled(block: Any) -> Any:
+    """Return a passage of small print with a heading."""
+    if isinstance(block, Passage) and block.lines and block.lines[0].tone is Tone.NOTE:
+        return Passage(lines=(Line(text=_NOTES, tone=Tone.TITLE), *block.lines))
+    return block
+
+
+def _key_figures(report: AnalysisReport) -> Iterator[Passage]:
+    """Yield what one reads first: the fastest, the cheapest, what was measured, how much memory it takes."""
+    lines = [Line(label=label, text=text, tone=Tone.TITLE) for label, text in _figures(report)]
+    if lines:
+        yield Passage(lines=tuple(lines))
+
+
+def _figures(report: AnalysisReport) -> Iterator[tuple[str, str]]:
+    rows = [row for row in report.predictions if row.fits is not False]
+    if not rows:
+        return
+    fitting = " that fits" if any(row.fits is False for row in report.predictions) else ""
+    if len(report.predictions) > 1:
+        fastest = min(rows, key=lambda row: row.iteration_ns)
+        yield f"Fastest{fitting}", f"{clean_text(fastest.gpu)} · {_time_words(fastest)} an iteration"
+        priced = [row for row in rows if row.usd_per_1000_iterations is not None]
+        if len(priced) > 1:
+            cheapest = min(priced, key=lambda row: row.usd_per_1000_iterations or 0.0)
+            cost = format_money(cheapest.usd_per_1000_iterations)
+            words = f"{cost} per 1,000 iterations, {_time_words(cheapest)} each"
+            yield f"Cheapest{fitting}", f"{clean_text(cheapest.gpu)} · {words}"
+    source = report.source
+    if source.iteration_ns is not None:
+        yield "Measured", f"{format_time(source.iteration_ns)} · on {clean_text(source.gpu or 'an unnamed GPU')}"
+    elif len(report.predictions) == 1:
+        yield "Predicted", f"{format_time(rows[0].iteration_ns)} · on {clean_text(rows[0].gpu)}"
+    if report.memory is not None:
+        count = sum(row.fits is True for row in report.predictions)
+        of = f"fits {count:,} of {format_count(len(report.predictions), 'GPU')}"
+        yield "Memory at its peak", f"{format_bytes(report.memory.peak_bytes)} · {of}"
+
+
+def _time_words(row: GpuPrediction) -> str:
+    from ..page.quantity import common_time_unit
+
+    if row.iteration_low_ns is None or row.iteration_high_ns is None:
+        return format_time(row.iteration_ns)
+    unit = common_time_unit([row.iteration_ns])
+    interval = format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit)
+    return f"{format_time(row.iteration_ns, unit)} ({interval})"
+
+
+def _provenance(report: AnalysisReport, analysis: Analysis, name: str) -> Passage:
+    """Say what made the report, of what."""
+    trace, meta = report.trace, analysis.recorded_trace.meta
+    recorded = ", ".join(filter(None, (f"{trace.source_format} format", trace.capture, trace.framework)))
+    dates = sorted({row.price_date for row in report.predictions if row.price_date})
+    spans = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "undated"
+    facts = (
+        ("trace", name),
+        ("recorded", recorded),
+        ("written by", meta.producer if isinstance(getattr(meta, "producer", None), str) else ""),
+        ("predicted by", f"wavecast {__version__} and the op models that it ships{_sharpened(report)}"),
+        ("prices", f"as listed {spans}" if any(row.price_usd_per_hour for row in report.predictions) else ""),
+        ("on the front", ", ".join(clean_text(row.gpu) for row in pareto_front(report.predictions))),
+    )
+    lines = (Line(text=clean_text(text), label=label) for label, text in facts if text)
+    return Passage(lines=(Line(text=_PROVENANCE, tone=Tone.TITLE), *lines))
+
+
+def _sharpened(report: AnalysisReport) -> str:
+    gpus = dict.fromkeys(clean_text(item.gpu) for item in report.calibration if item.is_applied)
+    return f", sharpened by measurements of {', '.join(gpus)}" if gpus else ""

@@ -1,0 +1,1 @@
+"""The charts of reports whose words are one module beside this package."""

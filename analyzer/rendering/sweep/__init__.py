@@ -1,0 +1,1 @@
+"""Sweeps and sensitivities: in words and sheets, as JSON and CSV, and as charts."""

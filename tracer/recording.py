@@ -1,0 +1,67 @@
+"""`wavecast.record`: one call records a step, or a loop as it is. Importing this needs no torch; calling it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from ..errors import CaptureError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..formats.trace import Trace
+    from .measured.recorder import Recorder
+
+
+@overload
+def record(
+    step: Callable[[], object],
+    *,
+    warmup: int = 3,
+    repeats: int = 5,
+    device: str | torch.device | None = None,
+    name: str | None = None,
+    mode: str | None = None,
+    batch_size: int | None = None,
+    samples_per_iteration: int | None = None,
+) -> Trace: ...
+
+
+@overload
+def record(
+    step: str | Path,
+    *,
+    iterations: tuple[int, int] = (10, 15),
+    name: str | None = None,
+    mode: str | None = None,
+    iteration_ends: str | None = None,
+    batch_size: int | None = None,
+    samples_per_iteration: int | None = None,
+) -> AbstractContextManager[Recorder]: ...
+
+
+def record(step: Callable[[], object] | str | Path, **options: Any) -> Trace | AbstractContextManager[Recorder]:
+    """Record one iteration that `step` runs, and return its trace; or, given a file, the loop inside `with`.
+
+    A function without arguments is run warmup + repeats + 2 times, really: weights are updated. `device` is `cuda` (the
+    default where there is one), `cpu`, or `meta` for shapes alone; see docs/recording.md. Given the name of a file,
+    this is a context manager around a loop that stays as it is: `iterations` of it, the first and the one after the
+    last, go to that file. `name`, `mode`, `batch_size` and `samples_per_iteration` describe the workload.
+    Raises CaptureError where torch is missing or no recording can be made, and InputError for bad arguments.
+
+    >>> import torch
+    >>> layer, x = torch.nn.Linear(64, 32, device="meta"), torch.ones(8, 64, device="meta")
+    >>> record(lambda: layer(x), device="meta", name="linear")
+    <Trace 'linear', shapes: 2 ops, 0 kernels, 0 iterations>
+    """
+    try:
+        from .measured.recording import record as record_loop
+        from .session import trace_iteration
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise CaptureError("recording needs torch: pip install 'wavecast[tracer]'") from None
+    return record_loop(step, **options) if isinstance(step, str | Path) else trace_iteration(step, **options)
