@@ -31,7 +31,7 @@ def vit(root_dir: Path) -> Path:
         (("--for", RUN), ("Cheapest that fits for 3 epochs of 1,281,167 samples: ", " minutes (", "Fastest: ")),
         (
             ("--for", RUN, "--deadline", "24h", "--budget", "50"),
-            ("Cheapest that fits and finishes 3 epochs of 1,281,167 samples in 24 h for at most $50.00: ",),
+            ("Cheapest that fits and finishes 3 epochs of 1,281,167 samples in 24 h for at most $50: ",),
         ),
         (("--for", RUN, "--deadline", "1min"), ("No GPU that fits finishes ", " in 1 min. Fastest: ")),
         (("--to", "B200", "--to", "H100 SXM"), ("B200 SXM (HGX, 180GB) takes ", " and costs ", "$ per iteration ")),

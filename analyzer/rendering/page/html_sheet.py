@@ -27,7 +27,8 @@ def draw_sheet(sheet: Sheet, identity: str) -> Iterator[str]:
     """Draw a sheet; the words of a title stand above it already, and are what a screen reader calls it."""
     if not sheet.columns:
         return
-    first = sheet.row_count if sheet.row_count <= FIRST_ROWS + _MORE_ROWS else FIRST_ROWS
+    is_short = sheet.folded or sheet.row_count <= FIRST_ROWS + _MORE_ROWS
+    first = sheet.row_count if is_short else FIRST_ROWS
     if first < sheet.row_count:
         yield (
             f'<input class="switch" type="checkbox" id="{identity}-all"> '
