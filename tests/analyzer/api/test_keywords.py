@@ -35,6 +35,7 @@ OF_MANY_GPUS = {"gpu_counts", "plans", "global_batch"}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "analyze": wavecast.analyze,
     "scale": wavecast.scale,
+    "sweep": wavecast.sweep,
     "validate": wavecast.validate,
     "replay": wavecast.replay,
     "compare": wavecast.compare,
