@@ -191,7 +191,7 @@ def _extrapolated(report: SweepReport) -> Iterator[str]:
     names = sorted({name for point in beyond for name in point.beyond})
     yield (
         f"{len(beyond):,} of {len(report.points):,} points are extrapolated: no catalogued GPU of the vendor comes "
-        f"near their {' and '.join(names)}, and nothing was measured there. Their intervals are wider by a declared "
+        f"near their {', '.join(names)}, and nothing was measured there. Their intervals are wider by a declared "
         "amount."
     )
 

@@ -17,7 +17,7 @@ def sample(root_dir: Path) -> Path:
 
 
 def test_pages_are_drawn_whole(sample: Path, assert_drawn_whole: Callable[[Page], None]) -> None:
-    for vary in ({"clock": "1x..2x:3"}, {"clock": [1.0, "2x"], "sms": "1x,2x"}, None):
+    for vary in ({"clock": "1x..2x:3"}, {"clock": [2520.0, "2x"], "sms": "1x,2x"}, None):
         answer = wavecast.sweep(sample, on="l40s", vary=vary)
         assert_drawn_whole(answer.page())
         assert "L40S" in repr(answer)
