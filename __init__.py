@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
+    from .analyzer.api.batch import BatchAnswer, batch
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
+    from .analyzer.api.decision import Goal, Selection
+    from .analyzer.api.figures import Figure
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
+    from .analyzer.api.prices import Prices
     from .analyzer.api.question import Machines, WhatIfs
     from .analyzer.api.ranks import JobReport, ranks
     from .analyzer.api.replay import ReplayReport, replay
@@ -33,20 +37,61 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "CaptureError", "ComparisonReport", "GpuList", "InputError", "IterationReport", "JobReport", "Machines",
-    "OutputError", "OverviewReport", "PlansReport", "ReplayReport", "Report", "ScoreReport", "SensitivityAnswer",
-    "SweepAnswer", "Trace", "TraceError",
-    "UnknownGpuError", "ValidationReport", "WavecastError", "WhatIfs", "WriteError", "__version__", "analyze",
-    "compare", "gpus", "graph", "load_trace", "overview", "ranks", "record", "replay", "save_trace", "scale", "score",
-    "sweep", "validate",
-]  # fmt: skip
+    "BatchAnswer",
+    "CaptureError",
+    "ComparisonReport",
+    "Figure",
+    "Goal",
+    "GpuList",
+    "InputError",
+    "IterationReport",
+    "JobReport",
+    "Machines",
+    "OutputError",
+    "OverviewReport",
+    "PlansReport",
+    "Prices",
+    "ReplayReport",
+    "Report",
+    "ScoreReport",
+    "Selection",
+    "SensitivityAnswer",
+    "SweepAnswer",
+    "Trace",
+    "TraceError",
+    "UnknownGpuError",
+    "ValidationReport",
+    "WavecastError",
+    "WhatIfs",
+    "WriteError",
+    "__version__",
+    "analyze",
+    "batch",
+    "compare",
+    "gpus",
+    "graph",
+    "load_trace",
+    "overview",
+    "ranks",
+    "record",
+    "replay",
+    "save_trace",
+    "scale",
+    "score",
+    "sweep",
+    "validate",
+]
 
 _HOMES = {
     "analyzer.api.analyze": ("IterationReport", "analyze"),
+    "analyzer.api.batch": ("BatchAnswer", "batch"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
+    "analyzer.api.decision": ("Goal", "Selection"),
+    "analyzer.api.figures": ("Figure",),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
+    "analyzer.api.prices": ("Prices",),
     "analyzer.api.question": ("Machines", "WhatIfs"),
     "analyzer.api.ranks": ("JobReport", "ranks"),
     "analyzer.api.replay": ("ReplayReport", "replay"),

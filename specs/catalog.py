@@ -13,13 +13,13 @@ from .documents import read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
 from .match import find_gpu, match_device, plain_name
-from .variants import Variant, apply_variant
+from .variants import GpuSetting, apply_variant
 
 __all__ = ["Catalog", "find_gpu", "imagine_gpus", "load_catalog", "match_device"]
 
 _CATALOG_FILE = Path(__file__).with_name("gpus.toml")
 _FILE_KEYS = ("gpu", "compute_capability", "sources")
-_OWN_KEYS = ("aliases", "release_date", "note")
+_OWN_KEYS = ("aliases", "release_date", "note", "price_usd_per_hour")
 """What a new GPU does not take over from the one it is based on: it would be untrue of the new one."""
 
 
@@ -105,20 +105,19 @@ def _extended_contents(path: Path) -> _Contents:
         known = spellings.setdefault(plain_name(name), name)
         if known != name:
             raise InputError(f"{path.name}: {name} differs from {known} in spelling only; write {known} to replace it")
-        base = entry.get("based_on")
+        name_of_base = entry.get("based_on")
         entries[name] = _complete_entry(entry, gpus, entries, path.name)
-        if isinstance(base, str):
-            found = find_gpu(Catalog(gpus=tuple(gpus.values())), base).name
+        if isinstance(name_of_base, str):
+            found = find_gpu(Catalog(gpus=tuple(gpus.values())), name_of_base).name
             divided[name] = divided.get(found, found)
-        gpus[name] = _as_run(
-            build_gpu(entries[name], capabilities, f"{path.name}: {name}"), divided.get(name) or name, path.name
-        )
+        whole = build_gpu(entries[name], capabilities, f"{path.name}: {name}")
+        gpus[name] = _as_run(whole, divided.setdefault(whole.name, whole.name), path.name)
     return _Contents(gpus=gpus, entries=entries, capabilities=capabilities)
 
 
 def _as_run(gpu: Gpu, slices_of: str, file: str) -> Gpu:
     """Return an entry under the cap, at the clock, or as the slice that it names."""
-    variant = Variant(slice_name=gpu.slice_name, cap_w=gpu.power_cap_w, lock_hz=gpu.clock_lock_hz)
+    variant = GpuSetting(slice_name=gpu.slice_name, cap_w=gpu.power_cap_w, lock_hz=gpu.clock_lock_hz)
     whole = replace(gpu, slice_name=None, power_cap_w=None, clock_lock_hz=None)
     try:
         return apply_variant(whole, variant, name=gpu.name, slices_of=slices_of)

@@ -137,6 +137,8 @@ class Gpu:
     sources: Mapping[str, SourceNote] = field(default_factory=dict)
     """Per value group: clocks, memory, l2, vector, matrix, occupancy, links, power."""
     note: str = ""
+    price_usd_per_hour: float | None = None
+    """What a user's file says that it costs; the shipped entries leave prices to the price book."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,7 @@ PLAIN_KEYS: Final[dict[str, Key]] = {
     "slice": Key("slice_name", str),
     "release_date": Key("release_date", str),
     "note": Key("note", str),
+    "price_usd_per_hour": Key("price_usd_per_hour"),
 }
 ENTRY_KEYS: Final = frozenset({*PLAIN_KEYS, *GROUPS, "source", "verified", "based_on"})
 CAPABILITY_KEYS: Final = frozenset(

@@ -10,7 +10,7 @@ from ..errors import InputError, UnknownGpuError
 from .gpu import Catalog, Gpu
 from .instances import Server, find_machines
 from .names import agrees_with_vendor, can_mean, near_gpus, words_of
-from .variants import Variant, apply_variant, split_variant
+from .variants import GpuSetting, apply_variant, split_variant
 
 _VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "graphics"})
 _BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "rx", "instinct", "radeon", "arc", "generation"}
@@ -43,13 +43,14 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
     return found[0]
 
 
-def find_gpus(catalog: Catalog, name: str) -> list[Gpu]:
+def find_gpus(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]:
     """Return every GPU that `name` may mean: all H100 variants for `h100`, one of its GPUs for a server or an instance.
 
     In this order: the whole name, an alias, either without brand words (`4090`), the entry's words (`h100sxm`,
     `a100 pcie 80`; see `can_mean`), a line of products (`titan`), a machine (`p4d.24xlarge`; see `find_machines`); the
-    first that matches at all decides. Raises UnknownGpuError where none does. What follows an `@` or a `/` says how the
-    GPU is run (see `apply_variant`): of several GPUs those are meant that can be run so.
+    first that matches at all decides. Raises UnknownGpuError where none does, with the nearest names where it is to
+    `suggest` them, which takes long for many names. What follows an `@` or a `/` says how the GPU is run (see
+    `apply_variant`): of several GPUs those are meant that can be run so.
 
     >>> [gpu.name for gpu in find_gpus(catalog, "a100")]
     ['A100 SXM4 40GB', 'A100 SXM4 80GB', 'A100 PCIe 40GB', 'A100 PCIe 80GB']
@@ -57,11 +58,11 @@ def find_gpus(catalog: Catalog, name: str) -> list[Gpu]:
     ['A100 SXM4 40GB, 3g.20gb', 'A100 PCIe 40GB, 3g.20gb']
     """
     base, variant = split_variant(name)
-    found = _find_base(catalog, base)
-    return found if variant == Variant() else _run_as(found, variant, base)
+    found = _find_base(catalog, base, suggest=suggest)
+    return found if variant == GpuSetting() else _run_as(found, variant, base)
 
 
-def _run_as(gpus: list[Gpu], variant: Variant, name: str) -> list[Gpu]:
+def _run_as(gpus: list[Gpu], variant: GpuSetting, name: str) -> list[Gpu]:
     """Return those GPUs that can be run so; raise InputError with why not, where none can."""
     found, reasons = [], []
     for gpu in gpus:
@@ -75,7 +76,7 @@ def _run_as(gpus: list[Gpu], variant: Variant, name: str) -> list[Gpu]:
     return found
 
 
-def _find_base(catalog: Catalog, name: str) -> list[Gpu]:
+def _find_base(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]:
     if not words_of(name):
         raise UnknownGpuError(f"{name!r} names no GPU; see `wavecast gpus` for all of them")
     for matches in (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line):
@@ -85,7 +86,7 @@ def _find_base(catalog: Catalog, name: str) -> list[Gpu]:
     found = _of_machines(catalog, find_machines(name))
     if found:
         return found
-    raise UnknownGpuError(_unknown_message(catalog, name))
+    raise UnknownGpuError(_unknown_message(catalog, name) if suggest else f"no GPU is called {name!r}")
 
 
 def describe_machines(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
@@ -98,7 +99,7 @@ def describe_machines(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]
     return tuple(
         machine.description
         for name in dict.fromkeys(split_variant(name)[0] for name in names)
-        if not _is_gpu_name(catalog, name)
+        if not is_gpu_name(catalog, name)
         for machine in find_machines(name)
         if machine.gpu in known
     )
@@ -206,7 +207,12 @@ def _by_line(catalog: Catalog, name: str) -> list[Gpu]:
     return [gpu for gpu in catalog.gpus if len(wanted) == 1 and wanted[0] in _LINES & set(words_of(gpu.name))]
 
 
-def _is_gpu_name(catalog: Catalog, name: str) -> bool:
+def is_gpu_name(catalog: Catalog, name: str) -> bool:
+    """Say whether a name means a GPU itself, and not a machine that has some.
+
+    >>> is_gpu_name(catalog, "h100"), is_gpu_name(catalog, "p4d.24xlarge")
+    (True, False)
+    """
     ways = (_by_name, _by_alias, _by_short_name, _by_short_alias, _by_reading, _by_line)
     return any(matches(catalog, name) for matches in ways)
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from wavecast.formats.trace import (
 )
 
 ROOT = Path(__file__).parent.parent
+DAY_OF_PRICES = date(2026, 11, 23)
 
 # The same cases in every run, so that what is green stays so: WAVECAST_EXPLORE=1 draws others.
 settings.register_profile(
@@ -233,3 +235,9 @@ class GraphFiles:
 def graph_files(request: pytest.FixtureRequest) -> Callable[[], GraphFiles]:
     """A builder of profiler files of graphs, of either vendor."""
     return lambda: GraphFiles(rocm=request.param)
+
+
+@pytest.fixture(autouse=True)
+def _day_of_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the shipped prices on a day soon after they were listed: what is said of their age stays the same."""
+    monkeypatch.setattr("wavecast.specs.prices.age.today", lambda: DAY_OF_PRICES)

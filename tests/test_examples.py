@@ -223,7 +223,12 @@ def test_a_docstring_shows_what_its_call_returns(
 def test_an_example_of_the_apis_page_prints_what_it_shows(
     block: str, names: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for library, word in (("torch", "torch"), ("pyarrow", "tables, "), ("pandas", "to_frame(")):
+    for library, word in (
+        ("torch", "torch"),
+        ("pyarrow", "tables, "),
+        ("pandas", "to_frame("),
+        ("vl_convert", "figures("),
+    ):
         if word in block:
             pytest.importorskip(library)
     known = {name: names[name] for name in ("folder", "job", "tables")}

@@ -23,6 +23,7 @@ def outputs(root_dir: Path) -> dict[str, dict[str, str]]:
     """What each cell of code shows, by its first line, as text by type of content."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
+    pytest.importorskip("vl_convert")
     pytest.importorskip("pandas")
     found = nbformat.read(root_dir / NOTEBOOK, as_version=4)
     nbclient.NotebookClient(
@@ -59,7 +60,7 @@ def test_it_runs_and_shows_reports(outputs: dict[str, dict[str, str]]) -> None:
 def test_its_frames_pictures_and_files(outputs: dict[str, dict[str, str]]) -> None:
     frame = outputs['frame = report.to_frame().set_index("gpu")']["text/html"]
     assert all(name in frame for name in ("B200", "Instinct MI300X", "usd_per_million_samples"))
-    assert sum("<svg" in shown.get("image/svg+xml", "") for shown in outputs.values()) == 2
+    assert sum("<svg" in shown.get("image/svg+xml", "") for shown in outputs.values()) == 3
     assert "['plans.csv', 'replay.svg', 'report.md']" in outputs['report.save(folder / "report.md")']["text/plain"]
     assert (
         "measured"

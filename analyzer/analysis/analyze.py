@@ -10,6 +10,7 @@ import numpy as np
 from ...formats.trace import Trace
 from ...specs.cluster import USUAL, Cluster
 from ...specs.gpu import Catalog, Gpu
+from ...specs.prices.book import PriceBook, prices_of
 from ..graph.export.path import summarize_path
 from ..models.library import Library, load_library
 from ..recorded.choice import choose_iteration
@@ -23,7 +24,7 @@ from .cut import check_cut
 from .finite import check_times
 from .gains import explain_idle_changes, find_gains
 from .gpu_replay import replay_on
-from .gpu_rows import rank_gpus
+from .gpu_rows import rank_gpus, warn_of_prices
 from .op_rows import list_ops
 from .report import AnalysisReport, Source, TraceSummary
 from .result import Analysis, build_result
@@ -42,6 +43,7 @@ def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
     scenario: Scenario | None = None,
     iteration: int | str | None = None,
     cluster: Cluster = USUAL,
+    prices: PriceBook | None = None,
 ) -> AnalysisReport:
     """Predict the trace's iteration on `targets` (default: every single-device GPU of the catalogue).
 
@@ -49,7 +51,8 @@ def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
     (default: the first target given, else the source, else the fastest), `op_limit` its length (None: all).
     `library` holds the op models (default: the ones that wavecast ships), `scenario` what is asked beside the GPU,
     `iteration` which one is meant: its number, `longest`, `all` of them as one (default: `median`), `cluster` the
-    machines that GPUs stand in, for what they send each other.
+    machines that GPUs stand in, for what they send each other, `prices` what they cost (default: as shipped, and as the
+    catalogue's own entries say).
     Raises UnknownGpuError when the trace's GPU is not in the catalogue, and InputError where the trace holds nothing
     that tells any GPU time.
 
@@ -66,11 +69,12 @@ def analyze_trace(  # noqa: PLR0913 (all that one may ask, by name)
         scenario=scenario,
         iteration=iteration,
         cluster=cluster,
+        prices=prices,
     )
     return report_on(result, ops_gpu=ops_gpu or (targets[0] if targets else None), op_limit=op_limit)
 
 
-def run_analysis(
+def run_analysis(  # noqa: PLR0913 (as analyze_trace)
     trace: Trace,
     catalog: Catalog,
     *,
@@ -80,6 +84,7 @@ def run_analysis(
     scenario: Scenario | None = None,
     iteration: int | str | None = None,
     cluster: Cluster = USUAL,
+    prices: PriceBook | None = None,
 ) -> Analysis:
     """Predict and replay a trace; see `analyze_trace`.
 
@@ -113,7 +118,13 @@ def run_analysis(
     check_times(result)
     identity = None if source is not None else explain_identity(trace, catalog, window)
     noted = () if identity is None else (identity,)
-    return replace(result, choice=choice, standstills=standstills, warnings=(*noted, *result.warnings))
+    return replace(
+        result,
+        choice=choice,
+        standstills=standstills,
+        warnings=(*noted, *result.warnings),
+        prices=prices or prices_of(catalog),
+    )
 
 
 def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | None = 10) -> AnalysisReport:
@@ -141,7 +152,7 @@ def report_on(result: Analysis, *, ops_gpu: Gpu | None = None, op_limit: int | N
         compiled=result.compiled,
         ops=list_ops(result.trace, result.workload, result.prediction, column, limit=op_limit),
         gains=find_gains(result, column),
-        warnings=(*warn(result), *explain_idle_changes(result, column)),
+        warnings=(*warn(result), *explain_idle_changes(result, column), *warn_of_prices(result, ranked)),
     )
 
 

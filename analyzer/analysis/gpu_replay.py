@@ -39,7 +39,11 @@ class GpuReplay:
 
 
 def replay_on(result: Analysis, gpu_name: str) -> GpuReplay:
-    """Replay a result on one of its GPUs again and keep every node's time."""
+    """Replay a result on one of its GPUs again and keep every node's time.
+
+    >>> round(float(replay_on(result, a100.name).end_ns.max()) / 1e6)  # ms
+    8
+    """
     column = next(at for at, gpu in enumerate(result.prediction.fleet.gpus) if gpu.name == gpu_name)
     timing = on_gpus(result.forecast.timing, slice(column, column + 1))
     end_ns = replay(result.graph, timing)[:, 0]
@@ -56,6 +60,9 @@ def lay_out(result: Analysis, replayed: GpuReplay) -> Timeline:
     """Return the predicted timeline on one GPU, below the measured one where there is one.
 
     Raises InputError where the prediction is too long to be drawn.
+
+    >>> [process.title for process in lay_out(result, replay_on(result, a100.name)).processes]
+    ['predicted on A100 SXM4 80GB']
     """
     if not np.abs(replayed.end_ns).max(initial=0.0) <= MAX_INTEGER:  # NaN, too
         raise InputError(

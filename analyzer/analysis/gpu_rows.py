@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from ...arrays import Floats, none_for_nan
 from ...specs.generations import why_untested
-from ...specs.gpu import Gpu, listed_name
-from ...specs.prices import price_usd_per_hour
+from ...specs.gpu import Gpu
+from ...specs.prices.age import warn_of_age
 from ..memory.fit import Fit, fit_on
 from ..prediction.method import Method
 from ..prediction.prediction import METHODS, Prediction
 from ..replay.causes import CAUSES
+from ..whatif.axis.infer import find_tokens
+from .decision.goal import samples_per_iteration
 from .report import GpuPrediction
 from .result import Analysis
 
@@ -26,10 +29,10 @@ def rank_gpus(result: Analysis) -> tuple[GpuPrediction, ...]:
     Of GPUs that wait for the same host equally long, to the digits shown, the one that is less busy stands first.
     """
     low_ns = _low_ends(result)
-    shares = method_shares(result.prediction)
+    shares, tokens = method_shares(result.prediction), tokens_per_sample(result)
     gpus = result.prediction.fleet.gpus
     rows = [
-        _row(result, gpu, column, low_ns, shares[column], fit)
+        _row(result, gpu, column, low_ns, shares[column], fit, tokens)
         for column, (gpu, fit) in enumerate(zip(gpus, fit_on(result.memory, gpus), strict=True))
     ]
     return tuple(sorted(rows, key=lambda row: (row.fits is False, _shown(row.iteration_ns), row.gpu_busy_ns)))
@@ -41,16 +44,17 @@ def _shown(value: float) -> float:
 
 
 def _row(
-    result: Analysis, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method, float], fit: Fit
+    result: Analysis, gpu: Gpu, column: int, low_ns: Floats, methods: dict[Method, float], fit: Fit, tokens: int | None
 ) -> GpuPrediction:
-    forecast, meta = result.forecast, result.trace.meta.workload
+    forecast = result.forecast
     is_source = result.origin is not None and gpu.name == result.origin.name
     measured_ns = result.window.duration_ns if result.origin is not None else None
     iteration_ns = float(forecast.iteration_ns[column])
     if is_source and measured_ns is not None and not result.scenario.changes_anything:
         iteration_ns = measured_ns
-    samples = meta.samples_per_iteration or meta.batch_size
-    price = price_usd_per_hour(listed_name(gpu))
+    samples = samples_per_iteration(result)
+    rate = samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None
+    price = result.prices.price_of(gpu)
     return GpuPrediction(
         gpu=gpu.name,
         vendor=gpu.vendor,
@@ -67,11 +71,25 @@ def _row(
         memory_needed_bytes=fit.needed_bytes,
         memory_usable_bytes=fit.usable_bytes,
         speedup=_speedup(result, measured_ns, iteration_ns),
-        samples_per_s=samples / iteration_ns * 1e9 if samples and iteration_ns > 0 else None,
+        samples_per_s=rate,
         price_usd_per_hour=price.usd_per_hour if price else None,
-        price_date=price.oldest_date if price else None,
+        price_date=price.middle_date if price else None,
+        price_kind=price.kind.value if price else None,
+        price_source=price.source if price else None,
+        tokens_per_s=None if rate is None or tokens is None else rate * tokens,
         untested=why_untested(gpu),
     )
+
+
+def tokens_per_sample(result: Analysis) -> int | None:
+    """Return how many tokens of a sample an iteration reads, what-ifs applied; None where nothing tells."""
+    scenario = result.scenario
+    return scenario.sequence_length or scenario.recorded_sequence_length or find_tokens(result.trace)
+
+
+def warn_of_prices(result: Analysis, rows: Sequence[GpuPrediction]) -> tuple[str, ...]:
+    """Return what is to be said of the prices: what was passed over as they were read, and that they are old."""
+    return (*result.prices.notes, *warn_of_age([row.price_date for row in rows if row.price_usd_per_hour is not None]))
 
 
 def _speedup(result: Analysis, measured_ns: float | None, iteration_ns: float) -> float | None:

@@ -44,7 +44,7 @@ def lay_out_rules(trace: Trace, gpu: Gpu | None, *, iteration: int | None = None
     Raises InputError for a trace without kernels.
 
     >>> [process.iteration_ns for process in lay_out_rules(measured, a100).processes]
-    [578000, 577400]
+    [578000, 574700]
     """
     whole, window, graph = _recorded(trace, gpu, iteration)
     recorded = _as_recorded(whole, window, graph, gpu)

@@ -13,6 +13,9 @@ from ..prediction.method import Method
 from ..recorded.compiled import CompiledCode
 from ..replay.causes import IdleCause
 from ..whatif.scenario import Scenario
+from .decision.goal import RunLength
+from .decision.selection import Selection
+from .decision.totals import RunTotal
 
 REPORT_FORMAT = "wavecast.prediction"
 REPORT_VERSION = "1.0"
@@ -120,11 +123,27 @@ class GpuPrediction:
     samples_per_s: float | None
     price_usd_per_hour: float | None
     price_date: str | None
-    """Of the oldest listing that entered the price; None where none is dated."""
+    """ISO date of the middle one of the listings in the price; None where none is dated."""
     untested: str | None = None
     """Why nothing that was measured tells how good this is, which has the widest interval then."""
     batches: BatchChoice | None = None
     """None where nothing was asked about other batches."""
+    price_kind: str | None = None
+    """`own`, `on-demand`, `reserved` or `spot`; None without a price."""
+    price_source: str | None = None
+    """Who says the price: the clouds, the file or the option."""
+    tokens_per_s: float | None = None
+    """None where the trace is not of text."""
+    total: RunTotal | None = None
+    """What the whole run takes; None where no goal was given."""
+    is_reference: bool = False
+    """Whether it is the source, kept beside the GPUs that were asked about, of which it is none."""
+    chance_fastest: float | None = None
+    """Of the GPUs of the report; None where the iteration does not fit, or there is no other GPU."""
+    chance_cheapest: float | None = None
+    """Of those with a price, per iteration; None for those without."""
+    is_observed: bool = False
+    """The user measured the iteration there."""
 
     @property
     def host_limited_ratio(self) -> float:
@@ -133,7 +152,7 @@ class GpuPrediction:
 
     @property
     def usd_per_1000_iterations(self) -> float | None:
-        """Return the on-demand cost of 1,000 iterations."""
+        """Return the cost of 1,000 iterations."""
         if self.price_usd_per_hour is None:
             return None
         return self.price_usd_per_hour * self.iteration_ns * 1000 / 3.6e12
@@ -180,8 +199,20 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankPair:
+    """Say how likely one GPU beats another."""
+
+    first: str
+    second: str
+    faster: float
+    """The chance that the iteration takes less time on the first."""
+    cheaper: float | None
+    """The chance that it costs less there; None where either has no price."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisReport:
-    """Hold all that `analyze` found. `predictions` is ranked, fastest first; `ops` by predicted time."""
+    """Hold all that `analyze` found. `predictions` is ranked as `selection` asks; `ops` by predicted time."""
 
     trace: TraceSummary
     source: Source
@@ -205,7 +236,13 @@ class AnalysisReport:
     gains: tuple[Gain, ...] = ()
     """What one more change would gain on `ops_gpu`, largest first, faster kernels last; empty where the host does not
     limit it."""
+    rank_pairs: tuple[RankPair, ...] = ()
+    """GPUs compared two by two: all of up to four, of more those likeliest to be first in time or in cost."""
     warnings: tuple[str, ...] = field(default=())
+    selection: Selection = field(default_factory=Selection)
+    """Which GPUs were asked about, and in which order."""
+    run: RunLength | None = None
+    """What is to be run in all; None where no goal was given."""
 
     @property
     def iteration_rule(self) -> str:

@@ -13,6 +13,7 @@ from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
 from ...specs.fleet import build_fleet
 from ...specs.gpu import Gpu
+from ...specs.prices.book import PriceBook, shipped_prices
 from ..graph.graph import Graph
 from ..graph.steps import with_iterations
 from ..memory.describe import describe_memory, explain_missing_memory
@@ -70,6 +71,8 @@ class Analysis:
     choice: IterationChoice = field(default_factory=IterationChoice)
     standstills: tuple[Standstill, ...] = ()
     """What was left out of the recorded iteration."""
+    prices: PriceBook = field(default_factory=shipped_prices)
+    """What the GPUs cost."""
 
     @property
     def iteration_index(self) -> int | None:

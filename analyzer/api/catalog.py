@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .keywords import speaks_keywords
+from .prices import Prices, read_prices
 from .report import Report
 
 if TYPE_CHECKING:
     from ...specs.gpu import Gpu
+    from ...specs.prices.book import PriceBook
     from ..rendering.page.page import Page
     from .report import Tables
 
@@ -21,6 +23,7 @@ class GpuList(Report):
     """Hold entries of the catalogue, to be iterated, counted and indexed. Its table is `gpus`, in SI units."""
 
     gpus: tuple[Gpu, ...]
+    prices: PriceBook
     machines: tuple[str, ...] = ()
     """What is said of the cloud instance or server that was named."""
 
@@ -38,18 +41,22 @@ class GpuList(Report):
         from ..rendering.gpus import describe_gpu, describe_gpus
 
         is_one = len(self.gpus) == 1
-        return describe_gpu(self.gpus[0], self.machines) if is_one else describe_gpus(self.gpus, self.machines)
+        return (
+            describe_gpu(self.gpus[0], self.prices, self.machines)
+            if is_one
+            else describe_gpus(self.gpus, self.prices, self.machines)
+        )
 
     def to_json(self) -> str:
         """Return the entries as JSON, in SI units."""
         from ..rendering.gpus import draw_gpus_json
 
-        return draw_gpus_json(self.gpus)
+        return draw_gpus_json(self.gpus, self.prices)
 
     def _tables(self) -> Tables:
         from ..rendering.gpus import catalog_table
 
-        return {"gpus": lambda: catalog_table(self.gpus)}
+        return {"gpus": lambda: catalog_table(self.gpus, self.prices)}
 
     def _headline(self) -> str:
         from ..rendering.page.quantity import format_count
@@ -58,11 +65,16 @@ class GpuList(Report):
 
 
 @speaks_keywords
-def gpus(name: str | None = None, *, gpu_file: str | Path | None = None) -> GpuList:
+def gpus(
+    name: str | None = None,
+    *,
+    gpu_file: str | Path | None = None,
+    prices: Prices | Mapping[str, float] | str | Path | None = None,
+) -> GpuList:
     """Return the catalogue's GPUs, or those that `name` means: short (`h100`), as frameworks print it, or an instance.
 
-    `gpu_file` holds more of them; see docs/gpus.md. Raises UnknownGpuError for a name that nothing has, and InputError
-    for a file that cannot be read.
+    `gpu_file` holds more of them; see docs/gpus.md. `prices` are $ per hour by GPU, a price list, or a `Prices`. Raises
+    UnknownGpuError for a name that nothing has, and InputError for a file that cannot be read.
 
     >>> [gpu.name for gpu in gpus("a10")]
     ['A10']
@@ -71,8 +83,11 @@ def gpus(name: str | None = None, *, gpu_file: str | Path | None = None) -> GpuL
     """
     from ...specs.catalog import load_catalog
     from ...specs.match import describe_machines, find_gpus
+    from ...specs.prices.book import prices_of
 
     catalog = load_catalog(None if gpu_file is None else Path(gpu_file))
+    book = read_prices(prices, catalog) or prices_of(catalog)
     if name is None:
-        return GpuList(gpus=catalog.gpus)
-    return GpuList(gpus=tuple(find_gpus(catalog, name)), machines=describe_machines(catalog, [name]))
+        return GpuList(gpus=catalog.gpus, prices=book)
+    machines = describe_machines(catalog, [name])
+    return GpuList(gpus=tuple(find_gpus(catalog, name)), prices=book, machines=machines)

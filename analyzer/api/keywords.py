@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import wraps
 from inspect import signature
 from operator import index
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from ...errors import InputError, WavecastError
+
+if TYPE_CHECKING:
+    from ..rendering.page.page import Page
 
 ParametersT = ParamSpec("ParametersT")
 ReturnT = TypeVar("ReturnT")
@@ -17,20 +21,39 @@ ReturnT = TypeVar("ReturnT")
 RENAMED: Final = {
     "from": "source",
     "capture": "captures",
+    "for": "goal",
     "node": "Machines(nodes=…)",
-    "cluster-file": "Machines(cluster_file=…)",
-    "nccl-tests": "Machines(nccl_tests=…)",
+    "vendor": "Selection(vendors=…)",
     "stretch": "stretch_ms",
+    "price": "prices",
+    "price-kind": "Prices(kind=…)",
+    "cloud": "Prices(cloud=…)",
+    **{name: f"Machines({name.replace('-', '_')}=…)" for name in ("cluster-file", "nccl-tests")},
+    **{name: f"Goal.read(…, {name}=…)" for name in ("allowance", "budget", "deadline")},
+    **{
+        name: f"Selection({name.replace('-', '_')}=…)"
+        for name in ("sort", "min-memory", "priced", "fits", "only", "rows")
+    },
 }
 """Options whose keyword is another word."""
+SAID_IN_PYTHON: Final = {("rows", "all"): "0"}
+"""Values that are said otherwise."""
+KEYWORDS_OF: Final[dict[str, frozenset[str]]] = {}
+"""By the type of report: the keywords of the function that returns it."""
 ITERATION_RULES: Final = ("median", "longest", "all")
-_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: ([A-Z]+\b|\d[\d.,]*\b|[a-z]+\d+\w*))?")
-"""An option, and where one follows, its value: `N`, `64`, `h100`."""
+_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: ([A-Z]+\b|\d[\d.,]*\b%?|all\b|[a-z]+\d+\w*))?")
+"""An option, and where one follows, its value: `N`, `64`, `10%`, `all`, `h100`."""
+_RECORD: Final = re.compile(r"(\w+)[.\w]*\(")
+"""What a keyword of the same name takes."""
+_BARE: Final = re.compile(r"[A-Z]+|[\d.,]+")
+"""Values that are no text: numbers, and words that stand for one."""
+_OUTPUT: Final = re.compile(r"(?<![\w-])-o ")
 
 
 def speaks_keywords(function: Callable[ParametersT, ReturnT]) -> Callable[ParametersT, ReturnT]:
     """Let the errors of a function name its keywords, and keep for the command line what they said of options."""
-    known = {*signature(function).parameters, "machines"}
+    known = frozenset(signature(function).parameters)
+    KEYWORDS_OF.update(dict.fromkeys(str(function.__annotations__["return"]).split(" | "), known))
 
     @wraps(function)
     def call(*arguments: ParametersT.args, **keywords: ParametersT.kwargs) -> ReturnT:
@@ -57,15 +80,31 @@ def with_keywords(text: str, known: Collection[str]) -> str:
     def translate(found: re.Match[str]) -> str:
         option, value = found.groups()
         name = RENAMED.get(option, option.replace("-", "_"))
-        if name not in known and "(" not in name:
+        record = _RECORD.match(name)
+        if (record[1].lower() if record else name) not in known:
             return found.group()
         if value is None:
             return name
-        if "(" in name:
-            return f"{name} {value}"
-        return f"{name}={value!r}" if value[0].islower() else f"{name}={value}"
+        said = SAID_IN_PYTHON.get((option, value)) or (value if _BARE.fullmatch(value) else repr(value))
+        return name.replace("…)", f"{said})") if record else f"{name}={said}"
 
-    return _OPTION.sub(translate, text)
+    translated = _OPTION.sub(translate, text)
+    return _OUTPUT.sub("output ", translated) if "output" in known else translated
+
+
+def page_with_keywords(page: Page, report: type) -> Page:
+    """Return a report's page with keywords of its function in place of options, for those who look at it in Python."""
+    from ..rendering.page.page import Page as AnyPage
+    from ..rendering.page.page import Passage
+
+    known = KEYWORDS_OF.get(report.__name__, frozenset())
+    blocks = (
+        Passage(lines=tuple(replace(line, text=with_keywords(line.text, known)) for line in block.lines))
+        if isinstance(block, Passage)
+        else block
+        for block in page.blocks
+    )
+    return AnyPage(blocks=tuple(blocks))
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> int | None:

@@ -39,8 +39,11 @@ class WhatIfs:
     fuse_elementwise: bool = False
     attention_kernel: str | None = None
 
-    def scenario(self, trace: Trace, *, asks_for_batches: bool = False) -> Scenario:
-        """Return them as the analyzer's. Raises InputError for what contradicts itself or is not known."""
+    def scenario(self, trace: Trace, *, asks_for_batches: bool = False, counts_tokens: bool = False) -> Scenario:
+        """Return them as the analyzer's. Raises InputError for what contradicts itself or is not known.
+
+        Where samples or tokens are counted, the recorded sizes are of use without others.
+        """
         from ..host.speed import read_cpu_speed
         from ..whatif.scenario import Scenario, TargetAttention, TargetPrecision
 
@@ -50,7 +53,7 @@ class WhatIfs:
             check_count(name, getattr(self, name))
         if self.from_batch is not None and not (self.batch or asks_for_batches):
             raise InputError("--from-batch says what --batch rescales: add --batch N")
-        if self.from_sequence_length is not None and self.sequence_length is None:
+        if self.from_sequence_length is not None and not (self.sequence_length or counts_tokens):
             raise InputError("--from-sequence-length says what --sequence-length rescales: add --sequence-length N")
         return Scenario(
             cpu_speed=None if self.cpu_speed is None else read_cpu_speed(str(self.cpu_speed), trace),

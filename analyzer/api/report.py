@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import InputError
 from ..rendering.formats import DEFAULT_FORMAT, REPORT_FORMATS, SUFFIXES, render
+from .keywords import page_with_keywords
 
 if TYPE_CHECKING:
     from ..rendering.page.page import Page
     from ..rendering.page.table import FieldTable
     from ..rendering.page.terminal import Screen
+    from .figures import Figure
 
     Tables = Mapping[str, Callable[[], FieldTable]]
 
@@ -81,6 +83,13 @@ class Report(ABC):
 
         return build_frame(self._table(table), library)
 
+    def figures(self) -> tuple[Figure, ...]:
+        """Return its charts, each a picture of its own; none where it has none."""
+        from ..rendering.page.chart import Chart
+        from .figures import Figure as AnyFigure
+
+        return tuple(AnyFigure(block) for block in self.illustrated_page().blocks if isinstance(block, Chart))
+
     def draw(self, form: str = DEFAULT_FORMAT, screen: Screen | None = None) -> str:
         """Return the report in a format: table, json, csv, markdown or html; `screen` is what a table is drawn for."""
         from ..rendering.page.terminal import Screen as AnyScreen
@@ -117,8 +126,9 @@ class Report(ABC):
             display(self)
             return
         from ..rendering.page.stream import encodable, stdout_screen
+        from ..rendering.page.terminal import draw_terminal
 
-        sys.stdout.write(encodable(self.draw(DEFAULT_FORMAT, stdout_screen())))
+        sys.stdout.write(encodable(draw_terminal(page_with_keywords(self.page(), type(self)), stdout_screen())))
 
     def _table(self, name: str | None) -> FieldTable:
         tables = self._tables()
@@ -132,13 +142,13 @@ class Report(ABC):
         """Show the words and tables in a notebook."""
         from ..rendering.page.fragment import draw_fragment
 
-        return draw_fragment(self.page())
+        return draw_fragment(page_with_keywords(self.page(), type(self)))
 
     def _repr_markdown_(self) -> str:
         """Show them where Markdown alone is understood."""
         from ..rendering.page.markdown import draw_markdown
 
-        return draw_markdown(self.page())
+        return draw_markdown(page_with_keywords(self.page(), type(self)))
 
     def __repr__(self) -> str:
         """Return one line."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -11,6 +11,7 @@ from ...errors import InputError
 from ..rendering.formats import REPORT_FORMATS
 from .amounts import read_bytes, read_duration_ns
 from .keywords import check_count, check_iteration, speaks_keywords
+from .prices import Prices, read_prices
 from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
@@ -95,6 +96,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     source: str | None = None,
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
+    prices: Prices | Mapping[str, float] | str | Path | None = None,
     iteration: int | str | None = None,
     window_ns: tuple[int | None, int | None] | None = None,
     captures: Sequence[str | Path] = (),
@@ -154,6 +156,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
         scenario=None if what_ifs is None else what_ifs.scenario(read, asks_for_batches=True),
         iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),
+        prices=read_prices(prices, named.catalog),
         timeline=None if timeline is None else Path(timeline),
     )
     return PlansReport(name=trace_name(trace), report=report, shown_count=top)

@@ -11,6 +11,7 @@ import click
 from ... import __version__
 from ...errors import InputError
 from ..api.analyze import SHORT_OP_COUNT
+from ..api.prices import Prices
 from ..api.question import Machines, WhatIfs
 from ..api.scale import SHOWN_PLANS
 from ..rendering.formats import REPORT_FORMATS
@@ -28,12 +29,17 @@ from .command import (
     source_option,
     trace_argument,
 )
+from .decision_options import decision_options, take_goal, take_selection
+from .observed_options import observed_option, take_observed
 from .output import OutputPath, choose_format, screen_for, write_result
 from .part_options import window_option
 from .plan_options import draw_plans, plan_options
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
+    from ..analysis.decision.goal import Goal
+    from ..analysis.decision.selection import Selection
     from ..api.analyze import IterationReport
 
 PRECISIONS: Final = ("bf16", "fp16", "tf32", "fp8", "nvfp4", "int8-weights", "int4-weights")
@@ -65,6 +71,10 @@ class AnalyzeRequest:
     plans: tuple[str, ...]
     global_batch: int | None
     cluster: Machines
+    prices: Prices | None
+    selection: Selection
+    goal: Goal | None
+    observed: dict[str, str]
 
     @property
     def is_of_plans(self) -> bool:
@@ -89,6 +99,8 @@ class AnalyzeRequest:
 )
 @source_option()
 @gpu_file_option
+@decision_options
+@price_options
 @cluster_options
 @iteration_option()
 @window_option("Predict only what the host began in this time since the recording's start, as in 2s..3s or 350ms...")
@@ -108,6 +120,7 @@ class AnalyzeRequest:
     metavar="DIR|FILE",
     help="Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
 )
+@observed_option
 @click.option(
     "--cpu-speed",
     metavar="RATIO",
@@ -159,13 +172,16 @@ def analyze(**options: Any) -> None:
     """Predict the iteration recorded in TRACE on every catalogued GPU.
 
     TRACE is a wavecast trace or a PyTorch profiler file, gzipped or not, recognised by its content;
-    '-' reads standard input. The GPUs are ranked by predicted iteration time; the one that was
-    measured is marked.
+    '-' reads standard input. The answer comes first: the fastest GPU and the
+    cheapest, or the one for your run; then the GPUs by predicted iteration time, the measured one
+    marked.
 
     \b
     Examples:
       analyze trace.json.gz
       analyze trace.json.gz --to H100 --to L40S --ops
+      analyze trace.json.gz --for "3 epochs of 1281167 samples" --deadline 24h
+      analyze trace.json.gz --sort cost --fits --vendor nvidia --min-memory 40GB
       analyze trace.json.gz --format json -o prediction.json
       analyze trace.json.gz --to H100 --batch 64 --precision bf16 --cuda-graph
       analyze trace.json.gz --to L40S --timeline timeline.json.gz
@@ -174,9 +190,18 @@ def analyze(**options: Any) -> None:
       analyze trace.json.gz --to H100 --gpus 64 --plan fsdp=8,tp=8
       analyze execution.json.gz --capture capture.json.gz
     """
-    cluster = take_cluster(options)
+    cluster, prices, observed = take_cluster(options), take_prices(options), take_observed(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
-    request = AnalyzeRequest(**options, cluster=cluster, what_ifs=what_ifs)
+    selection, goal = take_selection(options), take_goal(options)
+    request = AnalyzeRequest(
+        **options,
+        cluster=cluster,
+        prices=prices,
+        what_ifs=what_ifs,
+        observed=observed,
+        selection=selection,
+        goal=goal,
+    )
     if request.is_of_plans:
         write_result(_predict_plans(request), request.output)
         return
@@ -204,7 +229,11 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             largest_batch=request.largest_batch,
             gpu_file=request.gpu_file,
             calibration=request.calibration,
+            observed=request.observed,
             machines=request.cluster,
+            prices=request.prices,
+            selection=request.selection,
+            goal=request.goal,
             captures=request.captures,
             execution_trace=request.execution_trace,
             recover=request.recover,
@@ -222,19 +251,24 @@ _ONE_GPU_OPTIONS: Final = {
     "cuda_graph": "--cuda-graph",
     "fuse_elementwise": "--fuse-elementwise",
     "cpu_speed": "--cpu-speed",
+    "observed": "--observed",
 }
 """What nothing says of plans yet."""
 
 
 def _predict_plans(request: AnalyzeRequest) -> str:
     """Predict plans on many GPUs, and write what `wavecast scale` would of them."""
+    from ..analysis.decision.selection import Selection
     from ..api.catalog import gpus
     from ..api.scale import scale
 
     asked = {"with_ops": request.with_ops, "largest_batch": request.largest_batch, **asdict(request.what_ifs)}
+    asked["observed"] = request.observed
     for name, option in _ONE_GPU_OPTIONS.items():
         if asked[name]:
             raise InputError(f"{option} is for one GPU: leave it out beside --plan")
+    if request.goal is not None or request.selection != Selection():
+        raise InputError("filters, --sort, --rows and --for are for one GPU: leave them out beside --plan")
     with progress_on_stderr("Reading the trace") as progress:
         report = scale(
             request.trace,
@@ -246,6 +280,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
             source=request.source,
             gpu_file=request.gpu_file,
             machines=request.cluster,
+            prices=request.prices,
             iteration=request.iteration,
             window_ns=request.window_ns,
             captures=request.captures,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .command import WavecastCommand, complete_gpu_names, gpu_file_option, output_options
 from .output import choose_format, screen_for, write_result
+from .price_options import price_options, take_prices
 
 
 @click.command("gpus", cls=WavecastCommand, short_help="List the GPU catalogue, or all facts of one GPU.")
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=complete_gpu_names)
 @output_options("table", "json", "csv")
 @gpu_file_option
-def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path | None) -> None:
+@price_options
+def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path | None, **options: Any) -> None:
     """List the GPU catalogue; with NAME, all facts of that GPU and where each comes from.
 
     NAME may be short ('h100sxm', '4090'), what a framework prints, or a cloud instance
@@ -30,5 +33,5 @@ def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path
     """
     from ..api.catalog import gpus as find
 
-    found = find(name, gpu_file=gpu_file)
+    found = find(name, gpu_file=gpu_file, prices=take_prices(options))
     write_result(found.draw(choose_format(form, output), screen_for(output)), output)

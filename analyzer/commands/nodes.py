@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from .command import WavecastCommand, gpu_file_option, output_options
 from .output import choose_format, screen_for, write_result
+from .price_options import price_options, take_prices
 
 
 @click.command("nodes", cls=WavecastCommand, short_help="List machines with several GPUs, or all facts of one.")
@@ -27,6 +29,7 @@ from .output import choose_format, screen_for, write_result
 )
 @output_options("table", "json", "csv")
 @gpu_file_option
+@price_options
 def nodes(
     name: str | None,
     cluster_file: Path | None,
@@ -34,6 +37,7 @@ def nodes(
     form: str | None,
     output: Path | None,
     gpu_file: Path | None,
+    **options: Any,
 ) -> None:
     """List the machines that GPUs stand in; with NAME, all facts of that one and where they come from.
 
@@ -53,11 +57,13 @@ def nodes(
     from ...specs.catalog import load_catalog
     from ...specs.cluster import find_node
     from ...specs.nodes import load_nodes
+    from ..api.prices import read_prices
     from ..api.question import Machines
     from ..rendering.nodes import describe_node, describe_nodes, draw_nodes_csv, draw_nodes_json
     from ..rendering.page.terminal import draw_terminal
 
     catalog = load_catalog(gpu_file)
+    prices = read_prices(take_prices(options), catalog)
     if nccl_tests and name is None and cluster_file is None:
         raise InputError("--nccl-tests calibrates a machine: name it ('wavecast nodes h100sxm --nccl-tests FILE')")
     asked = Machines(
@@ -83,6 +89,6 @@ def nodes(
     elif kind == "csv":
         text = draw_nodes_csv(chosen)
     else:
-        page = describe_node(chosen[0]) if len(chosen) == 1 else describe_nodes(chosen)
+        page = describe_node(chosen[0], prices) if len(chosen) == 1 else describe_nodes(chosen, prices)
         text = draw_terminal(page, screen_for(output))
     write_result(text, output)

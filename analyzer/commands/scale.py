@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..api.prices import Prices
 from ..api.question import Machines
 from ..api.scale import SHOWN_PLANS, SVG
 from ..rendering.formats import REPORT_FORMATS
@@ -25,6 +26,7 @@ from .command import (
 )
 from .output import OutputPath, write_result
 from .plan_options import check_size, check_time, draw_plans, plan_options, read_names
+from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class ScaleRequest:
     output: Path | None
     recover: bool
     cluster: Machines
+    prices: Prices | None
 
 
 @click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
@@ -85,6 +88,7 @@ class ScaleRequest:
 )
 @source_option()
 @gpu_file_option
+@price_options
 @cluster_options
 @iteration_option()
 @capture_option()
@@ -124,8 +128,8 @@ def scale(**options: Any) -> None:
       overlap=off  gradients after the backward  overlap_tensor=on  prefetch=N layers (fsdp)
       dispatch=alltoall|deepep  tokens to experts, overlap_experts=on  beside another micro batch
     """
-    cluster = take_cluster(options)
-    request = ScaleRequest(**options, cluster=cluster)
+    cluster, prices = take_cluster(options), take_prices(options)
+    request = ScaleRequest(**options, cluster=cluster, prices=prices)
     write_result(draw_plans(_predict(request), request.form, request.output), request.output)
 
 
@@ -146,6 +150,7 @@ def _predict(request: ScaleRequest) -> PlansReport:
             source=request.source,
             gpu_file=request.gpu_file,
             machines=request.cluster,
+            prices=request.prices,
             iteration=request.iteration,
             captures=request.captures,
             top=request.top,

@@ -15,6 +15,7 @@ from ...errors import InputError
 from ...specs.fleet import Fleet, take_gpus
 from .frame.correction import Calibration, correction_factor, descriptors
 from .frame.gpu_factors import GpuFactors, scale_gpus
+from .frame.gpu_physics import capped_stretch
 from .frame.intervals import GPU_CLASSES, IntervalTable, factor_of, half_width, width_factors
 from .frame.model import Estimate, Model, group_of, kind_of
 from .frame.network import Network, correct
@@ -23,6 +24,8 @@ from .frame.problems import Problems
 from .registry import OP_MODELS, load_model
 from .store import StoredModel, has_model, load_stored
 
+LINKS_ALONE: Final = "collective"
+"""The model whose times a power cap leaves: links take them, not the GPU's clock."""
 UNLIKE_SEPARATION: Final = 1.0
 """From here on GPUs share only what all GPUs share. B200 and GB200, 0.17 apart, share 0.5 to 1 of what models miss."""
 
@@ -138,6 +141,8 @@ def predict_fitted(fitted: Fitted, problems: Problems, fleet: Fleet, prepared: P
     known = prepare(fitted, fleet) if prepared is None else prepared
     estimate = fitted.model.simulate(problems, fleet, known.values, None)
     time_ns = corrected_ns(fitted, estimate)
+    if fitted.model.name != LINKS_ALONE and (fleet.power_ratio < 1.0).any():
+        time_ns = time_ns * capped_stretch(fleet)
     group = group_of(fitted.model, problems)
     width = half_width(fitted.interval, group, time_ns, known.width_factor)
     anchored = fitted.anchored_half_width[group] * factor_of(group, known.width_factor)

@@ -26,6 +26,9 @@ each row's own.
 """
 UNKNOWN_SHARE: Final = 0.05
 """Of the GPU-busy time: beyond this, time without an interval leaves the sum without one."""
+RATIO: Final = "ratio"
+SHARED: Final = "shared"
+"""Groups of errors beside the families: of all times that a ratio moved, and of all times from shapes on one GPU."""
 _FROM_SHAPES: Final = METHODS.index(Method.OP_MODEL)
 
 
@@ -102,6 +105,35 @@ def busy_interval_ns(
     return np.where(is_known, total - fall, np.nan), np.where(is_known, total + spread[1], np.nan)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ErrorGroups:
+    """Say which errors the upper end of the GPU-busy time's interval comes from, on m GPUs."""
+
+    names: tuple[str, ...]
+    """`ratio`, a family's name, or `shared` for the one error of a whole GPU, last."""
+    variance: Floats
+    """Square of each group's part of the spread, ns^2, [groups, m]; 0 where it has none."""
+
+
+def error_groups(prediction: Prediction, family: Sequence[Family | None]) -> ErrorGroups:
+    """Return what `busy_interval_ns` adds up, by group.
+
+    >>> found = error_groups(result.prediction, result.workload.family)
+    >>> found.names[-1], found.variance.shape[1]
+    ('shared', 2)
+    """
+    changes = row_changes(prediction)
+    own = prediction.time_ns * prediction.weight[:, None] * changes.rise
+    share = np.where(prediction.method == _FROM_SHAPES, FAMILY_SHARE, 1.0)
+    names, codes = np.unique(_groups(prediction, family), return_inverse=True)
+    is_member = (codes == np.arange(len(names))[:, None]).astype(np.float64)
+    together, alone = is_member @ (own * share), is_member @ (np.square(own) * (1.0 - share**2))
+    shared = _sum(prediction.time_ns * prediction.weight[:, None], changes.shared_rise)
+    return ErrorGroups(
+        names=(*names.tolist(), SHARED), variance=np.concatenate((np.square(together) + alone, np.square(shared)[None]))
+    )
+
+
 def _sum(time: Floats, change: Floats) -> Floats:
     """Return by how much the rows change together, [m]."""
     return np.asarray(np.einsum("ij,ij->j", time, np.broadcast_to(change, time.shape)))
@@ -111,4 +143,4 @@ def _groups(prediction: Prediction, family: Sequence[Family | None]) -> npt.NDAr
     """Return the name of each row's group of errors, [n]; a row's method is the same wherever a ratio moved it."""
     names = np.array([item or "" for item in family], dtype=np.str_)
     common = np.array([method in COMMON for method in METHODS])[prediction.method].any(axis=1)
-    return np.where(common, "ratio", names)
+    return np.where(common, RATIO, names)

@@ -9,17 +9,21 @@ from typing import Any, Final
 from ...formats.printable import clean_text
 from ...specs.generations import why_untested
 from ...specs.gpu import Gpu, Rate
+from ...specs.prices.book import Price, PriceBook
 from .page.columns import count_column, number_column, text_column
 from .page.encoding import encode_json
 from .page.page import Line, Page, Passage, build_page, facts, join_passages, opening
 from .page.quantity import ABSENT, format_bytes, format_number, format_rate
 from .page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .page.table import Field, FieldTable, build_fields, fields_of
+from .prices import describe_prices
 
 GPUS_FORMAT: Final = "wavecast.gpus"
 GPUS_VERSION: Final = "1.0"
-NESTED_FIELDS: Final = frozenset({"aliases", "peak_flops_per_s", "sources"})
+PRICE_COLUMNS: Final = ("price_usd_per_hour", "price_kind", "price_date", "price_source")
+NESTED_FIELDS: Final = frozenset({"aliases", "peak_flops_per_s", "sources", "price_usd_per_hour"})
 """Fields that take more than one CSV column, or joined text."""
+CDNA_WAVE: Final = 64
 RATE_NAMES: Final = {
     Rate.FP64: "FP64",
     Rate.FP32: "FP32",
@@ -37,14 +41,17 @@ RATE_NAMES: Final = {
 }
 
 
-def describe_gpus(gpus: Sequence[Gpu], machines: Sequence[str] = ()) -> Page:
+def describe_gpus(gpus: Sequence[Gpu], prices: PriceBook, machines: Sequence[str] = ()) -> Page:
     """Put entries of the catalogue into a table, in their own order, below what is said of machines that have them."""
-    return build_page(_machine_lines(machines), _gpu_sheet(gpus))
+    known = [price for gpu in gpus if (price := prices.price_of(gpu)) is not None]
+    notes = describe_prices([(price.kind.value, price.source, price.middle_date) for price in known])
+    lines = Passage(lines=tuple(Line(text=clean_text(text)) for text in (*notes, *prices.notes)))
+    return build_page(_machine_lines(machines), _gpu_sheet(gpus, prices), lines)
 
 
-def describe_gpu(gpu: Gpu, machines: Sequence[str] = ()) -> Page:
+def describe_gpu(gpu: Gpu, prices: PriceBook, machines: Sequence[str] = ()) -> Page:
     """Put all facts of one GPU into words, then where they come from, below what is said of machines that have it."""
-    known = facts((label, clean_text(text)) for label, text in _facts(gpu))
+    known = facts((label, clean_text(text)) for label, text in (*_facts(gpu), *_price_facts(prices.price_of(gpu))))
     return build_page(
         _machine_lines(machines),
         join_passages(opening([clean_text(gpu.name)]), known),
@@ -58,21 +65,26 @@ def _machine_lines(machines: Sequence[str]) -> Passage:
     return Passage(lines=tuple(Line(text=f"{clean_text(sentence)}.") for sentence in machines))
 
 
-def draw_gpus_json(gpus: Sequence[Gpu]) -> str:
+def draw_gpus_json(gpus: Sequence[Gpu], prices: PriceBook) -> str:
     """Write catalogue entries as JSON, in SI units."""
-    return encode_json({"format": GPUS_FORMAT, "version": GPUS_VERSION, "gpus": [_record(gpu) for gpu in gpus]})
+    records = [_record(gpu, prices) for gpu in gpus]
+    return encode_json({"format": GPUS_FORMAT, "version": GPUS_VERSION, "gpus": records})
 
 
-def _record(gpu: Gpu) -> dict[str, Any]:
-    return {**asdict(gpu), "untested": why_untested(gpu)}
+def _record(gpu: Gpu, prices: PriceBook) -> dict[str, Any]:
+    price = dict(zip(PRICE_COLUMNS, price_cells(prices.price_of(gpu)), strict=True))
+    return {**asdict(gpu), "untested": why_untested(gpu), **price}
 
 
-def draw_gpus_csv(gpus: Sequence[Gpu]) -> str:
-    """Write one row per GPU, in SI units; `flops_per_s_<rate>` is empty where the GPU lacks the unit."""
-    return catalog_table(gpus).to_csv()
+def draw_gpus_csv(gpus: Sequence[Gpu], prices: PriceBook) -> str:
+    """Write one row per GPU, in SI units; `flops_per_s_<rate>` is empty where the GPU lacks the unit.
+
+    `--prices` reads it back: what is changed in its price columns is a user's own price list.
+    """
+    return catalog_table(gpus, prices).to_csv()
 
 
-def catalog_table(gpus: Sequence[Gpu]) -> FieldTable:
+def catalog_table(gpus: Sequence[Gpu], prices: PriceBook) -> FieldTable:
     """Return one row per GPU, in SI units."""
     plain = tuple(item.name for item in fields(Gpu) if item.name not in NESTED_FIELDS)
     header = (
@@ -80,8 +92,11 @@ def catalog_table(gpus: Sequence[Gpu]) -> FieldTable:
         Field(name="aliases", kind=str),
         *build_fields((f"flops_per_s_{rate.value}" for rate in Rate), float),
         Field(name="sources", kind=str),
+        Field(name=PRICE_COLUMNS[0], kind=float),
+        *build_fields(PRICE_COLUMNS[1:], str),
     )
-    return FieldTable(fields=header, rows=tuple(_csv_row(gpu, plain) for gpu in gpus))
+    rows = tuple((*_csv_row(gpu, plain), *price_cells(prices.price_of(gpu))) for gpu in gpus)
+    return FieldTable(fields=header, rows=rows)
 
 
 def _csv_row(gpu: Gpu, plain: tuple[str, ...]) -> tuple[Any, ...]:
@@ -90,7 +105,7 @@ def _csv_row(gpu: Gpu, plain: tuple[str, ...]) -> tuple[Any, ...]:
     return (*(getattr(gpu, name) for name in plain), "; ".join(gpu.aliases), *rates, sources)
 
 
-def _gpu_sheet(gpus: Sequence[Gpu]) -> Sheet:
+def _gpu_sheet(gpus: Sequence[Gpu], prices: PriceBook) -> Sheet:
     columns = (
         text_column("GPU", (clean_text(gpu.name) for gpu in gpus)),
         text_column("vendor", (clean_text(gpu.vendor) for gpu in gpus), rank=7),
@@ -105,9 +120,31 @@ def _gpu_sheet(gpus: Sequence[Gpu]) -> Sheet:
         _rate_column("FP8\nmatrix", gpus, Rate.MATRIX_FP8, rank=3),
         number_column("power", (f"{gpu.tdp_w:,.0f} W" for gpu in gpus), rank=6),
         text_column("tested", ("" if why_untested(gpu) is None else "no" for gpu in gpus), rank=3),
+        number_column("$/h", (_money(prices.price_of(gpu)) for gpu in gpus), rank=1),
         text_column("released", (gpu.release_date or "" for gpu in gpus), rank=8),
     )
     return drop_empty_columns(Sheet(title="", columns=columns))
+
+
+def price_cells(price: Price | None) -> tuple[float | str | None, ...]:
+    """Return what stands in `PRICE_COLUMNS` of a GPU."""
+    if price is None:
+        return (None,) * len(PRICE_COLUMNS)
+    return (price.usd_per_hour, price.kind.value, price.middle_date, price.source)
+
+
+def _money(price: Price | None) -> str:
+    return ABSENT if price is None else f"{price.usd_per_hour:,.2f}"
+
+
+def _price_facts(price: Price | None) -> Iterator[tuple[str, str]]:
+    if price is None:
+        return
+    when = f", listed {price.date}" if price.date else ", undated"
+    of = f" in {price.instance}" if price.instance else ""
+    shared = "; not told apart from its siblings there" if price.is_shared else ""
+    median = f", median of {price.cloud_count} clouds" if price.cloud_count > 1 else ""
+    yield "price", f"{_money(price)} $/h {price.kind.value}{of}{median} ({price.source}{when}{shared})"
 
 
 def _rate_column(title: str, gpus: Sequence[Gpu], rate: Rate, *, rank: int) -> SheetColumn:
@@ -151,19 +188,25 @@ def _facts(gpu: Gpu) -> Iterator[tuple[str, str]]:
     untested = why_untested(gpu)
     if untested is not None:
         yield "untested", f"{untested}; its predictions have the widest intervals"
-    noun = {"AMD": "compute units", "NVIDIA": "SMs"}.get(gpu.vendor, "cores")
+    of_amd = "compute units" if gpu.warp_size == CDNA_WAVE else "pairs of compute units"
+    noun = {"AMD": of_amd, "NVIDIA": "SMs"}.get(gpu.vendor, "cores")
     yield "processors", f"{gpu.sm_count:,} {noun} with {gpu.fp32_lanes_per_sm} FP32 lanes each"
     yield "clocks", ", ".join(_clocks(gpu))
     yield "memory", ", ".join(_memory(gpu))
     yield "L2 cache", format_bytes(gpu.l2_cache_bytes)
     yield "each can hold", ", ".join(_limits(gpu))
     yield "links", ", ".join(_links(gpu))
-    yield "power", f"{gpu.tdp_w:,.0f} W"
+    held = "" if gpu.power_cap_w is None else f", held to {gpu.power_cap_w:,.0f} W"
+    yield "power", f"{gpu.tdp_w:,.0f} W{held}"
+    if gpu.slice_name is not None:
+        yield "slice", f"{gpu.slice_name}, a part of a GPU with its share of multiprocessors, memory and power"
 
 
 def _clocks(gpu: Gpu) -> Iterator[str]:
     named = (("base", gpu.base_clock_hz), ("boost", gpu.boost_clock_hz), ("matrix", gpu.matrix_clock_hz))
-    return (f"{name} {clock_hz / 1e6:,.0f} MHz" for name, clock_hz in named if clock_hz is not None)
+    if gpu.clock_lock_hz is not None:
+        yield "locked"
+    yield from (f"{name} {clock_hz / 1e6:,.0f} MHz" for name, clock_hz in named if clock_hz is not None)
 
 
 def _memory(gpu: Gpu) -> Iterator[str]:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from ...formats.printable import clean_text
 from ...specs.cluster import entry_of_node
 from ...specs.nodes import Node
-from ...specs.prices import price_usd_per_hour
+from ...specs.prices.book import PriceBook, shipped_prices
+from ...specs.prices.machines import NodePrice, price_of_node
 from .page.columns import count_column, number_column, text_column
 from .page.encoding import encode_csv, encode_json
 from .page.page import Line, Page, Passage, build_page, facts, join_passages, opening
@@ -21,7 +22,7 @@ NODES_VERSION: Final = "1.0"
 _RATIOS: Final = ("link_latency_ratio", "link_bandwidth_ratio", "nic_latency_ratio", "nic_bandwidth_ratio")
 
 
-def describe_nodes(nodes: Sequence[Node]) -> Page:
+def describe_nodes(nodes: Sequence[Node], prices: PriceBook | None = None) -> Page:
     """Put machines into a table, in their own order."""
     columns = (
         text_column("node", (clean_text(node.name) for node in nodes)),
@@ -31,14 +32,14 @@ def describe_nodes(nodes: Sequence[Node]) -> Page:
         number_column("GB/s\neach way", (_giga(node.link_bandwidth_bytes_per_s / 2) for node in nodes), rank=1),
         count_column("at link\nspeed", (node.domain_gpu_count for node in nodes), rank=3),
         number_column("NIC per GPU\nGbit/s", (_gigabits(node) for node in nodes), rank=1),
-        number_column("$/h", (_price(node) for node in nodes), rank=2),
+        number_column("$/h", (_price(node, prices) for node in nodes), rank=2),
     )
     return build_page(drop_empty_columns(Sheet(title="", columns=columns)))
 
 
-def describe_node(node: Node) -> Page:
+def describe_node(node: Node, prices: PriceBook | None = None) -> Page:
     """Put all facts of one machine into words, then the table that describes it in a file for --cluster-file."""
-    known = facts((label, clean_text(text)) for label, text in _facts(node))
+    known = facts((label, clean_text(text)) for label, text in _facts(node, prices))
     lines = ["[[node]]", *(f"{key} = {_toml(value)}" for key, value in _file_entry(node).items())]
     table = Passage(lines=tuple(Line(text=clean_text(line)) for line in lines))
     return build_page(join_passages(opening([clean_text(node.name)]), known), table)
@@ -56,7 +57,7 @@ def draw_nodes_csv(nodes: Sequence[Node]) -> str:
     return encode_csv((*names, "source"), rows)
 
 
-def _facts(node: Node) -> Iterator[tuple[str, str]]:
+def _facts(node: Node, prices: PriceBook | None) -> Iterator[tuple[str, str]]:
     yield "GPUs", f"{node.gpu_count} × {node.gpu}"
     if node.link:
         rate = format_rate(node.link_bandwidth_bytes_per_s / 2, "B/s")
@@ -72,11 +73,9 @@ def _facts(node: Node) -> Iterator[tuple[str, str]]:
     measured = [f"{name.replace('_', ' ')} {value:.2f}" for name in _RATIOS if (value := getattr(node, name)) != 1]
     if measured:
         yield "calibrated", ", ".join(measured)
-    price = _price(node)
-    if price != ABSENT:
-        from_gpus = f"; {node.gpu_count} times the listed price of a GPU" if node.usd_per_hour is None else ""
-        source = f" ({node.price_source})" if node.price_source else ""
-        yield "price", f"{price} $/h{source}{from_gpus}"
+    found = price_of_node(prices or shipped_prices(), node)
+    if found is not None:
+        yield "price", f"{_price(node, prices)} $/h ({_origin(node, found)})"
     checked = "" if node.source.verified else ", not checked"
     yield "source", f"{node.source.source}{checked}"
     if node.note:
@@ -101,8 +100,16 @@ def _gigabits(node: Node) -> str:
     return f"{node.nic_bandwidth_bytes_per_s * 8 / 1e9:,.4g}"
 
 
-def _price(node: Node) -> str:
-    if node.usd_per_hour is not None:
-        return f"{node.usd_per_hour:,.2f}"
-    price = price_usd_per_hour(node.gpu)
-    return ABSENT if price is None else f"{price.usd_per_hour * node.gpu_count:,.2f}"
+def _price(node: Node, prices: PriceBook | None) -> str:
+    found = price_of_node(prices or shipped_prices(), node)
+    return ABSENT if found is None else f"{found.usd_per_hour(node.gpu_count):,.2f}"
+
+
+def _origin(node: Node, found: NodePrice) -> str:
+    """Say where a machine's price comes from."""
+    price = found.price
+    if found.is_whole and price.instance == node.name and node.price_source:
+        return node.price_source
+    when = f", listed {price.middle_date}" if price.middle_date else ""
+    times = "" if found.is_whole else f"{node.gpu_count} times the price of a GPU: "
+    return f"{times}{price.kind.value}, {price.source}{when}"

@@ -50,6 +50,9 @@ class Forecast:
     low_ns: Floats
     """Ends of the iteration's 90 % interval, [m]; NaN where too much of the kernels' time has none."""
     high_ns: Floats
+    reach_ns: Floats
+    """How far the ends lie from the iteration by the kernels' errors alone (low, high) and by the host's alone, [4, m];
+    NaN where it has no interval."""
     busy_ns: Floats
     communication_ns: Floats
     """The part of `busy_ns` in which only collectives run, [m]."""
@@ -173,7 +176,7 @@ def forecast(
         timing=timing,
         **{
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
-            for name in ("span_ns", "low_ns", "high_ns", "busy_ns", "communication_ns")
+            for name in ("span_ns", "low_ns", "high_ns", "reach_ns", "busy_ns", "communication_ns")
         },
         idle_ns=np.concatenate([part.idle_ns for part in parts]),
     )
@@ -200,12 +203,12 @@ def _forecast_block(iterations: IterationNodes, graph: Graph, runs: Runs, timing
     end = replay(graph, timing, piece_rows=piece_rows)
     start, finish = (times[-1] for times in iterations.spans(end))
     length = finish - start
-    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    low, high, reach = np.full(count, np.nan), np.full(count, np.nan), np.full((_ENDS, count), np.nan)
     known = np.flatnonzero(~np.isnan(spread.low).any(axis=0))
     if len(known):
         ends = replay(graph, _at_ends(on_gpus(timing, known), _select(spread, known)), runs=runs, piece_rows=piece_rows)
         begun, ended = (times[-1].reshape(_ENDS, -1) for times in iterations.spans(ends))
-        gpu_low, gpu_high, host_low, host_high = np.abs(ended - begun - length[known])
+        reach[:, known] = gpu_low, gpu_high, host_low, host_high = np.abs(ended - begun - length[known])
         low[known] = length[known] - np.hypot(gpu_low, host_low)
         high[known] = length[known] + np.hypot(gpu_high, host_high)
     share = occupation(graph, timing, end, start, finish)
@@ -214,6 +217,7 @@ def _forecast_block(iterations: IterationNodes, graph: Graph, runs: Runs, timing
         span_ns=np.stack((start, finish)),
         low_ns=low,
         high_ns=high,
+        reach_ns=reach,
         busy_ns=share.busy_ns,
         communication_ns=share.communication_ns,
         idle_ns=share.idle_ns,

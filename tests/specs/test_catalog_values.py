@@ -49,7 +49,8 @@ MATRIX_MULTIPLES: dict[Rate, set[float]] = {
 """Rates over SMs × fp16 FLOP per clock × clock that the architectures know. Half-rate int8 is DP4A on Volta."""
 PIN_GBIT_PER_S = {
     "GDDR5": (5, 9), "GDDR5X": (10, 12), "GDDR6": (10, 20), "GDDR6X": (19, 24), "GDDR7": (28, 32),
-    "HBM2": (1.4, 2.43), "HBM2e": (2.4, 3.6), "HBM3": (5.1, 6.4), "HBM3e": (5.8, 9.8), "LPDDR5": (4.2, 6.4), "LPDDR5X": (7.5, 9.6),
+    "HBM2": (1.4, 2.43), "HBM2e": (2.4, 3.6), "HBM3": (5.1, 6.4), "HBM3e": (5.8, 9.8),
+    "LPDDR5": (4.2, 6.4), "LPDDR5X": (7.5, 9.6),
 }  # fmt: skip
 """Data rates per pin at which the memory types are sold (JEDEC standards and vendors' speed grades)."""
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
-from ....specs.prices import price_usd_per_hour
+from ....specs.prices.book import PriceBook, shipped_prices
 from ..metrics import kendall_tau
 from .report import DecisionRow, NetworkRow
 
@@ -21,14 +21,15 @@ Cost = Callable[[str], float]
 """GPU name -> what a unit of its time costs; NaN where unknown."""
 
 
-def score_decisions(rows: Sequence[NetworkRow]) -> tuple[DecisionRow, ...]:
+def score_decisions(rows: Sequence[NetworkRow], prices: PriceBook | None = None) -> tuple[DecisionRow, ...]:
     """Compare every pair of GPUs that measured the same workload, by time and, where prices are known, by cost.
 
     The cost of an iteration is its time times the GPU's price per hour; batches are equal, so that it ranks as the
-    cost per sample does.
+    cost per sample does. `prices` defaults to the shipped ones.
     """
     trusted = [row for row in rows if not row.is_suspect]
-    costs: Mapping[str, Cost] = {FASTER: lambda _: 1.0, CHEAPER: _price}
+    book = prices or shipped_prices()
+    costs: Mapping[str, Cost] = {FASTER: lambda _: 1.0, CHEAPER: lambda gpu: _price(book, gpu)}
     found = (_decide(criterion, trusted, cost) for criterion, cost in costs.items())
     return tuple(row for row in found if row is not None)
 
@@ -83,6 +84,6 @@ def _baseline(workloads: Sequence[Sequence[NetworkRow]], cost: Cost, kind: str) 
     return float(np.concatenate(rights).mean()) if rights else None
 
 
-def _price(gpu: str) -> float:
-    price = price_usd_per_hour(gpu)
+def _price(prices: PriceBook, gpu: str) -> float:
+    price = prices.price(gpu)
     return float("nan") if price is None else price.usd_per_hour

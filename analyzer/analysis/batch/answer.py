@@ -63,7 +63,7 @@ def _facts(trace: Trace) -> dict[str, Value]:
 
 def _answer(question: BatchQuestion, change: BatchChange, trace: Trace) -> BatchAnswer:
     scenario = change.scenario(trace)
-    result = run_analysis(trace, question.catalog, targets=question.targets, scenario=scenario)
+    result = run_analysis(trace, question.catalog, targets=question.targets, scenario=scenario, prices=question.prices)
     rows = rank_gpus(result)
     workload = result.trace.meta.workload
     samples = workload.samples_per_iteration or workload.batch_size
@@ -81,7 +81,7 @@ def _answer(question: BatchQuestion, change: BatchChange, trace: Trace) -> Batch
         "tokens_per_sample": tokens,
         "warning_count": sum(1 for _ in warn(result)),
     }
-    return BatchAnswer(shared=shared, columns=_columns(rows, question, samples, tokens))
+    return BatchAnswer(shared=shared, columns=_columns(rows, samples, tokens))
 
 
 def _tokens_per_sample(result: Analysis, change: BatchChange) -> int | None:
@@ -93,11 +93,8 @@ def _tokens_per_sample(result: Analysis, change: BatchChange) -> int | None:
         return None
 
 
-def _columns(
-    rows: tuple[GpuPrediction, ...], question: BatchQuestion, samples: int | None, tokens: int | None
-) -> dict[str, list[Value]]:
-    own = question.prices
-    prices = [own.get(row.gpu, row.price_usd_per_hour) for row in rows]
+def _columns(rows: tuple[GpuPrediction, ...], samples: int | None, tokens: int | None) -> dict[str, list[Value]]:
+    prices = [row.price_usd_per_hour for row in rows]
     hours = [row.iteration_ns / _HOUR_NS for row in rows]
     costs = [None if price is None else price * hour for price, hour in zip(prices, hours, strict=True)]
     return {
@@ -105,7 +102,9 @@ def _columns(
         **{name: [getattr(row, name) for row in rows] for name, _, _ in PREDICTION_FIELDS},
         "tokens_per_s": [row.samples_per_s * tokens if row.samples_per_s and tokens else None for row in rows],
         "price_usd_per_hour": list(prices),
-        "price_date": [None if row.gpu in own else row.price_date for row in rows],
+        "price_date": [row.price_date for row in rows],
+        "price_kind": [row.price_kind for row in rows],
+        "price_source": [row.price_source for row in rows],
         "usd_per_1000_iterations": [None if cost is None else 1e3 * cost for cost in costs],
         "usd_per_million_samples": [None if cost is None or not samples else 1e6 * cost / samples for cost in costs],
         **{f"idle_{cause.value}_ns": [row.idle_ns.get(cause) for row in rows] for cause in CAUSES},

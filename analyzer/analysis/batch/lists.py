@@ -1,4 +1,4 @@
-"""What users say of their fleet: how often traces run a day, and what GPUs cost them. CSV or TOML."""
+"""What users say of their fleet: how often traces run a day. CSV or TOML."""
 
 from __future__ import annotations
 
@@ -11,17 +11,9 @@ from typing import Any, Final
 
 from ....errors import InputError
 from ....specs.documents import read_toml
-from ....specs.gpu import Catalog
-from ....specs.match import find_gpus
 from .inputs import BatchInput
 
 RUNS: Final = "runs_per_day"
-PRICES: Final = "usd_per_hour"
-
-
-def read_prices(path: Path, catalog: Catalog) -> dict[str, float]:
-    """Return US dollars per hour by the GPU's name: TOML with a table `usd_per_hour`, or CSV of name and price."""
-    return {gpu.name: price for name, price in _read(path, PRICES).items() for gpu in find_gpus(catalog, name)}
 
 
 def read_weights(path: Path) -> dict[str, float]:

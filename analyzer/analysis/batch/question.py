@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -13,6 +13,7 @@ from typing import Final
 from .... import __version__
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
+from ....specs.prices.book import PriceBook, shipped_prices
 from ...whatif.scenario import Scenario, TargetPrecision
 
 AS_RECORDED: Final = "as recorded"
@@ -68,8 +69,9 @@ class BatchQuestion:
     targets: tuple[Gpu, ...] = ()
     """Empty: every GPU of the catalogue but packages."""
     changes: tuple[BatchChange, ...] = (BatchChange(),)
-    prices: Mapping[str, float] = field(default_factory=dict)
-    """US dollars per hour by the GPU's name, where the user's own go before the catalogue's."""
+    prices: PriceBook = field(default_factory=shipped_prices)
+    has_own_prices: bool = False
+    """Whether the user said anything of prices."""
     identity: str = ""
     """Of the wavecast that asks; see `installed_identity`."""
 
@@ -107,13 +109,13 @@ def combine_changes(
 
 def describe_settings(question: BatchQuestion, gpu_file: Path | None) -> dict[str, str]:
     """Return what the rows of a run depend on beside the traces, in words where there are some, else as a hash."""
-    prices = repr(sorted(question.prices.items()))
+    prices = hashlib.sha256(repr(question.prices).encode()).hexdigest()
     return {
         "wavecast": question.identity,
         "GPUs (--to)": ", ".join(gpu.name for gpu in question.targets) or "all",
         "GPU file (--gpu-file)": _hash_file(gpu_file) if gpu_file is not None else "none",
         "what-ifs": "; ".join(change.label for change in question.changes),
-        "prices (--prices)": hashlib.sha256(prices.encode()).hexdigest() if question.prices else "the catalogue's",
+        "prices (--prices)": prices if question.has_own_prices else "the catalogue's",
     }
 
 

@@ -83,6 +83,10 @@ class PlanPrediction:
     """Samples per second and GPU over those of the best plan on fewest GPUs of this type; None: no fewer were asked."""
     price_usd_per_gpu_hour: float | None
     price_date: str | None
+    price_kind: str | None
+    """`own`, `on-demand`, `reserved` or `spot`; None without a price."""
+    price_source: str | None
+    """Who says the price: clouds, file, option or machine."""
     usd_per_iteration: float | None
     rank_by_time: int
     """Among the plans of this report, by samples per second; those that do not fit come last."""

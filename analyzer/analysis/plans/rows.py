@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, isfinite
+from math import isfinite
 
 import numpy as np
 
 from ....arrays import Floats, none_for_nan
-from ....specs.gpu import Gpu, listed_name
+from ....specs.gpu import Gpu
 from ....specs.nodes import Node
-from ....specs.prices import price_usd_per_hour
+from ....specs.prices.book import PriceBook
+from ....specs.prices.machines import price_of_node
 from ...whatif.parallel.grammar import format_plan
 from .outcome import PlanOutcome
 from .parts import LINKS, PlanPart
@@ -30,6 +31,7 @@ class Measures:
     sequence_length: int | None
     ideal_ns: Floats
     """The recorded iteration's products and attention at each GPU's peak rates, [m]; 0: none are known."""
+    prices: PriceBook
 
 
 def list_rows(outcomes: Sequence[PlanOutcome], measures: Measures) -> tuple[PlanPrediction, ...]:
@@ -46,7 +48,8 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
     per_s = batches.global_batch * measures.samples_per_batch / step_ns * 1e9
     tokens = measures.sequence_length
     ideal_ns = float(measures.ideal_ns[column]) * batches.global_batch / measures.recorded_batch / count
-    price, date, cost = _price(gpu, node, count)
+    found = price_of_node(measures.prices, node, gpu)
+    price = found.price if found else None
     return PlanPrediction(
         gpu=gpu.name,
         vendor=gpu.vendor,
@@ -70,9 +73,11 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
         tokens_per_s_per_gpu=per_s * tokens / count if tokens else None,
         mfu=ideal_ns / step_ns if np.isfinite(ideal_ns) and ideal_ns > 0 else None,
         efficiency=None,
-        price_usd_per_gpu_hour=price,
-        price_date=date,
-        usd_per_iteration=None if cost is None else cost * step_ns / 3.6e12,
+        price_usd_per_gpu_hour=price.usd_per_hour if price else None,
+        price_date=price.middle_date if price else None,
+        price_kind=price.kind.value if price else None,
+        price_source=price.source if price else None,
+        usd_per_iteration=found.usd_per_hour(count) * step_ns / 3.6e12 if found else None,
         rank_by_time=0,
         rank_by_cost=None,
         rank_by_memory=None,
@@ -96,14 +101,6 @@ def limit_of(parts_ns: Mapping[PlanPart, float], *, is_too_large: bool) -> PlanL
         PlanLimit.HOST: parts_ns.get(PlanPart.HOST, 0.0),
     }
     return max(others, key=lambda limit: others[limit])
-
-
-def _price(gpu: Gpu, node: Node, count: int) -> tuple[float | None, str | None, float | None]:
-    """Return $ per GPU and hour, the date of that, and $ per hour of all: whole machines where they are priced so."""
-    if node.usd_per_hour is not None:
-        return node.usd_per_hour / node.gpu_count, None, node.usd_per_hour * ceil(count / node.gpu_count)
-    price = price_usd_per_hour(listed_name(gpu))
-    return (price.usd_per_hour, price.oldest_date, price.usd_per_hour * count) if price else (None, None, None)
 
 
 def _ranked(rows: list[PlanPrediction]) -> list[PlanPrediction]:

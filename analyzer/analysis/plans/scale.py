@@ -17,6 +17,7 @@ from ....formats.trace import Phase, Trace
 from ....specs.cluster import USUAL, Cluster
 from ....specs.fleet import Fleet, build_fleet
 from ....specs.gpu import Catalog, Gpu
+from ....specs.prices.book import PriceBook
 from ...models.library import Library, load_library
 from ...prediction.workload import GpuWorkload
 from ...recorded.untimed import without_times
@@ -60,6 +61,7 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     scenario: Scenario | None = None,
     iteration: int | str | None = None,
     cluster: Cluster = USUAL,
+    prices: PriceBook | None = None,
     timeline: Path | None = None,
     predictor: Predictor | None = None,
 ) -> ScaleReport:
@@ -69,7 +71,8 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     (or says `fsdp=*`) takes each of `gpu_counts`. Without plans, or with `search`, the best ones are looked for. Every
     GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has; `recorded_batch` is
     the batch of a recording that does not say it. A GPU may use `max_memory_bytes`. `measured_step_ns` is what one
-    iteration took on `source`, where the recording has no times. The timeline of the fastest plan goes to `timeline`.
+    iteration took on `source`, where the recording has no times. `prices` defaults to the shipped ones. The timeline of
+    the fastest plan goes to `timeline`.
     Raises InputError, in one line, for what cannot be asked of this recording.
 
     >>> report = scale_trace(trace, catalog, targets=[h100], gpu_counts=[8], plans=["dp=8", "pp=4"])
@@ -79,7 +82,14 @@ def scale_trace(  # noqa: PLR0913 (all that one may ask, by name)
     check_one_gpu(trace)
     _check_counts(gpu_counts)
     result = run_analysis(
-        trace, catalog, targets=targets, source=source, library=library, scenario=scenario, iteration=iteration
+        trace,
+        catalog,
+        targets=targets,
+        source=source,
+        library=library,
+        scenario=scenario,
+        iteration=iteration,
+        prices=prices,
     )
     question = _question(
         result, targets, library or load_library(), cluster, global_batch, recorded_batch, max_memory_bytes
@@ -308,6 +318,7 @@ def _measures(question: Question) -> Measures:
         samples_per_batch=samples / meta.batch_size if samples and meta.batch_size else 1.0,
         sequence_length=find_sequence_length(question.shapes),
         ideal_ns=ideal_times(result.workload, question.fleet),
+        prices=result.prices,
     )
 
 

@@ -7,6 +7,7 @@ parameters that it uses, and fits them with its own: priors come from public mic
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -67,6 +68,17 @@ REFERENCE_FLOPS: Final = 4096.0
 POWER_SHARPNESS: Final = 8.0
 LEAST_CLOCK: Final = 0.75
 """Of the base clock: matrix units draw more than what it is stated for; A100 and H100 hold 0.8-0.9 of it."""
+CAP_EXPONENT: Final = 0.55
+"""Of clock over power where a cap lowers it: clock_power's L40, whose board holds 300 W at 1.4 to 2.4 GHz (median of
+its points 0.43 to 0.55, by what idles: benchmarks/check/power_caps.py)."""
+USUAL_DRAW: Final = 0.78
+"""Of the power for switching, what a busy GPU draws at full clock where a kernel's own arithmetic does not say more.
+Chosen by networks on an RTX 3090 that others capped: ViT-B/16 trained in TF32 keeps 0.93 of its speed at 280 of 350 W
+and 0.82 at 230 W, in fp32 0.87 at 280 W (blog.qwertyforce.dev), ResNet-50 at least 0.95 at 280 W (pugetsystems.com);
+this says 0.96 and 0.80."""
+IDLE_SHARE: Final = 0.16
+GDDR_IDLE_SHARE: Final = 0.28
+"""Of the board's power: the priors of `idle_share` and `gddr_idle_share`."""
 LEAST_SWITCHING: Final = 0.02
 """Of the board's power, that a cap leaves for switching at least."""
 UNKNOWN_BASE_RATIO: Final = 0.5
@@ -91,11 +103,49 @@ def l2_bytes_per_s(fleet: Fleet, values: Values) -> Floats:
     return fleet.l2_ratio * np.where(fleet.has_hbm, per_clock * fleet.sm_count * fleet.clock_hz, with_memory)
 
 
-def switching_w(fleet: Fleet, values: Values) -> Floats:
-    """Return what the board's power limit leaves for switching, beside leakage, memory that idles, and regulators."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PowerLimit:
+    """Hold what a board's power leaves for switching and how far it lowers the clock; a column per GPU."""
+
+    switching_w: Floats
+    least_clock_ratio: Floats
+    """The lowest clock that the limit enforces over the boost clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PowerLimits:
+    """Hold the limit that a board is delivered with, and the one that it is held to where any GPU is capped."""
+
+    delivered: PowerLimit
+    capped: PowerLimit | None
+    stretch: Floats
+    """`capped_stretch`, which all times are multiplied by in the end."""
+
+
+def power_limits(fleet: Fleet, values: Values) -> PowerLimits:
+    """Return the limits of each GPU."""
+    ones = np.ones_like(fleet.power_ratio)
+    is_capped = bool((fleet.power_ratio < 1.0).any())
+    return PowerLimits(
+        delivered=_limit(fleet, values, ones),
+        capped=_limit(fleet, values, fleet.power_ratio) if is_capped else None,
+        stretch=capped_stretch(fleet),
+    )
+
+
+def _limit(fleet: Fleet, values: Values, power_ratio: Floats) -> PowerLimit:
+    return PowerLimit(
+        switching_w=switching_w(fleet, values, power_ratio), least_clock_ratio=least_clock_ratio(fleet, power_ratio)
+    )
+
+
+def switching_w(fleet: Fleet, values: Values, power_ratio: Floats | float = 1.0) -> Floats:
+    """Return what a share of the board's power leaves for switching, beside leakage, memory that idles, and regulators.
+
+    What idles does not shrink with a cap.
+    """
     idle = np.where(fleet.has_hbm, values["idle_share"], values["gddr_idle_share"])
-    left = np.maximum(fleet.power_ratio - np.minimum(idle, 0.5), LEAST_SWITCHING)
-    return np.asarray(fleet.tdp_w * left)
+    return np.asarray(fleet.tdp_w * np.maximum(power_ratio - np.minimum(idle, 0.5), LEAST_SWITCHING))
 
 
 def matrix_joule_per_flop(fleet: Fleet, values: Values, element_bytes: Floats | float = 2.0) -> Floats:
@@ -116,29 +166,56 @@ def slow_down(joule: Floats, full_s: Floats, fleet: Fleet, values: Values) -> Fl
     """Return by how much the power limit stretches arithmetic beyond 1: (power / limit)^g - 1, after some time.
 
     `joule`: what switches in a kernel that takes `full_s` at the boost clock. The clock does not fall far below the
-    base clock. Short kernels end before it falls.
+    base clock. Short kernels end before it falls, but what a cap takes beyond that holds for the average of all
+    kernels: it is taken from short ones too.
     """
-    return stretch(joule, full_s, switching_w(fleet, values), least_clock_ratio(fleet), values)
+    return stretch(joule, full_s, power_limits(fleet, values), values)
 
 
-def least_clock_ratio(fleet: Fleet) -> Floats:
+def least_clock_ratio(fleet: Fleet, power_ratio: Floats | float = 1.0) -> Floats:
     """Return the lowest clock that a power limit enforces over the boost clock.
 
     A cap lowers it in proportion: the voltage is at its least there, so that power falls with the clock.
     """
     known = fleet.base_clock_hz < fleet.clock_hz
     ratio = np.where(known, fleet.base_clock_hz / fleet.clock_hz, UNKNOWN_BASE_RATIO)
-    return np.asarray(LEAST_CLOCK * ratio * fleet.power_ratio)
+    return np.asarray(LEAST_CLOCK * ratio * power_ratio)
 
 
-def stretch(joule: Floats, full_s: Floats, limit_w: Floats, least_ratio: Floats, values: Values) -> Floats:
-    """Return `slow_down` for a limit and a lowest clock that are already columns."""
-    squared = (joule / (full_s * limit_w)) ** 2
+def stretch(joule: Floats, full_s: Floats, limits: PowerLimits, values: Values) -> Floats:
+    """Return `slow_down` for limits that are already columns."""
+    held = _sustained(joule, full_s, limits.delivered, values["throttle_exponent"])
+    slow = held * full_s / (full_s + values["throttle_us"] * 1e-6)
+    if limits.capped is not None:
+        within, beyond = (
+            1.0 + _sustained(joule, full_s, limit, CAP_EXPONENT) for limit in (limits.delivered, limits.capped)
+        )
+        slow = (1.0 + slow) * np.maximum(beyond / (within * limits.stretch), 1.0) - 1.0
+    return np.asarray(slow)
+
+
+def _sustained(joule: Floats, full_s: Floats, limit: PowerLimit, exponent: Floats | float) -> Floats:
+    """Return by how much a limit stretches a kernel that goes on for long."""
+    squared = (joule / (full_s * limit.switching_w)) ** 2
     fourth = squared * squared
-    excess = (1.0 + fourth * fourth) ** (values["throttle_exponent"] / POWER_SHARPNESS) - 1.0
-    most = 1.0 / least_ratio - 1.0
-    held = excess / np.sqrt(np.sqrt(1.0 + (excess / most) ** 4))
-    return np.asarray(held * full_s / (full_s + values["throttle_us"] * 1e-6))
+    excess = (1.0 + fourth * fourth) ** (exponent / POWER_SHARPNESS) - 1.0
+    most = 1.0 / limit.least_clock_ratio - 1.0
+    return np.asarray(excess / np.sqrt(np.sqrt(1.0 + (excess / most) ** 4)))
+
+
+def capped_stretch(fleet: Fleet) -> Floats:
+    """Return by what a power cap multiplies the times of any busy GPU at least, [m]; 1 where there is none.
+
+    (draw / limit)^g of what a busy GPU usually draws; kernels that are known to draw more are stretched further.
+
+    >>> from wavecast.specs.fleet import build_fleet
+    >>> from wavecast.specs.match import find_gpu
+    >>> capped_stretch(build_fleet([find_gpu(catalog, "rtx 3090@280W"), h100])).round(2)
+    array([1.04, 1.  ])
+    """
+    idle = np.where(fleet.has_hbm, IDLE_SHARE, GDDR_IDLE_SHARE)
+    left = np.maximum(fleet.power_ratio - idle, LEAST_SWITCHING)
+    return np.maximum(USUAL_DRAW * (1.0 - idle) / left, 1.0) ** CAP_EXPONENT
 
 
 def launch_s(fleet: Fleet, values: Values) -> Floats:

@@ -12,13 +12,13 @@ from ....specs.fleet import Fleet
 from ....specs.generations import has_square_tiles, has_tensor_memory, is_async
 from ....specs.gpu import Rate
 from ..frame.gpu_physics import (
+    PowerLimits,
     dram_bytes_per_s,
     l2_bytes_per_s,
     launch_s,
-    least_clock_ratio,
     matrix_joule_per_flop,
+    power_limits,
     stretch,
-    switching_w,
 )
 from ..frame.parameters import Values
 from ..frame.units import peak_flops_per_s
@@ -59,10 +59,7 @@ class Machine:
     joule_per_flop: Floats
     rounding: Floats
     """How far a last wave that is not full counts as one, 0 to 1."""
-    power_w: Floats
-    """What the limit leaves for switching."""
-    least_clock_ratio: Floats
-    """The lowest clock that the limit enforces over the boost clock."""
+    power: PowerLimits
     launch_s: Floats
     is_async: Mask
     """Operands are fetched by the copy engine, and clusters of blocks share them (Hopper, Blackwell)."""
@@ -107,8 +104,7 @@ def machine_of(problems: MatmulProblems, fleet: Fleet, values: Values) -> Machin
         peak_clock_ratio=np.minimum(fleet.matrix_clock_hz / fleet.clock_hz, 1.0),
         joule_per_flop=matrix_joule_per_flop(fleet, values, 0.5 * (problems.left_bytes + problems.right_bytes)),
         rounding=np.where(is_async(fleet), values["async_rounding"], values["sync_rounding"]),
-        power_w=switching_w(fleet, values),
-        least_clock_ratio=least_clock_ratio(fleet),
+        power=power_limits(fleet, values),
         launch_s=launch_s(fleet, values),
         is_async=is_async(fleet),
         has_tensor_memory=has_tensor_memory(fleet),
@@ -268,4 +264,4 @@ def slow_down(p: MatmulProblems, limits: ResourceTimes, machine: Machine, values
     """Return by how much the power limit stretches arithmetic beyond 1."""
     flops = 2.0 * p.batch * p.m * p.n * p.k
     joule = flops * machine.joule_per_flop + limits.dram_bytes * (values["picojoule_per_byte"] * 1e-12)
-    return stretch(joule, full_s, machine.power_w, machine.least_clock_ratio, values)
+    return stretch(joule, full_s, machine.power, values)

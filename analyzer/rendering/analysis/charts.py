@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from .... import __version__
 from ....formats.printable import clean_text
 from ...analysis.alternatives import try_alternatives
+from ...analysis.decision.choice import shown_rows
 from ...analysis.gpu_replay import lay_out, replay_on
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ...analysis.result import Analysis
 from ...memory.curve import trace_memory
 from ..page.chart import Chart
 from ..page.page import Line, Page, Passage, Tone
-from ..page.quantity import format_bytes, format_count, format_money, format_time, format_time_range
+from ..page.quantity import common_time_unit, format_bytes, format_count, format_money, format_time, format_time_range
 from ..page.sheet import Sheet
 from .alternatives_chart import chart_alternatives
+from .answer import hidden_line
 from .cost_chart import chart_cost, pareto_front
+from .gpu_sheet import gpu_sheet, run_unit
 from .memory_chart import chart_memory
 from .parts_chart import chart_parts
 from .roofline_chart import chart_roofline
 from .timeline_chart import chart_timeline
 
+Block = Passage | Sheet | Chart
 _RANKED: Final = "GPUs, ranked"
 _NOTES: Final = "How to read the figures"
 _PROVENANCE: Final = "Where the figures come from"
@@ -33,20 +37,23 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
     """Return the page of a report with key figures, charts and provenance; `name` is that of the trace's file."""
     first = next((at for at, block in enumerate(page.blocks) if isinstance(block, Sheet)), len(page.blocks))
     last = max((at for at, block in enumerate(page.blocks) if isinstance(block, Sheet)), default=first - 1)
-    ranked = tuple(
-        replace(block, title=block.title or _RANKED) if isinstance(block, Sheet) else block
-        for block in page.blocks[first : first + 1]
-    )
+    below = first + 1
+    while below < len(page.blocks) and _goes_on(page.blocks[below]):
+        below += 1
+    ranked = [block for block in page.blocks[first:below] if isinstance(block, Sheet)]
+    more = _further_rows(report) if ranked else None
+    words = tuple(block for block in page.blocks[first:below] if not isinstance(block, Sheet))
     return Page(
         blocks=(
             *page.blocks[:first],
             *_key_figures(report),
             *_some(chart_cost(report)),
-            *ranked,
+            *(replace(block, title=block.title or _RANKED) for block in ranked),
+            *(words if more is None else (more, *_without(hidden_line(report), words))),
             *_some(chart_parts(report, analysis)),
-            *page.blocks[first + 1 : last + 1],
+            *page.blocks[below : last + 1],
             *_charts_of_one(report, analysis),
-            *map(_titled, page.blocks[last + 1 :]),
+            *map(_titled, page.blocks[max(below, last + 1) :]),
             _provenance(report, analysis, name),
         )
     )
@@ -75,7 +82,28 @@ def _some(chart: Chart | None) -> Iterator[Chart]:
         yield chart
 
 
-def _titled(block: Any) -> Any:
+def _further_rows(report: AnalysisReport) -> Sheet | None:
+    """Return the table of all GPUs, folded away; None where the one above leaves none out."""
+    whole = gpu_sheet(replace(report, selection=replace(report.selection, rows=0)))
+    if len(shown_rows(report)) == len(report.predictions):
+        return None
+    return replace(whole, title=f"All {format_count(len(report.predictions), 'GPU')}", folded=True)
+
+
+def _without(said: Iterable[str], blocks: Sequence[Block]) -> Iterator[Block]:
+    """Yield blocks without some sentences: how a terminal is asked for what is here anyway."""
+    unwanted = set(said)
+    for block in blocks:
+        if isinstance(block, Passage):
+            yield Passage(lines=tuple(line for line in block.lines if line.text not in unwanted))
+
+
+def _goes_on(block: Block) -> bool:
+    """Say whether a block belongs to the sheet above it: plain sentences do."""
+    return isinstance(block, Passage) and bool(block.lines) and block.lines[0].tone is Tone.PLAIN
+
+
+def _titled(block: Block) -> Block:
     """Return a passage of small print with a heading."""
     if isinstance(block, Passage) and block.lines and block.lines[0].tone is Tone.NOTE:
         return Passage(lines=(Line(text=_NOTES, tone=Tone.TITLE), *block.lines))
@@ -90,18 +118,20 @@ def _key_figures(report: AnalysisReport) -> Iterator[Passage]:
 
 
 def _figures(report: AnalysisReport) -> Iterator[tuple[str, str]]:
-    rows = [row for row in report.predictions if row.fits is not False]
+    rows = [row for row in report.predictions if row.fits is not False and not row.is_reference]
     if not rows:
         return
     fitting = " that fits" if any(row.fits is False for row in report.predictions) else ""
     if len(report.predictions) > 1:
         fastest = min(rows, key=lambda row: row.iteration_ns)
-        yield f"Fastest{fitting}", f"{clean_text(fastest.gpu)} · {_time_words(fastest)} an iteration"
+        yield f"Fastest{fitting}", f"{clean_text(fastest.gpu)} · {_time_words(fastest, report)}"
         priced = [row for row in rows if row.usd_per_1000_iterations is not None]
         if len(priced) > 1:
             cheapest = min(priced, key=lambda row: row.usd_per_1000_iterations or 0.0)
-            cost = format_money(cheapest.usd_per_1000_iterations)
-            words = f"{cost} per 1,000 iterations, {_time_words(cheapest)} each"
+            total = cheapest.total
+            in_all = total is not None and total.cost_usd is not None
+            cost = format_money(total.cost_usd if total is not None and in_all else cheapest.usd_per_1000_iterations)
+            words = f"{cost} {'in all' if in_all else 'per 1,000 iterations'}, {_time_words(cheapest, report)}"
             yield f"Cheapest{fitting}", f"{clean_text(cheapest.gpu)} · {words}"
     source = report.source
     if source.iteration_ns is not None:
@@ -114,14 +144,16 @@ def _figures(report: AnalysisReport) -> Iterator[tuple[str, str]]:
         yield "Memory at its peak", f"{format_bytes(report.memory.peak_bytes)} · {of}"
 
 
-def _time_words(row: GpuPrediction) -> str:
-    from ..page.quantity import common_time_unit
-
-    if row.iteration_low_ns is None or row.iteration_high_ns is None:
-        return format_time(row.iteration_ns)
-    unit = common_time_unit([row.iteration_ns])
-    interval = format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit)
-    return f"{format_time(row.iteration_ns, unit)} ({interval})"
+def _time_words(row: GpuPrediction, report: AnalysisReport) -> str:
+    """Say how long the run takes where one is asked about, else an iteration."""
+    if row.total is not None:
+        time, low, high = row.total.time_ns, row.total.time_low_ns, row.total.time_high_ns
+        unit, what = run_unit(report), "in all"
+    else:
+        time, low, high = row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns
+        unit, what = common_time_unit([time]), "an iteration"
+    interval = "" if low is None or high is None or row.is_source else f" ({format_time_range(low, high, unit)})"
+    return f"{format_time(time, unit)} {what}{interval}"
 
 
 def _provenance(report: AnalysisReport, analysis: Analysis, name: str) -> Passage:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import log
 from typing import Any, Final
 
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ..page.chart import Chart
-from ..page.quantity import TimeUnit, common_time_unit
+from ..page.quantity import TimeUnit, common_time_unit, format_count
 from ..page.vega import BLUE, GREEN, GREY, INK, MUTED, ORANGE, PLUM, VERMILLION, log_axis
+from .gpu_sheet import run_unit
 
 _WIDE: Final = 6.0
 """Values that spread over more than this factor are drawn on a logarithmic axis."""
@@ -21,41 +23,94 @@ _COLOURS: Final = (("NVIDIA", BLUE), ("AMD", VERMILLION), ("Intel", GREEN), ("Ap
 _UNPRICED: Final = "no price known"
 
 
+_Ends = tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measure:
+    """Say what the axes measure: one iteration and 1,000 of them, or a whole run with its limits."""
+
+    across: str
+    up: str
+    unit: TimeUnit
+    deadline_ns: float | None = None
+    budget_usd: float | None = None
+
+    def point(self, row: GpuPrediction) -> dict[str, float | None]:
+        """Return where a GPU stands, with the ends of its interval."""
+        if row.total is not None:
+            total = row.total
+            times: _Ends = (total.time_ns, total.time_low_ns, total.time_high_ns)
+            costs: _Ends = (total.cost_usd, total.cost_low_usd, total.cost_high_usd)
+        else:
+            times = (row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns)
+            per_ns = None if row.price_usd_per_hour is None else row.price_usd_per_hour * 1000 / 3.6e12
+            value, low, high = (None if per_ns is None or end is None else per_ns * end for end in times)
+            costs = (value, low, high)
+        scaled = (None if end is None else end / self.unit.length_ns for end in times)
+        return dict(zip(("time", "low", "high", "cost", "cost_low", "cost_high"), (*scaled, *costs), strict=True))
+
+
 def chart_cost(report: AnalysisReport) -> Chart | None:
     """Return the chart; None where fewer than two GPUs have a price."""
     rows = report.predictions
     priced = [row for row in rows if row.usd_per_1000_iterations]
     if len(priced) < 2:
         return None
-    unit, front = common_time_unit(row.iteration_ns for row in rows), pareto_front(rows)
+    front, measure = pareto_front(rows), _measure(report)
     labelled = _labelled(front, [row for row in rows if row.is_source], priced, rows)
     without = len(rows) - len(priced)
-    strip = f" {without} GPUs without a price stand in the strip below." if without else ""
+    strip = f" {format_count(without, 'GPU')} without a price stand in the strip below." if without else ""
+    points = [_row(row, measure, row in front, labelled) for row in rows]
     return Chart(
         title="Cost against time",
         description=(
-            "Each GPU by the time of an iteration and by what 1,000 of them cost on demand; lower left is better. "
-            f"Lines are 90 % intervals. Names stand at the GPUs that none beats in both ({len(front)} of {len(priced)})"
-            f"{_source_words(rows)}.{strip}"
+            f"Each GPU by the {measure.across} and by the {measure.up}; lower left is better. Lines are 90 % intervals. Names "
+            f"stand at the GPUs that none beats in both ({len(front)} of {len(priced)}){_source_words(rows)}.{strip}"
+            f"{_limit_words(measure)}"
         ),
-        spec=_spec(rows, priced, unit),
-        rows=[_row(row, unit, row in front, labelled) for row in rows],
+        spec=_spec(points, measure),
+        rows=points,
         labels={
             "gpu": "GPU",
-            "time": f"iteration, {unit.name}",
-            "low": f"at least, {unit.name}",
-            "high": f"at most, {unit.name}",
-            "cost": "$ per 1,000 iterations",
+            "time": f"{measure.across}, {measure.unit.name}",
+            "low": f"at least, {measure.unit.name}",
+            "high": f"at most, {measure.unit.name}",
+            "cost": measure.up,
             "state": "fits",
             "best": "none beats it",
         },
     )
 
 
+def _measure(report: AnalysisReport) -> _Measure:
+    """Return what is asked about: the run where all rows have its totals, else the iteration."""
+    run, rows = report.run, report.predictions
+    if run is None or any(row.total is None for row in rows):
+        unit = common_time_unit(row.iteration_ns for row in rows)
+        return _Measure(across="time of an iteration", up="$ per 1,000 iterations", unit=unit)
+    return _Measure(
+        across="time of the whole run",
+        up="$ that it costs in all",
+        unit=run_unit(report),
+        deadline_ns=run.goal.deadline_ns,
+        budget_usd=run.goal.budget_usd,
+    )
+
+
+def _limit_words(measure: _Measure) -> str:
+    named = [
+        name
+        for name, limit in (("the deadline", measure.deadline_ns), ("the budget", measure.budget_usd))
+        if limit is not None
+    ]
+    return f" Dashed across the plot: {' and '.join(named)}." if named else ""
+
+
 def pareto_front(rows: Iterable[GpuPrediction]) -> list[GpuPrediction]:
     """Return the priced GPUs that may hold the iteration and that none beats in both time and cost, fastest first."""
     front, cheapest = list[GpuPrediction](), float("inf")
-    able = [row for row in rows if row.fits is not False and row.usd_per_1000_iterations]
+    able = [row for row in rows if row.fits is not False and row.usd_per_1000_iterations and not row.is_reference]
     for row in sorted(able, key=lambda item: (item.iteration_ns, item.usd_per_1000_iterations)):
         cost = row.usd_per_1000_iterations or 0.0
         if cost < cheapest:
@@ -68,22 +123,12 @@ def _source_words(rows: Sequence[GpuPrediction]) -> str:
     return ", and at the source, which has a ring" if any(row.is_source for row in rows) else ""
 
 
-def _row(row: GpuPrediction, unit: TimeUnit, best: bool, labelled: dict[str, int]) -> dict[str, Any]:
-    def scaled(value_ns: float | None) -> float | None:
-        return None if value_ns is None else value_ns / unit.length_ns
-
-    rate = (row.price_usd_per_hour or 0.0) * 1000 / 3.6e12 or None
-    ends = (row.iteration_low_ns, row.iteration_high_ns)
+def _row(row: GpuPrediction, measure: _Measure, best: bool, labelled: dict[str, int]) -> dict[str, Any]:
     states = {None: "not known", True: "fits", False: "does not fit"}
     return {
         "gpu": row.gpu,
         "vendor": row.vendor,
-        "time": scaled(row.iteration_ns),
-        "low": scaled(ends[0]),
-        "high": scaled(ends[1]),
-        "cost": row.usd_per_1000_iterations,
-        "cost_low": None if rate is None or ends[0] is None else rate * ends[0],
-        "cost_high": None if rate is None or ends[1] is None else rate * ends[1],
+        **measure.point(row),
         "price": row.price_usd_per_hour,
         "state": "may not fit" if row.is_tight else states[row.fits],
         "best": best,
@@ -129,36 +174,44 @@ def _axis(values: Iterable[float | None]) -> dict[str, Any]:
     return {"scale": {"domain": domain, "nice": True, "zero": False}, "axis": {"format": ",~r", "tickCount": 6}}
 
 
-def _spec(rows: Sequence[GpuPrediction], priced: Sequence[GpuPrediction], unit: TimeUnit) -> dict[str, Any]:
-    bottom = _STRIP_PX if len(priced) < len(rows) else 0
-    times = (row.iteration_ns / unit.length_ns for row in rows)
-    costs = _axis(row.usd_per_1000_iterations for row in priced)
-    across = {
-        "field": "time",
-        "type": "quantitative",
-        "title": f"time of an iteration, {unit.name}",
-        **_axis(times),
-    }
+def _spec(points: Sequence[dict[str, Any]], measure: _Measure) -> dict[str, Any]:
+    has_strip = any(point["cost"] is None for point in points)
+    deadline = None if measure.deadline_ns is None else measure.deadline_ns / measure.unit.length_ns
+    times = _axis((*(point["time"] for point in points), deadline))
+    costs = _axis((*(point["cost"] for point in points), measure.budget_usd))
+    bottom = _STRIP_PX if has_strip else 0
+    across = {"field": "time", "type": "quantitative", "title": f"{measure.across}, {measure.unit.name}", **times}
+    across["axis"] = {**times["axis"], "grid": False}  # its lines would end at the strip's height from the top
     up = {
         "field": "cost",
         "type": "quantitative",
-        "title": "$ per 1,000 iterations",
+        "title": measure.up,
         **costs,
         "scale": {**costs["scale"], "range": [_HEIGHT_PX - bottom, 0]},
     }
-    vendors = sorted({row.vendor for row in rows})
-    known = dict(_COLOURS)
+    vendors, known = sorted({str(point["vendor"]) for point in points}), dict(_COLOURS)
     colour = {
         "field": "vendor",
         "type": "nominal",
         "title": None,
         "scale": {"domain": vendors, "range": [known.get(vendor, PLUM) for vendor in vendors]},
     }
+    layers = [*_limit_layers(deadline, measure.budget_usd, up), *_priced_layers(up, colour)]
     return {
         "height": _HEIGHT_PX,
         "encoding": {"x": across},
-        "layer": [*_priced_layers(up, colour), *(_strip_layers(colour) if bottom else ())],
+        "layer": [*layers, *(_strip_layers(colour) if has_strip else ())],
     }
+
+
+def _limit_layers(deadline: float | None, budget: float | None, up: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a line at the deadline and at the budget."""
+    mark = {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 1.5, "color": INK}
+    if deadline is not None:
+        values = {"data": {"values": [{"time": deadline}]}, "mark": mark}
+        yield {**values, "encoding": {"x": {"field": "time", "type": "quantitative"}}}
+    if budget is not None:
+        yield {"data": {"values": [{"cost": budget}]}, "mark": mark, "encoding": {"x": None, "y": up}}
 
 
 def _priced_layers(up: dict[str, Any], colour: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -229,10 +282,10 @@ def _tooltip() -> list[dict[str, Any]]:
     number = {"type": "quantitative", "format": ",.4~r"}
     return [
         {"field": "gpu", "title": "GPU"},
-        {"field": "time", "title": "iteration", **number},
+        {"field": "time", "title": "time", **number},
         {"field": "low", "title": "at least", **number},
         {"field": "high", "title": "at most", **number},
-        {"field": "cost", "title": "$ per 1,000 iterations", **number},
+        {"field": "cost", "title": "$", **number},
         {"field": "price", "title": "$ per hour", **number},
         {"field": "state", "title": "memory"},
     ]

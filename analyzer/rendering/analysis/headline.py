@@ -1,4 +1,4 @@
-"""The sentences above the tables of a report."""
+"""The sentences of a report beside its answer: what was read and asked, above the tables; what it rests on, below."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ...analysis.report import (
     LEAST_GAIN,
     AnalysisReport,
     Gain,
-    GpuPrediction,
     TraceSummary,
 )
 from ..page.quantity import format_bytes, format_count, format_factor, format_number, format_share, format_time
+from .gpu_sheet import fits_all
 
 LEAST_PATH_RATIO: Final = 0.005
 PATH_WORDS: Final = {
@@ -47,9 +47,18 @@ LEAST_MEMORY_RATIO: Final = 0.01
 
 
 def headline(report: AnalysisReport, name: str) -> Iterator[str]:
-    """Yield what was read, on what the predictions rest, and what they come to on the GPU that the ops are about."""
+    """Yield what was read, and what was changed of it."""
     yield describe_recording(report.trace, name)
+    yield from _whatif_line(report)
+
+
+def background(report: AnalysisReport) -> Iterator[str]:
+    """Yield on what the predictions rest, and what they come to on the GPU that the ops are about."""
     yield from _source_lines(report)
+    yield from _compiled_line(report)
+    yield from _memory_line(report)
+    yield from _path_line(report)
+    yield from _verdict(report)
 
 
 def describe_recording(trace: TraceSummary, name: str) -> str:
@@ -100,11 +109,6 @@ def _source_lines(report: AnalysisReport) -> Iterator[str]:
             "Every other GPU replays the recorded op graph with its own predicted kernel times, on a host "
             f"{_host_words(report)}."
         )
-    yield from _compiled_line(report)
-    yield from _whatif_line(report)
-    yield from _memory_line(report)
-    yield from _path_line(report)
-    yield from _verdict(report)
 
 
 def _which(trace: TraceSummary) -> str:
@@ -117,11 +121,6 @@ def _which(trace: TraceSummary) -> str:
     if trace.iteration_choice == "number":
         return f" (number {index} of {several:,} recorded)" if several > 1 else ""
     return f" (the median of {trace.iteration_count:,})" if trace.iteration_count > 1 else ""
-
-
-def fits_all(rows: tuple[GpuPrediction, ...]) -> bool:
-    """Say whether the iteration surely fits every GPU."""
-    return all(row.fits and not row.is_tight for row in rows)
 
 
 def _host_words(report: AnalysisReport) -> str:
@@ -162,7 +161,7 @@ def _memory_line(report: AnalysisReport) -> Iterator[str]:
         for category, size in sorted(use.held.items(), key=lambda item: -item[1])
         if size >= LEAST_MEMORY_RATIO * use.peak_bytes
     )
-    everywhere = "; it fits every GPU below" if fits_all(report.predictions) else ""
+    everywhere = "; it fits every GPU here" if fits_all(report.predictions) else ""
     yield f"Memory at its peak: {format_bytes(use.peak_bytes)} ({held}), from {use.method.value}{everywhere}."
 
 

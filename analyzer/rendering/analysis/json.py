@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from ...analysis.decision.choice import choose_gpus
 from ...analysis.report import REPORT_FORMAT, REPORT_VERSION, AnalysisReport, GpuPrediction, OpPrediction
 from ...measurements.correction import RateCorrection
 from ...prediction.method import Method
@@ -24,11 +25,17 @@ def draw_report_json(report: AnalysisReport, *, with_ops: bool) -> str:
         "memory": _memory(report),
         "critical_path": _critical_path(report),
         "predictions": [_prediction(row) for row in report.predictions],
+        "selection": asdict(report.selection),
+        "choice": asdict(choose_gpus(report)),
         "gains": [{"gpu": report.ops_gpu, **asdict(gain)} for gain in report.gains],
         "warnings": list(report.warnings),
     }
+    if report.run is not None:
+        document["run"] = asdict(report.run)
     if report.compiled is not None:
         document["compiled"] = asdict(report.compiled)
+    if report.rank_pairs:
+        document["rank_pairs"] = [asdict(pair) for pair in report.rank_pairs]
     if report.rates:
         document["rates"] = [_rates(item) for item in report.rates]
     if report.calibration:
@@ -69,15 +76,27 @@ def _prediction(row: GpuPrediction) -> dict[str, Any]:
         "methods": _shares(row.methods),
         "speedup": row.speedup,
         "samples_per_s": row.samples_per_s,
+        "tokens_per_s": row.tokens_per_s,
+        "is_reference": row.is_reference,
     }
     if row.untested is not None:
         record["untested"] = row.untested
     if row.price_usd_per_hour is not None:
         record["price_usd_per_hour"] = row.price_usd_per_hour
         record["price_date"] = row.price_date
+        record["price_kind"] = row.price_kind
+        record["price_source"] = row.price_source
         record["usd_per_1000_iterations"] = row.usd_per_1000_iterations
+    if row.chance_fastest is not None:
+        record["chance_fastest"] = row.chance_fastest
+    if row.chance_cheapest is not None:
+        record["chance_cheapest"] = row.chance_cheapest
+    if row.is_observed:
+        record["is_observed"] = True
     if row.batches is not None:
         record["batches"] = asdict(row.batches)
+    if row.total is not None:
+        record["total"] = asdict(row.total)
     return record
 
 

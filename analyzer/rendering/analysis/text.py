@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....formats.printable import clean_text
-from ...analysis.report import AnalysisReport, BatchChoice, GpuPrediction, OpPrediction
+from ...analysis.report import AnalysisReport, OpPrediction
 from ...measurements.correction import Correction, RateCorrection
 from ...prediction.method import Method
 from ..op_columns import (
@@ -13,27 +13,26 @@ from ..op_columns import (
     interval_column,
     limit_column,
     method_column,
-    method_title,
     module_column,
     reason_column,
     shapes_column,
 )
-from ..page.columns import count_column, name_column, number_column, share_column, text_column, time_column
+from ..page.columns import count_column, name_column, share_column, time_column
 from ..page.names import short_name
-from ..page.page import Page, build_page, notes, opening, warnings
+from ..page.page import Page, build_page, notes, opening, passage, warnings
 from ..page.quantity import (
-    ABSENT,
     TimeUnit,
     common_time_unit,
     format_count,
     format_factor,
-    format_money,
-    format_number,
     format_share,
-    format_time_range,
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
-from .headline import fits_all, headline
+from ..prices import describe_prices
+from .answer import answer_lines, hidden_line, run_line
+from .chances import chance_sentences
+from .gpu_sheet import gpu_sheet
+from .headline import background, headline
 
 
 def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = False) -> Page:
@@ -45,35 +44,13 @@ def describe_report(report: AnalysisReport, *, name: str, detailed_ops: bool = F
     'gpt2_small: inference, batch 4, torch 2.13.0, wavecast trace, 381 ops'
     """
     return build_page(
-        opening(headline(report, name)),
-        _gpu_sheet(report),
+        opening((*headline(report, name), *answer_lines(report))),
+        gpu_sheet(report),
+        passage((*hidden_line(report), *chance_sentences(report), *background(report))),
         *([_op_sheet(report, detailed=detailed_ops)] if report.ops else []),
         notes(_notes(report)),
         warnings(report.warnings),
     )
-
-
-def _gpu_sheet(report: AnalysisReport) -> Sheet:
-    """Return the ranked table of GPUs."""
-    rows = report.predictions
-    unit = common_time_unit(row.iteration_ns for row in rows)
-    intervals = (format_time_range(row.iteration_low_ns, row.iteration_high_ns, unit) for row in rows)
-    columns = (
-        number_column("#", (str(number) for number, _ in enumerate(rows, 1))),
-        text_column("GPU", map(_gpu_name, rows)),
-        time_column("iteration", (row.iteration_ns for row in rows), unit),
-        number_column("interval", intervals, rank=2),
-        number_column("speed", (format_factor(row.speedup) for row in rows), rank=1),
-        time_column("GPU\nbusy", (row.gpu_busy_ns for row in rows), unit, rank=3),
-        share_column("host\nlimits", (row.host_limited_ratio for row in rows), rank=3),
-        number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=3),
-        number_column("$ per\n1,000 it.", (format_money(row.usd_per_1000_iterations) for row in rows), rank=4),
-        text_column("memory", _memory_cells(rows), rank=3),
-        *_batch_columns(rows),
-        *_method_columns(rows),
-    )
-    marked = frozenset(index for index, row in enumerate(rows) if row.is_source)
-    return drop_empty_columns(Sheet(title="", columns=columns, marked_rows=marked))
 
 
 def _op_sheet(report: AnalysisReport, *, detailed: bool) -> Sheet:
@@ -108,55 +85,16 @@ def _op_detail_columns(rows: tuple[OpPrediction, ...], unit: TimeUnit) -> Iterat
     yield module_column(rows, rank=8)
 
 
-def _method_columns(rows: tuple[GpuPrediction, ...]) -> Iterator[SheetColumn]:
-    """Yield one column of shares per method; the measured share says nothing beside the mark on the source."""
-    for method in Method:
-        shares = [row.methods.get(method, 0.0) for row in rows]
-        if method is Method.MEASURED and all(row.is_source or not row.methods.get(method) for row in rows):
-            continue
-        yield number_column(
-            method_title(method), (format_share(share) if share > 0 else "" for share in shares), rank=6
-        )
-
-
-def _batch_columns(rows: tuple[GpuPrediction, ...]) -> Iterator[SheetColumn]:
-    """Yield the largest batch that fits, the best one, and what they process; nothing where that was not asked."""
-    choices = [row.batches for row in rows if row.batches is not None]
-    if not choices:
-        return
-    rates = [(item.best_samples_per_s_low, item.best_samples_per_s_high) for item in choices]
-    yield number_column("largest\nbatch", map(_largest_batch, choices))
-    yield number_column("samples/s\nat it", (format_number(item.largest_samples_per_s) for item in choices), rank=1)
-    yield number_column("best\nbatch", (_count(item.best_batch) for item in choices))
-    yield number_column("samples/s\nat best", (format_number(item.best_samples_per_s) for item in choices))
-    yield number_column("interval", (_range(*map(format_number, pair)) for pair in rates), rank=2)
-
-
-def _largest_batch(item: BatchChoice) -> str:
-    """Return the largest batch that fits, and in brackets what surely and what possibly does, where that differs."""
-    low, high = item.largest_batch_low, item.largest_batch_high
-    if item.largest_batch is None:
-        return "none" if high is None else f"none (0–{high:,})"
-    between = "" if low == high else f" ({low or 0:,}–{high:,})"
-    return f"{item.largest_batch:,}{between}"
-
-
-def _count(value: int | None) -> str:
-    return ABSENT if value is None else f"{value:,}"
-
-
-def _range(low: str, high: str) -> str:
-    return ABSENT if ABSENT in (low, high) else f"{low}–{high}"
-
-
 def _notes(report: AnalysisReport) -> Iterator[str]:
-    priced = [row for row in report.predictions if row.price_usd_per_hour is not None]
-    dates = sorted({row.price_date for row in priced if row.price_date})
-    if priced:
-        spans = [" to ".join(dict.fromkeys((dates[0], dates[-1])))] if dates else []
-        if any(row.price_date is None for row in priced):
-            spans.append("undated")
-        yield f"Prices: on-demand $ per GPU-hour as listed ({', '.join(spans)}); check today's before relying on them."
+    if report.run is not None:
+        yield run_line(report.run)
+    yield from describe_prices(
+        [
+            (row.price_kind, row.price_source, row.price_date)
+            for row in report.predictions
+            if row.price_usd_per_hour is not None
+        ]
+    )
     if any(row.batches is not None for row in report.predictions):
         yield (
             "Batches 1, 2, 3, 4, 6, 8, 12, … were tried; the GPUs are ranked by samples per second at the best: the "
@@ -206,23 +144,3 @@ def _correction(item: Correction) -> str:
 def _worth(before: float, after: float, point_count: int) -> str:
     points = format_count(point_count, "measurement")
     return f"(left-out error {100 * before:.1f} to {100 * after:.1f} %, {points})"
-
-
-def _gpu_name(row: GpuPrediction) -> str:
-    untested = "" if row.untested is None else ", untested"
-    source = " ◀ source" if row.is_source else ""
-    return f"{clean_text(row.gpu)}{untested}{source}"
-
-
-def _memory_cells(rows: tuple[GpuPrediction, ...]) -> tuple[str, ...]:
-    """Return the cells of the memory column: nothing where the iteration fits everywhere, which the headline says."""
-    return tuple("" if fits_all(rows) else _memory(row) for row in rows)
-
-
-def _memory(row: GpuPrediction) -> str:
-    """Say whether the iteration fits; nothing where that is not known."""
-    if row.fits is None:
-        return ""
-    if row.is_tight:
-        return "may not fit"
-    return "fits" if row.fits else "does not fit"

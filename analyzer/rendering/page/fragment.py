@@ -19,10 +19,13 @@ STYLE: Final = """
 .wavecast-report .wavecast-title { font-weight: 600; font-size: 1.1em; }
 .wavecast-report .wavecast-note { opacity: .75; font-size: .9em; }
 .wavecast-report .wavecast-warning { border-left: 3px solid #c80; padding-left: .5em; }
+.wavecast-report table { color: inherit; }
 .wavecast-report .wavecast-table { max-height: 32em; overflow: auto; margin: .5em 0; }
 .wavecast-report .wavecast-marked { font-weight: 600; }
 """
 """Rules of its own classes alone, and no colour of text or ground: the notebook has both, light or dark."""
+TEXT: Final = "text-align:left"
+NUMBER: Final = "text-align:right;white-space:nowrap"
 _CLASSES: Final = {Tone.TITLE: "wavecast-title", Tone.NOTE: "wavecast-note", Tone.WARNING: "wavecast-warning"}
 
 
@@ -67,7 +70,7 @@ def _sentence(line: Line) -> str:
 
 
 def _table(sheet: Sheet) -> Iterator[str]:
-    sides = [f'style="text-align:{"left" if item.is_text else "right"}"' for item in sheet.columns]
+    sides = [f'style="{TEXT if item.is_text else NUMBER}"' for item in sheet.columns]
     yield '<div class="wavecast-table"><table><thead><tr>'
     for side, item in zip(sides, sheet.columns, strict=True):
         yield f"<th {side}>{escape(flat_title(item))}</th>"

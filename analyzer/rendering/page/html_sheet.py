@@ -15,6 +15,8 @@ FIRST_ROWS: Final = 20
 """Of a longer sheet."""
 _MORE_ROWS: Final = 6
 """So many more are shown at once: a switch for less is not worth it."""
+PRINTED_COLUMNS: Final = 12
+"""On paper the cells of broader tables are broken."""
 CHART_ROWS: Final = 100
 """Of a chart's data, as a table."""
 LONGEST_CELL: Final = 2_000
@@ -25,14 +27,15 @@ def draw_sheet(sheet: Sheet, identity: str) -> Iterator[str]:
     """Draw a sheet; the words of a title stand above it already, and are what a screen reader calls it."""
     if not sheet.columns:
         return
-    first = sheet.row_count if sheet.row_count <= FIRST_ROWS + _MORE_ROWS else FIRST_ROWS
+    is_short = sheet.folded or sheet.row_count <= FIRST_ROWS + _MORE_ROWS
+    first = sheet.row_count if is_short else FIRST_ROWS
     if first < sheet.row_count:
         yield (
             f'<input class="switch" type="checkbox" id="{identity}-all"> '
             f'<label class="switch" for="{identity}-all">Show all {sheet.row_count:,} rows</label>'
         )
-    name = escape(sheet.title or "Table")
-    yield f'<div class="wide" role="region" tabindex="0" aria-label="{name}"><table>'
+    name, broad = escape(sheet.title or "Table"), "broad" if len(sheet.columns) > PRINTED_COLUMNS else ""
+    yield f'<div class="wide" role="region" tabindex="0" aria-label="{name}"><table{_class(broad)}>'
     yield f"<caption>{name}</caption>" if sheet.title else ""
     yield from _head(sheet)
     yield "<tbody>"

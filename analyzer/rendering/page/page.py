@@ -76,6 +76,11 @@ def opening(sentences: Iterable[str]) -> Passage:
     return Passage(lines=(Line(text=first, tone=Tone.TITLE), *(Line(text=text) for text in rest)))
 
 
+def passage(sentences: Iterable[str]) -> Passage:
+    """Return sentences as a passage."""
+    return Passage(lines=tuple(Line(text=text) for text in sentences))
+
+
 def notes(sentences: Iterable[str]) -> Passage:
     """Return notes as a passage."""
     return Passage(lines=tuple(Line(text=text, tone=Tone.NOTE) for text in sentences))

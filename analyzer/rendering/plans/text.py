@@ -23,6 +23,7 @@ from ..page.quantity import (
     format_time_range,
 )
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
+from ..prices import describe_prices
 
 SPENT_TITLES: Final = {
     Spent.COMPUTE: "compute",
@@ -239,10 +240,7 @@ def _notes(report: ScaleReport) -> Iterator[str]:
         usable = {row.gpu: row.memory_usable_bytes for row in rows}
         room = ", ".join(f"{clean_text(gpu)} {format_bytes(size)}" for gpu, size in list(usable.items())[:3])
         yield f"Memory: ! does not fit, ? may not fit ({room}{' …' if len(usable) > 3 else ''})."
-    if any(row.usd_per_iteration is not None for row in rows):
-        dates = sorted({row.price_date for row in rows if row.price_date})
-        when = f" ({' to '.join(dict.fromkeys((dates[0], dates[-1])))})" if dates else ""
-        yield f"Prices: on-demand as listed{when}; check today's before relying on them."
+    yield from describe_prices([(row.price_kind, row.price_source, row.price_date) for row in rows if row.price_kind])
     if any(row.efficiency is not None for row in rows):
         yield "Scaling: samples per second and GPU, beside the best plan on fewest GPUs of the type."
     yield _LIMITS_NOTE

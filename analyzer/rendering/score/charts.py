@@ -52,7 +52,7 @@ _KINDS: Final = {"network": GOOD, "throughput": ORANGE, "iteration": BAD, "trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class WholeRun:
     """Hold one whole prediction beside its measurement."""
 
     kind: str
@@ -81,7 +81,7 @@ def illustrate_score(score: Score) -> Page:
     )
 
 
-def _predictions(score: Score) -> Iterable[Predicted]:
+def _predictions(score: Score) -> Iterable[WholeRun]:
     for net in score.networks:
         yield _one("network", net.model, net.gpu, net.predicted_ns, net.measured_ns)
     for row in score.throughput:
@@ -93,8 +93,8 @@ def _predictions(score: Score) -> Iterable[Predicted]:
         yield _one("trace", trace.workload, trace.target, trace.predicted_iteration_ns, trace.measured_iteration_ns)
 
 
-def _one(kind: str, model: str, gpu: str, predicted_ns: float, measured_ns: float) -> Predicted:
-    return Predicted(kind=kind, model=model, gpu=gpu, predicted_ns=predicted_ns, measured_ns=measured_ns)
+def _one(kind: str, model: str, gpu: str, predicted_ns: float, measured_ns: float) -> WholeRun:
+    return WholeRun(kind=kind, model=model, gpu=gpu, predicted_ns=predicted_ns, measured_ns=measured_ns)
 
 
 def _of_gpus(rows: Iterable[ScoreRow], size: Size = Size.ALL) -> list[ScoreRow]:
@@ -161,23 +161,7 @@ def _interval_chart(score: Score) -> Chart | None:
             groups.setdefault((row.table, row.family, row.dtype), []).append(row)
     if not groups:
         return None
-    rows = list[dict[str, Any]]()
-    for (table, family, dtype), found in groups.items():
-        weights = [row.rows for row in found]
-        held, width = (float(np.average(values, weights=weights)) for values in _intervals(found))
-        rows.append(
-            {
-                "family": f"{family}, {dtype}",
-                "table": table,
-                "held_percent": 100 * held,
-                "width_percent": 100 * width,
-                "held": format_share(held),
-                "width": format_error(width),
-                "rows": sum(weights),
-                "count": f"{sum(weights):,}",
-                "kind": "nine in ten or more" if held >= NINETY else "fewer",
-            }
-        )
+    rows = [_interval_row(*key, found) for key, found in groups.items()]
     told = (
         ("family", "family"),
         ("table", "table"),
@@ -216,11 +200,24 @@ def _interval_chart(score: Score) -> Chart | None:
     return build_chart("Said and held intervals", text, spec, rows, told)
 
 
-def _intervals(rows: Sequence[ScoreRow]) -> tuple[list[float], list[float]]:
-    return [row.coverage_90 for row in rows], [row.width_90 for row in rows]
+def _interval_row(table: str, family: str, dtype: str, found: Sequence[ScoreRow]) -> dict[str, Any]:
+    weights = [row.rows for row in found]
+    held = float(np.average([row.coverage_90 for row in found], weights=weights))
+    width = float(np.average([row.width_90 for row in found], weights=weights))
+    return {
+        "family": f"{family}, {dtype}",
+        "table": table,
+        "held_percent": 100 * held,
+        "width_percent": 100 * width,
+        "held": format_share(held),
+        "width": format_error(width),
+        "rows": sum(weights),
+        "count": f"{sum(weights):,}",
+        "kind": "nine in ten or more" if held >= NINETY else "fewer",
+    }
 
 
-def _whole_chart(found: Sequence[Predicted]) -> Chart | None:
+def _whole_chart(found: Sequence[WholeRun]) -> Chart | None:
     """Draw predicted over measured time of whole networks and iterations, both logarithmic."""
     valid = [item for item in found if item.predicted_ns > 0 and item.measured_ns > 0]
     if not valid:
@@ -286,7 +283,7 @@ def _family_heat(rows: Sequence[ScoreRow]) -> Chart | None:
     return _heat_chart("Ops: error by family and GPU", "families", cells)
 
 
-def _model_heat(title: str, found: Sequence[Predicted], kinds: Sequence[str]) -> Chart | None:
+def _model_heat(title: str, found: Sequence[WholeRun], kinds: Sequence[str]) -> Chart | None:
     cells = [(item.model, item.gpu, item.error, 1) for item in found if item.kind in kinds]
     return _heat_chart(title, "models", cells)
 

@@ -40,19 +40,10 @@ def infer_sequence_length(trace: Trace) -> int:
 
     Raises InputError where nothing is looked up, or one token at a time.
     """
-    batch, sizes, single = trace.meta.workload.batch_size, Counter[int](), False
-    for name, layout, count in _forward_calls(trace):
-        indices = [
-            spec
-            for spec, position in zip(layout.inputs, layout.input_positions, strict=True)
-            if name in _LOOKUPS and position == 1 and len(spec.shape) == 2 and batch in (None, spec.shape[0])
-        ]
-        for spec in indices:
-            single |= spec.shape[1] == 1
-            sizes[spec.shape[1]] += count if spec.shape[1] > 1 else 0
-    if +sizes:
-        return sizes.most_common(1)[0][0]
-    if single:
+    found = find_tokens(trace)
+    if found is not None and found > 1:
+        return found
+    if found == 1:
         raise InputError(
             "the recording reads one token per sample: a length of 1 leaves no mark in the shapes; what it sees of "
             "earlier ones is rescaled with --cached-tokens"
@@ -61,6 +52,21 @@ def infer_sequence_length(trace: Trace) -> int:
         "the shapes do not tell the sequence length (no table is looked up by samples and tokens): pass it with "
         "--from-sequence-length"
     )
+
+
+def find_tokens(trace: Trace) -> int | None:
+    """Return how many tokens of a sample are looked up at once, 1 where it is one at a time; None where none are.
+
+    >>> find_tokens(trace)
+    1024
+    """
+    batch, sizes = trace.meta.workload.batch_size, Counter[int]()
+    for name, layout, count in _forward_calls(trace):
+        for spec, position in zip(layout.inputs, layout.input_positions, strict=True):
+            if name in _LOOKUPS and position == 1 and len(spec.shape) == 2 and batch in (None, spec.shape[0]):
+                sizes[spec.shape[1]] += count
+    longer = Counter({size: count for size, count in sizes.items() if size > 1})
+    return longer.most_common(1)[0][0] if longer else 1 if sizes[1] else None
 
 
 def infer_cached_tokens(trace: Trace) -> tuple[int, int]:

@@ -39,8 +39,7 @@ def test_the_course_of_lifetimes_has_the_known_peak(root_dir: Path, name: str) -
     assert len(curve.at) > 100
 
 
-@pytest.mark.data
-def test_the_course_of_recorded_allocations_has_the_known_peak(data_dir: Path) -> None:
-    use, curve = curve_of(data_dir / "traces" / "h100_vit_small_inference.json.gz")
+def test_the_course_of_recorded_allocations_has_the_known_peak(root_dir: Path) -> None:
+    use, curve = curve_of(root_dir / "samples" / "vit_small-inference-bf16-b4-h100.json.gz")
     assert curve.is_timed
     assert_peak_agrees(use, curve)

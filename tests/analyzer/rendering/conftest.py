@@ -133,7 +133,14 @@ def measured_report() -> AnalysisReport:
         ),
         source=Source(gpu="A100 SXM4 80GB", iteration_ns=10 * MILLISECOND_NS, gpu_busy_ns=8 * MILLISECOND_NS),
         predictions=(
-            build_prediction("B200 SXM (HGX, 180GB)", 4.6543, price_usd_per_hour=6.25, price_date="2024-05-01"),
+            build_prediction(
+                "B200 SXM (HGX, 180GB)",
+                4.6543,
+                price_usd_per_hour=6.25,
+                price_date="2024-05-01",
+                price_kind="spot",
+                price_source="Lambda",
+            ),
             build_prediction(
                 "Instinct MI300X", 7.2, iteration_low_ns=5.9 * MILLISECOND_NS, iteration_high_ns=9.12 * MILLISECOND_NS
             ),
@@ -144,6 +151,8 @@ def measured_report() -> AnalysisReport:
                 methods={Method.MEASURED: 1.0},
                 price_usd_per_hour=3.0,
                 price_date="2023-11-20",
+                price_kind="on-demand",
+                price_source="AWS, GCP",
             ),
             build_prediction(
                 "Tesla P4",

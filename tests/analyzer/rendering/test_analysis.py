@@ -80,7 +80,7 @@ def test_json_has_the_promised_keys(measured_report: AnalysisReport) -> None:
     document = json.loads(draw_report_json(measured_report, with_ops=False))
     assert list(document) == [
         "format", "version", "trace", "source", "iteration_rule", "scenario", "memory", "critical_path",
-        "predictions", "gains", "warnings",
+        "predictions", "selection", "choice", "gains", "warnings",
     ]  # fmt: skip
     assert document["iteration_rule"] == "replay"
     assert (document["format"], document["version"]) == ("wavecast.prediction", "1.0")

@@ -30,11 +30,25 @@ def charts(report: IterationReport) -> dict[str, Chart]:
 def test_the_illustrated_page_says_all_that_the_page_says(report: IterationReport) -> None:
     page, illustrated = report.page(), report.illustrated_page()
     sheets = [block.columns for block in page.blocks if isinstance(block, Sheet)]
-    assert [block.columns for block in illustrated.blocks if isinstance(block, Sheet)] == sheets
+    drawn = [block for block in illustrated.blocks if isinstance(block, Sheet)]
+    assert [block.columns for block in drawn if not block.folded] == sheets
+    assert [block.row_count for block in drawn if block.folded] == [len(report.report.predictions)]
     said = [line for block in page.blocks if isinstance(block, Passage) for line in block.lines]
     told = [line for block in illustrated.blocks if isinstance(block, Passage) for line in block.lines]
-    assert set(said) <= set(told)
+    assert {line.text.split(": ")[-1] for line in said if line not in told} == {"--rows all shows them."}
     assert next(line.label for line in told if line.label and line.tone is Tone.TITLE).startswith("Fastest")
+
+
+def test_of_a_whole_run_the_axes_are_its_own(root_dir: Path) -> None:
+    path = root_dir / "samples" / "resnet50-training-bf16-b32-shapes.json.gz"
+    goal = wavecast.Goal.read("90000 iterations", deadline="8h", budget="40")
+    report = wavecast.analyze(path, goal=goal)
+    chart = next(block for block in report.illustrated_page().blocks if isinstance(block, Chart))
+    totals = {row.gpu: row.total for row in report.report.predictions if row.total is not None}
+    for row in chart.rows:
+        assert row["time"] == pytest.approx(totals[row["gpu"]].time_ns / 3600e9)
+        assert row["cost"] == totals[row["gpu"]].cost_usd
+    assert chart.description.endswith("Dashed across the plot: the deadline and the budget.")
 
 
 def test_charts_name_fields_that_they_hold(charts: dict[str, Chart]) -> None:

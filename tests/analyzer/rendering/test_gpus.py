@@ -10,6 +10,7 @@ from wavecast.analyzer.rendering.page.page import Page
 from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import Gpu, Rate, SourceNote
+from wavecast.specs.prices.book import PriceBook, shipped_prices
 
 CheckGolden = Callable[[str, str], None]
 
@@ -58,17 +59,17 @@ def example() -> Gpu:
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_all_facts_of_one_gpu(width: int, example: Gpu, check_golden: CheckGolden) -> None:
-    text = draw_terminal(describe_gpu(example), Screen(width=width))
+    text = draw_terminal(describe_gpu(example, PriceBook()), Screen(width=width))
     assert max(len(line) for line in text.splitlines()) <= width
     check_golden(f"gpu_{width}.txt", text)
 
 
 def test_a_pipe_gets_facts_on_one_line_each(example: Gpu) -> None:
     source = example.sources["memory"].source.rstrip()
-    lines = draw_terminal(describe_gpu(example), Screen()).splitlines()
+    lines = draw_terminal(describe_gpu(example, PriceBook()), Screen()).splitlines()
     assert any(line.startswith("memory") and line.endswith(source) for line in lines)
 
 
 def test_every_drawing_is_whole(example: Gpu, assert_drawn_whole: Callable[[Page], None]) -> None:
-    assert_drawn_whole(describe_gpu(example))
-    assert_drawn_whole(describe_gpus([example, *load_catalog().gpus]))
+    assert_drawn_whole(describe_gpu(example, PriceBook()))
+    assert_drawn_whole(describe_gpus([example, *load_catalog().gpus], shipped_prices()))

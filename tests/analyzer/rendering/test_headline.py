@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 from wavecast.analyzer.analysis.report import AnalysisReport
 from wavecast.analyzer.graph.export.path import PathSummary
-from wavecast.analyzer.rendering.analysis.headline import headline
+from wavecast.analyzer.rendering.analysis.headline import background, headline
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 
 
 def line_of(report: AnalysisReport, start: str) -> str | None:
-    return next((line for line in headline(report, "trace.json") if line.startswith(start)), None)
+    return next(
+        (line for line in (*headline(report, "trace.json"), *background(report)) if line.startswith(start)), None
+    )
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,9 @@ def test_every_report_is_described_as_a_page() -> None:
         f"{module.__name__.removeprefix(prefix)}.{name}"
         for module in modules
         for name, function in getmembers(module, isfunction)
-        if function.__module__ == module.__name__ and function.__annotations__.get("return") == "Page"
+        if function.__module__ == module.__name__
+        and function.__annotations__.get("return") == "Page"
+        and not name.startswith(("illustrate", "_"))
     } == DESCRIBED
 
 

@@ -18,7 +18,7 @@ from wavecast.analyzer.models.library import Library
 from wavecast.analyzer.prediction.workload import shape_workload
 from wavecast.analyzer.recorded.compiled import CompiledCode, find_compiled
 from wavecast.analyzer.recorded.window import select_window
-from wavecast.analyzer.rendering.analysis.headline import headline
+from wavecast.analyzer.rendering.analysis.headline import background
 from wavecast.analyzer.whatif.fusion.generated import group_generated
 from wavecast.analyzer.whatif.scenario import Scenario, TargetPrecision
 from wavecast.formats.column import MISSING, Table, build_table, columns, row_count
@@ -293,7 +293,7 @@ def test_gradients_accumulated_inside_a_region_are_eager_ops() -> None:
 
 
 def test_the_headline_tells_of_compiled_regions(gpu: Callable[..., Gpu]) -> None:
-    lines = headline(report_on(predict(build([relu(0, 1), relu(1, 2)]), gpu())), "trace.json")
+    lines = background(report_on(predict(build([relu(0, 1), relu(1, 2)]), gpu())))
     assert (
         "1 compiled region, recorded eagerly and predicted as compiled: 1 pointwise kernel merged into others, "
         "launched by generated code."

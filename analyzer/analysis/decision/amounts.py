@@ -1,0 +1,150 @@
+"""Amounts as people write them: 1.28M, 90_000, 40GB, 24h, $500, 10%."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import Final
+
+from ....errors import InputError
+
+NUMBER: Final = r"(?:(?:\d{1,3}(?:[,_' ]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,3})?"
+"""Digits, maybe in groups of three, maybe with decimals and an exponent."""
+SCALES: Final = {
+    "k": 1e3,
+    "thousand": 1e3,
+    "m": 1e6,
+    "million": 1e6,
+    "g": 1e9,
+    "b": 1e9,
+    "billion": 1e9,
+    "t": 1e12,
+    "trillion": 1e12,
+}
+COUNT: Final = rf"{NUMBER}\s*(?:(?:{'|'.join(sorted(SCALES, key=len, reverse=True))})(?![a-z]))?"
+"""A number with what scales it; case is ignored."""
+MOST: Final = 1e18
+"""More than anyone runs, and little enough that no product with it is infinite."""
+_DURATIONS_NS: Final = {
+    "s": 1e9,
+    "sec": 1e9,
+    "second": 1e9,
+    "min": 60e9,
+    "minute": 60e9,
+    "h": 3600e9,
+    "hr": 3600e9,
+    "hour": 3600e9,
+    "d": 86400e9,
+    "day": 86400e9,
+    "w": 7 * 86400e9,
+    "week": 7 * 86400e9,
+}
+_SIZES_BYTES: Final = {
+    "": 2.0**30,
+    "gb": 1e9,
+    "g": 1e9,
+    "gib": 2.0**30,
+    "gi": 2.0**30,
+    "mb": 1e6,
+    "mib": 2.0**20,
+    "tb": 1e12,
+    "tib": 2.0**40,
+}
+_TEXT_LENGTH: Final = 200
+"""No amount is longer; what is, is not looked at."""
+
+
+def read_count(text: str, what: str) -> float:
+    """Return a positive count. `what` says in the error where the text stood.
+
+    >>> read_count("1.28M", "--for"), read_count("90_000", "--for"), read_count("2e9", "--for")
+    (1280000.0, 90000.0, 2000000000.0)
+    """
+    count = _find_count(text)
+    if count is None:
+        raise InputError(f"{what}: {_quoted(text)} is no number; expected such as 90000, 1.28M or 2e9")
+    return _checked(count, text, what)
+
+
+def read_duration_ns(text: str, what: str) -> float:
+    """Return a duration in ns: hours, minutes, days, or several of them.
+
+    >>> read_duration_ns("1d 12h", "--deadline") / 3600e9
+    36.0
+    """
+    plain = text.strip()[:_TEXT_LENGTH].casefold()
+    part = rf"\s*({NUMBER})\s*([a-z]+)"
+    parts = re.findall(part, plain) if re.fullmatch(rf"(?:{part})+", plain) else []
+    lengths = [_DURATIONS_NS.get(unit) or _DURATIONS_NS.get(unit.removesuffix("s")) for _, unit in parts]
+    if not parts or None in lengths:
+        raise InputError(f"{what}: {_quoted(text)} is no duration; expected such as 90min, 24h or 3d")
+    total = sum(_number(number) * (length or 0.0) for (number, _), length in zip(parts, lengths, strict=True))
+    return _checked(total, text, what, MOST * 1e3)
+
+
+def read_bytes(text: str, what: str) -> float:
+    """Return a size in bytes; a number alone is in GiB.
+
+    >>> read_bytes("40GB", "--min-memory"), read_bytes("40 GiB", "--min-memory")
+    (40000000000.0, 42949672960.0)
+    """
+    found = re.fullmatch(rf"({NUMBER})\s*([a-z]*)", text.strip()[:_TEXT_LENGTH].casefold())
+    scale = None if found is None else _SIZES_BYTES.get(found[2])
+    if found is None or scale is None:
+        raise InputError(f"{what}: {_quoted(text)} is no size; expected such as 40GB or 40GiB")
+    return _checked(_number(found[1]) * scale, text, what)
+
+
+def read_usd(text: str, what: str) -> float:
+    """Return US dollars.
+
+    >>> read_usd("$1,500", "--budget")
+    1500.0
+    """
+    plain = text.strip()[:_TEXT_LENGTH].casefold().removeprefix("$").removesuffix("usd").removesuffix("$").strip()
+    amount = _find_count(plain)
+    if amount is None:
+        raise InputError(f"{what}: {_quoted(text)} is no sum in US dollars; expected such as 500 or $1,500")
+    return _checked(amount, text, what)
+
+
+def read_ratio(text: str, what: str) -> float:
+    """Return a percentage of 0 or more as a ratio.
+
+    >>> read_ratio("12.5 %", "--allowance")
+    0.125
+    """
+    found = re.fullmatch(rf"({NUMBER})\s*%", text.strip()[:_TEXT_LENGTH])
+    if found is None:
+        raise InputError(f"{what}: {_quoted(text)} is no percentage; expected such as 10%")
+    ratio = _number(found[1]) / 100
+    if not ratio <= MOST_ALLOWANCE:
+        raise InputError(f"{what}: {_quoted(text)} is more than {100 * MOST_ALLOWANCE:,.0f} %")
+    return ratio
+
+
+MOST_ALLOWANCE: Final = 10.0
+"""A run that spends eleven times as long as its iterations take is none that a trace of one tells about."""
+
+
+def _find_count(text: str) -> float | None:
+    """Return the number that a text is, whatever its size; None where it is none."""
+    found = re.fullmatch(rf"({NUMBER})\s*([a-z]*)", text.strip()[:_TEXT_LENGTH].casefold())
+    scale = 1.0 if found is None or not found[2] else SCALES.get(found[2])
+    return None if found is None or scale is None else _number(found[1]) * scale
+
+
+def _number(digits: str) -> float:
+    return float(re.sub("[,_' ]", "", digits))
+
+
+def _checked(value: float, text: str, what: str, most: float = MOST) -> float:
+    if not isfinite(value) or not 0 < value <= most:
+        raise InputError(f"{what}: {_quoted(text)} is out of range; expected more than 0 and at most {most:g}")
+    return value
+
+
+def _quoted(text: str) -> str:
+    """Return a text as errors show it: what is far too long is cut."""
+    text = text.strip()
+    return repr(text if len(text) <= _TEXT_LENGTH else f"{text[:40]}…")

@@ -1,0 +1,180 @@
+"""How sure a rank is: the chance that a GPU is the fastest or the cheapest, and that one beats another.
+
+The errors of the predicted times go along as joint_errors.py says. For two GPUs, with the gap d between the logarithms
+of their times (or costs), the standard deviations s of the sides that face each other, their mean with the other side m
+and the correlation r, the chance that the lower one truly is the lower is
+
+    P = Phi(d / sqrt(sum over parts of (1 - r) (s_a^2 + s_b^2) + r (m_a - m_b)^2))
+
+The first of many is found by drawing them all together, by the same seed each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats, Mask
+from ..report import AnalysisReport, GpuPrediction, RankPair
+from ..result import Analysis
+from .joint_errors import JointErrors, joint_errors
+from .observed import Observation, correct_by
+from .pair import MOST_PAIRED
+from .selection import COST, SORTS, THROUGHPUT, does_not_fit
+
+DRAWS: Final = 4096
+"""By which a chance is known to 0.8 %."""
+SEED: Final = 20261123
+TOLD_APART: Final = 0.8
+"""A chance from which on two GPUs count as told apart: below, more than one such choice in five is wrong."""
+PAIRED: Final = MOST_PAIRED
+"""Of so few GPUs all pairs are compared; of more, the likeliest first ones."""
+LEADERS: Final = 3
+_JITTER: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chances:
+    """Say how likely each of m GPUs is to beat the others."""
+
+    time: Floats
+    """Natural log of the predicted time of an iteration, or of a sample at the best batch, [m]."""
+    price: Floats
+    """Natural log of what a unit of time costs, [m]; NaN where there is no price."""
+    errors: JointErrors
+    may: Mask
+    """Which of them can be chosen at all: the iteration does not surely exceed their memory, [m]."""
+
+    def faster(self, first: int, second: int) -> float:
+        """Return the chance that the first GPU takes less time than the second."""
+        return self._less(self.time, first, second)
+
+    def cheaper(self, first: int, second: int) -> float:
+        """Return the chance that an iteration costs less on the first GPU; NaN where either has no price."""
+        return self._less(self.time + self.price, first, second)
+
+    def first_places(self) -> tuple[Floats, Floats]:
+        """Return each GPU's chance to be the fastest, and to be the cheapest, [m] each; 0 where it cannot be chosen."""
+        drawn = draw_errors(self.errors)
+        return self._first(self.time, drawn), self._first(self.time + self.price, drawn)
+
+    def _less(self, value: Floats, first: int, second: int) -> float:
+        gap = float(value[second] - value[first])
+        if np.isnan(gap):
+            return float("nan")
+        return chance_of_gap(gap, self.errors.of(np.array([first, second])))
+
+    def _first(self, value: Floats, drawn: Floats) -> Floats:
+        chance, among = np.zeros(len(value)), np.flatnonzero(self.may & ~np.isnan(value))
+        if len(among):
+            first = np.argmin(drawn[:, among] + value[among], axis=1)
+            chance[among] = np.bincount(first, minlength=len(among)) / len(drawn)
+        return chance
+
+
+def draw_errors(errors: JointErrors) -> Floats:
+    """Return errors drawn together, natural log, [draws, m]: the same each time, half of them mirrored."""
+    random, count = np.random.default_rng(SEED), errors.fall.shape[1]
+    drawn = np.zeros((DRAWS, count))
+    for fall, rise, correlation in zip(errors.fall, errors.rise, errors.correlation, strict=True):
+        is_shared = bool((correlation == 1.0).all())
+        half = random.standard_normal((DRAWS // 2, 1 if is_shared else count), dtype=np.float32)
+        if not is_shared and np.count_nonzero(correlation) > count:
+            root = np.linalg.cholesky(correlation + _JITTER * np.eye(count))
+            half = half @ root.T.astype(np.float32)
+        for begin, normal in ((0, half), (len(half), -half)):
+            drawn[begin : begin + len(half)] += normal * np.where(normal > 0, rise, fall)
+    return drawn
+
+
+def chance_of_gap(gap: float, errors: JointErrors) -> float:
+    """Return the chance that the first of two values is the lower one where it is predicted to be by `gap`, a log.
+
+    Of what the two share, both are off on the same side; of the rest on those that face each other, of a positive gap
+    the rise of the first and the fall of the second.
+
+    >>> alike = np.array([[[1.0, 0.5], [0.5, 1.0]]])
+    >>> sides = np.array([[0.3, 0.4]])
+    >>> round(chance_of_gap(0.2, JointErrors(fall=sides, rise=sides, correlation=alike)), 2)
+    0.71
+    """
+    first, second = (errors.rise, errors.fall) if gap > 0 else (errors.fall, errors.rise)
+    shared, middle = errors.correlation[:, 0, 1], errors.middle
+    alone = (1.0 - shared) * (first[:, 0] ** 2 + second[:, 1] ** 2)
+    together = shared * (middle[:, 0] - middle[:, 1]) ** 2
+    return NormalDist().cdf(gap / sqrt(max(float((alone + together).sum()), _JITTER)))
+
+
+def add_chances(report: AnalysisReport, result: Analysis, observations: Sequence[Observation] = ()) -> AnalysisReport:
+    """Return the report with each GPU's chance to be the fastest and the cheapest, and the pairs worth comparing.
+
+    They are those of the report's rows, at their times and prices. `observations` are what the rows were corrected by.
+
+    >>> [round(row.chance_fastest, 1) for row in add_chances(report, result).predictions]
+    [0.9, 0.1]
+    """
+    rows = report.predictions
+    if len(rows) < 2:
+        return report
+    names = [gpu.name for gpu in result.prediction.fleet.gpus]
+    errors = joint_errors(result)
+    if observations:
+        errors = correct_by(observations, names, result.forecast.iteration_ns, errors).errors
+    chances = chances_of(rows, names, errors)
+    fastest, cheapest = chances.first_places()
+    priced = ~np.isnan(chances.price)
+    rated = tuple(
+        replace(
+            row,
+            chance_fastest=float(fastest[at]) if chances.may[at] else None,
+            chance_cheapest=float(cheapest[at]) if chances.may[at] and priced[at] else None,
+        )
+        for at, row in enumerate(rows)
+    )
+    return replace(report, predictions=rated, rank_pairs=_pairs(rated, chances, fastest, cheapest))
+
+
+def chances_of(rows: Sequence[GpuPrediction], names: Sequence[str], errors: JointErrors) -> Chances:
+    """Return the chances of a report's rows; `names` says which GPUs the errors are of, in their order."""
+    place = {name: at for at, name in enumerate(names)}
+    order = np.array([place[row.gpu] for row in rows], dtype=np.int64)
+    time = np.array([_log(SORTS[THROUGHPUT](row)) for row in rows])
+    asked = [row for row in rows if not row.is_reference]
+    return Chances(
+        time=time,
+        price=np.array([_log(SORTS[COST](row)) for row in rows]) - time,
+        errors=errors.of(order),
+        may=np.array([not does_not_fit(row) and (len(asked) < 2 or not row.is_reference) for row in rows], dtype=bool),
+    )
+
+
+def _log(value: float | None) -> float:
+    return float("nan") if value is None or value <= 0 else float(np.log(value))
+
+
+def _pairs(rows: Sequence[GpuPrediction], chances: Chances, fastest: Floats, cheapest: Floats) -> tuple[RankPair, ...]:
+    """Return the pairs that are compared: of few GPUs all, of many the likeliest first ones in time and in cost."""
+    known = np.flatnonzero(chances.may & ~np.isnan(chances.time)).tolist()
+    chosen = [known] if len(rows) <= PAIRED else [_leaders(fastest), _leaders(cheapest)]
+    pairs = dict.fromkeys((a, b) for group in chosen for at, a in enumerate(group) for b in group[at + 1 :])
+    return tuple(_pair(rows, chances, a, b) for a, b in pairs if (b, a) not in pairs or a < b)
+
+
+def _leaders(chance: Floats) -> list[int]:
+    order = np.argsort(-chance, kind="stable")[:LEADERS]
+    return [int(at) for at in order if chance[at] > 0]
+
+
+def _pair(rows: Sequence[GpuPrediction], chances: Chances, first: int, second: int) -> RankPair:
+    cheaper = chances.cheaper(first, second)
+    return RankPair(
+        first=rows[first].gpu,
+        second=rows[second].gpu,
+        faster=chances.faster(first, second),
+        cheaper=None if np.isnan(cheaper) else cheaper,
+    )

@@ -1,0 +1,54 @@
+"""A report put to a question: the GPUs that are asked about, in their order, and what a whole run takes on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ....errors import InputError
+from ....specs.gpu import Catalog, Gpu
+from ..gpu_rows import rank_gpus, tokens_per_sample
+from ..report import AnalysisReport
+from ..result import Analysis
+from .chances import add_chances
+from .goal import Goal, measure_goal
+from .observed import Observation, correct_rows
+from .selection import Selection, select_rows
+from .totals import with_totals
+
+
+def first_asked(result: Analysis, catalog: Catalog, selection: Selection | None) -> Gpu | None:
+    """Return the GPU that stands first of those that a selection asks for; None where it asks for nothing."""
+    if selection is None or selection == Selection(rows=selection.rows):
+        return None
+    first = select_rows(rank_gpus(result), catalog.gpus, selection)[0].gpu
+    return next(gpu for gpu in catalog.gpus if gpu.name == first)
+
+
+def decide(
+    report: AnalysisReport,
+    result: Analysis,
+    *,
+    selection: Selection | None = None,
+    goal: str | Goal | None = None,
+    catalog: Catalog,
+    named: Sequence[str] = (),
+    observations: Sequence[Observation] = (),
+) -> AnalysisReport:
+    """Return the report with the rows that a selection asks for, how sure their rank is and, for a goal, what it takes.
+
+    `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown;
+    `observations` correct them first.
+    Raises InputError where no GPU is left, or where the trace does not say what the goal counts.
+    """
+    report, asked = correct_rows(report, result, observations), selection or Selection()
+    rows = select_rows(report.predictions, catalog.gpus, asked, named)
+    if named and asked.rows is None:
+        asked = replace(asked, rows=0)
+    report = add_chances(replace(report, predictions=rows, selection=asked), result, observations)
+    if goal is None:
+        return report
+    if any(row.batches is not None for row in rows):
+        raise InputError("--for is about one batch: leave --largest-batch out, or say the batch with --batch N")
+    run = measure_goal(Goal.read(goal) if isinstance(goal, str) else goal, result, tokens_per_sample(result))
+    return replace(report, predictions=with_totals(report.predictions, run), run=run)

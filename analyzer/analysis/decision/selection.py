@@ -1,0 +1,176 @@
+"""Which GPUs are asked about, in which order, and how many of them are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from ....errors import InputError
+from .amounts import read_bytes
+
+if TYPE_CHECKING:
+    from ....specs.gpu import Gpu
+    from ..report import GpuPrediction
+
+SHOWN_DIGITS: Final = 4
+"""Values that look alike in a table are alike in its order."""
+SHOWN_ROWS: Final = 15
+TIME: Final = "time"
+COST: Final = "cost"
+THROUGHPUT: Final = "throughput"
+_WILD: Final = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Say which GPUs a report is about, what it is sorted by, and how long its table is; the default asks for nothing.
+
+    Filters combine: a GPU has to pass each. `vendors` and `only` are each passed by any one of their entries.
+    """
+
+    sort: str | None = None
+    """`time`, `cost` or `throughput`; None: `throughput` where batches are compared, else `time`."""
+    vendors: Sequence[str] = ()
+    min_memory: str | float | None = None
+    """Nominal memory of a GPU, e.g. `40GB`; a number is in bytes."""
+    priced: bool = False
+    """Whether only GPUs with a known price are meant."""
+    fits: bool = False
+    """Whether only GPUs whose memory the iteration fits are meant."""
+    only: Sequence[str] = ()
+    """Parts of names, or patterns with `*`; case does not matter."""
+    rows: int | None = None
+    """Rows of the table; 0: all. None: the best, the source and the cheapest that fits, without what ties."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError for what cannot be asked."""
+        if self.sort is not None and self.sort not in SORTS:
+            raise InputError(f"sort={self.sort!r}: expected {', '.join(SORTS)}")
+        if self.rows is not None and self.rows < 0:
+            raise InputError(f"rows={self.rows}: expected a number of rows; 0 shows all")
+        if any(not part.strip() for part in ((self.only,) if isinstance(self.only, str) else self.only)):
+            raise InputError("an empty pattern: expected a part of a GPU's name, or a pattern such as '*SXM*'")
+        for name in ("vendors", "only"):  # one name is as good as a list of one
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+
+    @property
+    def min_memory_bytes(self) -> float | None:
+        """Return the least nominal memory that is asked for."""
+        return read_bytes(self.min_memory, "--min-memory") if isinstance(self.min_memory, str) else self.min_memory
+
+
+def _time(row: GpuPrediction) -> float | None:
+    return row.iteration_ns
+
+
+def _seconds_per_sample(row: GpuPrediction) -> float | None:
+    """Return the time of a sample at the best batch where batches are compared, else of the samples of an iteration.
+
+    These are as many on every GPU, known or not.
+    """
+    if row.batches is None:
+        return row.iteration_ns
+    rate = row.batches.best_samples_per_s
+    return 1 / rate if rate else None
+
+
+def _cost(row: GpuPrediction) -> float | None:
+    """Return $ per sample at the best batch where batches are compared, else $ per 1,000 iterations."""
+    if row.batches is None:
+        return row.usd_per_1000_iterations
+    time = _seconds_per_sample(row)
+    return None if time is None or row.price_usd_per_hour is None else row.price_usd_per_hour * time / 3600
+
+
+SORTS: Final[Mapping[str, Callable[[GpuPrediction], float | None]]] = {
+    TIME: _time,
+    COST: _cost,
+    THROUGHPUT: _seconds_per_sample,
+}
+"""What rows may be sorted by: the least stands first, rows without it last. Another is a function and a row here."""
+
+
+def sort_of(selection: Selection, rows: Sequence[GpuPrediction]) -> str:
+    """Return what rows are sorted by. Raises InputError where no row has it."""
+    if selection.sort is None:
+        return THROUGHPUT if any(row.batches is not None for row in rows) else TIME
+    if rows and all(SORTS[selection.sort](row) is None for row in rows):
+        raise InputError(f"--sort {selection.sort}: no GPU here has a price")
+    return selection.sort
+
+
+def does_not_fit(row: GpuPrediction) -> bool:
+    """Say whether the iteration surely or likely does not fit; where batches are compared, none of them."""
+    return row.fits is False if row.batches is None else row.batches.best_batch is None
+
+
+def select_rows(
+    rows: Sequence[GpuPrediction], gpus: Sequence[Gpu], selection: Selection, named: Sequence[str] = ()
+) -> tuple[GpuPrediction, ...]:
+    """Return the rows that pass the filters, sorted, what does not fit last; the source stays as a reference.
+
+    `named` are the GPUs that were asked for by name: the source beside them is a reference, too.
+    Raises InputError where no row is left, with what each filter alone leaves.
+    """
+    filters = list(_filters(selection, {gpu.name: gpu for gpu in gpus}))
+    passing = [row for row in rows if (not named or row.gpu in named) and all(passes(row) for _, passes in filters)]
+    if not passing:
+        raise InputError(_explain_nothing(rows, filters))
+    key = SORTS[sort_of(selection, passing)]
+    names = {row.gpu for row in passing}
+    kept = [*passing, *(replace(row, is_reference=True) for row in rows if row.is_source and row.gpu not in names)]
+
+    def place(row: GpuPrediction) -> tuple[bool, bool, float, float]:
+        value = key(row)
+        shown = 0.0 if value is None else float(f"{value:.{SHOWN_DIGITS}g}")
+        return does_not_fit(row), value is None, shown, row.gpu_busy_ns
+
+    return tuple(sorted(kept, key=place))
+
+
+_Filter = tuple[str, Callable[["GpuPrediction"], bool]]
+
+
+def _filters(selection: Selection, gpus: Mapping[str, Gpu]) -> Iterator[_Filter]:
+    """Yield each filter that is asked for, with the words that asked."""
+    if selection.vendors:
+        wanted = {_vendor(name, gpus) for name in selection.vendors}
+        yield f"--vendor {' or '.join(selection.vendors)}", lambda row: row.vendor in wanted
+    least = selection.min_memory_bytes
+    if least is not None:
+        yield f"--min-memory {selection.min_memory}", lambda row: gpus[row.gpu].memory_bytes >= least
+    if selection.priced:
+        yield "--priced", lambda row: row.price_usd_per_hour is not None
+    if selection.fits:
+        yield "--fits", lambda row: not does_not_fit(row) and row.fits is not None
+    if selection.only:
+        yield f"--only {' or '.join(map(repr, selection.only))}", lambda row: _is_named(row.gpu, selection.only)
+
+
+def _vendor(typed: str, gpus: Mapping[str, Gpu]) -> str:
+    """Return the vendor that is meant. Raises InputError for one that has no GPU here."""
+    known = sorted({gpu.vendor for gpu in gpus.values()})
+    found = next((name for name in known if name.casefold() == typed.strip().casefold()), None)
+    if found is None:
+        raise InputError(f"--vendor {typed}: expected {', '.join(known)}")
+    return found
+
+
+def _is_named(gpu: str, patterns: Sequence[str]) -> bool:
+    name = gpu.casefold()
+    return any(
+        fnmatchcase(name, pattern.casefold()) if _WILD.search(pattern) else pattern.casefold() in name
+        for pattern in patterns
+    )
+
+
+def _explain_nothing(rows: Sequence[GpuPrediction], filters: Sequence[_Filter]) -> str:
+    """Say which filter leaves how many."""
+    alone = ", ".join(f"{words} leaves {sum(map(passes, rows)):,}" for words, passes in filters)
+    unknown = "; whether it fits is not known" if all(row.fits is None for row in rows) else ""
+    both = "" if len(filters) < 2 else "; together they leave none"
+    return f"no GPU is left of {len(rows):,}: {alone}{both}{unknown}"
