@@ -133,11 +133,14 @@ def _changed(question: SweepQuestion, first: Analysis, scenario: Scenario, imagi
 def _swept(result: Analysis, imagined: Imagined) -> SweptAnalysis:
     extra = len(result.prediction.fleet.gpus) - len(imagined.gpus)  # the source, and variants that are not asked about
     apart, beyond = (np.append(item, np.zeros(extra)) for item in (imagined.apart, imagined.beyond))
-    host = _host_half_widths(result)
+    host, changes = _host_half_widths(result), change_forecast(result, apart, beyond)
+    origin = result.origin
+    is_measured = origin is not None and imagined.gpus[0].name == origin.name and not result.scenario.changes_work
     return SweptAnalysis(
         result=result,
-        changes=change_forecast(result, apart, beyond),
-        widened=widened_forecast(result, beyond, host),
+        changes=changes,
+        # Where the unvaried GPU was measured, what is not known of the others is the change alone.
+        widened=changes if is_measured else widened_forecast(result, beyond, host),
         common=common_forecasts(result, host),
     )
 
