@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from ....errors import InputError
 from .chart import Chart
-from .html import VEGA_LITE
 from .page import build_page, clean_page
+from .vega import VEGA_LITE, in_plain_colours
 
 PICTURE_FORMATS: Final = {"svg": ".svg", "png": ".png"}
 """By the endings of their files."""
@@ -37,7 +37,7 @@ def draw_picture(chart: Chart, form: str) -> bytes:
         "padding": 16,
         "data": {"values": [dict(row) for row in clean.rows]},
         "config": _LOOK,
-        **clean.spec,
+        **in_plain_colours(clean.spec),
     }
     if "vconcat" not in spec:
         spec.setdefault("width", 640)

@@ -13,6 +13,10 @@
     legend: { ...theme.legend, columns: Math.max(1, Math.floor(width / 170)) },
   });
 
+  // Views above one another cannot ask for the page's width: they are told what axes and legends leave of it.
+  const fitted = (spec, width) =>
+    spec.vconcat ? { ...spec, vconcat: spec.vconcat.map((view) => ({ width: Math.max(180, width - 190), ...view })) } : spec;
+
   const drawn = new Map();
 
   const draw = async (id) => {
@@ -23,7 +27,7 @@
       drawn.get(id)?.view.finalize();
       const { view } = await vegaEmbed(
         place,
-        { ...spec, data: { values: records(data) } },
+        { ...fitted(spec, width), data: { values: records(data) } },
         {
           mode: "vega-lite", ast: true, actions: false, renderer: "svg", config: themeAt(width), defaultStyle: false, logLevel: 1,
           bind: document.getElementById(id + "-controls"),

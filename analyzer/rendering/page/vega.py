@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import ceil, floor, isfinite, log10
+from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError
@@ -114,7 +116,7 @@ def chart_document(chart: Chart) -> dict[str, Any]:
     """Return what the page's script draws a chart from: its specification, its data by column names, what it says."""
     fields = list(dict.fromkeys(name for row in chart.rows for name in row))
     return {
-        "spec": {"width": "container", **_plain(chart.spec)},
+        "spec": {**({} if "vconcat" in chart.spec else {"width": "container"}), **_plain(chart.spec)},
         "data": {"fields": fields, "rows": [[_value(row.get(name)) for name in fields] for row in chart.rows]},
         "description": chart.description,
     }
@@ -128,6 +130,27 @@ def inert_json(document: Any) -> str:
     """
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def in_plain_colours(item: Any) -> Any:
+    """Return a specification with the colours of white paper, for pictures that stand in no page.
+
+    >>> in_plain_colours({"color": BLUE})
+    {'color': '#0072b2'}
+    """
+    if isinstance(item, Mapping):
+        return {key: in_plain_colours(value) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [in_plain_colours(value) for value in item]
+    return _page_colours().get(item, item) if isinstance(item, str) else item
+
+
+@cache
+def _page_colours() -> dict[str, str]:
+    """Return the colours that `report.css` gives the names of this module, first those of white paper."""
+    css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+    light = css[: css.index("@media")]
+    return {f"var(--{name})": colour for name, colour in re.findall(r"--(\w+): (#\w+)", light)}
 
 
 @cache
