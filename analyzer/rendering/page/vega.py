@@ -68,7 +68,7 @@ THEME: Final[Mapping[str, Any]] = {
         "titleFontWeight": "normal",
         "orient": "top",
         "direction": "horizontal",
-        "labelLimit": 200,
+        "labelLimit": 155,
         "symbolType": "square",
         "symbolStrokeWidth": 0,
         "offset": 12,
