@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .analyzer.api.report import Report
     from .analyzer.api.scale import PlansReport, scale
     from .analyzer.api.score import ScoreReport, score
-    from .analyzer.api.sweep import SweepAnswer, sweep
+    from .analyzer.api.sweep import SensitivityAnswer, SweepAnswer, sweep
     from .analyzer.api.validate import ValidationReport, validate
     from .errors import (
         CaptureError,
@@ -53,6 +53,7 @@ __all__ = [
     "Report",
     "ScoreReport",
     "Selection",
+    "SensitivityAnswer",
     "SweepAnswer",
     "Trace",
     "TraceError",
@@ -93,7 +94,7 @@ _HOMES = {
     "analyzer.api.report": ("Report",),
     "analyzer.api.scale": ("PlansReport", "scale"),
     "analyzer.api.score": ("ScoreReport", "score"),
-    "analyzer.api.sweep": ("SweepAnswer", "sweep"),
+    "analyzer.api.sweep": ("SensitivityAnswer", "SweepAnswer", "sweep"),
     "analyzer.api.validate": ("ValidationReport", "validate"),
     "errors": (
         "CaptureError", "InputError", "OutputError", "TraceError", "UnknownGpuError", "WavecastError", "WriteError",

@@ -81,7 +81,7 @@ def find_machines(name: str) -> tuple[Server, ...]:
     >>> [(item.gpu, item.gpu_count) for item in find_machines("p4d.24xlarge")]
     [('A100 SXM4 40GB', 8)]
     """
-    plain = _plain_instance(name)
+    plain = plain_instance(name)
     found = _instances().get(plain)
     if found is None:
         servers = _servers(name)
@@ -96,12 +96,12 @@ def find_machines(name: str) -> tuple[Server, ...]:
 
 @lru_cache(maxsize=1)
 def _instances() -> dict[str, Server]:
-    nodes = {_plain_instance(node.name): node for node in load_nodes()}
+    nodes = {plain_instance(node.name): node for node in load_nodes()}
     machines: dict[str, Server] = {}
     for family in load_families():
         for size, count in family.gpu_counts.items():
             name = family.name.replace(_SIZE, size)
-            plain = _plain_instance(name)
+            plain = plain_instance(name)
             node = nodes.get(plain)
             machines[plain] = Server(name=f"{family.cloud} {name}", gpu=family.gpu, gpu_count=count, node=node)
     return machines
@@ -138,7 +138,12 @@ def _plain(name: str) -> str:
     return "".join(_words(name))
 
 
-def _plain_instance(name: str) -> str:
+def plain_instance(name: str) -> str:
+    """Return what counts of an instance's name, however it is written.
+
+    >>> plain_instance("AWS p5.48xlarge") == plain_instance("ml.p5-48xlarge")
+    True
+    """
     words = _words(name)
     while words and words[0] in _PREFIXES:
         words = words[1:]

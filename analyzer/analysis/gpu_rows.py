@@ -73,7 +73,7 @@ def _row(
         speedup=_speedup(result, measured_ns, iteration_ns),
         samples_per_s=rate,
         price_usd_per_hour=price.usd_per_hour if price else None,
-        price_date=price.oldest_date if price else None,
+        price_date=price.middle_date if price else None,
         price_kind=price.kind.value if price else None,
         price_source=price.source if price else None,
         tokens_per_s=None if rate is None or tokens is None else rate * tokens,

@@ -123,7 +123,7 @@ class GpuPrediction:
     samples_per_s: float | None
     price_usd_per_hour: float | None
     price_date: str | None
-    """Of the oldest listing that entered the price; None where none is dated."""
+    """ISO date of the middle one of the listings in the price; None where none is dated."""
     untested: str | None = None
     """Why nothing that was measured tells how good this is, which has the widest interval then."""
     batches: BatchChoice | None = None

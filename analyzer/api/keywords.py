@@ -25,6 +25,9 @@ RENAMED: Final = {
     "node": "Machines(nodes=…)",
     "vendor": "Selection(vendors=…)",
     "stretch": "stretch_ms",
+    "price": "prices",
+    "price-kind": "Prices(kind=…)",
+    "cloud": "Prices(cloud=…)",
     **{name: f"Machines({name.replace('-', '_')}=…)" for name in ("cluster-file", "nccl-tests")},
     **{name: f"Goal.read(…, {name}=…)" for name in ("allowance", "budget", "deadline")},
     **{
@@ -42,7 +45,8 @@ _OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: ([A-Z]+\b|\d[\d
 
 def speaks_keywords(function: Callable[ParametersT, ReturnT]) -> Callable[ParametersT, ReturnT]:
     """Let the errors of a function name its keywords, and keep for the command line what they said of options."""
-    known = KEYWORDS_OF[str(function.__annotations__["return"])] = frozenset(signature(function).parameters)
+    known = frozenset(signature(function).parameters)
+    KEYWORDS_OF.update(dict.fromkeys(str(function.__annotations__["return"]).split(" | "), known))
 
     @wraps(function)
     def call(*arguments: ParametersT.args, **keywords: ParametersT.kwargs) -> ReturnT:

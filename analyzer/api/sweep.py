@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import InputError
+from ..rendering.formats import REPORT_FORMATS
 from ..rendering.page.picture import PICTURE_FORMATS
-from .question import Machines, WhatIfs, find_named, read_trace
+from .keywords import check_count, check_iteration, speaks_keywords
+from .question import Machines, WhatIfs, find_named, read_recording
 from .report import Report, trace_name
 
 if TYPE_CHECKING:
@@ -17,87 +19,134 @@ if TYPE_CHECKING:
     from ...formats.trace import Trace
     from ...specs.gpu import Gpu
     from ..analysis.sweep.report import SensitivityReport, SweepReport
-    from ..rendering.page.chart import Chart
     from ..rendering.page.page import Page
+    from ..rendering.page.terminal import Screen
     from .question import Gpus
+    from .report import Tables
 
 Values = str | float | Sequence[float | str]
 """`"1x..4x"`, one value, or several."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SweepAnswer(Report):
-    """Hold a sweep, or the sensitivity to every figure where nothing was said to vary."""
+    """Hold an iteration while parameters vary: `report` has the figures. Its table is `points`: a row per point."""
 
+    formats: ClassVar[tuple[str, ...]] = (*REPORT_FORMATS, "svg")
     name: str
     """Of the trace, where its workload has none."""
-    report: SweepReport | SensitivityReport
+    report: SweepReport
 
     def page(self) -> Page:
         """Return the report in words and sheets."""
-        from ..analysis.sweep.report import SweepReport
-        from ..rendering.sweep.sensitivity import describe_sensitivity
         from ..rendering.sweep.text import describe_sweep
 
-        if isinstance(self.report, SweepReport):
-            return describe_sweep(self.report, name=self.name)
-        return describe_sensitivity(self.report, name=self.name)
+        return describe_sweep(self.report, name=self.name)
 
     def illustrated_page(self) -> Page:
-        """Return it with charts, after the answer."""
-        from ..rendering.page.page import Page
+        """Return it with charts."""
+        from ..rendering.page.plot import place_charts
+        from ..rendering.sweep.charts import sweep_charts
 
-        blocks = self.page().blocks
-        return Page(blocks=(*blocks[:1], *self.charts(), *blocks[1:]))
-
-    def charts(self) -> tuple[Chart, ...]:
-        """Return the pictures."""
-        from ..analysis.sweep.report import SweepReport
-        from ..rendering.sweep.charts import sensitivity_chart, sweep_charts
-
-        return sweep_charts(self.report) if isinstance(self.report, SweepReport) else (sensitivity_chart(self.report),)
+        return place_charts(self.page(), lead=sweep_charts(self.report))
 
     def picture(self, form: str = "svg") -> bytes:
-        """Return all charts as one picture, `svg` or `png`. Raises InputError where nothing draws it."""
-        from ..analysis.sweep.report import SweepReport
+        """Return its charts as one picture, `svg` or `png`."""
         from ..rendering.page.picture import draw_picture
-        from ..rendering.sweep.charts import sensitivity_chart, sweep_picture
+        from ..rendering.sweep.charts import sweep_picture
 
-        if form not in PICTURE_FORMATS:
-            raise InputError(f"picture {form!r}: expected {' or '.join(PICTURE_FORMATS)}")
-        if isinstance(self.report, SweepReport):
-            return draw_picture(sweep_picture(self.report), form)
-        return draw_picture(sensitivity_chart(self.report), form)
+        return draw_picture(sweep_picture(self.report), form)
 
-    def to_json(self) -> str:
-        """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
-        from ..analysis.sweep.report import SweepReport
-        from ..rendering.sweep.records import draw_sensitivity_json, draw_sweep_json
-
-        if isinstance(self.report, SweepReport):
-            return draw_sweep_json(self.report)
-        return draw_sensitivity_json(self.report)
-
-    def to_csv(self) -> str:
-        """Return a row per point, or per figure, as CSV."""
-        from ..analysis.sweep.report import SweepReport
-        from ..rendering.sweep.records import draw_sensitivity_csv, draw_sweep_csv
-
-        if isinstance(self.report, SweepReport):
-            return draw_sweep_csv(self.report)
-        return draw_sensitivity_csv(self.report)
+    def draw(self, form: str = "table", screen: Screen | None = None) -> str:
+        """Return the report in a format: table, json, csv, markdown, html, or svg: the picture."""
+        return self.picture().decode() if form == "svg" else Report.draw(self, form, screen)
 
     def save(self, path: str | Path) -> None:
         """Write the report, whole or not at all; besides what any report offers, as a picture (.svg, .png)."""
-        from ...formats.files import write_atomic
+        _save(self, path)
 
-        form = next((name for name, ending in PICTURE_FORMATS.items() if ending == Path(path).suffix.lower()), None)
-        if form is None:
-            Report.save(self, path)
-        else:
-            write_atomic(Path(path), self.picture(form))
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
+        from ..rendering.sweep.records import draw_sweep_json
+
+        return draw_sweep_json(self.report)
+
+    def _tables(self) -> Tables:
+        from ..rendering.sweep.records import point_table
+
+        return {"points": lambda: point_table(self.report)}
+
+    def _headline(self) -> str:
+        names = " and ".join(axis.name for axis in self.report.axes)
+        best = max(point.speedup for point in self.report.points)
+        where = f"{self.report.trace.name or self.name}, {self.report.gpu} by {names}"
+        return f"{where}: {len(self.report.points)} points, up to {best:.3g} times as fast"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SensitivityAnswer(Report):
+    """Hold what 1 % more of each figure buys: `report` has the figures. Its table is `figures`: a row per figure."""
+
+    formats: ClassVar[tuple[str, ...]] = (*REPORT_FORMATS, "svg")
+    name: str
+    """Of the trace, where its workload has none."""
+    report: SensitivityReport
+
+    def page(self) -> Page:
+        """Return the report in words and sheets."""
+        from ..rendering.sweep.sensitivity import describe_sensitivity
+
+        return describe_sensitivity(self.report, name=self.name)
+
+    def illustrated_page(self) -> Page:
+        """Return it with its chart."""
+        from ..rendering.page.plot import place_charts
+        from ..rendering.sweep.charts import sensitivity_chart
+
+        return place_charts(self.page(), lead=[sensitivity_chart(self.report)])
+
+    def picture(self, form: str = "svg") -> bytes:
+        """Return its chart as a picture, `svg` or `png`."""
+        from ..rendering.page.picture import draw_picture
+        from ..rendering.sweep.charts import sensitivity_chart
+
+        return draw_picture(sensitivity_chart(self.report), form)
+
+    def draw(self, form: str = "table", screen: Screen | None = None) -> str:
+        """Return the report in a format: table, json, csv, markdown, html, or svg: the picture."""
+        return self.picture().decode() if form == "svg" else Report.draw(self, form, screen)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report, whole or not at all; besides what any report offers, as a picture (.svg, .png)."""
+        _save(self, path)
+
+    def to_json(self) -> str:
+        """Return the report as JSON, with all digits; docs/sweep.md has its layout."""
+        from ..rendering.sweep.records import draw_sensitivity_json
+
+        return draw_sensitivity_json(self.report)
+
+    def _tables(self) -> Tables:
+        from ..rendering.sweep.records import figure_table
+
+        return {"figures": lambda: figure_table(self.report)}
+
+    def _headline(self) -> str:
+        most = self.report.figures[0]
+        where = f"{self.report.trace.name or self.name} on {self.report.gpu}"
+        return f"{where}: 1 % more {most.name} is {-most.elasticity:.2f} % faster, the most of all figures"
+
+
+def _save(answer: SweepAnswer | SensitivityAnswer, path: str | Path) -> None:
+    from ...formats.files import write_atomic
+
+    if Path(path).suffix.lower() == PICTURE_FORMATS["png"]:
+        write_atomic(Path(path), answer.picture("png"))
+    else:
+        Report.save(answer, path)
+
+
+@speaks_keywords
 def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     trace: str | Path | Trace,
     *,
@@ -123,7 +172,7 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     execution_trace: str | Path | None = None,
     recover: bool = False,
     progress: Progress | None = None,
-) -> SweepAnswer:
+) -> SweepAnswer | SensitivityAnswer:
     """Predict a recorded iteration while one or two parameters vary; without `vary`, what 1 % more of each figure buys.
 
     `on` is the GPU that is varied: by default the one that was measured. `vary` names figures of its datasheet, or
@@ -141,7 +190,15 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
     from ..analysis.sweep.values import join_values
 
     gpus = find_named([] if on is None else [on], source, gpu_file)
-    read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
+    recording = read_recording(
+        trace,
+        iteration=check_iteration(iteration),
+        captures=captures,
+        execution_trace=execution_trace,
+        recover=recover,
+        progress=progress,
+    )
+    read = recording.trace
     what_ifs = WhatIfs(
         cpu_speed=cpu_speed,
         precision=precision,
@@ -155,7 +212,6 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
         attention_kernel=attention_kernel,
     )
     varied = {name: join_values(values) for name, values in (vary or {}).items()}
-    names = [on] if on is not None else []
     question = SweepQuestion(
         trace=read,
         catalog=gpus.catalog,
@@ -163,16 +219,17 @@ def sweep(  # noqa: PLR0913 (all that one may ask, by name)
         source=gpus.source,
         gpu_file=None if gpu_file is None else Path(gpu_file),
         scenario=what_ifs.scenario(read, asks_for_batches=bool(varied)),
-        iteration=iteration,
-        cluster=(machines or Machines()).cluster(gpus.catalog, names),
+        iteration=recording.iteration,
+        cluster=(machines or Machines()).cluster(gpus.catalog, () if on is None else (on,)),
     )
     if plan is not None:
-        found = sweep_plans(question, varied, plan, global_batch)
-        return SweepAnswer(name=trace_name(trace), report=found)
+        samples = check_count("global_batch", global_batch)
+        return SweepAnswer(name=trace_name(trace), report=sweep_plans(question, varied, plan, samples))
     if global_batch is not None:
         raise InputError("--global-batch is for many GPUs: add --plan and --vary gpus=8..512 (one GPU's is --batch)")
-    report = sweep_trace(question, varied) if varied else find_sensitivity(question)
-    return SweepAnswer(name=trace_name(trace), report=report)
+    if not varied:
+        return SensitivityAnswer(name=trace_name(trace), report=find_sensitivity(question))
+    return SweepAnswer(name=trace_name(trace), report=sweep_trace(question, varied))
 
 
 def _one_gpu(gpus: Gpus, trace: Trace, name: str | None) -> Gpu:

@@ -31,7 +31,7 @@ from .progress import progress_on_stderr
 from .what_if_options import what_if_options
 
 if TYPE_CHECKING:
-    from ..api.sweep import SweepAnswer
+    from ..api.sweep import SensitivityAnswer, SweepAnswer
 
 _ENDINGS: Final = {suffix: form for form, suffix in PICTURE_FORMATS.items()}
 
@@ -99,11 +99,13 @@ def sweep(**options: Any) -> None:
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})
     form, output = options.pop("form"), options.pop("output")
     form = _choose_format(form, output)
-    if form in PICTURE_FORMATS and (output is None or str(output) == "-") and form == "png":
+    if form == "png" and (output is None or str(output) == "-"):
         raise InputError("a PNG is no text: say where to write it with -o FILE.png")
     answer = _predict(options, cluster, what_ifs)
-    if form in PICTURE_FORMATS:
-        _write_picture(answer, form, output)
+    if form == "png" and output is not None:
+        from ...formats.files import write_atomic
+
+        write_atomic(output, answer.picture(form))
     else:
         write_result(answer.draw(form, screen_for(output)), output)
 
@@ -116,7 +118,7 @@ def _choose_format(form: str | None, output: Path | None) -> str:
     return form or _ENDINGS.get(suffix) or choose_format(form, output)
 
 
-def _predict(options: dict[str, Any], cluster: Any, what_ifs: WhatIfs) -> SweepAnswer:
+def _predict(options: dict[str, Any], cluster: Any, what_ifs: WhatIfs) -> SensitivityAnswer | SweepAnswer:
     from ..api.sweep import sweep as predict
 
     with progress_on_stderr("Reading the trace") as progress:
@@ -150,12 +152,3 @@ def _read_vary(texts: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--vary: {name} stands there twice: give all its values in one, as in {name}=1x,2x,4x")
         found[name] = values
     return found
-
-
-def _write_picture(answer: SweepAnswer, form: str, output: Path | None) -> None:
-    if output is None or str(output) == "-":
-        write_result(answer.picture(form).decode(), None)
-        return
-    from ...formats.files import write_atomic
-
-    write_atomic(output, answer.picture(form))

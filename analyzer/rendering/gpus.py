@@ -44,7 +44,7 @@ RATE_NAMES: Final = {
 def describe_gpus(gpus: Sequence[Gpu], prices: PriceBook, machines: Sequence[str] = ()) -> Page:
     """Put entries of the catalogue into a table, in their own order, below what is said of machines that have them."""
     known = [price for gpu in gpus if (price := prices.price_of(gpu)) is not None]
-    notes = describe_prices([(price.kind.value, price.source, price.oldest_date) for price in known])
+    notes = describe_prices([(price.kind.value, price.source, price.middle_date) for price in known])
     lines = Passage(lines=tuple(Line(text=clean_text(text)) for text in (*notes, *prices.notes)))
     return build_page(_machine_lines(machines), _gpu_sheet(gpus, prices), lines)
 
@@ -130,7 +130,7 @@ def price_cells(price: Price | None) -> tuple[float | str | None, ...]:
     """Return what stands in `PRICE_COLUMNS` of a GPU."""
     if price is None:
         return (None,) * len(PRICE_COLUMNS)
-    return (price.usd_per_hour, price.kind.value, price.oldest_date, price.source)
+    return (price.usd_per_hour, price.kind.value, price.middle_date, price.source)
 
 
 def _money(price: Price | None) -> str:

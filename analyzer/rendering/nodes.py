@@ -10,6 +10,7 @@ from ...formats.printable import clean_text
 from ...specs.cluster import entry_of_node
 from ...specs.nodes import Node
 from ...specs.prices.book import PriceBook, shipped_prices
+from ...specs.prices.machines import NodePrice, price_of_node
 from .page.columns import count_column, number_column, text_column
 from .page.encoding import encode_csv, encode_json
 from .page.page import Line, Page, Passage, build_page, facts, join_passages, opening
@@ -72,11 +73,9 @@ def _facts(node: Node, prices: PriceBook | None) -> Iterator[tuple[str, str]]:
     measured = [f"{name.replace('_', ' ')} {value:.2f}" for name in _RATIOS if (value := getattr(node, name)) != 1]
     if measured:
         yield "calibrated", ", ".join(measured)
-    price = _price(node, prices)
-    if price != ABSENT:
-        from_gpus = f"; {node.gpu_count} times the price of a GPU" if _is_of_gpus(node, prices) else ""
-        source = f" ({node.price_source})" if node.price_source and not from_gpus else ""
-        yield "price", f"{price} $/h{source}{from_gpus}"
+    found = price_of_node(prices or shipped_prices(), node)
+    if found is not None:
+        yield "price", f"{_price(node, prices)} $/h ({_origin(node, found)})"
     checked = "" if node.source.verified else ", not checked"
     yield "source", f"{node.source.source}{checked}"
     if node.note:
@@ -102,13 +101,15 @@ def _gigabits(node: Node) -> str:
 
 
 def _price(node: Node, prices: PriceBook | None) -> str:
-    if node.usd_per_hour is not None and not _is_of_gpus(node, prices):
-        return f"{node.usd_per_hour:,.2f}"
-    price = (prices or shipped_prices()).price(node.gpu)
-    return ABSENT if price is None else f"{price.usd_per_hour * node.gpu_count:,.2f}"
+    found = price_of_node(prices or shipped_prices(), node)
+    return ABSENT if found is None else f"{found.usd_per_hour(node.gpu_count):,.2f}"
 
 
-def _is_of_gpus(node: Node, prices: PriceBook | None) -> bool:
-    """Say whether a machine's price is that of its GPUs: where it has none of its own, or a user says theirs."""
-    price = (prices or shipped_prices()).price(node.gpu)
-    return node.usd_per_hour is None or (price is not None and price.is_given)
+def _origin(node: Node, found: NodePrice) -> str:
+    """Say where a machine's price comes from."""
+    price = found.price
+    if found.is_whole and price.instance == node.name and node.price_source:
+        return node.price_source
+    when = f", listed {price.middle_date}" if price.middle_date else ""
+    times = "" if found.is_whole else f"{node.gpu_count} times the price of a GPU: "
+    return f"{times}{price.kind.value}, {price.source}{when}"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from ...formats.printable import clean_text
 from ...specs.prices.age import describe_dates
-from ...specs.prices.listing import PriceKind
+from ...specs.prices.listing import PriceKind, PriceOrigin
 
-_GIVEN = ("--price", "--gpu-file")
+_GIVEN: Final = (PriceOrigin.GIVEN.value, PriceOrigin.GPU_FILE.value)
+"""What a user says of one GPU, which is not told as listed."""
 
 
 def describe_prices(prices: Sequence[tuple[str | None, str | None, str | None]]) -> Iterator[str]:
     """Yield a sentence on the kind, source and date of prices per GPU-hour, if there are any.
 
-    >>> list(describe_prices([("own", "--price", None)]))
+    >>> list(describe_prices([("own", "given", None)]))
     ['Prices: your own, $ per GPU-hour.']
     """
     listed = [(kind or PriceKind.ON_DEMAND, date) for kind, source, date in prices if source not in _GIVEN]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import lru_cache
@@ -11,6 +11,7 @@ from typing import Final
 
 from ...errors import InputError
 from ..gpu import Catalog, Gpu, listed_name
+from ..instances import plain_instance
 from .listing import Listing, PriceKind, PriceOrigin
 from .shipped import load_listings
 
@@ -43,6 +44,8 @@ class Price:
     cloud_count: int
     date: str | None
     """ISO date of the newest listing; None where no listing is dated."""
+    middle_date: str | None
+    """Of the middle one of the listings that count, by their dates: how old the price is."""
     oldest_date: str | None
     is_shared: bool
     """Whether some listing does not tell this GPU from a sibling (SXM from PCIe)."""
@@ -75,13 +78,12 @@ class PriceBook:
         Who is nearer to the user goes first: what was given for this GPU, then the user's files, then the shipped
         table. There, dated listings go before undated ones: these count only where no dated one exists.
         """
-        for origin in PriceOrigin:
-            found = [item for item in self.listings.get(origin, ()) if gpu_name in item.gpus and self._counts(item)]
-            for kind in (self.kind,) if self.kind is not None else tuple(PriceKind):
-                price = _summary([item for item in found if item.kind is kind], origin)
-                if price is not None:
-                    return price
-        return None
+        return self._first(lambda item: gpu_name in item.gpus)
+
+    def price_of_instance(self, name: str) -> Price | None:
+        """Return the price of one GPU in a cloud's instance (`p5.48xlarge`), or None where nobody lists it."""
+        wanted = plain_instance(name)
+        return self._first(lambda item: item.instance is not None and plain_instance(item.instance) == wanted)
 
     def with_listings(self, origin: PriceOrigin, listings: Iterable[Listing], notes: Sequence[str] = ()) -> PriceBook:
         """Return the book with more listings, and what is to be said of them."""
@@ -106,9 +108,21 @@ class PriceBook:
             dict.fromkeys(item.cloud for group in self.listings.values() for item in group if item.cloud is not None)
         )
 
+    def _first(self, is_meant: Callable[[Listing], bool]) -> Price | None:
+        """Return what the listings that are meant say, of whoever is nearest to the user."""
+        for origin in PriceOrigin:
+            found = [item for item in self.listings.get(origin, ()) if is_meant(item) and self._counts(item)]
+            for kind in (self.kind,) if self.kind is not None else tuple(PriceKind):
+                price = _summary([item for item in found if item.kind is kind], origin)
+                if price is not None:
+                    return price
+        return None
+
     def _counts(self, item: Listing) -> bool:
         """Say whether a listing is of the cloud asked for; what a user says without a cloud always counts."""
-        return self.cloud is None or (plain_cloud(item.cloud) == self.cloud if item.cloud else item.source == "--price")
+        if self.cloud is None:
+            return True
+        return plain_cloud(item.cloud) == self.cloud if item.cloud else item.source == PriceOrigin.GIVEN.value
 
 
 @lru_cache(maxsize=1)
@@ -134,32 +148,12 @@ def prices_of(catalog: Catalog) -> PriceBook:
             usd_per_hour=gpu.price_usd_per_hour,
             kind=PriceKind.OWN,
             listed_as=gpu.name,
-            source="--gpu-file",
+            source=PriceOrigin.GPU_FILE.value,
         )
         for gpu in catalog.gpus
         if gpu.price_usd_per_hour is not None
     ]
     return shipped_prices().with_listings(PriceOrigin.GPU_FILE, own) if own else shipped_prices()
-
-
-def machine_price(usd_per_hour: float, gpu_count: int, machine: str) -> Price:
-    """Return the price of one GPU of a machine that is priced as a whole.
-
-    >>> machine_price(55.04, 8, "AWS p5.48xlarge").usd_per_hour
-    6.88
-    """
-    return Price(
-        usd_per_hour=usd_per_hour / gpu_count,
-        kind=PriceKind.ON_DEMAND,
-        origin=PriceOrigin.CATALOGUE,
-        source=machine,
-        cloud=None,
-        instance=machine,
-        cloud_count=1,
-        date=None,
-        oldest_date=None,
-        is_shared=False,
-    )
 
 
 def plain_cloud(name: str) -> str:
@@ -189,6 +183,7 @@ def _summary(listings: Sequence[Listing], origin: PriceOrigin) -> Price | None:
         instance=first.instance if alone else None,
         cloud_count=len(chosen),
         date=max(dates, default=None),
+        middle_date=sorted(dates)[(len(dates) - 1) // 2] if dates else None,
         oldest_date=min(dates, default=None),
         is_shared=any(len(item.gpus) > 1 for item in chosen) and origin is not PriceOrigin.GIVEN,
     )

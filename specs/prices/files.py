@@ -137,7 +137,9 @@ def _read_csv(reading: PriceReading, data: bytes, where: str, cloud: str | None,
             read_rows(reading, columns, cells_of(header, rows), cloud)
         elif not is_part:
             _read_pairs(reading, where, header, rows)
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: it is no text in UTF-8; {_EXPECTED}") from None
+    except csv.Error as error:
         raise InputError(f"{where}: {_EXPECTED}: {error}") from None
 
 

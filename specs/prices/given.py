@@ -9,7 +9,7 @@ from typing import Final
 
 from ...errors import InputError
 from ..gpu import Catalog
-from .listing import HIGHEST_USD_PER_HOUR, KINDS, Listing, PriceKind, is_usable_price
+from .listing import HIGHEST_USD_PER_HOUR, KINDS, Listing, PriceKind, PriceOrigin, is_usable_price
 from .names import resolve_given
 
 OPTION: Final = "--price"
@@ -49,7 +49,7 @@ def _read(text: str, catalog: Catalog) -> Listing:
     if not is_usable_price(amount):
         raise InputError(f"{OPTION} {text!r}: expected 0 to {HIGHEST_USD_PER_HOUR:,.0f} $ per GPU and hour")
     return Listing(
-        gpus=gpus, usd_per_hour=amount, kind=PriceKind(kind), listed_as=name.strip(), source=OPTION,
+        gpus=gpus, usd_per_hour=amount, kind=PriceKind(kind), listed_as=name.strip(), source=PriceOrigin.GIVEN.value,
         instance=name.strip() if count != 1 else None,
     )  # fmt: skip
 

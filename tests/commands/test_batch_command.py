@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from pyarrow import parquet
+from wavecast.analyzer.rendering.page.vega import chart_library
 from wavecast.formats.archive import init_archive, open_archive
 from wavecast.formats.files import load_trace
 
@@ -106,6 +107,28 @@ def test_a_run_that_was_killed_goes_on(traces: Path, run: Run, tmp_path: Path) -
     process.wait()
     assert run("batch", traces, *GPUS, "--jobs", 1, "-o", output).exit_code == 0
     assert len({(row["trace"], row["gpu"]) for row in rows_in(output)}) == len(rows_in(output)) == 6
+
+
+def test_a_report_with_charts_takes_the_place_of_the_table(traces: Path, run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs vl-convert-python")
+    page = tmp_path / "fleet.html"
+    result = run("batch", traces, *GPUS, "--jobs", 1, "-o", page)
+    assert result.exit_code == 0
+    text = page.read_text("utf-8")
+    assert "Traces on GPUs" in text
+    assert all(name in text for name in SAMPLES)
+    assert "3 traces, 6 rows" in result.stdout
+
+
+def test_what_draws_charts_is_asked_for_before_any_work(
+    traces: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    monkeypatch.setattr("wavecast.analyzer.rendering.page.vega.chart_library", chart_library.__wrapped__)
+    result = run("batch", traces, *GPUS, "-o", tmp_path / "fleet.html")
+    assert result.exit_code == 2
+    assert "pip install 'wavecast[html]'" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["traces"]
 
 
 @pytest.mark.parametrize(

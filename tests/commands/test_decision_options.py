@@ -31,7 +31,7 @@ def vit(root_dir: Path) -> Path:
         (("--for", RUN), ("Cheapest that fits for 3 epochs of 1,281,167 samples: ", " minutes (", "Fastest: ")),
         (
             ("--for", RUN, "--deadline", "24h", "--budget", "50"),
-            ("Cheapest that fits and finishes 3 epochs of 1,281,167 samples in 24 h for at most $50.00: ",),
+            ("Cheapest that fits and finishes 3 epochs of 1,281,167 samples in 24 h for at most $50: ",),
         ),
         (("--for", RUN, "--deadline", "1min"), ("No GPU that fits finishes ", " in 1 min. Fastest: ")),
         (("--to", "B200", "--to", "H100 SXM"), ("B200 SXM (HGX, 180GB) takes ", " and costs ", "$ per iteration ")),
@@ -121,9 +121,9 @@ def test_the_interval_of_what_was_measured_is_blank(run: Run, trace_file: Path) 
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (("--vendor", "ACME"), "--vendor ACME: expected AMD, NVIDIA"),
+        (("--vendor", "ACME"), "--vendor ACME: expected AMD, "),
         (("--only", "nothing"), "no GPU is left of"),
-        (("--only", ""), "--only"),
+        (("--only", ""), "an empty pattern"),
         (("--min-memory", "lots"), "--min-memory"),
         (("--min-memory", "0"), "--min-memory"),
         (("--rows", "-1"), "--rows -1"),

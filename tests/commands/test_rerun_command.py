@@ -57,6 +57,15 @@ def rerun(trace: Path, *options: object, gpu: str | None = None) -> Result:
     return invoke(CpuRunner(gpu), "rerun", trace, *options)
 
 
+def test_a_report_with_charts_compares_the_ops(trace_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert", reason="needs vl-convert-python")
+    page = tmp_path / "rerun.html"
+    assert rerun(trace_file, "-o", page, gpu="NVIDIA L4").exit_code == 0
+    text = page.read_text("utf-8")
+    assert "Re-run against predicted, op by op" in text
+    assert rerun(trace_file, "--format", "markdown", gpu="NVIDIA L4").stdout.startswith("- **re-run**: ")
+
+
 def test_on_a_cpu_nothing_is_predicted(trace_file: Path) -> None:
     table, document = rerun(trace_file, *ON_CPU), rerun(trace_file, *ON_CPU, "--format", "json")
     assert (table.exit_code, document.exit_code) == (0, 0), table.output
@@ -146,6 +155,7 @@ def test_a_trace_of_which_nothing_can_be_run(trace_file: Path, tmp_path: Path) -
         (("rerun", "--device", "cpu", "--from", "H1O0"), ("H1O0",)),
         (("rerun", "--max-error", "nan"), ("--max-error nan",)),
         (("replay", "--run", "--figure", "figure.svg"), ("--figure", "leave out")),
+        (("replay", "--run", "--format", "csv"), ("--format csv", "table, json")),
         (("replay", "--run", "--stretch", 1, 3), ("--stretch", "leave out")),
         (("replay", "--seconds", 5), ("--seconds", "wavecast rerun")),
         (("replay", "--device", "cpu"), ("--device", "wavecast rerun")),

@@ -10,10 +10,12 @@ import pytest
 from wavecast.errors import InputError, UnknownGpuError
 from wavecast.specs.gpu import Catalog
 from wavecast.specs.instances import find_machines
+from wavecast.specs.nodes import Node, load_nodes
 from wavecast.specs.prices import age
 from wavecast.specs.prices.book import PriceBook, plain_cloud, prices_of, shipped_prices
 from wavecast.specs.prices.given import read_given
 from wavecast.specs.prices.listing import Listing, PriceKind, PriceOrigin
+from wavecast.specs.prices.machines import price_of_node
 from wavecast.specs.prices.shipped import load_listings
 
 SOURCES = {
@@ -72,7 +74,8 @@ def test_the_price_is_the_median_over_clouds_of_each_ones_newest_cheapest() -> N
     ).price("L4")  # fmt: skip
     assert found is not None
     assert found.usd_per_hour == median([2.0, 4.0, 1.0])
-    assert (found.cloud_count, found.oldest_date, found.date) == (3, "2026-01-01", "2026-02-01")
+    assert found.cloud_count == 3
+    assert (found.oldest_date, found.middle_date, found.date) == ("2026-01-01", "2026-01-01", "2026-02-01")
 
 
 def test_what_names_fewer_gpus_goes_before_what_names_more_of_the_same_day() -> None:
@@ -132,10 +135,40 @@ def test_a_cloud_can_be_asked_for_and_an_unknown_one_is_told() -> None:
     assert (found.usd_per_hour, found.cloud) == (2.0, "GCP")
     with pytest.raises(InputError, match=r"--cloud 'moon': no price is of it; expected one of AWS, GCP"):
         two.restricted(None, "moon")
-    given = two.with_listings(PriceOrigin.GIVEN, [listing(5.0, None, source="--price")]).restricted(None, "aws")
+    given = two.with_listings(PriceOrigin.GIVEN, [listing(5.0, None, source="given")]).restricted(None, "aws")
     price = given.price("L4")
     assert price is not None
     assert price.usd_per_hour == 5.0
+
+
+def node(**rest: object) -> Node:
+    known = next(item for item in load_nodes() if item.name == "AWS g6.48xlarge")
+    return replace(known, **rest)  # type: ignore[arg-type]
+
+
+def test_a_machine_costs_what_is_nearest_to_the_user() -> None:
+    gpu, instance = listing(1.0), listing(2.0, "AWS", instance="g6.48xlarge")
+    shipped = book(gpu, instance)
+    file = shipped.with_listings(PriceOrigin.FILE, [listing(3.0, None)])
+    given = file.with_listings(PriceOrigin.GIVEN, [listing(4.0, None)])
+    whole = file.with_listings(PriceOrigin.FILE, [listing(5.0, "AWS", instance="ml.g6.48xlarge")])
+    own = node(usd_per_hour=80.0)
+    asked = [(shipped, node()), (shipped, own), (file, node()), (file, own), (given, own), (whole, own)]
+    asked.append((book(gpu), node()))
+    found = [price_of_node(prices, machine) for prices, machine in asked]
+    assert [item and (item.price.usd_per_hour, item.is_whole) for item in found] == [
+        (2.0, True), (10.0, True), (3.0, False), (3.0, False), (4.0, False), (5.0, True), (1.0, False),
+    ]  # fmt: skip
+    assert price_of_node(PriceBook(), node()) is None
+
+
+def test_machines_priced_as_a_whole_are_paid_whole() -> None:
+    found = price_of_node(book(listing(2.0, "AWS", instance="g6.48xlarge")), node())
+    assert found is not None
+    assert [found.usd_per_hour(count) for count in (1, 8, 9)] == [16.0, 16.0, 32.0]
+    alone = price_of_node(book(listing(2.0)), node())
+    assert alone is not None
+    assert alone.usd_per_hour(9) == 18.0
 
 
 def test_no_listing_is_no_price() -> None:
@@ -147,7 +180,7 @@ def test_a_gpu_file_states_its_price(catalog: Catalog) -> None:
     mine = replace(catalog.gpus[0], name="Mine", price_usd_per_hour=0.5)
     found = prices_of(Catalog(gpus=(*catalog.gpus, mine))).price("Mine")
     assert found is not None
-    assert (found.usd_per_hour, found.kind, found.source) == (0.5, PriceKind.OWN, "--gpu-file")
+    assert (found.usd_per_hour, found.kind, found.source) == (0.5, PriceKind.OWN, "GPU file")
 
 
 @pytest.mark.parametrize(

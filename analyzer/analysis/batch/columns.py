@@ -89,7 +89,7 @@ GPU_COLUMNS: Final = (
         ColumnPart.GPU,
         ("tokens_per_s", _N, "tokens per second, where tokens per sample are known"),
         ("price_usd_per_hour", _N, "price of the GPU, of --prices or the catalogue"),
-        ("price_date", _T, "date of the oldest listing in the price; none where it is not dated"),
+        ("price_date", _T, "date of the middle one of the price's listings; none where none is dated"),
         ("price_kind", _T, "`own`, `on-demand`, `reserved` or `spot`"),
         ("price_source", _T, "who says the price: clouds, file or option"),
         ("usd_per_1000_iterations", _N, "cost of 1,000 iterations"),

@@ -40,7 +40,7 @@ _DURATIONS_NS: Final = {
     "week": 7 * 86400e9,
 }
 _SIZES_BYTES: Final = {
-    "": 1e9,
+    "": 2.0**30,
     "gb": 1e9,
     "g": 1e9,
     "gib": 2.0**30,
@@ -83,7 +83,7 @@ def read_duration_ns(text: str, what: str) -> float:
 
 
 def read_bytes(text: str, what: str) -> float:
-    """Return a size in bytes; a number alone is in GB.
+    """Return a size in bytes; a number alone is in GiB.
 
     >>> read_bytes("40GB", "--min-memory"), read_bytes("40 GiB", "--min-memory")
     (40000000000.0, 42949672960.0)

@@ -48,11 +48,11 @@ class Selection:
     def __post_init__(self) -> None:
         """Raise InputError for what cannot be asked."""
         if self.sort is not None and self.sort not in SORTS:
-            raise InputError(f"--sort {self.sort}: expected {', '.join(SORTS)}")
+            raise InputError(f"sort={self.sort!r}: expected {', '.join(SORTS)}")
         if self.rows is not None and self.rows < 0:
-            raise InputError(f"--rows {self.rows}: expected a number of rows; 0 shows all")
+            raise InputError(f"rows={self.rows}: expected a number of rows; 0 shows all")
         if any(not part.strip() for part in ((self.only,) if isinstance(self.only, str) else self.only)):
-            raise InputError("--only '': expected a part of a GPU's name, or a pattern such as '*SXM*'")
+            raise InputError("an empty pattern: expected a part of a GPU's name, or a pattern such as '*SXM*'")
         for name in ("vendors", "only"):  # one name is as good as a list of one
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, isfinite
+from math import isfinite
 
 import numpy as np
 
 from ....arrays import Floats, none_for_nan
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
-from ....specs.prices.book import Price, PriceBook, machine_price
+from ....specs.prices.book import PriceBook
+from ....specs.prices.machines import price_of_node
 from ...whatif.parallel.grammar import format_plan
 from .outcome import PlanOutcome
 from .parts import LINKS, PlanPart
@@ -47,7 +48,8 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
     per_s = batches.global_batch * measures.samples_per_batch / step_ns * 1e9
     tokens = measures.sequence_length
     ideal_ns = float(measures.ideal_ns[column]) * batches.global_batch / measures.recorded_batch / count
-    price, hourly = _price(measures.prices, gpu, node, count)
+    found = price_of_node(measures.prices, node, gpu)
+    price = found.price if found else None
     return PlanPrediction(
         gpu=gpu.name,
         vendor=gpu.vendor,
@@ -72,10 +74,10 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
         mfu=ideal_ns / step_ns if np.isfinite(ideal_ns) and ideal_ns > 0 else None,
         efficiency=None,
         price_usd_per_gpu_hour=price.usd_per_hour if price else None,
-        price_date=price.oldest_date if price else None,
+        price_date=price.middle_date if price else None,
         price_kind=price.kind.value if price else None,
         price_source=price.source if price else None,
-        usd_per_iteration=None if hourly is None else hourly * step_ns / 3.6e12,
+        usd_per_iteration=found.usd_per_hour(count) * step_ns / 3.6e12 if found else None,
         rank_by_time=0,
         rank_by_cost=None,
         rank_by_memory=None,
@@ -99,19 +101,6 @@ def limit_of(parts_ns: Mapping[PlanPart, float], *, is_too_large: bool) -> PlanL
         PlanLimit.HOST: parts_ns.get(PlanPart.HOST, 0.0),
     }
     return max(others, key=lambda limit: others[limit])
-
-
-def _price(prices: PriceBook, gpu: Gpu, node: Node, count: int) -> tuple[Price | None, float | None]:
-    """Return the price of one GPU, and $ per hour of all: of whole machines where they are priced so.
-
-    What a user says of the GPU goes before a machine's listed price.
-    """
-    price = prices.price_of(gpu)
-    if node.usd_per_hour is not None and not (price is not None and price.is_given):
-        return machine_price(node.usd_per_hour, node.gpu_count, node.name), node.usd_per_hour * ceil(
-            count / node.gpu_count
-        )
-    return price, price.usd_per_hour * count if price is not None else None
 
 
 def _ranked(rows: list[PlanPrediction]) -> list[PlanPrediction]:

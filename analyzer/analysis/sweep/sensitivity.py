@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats
+from ....errors import InputError
 from ....specs.gpu import Gpu
 from ...replay.forecast import iteration_lengths
 from ..analyze import report_on
@@ -46,6 +47,8 @@ class _Tried:
 def find_sensitivity(question: SweepQuestion) -> SensitivityReport:
     """Return what one per cent more of each figure of the GPU would do to the iteration, most first."""
     named = [figure for name in SENSITIVE if (figure := find_figure(name)) is not None]
+    if question.gpu.slice_name is not None:
+        raise InputError(f"--on: {question.gpu.name} is a slice: vary the GPU that it is cut out of")
     figures = [figure for figure in named if figure.read(question.gpu) and is_variable(question.gpu, figure)]
     variants = {
         variant_name(question.gpu, changed): changed

@@ -30,6 +30,7 @@ SAME_RATIO: Final = 1.005
 """Times that differ by less are called the same."""
 SHORT_LIST: Final = 3
 """GPUs that are named, where more are counted."""
+NONE_FASTER: Final = "No other is more than 1 % faster."
 _DEADLINE_UNITS: Final = ((DAYS, "d"), (HOURS, "h"), (MINUTES, "min"))
 
 
@@ -52,6 +53,8 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
         said = (choice.fastest,) if choice.sort == COST else (choice.fastest, choice.cheapest_tied)
         if second and choice.cheapest not in said:
             yield second
+        elif choice.sort == COST and choice.fitting_count > 1:
+            yield NONE_FASTER
     yield from map(_pair, pairs)
     yield from _misfits(report, choice)
 
@@ -118,7 +121,7 @@ def _run_lines(
     yield f"{superlative} {task}: {_run_facts(taken, unit)}{doubt}."
     if choice.fastest is not None and choice.fastest != choice.taken:
         is_faster = rows[choice.fastest].iteration_ns * TIED_RATIO < taken.iteration_ns
-        yield fastest if is_faster else "No other is more than 1 % faster."
+        yield fastest if is_faster else NONE_FASTER
 
 
 def _goal_words(goal: Goal) -> str:
@@ -130,7 +133,12 @@ def _goal_words(goal: Goal) -> str:
 
 def _limit_words(goal: Goal) -> str:
     deadline = "" if goal.deadline_ns is None else f" in {_deadline(goal.deadline_ns)}"
-    return deadline + ("" if goal.budget_usd is None else f" for at most {format_money(goal.budget_usd)}")
+    return deadline + ("" if goal.budget_usd is None else f" for at most {_whole_money(goal.budget_usd)}")
+
+
+def _whole_money(usd: float) -> str:
+    """Write a sum that someone named: without decimals where it has none."""
+    return f"${usd:,.0f}" if float(usd).is_integer() else format_money(usd)
 
 
 def _deadline(deadline_ns: float) -> str:
@@ -193,7 +201,7 @@ def _cheapest(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuP
     if choice.cheapest is None:
         return ""
     row = rows[choice.cheapest]
-    few = "" if choice.priced_count == choice.fitting_count else f" of {choice.priced_count:,} with a price"
+    few = "" if choice.priced_count == choice.fitting_count else f", of the {choice.priced_count:,} with a price"
     that_fits = f" that fits{few}" if report.memory is not None else few
     if row.batches is not None:
         cost_words = f"{format_money(usd_per_million_samples(row))} per million samples"
@@ -211,6 +219,8 @@ def _ties(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPredi
     found = f"{choice.tied_count:,} GPUs lie within 1 % of {'it' if choice.sort == THROUGHPUT else f'the {best}'}"
     if choice.cheapest_tied is None or choice.sort == COST:
         return f"{found}."
+    if choice.cheapest_tied == choice.best:
+        return f"{found}; none of them is cheaper."
     fits = " that fits" if report.memory is not None else ""
     price = f"{format_money(rows[choice.cheapest_tied].price_usd_per_hour)}/h"
     of_all = ", and no GPU costs less per iteration" if choice.cheapest_tied == choice.cheapest else ""
@@ -218,8 +228,9 @@ def _ties(report: AnalysisReport, choice: GpuChoice, rows: Mapping[str, GpuPredi
 
 
 def _name(row: GpuPrediction) -> str:
-    """Return a GPU's name, with a doubt where its memory may not suffice."""
-    return f"{clean_text(row.gpu)} (whose memory may not suffice)" if row.is_tight else clean_text(row.gpu)
+    """Return a GPU's name, with what speaks against relying on it."""
+    doubts = [*(["untested"] if row.untested is not None else []), *(["may not fit"] if row.is_tight else [])]
+    return f"{clean_text(row.gpu)} ({', '.join(doubts)})" if doubts else clean_text(row.gpu)
 
 
 def _pair(ratio: GpuRatio) -> str:

@@ -29,8 +29,8 @@ from ..page.quantity import (
 from ..page.sheet import Sheet, SheetColumn, drop_empty_columns
 from .chances import chance_columns
 
-LEAST_NAME_WIDTH: Final = 34
-"""To which a GPU's name may shrink, which cuts none of the catalogue; no number shrinks."""
+LEAST_NAME_WIDTH: Final = 28
+"""To which the column of names may shrink; what is longer goes on in a second line. No number shrinks."""
 SHORT_HOURS: Final = 0.5
 LONG_HOURS: Final = 500.0
 """Runs of less and of more are written in minutes (or seconds) and in days."""
@@ -51,14 +51,14 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
     rows = tuple(report.predictions[place] for place in shown)
     columns = (
         number_column("#", (f"{place + 1:,}" for place in shown)),
-        text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH),
+        text_column("GPU", map(_gpu_name, rows), min_width=LEAST_NAME_WIDTH, wraps=True),
         *_main_columns(report, rows),
         *_limit_columns(report, rows),
-        text_column("memory", _memory_cells(report, rows), rank=1),
-        number_column("speed", (format_factor(row.speedup) for row in rows), rank=2),
+        text_column("memory", _memory_cells(report, rows), rank=2),
+        number_column("speed", (format_factor(row.speedup) for row in rows), rank=4),
         *_busy_columns(rows),
-        number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=4),
-        number_column("tokens/s", (format_number(row.tokens_per_s) for row in rows), rank=3),
+        number_column("samples/s", (format_number(row.samples_per_s) for row in rows), rank=6),
+        number_column("tokens/s", (format_number(row.tokens_per_s) for row in rows), rank=5),
         *chance_columns(rows),
         *_method_columns(rows),
     )
@@ -88,10 +88,10 @@ def _main_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Iter
     """Yield time, interval and $: of the run where one is asked about, with the iteration's beside them."""
     run = [(row.total.time_ns, row.total.time_low_ns, row.total.time_high_ns) for row in rows if row.total is not None]
     iteration = [(row.iteration_ns, row.iteration_low_ns, row.iteration_high_ns) for row in rows]
-    unit = common_time_unit(row.iteration_ns for row in report.predictions)
+    unit = common_time_unit(row.iteration_ns for row in rows)
     if any(row.batches is not None for row in rows):
         yield from _batch_columns(rows)
-        yield from list(_time_columns(f"{unit.name} per\niteration", iteration, unit, rank=4))[:1]
+        yield from list(_time_columns(f"{unit.name} per\niteration", iteration, unit, rank=6))[:1]
         return
     if report.run is None or len(run) < len(rows):
         yield from _time_columns(f"{unit.name} per\niteration", iteration, unit, rank=0)
@@ -101,7 +101,7 @@ def _main_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Iter
     whole = run_unit(report)
     yield from _time_columns(f"{whole.name}\nin all", run, whole, rank=0)
     yield number_column("$\nin all", (_amount(row.total.cost_usd if row.total else None) for row in rows))
-    yield from list(_time_columns(f"{unit.name} per\niteration", iteration, unit, rank=4))[:1]
+    yield from list(_time_columns(f"{unit.name} per\niteration", iteration, unit, rank=6))[:1]
 
 
 def _time_columns(title: str, ends: Sequence[Ends], unit: TimeUnit, *, rank: int) -> Iterator[SheetColumn]:
@@ -125,14 +125,14 @@ def _limit_columns(report: AnalysisReport, rows: Sequence[GpuPrediction]) -> Ite
     if goal.deadline_ns is not None:
         yield text_column("in time", (CERTAINTY_WORDS[item.in_time] for item in totals), rank=1)
     if goal.budget_usd is not None:
-        yield text_column("in\nbudget", (CERTAINTY_WORDS[item.in_budget] for item in totals), rank=1)
+        yield text_column("in\nbudget", (CERTAINTY_WORDS[item.in_budget] for item in totals), rank=3)
 
 
 def _busy_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
     unit = common_time_unit(row.gpu_busy_ns for row in rows)
     busy = (format_number(row.gpu_busy_ns / unit.length_ns) for row in rows)
-    yield number_column(f"GPU busy\n{unit.name}", busy, rank=5)
-    yield share_column("host\nlimits", (row.host_limited_ratio for row in rows), rank=3)
+    yield number_column(f"GPU busy\n{unit.name}", busy, rank=7)
+    yield share_column("host\nlimits", (row.host_limited_ratio for row in rows), rank=5)
 
 
 def _method_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
@@ -142,7 +142,7 @@ def _method_columns(rows: Sequence[GpuPrediction]) -> Iterator[SheetColumn]:
         if method is Method.MEASURED and all(row.is_source or not row.methods.get(method) for row in rows):
             continue
         yield number_column(
-            method_title(method), (format_share(share) if share > 0 else "" for share in shares), rank=6
+            method_title(method), (format_share(share) if share > 0 else "" for share in shares), rank=8
         )
 
 

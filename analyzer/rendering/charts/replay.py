@@ -27,7 +27,7 @@ from ..page.plot import (
     rule_at,
     said,
 )
-from ..page.quantity import format_change, format_count, format_share, format_time
+from ..page.quantity import common_time_unit, format_change, format_count, format_share, format_time
 from ..page.vega import OLIVE, ORANGE, PINK, SKY
 from ..replay import describe_replay
 from .timeline import chart_recording
@@ -174,33 +174,35 @@ def _shift_chart(timeline: Timeline) -> Chart | None:
     first, second = both[0][here], both[1][there]
     shift = (slices.start_ns[second] - slices.start_ns[first]).astype(np.float64)
     family = slices.family[first].astype(np.int64)
-    rows = list[dict[str, Any]]()
-    for code in np.unique(family).tolist():
-        mine = shift[family == code]
-        low, middle, high = np.percentile(mine, (100 - PERCENTILE, 50, PERCENTILE)).tolist()
-        rows.append(
-            {
-                "family": "other" if code < 0 else FAMILIES[code].value,
-                "count": f"{len(mine):,}",
-                "low_us": low / 1e3,
-                "middle_us": middle / 1e3,
-                "high_us": high / 1e3,
-                "middle": format_time(middle),
-                "range": f"{format_time(low)} to {format_time(high)}",
-            }
-        )
-    if not rows:
+    ends = {
+        code: np.percentile(shift[family == code], (100 - PERCENTILE, 50, PERCENTILE)).tolist()
+        for code in np.unique(family).tolist()
+    }
+    if not ends:
         return None
-    rows.sort(key=lambda row: -max(abs(row["low_us"]), abs(row["high_us"])))
-    told = (("family", "family"), ("count", "GPU activities"), ("middle", "median"), ("range", "9 in 10 within"))
+    unit = common_time_unit(max(map(abs, item)) for item in ends.values())
+    rows = [
+        {
+            "family": "other" if code < 0 else FAMILIES[code].value,
+            "count": f"{int((family == code).sum()):,}",
+            "low": low / unit.length_ns,
+            "middle": middle / unit.length_ns,
+            "high": high / unit.length_ns,
+            "median": format_time(middle),
+            "range": f"{format_time(low)} to {format_time(high)}",
+        }
+        for code, (low, middle, high) in ends.items()
+    ]
+    rows.sort(key=lambda row: -max(abs(row["low"]), abs(row["high"])))
+    told = (("family", "family"), ("count", "GPU activities"), ("median", "median"), ("range", "9 in 10 within"))
     point = {"type": "point", "filled": True, "size": 70, "opacity": 1, "color": GOOD}
     spec = {
         "height": bars_height(len(rows)),
         "encoding": {"y": along("family"), "tooltip": said(*told)},
         "layer": [
             rule_at(0.0, "x", "as recorded"),
-            interval_marks("low_us", "high_us"),
-            {"mark": point, "encoding": {"x": amount("middle_us", "starts later than recorded, µs")}},
+            interval_marks("low", "high"),
+            {"mark": point, "encoding": {"x": amount("middle", f"starts later than recorded, {unit.name}")}},
         ],
     }
     text = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .quantity import TimeUnit, format_change, format_share, format_time
+from .quantity import TimeUnit, format_change, format_share, format_time_in
 from .sheet import SheetColumn
 
 
@@ -32,7 +32,7 @@ def count_column(title: str, counts: Iterable[int], *, rank: int = 0) -> SheetCo
 
 def time_column(title: str, times_ns: Iterable[float | None], unit: TimeUnit, *, rank: int = 0) -> SheetColumn:
     """Return a column of times in one unit."""
-    return number_column(title, (format_time(time_ns, unit) for time_ns in times_ns), rank=rank)
+    return number_column(title, (format_time_in(time_ns, unit) for time_ns in times_ns), rank=rank)
 
 
 def share_column(title: str, ratios: Iterable[float | None], *, rank: int = 0) -> SheetColumn:

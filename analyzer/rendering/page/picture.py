@@ -1,26 +1,25 @@
-"""One chart as a picture file: SVG or PNG, drawn by the same library as the charts of HTML pages."""
+"""One chart as a picture file: SVG or PNG, drawn by the same library as the charts of HTML pages, on white paper."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 from ....errors import InputError
 from .chart import Chart
 from .page import build_page, clean_page
-from .vega import VEGA_LITE, in_plain_colours
+from .vega import THEME, VEGA_LITE
 
 PICTURE_FORMATS: Final = {"svg": ".svg", "png": ".png"}
 """By the endings of their files."""
 _SCALE: Final = 2.0
 """Pixels of a PNG per unit of the drawing."""
-_LOOK: Final[dict[str, Any]] = {
-    "background": "white",
-    "font": "system-ui, sans-serif",
-    "title": {"anchor": "start", "fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#555", "offset": 12},
-    "axis": {"labelFontSize": 12, "titleFontSize": 12, "gridColor": "#e4e4e4"},
-    "legend": {"labelFontSize": 12, "titleFontSize": 12},
-    "view": {"stroke": None},
-}
+_WIDTH_PX: Final = 640
+_VARIABLE: Final = re.compile(r"var\(--([a-z-]+)\)")
+_COLOUR: Final = re.compile(r"--([a-z-]+): (#[0-9a-f]+);")
 
 
 def draw_picture(chart: Chart, form: str) -> bytes:
@@ -29,19 +28,41 @@ def draw_picture(chart: Chart, form: str) -> bytes:
         import vl_convert
     except ImportError:
         raise InputError("pictures need vl-convert-python: pip install 'wavecast[html]'") from None
-    clean = next(block for block in clean_page(build_page(chart)).blocks if isinstance(block, Chart))
-    spec = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "description": clean.description,
-        "title": {"text": clean.title},
-        "padding": 16,
-        "data": {"values": [dict(row) for row in clean.rows]},
-        "config": _LOOK,
-        **in_plain_colours(clean.spec),
-    }
-    if "vconcat" not in spec:
-        spec.setdefault("width", 640)
-        spec.setdefault("height", 360)
+    spec = _document(chart)
     if form == "svg":
         return str(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)).encode()
     return bytes(vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=_SCALE))
+
+
+def _document(chart: Chart) -> dict[str, Any]:
+    """Return a whole specification, with its title, its data and the colours of a page in daylight."""
+    clean = next(block for block in clean_page(build_page(chart)).blocks if isinstance(block, Chart))
+    look = {"background": "white", "padding": 16, "font": "sans-serif"}
+    spec: dict[str, Any] = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "description": clean.description,
+        "title": {"text": clean.title, "offset": 12},
+        **_in_daylight(clean.spec),
+        "data": {"values": [dict(row) for row in clean.rows]},
+        "config": {**_in_daylight(THEME), **look},
+    }
+    if "vconcat" not in spec:
+        spec.setdefault("width", _WIDTH_PX)
+    return spec
+
+
+def _in_daylight(item: Any) -> Any:
+    """Return a specification with colours in place of the page's names for them."""
+    if isinstance(item, Mapping):
+        return {key: _in_daylight(value) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        return [_in_daylight(value) for value in item]
+    found = _VARIABLE.fullmatch(item) if isinstance(item, str) else None
+    return item if found is None else _colours()[found[1]]
+
+
+@cache
+def _colours() -> dict[str, str]:
+    """Return the page's colours by name: the first that its style sheet gives each, those of the light page."""
+    style = (files(__package__) / "report.css").read_text(encoding="utf-8")
+    return dict(reversed(_COLOUR.findall(style)))

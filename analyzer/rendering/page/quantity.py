@@ -29,6 +29,8 @@ TIME_UNITS: Final = (SECONDS, MILLISECONDS, MICROSECONDS, NANOSECONDS)
 """Largest first."""
 BINARY_UNITS: Final = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 DECIMAL_PREFIXES: Final = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+LEAST_IN_UNIT: Final = 1e-3
+"""Of a unit: times below are written with one digit."""
 ABSENT: Final = "–"
 """Stands in a column that has data for other rows only."""
 
@@ -69,6 +71,22 @@ def format_time(value_ns: float | None, unit: TimeUnit | None = None) -> str:
     if unit is not None and not 0.1 <= abs(scaled) < 100_000:
         return format_time(value_ns)
     return f"{format_number(scaled)} {chosen.name}"
+
+
+def format_time_in(value_ns: float | None, unit: TimeUnit) -> str:
+    """Write a time in one unit whatever its size; what is tiny in it with one digit.
+
+    >>> format_time_in(12_345.6, MILLISECONDS), format_time_in(123.0, MILLISECONDS)
+    ('0.0123 ms', '0.0001 ms')
+    """
+    if value_ns is None or not isfinite(value_ns):
+        return ABSENT
+    scaled = value_ns / unit.length_ns
+    if scaled == 0:
+        return "0"
+    if abs(scaled) < LEAST_IN_UNIT:
+        return f"{scaled:.{-floor(log10(abs(scaled)))}f} {unit.name}"
+    return f"{format_number(scaled)} {unit.name}"
 
 
 def format_time_range(low_ns: float | None, high_ns: float | None, unit: TimeUnit) -> str:

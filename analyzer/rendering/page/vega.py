@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from math import ceil, floor, isfinite, log10
-from pathlib import Path
 from typing import Any, Final
 
 from ....errors import InputError
@@ -130,27 +128,6 @@ def inert_json(document: Any) -> str:
     """
     text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def in_plain_colours(item: Any) -> Any:
-    """Return a specification with the colours of white paper, for pictures that stand in no page.
-
-    >>> in_plain_colours({"color": BLUE})
-    {'color': '#0072b2'}
-    """
-    if isinstance(item, Mapping):
-        return {key: in_plain_colours(value) for key, value in item.items()}
-    if isinstance(item, list | tuple):
-        return [in_plain_colours(value) for value in item]
-    return _page_colours().get(item, item) if isinstance(item, str) else item
-
-
-@cache
-def _page_colours() -> dict[str, str]:
-    """Return the colours that `report.css` gives the names of this module, first those of white paper."""
-    css = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
-    light = css[: css.index("@media")]
-    return {f"var(--{name})": colour for name, colour in re.findall(r"--(\w+): (#\w+)", light)}
 
 
 @cache

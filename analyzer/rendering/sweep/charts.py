@@ -7,25 +7,26 @@ from typing import Any, Final
 from ....formats.printable import clean_text
 from ...analysis.sweep.report import FigureElasticity, Knee, SensitivityReport, SweepAxis, SweepLimit, SweepReport
 from ..page.chart import Chart
+from ..page.plot import HEAT, HEAT_INK
+from ..page.vega import BLUE, GREEN, GREY, INK, MUTED, OLIVE, ORANGE, PALE, PAPER, PINK, PLUM, SKY, VERMILLION
 from .words import LIMIT_WORDS, any_value, both_words, faster_words, interval_words, value_words
 
 FEW_LINES: Final = 5
 """Values of a second parameter that lines tell apart; more make a map."""
-_BLUE: Final = "#2a6fb0"
-_ORANGE: Final = "#c8641e"
-_GREY: Final = "#8a8a8a"
+_MOST_WRITTEN: Final = 12
+"""Values of the first parameter up to which a map has its numbers written in."""
 _COLOURS: Final = {
-    SweepLimit.COMPUTE: "#2a6fb0",
-    SweepLimit.OPTIMIZER: "#6a8fb8",
-    SweepLimit.MEMORY: "#3f9b6c",
-    SweepLimit.NEITHER: "#b9a13b",
-    SweepLimit.SHORT: "#d9cf8f",
-    SweepLimit.UNEXPLAINED: "#a9a9a9",
-    SweepLimit.COMMUNICATION: "#8d5fa8",
-    SweepLimit.BUBBLE: "#c795d6",
-    SweepLimit.HOST: "#c8641e",
-    SweepLimit.WAITS: "#e3b08c",
-    SweepLimit.STRAGGLERS: "#7a4a2a",
+    SweepLimit.COMPUTE: BLUE,
+    SweepLimit.OPTIMIZER: SKY,
+    SweepLimit.MEMORY: GREEN,
+    SweepLimit.NEITHER: OLIVE,
+    SweepLimit.SHORT: PINK,
+    SweepLimit.UNEXPLAINED: GREY,
+    SweepLimit.COMMUNICATION: PLUM,
+    SweepLimit.BUBBLE: PINK,
+    SweepLimit.HOST: ORANGE,
+    SweepLimit.WAITS: PALE,
+    SweepLimit.STRAGGLERS: VERMILLION,
 }
 _SCALES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY: Final = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"))
@@ -73,18 +74,18 @@ def _speed_chart(report: SweepReport) -> Chart:
     rows = _rows(report)
     x = _x_encoding(axis)
     band = {
-        "mark": {"type": "area", "opacity": 0.18, "color": _BLUE},
+        "mark": {"type": "area", "opacity": 0.18, "color": BLUE},
         "encoding": {"x": x, "y": _y_encoding("low", report), "y2": {"field": "high"}},
     }
-    line = {"mark": {"type": "line", "color": _BLUE}, "encoding": {"x": x, "y": _y_encoding("speed", report)}}
+    line = {"mark": {"type": "line", "color": BLUE}, "encoding": {"x": x, "y": _y_encoding("speed", report)}}
     points = {
-        "mark": {"type": "point", "size": 45, "color": _BLUE, "strokeWidth": 1.6, "opacity": 1},
+        "mark": {"type": "point", "size": 45, "color": BLUE, "strokeWidth": 1.6, "opacity": 1},
         "encoding": {
             "x": x,
             "y": _y_encoding("speed", report),
             "fill": {
-                "condition": {"test": "datum.extrapolated", "value": "white"},
-                "value": _BLUE,
+                "condition": {"test": "datum.extrapolated", "value": PAPER},
+                "value": BLUE,
             },
             "tooltip": _tooltips(report),
         },
@@ -95,7 +96,15 @@ def _speed_chart(report: SweepReport) -> Chart:
         description=_describe(report),
         spec={"height": 320, "layer": layers},
         rows=rows,
+        labels=_told(report),
     )
+
+
+def _told(report: SweepReport) -> dict[str, str]:
+    """Return what readers of the data call its fields."""
+    line = {"line": report.axes[1].name} if len(report.axes) > 1 else {}
+    named = {"speed": "speed", "interval": "90 %", "ms": "iteration, ms", "limit": "most time"}
+    return {"value": report.axes[0].name, **line, **named, "extrapolated": "extrapolated"}
 
 
 def _hollow(report: SweepReport) -> str:
@@ -122,13 +131,13 @@ def _knee_layers(report: SweepReport, x: dict[str, Any]) -> list[dict[str, Any]]
     return [
         {
             "data": {"values": here},
-            "mark": {"type": "rule", "color": _ORANGE, "strokeDash": [5, 4]},
+            "mark": {"type": "rule", "color": VERMILLION, "strokeDash": [5, 4]},
             "encoding": {"x": x},
         },
         {
             "data": {"values": here},
             "mark": {"type": "text", "align": _side(report, knee), "dx": 6 if _side(report, knee) == "left" else -6,
-                     "baseline": "bottom", "color": _ORANGE, "fontSize": 12},
+                     "baseline": "bottom", "color": VERMILLION, "fontSize": 12},
             "encoding": {"x": x, "y": {"value": 316}, "text": {"field": "words"}},
         },
     ]  # fmt: skip
@@ -178,6 +187,7 @@ def _time_chart(report: SweepReport) -> Chart:
         description=f"Iteration time while {axis.name} varies, by what it goes to: {named}.",
         spec={"height": 220, "mark": mark, "encoding": encoding},
         rows=rows,
+        labels={"value": axis.name, "tip": "time"},
     )
 
 
@@ -185,13 +195,19 @@ def _bars_of_names(report: SweepReport) -> Chart:
     axis = report.axes[0]
     rows, x = _rows(report), _names_encoding(axis)
     layers = [
-        {"mark": {"type": "bar", "color": _BLUE, "width": {"band": 0.5}},
+        {"mark": {"type": "bar", "color": BLUE, "width": {"band": 0.5}},
          "encoding": {"x": x, "y": _y_encoding("speed", report, from_zero=True), "tooltip": _tooltips(report)}},
-        {"mark": {"type": "rule", "color": _GREY},
+        {"mark": {"type": "rule", "color": MUTED},
          "encoding": {"x": x, "y": _y_encoding("low", report, from_zero=True), "y2": {"field": "high"}}},
     ]  # fmt: skip
     title = f"{_title(report)}: speed, 1 is unvaried"
-    return Chart(title=title, description=_describe(report), spec={"height": 300, "layer": layers}, rows=rows)
+    return Chart(
+        title=title,
+        description=_describe(report),
+        spec={"height": 300, "layer": layers},
+        rows=rows,
+        labels=_told(report),
+    )
 
 
 def _lines_chart(report: SweepReport) -> Chart:
@@ -206,7 +222,7 @@ def _lines_chart(report: SweepReport) -> Chart:
         "type": "nominal",
         "sort": order,
         "title": second.name,
-        "scale": {"range": ["#7fb2e0", _BLUE, "#173f68", _ORANGE, "#7a2f0a"]},
+        "scale": {"range": [BLUE, VERMILLION, GREEN, PLUM, OLIVE]},
         "legend": {"symbolOpacity": 1, "symbolType": "stroke", "symbolStrokeWidth": 3},
     }
     y, tips = _y_encoding("speed", report), _tooltips(report)
@@ -221,7 +237,7 @@ def _lines_chart(report: SweepReport) -> Chart:
             "x": x,
             "y": y,
             "color": colour,
-            "fill": {"condition": {"test": "datum.extrapolated", "value": "white"}, **colour, "legend": None},
+            "fill": {"condition": {"test": "datum.extrapolated", "value": PAPER}, **colour, "legend": None},
             "tooltip": tips,
         },
     }
@@ -230,6 +246,7 @@ def _lines_chart(report: SweepReport) -> Chart:
         description=f"Speed of the iteration on {clean_text(report.gpu)} by {first.name}, a line per {second.name}.",
         spec={"height": 340, "layer": [band, line, points]},
         rows=rows,
+        labels=_told(report),
     )
 
 
@@ -240,15 +257,13 @@ def _map_chart(report: SweepReport) -> Chart:
     x = {"field": "value", "type": "ordinal", "sort": None, "title": first.name, "axis": {"labelAngle": -40}}
     y = {"field": "line", "type": "ordinal", "title": second.name,
          "sort": [both_words(second, at) for at in reversed(range(len(second.values)))]}  # fmt: skip
-    middle = sorted(row["speed"] for row in rows)[len(rows) // 2]
-    colour = {"field": "speed", "type": "quantitative", "title": "speed", "scale": {"scheme": "blues"}}
+    colour = {"field": "speed", "type": "quantitative", "title": "speed", "scale": {"range": list(HEAT)}}
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "rect"}, "encoding": {"x": x, "y": y, "color": colour, "tooltip": _tooltips(report)}}
     ]
-    if len(first.values) <= 12:
-        dark = {"condition": {"test": f"datum.speed > {middle}", "value": "white"}, "value": "#222"}
-        text = {"x": x, "y": y, "text": {"field": "words"}, "color": dark}
-        layers.append({"mark": {"type": "text", "fontSize": 11}, "encoding": text})
+    if len(first.values) <= _MOST_WRITTEN:
+        text = {"x": x, "y": y, "text": {"field": "words"}}
+        layers.append({"mark": {"type": "text", "fontSize": 11, "color": HEAT_INK, "fill": HEAT_INK}, "encoding": text})
     mark = " (*: extrapolated)" if any(row["extrapolated"] for row in rows) else ""
     best = max(report.points, key=lambda point: point.speedup)
     return Chart(
@@ -256,6 +271,7 @@ def _map_chart(report: SweepReport) -> Chart:
         description=f"Map of the speed on {clean_text(report.gpu)}; the best: {faster_words(best, report.work)}.",
         spec={"height": max(200, 34 * len(second.values)), "layer": layers},
         rows=rows,
+        labels=_told(report),
     )
 
 
@@ -347,11 +363,11 @@ def sensitivity_chart(report: SensitivityReport) -> Chart:
         {"field": "busy", "title": "% less GPU-busy time", "format": ".3f"},
     ]
     layers = [
-        {"mark": {"type": "bar", "color": _BLUE, "height": {"band": 0.6}},
+        {"mark": {"type": "bar", "color": BLUE, "height": {"band": 0.6}},
          "encoding": {"x": x("gain"), "y": y, "tooltip": tips}},
-        {"mark": {"type": "rule", "color": "#173f68", "strokeWidth": 2},
+        {"mark": {"type": "rule", "color": INK, "strokeWidth": 2},
          "encoding": {"x": x("least"), "x2": {"field": "most"}, "y": y}},
-        {"mark": {"type": "tick", "color": _ORANGE, "thickness": 2, "height": {"band": 0.6}},
+        {"mark": {"type": "tick", "color": VERMILLION, "thickness": 2, "height": {"band": 0.6}},
          "encoding": {"x": x("busy"), "y": y, "tooltip": tips}},
     ]  # fmt: skip
     return Chart(
@@ -361,6 +377,7 @@ def sensitivity_chart(report: SensitivityReport) -> Chart:
         + ".",
         spec={"height": 26 * len(rows) + 20, "layer": layers},
         rows=rows,
+        labels={"name": "figure", "now": "now", "gain": "% faster for 1 % more", "busy": "% less GPU-busy time"},
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from ...analysis.sweep.report import (
     SWEEP_FORMAT,
     SWEEP_VERSION,
+    FigureElasticity,
     Knee,
     SensitivityReport,
     SweepAxis,
@@ -15,7 +16,8 @@ from ...analysis.sweep.report import (
     SweepPoint,
     SweepReport,
 )
-from ..page.encoding import encode_csv, encode_json
+from ..page.encoding import encode_json
+from ..page.table import Field, FieldTable, build_fields, fields_of, table_of
 
 SENSITIVITY_FORMAT: Final = "wavecast.sensitivity"
 _POINT: Final = (
@@ -64,10 +66,20 @@ def draw_sweep_json(report: SweepReport) -> str:
     )
 
 
-def draw_sweep_csv(report: SweepReport) -> str:
-    """Write a row per point: the parameters' values first, in base units."""
-    header = (*(_header(axis) for axis in report.axes), *_POINT, *map(_share_name, SweepLimit), "extrapolated")
-    return encode_csv(header, (_row(report, point) for point in report.points))
+def point_table(report: SweepReport) -> FieldTable:
+    """Return a row per point: the parameters' values first, in base units."""
+    header = (
+        *(Field(name=_header(axis), kind=str if isinstance(axis.values[0], str) else float) for axis in report.axes),
+        *fields_of(SweepPoint, _POINT),
+        *build_fields(map(_share_name, SweepLimit), float),
+        Field(name="extrapolated", kind=str),
+    )
+    return FieldTable(fields=header, rows=tuple(_row(report, point) for point in report.points))
+
+
+def figure_table(report: SensitivityReport) -> FieldTable:
+    """Return a row per figure, most first."""
+    return table_of(report.figures, FigureElasticity, _FIGURE)
 
 
 def draw_sensitivity_json(report: SensitivityReport) -> str:
@@ -89,11 +101,6 @@ def draw_sensitivity_json(report: SensitivityReport) -> str:
             "warnings": list(report.warnings),
         }
     )
-
-
-def draw_sensitivity_csv(report: SensitivityReport) -> str:
-    """Write a row per figure, most first."""
-    return encode_csv(_FIGURE, (tuple(getattr(item, name) for name in _FIGURE) for item in report.figures))
 
 
 def _header(axis: SweepAxis) -> str:

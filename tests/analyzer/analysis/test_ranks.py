@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wavecast.analyzer.analysis.ranks.activity import RankState, rank_activity
 from wavecast.analyzer.analysis.ranks.compare import compare_ranks
 from wavecast.analyzer.analysis.ranks.report import RanksReport
 from wavecast.analyzer.recorded.waiting import align_ranks
@@ -161,3 +162,19 @@ def test_two_real_ranks_replay_together(data_dir: Path) -> None:
     assert report.replay_error < 0.01
     assert report.missing_rank_count == 6
     assert sum(row.unseen_ns or 0 for row in report.collectives) > 0
+
+
+def test_activity_waits_for_whom_the_report_says_is_waited_for() -> None:
+    job = build_job([[USUAL_US] * STEPS, [USUAL_US + 700] * STEPS, [USUAL_US] * STEPS], world=8)
+    report, activity = compare_ranks(job[::-1], load_catalog()), rank_activity(job[::-1])
+    assert activity.ranks == tuple(row.rank for row in report.ranks) == (0, 1, 2)
+    assert activity.iteration == report.iteration
+    assert activity.waiting_ns.sum(axis=1) == pytest.approx([row.waiting_ns for row in report.ranks])
+    assert activity.waiting_ns.sum(axis=0)[1] == pytest.approx(activity.waiting_ns.sum())
+    sends = activity.state == RankState.SENDS
+    of_first = sends & (activity.rank == 0)
+    assert (activity.end_ns - activity.start_ns)[of_first].sum() == pytest.approx(report.ranks[0].transfer_ns)
+    assert activity.begin_ns == pytest.approx([row.start_ns for row in report.ranks])
+    waits = activity.state == RankState.WAITS
+    assert set(activity.waited_for[waits].tolist()) == {1}
+    assert set(activity.waited_for[~waits].tolist()) == {-1}

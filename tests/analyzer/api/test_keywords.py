@@ -27,7 +27,8 @@ NOT_ASKED_OF_PYTHON = {
 """Options that say where a result goes, or that a method or another function has."""
 KEYWORD_OF = {
     "targets": ("to", "on"), "target": ("to",), "with_ops": ("ops",), "gpu_counts": ("gpus",), "plans": ("plan",),
-    "marks_path": ("critical_path",),
+    "marks_path": ("critical_path",), "given_prices": ("prices",), "price_file": ("prices",), "price_kind": ("prices",),
+    "cloud": ("prices",),
 }  # fmt: skip
 OF_MANY_GPUS = {"gpu_counts", "plans", "global_batch"}
 """Of `analyze`: `wavecast.scale` has these, and its report saves the timeline."""

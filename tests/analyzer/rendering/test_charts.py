@@ -326,7 +326,7 @@ def test_a_large_batch_is_cut_and_says_so() -> None:
 def test_starts_by_rule_are_those_of_the_timeline() -> None:
     rows = chart_named(page_of("replay"), "Starts by rule").rows
     assert {row["family"] for row in rows} >= {"matmul", "attention", "normalization"}
-    assert all(row["low_us"] <= row["middle_us"] <= row["high_us"] for row in rows)
+    assert all(row["low"] <= row["middle"] <= row["high"] for row in rows)
     lanes = {row["lane"].split(" · ")[0] for row in chart_named(page_of("replay"), "Recorded and replayed").rows}
     assert lanes == {"recorded", "by rules alone"}
 

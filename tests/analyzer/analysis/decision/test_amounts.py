@@ -34,7 +34,7 @@ def test_durations(text: str, hours: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("40GB", 40e9), ("40 GiB", 40 * 2**30), ("40", 40e9), ("0.5TB", 5e11), ("80g", 80e9)]
+    ("text", "size"), [("40GB", 40e9), ("40 GiB", 40 * 2**30), ("40", 40 * 2**30), ("0.5TB", 5e11), ("80g", 80e9)]
 )
 def test_sizes(text: str, size: float) -> None:
     assert read_bytes(text, "--min-memory") == pytest.approx(size)

@@ -95,16 +95,16 @@ def test_the_rate_in_tokens_is_that_in_samples_times_their_length(gpt2: Trace, v
 
 def test_what_the_trace_does_not_say_is_asked_for(gpt2: Trace, vit: Trace) -> None:
     unsaid = replace(gpt2, meta=replace(gpt2.meta, workload=Workload()))
-    with pytest.raises(InputError, match=r"shapes look like 4\): pass them with --from-batch"):
+    with pytest.raises(InputError, match=r"shapes look like 4\): pass them with from_batch=N"):
         run_of(unsaid, "9 samples")
     assert run_of(unsaid, "9 samples", from_batch=4).iterations == 3
-    with pytest.raises(InputError, match="--from-sequence-length"):
+    with pytest.raises(InputError, match="from_sequence_length=N"):
         run_of(vit, "9 tokens")
     assert run_of(vit, f"{32 * 197} tokens", from_sequence_length=197).iterations == 1
 
 
 def test_one_batch_is_meant(gpt2: Trace) -> None:
-    with pytest.raises(InputError, match="--largest-batch"):
+    with pytest.raises(InputError, match="largest_batch"):
         run_of(gpt2, "9 samples", largest_batch=True)
 
 
