@@ -42,6 +42,7 @@ RECORDS: dict[Callable[..., Any], str] = {
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "analyze": wavecast.analyze,
     "scale": wavecast.scale,
+    "sweep": wavecast.sweep,
     "validate": wavecast.validate,
     "replay": wavecast.replay,
     "compare": wavecast.compare,
