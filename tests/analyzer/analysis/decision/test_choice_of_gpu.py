@@ -12,7 +12,7 @@ from wavecast.analyzer.analysis.decision.goal import Goal, RunLength
 from wavecast.analyzer.analysis.decision.pair import pair_gpus
 from wavecast.analyzer.analysis.decision.selection import SHOWN_ROWS, Selection
 from wavecast.analyzer.analysis.decision.totals import with_totals
-from wavecast.analyzer.analysis.report import AnalysisReport, GpuPrediction
+from wavecast.analyzer.analysis.report import AnalysisReport, BatchChoice, GpuPrediction
 
 BuildRow = Callable[..., GpuPrediction]
 BuildReport = Callable[..., AnalysisReport]
@@ -126,3 +126,16 @@ def test_one_gpu_is_held_against_the_source_and_many_against_nothing(build_row: 
     assert [(item.gpu, item.other) for item in pair_gpus([source, build_row("A", 5.0)])] == [("A", "S")]
     assert pair_gpus([build_row("A", 5.0)]) == ()
     assert pair_gpus([build_row(str(n), 5.0) for n in range(6)]) == ()
+
+
+def test_where_batches_are_compared_the_best_rate_is_the_fastest(
+    build_row: BuildRow, build_report: BuildReport
+) -> None:
+    def at_best(gpu: str, time_ms: float, rate: float, price: float) -> GpuPrediction:
+        batches = BatchChoice(largest_batch=8, best_batch=8, best_samples_per_s=rate)
+        return build_row(gpu, time_ms, price=price, batches=batches)
+
+    rows = [at_best("quick once", 1.0, 100.0, 1.0), at_best("quick in all", 2.0, 300.0, 4.0)]
+    for sort in (None, "cost"):
+        choice = choose_gpus(build_report(*rows, selection=Selection(sort=sort)))
+        assert (choice.fastest, choice.cheapest) == ("quick in all", "quick once")
