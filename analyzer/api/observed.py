@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, SupportsFloat
 
 from ...errors import InputError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .question import Gpus
 
 _UNITS_NS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "μs": 1e3}
-_TIME: Final = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,2})?)\s*([a-zµμ]*)", re.IGNORECASE)
+_TIME: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,2})?)\s*([a-zµμ]*)", re.IGNORECASE)
 _LONGEST_NS: Final = 1e15
 """Eleven days: no iteration takes longer."""
 
@@ -55,6 +55,8 @@ def with_observed(
 
     if observed and largest_batch:
         raise InputError("an observed time is of one batch: leave --observed out beside --largest-batch")
+    if not isinstance(observed, Mapping):
+        raise InputError(f"observed: expected times by GPU, e.g. {{'L40S': '212 ms'}}, got {type(observed).__name__}")
     found: dict[str, tuple[Gpu, float]] = {}
     for name, time in observed.items():
         gpu = find_gpu(gpus.catalog, name)
@@ -78,9 +80,9 @@ def read_observed_ns(name: str, time: str | float) -> float:
             raise InputError(f"observed on {name}: {time!r} is no time; expected one such as 212ms, 0.2s or 850us")
         if not unit:
             raise InputError(f"observed on {name}: {time!r} has no unit; expected s, ms or us, e.g. {time.strip()}ms")
-        value = float(found[1].replace(",", "").replace("_", "")) * _UNITS_NS[unit]
+        value = float(found[1]) * _UNITS_NS[unit]
     else:
-        value = float(time) * 1e9
+        value = float(time) * 1e9 if isinstance(time, SupportsFloat) else float("nan")
     if not (isfinite(value) and 0 < value <= _LONGEST_NS):
         raise InputError(f"observed on {name}: {time!r} is no time that an iteration takes; expected e.g. 212ms")
     return value
