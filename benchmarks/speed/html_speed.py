@@ -4,9 +4,9 @@ Run: python -m benchmarks.speed.html_speed       # the three largest samples; ex
      … --browser                                 # and how long a browser takes until all charts are drawn
      … trace.json.gz other.json                  # other traces
 
-Bars: writing the report, once the prediction is there, 3 s; the file, 5 MB. The whole process is told beside them, and the processor's
-time, which other work on the machine does not change. The
-largest samples are those of most recorded ops, of different models.
+Bars: writing the report, once the prediction is there, 3 s; the file, 5 MB. The whole process is told beside them, and
+the processor's time, which other work on the machine hardly changes. The largest samples are those of most recorded
+ops, of different models.
 """
 
 from __future__ import annotations
