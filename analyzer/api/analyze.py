@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, check_iteration, speaks_keywords
-from .observed import find_observed
+from .observed import with_observed
 from .prices import Prices, read_prices
-from .question import Machines, WhatIfs, find_named, read_recording, sharpen
+from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
     from ...formats.importers import Progress
     from ...formats.trace import Trace
     from ..analysis.decision.goal import Goal
+    from ..analysis.decision.observed import Observation
     from ..analysis.decision.selection import Selection
     from ..analysis.report import AnalysisReport
     from ..analysis.result import Analysis
     from ..rendering.page.page import Page
+    from .question import Gpus
     from .report import Tables
 
 SHORT_OP_COUNT: Final = 10
@@ -81,7 +83,8 @@ class IterationReport(Report):
         from ..rendering.page.quantity import format_count, format_time
 
         rows = self.report.predictions
-        best = f": fastest {rows[0].gpu} {format_time(rows[0].iteration_ns)}" if rows else ""
+        fastest = min(rows, key=lambda row: row.iteration_ns, default=None)
+        best = "" if fastest is None else f": fastest {fastest.gpu} {format_time(fastest.iteration_ns)}"
         return f"{self.report.trace.name or self.name} on {format_count(len(rows), 'GPU')}{best}"
 
     def save_timeline(self, path: str | Path) -> None:
@@ -141,15 +144,12 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     ['H100 SXM5 80GB', 'L4']
     """
     from ...specs.match import describe_machines
-    from ..analysis.analyze import report_on, run_analysis
-    from ..analysis.decision.chances import add_chances
-    from ..analysis.decision.decide import decide, first_asked
-    from ..analysis.decision.observed import correct_rows
+    from ..analysis.analyze import run_analysis
 
     targets = as_names(to)
     check_count("top", top, least=0)
     gpus = find_named(targets, source, gpu_file)
-    seen = find_observed(observed or {}, gpus.catalog, largest_batch=largest_batch)
+    gpus, seen = with_observed(gpus, observed or {}, largest_batch=largest_batch)
     recording = read_recording(
         trace,
         iteration=check_iteration(iteration),
@@ -176,7 +176,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     result = run_analysis(
         read,
         gpus.catalog,
-        targets=seen.beside(gpus.targets),
+        targets=gpus.targets,
         source=gpus.source,
         library=sharpened.library if sharpened is not None else None,
         scenario=what_ifs.scenario(
@@ -186,21 +186,49 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         cluster=(machines or Machines()).cluster(gpus.catalog, targets),
         prices=read_prices(prices, gpus.catalog),
     )
-    limit = SHORT_OP_COUNT if top is None and not ops else top
-    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
-    report = report_on(result, ops_gpu=shown, op_limit=limit)
-    observations = seen.observations(result)
-    report = correct_rows(report, result, observations)
-    if largest_batch:
-        from ..analysis.batches import with_batches
-
-        report = with_batches(result, report)
-    report = decide(
-        report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=[gpu.name for gpu in gpus.targets]
+    report = _report(
+        result,
+        gpus,
+        op_limit=SHORT_OP_COUNT if top is None and not ops else top,
+        observations=seen.observations(result),
+        largest_batch=largest_batch,
+        selection=selection,
+        goal=goal,
     )
-    report = add_chances(report, result, observations)
     named = (*targets, *([source] if source is not None else []))
     report = replace(report, warnings=(*describe_machines(gpus.catalog, named), *report.warnings))
     if sharpened is not None:
         report = replace(report, calibration=sharpened.corrections, rates=sharpened.rates)
     return IterationReport(name=trace_name(trace), report=report, analysis=result, has_op_details=ops)
+
+
+def _report(
+    result: Analysis,
+    gpus: Gpus,
+    *,
+    op_limit: int | None,
+    observations: tuple[Observation, ...],
+    largest_batch: bool,
+    selection: Selection | None,
+    goal: str | Goal | None,
+) -> AnalysisReport:
+    """Return what is said of a result: corrected by what was observed, of the GPUs that are meant, with chances."""
+    from ..analysis.analyze import report_on
+    from ..analysis.decision.decide import decide, first_asked
+
+    shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
+    report = report_on(result, ops_gpu=shown, op_limit=op_limit)
+    if largest_batch:
+        from ..analysis.batches import with_batches
+
+        report = with_batches(result, report)
+    named = [gpu.name for gpu in gpus.targets]
+    return decide(
+        report,
+        result,
+        selection=selection,
+        goal=goal,
+        catalog=gpus.catalog,
+        named=named,
+        observations=observations,
+    )

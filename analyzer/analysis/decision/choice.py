@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from .selection import COST, SHOWN_ROWS, SORTS, TIME, does_not_fit, sort_of
+from .selection import COST, SHOWN_ROWS, SORTS, THROUGHPUT, TIME, does_not_fit, sort_of
 
 if TYPE_CHECKING:
     from ..report import AnalysisReport, GpuPrediction
@@ -56,7 +56,6 @@ def choose_gpus(report: AnalysisReport) -> GpuChoice:
     fitting = [row for row in asked if not does_not_fit(row)]
     sort = sort_of(report.selection, asked)
     tied = tied_rows(report)
-    speed = TIME if all(row.batches is None for row in asked) else sort_of(report.selection, asked)
     keeping = [row for row in fitting if row.total is not None and row.total.keeps_limits and _can_be_paid(row, report)]
     sure = [row for row in keeping if row.total is not None and row.total.surely_keeps_limits]
     return GpuChoice(
@@ -64,7 +63,7 @@ def choose_gpus(report: AnalysisReport) -> GpuChoice:
         best=tied[0].gpu if tied else None,
         tied_count=len(tied),
         cheapest_tied=_least(tied, "price"),
-        fastest=_least(fitting, speed if speed != COST else TIME),
+        fastest=_least(fitting, THROUGHPUT),
         cheapest=_least(fitting, COST),
         priced_count=sum(row.price_usd_per_hour is not None for row in fitting),
         fitting_count=len(fitting),
