@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
+    from .analyzer.api.batch import BatchAnswer, batch
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
     from .analyzer.api.decision import Goal, Selection
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "BatchAnswer",
     "CaptureError",
     "ComparisonReport",
     "Figure",
@@ -64,6 +66,7 @@ __all__ = [
     "WriteError",
     "__version__",
     "analyze",
+    "batch",
     "compare",
     "gpus",
     "graph",
@@ -81,6 +84,7 @@ __all__ = [
 
 _HOMES = {
     "analyzer.api.analyze": ("IterationReport", "analyze"),
+    "analyzer.api.batch": ("BatchAnswer", "batch"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
     "analyzer.api.decision": ("Goal", "Selection"),

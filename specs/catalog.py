@@ -13,7 +13,7 @@ from .documents import read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
 from .match import find_gpu, match_device, plain_name
-from .variants import Variant, apply_variant
+from .variants import GpuSetting, apply_variant
 
 __all__ = ["Catalog", "find_gpu", "imagine_gpus", "load_catalog", "match_device"]
 
@@ -117,7 +117,7 @@ def _extended_contents(path: Path) -> _Contents:
 
 def _as_run(gpu: Gpu, slices_of: str, file: str) -> Gpu:
     """Return an entry under the cap, at the clock, or as the slice that it names."""
-    variant = Variant(slice_name=gpu.slice_name, cap_w=gpu.power_cap_w, lock_hz=gpu.clock_lock_hz)
+    variant = GpuSetting(slice_name=gpu.slice_name, cap_w=gpu.power_cap_w, lock_hz=gpu.clock_lock_hz)
     whole = replace(gpu, slice_name=None, power_cap_w=None, clock_lock_hz=None)
     try:
         return apply_variant(whole, variant, name=gpu.name, slices_of=slices_of)

@@ -80,9 +80,9 @@ def condition(errors: JointErrors, at: Rows, log_ratio: Floats) -> tuple[Floats,
     correlation = rest / np.outer(deviation, deviation)
     np.fill_diagonal(correlation, 1.0)
     ratio = deviation / errors.deviation
-    fall, rise = errors.fall * ratio, errors.rise * ratio
+    fall, rise = (np.sqrt(np.square(side).sum(axis=0)) * ratio for side in (errors.fall, errors.rise))
     fall[at] = rise[at] = MEASURED
-    return np.asarray(shift), JointErrors(fall=fall, rise=rise, correlation=correlation)
+    return np.asarray(shift), JointErrors(fall=fall[None], rise=rise[None], correlation=correlation[None])
 
 
 def correct_rows(report: AnalysisReport, result: Analysis, observations: Sequence[Observation]) -> AnalysisReport:
@@ -130,6 +130,7 @@ def _corrected(row: GpuPrediction, seen: Mapping[str, float], factor: float, nar
         idle_ns={cause: spent * ratio for cause, spent in row.idle_ns.items()},
         speedup=row.speedup and row.speedup / ratio,
         samples_per_s=row.samples_per_s and row.samples_per_s / ratio,
+        tokens_per_s=row.tokens_per_s and row.tokens_per_s / ratio,
     )
 
 

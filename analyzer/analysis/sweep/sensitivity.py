@@ -72,10 +72,15 @@ def find_sensitivity(question: SweepQuestion) -> SensitivityReport:
         scenario=question.scenario,
         gpu=question.gpu.name,
         base=base_point(result, unvaried),
-        figures=tuple(sorted((*found, _host(result)), key=lambda item: item.elasticity)),
+        figures=tuple(sorted((*found, _host(result)), key=_gain_first)),
         absent=tuple(figure.name for figure in named if figure not in figures),
         warnings=report.warnings,
     )
+
+
+def _gain_first(item: FigureElasticity) -> tuple[float, float]:
+    """Return what orders figures: what they give, and where that is nothing, what the host hides of it."""
+    return round(item.elasticity, 4), item.busy_elasticity
 
 
 def _both_ways(gpu: Gpu, figure: Figure) -> list[Figures]:

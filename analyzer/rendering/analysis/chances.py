@@ -87,24 +87,24 @@ def _first(report: AnalysisReport, criterion: _Criterion) -> Iterator[str]:
     leaders = [item for item in ranked[:LEADERS] if item[0] >= LEAST_NAMED]
     others = ", ".join(f"{clean_text(other)} {format_share(chance)}" for chance, other in leaders[1:])
     then = f"; then {others}" if others else ""
-    if best >= STANDS_OUT:
-        yield f"{clean_text(name)} is {criterion.first} with {_surely(best)}{then}."
-    else:
-        yield f"Not sure which is {criterion.first}: {clean_text(name)} has {_surely(best)}{then}."
+    if best < STANDS_OUT:
+        yield f"Not sure which is {criterion.first}: {clean_text(name)} with {_surely(best)}{then}."
+        return
     alike = ", ".join(_alike(report, criterion, {gpu for _, gpu in leaders}))
-    if alike:
-        yield f"They cannot be told apart {criterion.where}: {alike}."
+    pairs = f"; cannot be told apart: {alike}" if alike else ""
+    yield f"{clean_text(name)} is {criterion.first} with {_surely(best)}{then}{pairs}."
 
 
 def _pairs(report: AnalysisReport, criterion: _Criterion) -> Iterator[str]:
     """Say of few GPUs which of two is better, or that the two cannot be told apart."""
-    better = [
-        f"{clean_text(first)} is {criterion.less} than {clean_text(second)} with {_surely(chance)}"
+    leader = _ranked(report, criterion)[0][1]
+    surer = [
+        f"{clean_text(second)} with {_surely(chance)}"
         for first, second, chance in _compared(report, criterion)
-        if chance >= TOLD_APART
+        if chance >= TOLD_APART and first == leader
     ]
-    if better:
-        yield f"{'; '.join(better)}."
+    if surer:
+        yield f"{clean_text(leader)} is {criterion.less} than {', '.join(surer)}."
     alike = ", ".join(_alike(report, criterion, {row.gpu for row in report.predictions}))
     if alike:
         yield f"Cannot be told apart {criterion.where}: {alike}."

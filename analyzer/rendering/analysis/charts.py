@@ -49,7 +49,7 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
             *_key_figures(report),
             *_some(chart_cost(report)),
             *(replace(block, title=block.title or _RANKED) for block in ranked),
-            *(words if more is None else (more, *_without(hidden_line(report), words))),
+            *(words if more is None else (*_without(hidden_line(report), words), more)),
             *_some(chart_parts(report, analysis)),
             *page.blocks[below : last + 1],
             *_charts_of_one(report, analysis),

@@ -191,7 +191,7 @@ def _extrapolated(report: SweepReport) -> Iterator[str]:
     names = sorted({name for point in beyond for name in point.beyond})
     yield (
         f"{len(beyond):,} of {len(report.points):,} points are extrapolated: no catalogued GPU of the vendor comes "
-        f"near their {' and '.join(names)}, and nothing was measured there. Their intervals are wider by a declared "
+        f"near their {', '.join(names)}, and nothing was measured there. Their intervals are wider by a declared "
         "amount."
     )
 
@@ -211,7 +211,12 @@ def _list(report: SweepReport) -> Sheet:
     """Return a row per value of the one parameter."""
     axis, points = report.axes[0], report.points
     unit = common_time_unit(point.iteration_ns for point in points)
-    intervals = (format_time_range(point.iteration_low_ns, point.iteration_high_ns, unit) for point in points)
+    intervals = (
+        format_time_range(point.iteration_low_ns, point.iteration_high_ns, unit)
+        if point.iteration_low_ns != point.iteration_high_ns
+        else ""
+        for point in points
+    )
     columns = (
         number_column(axis.name, (value_words(axis, point.at[0]) for point in points)),
         number_column("of now", _ratio_cells(axis, points)),

@@ -30,7 +30,7 @@ from wavecast.analyzer.rendering.charts.ranks import illustrate_ranks
 from wavecast.analyzer.rendering.compare.charts import illustrate_comparison
 from wavecast.analyzer.rendering.page.chart import Chart
 from wavecast.analyzer.rendering.page.html import draw_html
-from wavecast.analyzer.rendering.page.page import Page, clean_page
+from wavecast.analyzer.rendering.page.page import Page, Passage, clean_page
 from wavecast.analyzer.rendering.page.vega import chart_document
 from wavecast.analyzer.rendering.rerun.charts import illustrate_rerun
 from wavecast.analyzer.rendering.score.__main__ import read_score
@@ -117,7 +117,7 @@ def fleet_times(traces: int = 3, gpus: int = 4) -> FleetTimes:
         low_ns=0.9 * time,
         high_ns=1.2 * time,
         fits=fits,
-        price_usd_per_hour=np.arange(1.0, gpus + 1.0),
+        price_usd_per_hour=np.arange(1.0, gpus + 1.0) ** 1.5,
     )
 
 
@@ -223,7 +223,9 @@ def test_every_illustrated_page_is_held() -> None:
         f"{module.__name__.removeprefix(prefix)}.{name}"
         for module in modules
         for name, function in getmembers(module, isfunction)
-        if function.__module__ == module.__name__ and function.__annotations__.get("return") == "Page"
+        if function.__module__ == module.__name__
+        and function.__annotations__.get("return") == "Page"
+        and not name.startswith("_")
     } == ILLUSTRATED
 
 
@@ -313,6 +315,15 @@ def test_times_of_a_batch_are_relative_to_the_best_that_fits() -> None:
         "GPU 2": (1.0, "fits"),
         "GPU 3": (pytest.approx(0.75), "does not fit"),
     }
+
+
+def test_a_batch_opens_with_its_answer() -> None:
+    first = page_of("batch").blocks[0]
+    assert isinstance(first, Passage)
+    assert [line.text for line in first.lines][1:] == [
+        "Cheapest for all: GPU 0, $0.00167.",
+        "Fastest: GPU 2, 2.00 s.",
+    ]
 
 
 def test_a_large_batch_is_cut_and_says_so() -> None:
