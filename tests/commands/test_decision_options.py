@@ -34,7 +34,10 @@ def vit(root_dir: Path) -> Path:
             ("Cheapest that fits and finishes 3 epochs of 1,281,167 samples in 24 h for at most $50: ",),
         ),
         (("--for", RUN, "--deadline", "1min"), ("No GPU that fits is predicted to finish ", " in 1 min", "Fastest: ")),
-        (("--to", "B200", "--to", "H100 SXM"), ("B200 SXM (HGX, 180GB) takes ", " and costs ", " per hour: ", " per iteration.")),
+        (
+            ("--to", "B200", "--to", "H100 SXM"),
+            ("B200 SXM (HGX, 180GB) takes ", " and costs ", " per hour: ", " per iteration."),
+        ),
         (("--to", "T4"), ("Tesla T4: ", " per iteration, $")),
         (
             ("--to", "T4", "--batch", "4096"),
