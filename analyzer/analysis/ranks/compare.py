@@ -28,7 +28,7 @@ from ..result import Analysis
 from .causes import explain_straggler
 from .hosts import compare_hosts
 from .report import JobRow, RankRow, RanksReport, Straggler
-from .rows import LEAST_CAUSED, collective_rows, last_and_caused, wait_rows
+from .rows import LEAST_CAUSED, SharedTimes, collective_rows, last_and_caused, part_shared, wait_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,9 +89,8 @@ def compare_ranks(
     measured = _replay(job, job.source)
     spans = _spans(job, measured)
     world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None
-    size = _group_sizes(job, world)
-    unseen = _unseen_waits(job, size)
-    rows = _rank_rows(job, unseen)
+    shared = part_shared(aligned, world, _modelled_transfer(job))
+    rows = _rank_rows(job, shared)
     iteration_ns = max(row.iteration_ns for row in rows)
     error = max(abs(span / row.iteration_ns - 1.0) for span, row in zip(spans, rows, strict=True))
     return RanksReport(
@@ -103,8 +102,8 @@ def compare_ranks(
         clock_error_ns=aligned.clock_error_ns,
         ranks=rows,
         stragglers=_stragglers(job, rows, iteration_ns),
-        collectives=collective_rows(aligned, job.inside, size, unseen),
-        waits=wait_rows(aligned, job.inside, size, unseen, np.nanmedian(aligned.end_ns, axis=1) - _zero(job)),
+        collectives=collective_rows(aligned, job.inside, shared),
+        waits=wait_rows(aligned, job.inside, shared, np.nanmedian(aligned.end_ns, axis=1) - _zero(job)),
         jobs=tuple(_job_row(job, column) for column in range(len(job.results[0].prediction.fleet.gpus))),
         is_on_hosts=False,
         warnings=_warnings(job),
@@ -249,7 +248,7 @@ def _begins(job: _Job) -> Floats:
     return np.array(found) - job.aligned.clock_ns
 
 
-def _rank_rows(job: _Job, unseen_ns: Floats) -> tuple[RankRow, ...]:
+def _rank_rows(job: _Job, shared: SharedTimes) -> tuple[RankRow, ...]:
     aligned, starts = job.aligned, _begins(job) - _zero(job)
     inside = np.flatnonzero(job.inside)
     last, caused = last_and_caused(aligned, inside)
@@ -257,7 +256,6 @@ def _rank_rows(job: _Job, unseen_ns: Floats) -> tuple[RankRow, ...]:
     for at, result in enumerate(job.results):
         part = inside[aligned.kernel[inside, at] >= 0]
         forecast, kernels = result.forecast, result.window.kernel_rows
-        unseen = float(np.nansum(unseen_ns[part]))
         moves = result.recorded_trace.kernels.kind[kernels] == KernelKind.COLLECTIVE
         busy, sent = forecast.busy_ns[job.source], forecast.communication_ns[job.source]
         rows.append(
@@ -267,9 +265,10 @@ def _rank_rows(job: _Job, unseen_ns: Floats) -> tuple[RankRow, ...]:
                 iteration_ns=float(forecast.iteration_ns[job.source]),
                 start_ns=float(starts[at]),
                 compute_ns=float(busy - sent),
-                transfer_ns=float(aligned.transfer_ns[part].sum()) - unseen,
+                transfer_ns=float(shared.transfer_ns[part].sum()),
                 waiting_ns=float(aligned.waiting_ns[part, at].sum()),
-                unseen_ns=unseen,
+                unseen_ns=float(np.nansum(shared.unseen_ns[part])),
+                undivided_ns=float(np.nansum(shared.undivided_ns[part])),
                 idle_ns=float(forecast.iteration_ns[job.source] - busy),
                 kernel_count=int((~moves).sum()),
                 last_count=int(last[at]),
@@ -293,18 +292,6 @@ def _stragglers(job: _Job, rows: tuple[RankRow, ...], iteration_ns: float) -> tu
         causes = explain_straggler(job.results[at].recorded_trace, job.results[at].window, rows[at], others)
         found.append(Straggler(rank=rows[at].rank, causes=causes, without_ns=float(without)))
     return tuple(found)
-
-
-def _group_sizes(job: _Job, world: int | None) -> Rows:
-    """Return how many ranks each shared collective has, [c]: all, where the recording does not say; -1: not known."""
-    size = job.aligned.group_size
-    return np.where(size > 0, size, world or -1)
-
-
-def _unseen_waits(job: _Job, size: Rows) -> Floats:
-    """Return how long each shared collective waited for ranks that no file is of, [c]; NaN: not known, or none."""
-    taking = (job.aligned.kernel >= 0).sum(axis=1)
-    return np.where(size > taking, np.maximum(job.aligned.transfer_ns - _modelled_transfer(job), 0.0), np.nan)
 
 
 def _modelled_transfer(job: _Job) -> Floats:

@@ -10,16 +10,15 @@ import numpy as np
 from ....arrays import Floats, Mask
 from ....errors import InputError
 from ....formats.trace import KernelKind, Trace
-from ...recorded.choice import choose_iteration
 from ...recorded.host_ranks import as_device
 from ...recorded.waiting import AlignedRanks, align_ranks
-from ...recorded.window import Window, select_window
+from ...recorded.window import Window
 from ...replay.host_job import HostRank, replay_hosts
 from ...replay.host_steps import host_rank
-from ...replay.iterations import iteration_position, iteration_rows
 from .causes import explain_straggler
 from .report import RankRow, RanksReport, Straggler
-from .rows import LEAST_CAUSED, collective_rows, last_and_caused, wait_rows
+from .rows import LEAST_CAUSED, SharedTimes, collective_rows, last_and_caused, part_shared, wait_rows
+from .windows import choose_windows
 
 _CPU = "CPU"
 
@@ -48,11 +47,10 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
     """Say who waits for whom among ranks of one job that computed on CPUs. Raises InputError as `compare_ranks` does."""
     job = _read_job(traces, iteration)
     lengths = _lengths(job)
-    rows = _rank_rows(job)
-    iteration_ns = max(row.iteration_ns for row in rows)
     world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None
-    size = np.where(job.aligned.group_size > 0, job.aligned.group_size, world or -1)
-    unseen = np.full(len(size), np.nan)
+    shared = part_shared(job.aligned, world, np.full(len(job.end_ns), np.nan))
+    rows = _rank_rows(job, shared)
+    iteration_ns = max(row.iteration_ns for row in rows)
     return RanksReport(
         world_size=world,
         missing_rank_count=None if world is None else max(0, world - len(traces)),
@@ -62,8 +60,8 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
         clock_error_ns=job.aligned.clock_error_ns,
         ranks=rows,
         stragglers=_stragglers(job, rows, iteration_ns),
-        collectives=collective_rows(job.aligned, job.inside, size, unseen),
-        waits=wait_rows(job.aligned, job.inside, size, unseen, job.end_ns - job.zero_ns),
+        collectives=collective_rows(job.aligned, job.inside, shared),
+        waits=wait_rows(job.aligned, job.inside, shared, job.end_ns - job.zero_ns),
         jobs=(),
         is_on_hosts=True,
         warnings=(),
@@ -98,32 +96,13 @@ def _read_job(traces: Sequence[Trace], iteration: int | str | None) -> _HostJob:
     )
 
 
-def choose_windows(traces: Sequence[Trace], iteration: int | str | None) -> tuple[list[Trace], list[Window]]:
-    """Return the same iteration of all ranks: the one that is chosen of the first rank's."""
-    counts = {len(iteration_rows(trace)) for trace in traces}
-    if len(counts) > 1:
-        raise InputError(
-            f"the ranks' files hold {', '.join(map(str, sorted(counts)))} iterations: record the same ones on each rank"
-        )
-    chosen, windows = list[Trace](), list[Window]()
-    for trace in traces:
-        asked = iteration
-        if windows and isinstance(iteration, int | None):
-            position, rows = iteration_position(chosen[0], windows[0].index), iteration_rows(trace)
-            asked = int(rows[position]) if position < len(rows) else iteration
-        one, choice = choose_iteration(trace, asked)
-        chosen.append(one)
-        windows.append(select_window(one, choice.index))
-    return chosen, windows
-
-
 def _lengths(job: _HostJob, heeded: Mask | None = None) -> Floats:
     """Return how long the iteration of each rank takes in the joint replay, [r]."""
     replayed = replay_hosts(job.ranks, job.end_ns, job.transfer_ns, heeded)
     return replayed.rank_end_ns - np.array([rank.begin_ns for rank in job.ranks])
 
 
-def _rank_rows(job: _HostJob) -> tuple[RankRow, ...]:
+def _rank_rows(job: _HostJob, shared: SharedTimes) -> tuple[RankRow, ...]:
     aligned, inside = job.aligned, np.flatnonzero(job.inside)
     last, _ = last_and_caused(aligned, inside)
     caused, arrival = _caused(job), _arrivals(aligned)
@@ -136,7 +115,8 @@ def _rank_rows(job: _HostJob) -> tuple[RankRow, ...]:
         end = start + kernels.duration_ns[mine]
         sends = kernels.kind[mine] == KernelKind.COLLECTIVE
         compute, busy = (_covered(start[which], end[which]) for which in (~sends, np.ones(len(mine), dtype=bool)))
-        length = rank.end_ns - rank.begin_ns
+        length, known = rank.end_ns - rank.begin_ns, part[np.isnan(shared.undivided_ns[part])]
+        other = part[~np.isnan(shared.undivided_ns[part])]
         rows.append(
             RankRow(
                 rank=aligned.ranks[at],
@@ -144,9 +124,10 @@ def _rank_rows(job: _HostJob) -> tuple[RankRow, ...]:
                 iteration_ns=length,
                 start_ns=rank.begin_ns - job.zero_ns,
                 compute_ns=compute,
-                transfer_ns=_covered(latest[part], job.end_ns[part]),
+                transfer_ns=_covered(latest[known], job.end_ns[known]),
                 waiting_ns=_covered(arrival[part, at], latest[part]),
                 unseen_ns=0.0,
+                undivided_ns=_covered(latest[other], job.end_ns[other]),
                 idle_ns=max(length - busy, 0.0),
                 kernel_count=int((~sends).sum()),
                 last_count=int(last[at]),

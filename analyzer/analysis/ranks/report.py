@@ -21,7 +21,9 @@ class RankRow:
     waiting_ns: float
     """In these, for recorded ranks that came later."""
     unseen_ns: float
-    """In these, for ranks that no file is of; 0 where that is not known."""
+    """In these, for ranks that no file is of: what is more than its links take at the most."""
+    undivided_ns: float
+    """In these, moved or waited for ranks that no file is of: the recording does not tell how much there was to move."""
     idle_ns: float
     kernel_count: int
     last_count: int
@@ -50,7 +52,9 @@ class CollectiveRow:
     transfer_ns: float
     unseen_ns: float | None
     """After the last recorded rank came, what is more than this GPU's links take: waiting for ranks that no file is of,
-    and no part of the transfer. None: not known, or there are none."""
+    and no part of the transfer. None: there are none, or all is undivided."""
+    undivided_ns: float | None
+    """Transfer or waiting for ranks that no file is of, where no size is recorded to tell them apart; None: nothing."""
     waiting_ns: float
     """Of all recorded ranks together."""
 
@@ -59,12 +63,15 @@ class CollectiveRow:
 class CollectiveWait:
     """Say how long each rank waits in one collective of the iteration."""
 
+    number: int
+    """Among the collectives that the files share."""
     name: str
     group_size: int | None
     end_ns: float
     """On the first rank's clock, since the earliest of all ranks' starts."""
     transfer_ns: float
     unseen_ns: float | None
+    undivided_ns: float | None
     last_rank: int
     waiting_ns: tuple[float | None, ...]
     """Of each rank, in the report's order, for the last one; None: it takes no part."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Final
+
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows, none_for_nan
 from ...recorded.waiting import AlignedRanks
 from .report import CollectiveRow, CollectiveWait
 
-LEAST_CAUSED = 0.01
+LEAST_CAUSED: Final = 0.01
 """Share of the job's iteration that a rank must be waited for to be told of."""
 
 
@@ -23,39 +26,75 @@ def last_and_caused(aligned: AlignedRanks, rows: Rows) -> tuple[Rows, Floats]:
     return np.bincount(last, minlength=count).astype(np.int64), caused
 
 
-def collective_rows(aligned: AlignedRanks, inside: Mask, size: Rows, unseen_ns: Floats) -> tuple[CollectiveRow, ...]:
-    """Return the shared collectives of the iteration by name and group, the longest first; `unseen_ns` [c] may be NaN."""
-    keys = {at: (aligned.name[at], int(size[at])) for at in np.flatnonzero(inside).tolist()}
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SharedTimes:
+    """Part what each of c shared collectives takes after its last recorded rank came: the three add up to that."""
+
+    size: Rows
+    """Ranks of its group; -1 where not known."""
+    transfer_ns: Floats
+    unseen_ns: Floats
+    """Waiting for ranks that no file is of; NaN where there are none, or nobody knows."""
+    undivided_ns: Floats
+    """One or the other; NaN where they are told apart."""
+
+
+def part_shared(aligned: AlignedRanks, world: int | None, most_ns: Floats) -> SharedTimes:
+    """Part the collectives' times; `most_ns` [c] is what the links take at the most, NaN where nobody knows.
+
+    What is more than that was waiting for ranks that no file is of.
+    """
+    size = np.where(aligned.group_size > 0, aligned.group_size, world or -1)
+    is_partial = size > (aligned.kernel >= 0).sum(axis=1)
+    unseen = np.where(is_partial, np.maximum(aligned.transfer_ns - most_ns, 0.0), np.nan)
+    undivided = np.where(is_partial & np.isnan(most_ns), aligned.transfer_ns, np.nan)
+    transfer = aligned.transfer_ns - np.nan_to_num(unseen) - np.nan_to_num(undivided)
+    return SharedTimes(size=size, transfer_ns=transfer, unseen_ns=unseen, undivided_ns=undivided)
+
+
+def collective_rows(aligned: AlignedRanks, inside: Mask, shared: SharedTimes) -> tuple[CollectiveRow, ...]:
+    """Return the shared collectives of the iteration by name and group, the longest first."""
+    keys = {at: (aligned.name[at], int(shared.size[at])) for at in np.flatnonzero(inside).tolist()}
     rows = []
     for key in dict.fromkeys(keys.values()):
         members = np.array([at for at, found in keys.items() if found == key])
-        unseen = unseen_ns[members]
         rows.append(
             CollectiveRow(
                 name=key[0],
                 group_size=key[1] if key[1] > 0 else None,
                 count=len(members),
-                transfer_ns=float((aligned.transfer_ns[members] - np.nan_to_num(unseen)).sum()),
-                unseen_ns=None if np.isnan(unseen).all() else float(np.nansum(unseen)),
+                transfer_ns=float(shared.transfer_ns[members].sum()),
+                unseen_ns=_known_sum(shared.unseen_ns[members]),
+                undivided_ns=_known_sum(shared.undivided_ns[members]),
                 waiting_ns=float(np.nansum(aligned.waiting_ns[members])),
             )
         )
-    return tuple(sorted(rows, key=lambda row: -(row.transfer_ns + (row.unseen_ns or 0.0) + row.waiting_ns)))
+    return tuple(sorted(rows, key=lambda row: -(_after_last(row) + row.waiting_ns)))
+
+
+def _known_sum(values: Floats) -> float | None:
+    return None if np.isnan(values).all() else float(np.nansum(values))
+
+
+def _after_last(row: CollectiveRow) -> float:
+    return row.transfer_ns + (row.unseen_ns or 0.0) + (row.undivided_ns or 0.0)
 
 
 def wait_rows(
-    aligned: AlignedRanks, inside: Mask, size: Rows, unseen_ns: Floats, end_ns: Floats
+    aligned: AlignedRanks, inside: Mask, shared: SharedTimes, end_ns: Floats
 ) -> tuple[CollectiveWait, ...]:
     """Return how long each rank waits in each collective of the iteration, in order of their ends, [c]."""
     rows = np.flatnonzero(inside)
     waited = np.where(np.isnan(aligned.waiting_ns), np.inf, aligned.waiting_ns)
     return tuple(
         CollectiveWait(
+            number=at,
             name=aligned.name[at],
-            group_size=int(size[at]) if size[at] > 0 else None,
+            group_size=int(shared.size[at]) if shared.size[at] > 0 else None,
             end_ns=float(end_ns[at]),
-            transfer_ns=float(aligned.transfer_ns[at] - np.nan_to_num(unseen_ns[at])),
-            unseen_ns=none_for_nan(float(unseen_ns[at])),
+            transfer_ns=float(shared.transfer_ns[at]),
+            unseen_ns=none_for_nan(float(shared.unseen_ns[at])),
+            undivided_ns=none_for_nan(float(shared.undivided_ns[at])),
             last_rank=aligned.ranks[int(waited[at].argmin())],
             waiting_ns=tuple(none_for_nan(value) for value in aligned.waiting_ns[at].tolist()),
         )

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...analysis.ranks.activity import RankActivity, RankState
-from ...analysis.ranks.report import RanksReport
+from ...analysis.ranks.report import RankRow, RanksReport
 from ..page.chart import Chart
 from ..page.page import Page
 from ..page.plot import (
@@ -28,7 +28,7 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_time
-from ..page.vega import INK, PINK
+from ..page.vega import INK, OLIVE, ORANGE, PINK
 from ..ranks import describe_ranks
 from ..timeline.bars import lay_bars
 
@@ -36,17 +36,23 @@ MOST_RANKS: Final = 32
 NUMBERED_RANKS: Final = 10
 """Of so many, cells of a table of colours have room for numbers."""
 WIDTH_PX: Final = 900
+_UNSEEN: Final = "waits for ranks without a file"
+_UNDIVIDED: Final = "sends, or waits for ranks without a file"
 STATE_WORDS: Final = {
     RankState.COMPUTES: "computes",
     RankState.SENDS: "sends",
     RankState.WAITS: "waits for a rank",
     RankState.SENDS_UNSEEN: "sends, to ranks without a file",
+    RankState.WAITS_UNSEEN: _UNSEEN,
+    RankState.UNDIVIDED: _UNDIVIDED,
 }
 _COLOURS: Final = {
     STATE_WORDS[RankState.COMPUTES]: GOOD,
     STATE_WORDS[RankState.SENDS]: PINK,
     STATE_WORDS[RankState.SENDS_UNSEEN]: NEUTRAL,
     STATE_WORDS[RankState.WAITS]: BAD,
+    _UNSEEN: ORANGE,
+    _UNDIVIDED: OLIVE,
 }
 SEVERAL: Final = 2
 
@@ -186,8 +192,9 @@ def _waiting_chart(activity: RankActivity) -> Chart | None:
 def _part_chart(report: RanksReport) -> Chart:
     """Draw what the iteration of each rank divides into."""
     shown = report.ranks[:MOST_RANKS]
-    names = ("computes", "sends", "waits for a rank", "idle")
+    names = ("computes", "sends", "waits for a rank", _UNSEEN, _UNDIVIDED, "idle")
     colours = {**{name: _COLOURS[name] for name in names[:-1]}, "idle": NEUTRAL}
+    used = {row["part"] for row in rows}
     rows = [
         {
             "rank": str(row.rank),
@@ -198,7 +205,7 @@ def _part_chart(report: RanksReport) -> Chart:
         }
         for row in shown
         for order, (part, spent_ns) in enumerate(
-            zip(names, (row.compute_ns, row.transfer_ns, row.waiting_ns, row.idle_ns), strict=True)
+            zip(names, _parts_of(row), strict=True)
         )
         if spent_ns > 0
     ]
@@ -220,6 +227,10 @@ def _part_chart(report: RanksReport) -> Chart:
         f"{format_time(most.waiting_ns)}.{cut_words(len(shown), len(report.ranks), 'ranks')}"
     )
     return build_chart("What each rank's iteration goes to", text, spec, rows, told)
+
+
+def _parts_of(row: RankRow) -> tuple[float, ...]:
+    return row.compute_ns, row.transfer_ns, row.waiting_ns, row.unseen_ns, row.undivided_ns, row.idle_ns
 
 
 def _job_chart(report: RanksReport) -> Chart | None:
