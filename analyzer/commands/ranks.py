@@ -59,7 +59,7 @@ class RanksRequest:
 @iteration_option()
 @click.option(
     "--timeline",
-    type=OutputPath(),
+    type=OutputPath(path_type=Path),
     metavar="FILE",
     help="Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev.",
 )

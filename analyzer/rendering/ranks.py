@@ -133,11 +133,8 @@ def _notes(report: RanksReport) -> Iterator[str]:
         missing = format_count(report.missing_rank_count, "rank")
         unseen_ns = sum(row.unseen_ns or 0.0 for row in report.collectives)
         undivided_ns = sum(row.undivided_ns or 0.0 for row in report.collectives)
-        told = f" {format_time(unseen_ns)} of the collectives, more than the links take, wait for them." * (unseen_ns > 0)
-        rest = (
-            f" {format_time(undivided_ns)} more are of collectives whose sizes are not recorded: transfer or waiting for "
-            "them."
-        )
-        yield f"No file is of {missing}.{told}{rest * (undivided_ns > 0)}"
+        told = f" {format_time(unseen_ns)} of the collectives, more than the links take, wait for them."
+        rest = f" {format_time(undivided_ns)} are of collectives of unrecorded sizes: transfer, or waiting for them."
+        yield f"No file is of {missing}.{told * (unseen_ns > 0)}{rest * (undivided_ns > 0)}"
     if report.is_on_hosts:
         yield "The ranks computed on CPUs: their collectives tell nothing of a GPU's, and --to is refused."

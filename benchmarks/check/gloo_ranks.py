@@ -11,6 +11,7 @@ Run: python benchmarks/check/gloo_ranks.py [--ranks 4] [--slow-ms 150] [--base-m
 from __future__ import annotations
 
 import argparse
+import importlib
 import socket
 import statistics
 import tempfile
@@ -24,11 +25,18 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
 
 STEPS = 5
+"""The first one is the profiler's own warm-up."""
 
 
 def main() -> None:
     """Record both runs, compare, and print one line per repeat."""
     asked = _read_arguments()
+    if asked.record is not None:
+        record_job(
+            asked.record / "slow", asked.ranks, slow=2, slow_ms=asked.slow_ms, base_ms=asked.base_ms, by=asked.by
+        )
+        record_job(asked.record / "even", asked.ranks, slow=None, slow_ms=0.0, base_ms=asked.base_ms)
+        return
     print(f"{asked.ranks} gloo ranks, each {asked.base_ms:.0f} ms and a training step; slowed by {asked.by}")
     errors = []
     for repeat in range(asked.repeats):
@@ -45,6 +53,7 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--base-ms", type=float, default=100.0)
     parser.add_argument("--by", choices=("sleep", "work"), default="sleep")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--record", type=Path, help="Only record both runs, rank 2 slowed, to slow/ and even/ in here.")
     return parser.parse_args()
 
 
@@ -73,8 +82,17 @@ def record_job(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    arguments = (count, port, str(folder), slow, slow_ms, base_ms, by)
-    torch.multiprocessing.spawn(_run_rank, args=arguments, nprocs=count)
+    # DistributedDataParallel imports this: seconds, and in each process anew unless its parent has it.
+    importlib.import_module("torch._dynamo")
+    fork = torch.multiprocessing.get_context("fork")
+    each = [(rank, count, port, str(folder), slow, slow_ms, base_ms, by) for rank in range(count)]
+    processes = [fork.Process(target=_run_rank, args=arguments) for arguments in each]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        raise SystemExit("a rank failed: see above")
 
 
 def _run_rank(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ....arrays import Floats, Rows
 from ....formats.interner import Interner
@@ -96,8 +97,8 @@ def rank_activity(
         column.astype(np.int64) for column in (rank, state, target, shared, stream, name)
     )
     waiting = np.zeros((len(traces), len(traces)))
-    waits = state == RankState.WAITS
-    np.add.at(waiting, (rank[waits], target[waits]), (end - start)[waits])
+    held = state == RankState.WAITS
+    np.add.at(waiting, (rank[held], target[held]), (end - start)[held])
     zero = begin.min()
     return RankActivity(
         ranks=aligned.ranks,
@@ -148,7 +149,7 @@ def _stretches(
     unseen_ns: Floats,
     undivided_ns: Floats,
     names: Interner[str],
-) -> tuple[Floats, ...]:
+) -> tuple[npt.NDArray[Any], ...]:
     """Return the columns of the GPU activities of one rank's iteration, from `rank` to `name`."""
     kernels, rows = trace.kernels, window.kernel_rows
     start = kernels.start_ns[rows] - aligned.clock_ns[at]
@@ -169,9 +170,7 @@ def _stretches(
     number = names.number([trace.strings[name] for name in kernels.name[rows].tolist()])
     return (
         np.full(len(which), at),
-        np.concatenate(
-            (state, np.full(len(waits), RankState.WAITS), np.full(len(others), RankState.WAITS_UNSEEN))
-        ),
+        np.concatenate((state, np.full(len(waits), RankState.WAITS), np.full(len(others), RankState.WAITS_UNSEEN))),
         np.concatenate((begins, start[waits], reached[others])),
         np.concatenate((end, reached[waits], begins[others])),
         np.concatenate((np.full(len(rows), NOBODY), last[of[waits]], np.full(len(others), NOBODY))),

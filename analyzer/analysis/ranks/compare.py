@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask
 from ....errors import InputError
 from ....formats.iterations import host_steps
 from ....formats.trace import KernelKind, Trace
@@ -28,7 +28,7 @@ from ..result import Analysis
 from .causes import explain_straggler
 from .hosts import compare_hosts
 from .report import JobRow, RankRow, RanksReport, Straggler
-from .rows import LEAST_CAUSED, SharedTimes, collective_rows, last_and_caused, part_shared, wait_rows
+from .rows import LEAST_CAUSED, SharedTimes, check_clocks, collective_rows, last_and_caused, part_shared, wait_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,12 +106,15 @@ def compare_ranks(
         waits=wait_rows(aligned, job.inside, shared, np.nanmedian(aligned.end_ns, axis=1) - _zero(job)),
         jobs=tuple(_job_row(job, column) for column in range(len(job.results[0].prediction.fleet.gpus))),
         is_on_hosts=False,
-        warnings=_warnings(job),
+        warnings=check_clocks(aligned, iteration_ns) + _warnings(job),
     )
 
 
 def _check_backends(traces: Sequence[Trace], targets: Sequence[Gpu]) -> None:
-    """Raise InputError unless all ranks' collectives are timed, all on GPUs or all on hosts."""
+    """Raise InputError unless all ranks are of one size of job, and their collectives timed, on GPUs or on hosts."""
+    worlds = sorted({trace.meta.world_size for trace in traces if trace.meta.world_size is not None})
+    if len(worlds) > 1:
+        raise InputError(f"the files are of jobs of {' and '.join(map(str, worlds))} ranks: give those of one job")
     on_hosts = [is_host_rank(trace) for trace in traces]
     for trace, on_host in zip(traces, on_hosts, strict=True):
         if not trace.is_measured and not on_host:

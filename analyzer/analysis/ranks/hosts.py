@@ -17,7 +17,7 @@ from ...replay.host_job import HostRank, replay_hosts
 from ...replay.host_steps import host_rank
 from .causes import explain_straggler
 from .report import RankRow, RanksReport, Straggler
-from .rows import LEAST_CAUSED, SharedTimes, collective_rows, last_and_caused, part_shared, wait_rows
+from .rows import LEAST_CAUSED, SharedTimes, check_clocks, collective_rows, last_and_caused, part_shared, wait_rows
 from .windows import choose_windows
 
 _CPU = "CPU"
@@ -44,7 +44,10 @@ class _HostJob:
 
 
 def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -> RanksReport:
-    """Say who waits for whom among ranks of one job that computed on CPUs. Raises InputError as `compare_ranks` does."""
+    """Say who waits for whom among ranks of one job that computed on CPUs.
+
+    Raises InputError as `compare_ranks` does.
+    """
     job = _read_job(traces, iteration)
     lengths = _lengths(job)
     world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None
@@ -64,7 +67,7 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
         waits=wait_rows(job.aligned, job.inside, shared, job.end_ns - job.zero_ns),
         jobs=(),
         is_on_hosts=True,
-        warnings=(),
+        warnings=check_clocks(job.aligned, iteration_ns),
     )
 
 
@@ -99,7 +102,7 @@ def _read_job(traces: Sequence[Trace], iteration: int | str | None) -> _HostJob:
 def _lengths(job: _HostJob, heeded: Mask | None = None) -> Floats:
     """Return how long the iteration of each rank takes in the joint replay, [r]."""
     replayed = replay_hosts(job.ranks, job.end_ns, job.transfer_ns, heeded)
-    return replayed.rank_end_ns - np.array([rank.begin_ns for rank in job.ranks])
+    return np.asarray(replayed.rank_end_ns - np.array([rank.begin_ns for rank in job.ranks]))
 
 
 def _rank_rows(job: _HostJob, shared: SharedTimes) -> tuple[RankRow, ...]:

@@ -23,7 +23,8 @@ class RankRow:
     unseen_ns: float
     """In these, for ranks that no file is of: what is more than its links take at the most."""
     undivided_ns: float
-    """In these, moved or waited for ranks that no file is of: the recording does not tell how much there was to move."""
+    """In these, moved or waited for ranks that no file is of: the recording does not tell how much there was to
+    move."""
     idle_ns: float
     kernel_count: int
     last_count: int

@@ -8,9 +8,13 @@ from typing import Final
 import numpy as np
 
 from ....arrays import Floats, Mask, Rows, none_for_nan
+from ....errors import InputError
 from ...recorded.waiting import AlignedRanks
 from .report import CollectiveRow, CollectiveWait
 
+_DOUBTFUL_SHARE: Final = 0.05
+_IMPOSSIBLE_SHARE: Final = 0.5
+"""Of the iteration, by how much ends of one collective may lie apart: a busy host's threads note an end late."""
 LEAST_CAUSED: Final = 0.01
 """Share of the job's iteration that a rank must be waited for to be told of."""
 
@@ -24,6 +28,20 @@ def last_and_caused(aligned: AlignedRanks, rows: Rows) -> tuple[Rows, Floats]:
     last, second = waited.argmin(axis=1), np.sort(waited, axis=1)[:, 1]
     caused = np.bincount(last, weights=second, minlength=count).astype(np.float64)
     return np.bincount(last, minlength=count).astype(np.int64), caused
+
+
+def check_clocks(aligned: AlignedRanks, iteration_ns: float) -> tuple[str, ...]:
+    """Return a warning where ends of collectives agree badly. Raises InputError where that cannot be one job's."""
+    apart_ns = aligned.clock_error_ns
+    if apart_ns <= _DOUBTFUL_SHARE * iteration_ns:
+        return ()
+    found = f"{apart_ns / 1e6:.3g} ms (95 %), of an iteration of {iteration_ns / 1e6:.3g} ms"
+    if apart_ns > _IMPOSSIBLE_SHARE * iteration_ns:
+        raise InputError(
+            f"the ranks' clocks cannot be aligned: ends of the same collectives lie up to {found}, apart however they "
+            "are set; give files of one run that recorded the same steps"
+        )
+    return (f"ends of the same collectives lie up to {found}, apart: who waits for whom is as uncertain",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,9 +98,7 @@ def _after_last(row: CollectiveRow) -> float:
     return row.transfer_ns + (row.unseen_ns or 0.0) + (row.undivided_ns or 0.0)
 
 
-def wait_rows(
-    aligned: AlignedRanks, inside: Mask, shared: SharedTimes, end_ns: Floats
-) -> tuple[CollectiveWait, ...]:
+def wait_rows(aligned: AlignedRanks, inside: Mask, shared: SharedTimes, end_ns: Floats) -> tuple[CollectiveWait, ...]:
     """Return how long each rank waits in each collective of the iteration, in order of their ends, [c]."""
     rows = np.flatnonzero(inside)
     waited = np.where(np.isnan(aligned.waiting_ns), np.inf, aligned.waiting_ns)

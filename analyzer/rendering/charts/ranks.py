@@ -194,7 +194,6 @@ def _part_chart(report: RanksReport) -> Chart:
     shown = report.ranks[:MOST_RANKS]
     names = ("computes", "sends", "waits for a rank", _UNSEEN, _UNDIVIDED, "idle")
     colours = {**{name: _COLOURS[name] for name in names[:-1]}, "idle": NEUTRAL}
-    used = {row["part"] for row in rows}
     rows = [
         {
             "rank": str(row.rank),
@@ -204,19 +203,18 @@ def _part_chart(report: RanksReport) -> Chart:
             "spent": format_time(spent_ns),
         }
         for row in shown
-        for order, (part, spent_ns) in enumerate(
-            zip(names, _parts_of(row), strict=True)
-        )
+        for order, (part, spent_ns) in enumerate(zip(names, _parts_of(row), strict=True))
         if spent_ns > 0
     ]
     told = (("rank", "rank"), ("part", "the GPU"), ("spent", "for"))
+    used = {row["part"] for row in rows}
     spec = {
         "height": bars_height(len(shown)),
         "mark": "bar",
         "encoding": {
             "y": along("rank", "rank"),
             "x": amount("part_ms", "ms of the iteration; what overlaps counts twice") | {"stack": "zero"},
-            "color": coloured("part", "the GPU", colours),
+            "color": coloured("part", "the GPU", {name: colours[name] for name in names if name in used}),
             "order": {"field": "order", "type": "quantitative"},
             "tooltip": said(*told),
         },

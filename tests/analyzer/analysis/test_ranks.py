@@ -137,7 +137,9 @@ def test_what_ranks_without_a_file_take_is_not_called_the_links() -> None:
     (row,) = report.collectives
     assert (report.missing_rank_count, row.group_size, row.count) == (2, 4, STEPS)
     assert row.unseen_ns is not None
-    assert 0 <= row.unseen_ns <= row.transfer_ns == STEPS * TRANSFER_US * 1e3
+    assert row.unseen_ns >= 0
+    assert row.unseen_ns + row.transfer_ns == pytest.approx(STEPS * TRANSFER_US * 1e3)
+    assert row.undivided_ns is None
     assert compare(build_job([[USUAL_US] * STEPS] * 4)).collectives[0].unseen_ns is None
 
 
@@ -158,10 +160,17 @@ def test_two_real_ranks_replay_together(data_dir: Path) -> None:
     traces = [load_trace(data_dir / "traces" / f"v100_dlrm_training_rank{rank}.json.gz") for rank in (0, 1)]
     aligned = align_ranks(traces)
     assert aligned.clock_error_ns < 1e5
+    assert all(trace.collectives.sequence.max() == -1 for trace in traces)
     report = compare(traces)
     assert report.replay_error < 0.01
-    assert report.missing_rank_count == 6
-    assert sum(row.unseen_ns or 0 for row in report.collectives) > 0
+    assert (report.world_size, report.missing_rank_count) == (8, 6)
+    exchanges, reduces = report.collectives
+    assert exchanges.unseen_ns is not None
+    assert exchanges.unseen_ns > 10 * exchanges.transfer_ns
+    assert (reduces.transfer_ns, reduces.unseen_ns) == (0, None)
+    assert reduces.undivided_ns == pytest.approx(
+        aligned.transfer_ns.sum() - exchanges.transfer_ns - exchanges.unseen_ns
+    )
 
 
 def test_activity_waits_for_whom_the_report_says_is_waited_for() -> None:
