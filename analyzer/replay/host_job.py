@@ -115,8 +115,10 @@ class _Walk:
                 self._step[at] = step
                 return
             else:
+                # Negative where the end was noted after the host had gone on.
                 after = until - max(float(self.recorded_ns[what]), begun)
-                self.now[at], self._recorded_now[at] = self._later(reached, what) + after, until
+                gone_on = max(reached, self._later(reached, what) + after)
+                self.now[at], self._recorded_now[at] = gone_on, until
         self._step[at] = len(rank.kind)
         self.now[at] += rank.end_ns - self._recorded_now[at]
         self._recorded_now[at] = rank.end_ns

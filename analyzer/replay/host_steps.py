@@ -16,6 +16,10 @@ from .host_job import ISSUES, WAITS, HostRank
 
 _TAIL_SHARE: Final = 0.1
 """A thread that goes on so soon after a collective ended, relative to how long it was silent, waited for it."""
+_LATE_WEIGHT: Final = 10.0
+"""An end that is noted late by a tenth of a silence is taken for the silence's still: of four ranks on two busy cores
+ends were noted up to 15 ms late."""
+_MOST_TRIES: Final = 16
 _NOTHING: Final = -1
 
 
@@ -27,13 +31,13 @@ class _Step(NamedTuple):
     behind: int = _NOTHING
 
 
-def host_rank(trace: Trace, window: Window, aligned: AlignedRanks, at: int, end_ns: Floats) -> HostRank:
-    """Return the steps of rank `at` in its iteration; `trace` is `as_device`, `end_ns` [c] when each collective ended.
+def host_rank(trace: Trace, window: Window, aligned: AlignedRanks, at: int) -> HostRank:
+    """Return the steps of rank `at` in its iteration; `trace` is `as_device`.
 
-    A thread that begins and ends no op while a collective ends waited for it, unless it is in an op that calls no
+    A thread that begins and ends no op until a collective ends waited for it, unless it is in an op that calls no
     other. A backend that begins a collective right after it ended another had it queued.
 
-    >>> host_rank(ranks[0], windows[0], aligned, 0, aligned.end_ns[:, 0]).kind
+    >>> host_rank(ranks[0], windows[0], aligned, 0).kind
     array([0, 1])
     """
     clock, table = float(aligned.clock_ns[at]), trace.iterations
@@ -51,8 +55,8 @@ def host_rank(trace: Trace, window: Window, aligned: AlignedRanks, at: int, end_
         _Step(issued - clock, ISSUES, what, start - clock, after)
         for issued, what, start, after in zip(issue.tolist(), mine.tolist(), begun.tolist(), behind, strict=True)
     ]
-    silences = _Silences(trace, low, high)
-    steps += _waits(silences, issue, mine, end_ns[mine] + clock, clock)
+    calls = _Calls(mine, issue, begun + trace.kernels.duration_ns[rows])
+    steps += _waits(_Silences(trace, low, high), calls, clock)
     steps.sort(key=lambda step: (step.from_ns, step.kind))
     columns = list(zip(*steps, strict=True)) or [()] * len(_Step._fields)
     return HostRank(
@@ -81,19 +85,31 @@ def _queued_behind(issue_ns: Floats, begun_ns: Floats, ended_ns: Floats, collect
     return np.where(queued, collective[found], _NOTHING).tolist() if len(order) else []
 
 
-def _waits(silences: _Silences, issue_ns: Floats, collective: Rows, end_ns: Floats, clock: float) -> Iterator[_Step]:
-    """Yield where the host waits; of several collectives that end in one silence, for one after the other."""
-    order = np.argsort(end_ns, kind="stable").tolist()
-    found = [(at, silences.around(float(end_ns[at]))) for at in order]
-    for place, (at, silence) in enumerate(found):
-        if silence is None or silence[0] < issue_ns[at]:
-            continue
-        begin, stop = silence
-        if place and found[place - 1][1] == silence and issue_ns[found[place - 1][0]] <= begin:
-            begin = float(end_ns[found[place - 1][0]])
-        if place + 1 < len(found) and found[place + 1][1] == silence and issue_ns[found[place + 1][0]] <= silence[0]:
-            stop = float(end_ns[at])
-        yield _Step(begin - clock, WAITS, int(collective[at]), stop - clock)
+def _waits(silences: _Silences, calls: _Calls, clock: float) -> Iterator[_Step]:
+    """Yield where the host waits; of several collectives that it waits for in one silence, one after the other."""
+    found = [
+        (*silence, ended, what)
+        for issue, ended, what in zip(
+            calls.issue_ns.tolist(), calls.ended_ns.tolist(), calls.what.tolist(), strict=True
+        )
+        if (silence := silences.find(issue, ended)) is not None
+    ]
+    found.sort()
+    for place, (begin, stop, ended, what) in enumerate(found):
+        first, last = begin, stop
+        if place and found[place - 1][:2] == (begin, stop):
+            first = min(found[place - 1][2], stop)
+        if place + 1 < len(found) and found[place + 1][:2] == (begin, stop):
+            last = min(ended, stop)
+        yield _Step(first - clock, WAITS, what, last - clock)
+
+
+class _Calls(NamedTuple):
+    """Hold a rank's collectives on its own clock."""
+
+    what: Rows
+    issue_ns: Floats
+    ended_ns: Floats
 
 
 class _Silences:
@@ -104,23 +120,32 @@ class _Silences:
         self.rows = np.flatnonzero(np.isin(ops.thread, issuing_threads(trace)) & (ops.duration_ns >= 0))
         self.start_ns = ops.start_ns[self.rows]
         self.end_ns = ops.start_ns + np.maximum(ops.duration_ns, 0)
-        self.parent, self.high = ops.parent, high
+        self.parent = ops.parent
         self.is_outer: Mask = np.zeros(len(ops.start_ns), dtype=bool)
         self.is_outer[ops.parent[ops.parent >= 0]] = True
         self.is_own = communicates(trace)
-        self.points = np.unique(np.concatenate((self.start_ns, self.end_ns[self.rows], [low, high])))
+        points = np.unique(np.concatenate((self.start_ns, self.end_ns[self.rows], [low, high]))).astype(np.float64)
+        self.points = points[(points >= low) & (points <= high)]
 
-    def around(self, time_ns: float) -> tuple[float, float] | None:
-        """Return the silence around an instant in which the thread may wait; None where it works."""
-        after = int(np.searchsorted(self.points, time_ns, side="left"))
-        if not 0 < after < len(self.points) or self.points[after] > self.high:
-            return None
-        begin, stop = float(self.points[after - 1]), float(self.points[after])
+    def find(self, issue_ns: float, ended_ns: float) -> tuple[float, float] | None:
+        """Return the silence in which the thread waits for a collective; None where it works on all the time.
+
+        That is a long one that stops when the collective ends. A busy host notes the end late, when the thread has
+        gone on: the longer the silence, the later.
+        """
+        first, last = np.searchsorted(self.points[:-1], (issue_ns, ended_ns), side="left").tolist()
+        begin, stop = self.points[first:last], self.points[first + 1 : last + 1]
+        score = stop - begin - _LATE_WEIGHT * np.abs(stop - ended_ns)
+        for at in np.argsort(-score, kind="stable")[:_MOST_TRIES].tolist():
+            if self._may_wait(float(begin[at]), float(stop[at]), ended_ns):
+                return float(begin[at]), float(stop[at])
+        return None
+
+    def _may_wait(self, begin: float, stop: float, ended_ns: float) -> bool:
+        """Say whether the thread is in no op that works by itself."""
         op = self._innermost(begin, stop)
-        if op == _NOTHING or self.is_own[op]:
-            return begin, stop
-        waits = self.is_outer[op] and stop - time_ns <= _TAIL_SHARE * (stop - begin)
-        return (begin, stop) if waits else None
+        is_free = op == _NOTHING or bool(self.is_own[op])
+        return is_free or (bool(self.is_outer[op]) and abs(stop - ended_ns) <= _TAIL_SHARE * (stop - begin))
 
     def _innermost(self, begin: float, stop: float) -> int:
         """Return the innermost op that lasts all of a silence; -1: none does."""

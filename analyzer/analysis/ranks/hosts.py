@@ -91,7 +91,7 @@ def _read_job(traces: Sequence[Trace], iteration: int | str | None) -> _HostJob:
         aligned=aligned,
         inside=inside,
         ranks=tuple(
-            host_rank(trace, window, aligned, at, end)
+            host_rank(trace, window, aligned, at)
             for at, (trace, window) in enumerate(zip(chosen, windows, strict=True))
         ),
         end_ns=end,
