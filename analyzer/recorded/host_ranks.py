@@ -28,9 +28,6 @@ def as_device(trace: Trace) -> Trace:
     """Return a rank of `is_host_rank` with its outermost ops and its collectives as kernels of one device.
 
     Ops that only issue a collective or wait for one are left out.
-
-    >>> as_device(trace).is_measured
-    True
     """
     ops, table = trace.ops, trace.collectives
     outer = np.flatnonzero((ops.parent == MISSING) & (ops.duration_ns >= 0) & ~communicates(trace))

@@ -101,7 +101,7 @@ def _collective_sheet(report: RanksReport) -> Sheet:
             text_column("collective", (clean_text(row.name) for row in rows)),
             number_column("ranks", (ABSENT if row.group_size is None else str(row.group_size) for row in rows), rank=1),
             count_column("count", (row.count for row in rows)),
-            time_column("transfer", (row.transfer_ns for row in rows), unit),
+            time_column("transfer", (row.transfer_ns if row.undivided_ns is None else None for row in rows), unit),
             time_column("waits for\nunseen ranks", (row.unseen_ns for row in rows), unit),
             time_column("one or\nthe other", (row.undivided_ns for row in rows), unit),
             time_column("ranks wait", (row.waiting_ns for row in rows), unit),

@@ -36,9 +36,6 @@ def host_rank(trace: Trace, window: Window, aligned: AlignedRanks, at: int) -> H
 
     A thread that begins and ends no op until a collective ends waited for it, unless it is in an op that calls no
     other. A backend that begins a collective right after it ended another had it queued.
-
-    >>> host_rank(ranks[0], windows[0], aligned, 0).kind
-    array([0, 1])
     """
     clock, table = float(aligned.clock_ns[at]), trace.iterations
     at_row = window.index

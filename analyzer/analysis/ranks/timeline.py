@@ -27,9 +27,6 @@ def rank_events(activity: RankActivity) -> EventFile:
     """Return the file that shows all ranks in ui.perfetto.dev: a process per rank, a track per stream.
 
     Viewers colour by name: what waits for one rank has one name everywhere. Times are since the first rank's start.
-
-    >>> [len(rank_events(activity).processes) for activity in ()]
-    []
     """
     earliest = min(float(activity.start_ns.min(initial=0.0)), 0.0)
     start = np.rint(activity.start_ns - earliest).astype(np.int64)
@@ -68,8 +65,8 @@ def _name(activity: RankActivity, at: int) -> str:
     if state is RankState.WAITS:
         return f"waits for rank {activity.ranks[activity.waited_for[at]]}"
     if state is RankState.WAITS_UNSEEN:
-        return "waits for ranks without a file"
-    return f"{what} (or waits for ranks without a file)" if state is RankState.UNDIVIDED else what
+        return "waits for unseen ranks"
+    return f"{what} (or waits for unseen ranks)" if state is RankState.UNDIVIDED else what
 
 
 def _tracks(activity: RankActivity, start: Rows, end: Rows) -> tuple[Rows, tuple[EventTrack, ...]]:

@@ -36,13 +36,13 @@ MOST_RANKS: Final = 32
 NUMBERED_RANKS: Final = 10
 """Of so many, cells of a table of colours have room for numbers."""
 WIDTH_PX: Final = 900
-_UNSEEN: Final = "waits for ranks without a file"
-_UNDIVIDED: Final = "sends, or waits for ranks without a file"
+_UNSEEN: Final = "waits for unseen ranks"
+_UNDIVIDED: Final = "sends or waits, unseen"
 STATE_WORDS: Final = {
     RankState.COMPUTES: "computes",
     RankState.SENDS: "sends",
     RankState.WAITS: "waits for a rank",
-    RankState.SENDS_UNSEEN: "sends, to ranks without a file",
+    RankState.SENDS_UNSEEN: "sends to unseen ranks",
     RankState.WAITS_UNSEEN: _UNSEEN,
     RankState.UNDIVIDED: _UNDIVIDED,
 }
