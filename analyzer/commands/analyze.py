@@ -86,7 +86,22 @@ class AnalyzeRequest:
         return bool(self.plans)
 
 
-@click.command("analyze", cls=WavecastCommand, short_help="Predict a recorded iteration on other GPUs.")
+class _AnalyzeCommand(WavecastCommand):
+    """Say which command takes several files."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the command line."""
+        try:
+            return super().make_context(*args, **options)
+        except click.UsageError as error:
+            is_flag = isinstance(error, click.NoSuchOption) and error.option_name == "--ranks"
+            if not is_flag and "unexpected extra argument" not in error.message:
+                raise
+            message = "one trace at a time: 'wavecast ranks' takes the files of a job's ranks, 'wavecast batch' any"
+            raise click.UsageError(message, error.ctx) from None
+
+
+@click.command("analyze", cls=_AnalyzeCommand, short_help="Predict a recorded iteration on other GPUs.")
 @trace_argument
 @click.option(
     "--to",
