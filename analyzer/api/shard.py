@@ -91,7 +91,7 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
     from ..analysis.sharding.shard import shard_trace
     from ..recorded.devices import first_known_gpu
 
-    count = check_count("gpus", gpus, least=0)
+    count = check_count("gpus", gpus, least=2)
     if count is None:
         raise InputError("--gpus says how many GPUs share the tables: expected a whole number")
     samples = check_count("global_batch", global_batch)

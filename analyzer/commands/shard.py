@@ -34,7 +34,14 @@ from .progress import progress_on_stderr
     shell_complete=complete_gpu_names,
     help="The type of the GPUs. Default: the one that was measured.",
 )
-@click.option("--gpus", type=int, required=True, metavar="N", help="How many GPUs share the tables, 2 to 1,024.")
+@click.option(
+    "--gpus",
+    "gpus",
+    type=click.IntRange(min=2, max=1024),
+    required=True,
+    metavar="N",
+    help="How many GPUs share the tables, 2 to 1,024.",
+)
 @click.option("--memory", "max_memory", metavar="SIZE", callback=check_size, help="What a GPU may use, as 70GiB.")
 @click.option(
     "--plan",

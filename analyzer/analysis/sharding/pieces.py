@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -81,10 +81,12 @@ def price_pieces(
     width = np.where(rows >= 0, predicted.half_width[np.maximum(rows, 0), 0], np.nan)
     width = np.where(np.isnan(width), NO_INTERVAL_LOG_WIDTH, width)
     is_lookup = np.array(phase) == Phase.FORWARD
-    count = len(pieces)
+    lookup_ns, update_ns = np.zeros(len(pieces)), np.zeros(len(pieces))
+    np.add.at(lookup_ns, np.array(owner)[is_lookup], time[is_lookup])
+    np.add.at(update_ns, np.array(owner)[~is_lookup], time[~is_lookup])
     return PieceCosts(
-        lookup_ns=np.bincount(np.array(owner)[is_lookup], weights=time[is_lookup], minlength=count),
-        update_ns=np.bincount(np.array(owner)[~is_lookup], weights=time[~is_lookup], minlength=count),
+        lookup_ns=lookup_ns,
+        update_ns=update_ns,
         log_width=float(np.hypot((time @ width) / max(time.sum(), 1.0), predicted.shared_half_width[0])),
     )
 
@@ -120,7 +122,7 @@ def _ops(
 def _resized(signature: Signature, table: EmbeddingTable, piece: TablePiece) -> Signature:
     """Return the optimizer's call on a piece: what has the table's shape, or a number per row, gets the piece's."""
 
-    def resize(item: object) -> object:
+    def resize(item: Any) -> Any:
         if not isinstance(item, TensorSpec):
             return item
         shape = {(table.rows, table.width): (piece.rows, piece.width), (table.rows,): (piece.rows,)}.get(
@@ -130,7 +132,7 @@ def _resized(signature: Signature, table: EmbeddingTable, piece: TablePiece) -> 
         return TensorSpec(item.dtype, shape, None, stored)
 
     def resize_all(arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
-        return tuple(  # type: ignore[return-value]
+        return tuple(
             tuple(resize(part) for part in item) if isinstance(item, tuple) else resize(item) for item in arguments
         )
 

@@ -25,7 +25,7 @@ from ....specs.nodes import Node
 from ...models.library import Library
 from ...work.communication import CollectiveKind
 from .links import LinkTimes
-from .pieces import PieceCosts, TablePiece, price_pieces
+from .pieces import TablePiece, price_pieces
 from .plan import TableSharding
 from .tables import EmbeddingTable, TableStep
 
@@ -78,6 +78,16 @@ class PlanPhase(IntEnum):
     PARTIAL_SUMS = 4
     UPDATE = 5
     GRADIENTS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableUse:
+    """Say what runs on how many GPUs, as far as tables are concerned."""
+
+    gpu_count: int
+    is_training: bool
+    state_ratio: float = 0.0
+    """What the optimizer holds for each byte of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,25 +173,23 @@ def build_options(
     gpu: Gpu,
     node: Node,
     library: Library,
+    use: TableUse,
     *,
-    gpu_count: int,
-    state_ratio: float,
-    is_training: bool,
     extra: Sequence[tuple[int, TableSharding, int]] = (),
 ) -> tuple[tuple[tuple[ShardingOption, ...], ...], float]:
     """Return the ways to share each table, all priced at once, and the half-width of the times.
 
-    `tables` ask for the lookups of all ranks together; `state_ratio` is what the optimizer holds for each byte of a
-    table. `extra` adds ways that the search would not try: table, kind, pieces.
+    `tables` ask for the lookups of all ranks together. `extra` adds ways that the search would not try: table, kind,
+    pieces.
     """
-    asked = [(at, kind, pieces) for at, table in enumerate(tables) for kind, pieces in _ways(table, gpu_count)]
+    asked = [(at, kind, pieces) for at, table in enumerate(tables) for kind, pieces in _ways(table, use.gpu_count)]
     asked += [item for item in extra if item not in asked]
-    pieces = [_piece(tables[at], at, kind, count, gpu_count) for at, kind, count in asked]
-    costs = price_pieces(tables, steps, pieces, gpu, library, nodes=[node], is_training=is_training)
+    pieces = [_piece(tables[at], at, kind, count, use.gpu_count) for at, kind, count in asked]
+    costs = price_pieces(tables, steps, pieces, gpu, library, nodes=[node], is_training=use.is_training)
     found: list[list[ShardingOption]] = [[] for _ in tables]
     for row, (at, kind, count) in enumerate(asked):
-        option = _option(tables[at], kind, count, pieces[row], costs, row, gpu_count, state_ratio, is_training)
-        found[at].append(option)
+        times = costs.lookup_ns[row], costs.update_ns[row]
+        found[at].append(_option(tables[at], kind, count, pieces[row], times, use))
     return tuple(map(tuple, found)), costs.log_width
 
 
@@ -214,18 +222,15 @@ def _option(
     kind: TableSharding,
     count: int,
     piece: TablePiece,
-    costs: PieceCosts,
-    row: int,
-    gpu_count: int,
-    state_ratio: float,
-    is_training: bool,
+    times_ns: tuple[float, float],
+    use: TableUse,
 ) -> ShardingOption:
-    one, common = np.zeros(len(Load)), np.zeros(len(Exchange))
+    one, common, gpu_count = np.zeros(len(Load)), np.zeros(len(Exchange)), use.gpu_count
     size = piece.rows * piece.width * table.element_bytes
     outputs = table.outputs * table.width * table.element_bytes
     gradient = piece.lookups * piece.width * table.element_bytes if table.is_sparse else size
-    one[Load.LOOKUP_NS], one[Load.UPDATE_NS] = costs.lookup_ns[row], costs.update_ns[row]
-    one[Load.MEMORY_BYTES] = size * (1.0 + state_ratio) + (gradient if is_training else 0.0)
+    one[Load.LOOKUP_NS], one[Load.UPDATE_NS] = times_ns
+    one[Load.MEMORY_BYTES] = size * (1.0 + use.state_ratio) + (gradient if use.is_training else 0.0)
     one[Load.LOOKUPS] = piece.lookups
     if kind is TableSharding.DATA_PARALLEL:
         if table.is_sparse:

@@ -106,11 +106,10 @@ def _candidates(
     options = problem.options[at]
     for number in range(len(options)) if allowed is None else allowed:
         pieces = options[number].pieces
-        if pieces == 0:
-            chosen = [()]
-        elif pieces == 1:
+        chosen: list[tuple[int, ...]] = [()]
+        if pieces == 1:
             chosen = [(int(rank),) for order in orders for rank in order[:RANKS_TRIED]]
-        else:
+        elif pieces > 1:
             chosen = [tuple(sorted(order[:pieces].tolist())) for order in orders]
         for ranks in chosen:
             found[number, ranks] = TableChoice(option=number, ranks=ranks)

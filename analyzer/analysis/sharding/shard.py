@@ -28,7 +28,7 @@ from ..result import Analysis, arrange
 from .exact import prove_fastest
 from .links import time_links
 from .plan import TablePlacement, TableSharding, load_placements
-from .problem import Load, PlanPhase, ShardingProblem, build_options
+from .problem import Load, PlanPhase, ShardingProblem, TableUse, build_options
 from .report import PlanRow, RankLoad, ShardReport
 from .search import FoundPlan, TableChoice, assemble, improve, search_greedily, search_plan
 from .tables import EmbeddingTable, dense_shares, find_steps, find_tables
@@ -39,7 +39,7 @@ _STATES_OF: Final = (("adam", 2.0), ("lerp", 2.0), ("adagrad", 1.0), ("rmsprop",
 """What optimizers hold for each parameter, by a word of their ops, where memory does not tell."""
 
 
-def shard_trace(
+def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
     trace: Trace,
     catalog: Catalog,
     *,
@@ -157,9 +157,7 @@ def _problem(
         gpu,
         node,
         library,
-        gpu_count=gpu_count,
-        state_ratio=state_ratio,
-        is_training=is_training,
+        TableUse(gpu_count=gpu_count, is_training=is_training, state_ratio=state_ratio),
         extra=extra,
     )
     fit = fit_on(result.memory, [gpu])[0]
@@ -265,9 +263,9 @@ def _check_fits(problem: ShardingProblem, found: FoundPlan) -> None:
     if most > problem.limit_bytes:
         whole = sum(table.size_bytes for table in problem.tables)
         raise InputError(
-            f"no plan fits: tables of {whole / 2**30:.1f} GiB, with gradients, optimizer state and the dense part, take "
-            f"{most / 2**30:.1f} GiB of a GPU with {problem.limit_bytes / 2**30:.1f} GiB to use at the least found; ask "
-            "for more GPUs, or for GPUs with more memory"
+            f"no plan fits: tables of {whole / 2**30:.1f} GiB, with gradients, optimizer state and the dense part, "
+            f"take {most / 2**30:.1f} GiB of a GPU that may use {problem.limit_bytes / 2**30:.1f} GiB at the least found; "
+            "ask for more GPUs, or for GPUs with more memory"
         )
 
 

@@ -1,4 +1,4 @@
-"""Plans of embedding tables in words and sheets: the answer, the plans compared, each GPU's load, each table's place."""
+"""Plans of embedding tables in words and sheets: the answer, the plans, each GPU's load, each table's place."""
 
 from __future__ import annotations
 
