@@ -264,7 +264,7 @@ def _check_fits(problem: ShardingProblem, found: FoundPlan) -> None:
         whole = sum(table.size_bytes for table in problem.tables)
         raise InputError(
             f"no plan fits: tables of {whole / 2**30:.1f} GiB, with gradients, optimizer state and the dense part, "
-            f"take {most / 2**30:.1f} GiB of a GPU that may use {problem.limit_bytes / 2**30:.1f} GiB at the least found; "
+            f"take {most / 2**30:.1f} GiB of a GPU that has {problem.limit_bytes / 2**30:.1f} GiB at the least found; "
             "ask for more GPUs, or for GPUs with more memory"
         )
 
