@@ -30,6 +30,7 @@ from wavecast.analyzer.models.library import Library, load_library
 from wavecast.formats.signature import Signature, TensorSpec
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.cluster import USUAL
+from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
 
@@ -101,11 +102,13 @@ def draw_workload(seed: int, *, is_small: bool = False) -> Workload:
     drawn = sum(item.samples * item.pooling for item in bags)
     scale = max(1, drawn // (EXHAUSTIVE_DRAWS if is_small else DRAWS))
     node = USUAL.node_of(gpu)
+    fabric = build_fleet([gpu], [node]).fabric
+    reached = 1.0 if fabric.has_switch[0] else min((ranks - 1) / max(node.domain_gpu_count - 1, 1), 1.0)
     board = Board(
         dram_bytes_per_s=gpu.memory_bandwidth_bytes_per_s,
         l2_bytes=gpu.l2_cache_bytes,
         l2_bytes_per_s=gpu.sm_count * 64 * gpu.boost_clock_hz,
-        link_bytes_per_s=node.link_bandwidth_bytes_per_s / 2,
+        link_bytes_per_s=node.link_bandwidth_bytes_per_s / 2 * reached,
     )
     return Workload(gpu, ranks, bags, Machine(board=board, bags=bags, ranks=ranks, scale=scale, seed=seed))
 
