@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
-from tests.analyzer.analysis.sharding.machine import Bags, Board, Machine
 from wavecast.analyzer.analysis.sharding.exact import prove_fastest
 from wavecast.analyzer.analysis.sharding.links import time_links
 from wavecast.analyzer.analysis.sharding.plan import TableSharding
@@ -33,6 +32,8 @@ from wavecast.specs.cluster import USUAL
 from wavecast.specs.fleet import build_fleet
 from wavecast.specs.gpu import Gpu
 from wavecast.specs.match import find_gpu
+
+from tests.analyzer.analysis.sharding.machine import Bags, Board, Machine
 
 GPUS = ("H100 SXM5 80GB", "A100 SXM4 80GB", "A100 SXM4 40GB", "V100 SXM2 32GB")
 WIDTHS = (16, 32, 64, 128, 256)
@@ -251,11 +252,15 @@ def report_named(
         regrets.append(actual[chosen] / actual.min() - 1)
         errors.append(np.log(predicted / actual))
     off = np.abs(np.concatenate(errors))
-    print(f"\nFastest of eight plans, {told}: named in {named} of {len(workloads)} ({100 * named / len(workloads):.0f} %)")
+    print(
+        f"\nFastest of eight plans, {told}: named in {named} of {len(workloads)} ({100 * named / len(workloads):.0f} %)"
+    )
     for is_sparse, right in by_rule.items():
         word = "sparse" if is_sparse else "dense"
         print(f"  {word} gradients: {sum(right)} of {len(right)}")
-    print(f"  the named one is slower by {100 * np.mean(regrets):.1f} % on average, {100 * max(regrets):.0f} % at most;")
+    print(
+        f"  the named one is slower by {100 * np.mean(regrets):.1f} % on average, {100 * max(regrets):.0f} % at most;"
+    )
     print(f"  within 5 % of the fastest: {100 * np.mean(np.array(regrets) <= 0.05):.0f} %")
     print(f"  predicted times are off by a factor of {np.exp(np.median(off)):.2f} at the median")
 
@@ -272,7 +277,9 @@ def report_proposed(
         proven += is_fastest
         proposed.append(item.machine.run(as_plan(problem, found)) / least - 1)
         greedy.append(item.machine.run(as_plan(problem, first)) / least - 1)
-    print(f"\nBest of all plans run, {len(workloads)} small workloads, {told} ({proven} proposals proven by the models):")
+    print(
+        f"\nBest of all plans run, {len(workloads)} small workloads, {told} ({proven} proposals proven by the models):"
+    )
     for name, values in (("proposed", proposed), ("greedy alone", greedy)):
         slower = 100 * np.array(values)
         print(

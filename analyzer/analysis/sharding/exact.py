@@ -17,15 +17,16 @@ from .problem import Load, PlanPhase, ShardingProblem
 from .search import FoundPlan, TableChoice, assemble
 
 MOST_RANKS: Final = 8
-MOST_STATES: Final = 20_000
+MOST_TABLES: Final = 10
+MOST_STATES: Final = 10_000
 """Partial plans of one length; beyond, the search is given up."""
-MOST_EXPANDED: Final = 400_000
+MOST_EXPANDED: Final = 100_000
 _TIMES: Final = (Load.LOOKUP_NS, Load.UPDATE_NS)
 
 
 def prove_fastest(problem: ShardingProblem, best: FoundPlan) -> tuple[FoundPlan, bool]:
     """Return the fastest plan of all and True, or the one given and False where there are too many."""
-    if problem.gpu_count > MOST_RANKS:
+    if problem.gpu_count > MOST_RANKS or len(problem.tables) > MOST_TABLES:
         return best, False
     order = sorted(range(len(problem.tables)), key=lambda at: -_weight(problem, at))
     rest = _least_rest(problem, order)

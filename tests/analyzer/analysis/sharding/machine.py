@@ -35,6 +35,11 @@ L2_EFFICIENCY: Final = 0.5
 LINK_EFFICIENCY: Final = 0.75
 SORT_BYTES: Final = 16
 SORT_BITS: Final = 8
+SMALL_KERNELS: Final = 10
+"""Of a dense gradient, beside the sort's passes, zeros, sums and scatter: positions, the sort's histogram and its scan,
+and what counts and places equal indices (seven kernels); pytorch's EmbeddingBackwardKernel.cu."""
+PARTIAL_ROWS: Final = 10
+"""Of one index that are added up at a time, `NROWS_PER_THREAD` there."""
 
 Indices = npt.NDArray[np.int64]
 
@@ -163,8 +168,12 @@ class Machine:
         passes = -(-max(rows, 2).bit_length() // SORT_BITS)
         sort = passes * (LAUNCH_S + self._stream(2 * SORT_BYTES * lookups))
         distinct = len(np.unique(indices)) * self.scale
-        gradient = self._kernel(self._stream(read + size) + self._rows(distinct, row), 2 * row * lookups)
-        return sort + gradient + self._kernel(self._stream(3 * size), 3 * size)
+        partial = row * (distinct + lookups / PARTIAL_ROWS)
+        zeros = self._kernel(self._stream(size), size)
+        sums = self._kernel(self._stream(read + partial), row * lookups + partial)
+        scattered = self._kernel(self._stream(partial) + self._rows(distinct, row), partial + row * distinct)
+        step = self._kernel(self._stream(3 * size), 3 * size)
+        return SMALL_KERNELS * LAUNCH_S + sort + zeros + sums + scattered + step
 
     def _rows(self, count: float, row: int) -> float:
         sectors = -(-row // SECTOR_BYTES) * SECTOR_BYTES
