@@ -20,6 +20,7 @@ from ..work.work import (
     AttentionDims,
     ConvolutionDims,
     Direction,
+    EmbeddingDims,
     ExpertsDims,
     GroupedDims,
     LatentAttentionDims,
@@ -140,6 +141,7 @@ _ROWS: Final = (
     OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
     OpModel(name="experts", family="experts", dims=ExpertsDims, more_dims=(GroupedDims,)),
     OpModel(name="collective", family="collective", dims=CollectiveDims),
+    OpModel(name="embedding", family="embedding", dims=EmbeddingDims, is_measured=False),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""

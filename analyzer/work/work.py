@@ -9,6 +9,7 @@ from typing import Final
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.experts_kernels import ExpertsKernel
 from .communication import CollectiveDims
+from .indices import Indices
 from .row_kernels import RowKernel
 
 
@@ -131,6 +132,40 @@ class RowDims:
     """What elementwise kernels of the same op move before and after it, second readings and temporaries included."""
     launches: int = 1
     """Kernels of the op in all."""
+    table_rows: int = 0
+    """Rows of the table from which these are gathered; 0: of none."""
+
+
+class EmbeddingStep(IntEnum):
+    """Name what is done with the rows of embedding tables that are looked up."""
+
+    LOOKUP = 0
+    """They are read, and added up by bag."""
+    DENSE_GRADIENT = 1
+    """Gradients are sorted by row and added up into a gradient of the whole table, most of it zeros."""
+    UPDATE = 2
+    """Gradients are sorted by row and added up, and the optimizer rewrites these rows in the same kernels."""
+    UNSORTED_UPDATE = 3
+    """Each lookup rewrites its row by itself, as often as it is looked up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingDims:
+    """Hold lookups in embedding tables, which walk over one table after another."""
+
+    step: EmbeddingStep = EmbeddingStep.LOOKUP
+    tables: int = 1
+    rows: float
+    """Of each table, on average."""
+    row_bytes: float
+    lookups: int
+    """Of all tables."""
+    streamed_bytes: float
+    """What is moved beside the tables: results or their gradients, indices, offsets, weights."""
+    state_bytes: float = 0.0
+    """What an optimizer keeps per row, rewritten with it."""
+    indices: Indices | None = None
+    """How lookups are spread over rows; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +329,7 @@ Dims = (
     | AttentionDims
     | ConvolutionDims
     | RowDims
+    | EmbeddingDims
     | RecurrentDims
     | LatentAttentionDims
     | StateSpaceDims
@@ -338,6 +374,16 @@ class Work:
     def moved_bytes(self) -> float:
         """Return bytes read plus bytes written."""
         return self.read_bytes + self.written_bytes
+
+    @property
+    def least_bytes(self) -> float:
+        """Return the bytes that no kernel avoids: lookups may all be of one row of each table."""
+        match self.dims:
+            case EmbeddingDims(step=EmbeddingStep.LOOKUP, lookups=lookups, tables=tables, rows=rows) if lookups > 0:
+                distinct = min(lookups, tables * rows)
+                return self.moved_bytes - max(distinct - tables, 0.0) * self.dims.row_bytes
+            case _:
+                return self.moved_bytes
 
 
 def copies_between(work: Work, unknown: float) -> float:
