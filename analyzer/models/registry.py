@@ -15,12 +15,12 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.communication import CollectiveDims
+from ..work.embedding_dims import EmbeddingDims
 from ..work.table import WorkTable
 from ..work.work import (
     AttentionDims,
     ConvolutionDims,
     Direction,
-    EmbeddingDims,
     ExpertsDims,
     GroupedDims,
     LatentAttentionDims,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..models.embedding.problems import with_indices
+from ..work.embedding_dims import EmbeddingDims, EmbeddingStep
 from ..work.indices import USUAL, Indices
-from ..work.work import EmbeddingDims, EmbeddingStep
 from .workload import GpuWorkload
 
 

@@ -7,9 +7,10 @@ from math import prod
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
+from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
-from .work import EmbeddingDims, EmbeddingStep, Family, RowDims, Work
+from .work import Family, RowDims, Work
 
 
 @register("aten::embedding", family=Family.EMBEDDING)

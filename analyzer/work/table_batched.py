@@ -13,9 +13,10 @@ from typing import Final
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, size_at, tensor_at
+from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register
 from .traffic import bytes_of, tensor_bytes, total_bytes
-from .work import EmbeddingDims, EmbeddingStep, Family, Work
+from .work import Family, Work
 
 STATES: Final = {
     "sgd": (0.0, 0.0),

@@ -20,7 +20,7 @@ import numpy as np
 from ....arrays import Codes, Floats
 from ....specs.fleet import Fleet
 from ....specs.generations import has_tf32
-from ...work.work import EmbeddingStep
+from ...work.embedding_dims import EmbeddingStep
 from ..frame.gpu_physics import (
     DRAM_PARAMETERS,
     L2_PARAMETERS,

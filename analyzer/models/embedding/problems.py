@@ -10,8 +10,9 @@ import numpy as np
 
 from ....arrays import Codes, Floats
 from ....specs.gpu import Rate
+from ...work.embedding_dims import EmbeddingDims, EmbeddingStep
 from ...work.indices import USUAL, Indices
-from ...work.work import EmbeddingDims, EmbeddingStep, Family, RowDims, Work
+from ...work.work import Family, RowDims, Work
 from .spread import spread_of
 
 GROUPS: Final = ("lookup", "dense gradient", "update")
@@ -75,8 +76,8 @@ def with_indices(work: Work, indices: Indices | None) -> Work:
 
     >>> from wavecast.analyzer.work.indices import UNIFORM
     >>> dims = RowDims(rows=64, columns=128, table_rows=1000)
-    >>> plain = Work(family=Family.EMBEDDING, flops=0, read_bytes=33280, written_bytes=32768, dtype="float32", dims=dims)
-    >>> with_indices(plain, UNIFORM).dims.row_bytes
+    >>> sizes = {"flops": 0, "read_bytes": 33280, "written_bytes": 32768, "dtype": "float32"}
+    >>> with_indices(Work(family=Family.EMBEDDING, dims=dims, **sizes), UNIFORM).dims.row_bytes
     512.0
     """
     dims = work.dims
