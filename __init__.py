@@ -5,15 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
-    from .analyzer.api.batch import BatchAnswer, batch
+    from .analyzer.api.batch import TracesReport, batch
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
     from .analyzer.api.decision import Goal, Selection
-    from .analyzer.api.figures import Figure
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
+    from .analyzer.api.pictures import Picture
     from .analyzer.api.prices import Prices
     from .analyzer.api.question import Machines, WhatIfs
     from .analyzer.api.ranks import JobReport, ranks
@@ -35,12 +37,10 @@ if TYPE_CHECKING:
     from .formats import Trace, load_trace, save_trace
     from .tracer.recording import record
 
-__version__ = "0.1.0"
+
 __all__ = [
-    "BatchAnswer",
     "CaptureError",
     "ComparisonReport",
-    "Figure",
     "Goal",
     "GpuList",
     "InputError",
@@ -49,6 +49,7 @@ __all__ = [
     "Machines",
     "OutputError",
     "OverviewReport",
+    "Picture",
     "PlansReport",
     "Prices",
     "ReplayReport",
@@ -59,6 +60,7 @@ __all__ = [
     "SweepAnswer",
     "Trace",
     "TraceError",
+    "TracesReport",
     "UnknownGpuError",
     "ValidationReport",
     "WavecastError",
@@ -84,11 +86,11 @@ __all__ = [
 
 _HOMES = {
     "analyzer.api.analyze": ("IterationReport", "analyze"),
-    "analyzer.api.batch": ("BatchAnswer", "batch"),
+    "analyzer.api.batch": ("TracesReport", "batch"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
     "analyzer.api.decision": ("Goal", "Selection"),
-    "analyzer.api.figures": ("Figure",),
+    "analyzer.api.pictures": ("Picture",),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
     "analyzer.api.prices": ("Prices",),

@@ -157,9 +157,14 @@ def _complete_entry(entry: Entry, gpus: Mapping[str, Gpu], entries: Mapping[str,
     if not isinstance(base_name, str):
         raise InputError(f"{where}: based_on: expected the name of a GPU in quotes, found {base_name!r}")
     try:
-        base = entries[find_gpu(Catalog(gpus=tuple(gpus.values())), base_name).name]
+        known = find_gpu(Catalog(gpus=tuple(gpus.values())), base_name)
     except UnknownGpuError as error:
         raise UnknownGpuError(f"{where}: based_on: {error}") from None
+    if known.name not in entries:
+        raise InputError(
+            f"{where}: based_on: {base_name}: name the GPU alone; cap, lock and slice are keys of the entry"
+        )
+    base = entries[known.name]
     is_new = base["name"] != entry["name"]
     inherited = {key: value for key, value in base.items() if not (is_new and key in _OWN_KEYS)}
     merged = {**inherited, **entry}

@@ -33,7 +33,7 @@ SCHEMES: Final = ("tcp://", "tls://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class BatchAnswer(Report):
+class TracesReport(Report):
     """Hold what a batch comes to: `report` sums it up, its table `predictions` has a row per trace, what-if and GPU."""
 
     report: BatchReport
@@ -96,7 +96,7 @@ def batch(  # noqa: PLR0913 (all that one may ask, by name)
     scheduler: str | None = None,
     restart: bool = False,
     progress: Progress | None = None,
-) -> BatchAnswer:
+) -> TracesReport:
     """Predict many traces on many GPUs under what-ifs, as one table in a file, and say which GPUs carry them for least.
 
     `traces` are files, folders, patterns and archives. `output` ends in .parquet, .csv or .html; what is done is kept
@@ -135,13 +135,13 @@ def batch(  # noqa: PLR0913 (all that one may ask, by name)
     unanswered = fill_parts(folder, found.inputs, answering, progress)
     report = report_batch(folder, found.inputs, unanswered, weights=runs, mix=mix)
     skipped = tuple(item for item in found.skipped if Path(item.name).name != path.name)
-    answer = BatchAnswer(report=replace(report, skipped=skipped), output=path, folder=folder, inputs=found.inputs)
+    answer = TracesReport(report=replace(report, skipped=skipped), output=path, folder=folder, inputs=found.inputs)
     if report.row_count:
         _write(answer)
     return answer
 
 
-def _write(answer: BatchAnswer) -> None:
+def _write(answer: TracesReport) -> None:
     """Write the table, or the page with charts."""
     from ...formats.files import write_atomic
     from ..analysis.batch.report import all_rows

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ... import __version__
 from ...errors import InputError
+from ...version import __version__
 from ..api.analyze import SHORT_OP_COUNT
 from ..api.prices import Prices
 from ..api.question import Machines, WhatIfs

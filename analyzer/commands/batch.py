@@ -17,7 +17,7 @@ from .price_options import price_options, take_prices
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from ..api.batch import BatchAnswer
+    from ..api.batch import TracesReport
 
 _FORMATS: Final = ("table", "json", "markdown")
 _SHOWN_LINES: Final = 20
@@ -137,7 +137,7 @@ def batch(**options: Any) -> None:
         click.get_current_context().exit(FAILED_EXIT_CODE)
 
 
-def _predict(request: BatchRequest) -> BatchAnswer:
+def _predict(request: BatchRequest) -> TracesReport:
     from ..analysis.batch.parts import parts_path
     from ..api.batch import batch as predict
 

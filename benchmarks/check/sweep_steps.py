@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from wavecast.analyzer.analysis.sweep.figures import FIGURES, SENSITIVE, Figure, find_figure
+from wavecast.analyzer.analysis.sweep.figures import FIGURES, SENSITIVE, DatasheetFigure, find_figure
 from wavecast.analyzer.analysis.sweep.imagined import varied_figures, vary_gpu
 from wavecast.analyzer.analysis.sweep.sweep import SweepQuestion, run_on
 from wavecast.formats.files import load_trace
@@ -69,7 +69,7 @@ def print_steps(name: str, gpu: Gpu) -> None:
         print(f"{figure.name:>18}", *(f"{slope:+.3f}" for slope in slopes))
 
 
-def both(gpu: Gpu, figure: Figure, step: float) -> tuple[float, float]:
+def both(gpu: Gpu, figure: DatasheetFigure, step: float) -> tuple[float, float]:
     """Return less and more of a figure."""
     base = figure.read(gpu) or 1.0
     if figure.step:

@@ -20,7 +20,8 @@ from wavecast.specs.prices.shipped import load_listings
 
 SOURCES = {
     "cliffcenter", "factualminds", "fsdl", "gemma-dev", "intel", "lantern", "pages", "privum", "receipts",
-    "runpod-august", "runpod-january", "runpod-query", "screener", "silybench", "skypilot", "spheron", "tanod", "tokenwatt", "vantage",
+    "runpod-august", "runpod-january", "runpod-query", "screener", "silybench", "skypilot", "spheron", "tanod",
+    "tokenwatt", "vantage",
 }  # fmt: skip
 
 

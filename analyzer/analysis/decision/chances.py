@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import exp, sqrt
 from statistics import NormalDist
 from typing import Final
 
@@ -22,7 +22,7 @@ import numpy as np
 from ....arrays import Floats, Mask
 from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
-from .joint_errors import JointErrors, joint_errors
+from .joint_errors import HALF_WIDTH, JointErrors, joint_errors
 from .observed import Observation, correct_by
 from .pair import MOST_PAIRED
 from .selection import COST, SORTS, THROUGHPUT, does_not_fit
@@ -57,6 +57,12 @@ class Chances:
     def cheaper(self, first: int, second: int) -> float:
         """Return the chance that an iteration costs less on the first GPU; NaN where either has no price."""
         return self._less(self.time + self.price, first, second)
+
+    def ratio(self, first: int, second: int) -> tuple[float, float]:
+        """Return the ends of the 90 % interval of the first GPU's time over the second's."""
+        gap, errors = float(self.time[first] - self.time[second]), self.errors.of(np.array([first, second]))
+        down, up = (HALF_WIDTH * spread_of_gap(errors, rises=rises) for rises in (False, True))
+        return exp(gap - down), exp(gap + up)
 
     def first_places(self) -> tuple[Floats, Floats]:
         """Return each GPU's chance to be the fastest, and to be the cheapest, [m] each; 0 where it cannot be chosen."""
@@ -103,11 +109,22 @@ def chance_of_gap(gap: float, errors: JointErrors) -> float:
     >>> round(chance_of_gap(0.2, JointErrors(fall=sides, rise=sides, correlation=alike)), 2)
     0.71
     """
-    first, second = (errors.rise, errors.fall) if gap > 0 else (errors.fall, errors.rise)
+    return NormalDist().cdf(gap / spread_of_gap(errors, rises=gap > 0))
+
+
+def spread_of_gap(errors: JointErrors, *, rises: bool) -> float:
+    """Return the standard deviation of the first error less the second, natural log, towards more of the first.
+
+    >>> alike = np.array([[[1.0, 1.0], [1.0, 1.0]]])
+    >>> sides = np.array([[0.3, 0.4]])
+    >>> round(spread_of_gap(JointErrors(fall=sides, rise=sides, correlation=alike), rises=True), 2)
+    0.1
+    """
+    first, second = (errors.rise, errors.fall) if rises else (errors.fall, errors.rise)
     shared, middle = errors.correlation[:, 0, 1], errors.middle
     alone = (1.0 - shared) * (first[:, 0] ** 2 + second[:, 1] ** 2)
     together = shared * (middle[:, 0] - middle[:, 1]) ** 2
-    return NormalDist().cdf(gap / sqrt(max(float((alone + together).sum()), _JITTER)))
+    return sqrt(max(float((alone + together).sum()), _JITTER))
 
 
 def add_chances(report: AnalysisReport, result: Analysis, observations: Sequence[Observation] = ()) -> AnalysisReport:
@@ -171,10 +188,12 @@ def _leaders(chance: Floats) -> list[int]:
 
 
 def _pair(rows: Sequence[GpuPrediction], chances: Chances, first: int, second: int) -> RankPair:
-    cheaper = chances.cheaper(first, second)
+    cheaper, (low, high) = chances.cheaper(first, second), chances.ratio(first, second)
     return RankPair(
         first=rows[first].gpu,
         second=rows[second].gpu,
+        ratio_low=low,
+        ratio_high=high,
         faster=chances.faster(first, second),
         cheaper=None if np.isnan(cheaper) else cheaper,
     )

@@ -24,6 +24,7 @@ from ..analyze import report_on, run_analysis
 from ..basis import OTHER_HOST_HALF_WIDTH
 from ..compare.interval import change_half_widths
 from ..result import Analysis, build_result
+from ..warnings import warn
 from .axes import SIZES, AskedAxis, read_axes
 from .imagined import Imagined, imagine, place_variants
 from .intervals import change_ends, change_forecast, common_forecasts, hold_to_physics, widened_forecast
@@ -93,7 +94,7 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
         points=ordered,
         knees=find_knees(axes, ordered),
         slower_with_more=tuple(explain_slower(axes, ordered)),
-        warnings=(*_notes(asked), *report.warnings),
+        warnings=(*_notes(asked), *warn(first)),
     )
 
 

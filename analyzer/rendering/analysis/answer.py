@@ -41,7 +41,7 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
     if not choice.fitting_count:
         yield _fits_none(report, choice)
         return
-    pairs = pair_gpus(report.predictions)
+    pairs = pair_gpus(report.predictions, report.rank_pairs)
     if report.run is not None:
         yield from _run_lines(report, report.run.goal, choice, rows)
     elif choice.asked_count == 1 and choice.best is not None:

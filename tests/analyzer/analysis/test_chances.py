@@ -75,6 +75,21 @@ def test_shared_errors_tell_a_pair_apart() -> None:
     assert shared.faster(0, 1) > 0.8
 
 
+def test_the_ratio_of_two_is_as_wide_as_what_they_do_not_share() -> None:
+    sides = np.array([[0.2, 0.2]])
+    for shared, width in ((0.0, 0.2 * math.sqrt(2)), (1.0, 0.0)):
+        alike = np.array([[[1.0, shared], [shared, 1.0]]])
+        chances = Chances(
+            time=np.log([2.0, 1.0]),
+            price=np.full(2, np.nan),
+            errors=JointErrors(fall=sides, rise=sides, correlation=alike),
+            may=np.ones(2, dtype=bool),
+        )
+        low, high = chances.ratio(0, 1)
+        assert low * high == pytest.approx(4.0)
+        assert math.log(high / low) == pytest.approx(2 * 1.645 * width, abs=0.01)
+
+
 def test_of_two_the_drawn_chance_is_the_closed_one() -> None:
     found = chances([1.0, 1.2], errors_of([0.2, 0.3], 0.3), [1.0, 0.7])
     fastest, cheapest = found.first_places()
@@ -95,6 +110,14 @@ def test_what_gpus_have_in_common() -> None:
     gpus = [find_gpu(catalog, name) for name in (*TWINS, "RTX 5090", "H100 NVL", "MI300X")]
     assert levels(gpus)[0].tolist() == [3, 3, levels(gpus)[0, 2], 1, 0]
     assert (levels(gpus) == levels(gpus).T).all()
+
+
+def test_one_card_under_a_cap_is_surely_no_faster_than_without() -> None:
+    both = run("resnet50-training-fp32-b32", "H100 SXM5 80GB", "H100 SXM5 80GB@500W")
+    (pair,) = add_chances(report_on(both), both).rank_pairs
+    assert pair.first == "H100 SXM5 80GB"
+    assert pair.ratio_high / pair.ratio_low < 1.2
+    assert pair.faster > 0.5
 
 
 def test_errors_of_the_whole_catalogue_can_be_drawn(every: Analysis) -> None:

@@ -145,6 +145,17 @@ def rerun_page() -> Page:
     return illustrate_rerun(report, name="x.json.gz", op_limit=3)
 
 
+@cache
+def scaled() -> Any:
+    return wavecast.scale(SMALL, to=["h100 sxm", "l40s"], gpus=[8, 16], plan=["dp=*", "fsdp=*"])
+
+
+@cache
+def compared() -> Any:
+    pair = [str(ROOT / f"samples/vit_b16-inference-{precision}-b32-shapes.json.gz") for precision in ("fp32", "bf16")]
+    return wavecast.compare(*pair, on=["h100 sxm", "l40s"], max_slowdown="3%")
+
+
 PAGES: Mapping[str, Callable[[], Page]] = {
     "scale": lambda: scaled().illustrated_page(),
     "validate": lambda: wavecast.validate(*PAIR).illustrated_page(),
@@ -158,17 +169,6 @@ PAGES: Mapping[str, Callable[[], Page]] = {
     "batch": lambda: batch_page(fleet_times()),
     "rerun": rerun_page,
 }
-
-
-@cache
-def scaled() -> Any:
-    return wavecast.scale(SMALL, to=["h100 sxm", "l40s"], gpus=[8, 16], plan=["dp=*", "fsdp=*"])
-
-
-@cache
-def compared() -> Any:
-    pair = [str(ROOT / f"samples/vit_b16-inference-{precision}-b32-shapes.json.gz") for precision in ("fp32", "bf16")]
-    return wavecast.compare(*pair, on=["h100 sxm", "l40s"], max_slowdown="3%")
 
 
 @cache

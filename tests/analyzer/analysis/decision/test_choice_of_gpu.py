@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, hypot, log
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from wavecast.analyzer.analysis.decision.goal import Goal, RunLength
 from wavecast.analyzer.analysis.decision.pair import pair_gpus
 from wavecast.analyzer.analysis.decision.selection import SHOWN_ROWS, Selection
 from wavecast.analyzer.analysis.decision.totals import with_totals
-from wavecast.analyzer.analysis.report import AnalysisReport, BatchChoice, GpuPrediction
+from wavecast.analyzer.analysis.report import AnalysisReport, BatchChoice, GpuPrediction, RankPair
 
 BuildRow = Callable[..., GpuPrediction]
 BuildReport = Callable[..., AnalysisReport]
@@ -108,17 +107,12 @@ def test_the_best_is_held_against_each_other(build_row: BuildRow) -> None:
         build_row("C", 20.0),
         build_row("D", 1.0, fits=False),
     ]
-    first, second = pair_gpus(rows)
+    known = RankPair(first="B", second="A", ratio_low=1.6, ratio_high=2.5, faster=0.0, cheaper=0.5)
+    first, second = pair_gpus(rows, [known])
     assert (first.gpu, first.other, first.time, first.price, first.cost) == ("A", "B", 0.5, 2.0, 1.0)
-    half = hypot(log(1.1), log(1.2))
-    assert (first.time_low, first.time_high) == pytest.approx((0.5 * exp(-half), 0.5 * exp(half)))
+    assert (first.time_low, first.time_high) == pytest.approx((0.4, 0.625))
     assert (second.other, second.price, second.cost) == ("C", None, None)
-
-
-def test_what_was_measured_adds_no_width(build_row: BuildRow) -> None:
-    source = build_row("S", 10.0, is_source=True)
-    (ratio,) = pair_gpus([build_row("A", 5.0, width=0.25), source])
-    assert (ratio.time_low, ratio.time_high) == pytest.approx((0.4, 0.625))
+    assert (second.time_low, second.time_high) == (None, None)
 
 
 def test_one_gpu_is_held_against_the_source_and_many_against_nothing(build_row: BuildRow) -> None:

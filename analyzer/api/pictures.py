@@ -18,7 +18,7 @@ ENDINGS: Final = {".svg": "svg", ".png": "png", ".json": JSON}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Figure:
+class Picture:
     """Hold one chart of a report; a notebook shows it as SVG. Pictures need vl-convert-python, extra `html`."""
 
     chart: Chart
@@ -73,4 +73,4 @@ class Figure:
 
     def __repr__(self) -> str:
         """Return one line."""
-        return f"<Figure {self.title}>"
+        return f"<Picture {self.title}>"
