@@ -86,7 +86,8 @@ def ranks_report() -> RanksReport:
     return RanksReport(
         world_size=8, missing_rank_count=6, iteration=2, iteration_ns=9e6, replay_error=0.001, clock_error_ns=800.0,
         ranks=(rank, replace(rank, rank=3, compute_ns=7.5e6, waiting_ns=0.0, caused_ns=1.5e6)), stragglers=(),
-        collectives=(), waits=(), is_on_hosts=False, jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)), warnings=(),
+        collectives=(), waits=(), is_on_hosts=False,
+        jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)), warnings=(),
     )  # fmt: skip
 
 
