@@ -5,14 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
+    from .analyzer.api.batch import TracesReport, batch
     from .analyzer.api.catalog import GpuList, gpus
     from .analyzer.api.compare import ComparisonReport, compare
     from .analyzer.api.decision import Goal, Selection
-    from .analyzer.api.figures import Figure
     from .analyzer.api.graph import graph
     from .analyzer.api.overview import OverviewReport, overview
+    from .analyzer.api.pictures import Picture
     from .analyzer.api.prices import Prices
     from .analyzer.api.question import Machines, WhatIfs
     from .analyzer.api.ranks import JobReport, ranks
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from .analyzer.api.report import Report
     from .analyzer.api.scale import PlansReport, scale
     from .analyzer.api.score import ScoreReport, score
+    from .analyzer.api.shard import ShardingReport, shard
     from .analyzer.api.sweep import SensitivityAnswer, SweepAnswer, sweep
     from .analyzer.api.validate import ValidationReport, validate
     from .errors import (
@@ -34,11 +38,10 @@ if TYPE_CHECKING:
     from .formats import Trace, load_trace, save_trace
     from .tracer.recording import record
 
-__version__ = "0.1.0"
+
 __all__ = [
     "CaptureError",
     "ComparisonReport",
-    "Figure",
     "Goal",
     "GpuList",
     "InputError",
@@ -47,6 +50,7 @@ __all__ = [
     "Machines",
     "OutputError",
     "OverviewReport",
+    "Picture",
     "PlansReport",
     "Prices",
     "ReplayReport",
@@ -54,9 +58,11 @@ __all__ = [
     "ScoreReport",
     "Selection",
     "SensitivityAnswer",
+    "ShardingReport",
     "SweepAnswer",
     "Trace",
     "TraceError",
+    "TracesReport",
     "UnknownGpuError",
     "ValidationReport",
     "WavecastError",
@@ -64,6 +70,7 @@ __all__ = [
     "WriteError",
     "__version__",
     "analyze",
+    "batch",
     "compare",
     "gpus",
     "graph",
@@ -75,16 +82,18 @@ __all__ = [
     "save_trace",
     "scale",
     "score",
+    "shard",
     "sweep",
     "validate",
 ]
 
 _HOMES = {
     "analyzer.api.analyze": ("IterationReport", "analyze"),
+    "analyzer.api.batch": ("TracesReport", "batch"),
     "analyzer.api.catalog": ("GpuList", "gpus"),
     "analyzer.api.compare": ("ComparisonReport", "compare"),
     "analyzer.api.decision": ("Goal", "Selection"),
-    "analyzer.api.figures": ("Figure",),
+    "analyzer.api.pictures": ("Picture",),
     "analyzer.api.graph": ("graph",),
     "analyzer.api.overview": ("OverviewReport", "overview"),
     "analyzer.api.prices": ("Prices",),
@@ -94,6 +103,7 @@ _HOMES = {
     "analyzer.api.report": ("Report",),
     "analyzer.api.scale": ("PlansReport", "scale"),
     "analyzer.api.score": ("ScoreReport", "score"),
+    "analyzer.api.shard": ("ShardingReport", "shard"),
     "analyzer.api.sweep": ("SensitivityAnswer", "SweepAnswer", "sweep"),
     "analyzer.api.validate": ("ValidationReport", "validate"),
     "errors": (

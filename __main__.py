@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import __version__
+from .version import __version__
 
 if TYPE_CHECKING:
     from .analyzer.commands.rerun import Runner
@@ -18,6 +18,7 @@ COMMANDS = {
     "analyze": "analyzer.commands.analyze",
     "batch": "analyzer.commands.batch",
     "scale": "analyzer.commands.scale",
+    "shard": "analyzer.commands.shard",
     "sweep": "analyzer.commands.sweep",
     "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",

@@ -13,7 +13,7 @@ from .documents import read_toml
 from .gpu import Catalog, Gpu
 from .layout import CAPABILITY_KEYS, GROUPS, Entry, build_gpu, check_keys, check_table
 from .match import find_gpu, match_device, plain_name
-from .variants import Variant, apply_variant
+from .variants import GpuSetting, apply_variant
 
 __all__ = ["Catalog", "find_gpu", "imagine_gpus", "load_catalog", "match_device"]
 
@@ -117,7 +117,7 @@ def _extended_contents(path: Path) -> _Contents:
 
 def _as_run(gpu: Gpu, slices_of: str, file: str) -> Gpu:
     """Return an entry under the cap, at the clock, or as the slice that it names."""
-    variant = Variant(slice_name=gpu.slice_name, cap_w=gpu.power_cap_w, lock_hz=gpu.clock_lock_hz)
+    variant = GpuSetting(slice_name=gpu.slice_name, cap_w=gpu.power_cap_w, lock_hz=gpu.clock_lock_hz)
     whole = replace(gpu, slice_name=None, power_cap_w=None, clock_lock_hz=None)
     try:
         return apply_variant(whole, variant, name=gpu.name, slices_of=slices_of)
@@ -157,9 +157,14 @@ def _complete_entry(entry: Entry, gpus: Mapping[str, Gpu], entries: Mapping[str,
     if not isinstance(base_name, str):
         raise InputError(f"{where}: based_on: expected the name of a GPU in quotes, found {base_name!r}")
     try:
-        base = entries[find_gpu(Catalog(gpus=tuple(gpus.values())), base_name).name]
+        known = find_gpu(Catalog(gpus=tuple(gpus.values())), base_name)
     except UnknownGpuError as error:
         raise UnknownGpuError(f"{where}: based_on: {error}") from None
+    if known.name not in entries:
+        raise InputError(
+            f"{where}: based_on: {base_name}: name the GPU alone; cap, lock and slice are keys of the entry"
+        )
+    base = entries[known.name]
     is_new = base["name"] != entry["name"]
     inherited = {key: value for key, value in base.items() if not (is_new and key in _OWN_KEYS)}
     merged = {**inherited, **entry}

@@ -178,7 +178,7 @@ def _giga(value: float | None) -> float | None:
 
 def _gpu_name(name: str, where: str, catalog: Catalog) -> str:
     try:
-        return find_gpu(catalog, name).name
+        return listed_name(find_gpu(catalog, name))
     except UnknownGpuError as error:
         raise UnknownGpuError(f"{where}: gpu: {error}") from None
 

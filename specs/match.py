@@ -10,7 +10,7 @@ from ..errors import InputError, UnknownGpuError
 from .gpu import Catalog, Gpu
 from .instances import Server, find_machines
 from .names import agrees_with_vendor, can_mean, near_gpus, words_of
-from .variants import Variant, apply_variant, split_variant
+from .variants import GpuSetting, apply_variant, split_variant
 
 _VENDOR_WORDS: Final = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "graphics"})
 _BRAND_WORDS: Final = _VENDOR_WORDS | {"rtx", "gtx", "rx", "instinct", "radeon", "arc", "generation"}
@@ -59,10 +59,10 @@ def find_gpus(catalog: Catalog, name: str, *, suggest: bool = True) -> list[Gpu]
     """
     base, variant = split_variant(name)
     found = _find_base(catalog, base, suggest=suggest)
-    return found if variant == Variant() else _run_as(found, variant, base)
+    return found if variant == GpuSetting() else _run_as(found, variant, base)
 
 
-def _run_as(gpus: list[Gpu], variant: Variant, name: str) -> list[Gpu]:
+def _run_as(gpus: list[Gpu], variant: GpuSetting, name: str) -> list[Gpu]:
     """Return those GPUs that can be run so; raise InputError with why not, where none can."""
     found, reasons = [], []
     for gpu in gpus:

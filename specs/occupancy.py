@@ -107,7 +107,7 @@ def resident_blocks(
 ) -> IntArray:
     """Return `blocks_per_sm` on several GPUs, kernels × GPUs, for callers that hold records and not limits.
 
-    Computes once for all GPUs of the same limits: the catalogue's 110 have 15 different ones.
+    Computes once for all GPUs of the same limits: the catalogue's 162 have 30 different ones.
 
     >>> resident_blocks([128, 1024], [32, 64], [0, 65536], [h100, a100])
     array([[16, 16],

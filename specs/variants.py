@@ -15,7 +15,7 @@ from typing import Final
 
 from ..errors import InputError
 from .documents import read_toml
-from .gpu import Gpu, clock_headroom, is_matrix_rate
+from .gpu import Catalog, Gpu, clock_headroom, is_matrix_rate
 from .layout import GIB, MEGA
 
 _SLICES_FILE: Final = Path(__file__).with_name("slices.toml")
@@ -41,7 +41,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class GpuSetting:
     """Say how a GPU is run; None: as it is delivered."""
 
     slice_name: str | None = None
@@ -49,17 +49,17 @@ class Variant:
     lock_hz: float | None = None
 
 
-def split_variant(name: str) -> tuple[str, Variant]:
+def split_variant(name: str) -> tuple[str, GpuSetting]:
     """Return what stands before the first `@` or `/` of a typed name, and what stands after it.
 
     Raises InputError for what is no limit.
 
     >>> split_variant("A100/3g.20gb@1200MHz")
-    ('A100', Variant(slice_name='3g.20gb', cap_w=None, lock_hz=1200000000.0))
+    ('A100', GpuSetting(slice_name='3g.20gb', cap_w=None, lock_hz=1200000000.0))
     """
     found = _MARKS.search(name)
     if found is None:
-        return name, Variant()
+        return name, GpuSetting()
     base, rest = name[: found.start()].strip(), name[found.start() :]
     values: dict[str, float | str] = {}
     for mark, text in re.findall(r"([@/])([^@/]*)", rest):
@@ -67,20 +67,20 @@ def split_variant(name: str) -> tuple[str, Variant]:
         if field in values:
             raise InputError(f"{name!r} says the same thing twice; write it as in 'A100/3g.20gb@1200MHz'")
         values[field] = value
-    return base, Variant(**values)  # type: ignore[arg-type]
+    return base, GpuSetting(**values)  # type: ignore[arg-type]
 
 
-def apply_variant(gpu: Gpu, variant: Variant, *, name: str | None = None, slices_of: str | None = None) -> Gpu:
+def apply_variant(gpu: Gpu, variant: GpuSetting, *, name: str | None = None, slices_of: str | None = None) -> Gpu:
     """Return a GPU as it is run, named after what it is unless it has a `name` of its own.
 
     `slices_of` names the GPU of the catalogue whose slices it has; default: its own.
 
     Raises InputError for a slice that the GPU has not, and for limits beyond what it allows.
 
-    >>> apply_variant(h100, Variant(cap_w=500)).name
+    >>> apply_variant(h100, GpuSetting(cap_w=500)).name
     'H100 SXM5 80GB, 500 W'
     """
-    if variant == Variant():
+    if variant == GpuSetting():
         return gpu
     found, words = gpu, [gpu.name]
     if variant.slice_name is not None:
@@ -112,6 +112,16 @@ def find_slice(gpu: Gpu, name: str, *, slices_of: str | None = None) -> Slice:
     if bare not in known:
         raise InputError(f"{gpu.name} has no slice {name!r}; it has {', '.join(item.name for item in known.values())}")
     return known[bare]
+
+
+def slice_names(catalog: Catalog, typed: str) -> list[str]:
+    """Return the names of the slices of the GPUs whose names hold what was typed, each once.
+
+    >>> slice_names(catalog, "mi300x")
+    ['DPX', 'QPX', 'CPX']
+    """
+    held = (gpu.name for gpu in catalog.gpus if typed.strip().casefold() in gpu.name.casefold())
+    return list({item.name: item for name in held for item in _slices().get(name, {}).values()})
 
 
 @lru_cache(maxsize=1)

@@ -227,7 +227,7 @@ def test_an_example_of_the_apis_page_prints_what_it_shows(
         ("torch", "torch"),
         ("pyarrow", "tables, "),
         ("pandas", "to_frame("),
-        ("vl_convert", "figures("),
+        ("vl_convert", "pictures("),
     ):
         if word in block:
             pytest.importorskip(library)

@@ -204,6 +204,9 @@ class RankPair:
 
     first: str
     second: str
+    ratio_low: float
+    """Ends of the 90 % interval of the first one's time over the second's; what both share does not widen it."""
+    ratio_high: float
     faster: float
     """The chance that the iteration takes less time on the first."""
     cheaper: float | None

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, check_iteration, speaks_keywords
-from .observed import find_observed
+from .lookups import with_spread
+from .observed import with_observed
 from .prices import Prices, read_prices
-from .question import Machines, WhatIfs, find_named, read_recording, sharpen
+from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class IterationReport(Report):
         from ..rendering.page.quantity import format_count, format_time
 
         rows = self.report.predictions
-        best = f": fastest {rows[0].gpu} {format_time(rows[0].iteration_ns)}" if rows else ""
+        fastest = min(rows, key=lambda row: row.iteration_ns, default=None)
+        best = "" if fastest is None else f": fastest {fastest.gpu} {format_time(fastest.iteration_ns)}"
         return f"{self.report.trace.name or self.name} on {format_count(len(rows), 'GPU')}{best}"
 
     def save_timeline(self, path: str | Path) -> None:
@@ -118,6 +120,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     calibration: str | Path | None = None,
     observed: Mapping[str, str | float] | None = None,
     machines: Machines | None = None,
+    indices: str | Path | None = None,
     selection: Selection | None = None,
     goal: str | Goal | None = None,
     prices: Prices | Mapping[str, float] | str | Path | None = None,
@@ -148,7 +151,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     targets = as_names(to)
     check_count("top", top, least=0)
     gpus = find_named(targets, source, gpu_file)
-    seen = find_observed(observed or {}, gpus.catalog, largest_batch=largest_batch)
+    gpus, seen = with_observed(gpus, observed or {}, largest_batch=largest_batch)
     recording = read_recording(
         trace,
         iteration=check_iteration(iteration),
@@ -175,9 +178,9 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     result = run_analysis(
         read,
         gpus.catalog,
-        targets=seen.beside(gpus.targets),
+        targets=gpus.targets,
         source=gpus.source,
-        library=sharpened.library if sharpened is not None else None,
+        library=with_spread(sharpened.library if sharpened is not None else None, indices),
         scenario=what_ifs.scenario(
             read, asks_for_batches=largest_batch or goal is not None, counts_tokens=goal is not None
         ),
@@ -213,16 +216,21 @@ def _report(
 ) -> AnalysisReport:
     """Return what is said of a result: corrected by what was observed, of the GPUs that are meant, with chances."""
     from ..analysis.analyze import report_on
-    from ..analysis.decision.chances import add_chances
     from ..analysis.decision.decide import decide, first_asked
-    from ..analysis.decision.observed import correct_rows
 
     shown = gpus.targets[0] if gpus.targets else result.origin or first_asked(result, gpus.catalog, selection)
-    report = correct_rows(report_on(result, ops_gpu=shown, op_limit=op_limit), result, observations)
+    report = report_on(result, ops_gpu=shown, op_limit=op_limit)
     if largest_batch:
         from ..analysis.batches import with_batches
 
         report = with_batches(result, report)
     named = [gpu.name for gpu in gpus.targets]
-    report = decide(report, result, selection=selection, goal=goal, catalog=gpus.catalog, named=named)
-    return add_chances(report, result, observations)
+    return decide(
+        report,
+        result,
+        selection=selection,
+        goal=goal,
+        catalog=gpus.catalog,
+        named=named,
+        observations=observations,
+    )

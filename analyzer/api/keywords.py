@@ -36,11 +36,18 @@ RENAMED: Final = {
     },
 }
 """Options whose keyword is another word."""
+SAID_IN_PYTHON: Final = {("rows", "all"): "0"}
+"""Values that are said otherwise."""
 KEYWORDS_OF: Final[dict[str, frozenset[str]]] = {}
 """By the type of report: the keywords of the function that returns it."""
 ITERATION_RULES: Final = ("median", "longest", "all")
-_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: ([A-Z]+\b|\d[\d.,]*\b|[a-z]+\d+\w*))?")
-"""An option, and where one follows, its value: `N`, `64`, `h100`."""
+_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: ([A-Z]+\b|\d[\d.,]*\b%?|all\b|[a-z]+\d+\w*))?")
+"""An option, and where one follows, its value: `N`, `64`, `10%`, `all`, `h100`."""
+_RECORD: Final = re.compile(r"(\w+)[.\w]*\(")
+"""What a keyword of the same name takes."""
+_BARE: Final = re.compile(r"[A-Z]+|[\d.,]+")
+"""Values that are no text: numbers, and words that stand for one."""
+_OUTPUT: Final = re.compile(r"(?<![\w-])-o ")
 
 
 def speaks_keywords(function: Callable[ParametersT, ReturnT]) -> Callable[ParametersT, ReturnT]:
@@ -73,15 +80,16 @@ def with_keywords(text: str, known: Collection[str]) -> str:
     def translate(found: re.Match[str]) -> str:
         option, value = found.groups()
         name = RENAMED.get(option, option.replace("-", "_"))
-        if name not in known and "(" not in name:
+        record = _RECORD.match(name)
+        if (record[1].lower() if record else name) not in known:
             return found.group()
         if value is None:
             return name
-        if "(" in name:
-            return f"{name} {value}"
-        return f"{name}={value!r}" if value[0].islower() else f"{name}={value}"
+        said = SAID_IN_PYTHON.get((option, value)) or (value if _BARE.fullmatch(value) else repr(value))
+        return name.replace("…)", f"{said})") if record else f"{name}={said}"
 
-    return _OPTION.sub(translate, text)
+    translated = _OPTION.sub(translate, text)
+    return _OUTPUT.sub("output ", translated) if "output" in known else translated
 
 
 def page_with_keywords(page: Page, report: type) -> Page:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, SupportsFloat
 
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from ...specs.gpu import Catalog, Gpu
+    from ...specs.gpu import Gpu
     from ..analysis.decision.observed import Observation
     from ..analysis.result import Analysis
+    from .question import Gpus
 
 _UNITS_NS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "μs": 1e3}
-_TIME: Final = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,2})?)\s*([a-zµμ]*)", re.IGNORECASE)
+_TIME: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]{1,2})?)\s*([a-zµμ]*)", re.IGNORECASE)
 _LONGEST_NS: Final = 1e15
 """Eleven days: no iteration takes longer."""
 
@@ -27,12 +28,6 @@ class ObservedTimes:
 
     gpus: tuple[Gpu, ...]
     times_ns: tuple[float, ...]
-
-    def beside(self, targets: Sequence[Gpu]) -> tuple[Gpu, ...]:
-        """Return the targets and those that were observed, each once; none where all GPUs are meant."""
-        if not targets:
-            return ()
-        return tuple({gpu.name: gpu for gpu in (*targets, *self.gpus)}.values())
 
     def observations(self, result: Analysis) -> tuple[Observation, ...]:
         """Return them as the analyzer's. Raises InputError for the recorded GPU and those that are not predicted."""
@@ -49,21 +44,31 @@ class ObservedTimes:
         )
 
 
-def find_observed(observed: Mapping[str, str | float], catalog: Catalog, *, largest_batch: bool) -> ObservedTimes:
-    """Return the GPUs and times that a user names. Raises InputError for what is no time, and for a GPU named twice."""
+def with_observed(
+    gpus: Gpus, observed: Mapping[str, str | float], *, largest_batch: bool
+) -> tuple[Gpus, ObservedTimes]:
+    """Return the GPUs that were named with those that were observed, where not all are meant, and their times.
+
+    Raises InputError for what is no time, and for a GPU that stands twice.
+    """
     from ...specs.match import find_gpu
 
     if observed and largest_batch:
         raise InputError("an observed time is of one batch: leave --observed out beside --largest-batch")
+    if not isinstance(observed, Mapping):
+        raise InputError(f"observed: expected times by GPU, e.g. {{'L40S': '212 ms'}}, got {type(observed).__name__}")
     found: dict[str, tuple[Gpu, float]] = {}
     for name, time in observed.items():
-        gpu = find_gpu(catalog, name)
+        gpu = find_gpu(gpus.catalog, name)
         if gpu.name in found:
             raise InputError(f"{gpu.name} was observed twice: give one time per GPU, e.g. the median")
         found[gpu.name] = gpu, read_observed_ns(name, time)
-    return ObservedTimes(
+    seen = ObservedTimes(
         gpus=tuple(gpu for gpu, _ in found.values()), times_ns=tuple(time for _, time in found.values())
     )
+    if gpus.targets:
+        gpus = replace(gpus, targets=tuple({gpu.name: gpu for gpu in (*gpus.targets, *seen.gpus)}.values()))
+    return gpus, seen
 
 
 def read_observed_ns(name: str, time: str | float) -> float:
@@ -75,9 +80,9 @@ def read_observed_ns(name: str, time: str | float) -> float:
             raise InputError(f"observed on {name}: {time!r} is no time; expected one such as 212ms, 0.2s or 850us")
         if not unit:
             raise InputError(f"observed on {name}: {time!r} has no unit; expected s, ms or us, e.g. {time.strip()}ms")
-        value = float(found[1].replace(",", "").replace("_", "")) * _UNITS_NS[unit]
+        value = float(found[1]) * _UNITS_NS[unit]
     else:
-        value = float(time) * 1e9
+        value = float(time) * 1e9 if isinstance(time, SupportsFloat) else float("nan")
     if not (isfinite(value) and 0 < value <= _LONGEST_NS):
         raise InputError(f"observed on {name}: {time!r} is no time that an iteration takes; expected e.g. 212ms")
     return value

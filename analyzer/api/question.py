@@ -138,7 +138,7 @@ def refuse_input_twice(first: object, second: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Recording:
+class OpenedTrace:
     """Hold a trace as it was read, and which iteration of it is meant."""
 
     trace: Trace
@@ -155,7 +155,7 @@ def read_recording(
     execution_trace: str | Path | None = None,
     recover: bool = False,
     progress: Progress | None = None,
-) -> Recording:
+) -> OpenedTrace:
     """Return what `read_trace` does, of a file that is too large to be read whole only the iteration asked for.
 
     Of `window_ns` (ns since the recording's start) only what the host began then is read.
@@ -169,7 +169,7 @@ def read_recording(
         trace = load_trace(path, recover=recover, window_ns=window_ns, iteration=iteration, progress=progress)
         iteration = None
     read = read_trace(trace, captures=captures, execution_trace=execution_trace, recover=recover, progress=progress)
-    return Recording(trace=read, iteration=iteration)
+    return OpenedTrace(trace=read, iteration=iteration)
 
 
 def read_trace(
@@ -182,18 +182,20 @@ def read_trace(
     progress: Progress | None = None,
 ) -> Trace:
     """Return a trace, or read it from a file or an archive; with `joins`, joined with what was recorded beside it."""
-    from ...formats.execution_trace import load_joined
     from ...formats.files import load_trace
-    from ..prediction.capture_join import join_captures
 
     if not isinstance(trace, str | Path):
         read = _check_trace(trace)
     elif execution_trace is None:
         read = load_trace(trace, recover=recover, progress=progress)
     else:
+        from ...formats.execution_trace import load_joined
+
         read = load_joined(Path(trace), Path(execution_trace), recover=recover, progress=progress)
     if not joins:
         return read
+    from ..prediction.capture_join import join_captures
+
     return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
 
 

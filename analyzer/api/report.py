@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..rendering.page.page import Page
     from ..rendering.page.table import FieldTable
     from ..rendering.page.terminal import Screen
-    from .figures import Figure
+    from .pictures import Picture
 
     Tables = Mapping[str, Callable[[], FieldTable]]
 
@@ -83,12 +83,12 @@ class Report(ABC):
 
         return build_frame(self._table(table), library)
 
-    def figures(self) -> tuple[Figure, ...]:
+    def pictures(self) -> tuple[Picture, ...]:
         """Return its charts, each a picture of its own; none where it has none."""
         from ..rendering.page.chart import Chart
-        from .figures import Figure as AnyFigure
+        from .pictures import Picture as AnyPicture
 
-        return tuple(AnyFigure(block) for block in self.illustrated_page().blocks if isinstance(block, Chart))
+        return tuple(AnyPicture(block) for block in self.illustrated_page().blocks if isinstance(block, Chart))
 
     def draw(self, form: str = DEFAULT_FORMAT, screen: Screen | None = None) -> str:
         """Return the report in a format: table, json, csv, markdown or html; `screen` is what a table is drawn for."""

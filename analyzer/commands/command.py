@@ -218,9 +218,13 @@ def name_of_trace(path: Path) -> str:
 
 
 def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the catalogued GPUs that hold what was typed, for the shell's completion."""
+    """Return the catalogued GPUs that hold what was typed, or its slices after a `/`, for the shell's completion."""
     from ...specs.catalog import load_catalog
+    from ...specs.variants import slice_names
 
+    base, mark, part = incomplete.partition("/")
+    if mark:
+        return [f"{base}/{name}" for name in slice_names(load_catalog(), base) if name.startswith(part)]
     typed = incomplete.casefold()
     return [gpu.name for gpu in load_catalog().gpus if typed in gpu.name.casefold()]
 

@@ -76,24 +76,27 @@ def sweep(**options: Any) -> None:
     \b
     Examples:
       sweep trace.json.gz --on h100sxm --vary memory.bandwidth=2x
-      sweep trace.json.gz --on h100sxm --vary memory.bandwidth=1x..4x -o sweep.svg
-      sweep trace.json.gz --on l40s --vary memory.bandwidth=0.5x..4x --vary sms=71,142,284 -o sweep.html
-      sweep trace.json.gz --on a100sxm80 --vary batch=1..64
+      sweep trace.json.gz --on h100sxm --vary bandwidth=1x..4x -o sweep.svg
+      sweep trace.json.gz --on l40s --vary bandwidth=1x..4x --vary sms=71,142
+      sweep trace.json.gz --on a100sxm80 --vary batch=1..64 -o sweep.html
       sweep trace.json.gz --on h100sxm --vary gpus=8..512 --plan fsdp
       sweep trace.json.gz --on h100sxm
 
     \b
-    Figures of the GPU (any number that 'wavecast gpus --help' describes has the name of its key):
-      memory.bandwidth   memory.size   memory.pin_rate   memory.bus   l2.size
-      sms   clock        peak rates follow SM count x clock
-      matrix   vector    the rates alone
-      link.bandwidth   pcie.bandwidth   tdp
-    Of the iteration: batch   sequence-length   cached-tokens   precision   cpu-speed   gpus
+    Figures of the GPU; other numbers have the name of their catalogue key:
+      memory.bandwidth  memory.size  memory.pin_rate  memory.bus  l2.size
+      sms  clock        peak rates follow SM count x clock
+      matrix  vector    the rates alone
+      link.bandwidth  pcie.bandwidth  tdp
+    Of the iteration:
+      batch  sequence-length  cached-tokens  precision  cpu-speed  gpus
 
     \b
-    Values: 1x..4x     17 points in equal ratios (9 where two parameters vary); 1x..4x:9 has nine
-            8..64      sizes of the iteration go in powers of two; 8..64:+8 in steps of 8, 1x..4x:x1.5
-            66,132,264 a list; 6.7TB/s  1.2GHz..2.4GHz  80GiB  700W: with a unit, else the catalogue's
+    Values:
+      1x..4x, 1x..4x:9      equal ratios: 17 points (9 of two parameters), nine
+      8..64, 8..64:+8       sizes go in powers of two; steps of 8
+      66,132,264            a list
+      6.7TB/s 1.2GHz 700W   with a unit, else in the catalogue's
     """
     cluster = take_cluster(options)
     what_ifs = WhatIfs(**{item.name: options.pop(item.name) for item in fields(WhatIfs)})

@@ -15,6 +15,7 @@ from ...specs.attention_kernels import AttentionKernel
 from ...specs.cluster import USUAL, Cluster
 from ...specs.fabric import link_separations
 from ...specs.fleet import Fleet, build_fleet, take_gpus
+from ...specs.generations import is_untested
 from ...specs.gpu import Gpu
 from ...specs.nodes import Node
 from ..models.assignment import Assignment
@@ -239,7 +240,7 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
 
     What is bound by memory may have found its bytes in the cache on one GPU and not on the other.
     Between vendors those of a model that learned them from pairs of their chips; without such pairs, no narrower than
-    those of a plain ratio.
+    those of a plain ratio, and on GPUs like which none was measured the widest of all these.
     """
     width, learned = target.anchored_half_width[rows], target.foreign_half_width[rows][:, None]
     is_collective = np.array([workload.family[row] is Family.COLLECTIVE for row in np.flatnonzero(rows)], dtype=bool)
@@ -250,6 +251,7 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
     if not len(foreign):
         return width
     abroad = take_gpus(fleet, foreign)
+    untested = is_untested(abroad)
     chosen, is_varying = np.flatnonzero(rows), workload.is_varying[rows]
     rules = (("bound", is_varying), ("link", is_collective), ("wave", ~is_varying & ~is_collective))
     for rule, mine in ((RULE_OF[name], mine) for name, mine in rules):
@@ -257,7 +259,9 @@ def _anchored_width(workload: GpuWorkload, target: ModelTimes, rows: Mask, fleet
         factor = np.ones((len(families), len(foreign)))
         plain = ratio_half_widths(rule, families, workload.duration_ns[chosen[mine]], factor, abroad, origin)
         here = np.ix_(mine, foreign)
-        width[here] = np.where(np.isnan(learned[mine]), np.fmax(width[here], plain), learned[mine])
+        widest = np.fmax(width[here], plain)
+        known = np.where(np.isnan(learned[mine]), widest, learned[mine])
+        width[here] = np.where(untested, np.fmax(widest, learned[mine]), known)
     return width
 
 

@@ -8,14 +8,16 @@ from io import BytesIO
 from typing import Any, Final
 
 from ...errors import InputError
-from ..analysis.batch.columns import COLUMNS
+from ..analysis.batch.columns import COLUMNS, ColumnKind
 from ..analysis.batch.run import Rows
 from .page.encoding import encode_csv
+from .page.table import Field, FieldTable
 
 CSV: Final = ".csv"
 PARQUET: Final = ".parquet"
 HTML: Final = ".html"
 TABLE_SUFFIXES: Final = (PARQUET, CSV)
+_KINDS: Final = {ColumnKind.TEXT: str, ColumnKind.WHOLE: int, ColumnKind.NUMBER: float, ColumnKind.TRUTH: bool}
 _GROUP_ROWS: Final = 100_000
 """Rows that lie together in a Parquet file, and in memory."""
 
@@ -29,6 +31,13 @@ def check_table(suffix: str) -> None:
 def encode_table(suffix: str, rows: Iterable[Rows]) -> bytes:
     """Return the table as the bytes of a file that ends in `suffix`, one of `TABLE_SUFFIXES`."""
     return _encode_parquet(rows) if suffix == PARQUET else _encode_csv(rows)
+
+
+def prediction_table(rows: Iterable[Rows]) -> FieldTable:
+    """Return the table in memory."""
+    fields = tuple(Field(name=column.name, kind=_KINDS[column.kind]) for column in COLUMNS)
+    lines = (line for some in rows for line in zip(*(some[item.name] for item in fields), strict=True))
+    return FieldTable(fields=fields, rows=tuple(lines))
 
 
 def _encode_csv(rows: Iterable[Rows]) -> bytes:

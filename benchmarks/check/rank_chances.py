@@ -51,7 +51,7 @@ from wavecast.mlp_weights.train.rank_errors import (
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.gpu import chip_of
 from wavecast.specs.match import find_gpu
-from wavecast.specs.prices import price_usd_per_hour
+from wavecast.specs.prices.book import shipped_prices
 
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 BAR = (0.75, 0.95)
@@ -117,17 +117,16 @@ def main() -> None:
 
 def errors_of(item: PseudoIterations, draw: int, likeness: ErrorLikeness) -> JointErrors:
     """The joint errors of one pseudo-iteration on both GPUs, as joint_errors.py has those of an iteration."""
-    fall, rise = (np.hypot(side[:, draw] * likeness.spread, OWN) for side in (item.fall, item.rise))
-    kernels = (item.fall[:, draw] + item.rise[:, draw]) / 2 * likeness.spread
-    both = (fall + rise) / 2
-    alike = likeness.correlation[item.level] * kernels[0] * kernels[1] / (both[0] * both[1])
-    return JointErrors(fall=fall, rise=rise, correlation=np.array([[1.0, alike], [alike, 1.0]]))
+    fall, rise = (np.stack((side[:, draw] * likeness.spread, np.full(2, OWN))) for side in (item.fall, item.rise))
+    alike = np.full((2, 2), likeness.correlation[item.level])
+    np.fill_diagonal(alike, 1.0)
+    return JointErrors(fall=fall, rise=rise, correlation=np.stack((alike, np.eye(2))))
 
 
 def judge(item: PseudoIterations, likeness: ErrorLikeness) -> Iterator[Said]:
     """Say which of the two is the faster, and which the cheaper, draw by draw."""
     way = item.kind if not item.has_source else "the source and another"
-    prices = [price_usd_per_hour(gpu.name) for gpu in item.gpus]
+    prices = [shipped_prices().price(gpu.name) for gpu in item.gpus]
     for criterion in ("faster", "cheaper"):
         if criterion == "cheaper" and None in prices:
             continue
@@ -135,15 +134,12 @@ def judge(item: PseudoIterations, likeness: ErrorLikeness) -> Iterator[Said]:
         predicted, measured = (
             np.log(times[1] * cost[1]) - np.log(times[0] * cost[0]) for times in (item.predicted_ns, item.measured_ns)
         )
-        chance = np.array([chance_of(item, at, gap, likeness) for at, gap in enumerate(predicted.tolist())])
+        chance = np.array([
+            max(said := chance_of_gap(gap, errors_of(item, at, likeness)), 1.0 - said)
+            for at, gap in enumerate(predicted.tolist())
+        ])  # fmt: skip
         is_right = (predicted > 0) == (measured > 0)
         yield Said(way=way, level=item.level, criterion=criterion, chance=chance, is_right=is_right)
-
-
-def chance_of(item: PseudoIterations, draw: int, gap: float, likeness: ErrorLikeness) -> float:
-    errors = errors_of(item, draw, likeness)
-    first, second = (errors.rise[0], errors.fall[1]) if gap > 0 else (errors.fall[0], errors.rise[1])
-    return chance_of_gap(abs(gap), float(first), float(second), float(errors.correlation[0, 1]))
 
 
 def print_bins(title: str, said: Sequence[Said]) -> float:
@@ -180,11 +176,11 @@ def print_observed(drawn: Iterable[PseudoIterations], estimates: Estimates) -> N
     print(f"{'':26}{'cases':>8}{'before':>9}{'after':>8}{'nearer':>9}")
     for kind in (SHAPES, ANCHORED):
         for level in reversed(LEVELS):
-            errors = np.array(found[kind, level])
-            if len(errors):
-                nearer = float(np.mean(errors[:, 1] < errors[:, 0]))
-                before, after = errors.mean(axis=0)
-                print(f"{kind:10}{level:16}{len(errors):8}{before:9.3f}{after:8.3f}{100 * nearer:7.0f} %")
+            missed = np.array(found[kind, level])
+            if len(missed):
+                nearer = float(np.mean(missed[:, 1] < missed[:, 0]))
+                before, after = missed.mean(axis=0)
+                print(f"{kind:10}{level:16}{len(missed):8}{before:9.3f}{after:8.3f}{100 * nearer:7.0f} %")
 
 
 def print_recordings(traces: Path) -> None:

@@ -128,7 +128,7 @@ class Archive:
         provenance: Provenance | None = None,
     ) -> tuple[Entry, bool]:
         """Do what `add` does, and say whether the trace is new here."""
-        from ... import __version__
+        from ...version import __version__
         from ..codec import encode
         from .describe import describe_entry, drop_private
 
@@ -243,7 +243,7 @@ class Archive:
 
         Tags and notes that the journal has lost stay lost. Damaged files are left to `verify`.
         """
-        from ... import __version__
+        from ...version import __version__
         from ..codec import decode
         from .describe import describe_entry
 

@@ -148,6 +148,25 @@ def test_completion_offers_gpu_names() -> None:
     assert all("mi300" in name.casefold() for name in found)
 
 
+def test_completion_offers_the_slices_of_a_gpu() -> None:
+    found = complete_gpu_names(click.Context(command("analyze")), command("analyze").params[1], "H200 SXM/3")
+    assert found == ["H200 SXM/3g.71gb"]
+
+
+def test_what_nobody_measured_is_called_untested(run: Run, root_dir: Path) -> None:
+    trace = root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz"
+    line = ("analyze", trace, "--to", "7900 XTX", "--to", "H100 SXM5", "--to", "A100 SXM4 80GB/3g.40gb")
+    table = run(*line).stdout
+    assert "Radeon RX 7900 XTX, untested" in table
+    assert "A100 SXM4 80GB, 3g.40gb " in table
+    assert "Untested: no GPU of the generation RDNA3 was measured." in table
+    rows = {row["gpu"]: row for row in json.loads(run(*line, "--format", "json").stdout)["predictions"]}
+    assert rows["Radeon RX 7900 XTX"]["untested"] == "no GPU of the generation RDNA3 was measured"
+    assert "untested" not in rows["H100 SXM5 80GB"]
+    ratios = {name: row["iteration_high_ns"] / row["iteration_ns"] for name, row in rows.items()}
+    assert ratios["Radeon RX 7900 XTX"] > 1.2 * ratios["A100 SXM4 80GB, 3g.40gb"]
+
+
 def subcommands(found: click.Command) -> dict[str, click.Command]:
     return dict(found.commands) if isinstance(found, click.Group) else {}
 

@@ -90,6 +90,17 @@ def test_predicates_hold_for_their_capabilities(predicate: Callable[[Fleet], Mas
     assert {gpu.compute_capability for gpu, holds in zip(gpus, found.tolist(), strict=True) if holds} == capabilities
 
 
+def test_untested_are_vendors_generations_and_shared_memory_that_nobody_measured() -> None:
+    untested = {gpu.name for gpu in load_catalog().gpus if generations.why_untested(gpu) is not None}
+    architectures = {gpu.architecture for gpu in load_catalog().gpus if gpu.name not in untested}
+    assert architectures == {
+        *("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra"),
+        *("CDNA", "CDNA2", "CDNA3", "CDNA4"),
+    }
+    assert {"Radeon RX 7900 XTX", "Gaudi 3", "Arc B580", "GB10 (DGX Spark)", "Jetson AGX Orin 64GB"} <= untested
+    assert not {"H100 SXM5 80GB", "GeForce RTX 5090 Laptop", "GH200 96GB (480GB LPDDR5X)"} & untested
+
+
 def test_a_fleet_and_a_capability_agree() -> None:
     gpus = load_catalog().gpus
     fleet = build_fleet(gpus)

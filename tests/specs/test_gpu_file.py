@@ -261,7 +261,9 @@ def examples_of(root: Path) -> list[str]:
 
 
 def test_the_examples_of_the_documentation_load(load: Load, root_dir: Path, catalog: Catalog) -> None:
-    first, second = examples_of(root_dir)
+    as_run, first, second = examples_of(root_dir)
+    quiet, slow, piece = load(as_run).gpus[len(catalog.gpus) :]
+    assert (quiet.power_cap_w, slow.boost_clock_hz, piece.sm_count) == (500, 1.2e9, 42)
     extended = load(first)
     x1, wide, plain, many = extended.gpus[len(catalog.gpus) :]
     assert x1.vendor == "NVIDIA"

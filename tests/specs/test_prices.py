@@ -19,8 +19,9 @@ from wavecast.specs.prices.machines import price_of_node
 from wavecast.specs.prices.shipped import load_listings
 
 SOURCES = {
-    "cliffcenter", "factualminds", "fsdl", "lantern", "pages", "privum", "receipts", "runpod-august", "runpod-query",
-    "screener", "silybench", "skypilot", "spheron", "tanod", "tokenwatt", "vantage",
+    "cliffcenter", "factualminds", "fsdl", "gemma-dev", "intel", "lantern", "pages", "privum", "receipts",
+    "runpod-august", "runpod-january", "runpod-query", "screener", "silybench", "skypilot", "spheron", "tanod",
+    "tokenwatt", "vantage",
 }  # fmt: skip
 
 

@@ -191,6 +191,13 @@ def test_a_file_that_asks_for_too_much_is_refused(tmp_path: Path, lines: str, sa
     assert "gpus.toml" in str(caught.value)
 
 
+def test_an_entry_is_based_on_a_whole_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "gpus.toml"
+    file.write_text('[[gpu]]\nname = "Mine"\nbased_on = "H100 SXM5@500W"\n')
+    with pytest.raises(InputError, match="Mine: based_on: H100 SXM5@500W: name the GPU alone"):
+        load_catalog(file)
+
+
 def test_a_part_of_an_entry_of_ones_own_has_the_slices_of_what_that_is_based_on(tmp_path: Path) -> None:
     file = tmp_path / "gpus.toml"
     file.write_text(

@@ -73,7 +73,11 @@ def decode_part(data: bytes) -> TracePart:
 
 
 def parts_path(output: Path) -> Path:
-    """Return the folder in which a batch keeps what it has, beside its output."""
+    """Return the folder in which a batch keeps what it has, beside its output.
+
+    >>> parts_path(Path("table.csv")).name
+    'table.csv.parts'
+    """
     return output.with_name(output.name + SUFFIX)
 
 

@@ -1,10 +1,10 @@
 """How sure a rank is: the chance that a GPU is the fastest or the cheapest, and that one beats another.
 
 The errors of the predicted times go along as joint_errors.py says. For two GPUs, with the gap d between the logarithms
-of their times (or costs), the standard deviations s of the sides that face each other and the correlation r, the chance
-that the lower one truly is the lower is
+of their times (or costs), the standard deviations s of the sides that face each other, their mean with the other side m
+and the correlation r, the chance that the lower one truly is the lower is
 
-    P = Phi(d / sqrt(s_a^2 + s_b^2 - 2 r s_a s_b))
+    P = Phi(d / sqrt(sum over parts of (1 - r) (s_a^2 + s_b^2) + r (m_a - m_b)^2))
 
 The first of many is found by drawing them all together, by the same seed each time.
 """
@@ -13,27 +13,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import exp, sqrt
 from statistics import NormalDist
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ....arrays import Floats, Mask
 from ..report import AnalysisReport, GpuPrediction, RankPair
 from ..result import Analysis
-from .joint_errors import JointErrors, joint_errors
+from .joint_errors import HALF_WIDTH, JointErrors, joint_errors
 from .observed import Observation, correct_by
+from .pair import MOST_PAIRED
+from .selection import COST, SORTS, THROUGHPUT, does_not_fit
 
 DRAWS: Final = 4096
 """By which a chance is known to 0.8 %."""
 SEED: Final = 20261123
 TOLD_APART: Final = 0.8
 """A chance from which on two GPUs count as told apart: below, more than one such choice in five is wrong."""
-PAIRED: Final = 4
+PAIRED: Final = MOST_PAIRED
 """Of so few GPUs all pairs are compared; of more, the likeliest first ones."""
 LEADERS: Final = 3
-_JITTER: Final = 1e-9
+_JITTER: Final = 1e-6
+Draws = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,9 +45,9 @@ class Chances:
     """Say how likely each of m GPUs is to beat the others."""
 
     time: Floats
-    """Natural log of the predicted time, [m]."""
+    """Natural log of the predicted time of an iteration, or of a sample at the best batch, [m]."""
     price: Floats
-    """Natural log of the price per hour, [m]; NaN where there is none."""
+    """Natural log of what a unit of time costs, [m]; NaN where there is no price."""
     errors: JointErrors
     may: Mask
     """Which of them can be chosen at all: the iteration does not surely exceed their memory, [m]."""
@@ -56,47 +60,75 @@ class Chances:
         """Return the chance that an iteration costs less on the first GPU; NaN where either has no price."""
         return self._less(self.time + self.price, first, second)
 
-    def fastest(self) -> Floats:
-        """Return each GPU's chance to be the fastest, [m]; 0 for those that cannot be chosen."""
-        return self._first(self.time)
+    def ratio(self, first: int, second: int) -> tuple[float, float]:
+        """Return the ends of the 90 % interval of the first GPU's time over the second's."""
+        gap, errors = float(self.time[first] - self.time[second]), self.errors.of(np.array([first, second]))
+        down, up = (HALF_WIDTH * spread_of_gap(errors, rises=rises) for rises in (False, True))
+        return exp(gap - down), exp(gap + up)
 
-    def cheapest(self) -> Floats:
-        """Return each GPU's chance to be the cheapest, [m]; 0 for those without a price."""
-        return self._first(self.time + self.price)
+    def first_places(self) -> tuple[Floats, Floats]:
+        """Return each GPU's chance to be the fastest, and to be the cheapest, [m] each; 0 where it cannot be chosen."""
+        drawn = draw_errors(self.errors)
+        return self._first(self.time, drawn), self._first(self.time + self.price, drawn)
 
     def _less(self, value: Floats, first: int, second: int) -> float:
         gap = float(value[second] - value[first])
         if np.isnan(gap):
             return float("nan")
-        errors = self.errors
-        first_side = float((errors.rise if gap > 0 else errors.fall)[first])
-        second_side = float((errors.fall if gap > 0 else errors.rise)[second])
-        return chance_of_gap(gap, first_side, second_side, float(errors.correlation[first, second]))
+        return chance_of_gap(gap, self.errors.of(np.array([first, second])))
 
-    def _first(self, value: Floats) -> Floats:
+    def _first(self, value: Floats, drawn: Draws) -> Floats:
         chance, among = np.zeros(len(value)), np.flatnonzero(self.may & ~np.isnan(value))
         if len(among):
-            errors = self.errors
-            root = np.linalg.cholesky(errors.correlation[np.ix_(among, among)] + _JITTER * np.eye(len(among)))
-            half = np.random.default_rng(SEED).standard_normal((DRAWS // 2, len(among))) @ root.T
-            drawn = np.concatenate((half, -half))
-            drawn *= np.where(drawn > 0, errors.rise[among], errors.fall[among])
-            first = np.argmin(value[among] + drawn, axis=1)
-            chance[among] = np.bincount(first, minlength=len(among)) / DRAWS
+            first = np.argmin(drawn[:, among] + value[among].astype(np.float32), axis=1)
+            chance[among] = np.bincount(first, minlength=len(among)) / len(drawn)
         return chance
 
 
-def chance_of_gap(gap: float, first: float, second: float, correlation: float) -> float:
+def draw_errors(errors: JointErrors) -> Draws:
+    """Return errors drawn together, natural log, [draws, m]: the same each time, half of them mirrored."""
+    random, count = np.random.default_rng(SEED), errors.fall.shape[1]
+    drawn = np.zeros((2, DRAWS // 2, count), dtype=np.float32)
+    for fall, rise, correlation in zip(errors.fall, errors.rise, errors.correlation, strict=True):
+        is_shared = bool((correlation == 1.0).all())
+        half = random.standard_normal((DRAWS // 2, 1 if is_shared else count), dtype=np.float32)
+        if not is_shared and np.count_nonzero(correlation) > count:
+            root = np.linalg.cholesky(correlation + _JITTER * np.eye(count))
+            half = half @ root.T.astype(np.float32)
+        both, apart = ((rise + side * fall).astype(np.float32) / 2 for side in (1, -1))
+        odd, even = half * both, np.abs(half) * apart  # a normal times its own side's deviation is their sum
+        drawn[0] += even + odd
+        drawn[1] += even - odd
+    return drawn.reshape(-1, count)
+
+
+def chance_of_gap(gap: float, errors: JointErrors) -> float:
     """Return the chance that the first of two values is the lower one where it is predicted to be by `gap`, a log.
 
-    `first` and `second` are the standard deviations of the sides that face each other: of a positive gap the rise of
-    the first and the fall of the second.
+    Of what the two share, both are off on the same side; of the rest on those that face each other, of a positive gap
+    the rise of the first and the fall of the second.
 
-    >>> round(chance_of_gap(0.2, 0.3, 0.4, correlation=0.5), 2)
+    >>> alike = np.array([[[1.0, 0.5], [0.5, 1.0]]])
+    >>> sides = np.array([[0.3, 0.4]])
+    >>> round(chance_of_gap(0.2, JointErrors(fall=sides, rise=sides, correlation=alike)), 2)
     0.71
     """
-    spread = first**2 + second**2 - 2 * correlation * first * second
-    return NormalDist().cdf(gap / sqrt(max(spread, _JITTER)))
+    return NormalDist().cdf(gap / spread_of_gap(errors, rises=gap > 0))
+
+
+def spread_of_gap(errors: JointErrors, *, rises: bool) -> float:
+    """Return the standard deviation of the first error less the second, natural log, towards more of the first.
+
+    >>> alike = np.array([[[1.0, 1.0], [1.0, 1.0]]])
+    >>> sides = np.array([[0.3, 0.4]])
+    >>> round(spread_of_gap(JointErrors(fall=sides, rise=sides, correlation=alike), rises=True), 2)
+    0.1
+    """
+    first, second = (errors.rise, errors.fall) if rises else (errors.fall, errors.rise)
+    shared, middle = errors.correlation[:, 0, 1], errors.middle
+    alone = (1.0 - shared) * (first[:, 0] ** 2 + second[:, 1] ** 2)
+    together = shared * (middle[:, 0] - middle[:, 1]) ** 2
+    return sqrt(max(float((alone + together).sum()), _JITTER))
 
 
 def add_chances(report: AnalysisReport, result: Analysis, observations: Sequence[Observation] = ()) -> AnalysisReport:
@@ -115,7 +147,7 @@ def add_chances(report: AnalysisReport, result: Analysis, observations: Sequence
     if observations:
         errors = correct_by(observations, names, result.forecast.iteration_ns, errors).errors
     chances = chances_of(rows, names, errors)
-    fastest, cheapest = chances.fastest(), chances.cheapest()
+    fastest, cheapest = chances.first_places()
     priced = ~np.isnan(chances.price)
     rated = tuple(
         replace(
@@ -132,24 +164,24 @@ def chances_of(rows: Sequence[GpuPrediction], names: Sequence[str], errors: Join
     """Return the chances of a report's rows; `names` says which GPUs the errors are of, in their order."""
     place = {name: at for at, name in enumerate(names)}
     order = np.array([place[row.gpu] for row in rows], dtype=np.int64)
+    time = np.array([_log(SORTS[THROUGHPUT](row)) for row in rows])
+    asked = [row for row in rows if not row.is_reference]
     return Chances(
-        time=np.log([max(row.iteration_ns, 1.0) for row in rows]),
-        price=np.array([_log_price(row) for row in rows]),
-        errors=JointErrors(
-            fall=errors.fall[order], rise=errors.rise[order], correlation=errors.correlation[np.ix_(order, order)]
-        ),
-        may=np.array([row.fits is not False for row in rows], dtype=bool),
+        time=time,
+        price=np.array([_log(SORTS[COST](row)) for row in rows]) - time,
+        errors=errors.of(order),
+        may=np.array([not does_not_fit(row) and (len(asked) < 2 or not row.is_reference) for row in rows], dtype=bool),
     )
 
 
-def _log_price(row: GpuPrediction) -> float:
-    price = row.price_usd_per_hour
-    return float("nan") if price is None or price <= 0 else float(np.log(price))
+def _log(value: float | None) -> float:
+    return float("nan") if value is None or value <= 0 else float(np.log(value))
 
 
 def _pairs(rows: Sequence[GpuPrediction], chances: Chances, fastest: Floats, cheapest: Floats) -> tuple[RankPair, ...]:
     """Return the pairs that are compared: of few GPUs all, of many the likeliest first ones in time and in cost."""
-    chosen = [list(range(len(rows)))] if len(rows) <= PAIRED else [_leaders(fastest), _leaders(cheapest)]
+    known = np.flatnonzero(chances.may & ~np.isnan(chances.time)).tolist()
+    chosen = [known] if len(rows) <= PAIRED else [_leaders(fastest), _leaders(cheapest)]
     pairs = dict.fromkeys((a, b) for group in chosen for at, a in enumerate(group) for b in group[at + 1 :])
     return tuple(_pair(rows, chances, a, b) for a, b in pairs if (b, a) not in pairs or a < b)
 
@@ -160,10 +192,12 @@ def _leaders(chance: Floats) -> list[int]:
 
 
 def _pair(rows: Sequence[GpuPrediction], chances: Chances, first: int, second: int) -> RankPair:
-    cheaper = chances.cheaper(first, second)
+    cheaper, (low, high) = chances.cheaper(first, second), chances.ratio(first, second)
     return RankPair(
         first=rows[first].gpu,
         second=rows[second].gpu,
+        ratio_low=low,
+        ratio_high=high,
         faster=chances.faster(first, second),
         cheaper=None if np.isnan(cheaper) else cheaper,
     )

@@ -10,7 +10,9 @@ from ....specs.gpu import Catalog, Gpu
 from ..gpu_rows import rank_gpus, tokens_per_sample
 from ..report import AnalysisReport
 from ..result import Analysis
+from .chances import add_chances
 from .goal import Goal, measure_goal
+from .observed import Observation, correct_rows
 from .selection import Selection, select_rows
 from .totals import with_totals
 
@@ -31,20 +33,22 @@ def decide(
     goal: str | Goal | None = None,
     catalog: Catalog,
     named: Sequence[str] = (),
+    observations: Sequence[Observation] = (),
 ) -> AnalysisReport:
-    """Return the report with the rows that a selection asks for and, for a goal, what it takes on each.
+    """Return the report with the rows that a selection asks for, how sure their rank is and, for a goal, what it takes.
 
-    `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown.
+    `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown;
+    `observations` correct them first.
     Raises InputError where no GPU is left, or where the trace does not say what the goal counts.
     """
-    asked = selection or Selection()
+    report, asked = correct_rows(report, result, observations), selection or Selection()
     rows = select_rows(report.predictions, catalog.gpus, asked, named)
     if named and asked.rows is None:
         asked = replace(asked, rows=0)
-    report = replace(report, predictions=rows, selection=asked)
+    report = add_chances(replace(report, predictions=rows, selection=asked), result, observations)
     if goal is None:
         return report
     if any(row.batches is not None for row in rows):
         raise InputError("--for is about one batch: leave --largest-batch out, or say the batch with --batch N")
     run = measure_goal(Goal.read(goal) if isinstance(goal, str) else goal, result, tokens_per_sample(result))
-    return replace(report, predictions=with_totals(rows, run), run=run)
+    return replace(report, predictions=with_totals(report.predictions, run), run=run)

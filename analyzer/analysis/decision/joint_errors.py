@@ -6,7 +6,8 @@ have in common; `joint_errors` adds it up over what an iteration's interval come
 
     cov(g, h) = sum over groups f of ops of  c_f(g, h) s_fg s_fh  +  c_host s_hostg s_hosth  (+ own^2 where g = h)
 
-with s the standard deviations of the logarithm of the iteration's time, and c_f the correlation of errors of f's kind.
+with s the standard deviations of the logarithm of the iteration's time, and c_f the correlation of errors of f's kind:
+1 for one card under several caps, clocks or divisions.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ....arrays import Codes, Floats
+from ....arrays import Codes, Floats, Rows
 from ....formats.constants import read_constants
 from ....specs.gpu import Gpu, chip_of
 from ...prediction.method import Method
@@ -45,24 +46,40 @@ UNKNOWN: Final = 0.81 / HALF_WIDTH
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JointErrors:
-    """Hold standard deviations of log(true / predicted) of m iterations and their correlation."""
+    """Hold standard deviations of log(true / predicted) of m iterations in p independent parts, and their correlation.
+
+    The parts are what the kernels' times are off by, the host's, and what is each GPU's own; after an observation, one.
+    """
 
     fall: Floats
-    """Towards shorter times, [m]."""
+    """Towards shorter times, [p, m]."""
     rise: Floats
-    """Towards longer ones, [m]."""
+    """Towards longer ones, [p, m]."""
     correlation: Floats
-    """[m, m], positive definite."""
+    """[p, m, m], positive semidefinite each."""
 
     @property
-    def deviation(self) -> Floats:
-        """Return the standard deviation on both sides together, [m]."""
+    def middle(self) -> Floats:
+        """Return the standard deviation of each part, both sides together, [p, m]."""
         return np.asarray((self.fall + self.rise) / 2)
 
     @property
     def covariance(self) -> Floats:
         """Return the covariance of the errors, [m, m]."""
-        return np.asarray(self.correlation * np.outer(self.deviation, self.deviation))
+        return np.asarray(np.einsum("pij,pi,pj->ij", self.correlation, self.middle, self.middle))
+
+    @property
+    def deviation(self) -> Floats:
+        """Return the standard deviation of the errors, [m]."""
+        return np.asarray(np.sqrt(np.square(self.middle).sum(axis=0)))
+
+    def of(self, columns: Rows) -> JointErrors:
+        """Return the errors of some of the iterations."""
+        return JointErrors(
+            fall=self.fall[:, columns],
+            rise=self.rise[:, columns],
+            correlation=self.correlation[:, columns[:, None], columns],
+        )
 
 
 def levels(gpus: Sequence[Gpu]) -> Codes:
@@ -88,7 +105,7 @@ def joint_errors(result: Analysis) -> JointErrors:
     """Return the errors of the iteration's predicted time on every GPU of an analysis, in its order.
 
     >>> joint_errors(result).correlation.shape
-    (2, 2)
+    (3, 2, 2)
     """
     constants: Mapping[str, Any] = read_constants(CONSTANTS)
     gpus, forecast = result.prediction.fleet.gpus, result.forecast
@@ -101,20 +118,19 @@ def joint_errors(result: Analysis) -> JointErrors:
     widened = shares * np.square(spread)[:, None]
     kernels = kernels * np.sqrt(widened.sum(axis=0))
     parts = np.sqrt(np.divide(widened, widened.sum(axis=0), out=np.zeros_like(widened), where=widened > 0))
-    common = levels(gpus)
+    common, cards = levels(gpus), np.array([gpu.base_name or gpu.name for gpu in gpus], dtype=np.str_)
+    is_same_card = cards[:, None] == cards
     alike = np.zeros((len(gpus), len(gpus)))
     for kind in dict.fromkeys(kinds):
         mine = parts[[item == kind for item in kinds]]
         by_level = np.array([float(constants["correlation"][kind][level]) for level in LEVELS])
-        alike += by_level[common] * (mine.T @ mine)
-    own = np.where(known, OWN, UNKNOWN)
-    fall, rise = (np.sqrt(kernels[at] ** 2 + host[at] ** 2 + own**2) for at in (0, 1))
-    kernel, both = kernels.mean(axis=0), (fall + rise) / 2
+        alike += np.where(is_same_card, 1.0, by_level[common]) * (mine.T @ mine)
+    np.fill_diagonal(alike, 1.0)
     # Nothing was timed: one host runs all, its costs are off alike. Recorded: each GPU stands in a machine of its own.
-    hosts = np.outer(host.mean(axis=0), host.mean(axis=0)) * (result.origin is None)
-    correlation = (alike * np.outer(kernel, kernel) + hosts) / np.outer(both, both)
-    np.fill_diagonal(correlation, 1.0)
-    return JointErrors(fall=fall, rise=rise, correlation=correlation)
+    hosts = np.ones_like(alike) if result.origin is None else np.eye(len(gpus))
+    own = np.where(known, OWN, UNKNOWN)
+    fall, rise = (np.stack((kernels[at], host[at], own)) for at in (0, 1))
+    return JointErrors(fall=fall, rise=rise, correlation=np.stack((alike, hosts, np.eye(len(gpus)))))
 
 
 def _kinds_and_shares(result: Analysis) -> tuple[list[str], Floats]:

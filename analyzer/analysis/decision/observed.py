@@ -80,9 +80,9 @@ def condition(errors: JointErrors, at: Rows, log_ratio: Floats) -> tuple[Floats,
     correlation = rest / np.outer(deviation, deviation)
     np.fill_diagonal(correlation, 1.0)
     ratio = deviation / errors.deviation
-    fall, rise = errors.fall * ratio, errors.rise * ratio
+    fall, rise = (np.sqrt(np.square(side).sum(axis=0)) * ratio for side in (errors.fall, errors.rise))
     fall[at] = rise[at] = MEASURED
-    return np.asarray(shift), JointErrors(fall=fall, rise=rise, correlation=correlation)
+    return np.asarray(shift), JointErrors(fall=fall[None], rise=rise[None], correlation=correlation[None])
 
 
 def correct_rows(report: AnalysisReport, result: Analysis, observations: Sequence[Observation]) -> AnalysisReport:
@@ -130,15 +130,15 @@ def _corrected(row: GpuPrediction, seen: Mapping[str, float], factor: float, nar
         idle_ns={cause: spent * ratio for cause, spent in row.idle_ns.items()},
         speedup=row.speedup and row.speedup / ratio,
         samples_per_s=row.samples_per_s and row.samples_per_s / ratio,
+        tokens_per_s=row.tokens_per_s and row.tokens_per_s / ratio,
     )
 
 
 def _far_off(correction: ObservedCorrection) -> tuple[str, ...]:
     """Ask about what was observed far from what was predicted."""
     return tuple(
-        f"{item.gpu} was observed at {max(factor, 1 / factor):.3g} times {'more' if factor > 1 else 'less'} than the "
-        "predicted time: is it the same iteration, of the same batch, and the right unit? GPUs that share its errors "
-        "are moved along with it"
+        f"{item.gpu} was observed at {factor:.3g} times the predicted time: is it the same iteration, of the same "
+        "batch, and the right unit? GPUs that share its errors are moved along with it"
         for item, said_ns in zip(correction.observations, correction.predicted_ns, strict=True)
         if not 1 / FAR_RATIO <= (factor := item.time_ns / said_ns) <= FAR_RATIO
     )

@@ -92,6 +92,8 @@ class PlanPrediction:
     """Among the plans of this report, by samples per second; those that do not fit come last."""
     rank_by_cost: int | None
     rank_by_memory: int | None
+    untested: str | None = None
+    """Why nothing that was measured tells how good this is."""
 
     def share(self, spent: Spent) -> float:
         """Return the share of the iteration that goes to something."""

@@ -9,6 +9,7 @@ from math import isfinite
 import numpy as np
 
 from ....arrays import Floats, none_for_nan
+from ....specs.generations import why_untested
 from ....specs.gpu import Gpu
 from ....specs.nodes import Node
 from ....specs.prices.book import PriceBook
@@ -52,6 +53,7 @@ def _row(outcome: PlanOutcome, column: int, measures: Measures) -> PlanPredictio
     price = found.price if found else None
     return PlanPrediction(
         gpu=gpu.name,
+        untested=why_untested(gpu),
         vendor=gpu.vendor,
         node=node.name,
         node_gpu_count=node.gpu_count,

@@ -12,7 +12,7 @@ from ....formats.trace import Trace
 from ....specs.gpu import Gpu
 from ...whatif.axis.infer import infer_batch_size, infer_sequence_length
 from ...whatif.scenario import Scenario, TargetPrecision
-from .figures import FIGURES, Figure, find_figure, plain
+from .figures import FIGURES, DatasheetFigure, find_figure, plain
 from .report import AxisKind, SweepAxis
 from .values import ParameterQuantity, read_values
 
@@ -65,7 +65,7 @@ class AskedAxis:
     """Hold a parameter with its values, and how a value is brought about."""
 
     axis: SweepAxis
-    figure: Figure | None = None
+    figure: DatasheetFigure | None = None
     """None where it is none of the GPU's."""
     change: IterationParameter | None = None
     rounded: bool = False

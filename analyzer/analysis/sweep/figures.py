@@ -65,7 +65,7 @@ COUNT: Final = FigureUnit(scales={"": 1.0}, usual="", shown="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class DatasheetFigure:
     """Describe one figure of a datasheet that can be varied."""
 
     name: str
@@ -83,10 +83,10 @@ class Figure:
     aliases: tuple[str, ...] = ()
 
 
-def _of_key(group: str, name: str, words: str, unit: FigureUnit, *aliases: str, short: str = "") -> Figure:
+def _of_key(group: str, name: str, words: str, unit: FigureUnit, *aliases: str, short: str = "") -> DatasheetFigure:
     """Return the figure that one key holds."""
     key = GROUPS[group][name]
-    return Figure(
+    return DatasheetFigure(
         name=short or f"{group}.{name}",
         words=words,
         unit=unit,
@@ -160,24 +160,24 @@ _NAMED: Final = (
     _of_key("memory", "bandwidth_gb_per_s", "memory bandwidth", BANDWIDTH,
             "bandwidth", "bw", "dram", short="memory.bandwidth"),
     _of_key("memory", "size_gib", "memory size", SIZE, "memory", "memory.capacity", "vram", short="memory.size"),
-    Figure(name="memory.pin_rate", words="data rate of a memory pin, and the bandwidth with it", unit=PINS,
+    DatasheetFigure(name="memory.pin_rate", words="data rate of a memory pin, and the bandwidth with it", unit=PINS,
            read=lambda gpu: gpu.memory_pin_rate_bits_per_s, change=_pins, aliases=("memory.pin_gbit_per_s", "pins")),
-    Figure(name="memory.bus", words="width of the memory bus in bits, and the bandwidth with it", unit=COUNT,
+    DatasheetFigure(name="memory.bus", words="width of the memory bus in bits, and the bandwidth with it", unit=COUNT,
            read=lambda gpu: gpu.memory_bus_bits, change=_bus, step=1.0, aliases=("memory.bus_bits", "bus")),
     _of_key("clocks", "sm_count", "multiprocessors (compute units), and the peak rates with them", COUNT,
             "sm", "clocks.sms", "cus", "multiprocessors", short="sms"),
-    Figure(name="clock", words="boost clock, the other clocks and the peak rates with it", unit=FREQUENCY,
+    DatasheetFigure(name="clock", words="boost clock, the other clocks and the peak rates with it", unit=FREQUENCY,
            read=lambda gpu: gpu.boost_clock_hz, change=_clocks, aliases=("clocks", "boost", "frequency", "clock_mhz")),
     _of_key("l2", "size_mib", "size of the second-level cache", CACHE, "l2", "cache", "l2.capacity", short="l2.size"),
-    Figure(name="matrix", words="all rates of the matrix (tensor) units, by the 16-bit one", unit=ARITHMETIC,
+    DatasheetFigure(name="matrix", words="all rates of the matrix (tensor) units, by the 16-bit one", unit=ARITHMETIC,
            read=_matrix_rate, change=_rate_group("matrix", is_matrix=True), aliases=("tensor", "flops", "matrix.rate")),
-    Figure(name="vector", words="all rates of the vector units, by the fp32 one", unit=ARITHMETIC,
+    DatasheetFigure(name="vector", words="all rates of the vector units, by the fp32 one", unit=ARITHMETIC,
            read=_vector_rate, change=_rate_group("vector", is_matrix=False), aliases=("cuda", "vector.rate", "fp32")),
     _of_key("occupancy", "shared_memory_per_sm_kib", "shared memory of a multiprocessor", SHARED,
             "shared_memory", "smem", "lds"),
     _of_key("links", "bandwidth_gb_per_s", "bandwidth to other GPUs, both directions together", BANDWIDTH,
             "link", "links", "nvlink", "xgmi", short="link.bandwidth"),
-    Figure(name="pcie.bandwidth", words="bandwidth to the host, one direction", unit=BANDWIDTH,
+    DatasheetFigure(name="pcie.bandwidth", words="bandwidth to the host, one direction", unit=BANDWIDTH,
            read=lambda gpu: gpu.pcie_bandwidth_bytes_per_s, change=lambda _, __: {}, aliases=("pcie", "host.bandwidth"),
            adjust=lambda gpu, value: replace(gpu, pcie_bandwidth_bytes_per_s=value)),
     _of_key("power", "tdp_w", "power limit", POWER, "tdp", "power", "watts", short="tdp"),
@@ -185,7 +185,7 @@ _NAMED: Final = (
 """Those that people ask for."""
 
 
-def _other_keys() -> list[Figure]:
+def _other_keys() -> list[DatasheetFigure]:
     """Return the figures of the keys that have no shorter name."""
     named = {alias for figure in _NAMED for alias in figure.aliases}
     found = []
@@ -207,13 +207,13 @@ def _unit_of(name: str, key: Key) -> FigureUnit:
     return next((unit for endings, unit in ends if name.endswith(endings) and key.kind in (int, float)), COUNT)
 
 
-FIGURES: Final[tuple[Figure, ...]] = (*_NAMED, *_other_keys())
+FIGURES: Final[tuple[DatasheetFigure, ...]] = (*_NAMED, *_other_keys())
 SENSITIVE: Final = ("memory.bandwidth", "matrix", "vector", "sms", "clock", "l2.size", "tdp", "link.bandwidth",
                     "pcie.bandwidth")  # fmt: skip
 """The figures whose use is asked for where nobody says which."""
 
 
-def find_figure(name: str) -> Figure | None:
+def find_figure(name: str) -> DatasheetFigure | None:
     """Return the figure that a name means; None where it means none.
 
     >>> find_figure("Bandwidth").name

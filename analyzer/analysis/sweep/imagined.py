@@ -20,7 +20,7 @@ from ....specs.gpu import Catalog, Gpu
 from ....specs.layout import MEGA
 from ...models.frame.intervals import OCTAVES_PER_UNIT, separations
 from .axes import AskedAxis
-from .figures import Figure, Groups, find_figure, merge_groups
+from .figures import DatasheetFigure, Groups, find_figure, merge_groups
 
 ROUNDED: Final = 1.005
 """Datasheets round."""
@@ -74,7 +74,7 @@ def imagine(base: Gpu, asked: Sequence[AskedAxis], catalog: Catalog, gpu_file: P
     )
 
 
-Figures = tuple[tuple[Figure, float], ...]
+Figures = tuple[tuple[DatasheetFigure, float], ...]
 
 
 def varied_figures(base: Gpu, figures: Figures) -> Figures:
@@ -103,13 +103,13 @@ def vary_gpu(base: Gpu, variants: Mapping[str, Figures], gpu_file: Path | None) 
     return found
 
 
-def is_variable(base: Gpu, figure: Figure) -> bool:
+def is_variable(base: Gpu, figure: DatasheetFigure) -> bool:
     """Say whether a figure can be varied as the GPU is run: a slice's are another GPU's, a locked clock stays."""
     is_locked = base.clock_lock_hz is not None and figure.name.startswith(_OF_THE_CLOCK)
     return base.slice_name is None and not is_locked
 
 
-def check_variable(base: Gpu, figures: Sequence[Figure]) -> None:
+def check_variable(base: Gpu, figures: Sequence[DatasheetFigure]) -> None:
     """Raise InputError for a figure that cannot be varied as the GPU is run."""
     for figure in figures:
         if base.slice_name is not None:
@@ -150,10 +150,10 @@ def place_variants(cluster: Cluster, gpus: Sequence[Gpu]) -> Cluster:
     return cluster
 
 
-Spans = dict[str, tuple[Figure | None, float, float]]
+Spans = dict[str, tuple[DatasheetFigure | None, float, float]]
 
 
-def catalogue_spans(base: Gpu, figures: Sequence[Figure], catalog: Catalog) -> Spans:
+def catalogue_spans(base: Gpu, figures: Sequence[DatasheetFigure], catalog: Catalog) -> Spans:
     """Return the least and the most of each figure among single GPUs of the vendor."""
     others = [gpu for gpu in catalog.gpus if gpu.vendor == base.vendor and not gpu.is_package]
     spans: Spans = {}

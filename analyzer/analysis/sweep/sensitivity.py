@@ -20,7 +20,8 @@ from ....specs.gpu import Gpu
 from ...replay.forecast import iteration_lengths
 from ..analyze import report_on
 from ..result import Analysis, arrange
-from .figures import SENSITIVE, Figure, find_figure
+from ..warnings import warn
+from .figures import SENSITIVE, DatasheetFigure, find_figure
 from .imagined import Figures, imagine, is_variable, variant_name, varied_figures, vary_gpu
 from .knees import SLOWER
 from .report import FigureElasticity, SensitivityReport
@@ -72,18 +73,23 @@ def find_sensitivity(question: SweepQuestion) -> SensitivityReport:
         scenario=question.scenario,
         gpu=question.gpu.name,
         base=base_point(result, unvaried),
-        figures=tuple(sorted((*found, _host(result)), key=lambda item: item.elasticity)),
+        figures=tuple(sorted((*found, _host(result)), key=_gain_first)),
         absent=tuple(figure.name for figure in named if figure not in figures),
-        warnings=report.warnings,
+        warnings=tuple(warn(result)),
     )
 
 
-def _both_ways(gpu: Gpu, figure: Figure) -> list[Figures]:
+def _gain_first(item: FigureElasticity) -> tuple[float, float]:
+    """Return what orders figures: what they give, and where that is nothing, what the host hides of it."""
+    return round(item.elasticity, 4), item.busy_elasticity
+
+
+def _both_ways(gpu: Gpu, figure: DatasheetFigure) -> list[Figures]:
     """Return the steps of a figure, less and more of it in turn."""
     return [varied_figures(gpu, ((figure, value),)) for pair in _values(gpu, figure) for value in pair]
 
 
-def _values(gpu: Gpu, figure: Figure) -> list[tuple[float, float]]:
+def _values(gpu: Gpu, figure: DatasheetFigure) -> list[tuple[float, float]]:
     """Return less and more of a figure for each step; at least by one where it is a whole number."""
     base, unit = figure.read(gpu) or 0.0, figure.step
     if not unit:
@@ -92,7 +98,7 @@ def _values(gpu: Gpu, figure: Figure) -> list[tuple[float, float]]:
     return [(max(base - size, unit), base + size) for size in sizes]
 
 
-def _tried(gpu: Gpu, figure: Figure, times: Mapping[str, float], busy: Mapping[str, float]) -> _Tried:
+def _tried(gpu: Gpu, figure: DatasheetFigure, times: Mapping[str, float], busy: Mapping[str, float]) -> _Tried:
     pairs = _values(gpu, figure)
     less, more = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
 
@@ -111,7 +117,7 @@ def _tried(gpu: Gpu, figure: Figure, times: Mapping[str, float], busy: Mapping[s
     )
 
 
-def _elasticity(figure: Figure, gpu: Gpu, tried: _Tried, base_ns: float) -> FigureElasticity:
+def _elasticity(figure: DatasheetFigure, gpu: Gpu, tried: _Tried, base_ns: float) -> FigureElasticity:
     return _of_steps(figure.name, figure.words, figure.unit.shown, figure.read(gpu) or 0.0, tried, base_ns)
 
 

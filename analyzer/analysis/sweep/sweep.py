@@ -24,9 +24,10 @@ from ..analyze import report_on, run_analysis
 from ..basis import OTHER_HOST_HALF_WIDTH
 from ..compare.interval import change_half_widths
 from ..result import Analysis, build_result
+from ..warnings import warn
 from .axes import SIZES, AskedAxis, read_axes
 from .imagined import Imagined, imagine, place_variants
-from .intervals import change_forecast, hold_to_physics, widened_forecast
+from .intervals import change_ends, change_forecast, common_forecasts, hold_to_physics, widened_forecast
 from .knees import explain_slower, find_knees
 from .limits import limit_shares
 from .report import AxisKind, SweepPoint, SweepReport
@@ -60,6 +61,8 @@ class SweptAnalysis:
     """With the intervals of changes."""
     widened: Forecast
     """With those of the times themselves."""
+    common: tuple[Forecast, ...]
+    """With those of what all GPUs have in common."""
 
 
 def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport:
@@ -91,7 +94,7 @@ def sweep_trace(question: SweepQuestion, vary: Mapping[str, str]) -> SweepReport
         points=ordered,
         knees=find_knees(axes, ordered),
         slower_with_more=tuple(explain_slower(axes, ordered)),
-        warnings=(*_notes(asked), *report.warnings),
+        warnings=(*_notes(asked), *warn(first)),
     )
 
 
@@ -131,10 +134,15 @@ def _changed(question: SweepQuestion, first: Analysis, scenario: Scenario, imagi
 def _swept(result: Analysis, imagined: Imagined) -> SweptAnalysis:
     extra = len(result.prediction.fleet.gpus) - len(imagined.gpus)  # the source, and variants that are not asked about
     apart, beyond = (np.append(item, np.zeros(extra)) for item in (imagined.apart, imagined.beyond))
+    host, changes = _host_half_widths(result), change_forecast(result, apart, beyond)
+    origin = result.origin
+    is_measured = origin is not None and imagined.gpus[0].name == origin.name and not result.scenario.changes_work
     return SweptAnalysis(
         result=result,
-        changes=change_forecast(result, apart, beyond),
-        widened=widened_forecast(result, beyond, _host_half_widths(result)),
+        changes=changes,
+        # Where the unvaried GPU was measured, what is not known of the others is the change alone.
+        widened=changes if is_measured else widened_forecast(result, beyond, host),
+        common=common_forecasts(result, host),
     )
 
 
@@ -232,17 +240,16 @@ def _change_ends(swept: SweptAnalysis, base: SweptAnalysis, column: int) -> tupl
 
     None where too much has no interval.
     """
-    changes = swept.changes
-    time_ns = float(changes.iteration_ns[column])
-    if time_ns <= 0 or np.isnan(changes.low_ns[column]):
+    ends = change_ends(swept.changes, swept.common, column)
+    if ends is None:
         return None
-    down, up = (float(np.log(max(end[column], 1.0) / time_ns)) for end in (changes.low_ns, changes.high_ns))
+    down, up = ends
     if swept is not base:
         widths = change_half_widths(base.result, swept.result, (0, 0))
         if widths is None:
             return None
-        down, up = -float(np.hypot(down, widths[0])), float(np.hypot(up, widths[1]))
-    return float(np.exp(down)), float(np.exp(up))
+        down, up = float(np.hypot(down, widths[0])), float(np.hypot(up, widths[1]))
+    return float(np.exp(-down)), float(np.exp(up))
 
 
 def _samples_per_s(base: Analysis, time_ns: float, result: Analysis) -> float | None:

@@ -69,13 +69,13 @@ POWER_SHARPNESS: Final = 8.0
 LEAST_CLOCK: Final = 0.75
 """Of the base clock: matrix units draw more than what it is stated for; A100 and H100 hold 0.8-0.9 of it."""
 CAP_EXPONENT: Final = 0.55
-"""Of clock over power where a cap lowers it: clock_power's L40, whose board holds 300 W at 1.4 to 2.4 GHz (median of its
-points 0.51 to 0.60, by what idles)."""
+"""Of clock over power where a cap lowers it: clock_power's L40, whose board holds 300 W at 1.4 to 2.4 GHz (median of
+its points 0.43 to 0.55, by what idles: benchmarks/check/power_caps.py)."""
 USUAL_DRAW: Final = 0.78
 """Of the power for switching, what a busy GPU draws at full clock where a kernel's own arithmetic does not say more.
-Chosen by networks on an RTX 3090 that others capped: ViT-B/16 trained in TF32 keeps 0.93 of its speed at 280 of 350 W and
-0.82 at 230 W, in fp32 0.87 at 280 W (blog.qwertyforce.dev), ResNet-50 at least 0.95 at 280 W (pugetsystems.com); this
-says 0.96 and 0.80."""
+Chosen by networks on an RTX 3090 that others capped: ViT-B/16 trained in TF32 keeps 0.93 of its speed at 280 of 350 W
+and 0.82 at 230 W, in fp32 0.87 at 280 W (blog.qwertyforce.dev), ResNet-50 at least 0.95 at 280 W (pugetsystems.com);
+this says 0.96 and 0.80."""
 IDLE_SHARE: Final = 0.16
 GDDR_IDLE_SHARE: Final = 0.28
 """Of the board's power: the priors of `idle_share` and `gddr_idle_share`."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .... import __version__
 from ....formats.printable import clean_text
+from ....version import __version__
 from ...analysis.alternatives import try_alternatives
 from ...analysis.decision.choice import shown_rows
 from ...analysis.gpu_replay import lay_out, replay_on
@@ -49,7 +49,7 @@ def illustrate(page: Page, report: AnalysisReport, analysis: Analysis, *, name: 
             *_key_figures(report),
             *_some(chart_cost(report)),
             *(replace(block, title=block.title or _RANKED) for block in ranked),
-            *(words if more is None else (more, *_without(hidden_line(report), words))),
+            *(words if more is None else (*_without(hidden_line(report), words), more)),
             *_some(chart_parts(report, analysis)),
             *page.blocks[below : last + 1],
             *_charts_of_one(report, analysis),

@@ -65,9 +65,9 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     return Chart(
         title="Cost against time",
         description=(
-            f"Each GPU by the {measure.across} and by the {measure.up}; lower left is better. Lines are 90 % intervals. Names "
-            f"stand at the GPUs that none beats in both ({len(front)} of {len(priced)}){_source_words(rows)}.{strip}"
-            f"{_limit_words(measure)}"
+            f"Each GPU by the {measure.across} and by the {measure.up}; lower left is better. Lines are 90 % "
+            f"intervals. Names stand at the GPUs that none beats in both ({len(front)} of {len(priced)})"
+            f"{_source_words(rows)}.{strip}{_limit_words(measure)}"
         ),
         spec=_spec(points, measure),
         rows=points,

@@ -78,7 +78,13 @@ def _limit(report: AnalysisReport, unit_bytes: float) -> dict[str, Any] | None:
 
 
 def _spec(across: str, unit: str, at_peak: float, peak: float, limit: dict[str, Any] | None) -> dict[str, Any]:
-    x = {"field": "at", "type": "quantitative", "title": across, "axis": {"grid": False}, "scale": {"nice": False}}
+    x = {
+        "field": "at",
+        "type": "quantitative",
+        "title": across,
+        "axis": {"grid": False, "tickCount": 8, "format": ",~r"},
+        "scale": {"nice": False},
+    }
     area = {
         "mark": {"type": "area", "interpolate": "step-after", "opacity": 0.9},
         "encoding": {

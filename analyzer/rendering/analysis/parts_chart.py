@@ -73,7 +73,7 @@ def _by_op(analysis: Analysis) -> Sums:
     def name(row: int) -> str:
         op = int(workload.op[row])
         at = trace.ops.name[op] if op >= 0 else trace.kernels.name[workload.kernel[row]]
-        return short_name(trace.strings[int(at)], 40)
+        return short_name(trace.strings[int(at)].removeprefix("aten::"), 40)
 
     return _sum(analysis, name)
 
@@ -164,6 +164,7 @@ def _spec(unit: str, groups: Sequence[str], rows: Sequence[dict[str, Any]]) -> d
     shown = {view: list(dict.fromkeys(row["part"] for row in by_rank if row["view"] == view)) for view in _VIEWS}
     return {
         "height": {"step": 24},
+        "usermeta": {"drawnAnewBy": ["view"]},
         "params": [
             {"name": "shown", "value": shown},
             {

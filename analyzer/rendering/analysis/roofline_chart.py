@@ -22,6 +22,8 @@ from .parts_chart import family_colours, family_name
 
 _MOST_OPS: Final = 150
 _MOST_GPUS: Final = 6
+_LEAST_PART: Final = 2e-4
+"""Of the time: shorter ops are left out, as they would stretch the axes."""
 _LEAST_SHARE: Final = 0.005
 """Of the arithmetic's time: units that do less have no line."""
 _TERA: Final = 1e12
@@ -33,9 +35,10 @@ def chart_roofline(report: AnalysisReport, analysis: Analysis) -> Chart | None:
     known = np.flatnonzero(workload.has_work & (workload.work.flops > 0) & (workload.work.moved_bytes > 0))
     columns = _columns(report, analysis)
     busy = prediction.weight[known] * prediction.time_ns[known, columns[0]]
-    known = known[np.argsort(-busy, kind="stable")][:_MOST_OPS]
-    if not len(known) or not busy.any():
+    if not busy.any():
         return None
+    order = np.argsort(-busy, kind="stable")[:_MOST_OPS]
+    known = known[order[busy[order] >= _LEAST_PART * busy.sum()]]
     intensity = workload.work.flops[known] / workload.work.moved_bytes[known]
     reach = (float(intensity.min()) / 2.0, float(intensity.max()) * 3.0)
     rows = [item for at, column in enumerate(columns) for item in _op_rows(analysis, known, intensity, at, column)]

@@ -14,7 +14,7 @@ from ...analysis.batch.mix import GpuMix
 from ...analysis.batch.report import BatchReport
 from ..batch import describe_batch
 from ..page.chart import Chart
-from ..page.page import Page
+from ..page.page import Line, Page, Passage
 from ..page.plot import (
     GOOD,
     HEAT,
@@ -60,7 +60,30 @@ def illustrate_batch(report: BatchReport, *, output: str, times: Sequence[FleetT
             lead.append(_mix_chart(fleet.mix, ending))
     for item in drawn:
         details.append(_heat_chart(item, "" if is_one else f" ({clean_text(item.what_if)})", cut))
-    return place_charts(describe_batch(report, output=output, top=top), lead=lead, details=details)
+    page = describe_batch(report, output=output, top=top)
+    answers = [text for fleet in report.fleets[:MOST_WHAT_IFS] for text in _answer(fleet.summary, is_one=is_one)]
+    return place_charts(_with_answers(page, answers), lead=lead, details=details)
+
+
+def _answer(summary: FleetSummary, *, is_one: bool) -> Iterator[str]:
+    """Say which GPU carries all traces for the least money, and which in the least time."""
+    if not summary.totals:
+        return
+    ending = "" if is_one else f" ({clean_text(summary.what_if)})"
+    best, fastest = summary.totals[0], min(summary.totals, key=lambda item: item.time_ns)
+    if best.usd is not None:
+        like = sum(item.is_like_best and item.usd is not None for item in summary.totals) - 1
+        alike = f"; {format_count(like, 'GPU')} cannot be told from it" if like else ""
+        yield f"Cheapest for all{ending}: {clean_text(best.gpu)}, {format_money(best.usd)}{alike}."
+    yield f"Fastest{ending}: {clean_text(fastest.gpu)}, {format_time(fastest.time_ns)}."
+
+
+def _with_answers(page: Page, answers: Sequence[str]) -> Page:
+    """Return the page with the answers after the sentence that opens it."""
+    first, *rest = page.blocks
+    if not isinstance(first, Passage):
+        return page
+    return Page(blocks=(Passage(lines=(*first.lines, *(Line(text=text) for text in answers))), *rest))
 
 
 def _unit(found: Sequence[GpuTotal]) -> tuple[str, float]:

@@ -10,6 +10,7 @@ from ..analysis.timeline_chart import chart_timeline
 from ..page.chart import Chart
 
 _SEPARATOR: Final = " · "
+LANE_PX: Final = 34
 
 
 def chart_recording(timeline: Timeline, *, title: str, told: str) -> Chart | None:
@@ -26,4 +27,5 @@ def chart_recording(timeline: Timeline, *, title: str, told: str) -> Chart | Non
         side, _, lane = str(row["lane"]).partition(_SEPARATOR)
         name = f"{titles.get(side, side)}{_SEPARATOR}{lane}" if len(titles) > 1 else lane
         rows.append({**row, "lane": name})
-    return replace(chart, title=title, description=f"{told} {chart.description}", rows=rows)
+    spec = {**chart.spec, "height": LANE_PX * len({row["lane"] for row in rows})}
+    return replace(chart, title=title, description=f"{told} {chart.description}", spec=spec, rows=rows)

@@ -14,8 +14,8 @@ class Chart:
     `spec` is a Vega-Lite specification without `data`, `width`, `config` and `$schema`, which the drawer adds, so that
     all pictures of a page look alike: as wide as the page, of the `height` that it says, in the colours of `vega.py`
     (those that begin with `var` change with the page between light and dark). It names fields of `rows`; switches are
-    `params` bound to a `select` or `radio` input. It is one view or layers of one: facets and concatenated views have
-    no width of their own. See https://vega.github.io/vega-lite/docs/.
+    `params` bound to a `select` or `radio` input. It is one view, layers of one, or a `vconcat` of such: facets and
+    views beside one another have no width of their own. See https://vega.github.io/vega-lite/docs/.
     """
 
     title: str

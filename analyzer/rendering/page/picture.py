@@ -11,7 +11,7 @@ from typing import Any, Final
 from ....errors import InputError
 from .chart import Chart
 from .page import build_page, clean_page
-from .vega import THEME, VEGA_LITE
+from .vega import THEME, VEGA_LITE, chart_document
 
 PICTURE_FORMATS: Final = {"svg": ".svg", "png": ".png"}
 """By the endings of their files."""
@@ -28,26 +28,30 @@ def draw_picture(chart: Chart, form: str) -> bytes:
         import vl_convert
     except ImportError:
         raise InputError("pictures need vl-convert-python: pip install 'wavecast[html]'") from None
-    spec = _document(chart)
+    spec = picture_document(chart)
     if form == "svg":
-        return str(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)).encode()
-    return bytes(vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=_SCALE))
+        return str(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])).encode()
+    return bytes(vl_convert.vegalite_to_png(spec, vl_version=VEGA_LITE, scale=_SCALE, allowed_base_urls=[]))
 
 
-def _document(chart: Chart) -> dict[str, Any]:
+def picture_document(chart: Chart) -> dict[str, Any]:
     """Return a whole specification, with its title, its data and the colours of a page in daylight."""
     clean = next(block for block in clean_page(build_page(chart)).blocks if isinstance(block, Chart))
+    document = chart_document(clean)
+    fields, rows = document["data"]["fields"], document["data"]["rows"]
     look = {"background": "white", "padding": 16, "font": "sans-serif"}
     spec: dict[str, Any] = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "description": clean.description,
         "title": {"text": clean.title, "offset": 12},
-        **_in_daylight(clean.spec),
-        "data": {"values": [dict(row) for row in clean.rows]},
+        **_in_daylight(document["spec"]),
+        "data": {"values": [dict(zip(fields, row, strict=True)) for row in rows]},
         "config": {**_in_daylight(THEME), **look},
     }
-    if "vconcat" not in spec:
-        spec.setdefault("width", _WIDTH_PX)
+    if "vconcat" in spec:
+        spec.pop("width", None)
+    elif spec.get("width", "container") == "container":
+        spec["width"] = _WIDTH_PX
     return spec
 
 

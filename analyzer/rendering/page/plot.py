@@ -88,7 +88,7 @@ def along(field: str, title: str | None = None, *, angle: int | None = None) -> 
     """
     axis: Spec = {"labelLimit": _LABEL_PX, "labelOverlap": False}
     if angle is not None:
-        axis["labelAngle"] = angle
+        axis |= {"labelAngle": angle, "labelOverlap": "greedy" if angle else False}
     return {"field": field, "type": "nominal", "title": title, "sort": None, "axis": axis}
 
 

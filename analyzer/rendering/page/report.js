@@ -10,23 +10,48 @@
   const themeAt = (width) => ({
     ...theme,
     axis: { ...theme.axis, labelLimit: Math.min(theme.axis.labelLimit, Math.round(width * 0.36)) },
-    legend: { ...theme.legend, columns: Math.max(1, Math.floor(width / 170)) },
+    legend: { ...theme.legend, columns: Math.max(1, Math.floor((width - Math.min(200, width / 4)) / 180)) },
   });
+
+  // Views above one another cannot ask for the page's width: they are told what axes and legends leave of it.
+  const fitted = (spec, width) =>
+    spec.vconcat ? { ...spec, vconcat: spec.vconcat.map((view) => ({ width: Math.max(180, width - 190), ...view })) } : spec;
+
+  // Texts only, and nothing of what is not known.
+  const formatTooltip = (value, sanitize) => {
+    if (typeof value !== "object") return sanitize(value);
+    const known = Object.entries(value).filter(([, text]) => text !== null && text !== "" && text !== "null");
+    const row = ([name, text]) =>
+      `<tr><td class="key">${sanitize(name)}</td><td class="value">${sanitize(text)}</td></tr>`;
+    return `<table>${known.map(row).join("")}</table>`;
+  };
 
   const drawn = new Map();
 
-  const draw = async (id) => {
+  const chosen = (id) =>
+    (charts[id].spec.params ?? []).map((param) => ({ ...param, value: drawn.get(id).view.signal(param.name) }));
+
+  const drawAnew = async (id, name) => {
+    await draw(id, chosen(id));
+    if (name) document.querySelector(`#${id}-controls :is(select[name="${name}"], [name="${name}"]:checked)`)?.focus({ preventScroll: true });
+  };
+
+  const draw = async (id, params) => {
     const place = document.getElementById(id);
-    const { spec, data, description } = charts[id];
+    const controls = document.getElementById(id + "-controls");
+    const { data, description } = charts[id];
+    const spec = params ? { ...charts[id].spec, params } : charts[id].spec;
     const width = place.clientWidth;
     try {
       drawn.get(id)?.view.finalize();
+      controls.replaceChildren();
       const { view } = await vegaEmbed(
         place,
-        { ...spec, data: { values: records(data) } },
+        { ...fitted(spec, width), data: { values: records(data) } },
         {
           mode: "vega-lite", ast: true, actions: false, renderer: "svg", config: themeAt(width), defaultStyle: false, logLevel: 1,
-          bind: document.getElementById(id + "-controls"),
+          tooltip: { formatTooltip },
+          bind: controls,
         },
       );
       const picture = place.querySelector("svg");
@@ -36,6 +61,9 @@
       for (const part of picture.children) part.setAttribute("aria-hidden", "true");
       place.dataset.state = "drawn";
       drawn.set(id, { view, width });
+      // Legends are laid out once: where a switch changes what stands in them, the chart is drawn anew.
+      for (const name of spec.usermeta?.drawnAnewBy ?? [])
+        view.addSignalListener(name, () => setTimeout(() => drawAnew(id, name)));
     } catch (error) {
       place.dataset.state = "failed";
       place.classList.add("failed");
@@ -60,7 +88,7 @@
     later = setTimeout(async () => {
       for (const [id, { width }] of [...drawn]) {
         const now = document.getElementById(id).clientWidth;
-        if (now && Math.abs(Math.log(now / width)) > 0.2) await draw(id);
+        if (now && Math.abs(Math.log(now / width)) > 0.2) await drawAnew(id);
       }
     }, 250);
   });

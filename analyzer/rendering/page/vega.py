@@ -66,7 +66,7 @@ THEME: Final[Mapping[str, Any]] = {
         "titleFontWeight": "normal",
         "orient": "top",
         "direction": "horizontal",
-        "labelLimit": 200,
+        "labelLimit": 155,
         "symbolType": "square",
         "symbolStrokeWidth": 0,
         "offset": 12,
@@ -114,7 +114,7 @@ def chart_document(chart: Chart) -> dict[str, Any]:
     """Return what the page's script draws a chart from: its specification, its data by column names, what it says."""
     fields = list(dict.fromkeys(name for row in chart.rows for name in row))
     return {
-        "spec": {"width": "container", **_plain(chart.spec)},
+        "spec": {**({} if "vconcat" in chart.spec else {"width": "container"}), **_plain(chart.spec)},
         "data": {"fields": fields, "rows": [[_value(row.get(name)) for name in fields] for row in chart.rows]},
         "description": chart.description,
     }

@@ -172,7 +172,7 @@ def _best_sheet(report: ScaleReport) -> Sheet:
     unit = common_time_unit(row.iteration_ns for row in rows)
     is_one_plan = len({row.plan for row in report.predictions}) == 1
     columns = (
-        text_column("GPU", (clean_text(row.gpu) for row in rows)),
+        text_column("GPU", map(_gpu_name, rows)),
         count_column("GPUs", (row.gpu_count for row in rows)),
         *([] if is_one_plan else [_plan_column(rows)]),
         *_value_columns(rows, unit),
@@ -233,9 +233,16 @@ def _memory(row: PlanPrediction) -> str:
     return size if row.fits is not False else f"{size} !"
 
 
+def _gpu_name(row: PlanPrediction) -> str:
+    return clean_text(row.gpu) + ("" if row.untested is None else ", untested")
+
+
 def _notes(report: ScaleReport) -> Iterator[str]:
     rows = report.predictions
     yield from _PART_NOTES
+    untested = dict.fromkeys(row.untested for row in rows if row.untested is not None)
+    if untested:
+        yield f"Untested: {clean_text('; '.join(untested))}. Their intervals are the widest there are."
     if any(row.fits is False or row.is_tight for row in rows):
         usable = {row.gpu: row.memory_usable_bytes for row in rows}
         room = ", ".join(f"{clean_text(gpu)} {format_bytes(size)}" for gpu, size in list(usable.items())[:3])

@@ -161,23 +161,7 @@ def _interval_chart(score: Score) -> Chart | None:
             groups.setdefault((row.table, row.family, row.dtype), []).append(row)
     if not groups:
         return None
-    rows = list[dict[str, Any]]()
-    for (table, family, dtype), found in groups.items():
-        weights = [row.rows for row in found]
-        held, width = (float(np.average(values, weights=weights)) for values in _intervals(found))
-        rows.append(
-            {
-                "family": f"{family}, {dtype}",
-                "table": table,
-                "held_percent": 100 * held,
-                "width_percent": 100 * width,
-                "held": format_share(held),
-                "width": format_error(width),
-                "rows": sum(weights),
-                "count": f"{sum(weights):,}",
-                "kind": "nine in ten or more" if held >= NINETY else "fewer",
-            }
-        )
+    rows = [_interval_row(*key, found) for key, found in groups.items()]
     told = (
         ("family", "family"),
         ("table", "table"),
@@ -216,8 +200,21 @@ def _interval_chart(score: Score) -> Chart | None:
     return build_chart("Said and held intervals", text, spec, rows, told)
 
 
-def _intervals(rows: Sequence[ScoreRow]) -> tuple[list[float], list[float]]:
-    return [row.coverage_90 for row in rows], [row.width_90 for row in rows]
+def _interval_row(table: str, family: str, dtype: str, found: Sequence[ScoreRow]) -> dict[str, Any]:
+    weights = [row.rows for row in found]
+    held = float(np.average([row.coverage_90 for row in found], weights=weights))
+    width = float(np.average([row.width_90 for row in found], weights=weights))
+    return {
+        "family": f"{family}, {dtype}",
+        "table": table,
+        "held_percent": 100 * held,
+        "width_percent": 100 * width,
+        "held": format_share(held),
+        "width": format_error(width),
+        "rows": sum(weights),
+        "count": f"{sum(weights):,}",
+        "kind": "nine in ten or more" if held >= NINETY else "fewer",
+    }
 
 
 def _whole_chart(found: Sequence[WholeRun]) -> Chart | None:

@@ -79,7 +79,7 @@ def _speed_chart(report: SweepReport) -> Chart:
     }
     line = {"mark": {"type": "line", "color": BLUE}, "encoding": {"x": x, "y": _y_encoding("speed", report)}}
     points = {
-        "mark": {"type": "point", "size": 45, "color": BLUE, "strokeWidth": 1.6, "opacity": 1},
+        "mark": {"type": "point", "size": 45, "color": BLUE, "strokeWidth": 1.6, "opacity": 1, "filled": False},
         "encoding": {
             "x": x,
             "y": _y_encoding("speed", report),
@@ -232,7 +232,7 @@ def _lines_chart(report: SweepReport) -> Chart:
     }
     line = {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": colour}}
     points = {
-        "mark": {"type": "point", "size": 45, "strokeWidth": 1.6, "opacity": 1},
+        "mark": {"type": "point", "size": 45, "strokeWidth": 1.6, "opacity": 1, "filled": False},
         "encoding": {
             "x": x,
             "y": y,

@@ -17,6 +17,8 @@ from .words import any_value, share_words
 
 _LEAST: Final = 0.005
 """Per cent for one per cent: what gives less gives nothing."""
+_HIDDEN: Final = 0.1
+"""What more of the GPU-busy time a figure takes off than of the iteration, for a word about it."""
 _NAMED: Final = 3
 
 
@@ -47,7 +49,8 @@ def _headline(report: SensitivityReport, name: str) -> Iterator[str]:
     useless = [item.name for item in report.figures if abs(item.elasticity) < _LEAST]
     if useless and useful:
         yield f"Nothing comes of {', '.join(useless)}."
-    hidden = [item for item in report.figures if item.elasticity - item.busy_elasticity > 0.1]
+    hidden = [item for item in report.figures if item.elasticity - item.busy_elasticity > _HIDDEN]
+    hidden.sort(key=lambda item: item.busy_elasticity)
     if hidden:
         named = ", ".join(f"{item.name} {_percent(-item.busy_elasticity)}" for item in hidden[:_NAMED])
         yield f"Hidden behind the host, less GPU-busy time for 1 % more: {named}."

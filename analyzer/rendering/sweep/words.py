@@ -71,7 +71,9 @@ def share_words(point: SweepPoint) -> str:
 
 
 def interval_words(low: float | None, high: float | None) -> str:
-    """Write the interval of a factor: 1.22–1.38."""
+    """Write the interval of a factor: 1.22–1.38; nothing where it is known to be that."""
+    if low is not None and low == high:
+        return ""
     return ABSENT if low is None or high is None else f"{format_number(low)}–{format_number(high)}"
 
 
@@ -79,12 +81,12 @@ def faster_words(point: SweepPoint, work: str = "") -> str:
     """Say how much faster a point is: 1.31× faster (1.22–1.38); with `work`, how much more of it is done."""
     low, high = point.speedup_low, point.speedup_high
     if work:
-        interval = "" if low is None or high is None else f" ({interval_words(low, high)})"
+        interval = "" if low is None or high is None or low == high else f" ({interval_words(low, high)})"
         return f"{format_factor(point.speedup)} the {work} per second{interval}"
     if 1 / 1.0005 < point.speedup < 1.0005:
         return "as fast"
     if point.speedup > 1:
-        interval = "" if low is None or high is None else f" ({interval_words(low, high)})"
+        interval = "" if low is None or high is None or low == high else f" ({interval_words(low, high)})"
         return f"{format_factor(point.speedup)} faster{interval}"
-    interval = "" if not low or not high else f" ({interval_words(1 / high, 1 / low)})"
+    interval = "" if not low or not high or low == high else f" ({interval_words(1 / high, 1 / low)})"
     return f"{format_factor(1 / point.speedup)} slower{interval}"

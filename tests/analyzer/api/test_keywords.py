@@ -28,7 +28,8 @@ NOT_ASKED_OF_PYTHON = {
 KEYWORD_OF = {
     "targets": ("to", "on"), "target": ("to",), "with_ops": ("ops",), "gpu_counts": ("gpus",), "plans": ("plan",),
     "marks_path": ("critical_path",), "given_prices": ("prices",), "price_file": ("prices",), "price_kind": ("prices",),
-    "cloud": ("prices",),
+    "cloud": ("prices",), "places": ("traces",), "precisions": ("precision",), "batch_sizes": ("batch",),
+    "sequence_lengths": ("sequence_length",), "cpu_speeds": ("cpu_speed",),
 }  # fmt: skip
 OF_MANY_GPUS = {"gpu_counts", "plans", "global_batch"}
 """Of `analyze`: `wavecast.scale` has these, and its report saves the timeline."""
@@ -41,6 +42,7 @@ RECORDS: dict[Callable[..., Any], str] = {
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "analyze": wavecast.analyze,
     "scale": wavecast.scale,
+    "sweep": wavecast.sweep,
     "validate": wavecast.validate,
     "replay": wavecast.replay,
     "compare": wavecast.compare,
@@ -49,6 +51,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ranks": wavecast.ranks,
     "graph": wavecast.graph,
     "score": wavecast.score,
+    "batch": wavecast.batch,
 }
 
 
@@ -75,12 +78,15 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
         ("--cpu-speed fast: expected a ratio", "cpu_speed fast: expected a ratio"),
         ("name its machine with --node", "name its machine with Machines(nodes=…)"),
         ("with 'wavecast convert --window 2s..3s'", "with 'wavecast convert --window 2s..3s'"),
+        ("--rows all shows them", "Selection(rows=0) shows them"),
+        ("--allowance 10% would add a tenth", "--allowance 10% would add a tenth"),
+        ("leave out --nccl-tests", "leave out Machines(nccl_tests=…)"),
         ("record with --shapes-only", "record with --shapes-only"),
         ("a--batch and ---batch", "a--batch and ---batch"),
     ],
 )
 def test_options_become_keywords(text: str, expected: str) -> None:
-    assert with_keywords(text, {"to", "source", "batch", "cpu_speed", "machines"}) == expected
+    assert with_keywords(text, {"to", "source", "batch", "cpu_speed", "machines", "selection"}) == expected
 
 
 def test_a_command_names_its_options_where_the_function_names_keywords() -> None:
@@ -126,6 +132,14 @@ def test_a_command_names_its_options_where_the_function_names_keywords() -> None
         (lambda: wavecast.replay(H100).save_figure("x.svg", stretch_ms=(3, 1)), "stretch_ms=3 1: it ends before"),
         (lambda: wavecast.overview(H100, top=-1), "top=-1: expected"),
         (lambda: wavecast.ranks([]), "traces: expected the files of a job's ranks"),
+        (lambda: wavecast.batch("x", output="x.txt"), r"output x\.txt: expected a file that ends in \.parquet, \.csv"),
+        (lambda: wavecast.batch("nothing", output="x.csv"), "nothing: no such file"),
+        (lambda: wavecast.batch("x", output="x.csv", precision="fp3"), "precision='fp3': expected one of bf16"),
+        (lambda: wavecast.batch("x", output="x.csv", batch=[8, 0]), "batch=0: expected a whole number"),
+        (lambda: wavecast.batch("x", output="x.csv", cpu_speed=[1.0, -1]), "cpu_speed -1: expected a ratio"),
+        (lambda: wavecast.batch("x", output="x.csv", max_kinds=2), "max_kinds and utilisation are for a mix"),
+        (lambda: wavecast.batch("x", output="x.csv", utilisation=2.0), "utilisation=2: expected a ratio"),
+        (lambda: wavecast.batch(str(SHAPES), output="x.csv", scheduler="tcp"), "scheduler 'tcp': expected local"),
         (lambda: wavecast.gpus("h9000"), "is called 'h9000'"),
         (lambda: wavecast.graph(H100, iteration=5), "iteration 5"),
         (lambda: wavecast.score("nowhere", leave_out="x"), "leave_out='x': expected one of chips, shapes"),

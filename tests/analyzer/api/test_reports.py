@@ -161,31 +161,31 @@ def test_who_looks_at_a_report_in_python_reads_keywords(capsys: pytest.CaptureFi
 
 def test_the_charts_of_a_report_are_pictures(report: wavecast.Report, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    for number, figure in enumerate(report.figures()):
-        shown = figure._repr_mimebundle_()
+    for number, picture in enumerate(report.pictures()):
+        shown = picture._repr_mimebundle_()
         assert shown["image/svg+xml"].startswith("<svg")
         assert "var(--" not in shown["image/svg+xml"]
-        assert shown["text/plain"] == f"{figure.title}: {figure.description}"
-        assert figure.to_dict()["data"]["values"]
-        figure.save(tmp_path / f"{number}.json")
-        assert json.loads((tmp_path / f"{number}.json").read_text(encoding="utf-8")) == figure.to_dict()
+        assert shown["text/plain"] == f"{picture.title}: {picture.description}"
+        assert picture.to_dict()["data"]["values"]
+        picture.save(tmp_path / f"{number}.json")
+        assert json.loads((tmp_path / f"{number}.json").read_text(encoding="utf-8")) == picture.to_dict()
 
 
 def test_a_picture_is_saved_in_the_format_of_the_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = wavecast.analyze(SHAPES, to=["L4", "H100 SXM"]).figures()[0]
+    picture = wavecast.analyze(SHAPES, to=["L4", "H100 SXM"]).pictures()[0]
     with pytest.raises(wavecast.InputError, match=r"expected a name that ends in \.svg, \.png, \.json"):
-        figure.save(tmp_path / "figure.pdf")
+        picture.save(tmp_path / "figure.pdf")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "vl_convert", None)
         with pytest.raises(wavecast.InputError, match="pip install 'wavecast\\[html\\]'"):
-            figure.save(tmp_path / "figure.svg")
+            picture.save(tmp_path / "figure.svg")
     assert list(tmp_path.iterdir()) == []
     pytest.importorskip("vl_convert")
-    figure.save(tmp_path / "figure.svg")
-    figure.save(tmp_path / "figure.png")
+    picture.save(tmp_path / "figure.svg")
+    picture.save(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "figure.svg").read_text(encoding="utf-8").startswith("<svg")
-    assert repr(figure) == f"<Figure {figure.title}>"
+    assert repr(picture) == f"<Picture {picture.title}>"
 
 
 def test_hostile_names_stay_text_in_a_notebook(tmp_path: Path) -> None:

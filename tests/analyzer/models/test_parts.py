@@ -174,6 +174,20 @@ def test_half_width_is_that_of_group_and_size_times_the_factor_of_the_gpus_class
     assert declared[0].tolist() == [2.0] * 4
 
 
+def test_where_nothing_like_a_gpu_was_measured_the_widest_class_counts() -> None:
+    names = ["H100 SXM", "RX 7900 XTX", "Gaudi 3", "GB10", "Arc B580"]
+    fleet = build_fleet([find_gpu(CATALOG, name) for name in names])
+    table = IntervalTable(
+        half_width=np.ones((2, 5)),
+        class_factor=np.array([[1.0, 1.2], [1.5, 4.0], [3.0, 2.0]]),
+        seen_ratio=0.5,
+        reference=2.0,
+        positions=gpu_positions(fleet),
+        is_declared=np.array([False, False]),
+    )
+    assert width_factors(table, fleet).tolist() == [[0.5, 3.0, 3.0, 3.0, 3.0], [0.5, 4.0, 4.0, 4.0, 4.0]]
+
+
 def test_a_training_gpus_interval_is_never_wider_than_its_class_asks_for() -> None:
     table = IntervalTable(
         half_width=np.ones((1, 5)),

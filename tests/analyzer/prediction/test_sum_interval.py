@@ -48,6 +48,15 @@ def test_times_from_shapes_share_an_error_of_their_gpu(result: Analysis) -> None
     )
 
 
+def test_what_nobody_measured_shares_the_widest_error_of_all() -> None:
+    gpus = {gpu.name: gpu for gpu in load_catalog().gpus}
+    for is_half, is_training in ((True, False), (False, True)):
+        kind = IterationKind(is_half=is_half, is_training=is_training, is_compiled=False)
+        widths = shared_half_widths(kind, list(gpus.values()))
+        widest = {name for name, width in zip(gpus, widths.tolist(), strict=True) if width == widths.max()}
+        assert {"Radeon RX 7900 XTX", "Gaudi 3", "Arc B580", "GB10 (DGX Spark)"} <= widest
+
+
 def test_no_end_is_under_the_bounds_of_all_rows(result: Analysis) -> None:
     prediction = result.prediction
     low, _ = busy_interval_ns(prediction, result.workload.family)

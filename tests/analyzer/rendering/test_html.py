@@ -162,7 +162,7 @@ def test_charts_have_words_and_a_table(page: Page) -> None:
     assert drawn["description"] == "Each GPU by its time."
     assert drawn["data"] == {"fields": ["gpu", "time"], "rows": [["H100", 1.5], ["A100", None]]}
     many = build_chart(rows=[{"gpu": str(row), "time": row} for row in range(500)], labels={"time": "time, ms"})
-    text = draw_html(build_page(many)).replace(chart_library(), "")
+    text = draw_html(build_page(many)).split("<script")[0]
     assert f"Data as a table, the first {CHART_ROWS} of 500 rows" in text
     assert text.count("<tr>") == CHART_ROWS + 1
     assert '<th scope="col">time, ms</th></tr>' in text

@@ -60,6 +60,7 @@ DESCRIBED = {
     "rerun.text.describe_rerun",
     "score.accuracy.describe_accuracy",
     "score.text.describe_score",
+    "sharding.text.describe_sharding",
     "sweep.sensitivity.describe_sensitivity",
     "sweep.text.describe_sweep",
     "validate.text.describe_validation",
@@ -159,7 +160,7 @@ def test_every_report_is_described_as_a_page() -> None:
         for name, function in getmembers(module, isfunction)
         if function.__module__ == module.__name__
         and function.__annotations__.get("return") == "Page"
-        and not name.startswith("illustrate")
+        and not name.startswith(("illustrate", "_"))
     } == DESCRIBED
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, hypot, log
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from wavecast.analyzer.analysis.decision.goal import Goal, RunLength
 from wavecast.analyzer.analysis.decision.pair import pair_gpus
 from wavecast.analyzer.analysis.decision.selection import SHOWN_ROWS, Selection
 from wavecast.analyzer.analysis.decision.totals import with_totals
-from wavecast.analyzer.analysis.report import AnalysisReport, BatchChoice, GpuPrediction
+from wavecast.analyzer.analysis.report import AnalysisReport, BatchChoice, GpuPrediction, RankPair
 
 BuildRow = Callable[..., GpuPrediction]
 BuildReport = Callable[..., AnalysisReport]
@@ -40,6 +39,31 @@ def test_a_reference_is_no_answer(build_row: BuildRow, build_report: BuildReport
 def test_where_nothing_fits_nothing_is_chosen(build_row: BuildRow, build_report: BuildReport) -> None:
     choice = choose_gpus(build_report(build_row("A", 5.0, price=1.0, fits=False)))
     assert (choice.best, choice.cheapest, choice.fitting_count) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("width", "chosen", "untested"),
+    [(2.0, "tested", "new"), (0.5, "new", None)],  # the tested one takes and costs twice as much
+)
+def test_an_untested_gpu_is_the_answer_only_where_no_tested_one_is_within_its_interval(
+    width: float, chosen: str, untested: str | None, build_row: BuildRow, build_report: BuildReport
+) -> None:
+    rows = [
+        build_row("new", 10.0, price=1.0, width=width, untested="no GPU of its kind was measured"),
+        build_row("tested", 20.0, price=1.0),
+        build_row("slow", 60.0, price=1.0),
+    ]
+    run = RunLength(goal=Goal(count=3.6e5), iterations=3.6e5)
+    choice = choose_gpus(build_report(*with_totals(rows, run), run=run))
+    assert {choice.best, choice.fastest, choice.cheapest, choice.taken} == {chosen}
+    assert (choice.untested_fastest, choice.untested_cheapest) == (untested, untested)
+    assert choice.tied_count == 1
+
+
+def test_of_untested_gpus_alone_one_is_the_answer(build_row: BuildRow, build_report: BuildReport) -> None:
+    rows = [build_row(name, time, price=1.0, untested="why") for name, time in (("A", 5.0), ("B", 6.0))]
+    choice = choose_gpus(build_report(*rows))
+    assert (choice.best, choice.cheapest, choice.untested_fastest) == ("A", "A", None)
 
 
 @pytest.mark.parametrize(
@@ -108,17 +132,12 @@ def test_the_best_is_held_against_each_other(build_row: BuildRow) -> None:
         build_row("C", 20.0),
         build_row("D", 1.0, fits=False),
     ]
-    first, second = pair_gpus(rows)
+    known = RankPair(first="B", second="A", ratio_low=1.6, ratio_high=2.5, faster=0.0, cheaper=0.5)
+    first, second = pair_gpus(rows, [known])
     assert (first.gpu, first.other, first.time, first.price, first.cost) == ("A", "B", 0.5, 2.0, 1.0)
-    half = hypot(log(1.1), log(1.2))
-    assert (first.time_low, first.time_high) == pytest.approx((0.5 * exp(-half), 0.5 * exp(half)))
+    assert (first.time_low, first.time_high) == pytest.approx((0.4, 0.625))
     assert (second.other, second.price, second.cost) == ("C", None, None)
-
-
-def test_what_was_measured_adds_no_width(build_row: BuildRow) -> None:
-    source = build_row("S", 10.0, is_source=True)
-    (ratio,) = pair_gpus([build_row("A", 5.0, width=0.25), source])
-    assert (ratio.time_low, ratio.time_high) == pytest.approx((0.4, 0.625))
+    assert (second.time_low, second.time_high) == (None, None)
 
 
 def test_one_gpu_is_held_against_the_source_and_many_against_nothing(build_row: BuildRow) -> None:
