@@ -152,9 +152,10 @@ def test_a_copy_that_casts_tells_where_it_writes(export: Export) -> None:
 
 @pytest.mark.parametrize("sizes", ["[]", "[[]]", "[[0]]", "[[], [8, 16]]"])
 def test_odd_sizes_are_no_reason_to_fail(export: Export, sizes: str) -> None:
-    for at, name in enumerate(("aten::copy_", "aten::where", "my::op")):
+    kernels = {"aten::copy_": CAST, "aten::where": ADD, "my::op": ADD}
+    for at, (name, kernel) in enumerate(kernels.items()):
         export.range(100 * at, 100 * at + 90, f"{name}, sizes = {sizes}")
-        launch(export, 100 * at + 20, CAST.format("float"), ADD.format("c10::Half"))
+        launch(export, 100 * at + 20, kernel.format("c10::Half"))
     assert all_dtypes(export.load()) <= {"float16", "bool", "unknown"}
 
 
