@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .version import __version__
-
 if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
     from .analyzer.api.batch import TracesReport, batch
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     )
     from .formats import Trace, load_trace, save_trace
     from .tracer.recording import record
+    from .version import __version__
 
 
 __all__ = [
@@ -107,6 +106,7 @@ _HOMES = {
     ),
     "formats": ("Trace", "load_trace", "save_trace"),
     "tracer.recording": ("record",),
+    "version": ("__version__",),
 }  # fmt: skip
 """Module → public names that it holds."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
