@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .analyzer.api.report import Report
     from .analyzer.api.scale import PlansReport, scale
     from .analyzer.api.score import ScoreReport, score
+    from .analyzer.api.shard import ShardingReport, shard
     from .analyzer.api.sweep import SensitivityAnswer, SweepAnswer, sweep
     from .analyzer.api.validate import ValidationReport, validate
     from .errors import (
@@ -56,6 +57,7 @@ __all__ = [
     "ScoreReport",
     "Selection",
     "SensitivityAnswer",
+    "ShardingReport",
     "SweepAnswer",
     "Trace",
     "TraceError",
@@ -79,6 +81,7 @@ __all__ = [
     "save_trace",
     "scale",
     "score",
+    "shard",
     "sweep",
     "validate",
 ]
@@ -99,6 +102,7 @@ _HOMES = {
     "analyzer.api.report": ("Report",),
     "analyzer.api.scale": ("PlansReport", "scale"),
     "analyzer.api.score": ("ScoreReport", "score"),
+    "analyzer.api.shard": ("ShardingReport", "shard"),
     "analyzer.api.sweep": ("SensitivityAnswer", "SweepAnswer", "sweep"),
     "analyzer.api.validate": ("ValidationReport", "validate"),
     "errors": (

@@ -18,6 +18,7 @@ COMMANDS = {
     "analyze": "analyzer.commands.analyze",
     "batch": "analyzer.commands.batch",
     "scale": "analyzer.commands.scale",
+    "shard": "analyzer.commands.shard",
     "sweep": "analyzer.commands.sweep",
     "ranks": "analyzer.commands.ranks",
     "show": "analyzer.commands.show",

@@ -60,6 +60,7 @@ DESCRIBED = {
     "rerun.text.describe_rerun",
     "score.accuracy.describe_accuracy",
     "score.text.describe_score",
+    "sharding.text.describe_sharding",
     "sweep.sensitivity.describe_sensitivity",
     "sweep.text.describe_sweep",
     "validate.text.describe_validation",

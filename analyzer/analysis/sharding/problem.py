@@ -1,0 +1,257 @@
+"""Everything that decides how long a plan takes: what each way to share each table costs, as arrays.
+
+An iteration, phase after phase, each as long as its slowest rank:
+
+    t = dense + indices + max lookups + outputs + partial sums + max updates + their gradients + all-reduce
+
+indices, outputs: all-to-all of as much as the rank sends or receives that sends or receives most; partial sums: the
+reduce-scatter of row-wise tables, whose backward is an all-gather; all-reduce: of the dense part and of replicated
+tables, or an all-gather of their sparse gradients. Nothing overlaps, as torch runs it without a pipeline of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from math import ceil
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats
+from ....specs.gpu import Gpu
+from ....specs.nodes import Node
+from ...models.library import Library
+from ...work.communication import CollectiveKind
+from .links import LinkTimes
+from .pieces import TablePiece, price_pieces
+from .plan import TableSharding
+from .tables import EmbeddingTable, TableStep
+
+MOST_COLUMN_PIECES: Final = 8
+LEAST_COLUMN_BYTES: Final = 16
+"""Of a row of a column-wise piece: what a thread loads at once."""
+OVERFLOW_NS: Final = 1e15
+"""What a plan costs that does not fit, for each time the memory: more than any that does."""
+EVENNESS: Final = 1e-4
+"""What part of the ranks' mean square load counts, so that of equal plans the even one is taken."""
+
+
+class Load(IntEnum):
+    """Name what a rank has to do: columns."""
+
+    LOOKUP_NS = 0
+    UPDATE_NS = 1
+    SENT_BYTES = 2
+    """Of looked up vectors, to all ranks."""
+    INDEX_BYTES = 3
+    """That come in."""
+    MEMORY_BYTES = 4
+    LOOKUPS = 5
+
+
+class Exchange(IntEnum):
+    """Name what all ranks send each other alike: columns."""
+
+    RECEIVED_BYTES = 0
+    """Of looked up vectors, by each rank."""
+    INDEX_BYTES = 1
+    """That each rank sends out."""
+    PARTIAL_BYTES = 2
+    """Of sums that row-wise ranks have of all samples."""
+    GRADIENT_BYTES = 3
+    """That replicas add up."""
+    SPARSE_BYTES = 4
+    """Of rows with gradients of all replicas together."""
+
+
+class PlanPhase(IntEnum):
+    """Name what an iteration's time goes to."""
+
+    DENSE = 0
+    """Everything but tables, the host's time included."""
+    INDICES = 1
+    LOOKUP = 2
+    OUTPUTS = 3
+    """The all-to-all of looked up vectors and of their gradients."""
+    PARTIAL_SUMS = 4
+    UPDATE = 5
+    GRADIENTS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableUse:
+    """Say what runs on how many GPUs, as far as tables are concerned."""
+
+    gpu_count: int
+    is_training: bool
+    state_ratio: float = 0.0
+    """What the optimizer holds for each byte of a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShardingOption:
+    """Hold one way to share a table."""
+
+    sharding: TableSharding
+    pieces: int
+    """Ranks that are to be chosen; 0: all alike."""
+    piece: Floats
+    """What each of these has to do, by `Load`."""
+    every: Floats
+    """What every rank has to do, by `Load`."""
+    common: Floats
+    """By `Exchange`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShardingProblem:
+    """Hold tables, what each way to share them costs, and what all plans have in common."""
+
+    tables: tuple[EmbeddingTable, ...]
+    options: tuple[tuple[ShardingOption, ...], ...]
+    """Of each table."""
+    gpu_count: int
+    links: LinkTimes
+    limit_bytes: float
+    """What a rank may hold."""
+    dense_bytes: float
+    """What each rank holds beside tables."""
+    dense_ns: float
+    gradient_bytes: float
+    """Of the dense part."""
+    is_training: bool
+    log_width: float
+    """Of the tables' times, as in `PieceCosts`."""
+
+    def start(self) -> tuple[Floats, Floats]:
+        """Return the loads [ranks, Load] and exchanges [Exchange] of a plan without tables."""
+        loads, common = np.zeros((self.gpu_count, len(Load))), np.zeros(len(Exchange))
+        loads[:, Load.MEMORY_BYTES] = self.dense_bytes
+        common[Exchange.GRADIENT_BYTES] = self.gradient_bytes
+        return loads, common
+
+    def phases(self, loads: Floats, common: Floats) -> Floats:
+        """Return the time of each phase, ns, [..., PlanPhase], of loads [..., ranks, Load] and [..., Exchange]."""
+        most = loads.max(axis=-2)
+        both = 2.0 if self.is_training else 1.0
+        time = self.links.time_ns
+        index = np.maximum(most[..., Load.INDEX_BYTES], common[..., Exchange.INDEX_BYTES])
+        output = np.maximum(most[..., Load.SENT_BYTES], common[..., Exchange.RECEIVED_BYTES])
+        partial = common[..., Exchange.PARTIAL_BYTES]
+        sums = time(CollectiveKind.REDUCE_SCATTER, partial)
+        if self.is_training:
+            sums = sums + time(CollectiveKind.ALL_GATHER, partial)
+        gradients = time(CollectiveKind.ALL_REDUCE, common[..., Exchange.GRADIENT_BYTES])
+        gradients = gradients + time(CollectiveKind.ALL_GATHER, common[..., Exchange.SPARSE_BYTES])
+        found = np.empty((*most.shape[:-1], len(PlanPhase)))
+        found[..., PlanPhase.DENSE] = self.dense_ns
+        found[..., PlanPhase.INDICES] = time(CollectiveKind.ALL_TO_ALL, index)
+        found[..., PlanPhase.LOOKUP] = most[..., Load.LOOKUP_NS]
+        found[..., PlanPhase.OUTPUTS] = both * time(CollectiveKind.ALL_TO_ALL, output)
+        found[..., PlanPhase.PARTIAL_SUMS] = sums
+        found[..., PlanPhase.UPDATE] = most[..., Load.UPDATE_NS]
+        found[..., PlanPhase.GRADIENTS] = gradients if self.is_training else 0.0
+        return found
+
+    def scores(self, loads: Floats, common: Floats) -> Floats:
+        """Return what plans are compared by, [...]: their time, far more where a rank's memory does not suffice."""
+        memory = loads[..., Load.MEMORY_BYTES]
+        over = np.maximum(memory / self.limit_bytes - 1.0, 0.0)
+        busy = loads[..., Load.LOOKUP_NS] + loads[..., Load.UPDATE_NS]
+        even = EVENNESS * np.sqrt(np.mean(busy**2, axis=-1))
+        is_over = (over > 0).any(axis=-1)
+        return np.asarray(
+            self.phases(loads, common).sum(axis=-1) + even + np.where(is_over, OVERFLOW_NS * (1 + over.sum(axis=-1)), 0)
+        )
+
+
+def build_options(
+    tables: Sequence[EmbeddingTable],
+    steps: Mapping[tuple[int, int], Sequence[TableStep]],
+    gpu: Gpu,
+    node: Node,
+    library: Library,
+    use: TableUse,
+    *,
+    extra: Sequence[tuple[int, TableSharding, int]] = (),
+) -> tuple[tuple[tuple[ShardingOption, ...], ...], float]:
+    """Return the ways to share each table, all priced at once, and the half-width of the times.
+
+    `tables` ask for the lookups of all ranks together. `extra` adds ways that the search would not try: table, kind,
+    pieces.
+    """
+    asked = [(at, kind, pieces) for at, table in enumerate(tables) for kind, pieces in _ways(table, use.gpu_count)]
+    asked += [item for item in extra if item not in asked]
+    pieces = [_piece(tables[at], at, kind, count, use.gpu_count) for at, kind, count in asked]
+    costs = price_pieces(tables, steps, pieces, gpu, library, nodes=[node], is_training=use.is_training)
+    found: list[list[ShardingOption]] = [[] for _ in tables]
+    for row, (at, kind, count) in enumerate(asked):
+        times = costs.lookup_ns[row], costs.update_ns[row]
+        found[at].append(_option(tables[at], kind, count, pieces[row], times, use))
+    return tuple(map(tuple, found)), costs.log_width
+
+
+def _ways(table: EmbeddingTable, gpu_count: int) -> list[tuple[TableSharding, int]]:
+    found = [(TableSharding.TABLE_WISE, 1), (TableSharding.DATA_PARALLEL, gpu_count)]
+    if table.rows >= gpu_count:
+        found.append((TableSharding.ROW_WISE, gpu_count))
+    pieces = 2
+    while pieces <= min(MOST_COLUMN_PIECES, gpu_count):
+        if table.width % pieces == 0 and table.width // pieces * table.element_bytes >= LEAST_COLUMN_BYTES:
+            found.append((TableSharding.COLUMN_WISE, pieces))
+        pieces *= 2
+    return found
+
+
+def _piece(table: EmbeddingTable, at: int, kind: TableSharding, count: int, gpu_count: int) -> TablePiece:
+    rows, width, lookups, outputs = table.rows, table.width, table.lookups, table.outputs
+    if kind is TableSharding.COLUMN_WISE:
+        width //= count
+    elif kind is TableSharding.ROW_WISE:
+        rows, lookups = ceil(rows / count), ceil(lookups / count)
+        outputs = min(outputs, lookups)
+    elif kind is TableSharding.DATA_PARALLEL:
+        lookups, outputs = ceil(lookups / gpu_count), ceil(outputs / gpu_count)
+    return TablePiece(table=at, rows=rows, width=width, lookups=lookups, outputs=outputs)
+
+
+def _option(
+    table: EmbeddingTable,
+    kind: TableSharding,
+    count: int,
+    piece: TablePiece,
+    times_ns: tuple[float, float],
+    use: TableUse,
+) -> ShardingOption:
+    one, common, gpu_count = np.zeros(len(Load)), np.zeros(len(Exchange)), use.gpu_count
+    size = piece.rows * piece.width * table.element_bytes
+    outputs = table.outputs * table.width * table.element_bytes
+    gradient = piece.lookups * piece.width * table.element_bytes if table.is_sparse else size
+    one[Load.LOOKUP_NS], one[Load.UPDATE_NS] = times_ns
+    one[Load.MEMORY_BYTES] = size * (1.0 + use.state_ratio) + (gradient if use.is_training else 0.0)
+    one[Load.LOOKUPS] = piece.lookups
+    if kind is TableSharding.DATA_PARALLEL:
+        if table.is_sparse:
+            common[Exchange.SPARSE_BYTES] = table.lookups * (table.width * table.element_bytes + table.index_bytes)
+        else:
+            common[Exchange.GRADIENT_BYTES] = size
+        return ShardingOption(sharding=kind, pieces=0, piece=np.zeros(len(Load)), every=one, common=common)
+    one[Load.INDEX_BYTES] = piece.lookups * table.index_bytes
+    common[Exchange.INDEX_BYTES] = table.lookups / gpu_count * table.index_bytes
+    if kind is TableSharding.ROW_WISE and table.is_bag and count == gpu_count:
+        common[Exchange.PARTIAL_BYTES] = outputs
+        return ShardingOption(sharding=kind, pieces=0, piece=np.zeros(len(Load)), every=one, common=common)
+    one[Load.SENT_BYTES] = table.outputs * piece.width * table.element_bytes
+    common[Exchange.RECEIVED_BYTES] = outputs / gpu_count
+    if kind is TableSharding.COLUMN_WISE:
+        common[Exchange.INDEX_BYTES] *= count
+    elif kind is TableSharding.ROW_WISE:
+        if table.is_bag:
+            common[Exchange.RECEIVED_BYTES] *= count
+        else:
+            one[Load.SENT_BYTES] /= count
+        if count == gpu_count:
+            return ShardingOption(sharding=kind, pieces=0, piece=np.zeros(len(Load)), every=one, common=common)
+    return ShardingOption(sharding=kind, pieces=count, piece=one, every=np.zeros(len(Load)), common=common)

@@ -1,0 +1,181 @@
+"""Looks for the fastest plan: table by table, the most expensive first, then by moves and swaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats, Rows
+from .plan import TableSharding
+from .problem import Load, ShardingOption, ShardingProblem
+
+RANKS_TRIED: Final = 8
+"""For one piece: the ranks with least to do."""
+MOST_ROUNDS: Final = 400
+LEAST_GAIN: Final = 1e-6
+SWAPS_TRIED: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TableChoice:
+    """Say how a table is shared: which of its options, and the ranks chosen for its pieces."""
+
+    option: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FoundPlan:
+    """Hold a choice for every table, and what it costs."""
+
+    choices: tuple[TableChoice, ...]
+    loads: Floats
+    common: Floats
+    score: float
+
+
+def assemble(problem: ShardingProblem, choices: Sequence[TableChoice]) -> FoundPlan:
+    """Return a plan of the choices, one for each table."""
+    loads, common = problem.start()
+    for at, choice in enumerate(choices):
+        option = problem.options[at][choice.option]
+        _add(loads, common, option, choice.ranks, 1.0)
+    return FoundPlan(choices=tuple(choices), loads=loads, common=common, score=float(problem.scores(loads, common)))
+
+
+def search_greedily(problem: ShardingProblem, kinds: Sequence[TableSharding] | None = None) -> FoundPlan:
+    """Return the plan that takes tables by what they cost, most first, each in the way that then costs least.
+
+    With `kinds` only these ways are tried, where a table has one of them.
+    """
+    loads, common = problem.start()
+    chosen: list[TableChoice | None] = [None] * len(problem.tables)
+    for at in _by_cost(problem):
+        allowed = _allowed(problem.options[at], kinds)
+        candidates = _candidates(problem, at, loads, allowed)
+        scores = _score(problem, at, candidates, loads, common)
+        best = candidates[int(scores.argmin())]
+        chosen[at] = best
+        _add(loads, common, problem.options[at][best.option], best.ranks, 1.0)
+    return assemble(problem, [choice for choice in chosen if choice is not None])
+
+
+def improve(problem: ShardingProblem, plan: FoundPlan) -> FoundPlan:
+    """Return the plan after the best move of one table, or swap of two, again and again while it gains."""
+    for _ in range(MOST_ROUNDS):
+        moved = _best_move(problem, plan)
+        if moved.score >= plan.score * (1.0 - LEAST_GAIN):
+            moved = _best_swap(problem, plan)
+        if moved.score >= plan.score * (1.0 - LEAST_GAIN):
+            return plan
+        plan = moved
+    return plan
+
+
+def search_plan(problem: ShardingProblem) -> tuple[FoundPlan, FoundPlan]:
+    """Return the best plan found by swaps from several starts, and the greedy one."""
+    greedy = search_greedily(problem)
+    starts = [greedy, *(search_greedily(problem, [kind]) for kind in TableSharding)]
+    improved = [improve(problem, start) for start in starts]
+    return min(improved, key=lambda plan: plan.score), greedy
+
+
+def _by_cost(problem: ShardingProblem) -> list[int]:
+    costs = [
+        max(float((option.piece + option.every)[[Load.LOOKUP_NS, Load.UPDATE_NS]].sum()) for option in options)
+        for options in problem.options
+    ]
+    return sorted(range(len(costs)), key=lambda at: -costs[at])
+
+
+def _allowed(options: Sequence[ShardingOption], kinds: Sequence[TableSharding] | None) -> list[int]:
+    found = [at for at, option in enumerate(options) if kinds is None or option.sharding in kinds]
+    return found or [0]
+
+
+def _candidates(
+    problem: ShardingProblem, at: int, loads: Floats, allowed: Sequence[int] | None = None
+) -> list[TableChoice]:
+    """Return choices for a table beside loads: a piece on one of the ranks with least to do, several on these."""
+    busy = loads[:, Load.LOOKUP_NS] + loads[:, Load.UPDATE_NS]
+    orders = [np.argsort(key, kind="stable") for key in (busy, loads[:, Load.MEMORY_BYTES], loads[:, Load.SENT_BYTES])]
+    found: dict[tuple[int, tuple[int, ...]], TableChoice] = {}
+    options = problem.options[at]
+    for number in range(len(options)) if allowed is None else allowed:
+        pieces = options[number].pieces
+        chosen: list[tuple[int, ...]] = [()]
+        if pieces == 1:
+            chosen = [(int(rank),) for order in orders for rank in order[:RANKS_TRIED]]
+        elif pieces > 1:
+            chosen = [tuple(sorted(order[:pieces].tolist())) for order in orders]
+        for ranks in chosen:
+            found[number, ranks] = TableChoice(option=number, ranks=ranks)
+    return list(found.values())
+
+
+def _score(
+    problem: ShardingProblem, at: int, candidates: Sequence[TableChoice], loads: Floats, common: Floats
+) -> Floats:
+    tried, shared = np.repeat(loads[None], len(candidates), axis=0), np.repeat(common[None], len(candidates), axis=0)
+    for row, choice in enumerate(candidates):
+        _add(tried[row], shared[row], problem.options[at][choice.option], choice.ranks, 1.0)
+    return problem.scores(tried, shared)
+
+
+def _best_move(problem: ShardingProblem, plan: FoundPlan) -> FoundPlan:
+    best = (plan.score, -1, plan.choices[0])
+    for at, choice in enumerate(plan.choices):
+        loads, common = plan.loads.copy(), plan.common.copy()
+        _add(loads, common, problem.options[at][choice.option], choice.ranks, -1.0)
+        candidates = _candidates(problem, at, loads)
+        scores = _score(problem, at, candidates, loads, common)
+        if scores.min() < best[0]:
+            best = (float(scores.min()), at, candidates[int(scores.argmin())])
+    if best[1] < 0:
+        return plan
+    choices = list(plan.choices)
+    choices[best[1]] = best[2]
+    return assemble(problem, choices)
+
+
+def _best_swap(problem: ShardingProblem, plan: FoundPlan) -> FoundPlan:
+    """Return the plan with two tables' single ranks exchanged, whichever pair gains most."""
+    single = np.array([at for at, choice in enumerate(plan.choices) if len(choice.ranks) == 1], dtype=np.int64)
+    if len(single) < 2:
+        return plan
+    rank = np.array([plan.choices[at].ranks[0] for at in single.tolist()])
+    left, right = np.triu_indices(len(single), 1)
+    busy = plan.loads[:, Load.LOOKUP_NS] + plan.loads[:, Load.UPDATE_NS]
+    apart = rank[left] != rank[right]
+    left, right = left[apart], right[apart]
+    order = np.argsort(-np.maximum(busy[rank[left]], busy[rank[right]]), kind="stable")[:SWAPS_TRIED]
+    left, right = left[order], right[order]
+    if not len(left):
+        return plan
+    own = np.stack([problem.options[at][plan.choices[at].option].piece for at in single.tolist()])
+    loads = _swapped(plan.loads, rank, own, left, right)
+    scores = problem.scores(loads, np.repeat(plan.common[None], len(left), axis=0))
+    best = int(scores.argmin())
+    choices = list(plan.choices)
+    one, other = int(single[left[best]]), int(single[right[best]])
+    choices[one] = replace(choices[one], ranks=plan.choices[other].ranks)
+    choices[other] = replace(choices[other], ranks=plan.choices[one].ranks)
+    return assemble(problem, choices)
+
+
+def _swapped(loads: Floats, rank: Rows, own: Floats, left: Rows, right: Rows) -> Floats:
+    tried, rows = np.repeat(loads[None], len(left), axis=0), np.arange(len(left))
+    change = own[right] - own[left]
+    tried[rows, rank[left]] += change
+    tried[rows, rank[right]] -= change
+    return tried
+
+
+def _add(loads: Floats, common: Floats, option: ShardingOption, ranks: Sequence[int], sign: float) -> None:
+    loads += sign * option.every
+    if ranks:
+        loads[list(ranks)] += sign * option.piece
+    common += sign * option.common

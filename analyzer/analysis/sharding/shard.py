@@ -1,0 +1,319 @@
+"""From a recording of one GPU to plans of its embedding tables on many: the function behind `shard`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats
+from ....errors import InputError
+from ....formats.signature import TensorSpec
+from ....formats.trace import Phase, Trace
+from ....specs.cluster import USUAL, Cluster
+from ....specs.gpu import Catalog, Gpu
+from ...memory.fit import fit_on
+from ...memory.use import MemoryCategory, MemoryUse
+from ...models.library import Library, load_library
+from ...replay.forecast import iteration_lengths
+from ...whatif.axis.infer import infer_batch_size
+from ...whatif.scenario import Scenario
+from ..analyze import report_on, run_analysis
+from ..plans.scale import check_one_gpu
+from ..result import Analysis, arrange
+from .exact import prove_fastest
+from .links import time_links
+from .plan import TablePlacement, TableSharding, load_placements
+from .problem import Load, PlanPhase, ShardingProblem, TableUse, build_options
+from .report import PlanRow, RankLoad, ShardReport
+from .search import FoundPlan, TableChoice, assemble, improve, search_greedily, search_plan
+from .tables import EmbeddingTable, dense_shares, find_steps, find_tables
+
+LEAST_GPUS: Final = 2
+MOST_GPUS: Final = 1024
+_STATES_OF: Final = (("adam", 2.0), ("lerp", 2.0), ("adagrad", 1.0), ("rmsprop", 1.0))
+"""What optimizers hold for each parameter, by a word of their ops, where memory does not tell."""
+
+
+def shard_trace(  # noqa: PLR0913 (all that one may ask, by name)
+    trace: Trace,
+    catalog: Catalog,
+    *,
+    target: Gpu,
+    gpu_count: int,
+    global_batch: int | None = None,
+    recorded_batch: int | None = None,
+    max_memory_bytes: float | None = None,
+    plan: Path | None = None,
+    library: Library | None = None,
+    source: Gpu | None = None,
+    iteration: int | str | None = None,
+    cluster: Cluster = USUAL,
+) -> ShardReport:
+    """Propose how the embedding tables of a one-GPU recording are shared among `gpu_count` GPUs.
+
+    Every GPU adds a recorded batch to the iteration, unless `global_batch` says how many samples it has. A GPU may use
+    `max_memory_bytes`. `plan` is a file with a plan of the user's, which is held against the proposed one.
+    Raises InputError, in one line, for what cannot be asked of this recording.
+    """
+    check_one_gpu(trace)
+    if not LEAST_GPUS <= gpu_count <= MOST_GPUS:
+        raise InputError(
+            f"--gpus {gpu_count:,}: expected from {LEAST_GPUS} to {MOST_GPUS:,} GPUs to share tables among"
+        )
+    library = library or load_library()
+    result = run_analysis(
+        trace, catalog, targets=[target], source=source, library=library, iteration=iteration, cluster=cluster
+    )
+    tables = find_tables(result.recorded_trace, result.window)
+    recorded = recorded_batch or trace.meta.workload.batch_size or _inferred_batch(trace)
+    total = global_batch or recorded * gpu_count
+    if total % gpu_count:
+        raise InputError(f"--global-batch {total:,}: expected a multiple of {gpu_count} GPUs")
+    if total // gpu_count != recorded:
+        scenario = Scenario(batch_size=total // gpu_count, recorded_batch_size=recorded)
+        result = run_analysis(
+            trace,
+            catalog,
+            targets=[target],
+            source=source,
+            library=library,
+            scenario=scenario,
+            iteration=iteration,
+            cluster=cluster,
+        )
+    scaled = tuple(_scaled(table, total / recorded) for table in tables)
+    problem, warnings, state_ratio, node = _problem(
+        result, scaled, target, gpu_count, max_memory_bytes, library, cluster, plan
+    )
+    given = _given(problem, plan) if plan is not None else None
+    found, greedy = search_plan(problem)
+    if given is not None:
+        found = min(found, improve(problem, given), key=lambda item: item.score)
+    found, is_fastest = prove_fastest(problem, found)
+    _check_fits(problem, found)
+    named = [("proposed", found), *([("given", given)] if given is not None else []), ("greedy", greedy)]
+    named += [(kind.value, search_greedily(problem, [kind])) for kind in TableSharding]
+    dense_width = _dense_width(result)
+    rows = [_row(problem, name, item, dense_width) for name, item in named]
+    report = report_on(result)
+    return ShardReport(
+        trace=report.trace,
+        gpu=target.name,
+        node=node,
+        gpu_count=gpu_count,
+        global_batch=total,
+        recorded_batch=recorded,
+        is_training=problem.is_training,
+        tables=scaled,
+        limit_bytes=int(problem.limit_bytes),
+        state_ratio=state_ratio,
+        is_fastest=is_fastest,
+        plans=tuple(row for row in rows if row.fits or row.name == "given"),
+        warnings=(*warnings, *report.warnings),
+    )
+
+
+def _inferred_batch(trace: Trace) -> int:
+    try:
+        return infer_batch_size(trace)
+    except InputError:
+        raise InputError(
+            "the trace does not say its batch size and its shapes do not tell: pass it with --from-batch"
+        ) from None
+
+
+def _scaled(table: EmbeddingTable, ratio: float) -> EmbeddingTable:
+    return replace(table, lookups=ceil(table.lookups * ratio), outputs=ceil(table.outputs * ratio))
+
+
+def _problem(
+    result: Analysis,
+    tables: tuple[EmbeddingTable, ...],
+    gpu: Gpu,
+    gpu_count: int,
+    max_memory_bytes: float | None,
+    library: Library,
+    cluster: Cluster,
+    plan: Path | None,
+) -> tuple[ShardingProblem, tuple[str, ...], float, str]:
+    trace, node = result.recorded_trace, cluster.node_of(gpu)
+    is_training = bool((trace.ops.phase[result.window.op_rows] == Phase.BACKWARD).any())
+    state_ratio = _state_ratio(result) if is_training else 0.0
+    steps = find_steps(trace, result.window, tables) if is_training else {}
+    placements = () if plan is None else load_placements(plan, tables, gpu_count)
+    extra = [
+        (at, item.sharding, len(item.ranks))
+        for at, item in enumerate(placements)
+        if item.sharding in (TableSharding.COLUMN_WISE, TableSharding.ROW_WISE)
+    ]
+    options, log_width = build_options(
+        tables,
+        steps,
+        gpu,
+        node,
+        library,
+        TableUse(gpu_count=gpu_count, is_training=is_training, state_ratio=state_ratio),
+        extra=extra,
+    )
+    fit = fit_on(result.memory, [gpu])[0]
+    table_bytes = sum(table.size_bytes for table in tables)
+    held_bytes = _table_memory(tables, result.memory, state_ratio, is_training=is_training)
+    warnings = []
+    if result.memory is None:
+        warnings.append(
+            f"the dense part's memory is not known ({result.memory_unknown or 'nothing tells'}): ranks are taken to "
+            "hold tables alone"
+        )
+    dense = 0.0 if fit.needed_bytes is None else max(fit.needed_bytes - held_bytes, 0.0)
+    problem = ShardingProblem(
+        tables=tables,
+        options=options,
+        gpu_count=gpu_count,
+        links=time_links(gpu, node, gpu_count, library),
+        limit_bytes=min(max_memory_bytes or np.inf, fit.usable_bytes),
+        dense_bytes=dense,
+        dense_ns=_dense_ns(result, tables, gpu),
+        gradient_bytes=_dense_parameters(result, table_bytes) if is_training else 0.0,
+        is_training=is_training,
+        log_width=log_width,
+    )
+    return problem, tuple(warnings), state_ratio, node.name
+
+
+def _dense_ns(result: Analysis, tables: Sequence[EmbeddingTable], gpu: Gpu) -> float:
+    """Return the iteration on one GPU as if tables took the GPU no time: a replay, the host included."""
+    share = dense_shares(result.trace, result.workload.op, tables)
+    column = next(at for at, item in enumerate(result.prediction.fleet.gpus) if item.name == gpu.name)
+    prediction = replace(result.prediction, time_ns=result.prediction.time_ns * share[:, None])
+    found = arrange(replace(result, prediction=prediction), result.origin, result.scenario)
+    lengths = iteration_lengths(result.trace, result.window, found.graph, found.timing)
+    return float(lengths[column])
+
+
+def _dense_width(result: Analysis) -> float:
+    """Return the half-width of the dense part's interval, natural log: the iteration's."""
+    low, length, high = (
+        float(item[0]) for item in (result.forecast.low_ns, result.forecast.iteration_ns, result.forecast.high_ns)
+    )
+    if not (low > 0 and high > low and length > 0):
+        return 0.5
+    return float(max(np.log(high / length), np.log(length / low)))
+
+
+def _state_ratio(result: Analysis) -> float:
+    """Return what the optimizer holds for each byte of a parameter."""
+    held = result.memory.held if result.memory is not None else {}
+    parameters = held.get(MemoryCategory.PARAMETERS, 0)
+    if parameters and MemoryCategory.PERSISTENT not in held:
+        return round(held.get(MemoryCategory.OPTIMIZER_STATE, 0) / parameters, 2)
+    trace = result.recorded_trace
+    rows = result.window.op_rows[trace.ops.phase[result.window.op_rows] == Phase.OPTIMIZER]
+    names = " ".join(trace.strings[name].lower() for name in set(trace.ops.name[rows].tolist()))
+    return next((ratio for word, ratio in _STATES_OF if word in names), 0.0)
+
+
+def _table_memory(
+    tables: Sequence[EmbeddingTable], use: MemoryUse | None, state_ratio: float, *, is_training: bool
+) -> float:
+    """Return what the recorded GPU holds of the tables at its peak."""
+    if use is None:
+        return 0.0
+    whole = sum(table.size_bytes for table in tables)
+    dense = sum(table.size_bytes for table in tables if not table.is_sparse)
+    gradients = use.held.get(MemoryCategory.GRADIENTS, 0)
+    return whole * (1 + state_ratio) + (min(dense, gradients) if is_training else 0.0)
+
+
+def _dense_parameters(result: Analysis, table_bytes: float) -> float:
+    """Return the bytes of the dense part's gradients: its parameters', as memory or else the optimizer's list says."""
+    held = result.memory.held if result.memory is not None else {}
+    if MemoryCategory.PARAMETERS in held:
+        return max(held[MemoryCategory.PARAMETERS] - table_bytes, 0.0)
+    trace = result.recorded_trace
+    rows = result.window.op_rows[trace.ops.phase[result.window.op_rows] == Phase.OPTIMIZER]
+    most = 0.0
+    for number in set(trace.ops.signature[rows].tolist()) - {-1}:
+        for item in trace.signatures[number].arguments:
+            if isinstance(item, tuple):
+                most = max(most, sum(part.size_bytes for part in item if isinstance(part, TensorSpec)))
+    return max(most - table_bytes, 0.0)
+
+
+def _given(problem: ShardingProblem, path: Path) -> FoundPlan:
+    placements = load_placements(path, problem.tables, problem.gpu_count)
+    choices = []
+    for at, item in enumerate(placements):
+        number = next(
+            number
+            for number, option in enumerate(problem.options[at])
+            if option.sharding is item.sharding and (option.pieces or problem.gpu_count) == len(item.ranks)
+        )
+        is_chosen = problem.options[at][number].pieces > 0
+        choices.append(TableChoice(option=number, ranks=item.ranks if is_chosen else ()))
+    return assemble(problem, choices)
+
+
+def _check_fits(problem: ShardingProblem, found: FoundPlan) -> None:
+    most = float(found.loads[:, Load.MEMORY_BYTES].max())
+    if most > problem.limit_bytes:
+        whole = sum(table.size_bytes for table in problem.tables)
+        raise InputError(
+            f"no plan fits: tables of {whole / 2**30:.1f} GiB, with gradients, optimizer state and the dense part, "
+            f"take {most / 2**30:.1f} GiB of a GPU that has {problem.limit_bytes / 2**30:.1f} GiB at the least found; "
+            "ask for more GPUs, or for GPUs with more memory"
+        )
+
+
+def _row(problem: ShardingProblem, name: str, plan: FoundPlan, dense_width: float) -> PlanRow:
+    phases = problem.phases(plan.loads, plan.common)
+    step = float(phases.sum())
+    log_width = _log_width(problem, phases, dense_width)
+    memory = plan.loads[:, Load.MEMORY_BYTES]
+    return PlanRow(
+        name=name,
+        iteration_ns=step,
+        iteration_low_ns=step * float(np.exp(-log_width)),
+        iteration_high_ns=step * float(np.exp(log_width)),
+        phases_ns=dict(zip(PlanPhase, phases.tolist(), strict=True)),
+        memory_bytes=int(memory.max()),
+        fits=bool(memory.max() <= problem.limit_bytes),
+        placements=tuple(_placement(problem, at, choice) for at, choice in enumerate(plan.choices)),
+        ranks=tuple(_load(problem, plan, rank) for rank in range(problem.gpu_count)),
+    )
+
+
+def _log_width(problem: ShardingProblem, phases: Floats, dense_width: float) -> float:
+    """Return the half-width of the 90 % interval: errors of tables, links and the dense part are independent."""
+    tables = phases[PlanPhase.LOOKUP] + phases[PlanPhase.UPDATE]
+    dense = phases[PlanPhase.DENSE]
+    sent = phases.sum() - tables - dense
+    spread = np.array([tables * problem.log_width, sent * problem.links.log_width, dense * dense_width])
+    return float(np.sqrt((spread**2).sum()) / max(float(phases.sum()), 1.0))
+
+
+def _placement(problem: ShardingProblem, at: int, choice: TableChoice) -> TablePlacement:
+    option = problem.options[at][choice.option]
+    ranks = choice.ranks or tuple(range(problem.gpu_count))
+    return TablePlacement(table=problem.tables[at].name, sharding=option.sharding, ranks=tuple(sorted(ranks)))
+
+
+def _load(problem: ShardingProblem, plan: FoundPlan, rank: int) -> RankLoad:
+    loads = plan.loads[rank]
+    tables = sum(
+        problem.options[at][choice.option].pieces == 0 or rank in choice.ranks for at, choice in enumerate(plan.choices)
+    )
+    return RankLoad(
+        rank=rank,
+        tables=tables,
+        lookups=int(loads[Load.LOOKUPS]),
+        lookup_ns=float(loads[Load.LOOKUP_NS]),
+        update_ns=float(loads[Load.UPDATE_NS]),
+        sent_bytes=int(loads[Load.SENT_BYTES]),
+        index_bytes=int(loads[Load.INDEX_BYTES]),
+        memory_bytes=int(loads[Load.MEMORY_BYTES]),
+    )

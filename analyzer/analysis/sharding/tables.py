@@ -1,0 +1,259 @@
+"""The embedding tables of a recording: their sizes, how often rows are looked up, and what trains them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats, Rows
+from ....errors import InputError
+from ....formats.signature import DTYPE_BYTES, Argument, Signature, TensorSpec, flatten_tensors
+from ....formats.trace import Phase, Trace
+from ...recorded.window import Window
+from ...work import canonical_name
+
+BAGS: Final = {"aten::embedding_bag", "aten::_embedding_bag", "aten::_embedding_bag_forward_only"}
+ROWS: Final = {"aten::embedding"}
+_BACKWARD: Final = ("embedding_backward", "embedding_dense_backward", "embedding_sparse_backward", "_embedding_bag_")
+_BATCHED: Final = ("split_embedding", "dense_embedding_codegen", "int_nbit_split_embedding")
+"""What names of table-batched lookups hold (FBGEMM): one op, whose tables' sizes its signature does not part."""
+_SPARSE_AT: Final = {True: 5, False: 4}
+_MODE_AT: Final = 4
+MOST_TABLES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingTable:
+    """Hold a table, and what one recorded iteration asks of it."""
+
+    name: str
+    rows: int
+    width: int
+    dtype: str
+    lookups: int
+    """Rows that are looked up, each time counted."""
+    outputs: int
+    """Vectors that come out: one per bag, or one per lookup."""
+    is_bag: bool
+    mode: int
+    """Of a bag: 0 sum, 1 mean, 2 maximum."""
+    is_sparse: bool
+    """Whether its gradient holds the rows that were looked up, not the whole table."""
+    index_bytes: float
+
+    @property
+    def element_bytes(self) -> float:
+        """Return the bytes of one element."""
+        return DTYPE_BYTES.get(self.dtype, 4)
+
+    @property
+    def size_bytes(self) -> float:
+        """Return the bytes of the table."""
+        return self.rows * self.width * self.element_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStep:
+    """Hold a call of the optimizer that treats tables of one shape, as it treats one of them alone."""
+
+    op: str
+    signature: Signature
+    calls: float
+    """Per table and iteration: one call over many tables counts once for each."""
+
+
+def find_tables(trace: Trace, window: Window) -> tuple[EmbeddingTable, ...]:
+    """Return the tables that the iteration's forward pass looks up, in order of first use.
+
+    Raises InputError where there are none, or none whose sizes are recorded.
+    """
+    found: dict[object, EmbeddingTable] = {}
+    is_batched = False
+    for row in window.op_rows.tolist():
+        name = trace.strings[trace.ops.name[row]]
+        is_batched |= any(word in name for word in _BATCHED)
+        kind = canonical_name(name)
+        if kind not in BAGS | ROWS or trace.ops.phase[row] in (Phase.BACKWARD, Phase.OPTIMIZER):
+            continue
+        if _is_inside(trace, row):
+            continue
+        table = _table_of(trace, row, is_bag=kind in BAGS)
+        if table is None:
+            continue
+        key = _identity(trace, row, table, len(found))
+        known = found.get(key)
+        found[key] = table if known is None else _both(known, table)
+    if not found:
+        raise InputError(_explain_none(is_batched=is_batched))
+    if len(found) > MOST_TABLES:
+        raise InputError(f"the recording looks up {len(found):,} tables: expected {MOST_TABLES:,} at most")
+    return _named(list(found.values()))
+
+
+def find_steps(
+    trace: Trace, window: Window, tables: Sequence[EmbeddingTable]
+) -> dict[tuple[int, int], list[TableStep]]:
+    """Return by (rows, width) what the optimizer does with a table of that shape."""
+    shapes: dict[tuple[int, int], int] = {}
+    for table in tables:
+        shapes[table.rows, table.width] = shapes.get((table.rows, table.width), 0) + 1
+    found: dict[tuple[int, int], list[TableStep]] = {shape: [] for shape in shapes}
+    rows = window.op_rows[trace.ops.phase[window.op_rows] == Phase.OPTIMIZER]
+    numbers, counts = np.unique(
+        np.stack([trace.ops.name[rows], trace.ops.signature[rows]], axis=1), axis=0, return_counts=True
+    )
+    for (name, number), count in zip(numbers.tolist(), counts.tolist(), strict=True):
+        if number < 0:
+            continue
+        signature = trace.signatures[number]
+        for shape, tables_of_shape in shapes.items():
+            positions = _positions(signature.arguments, shape)
+            if positions:
+                single = Signature(_single(signature.arguments, shape), _single(signature.results, shape))
+                calls = count * positions / tables_of_shape
+                found[shape].append(TableStep(op=trace.strings[name], signature=single, calls=calls))
+    return found
+
+
+def dense_shares(trace: Trace, rows: Rows, tables: Sequence[EmbeddingTable]) -> Floats:
+    """Return which part of each op has nothing to do with tables: 0 of lookups and their gradients, [rows].
+
+    Of an op over many tensors it is the part of their bytes that no table, nor what has a table's shape, holds.
+    """
+    shapes = {(table.rows, table.width) for table in tables}
+    shares = np.ones(len(rows))
+    for at, row in enumerate(rows.tolist()):
+        if row < 0:
+            continue
+        name = trace.strings[trace.ops.name[row]]
+        if canonical_name(name) in BAGS | ROWS or any(word in name for word in _BACKWARD):
+            shares[at] = 0.0
+            continue
+        number = int(trace.ops.signature[row])
+        tensors = trace.signatures[number].tensors() if number >= 0 else ()
+        sizes = np.array([tensor.size_bytes for tensor in tensors])
+        is_table = np.array([tensor.shape in shapes for tensor in tensors], dtype=bool)
+        if is_table.any() and sizes.sum() > 0:
+            shares[at] = sizes[~is_table].sum() / sizes.sum()
+    return shares
+
+
+def _table_of(trace: Trace, row: int, *, is_bag: bool) -> EmbeddingTable | None:
+    number = int(trace.ops.signature[row])
+    if number < 0:
+        return None
+    signature = trace.signatures[number]
+    arguments = signature.arguments
+    if len(arguments) < 2:
+        return None
+    weight, indices = arguments[0], arguments[1]
+    if not isinstance(weight, TensorSpec) or not isinstance(indices, TensorSpec) or len(weight.shape) != 2:
+        return None
+    if min(weight.shape) < 1 or indices.element_count < 1:
+        return None
+    results = flatten_tensors(signature.results)
+    outputs = indices.element_count
+    if is_bag:
+        offsets = arguments[2] if len(arguments) > 2 and isinstance(arguments[2], TensorSpec) else indices
+        outputs = results[0].shape[0] if results and results[0].shape else offsets.element_count
+    mode = _at(arguments, _MODE_AT)
+    return EmbeddingTable(
+        name=trace.strings[trace.ops.module[row]] if trace.ops.module[row] >= 0 else "",
+        rows=weight.shape[0],
+        width=weight.shape[1],
+        dtype=weight.dtype,
+        lookups=indices.element_count,
+        outputs=max(outputs, 1),
+        is_bag=is_bag,
+        mode=mode if is_bag and isinstance(mode, int) else 0,
+        is_sparse=_at(arguments, _SPARSE_AT[is_bag]) is True,
+        index_bytes=DTYPE_BYTES.get(indices.dtype, 8),
+    )
+
+
+def _at(arguments: tuple[Argument, ...], place: int) -> Argument:
+    return arguments[place] if len(arguments) > place else None
+
+
+def _is_inside(trace: Trace, row: int) -> bool:
+    """Say whether an op is the part of another lookup."""
+    parent = int(trace.ops.parent[row])
+    while parent >= 0:
+        if canonical_name(trace.strings[trace.ops.name[parent]]) in BAGS | ROWS:
+            return True
+        parent = int(trace.ops.parent[parent])
+    return False
+
+
+def _identity(trace: Trace, row: int, table: EmbeddingTable, count: int) -> object:
+    """Return what tells a table from others: its storage, else its module, else nothing."""
+    begin, end = np.searchsorted(trace.operands.op, [row, row + 1])
+    for tensor in trace.operands.tensor[begin:end].tolist():
+        if int(trace.tensors.element_count[tensor]) == table.rows * table.width:
+            return int(trace.tensors.storage[tensor])
+    return (table.name, table.rows, table.width) if table.name else count
+
+
+def _both(one: EmbeddingTable, other: EmbeddingTable) -> EmbeddingTable:
+    return replace(one, lookups=one.lookups + other.lookups, outputs=one.outputs + other.outputs)
+
+
+def _named(tables: Sequence[EmbeddingTable]) -> tuple[EmbeddingTable, ...]:
+    """Return the tables, each under a name of its own."""
+    names = [table.name for table in tables]
+    found = []
+    for number, table in enumerate(tables):
+        is_own = bool(table.name) and names.count(table.name) == 1
+        found.append(table if is_own else replace(table, name=f"{table.name or 'table'}#{number}"))
+    return tuple(found)
+
+
+def _positions(arguments: tuple[Argument, ...], shape: tuple[int, int]) -> int:
+    """Return how many tables of a shape a call treats: those of its first list, or one."""
+    for argument in arguments:
+        if isinstance(argument, TensorSpec) and argument.shape == shape:
+            return 1
+        if isinstance(argument, tuple):
+            count = sum(isinstance(item, TensorSpec) and item.shape == shape for item in argument)
+            if count:
+                return count
+    return 0
+
+
+def _single(arguments: tuple[Argument, ...], shape: tuple[int, int]) -> tuple[Argument, ...]:
+    """Return the arguments with lists of tensors cut to the first of a shape, and whatever stands at its place."""
+    place = next(_places(arguments, shape), None)
+    length = next(
+        (len(item) for item in arguments if isinstance(item, tuple) and place is not None and _holds(item, shape)), 0
+    )
+    return tuple(
+        (item[place],) if isinstance(item, tuple) and place is not None and len(item) == length else item  # type: ignore[misc]
+        for item in arguments
+    )
+
+
+def _places(arguments: tuple[Argument, ...], shape: tuple[int, int]) -> Iterator[int]:
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            for place, item in enumerate(argument):
+                if isinstance(item, TensorSpec) and item.shape == shape:
+                    yield place
+
+
+def _holds(items: tuple[object, ...], shape: tuple[int, int]) -> bool:
+    return any(isinstance(item, TensorSpec) and item.shape == shape for item in items)
+
+
+def _explain_none(*, is_batched: bool) -> str:
+    if is_batched:
+        return (
+            "the recording looks up table-batched embeddings (FBGEMM), whose signature does not say the tables' sizes: "
+            "record the model with torch's own EmbeddingBag to ask how to share them"
+        )
+    return (
+        "the recording looks up no embedding table (aten::embedding, aten::embedding_bag): there is nothing to share; "
+        "'wavecast scale' predicts other models on many GPUs"
+    )

@@ -1,0 +1,1 @@
+"""Plans of embedding tables as pages, JSON and CSV."""
