@@ -27,11 +27,11 @@ ENTRIES = (
 )  # fmt: skip
 RANK = RankRow(
     rank=0, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=0, compute_ns=6e6, transfer_ns=1e6, waiting_ns=1.5e6,
-    idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
+    unseen_ns=0.0, undivided_ns=0.0, idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
 )  # fmt: skip
 LATE = RankRow(
     rank=3, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=2e3, compute_ns=7.5e6, transfer_ns=1e6, waiting_ns=0,
-    idle_ns=0.5e6, kernel_count=12, last_count=4, caused_ns=1.5e6,
+    unseen_ns=0.0, undivided_ns=0.0, idle_ns=0.5e6, kernel_count=12, last_count=4, caused_ns=1.5e6,
 )  # fmt: skip
 REPORT = RanksReport(
     world_size=8, missing_rank_count=6, iteration=2, iteration_ns=9e6, replay_error=0.001, clock_error_ns=800.0,
@@ -39,9 +39,12 @@ REPORT = RanksReport(
     stragglers=(Straggler(rank=3, causes=("computes 1.5 ms longer",), without_ns=7.5e6),),
     collectives=(
         CollectiveRow(
-            name="allreduce", group_size=8, count=5, transfer_ns=1e6, unseen_ns=0.2e6, waiting_ns=1.5e6
+            name="allreduce", group_size=8, count=5, transfer_ns=1e6, unseen_ns=0.2e6, undivided_ns=None,
+            waiting_ns=1.5e6,
         ),
     ),
+    waits=(),
+    is_on_hosts=False,
     jobs=(
         JobRow(
             gpu="H100 SXM5 80GB", iteration_ns=5e6, low_ns=4e6, high_ns=6e6, slowest_rank=3, waiting_share=0.1,
