@@ -58,7 +58,7 @@ class Selection:
             raise InputError(f"sort={self.sort!r}: expected {', '.join(SORTS)}")
         if self.rows is not None and not _is_number(self.rows, Integral, 0):
             raise InputError(f"rows={self.rows!r}: expected a number of rows; 0 shows all")
-        least = self.min_memory
+        least: Any = self.min_memory
         if not isinstance(least, str | None) and not _is_number(least, Real, 1):
             raise InputError(f"min_memory={least!r}: expected a size such as '40GB', or bytes")
         if any(not part.strip() for part in self.only):

@@ -63,7 +63,8 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
     for record, keyword in RECORDS.items():
         known |= set(inspect.signature(record).parameters) if keyword in known else set()
     options = {str(item.name) for item in command.params} - NOT_ASKED_OF_PYTHON
-    options -= OF_MANY_GPUS | {"timeline"} if name == "analyze" else set()
+    options -= {"timeline"} if name in ("analyze", "ranks") else set()  # their reports save it
+    options -= OF_MANY_GPUS if name == "analyze" else set()
     if name == "replay":
         options -= {"target", "top"}  # of its figure, and of 'wavecast rerun'
     assert {option for option in options if not known & {option, *KEYWORD_OF.get(option, ())}} == set()
