@@ -70,7 +70,7 @@ class Selection:
         return read_bytes(self.min_memory, "--min-memory") if isinstance(self.min_memory, str) else self.min_memory
 
 
-def _is_number(value: Any, kind: type, least: float) -> bool:
+def _is_number(value: Any, kind: type[Any], least: float) -> bool:
     return isinstance(value, kind) and bool(value >= least)
 
 
