@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import zipfile
@@ -47,3 +48,11 @@ def test_importing_wavecast_loads_nothing_slow() -> None:
     code = "import sys, wavecast; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert {"torch", "networkx", "numpy", "rich", "click", "orjson", "msgspec"} & set(loaded) == set()
+
+
+def test_a_checkout_may_lie_in_a_folder_that_is_no_python_name(root_dir: Path) -> None:
+    """pytest imports the root's `__init__.py` by the folder's name, without a package around it."""
+    spec = importlib.util.spec_from_file_location("__init__", root_dir / "__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))

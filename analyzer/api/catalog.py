@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import InputError
 from .keywords import speaks_keywords
 from .prices import Prices, read_prices
 from .report import Report
@@ -87,6 +88,8 @@ def gpus(
 
     catalog = load_catalog(None if gpu_file is None else Path(gpu_file))
     book = read_prices(prices, catalog) or prices_of(catalog)
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"{name!r}: expected the name of a GPU")
     if name is None:
         return GpuList(gpus=catalog.gpus, prices=book)
     machines = describe_machines(catalog, [name])

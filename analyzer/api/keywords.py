@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
 from operator import index
+from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from ...errors import InputError, WavecastError
@@ -41,6 +43,18 @@ SAID_IN_PYTHON: Final = {("rows", "all"): "0"}
 KEYWORDS_OF: Final[dict[str, frozenset[str]]] = {}
 """By the type of report: the keywords of the function that returns it."""
 ITERATION_RULES: Final = ("median", "longest", "all")
+_PATH: Final = ((str, Path), "a path")
+KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "goal": ((str,), "words such as '90000 iterations', or a Goal"),
+    "prices": ((str, Path, Mapping), "a price list, $ per hour by GPU, or Prices"),
+    "vary": ((Mapping,), "values by parameter, such as {'memory.bandwidth': '1x..4x'}"),
+    "calibration": _PATH,
+    "execution_trace": _PATH,
+    "gpu_file": _PATH,
+    "on": ((Sequence,), "the name of a GPU"),
+    "selection": ((NoneType,), "a Selection"),
+}
+"""By keyword: its types beside the record of its own name, and how they are called."""
 _OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])(?: ([A-Z]+\b|\d[\d.,]*\b%?|all\b|[a-z]+\d+\w*))?")
 """An option, and where one follows, its value: `N`, `64`, `10%`, `all`, `h100`."""
 _RECORD: Final = re.compile(r"(\w+)[.\w]*\(")
@@ -52,12 +66,15 @@ _OUTPUT: Final = re.compile(r"(?<![\w-])-o ")
 
 def speaks_keywords(function: Callable[ParametersT, ReturnT]) -> Callable[ParametersT, ReturnT]:
     """Let the errors of a function name its keywords, and keep for the command line what they said of options."""
-    known = frozenset(signature(function).parameters)
+    names = tuple(signature(function).parameters)
+    known = frozenset(names)
     KEYWORDS_OF.update(dict.fromkeys(str(function.__annotations__["return"]).split(" | "), known))
 
     @wraps(function)
     def call(*arguments: ParametersT.args, **keywords: ParametersT.kwargs) -> ReturnT:
         try:
+            for name, value in (*zip(names, arguments, strict=False), *keywords.items()):
+                check_kind(name, value)
             return function(*arguments, **keywords)
         except WavecastError as error:
             if error.option_message is None:
@@ -105,6 +122,17 @@ def page_with_keywords(page: Page, report: type) -> Page:
         for block in page.blocks
     )
     return AnyPage(blocks=tuple(blocks))
+
+
+def check_kind(name: str, value: Any) -> None:
+    """Raise InputError for a value of another type than a keyword of that name takes.
+
+    >>> check_kind("gpu_file", "mine.toml")
+    """
+    types, expected = KINDS.get(name, ((), ""))
+    if value is None or not types or isinstance(value, types) or type(value).__name__ == name.capitalize():
+        return
+    raise InputError(f"{name}={value!r}: expected {expected}")
 
 
 def check_count(name: str, value: Any, *, least: int = 1) -> int | None:

@@ -128,6 +128,8 @@ def find_one(catalog: Catalog, name: str | None) -> Gpu | None:
     """Return the one GPU that a name means; None of none. Raises UnknownGpuError for several, or no such GPU."""
     from ...specs.match import find_gpu
 
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"{name!r}: expected the name of a GPU")
     return None if name is None else find_gpu(catalog, name)
 
 

@@ -148,12 +148,12 @@ def add_chances(report: AnalysisReport, result: Analysis, observations: Sequence
         errors = correct_by(observations, names, result.forecast.iteration_ns, errors).errors
     chances = chances_of(rows, names, errors)
     fastest, cheapest = chances.first_places()
-    priced = ~np.isnan(chances.price)
+    priced = chances.may & ~np.isnan(chances.price)
     rated = tuple(
         replace(
             row,
             chance_fastest=float(fastest[at]) if chances.may[at] else None,
-            chance_cheapest=float(cheapest[at]) if chances.may[at] and priced[at] else None,
+            chance_cheapest=float(cheapest[at]) if priced[at] and priced.sum() > 1 else None,
         )
         for at, row in enumerate(rows)
     )

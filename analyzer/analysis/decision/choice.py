@@ -74,11 +74,13 @@ def choose_gpus(report: AnalysisReport) -> GpuChoice:
     sure = [row for row in keeping if row.total is not None and row.total.surely_keeps_limits]
     fastest, cheapest = _least(fitting, THROUGHPUT), _least(fitting, COST)
     taken = _least(keeping, COST) or _least(keeping, TIME)
+    if taken is not None and taken.untested is None:
+        sure = [row for row in sure if row.untested is None]
     return GpuChoice(
         sort=sort,
         best=_name(_least(fitting, sort)),
         tied_count=len(tied),
-        cheapest_tied=_name(_least(tied, PRICE)),
+        cheapest_tied=_name(_least([row for row in tied if row.untested is None], PRICE) or _least(tied, PRICE)),
         fastest=_name(fastest),
         cheapest=_name(cheapest),
         priced_count=sum(row.price_usd_per_hour is not None for row in fitting),

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil, isfinite
+from numbers import Real
 from typing import TYPE_CHECKING, Final
 
 from ....errors import InputError
@@ -49,11 +50,14 @@ class Goal:
 
     def __post_init__(self) -> None:
         """Raise InputError for what cannot be meant."""
+        if self.unit not in tuple(GoalUnit):
+            raise InputError(f"a goal's unit {self.unit!r}: expected {', '.join(GoalUnit)}")
+        object.__setattr__(self, "unit", GoalUnit(self.unit))
         limits = (self.budget_usd, self.deadline_ns)
         positive = (self.count, self.epochs, *(item for item in limits if item is not None))
-        if not all(isfinite(item) and item > 0 for item in positive):
+        if not all(_is_number(item) and item > 0 for item in positive):
             raise InputError("a goal's counts, budget and deadline: expected more than 0")
-        if not isfinite(self.allowance_ratio) or self.allowance_ratio < 0:
+        if not _is_number(self.allowance_ratio) or self.allowance_ratio < 0:
             raise InputError("a goal's allowance: expected 0 or more")
 
     @classmethod
@@ -83,6 +87,10 @@ class Goal:
             budget_usd=None if budget is None else read_usd(budget, "--budget"),
             deadline_ns=None if deadline is None else read_duration_ns(deadline, "--deadline"),
         )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and isfinite(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

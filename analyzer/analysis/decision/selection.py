@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Final
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Final
 
 from ....errors import InputError
 from .amounts import read_bytes
@@ -47,20 +48,30 @@ class Selection:
 
     def __post_init__(self) -> None:
         """Raise InputError for what cannot be asked."""
-        if self.sort is not None and self.sort not in SORTS:
-            raise InputError(f"sort={self.sort!r}: expected {', '.join(SORTS)}")
-        if self.rows is not None and self.rows < 0:
-            raise InputError(f"rows={self.rows}: expected a number of rows; 0 shows all")
-        if any(not part.strip() for part in ((self.only,) if isinstance(self.only, str) else self.only)):
-            raise InputError("an empty pattern: expected a part of a GPU's name, or a pattern such as '*SXM*'")
         for name in ("vendors", "only"):  # one name is as good as a list of one
             value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+            names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+            if not all(isinstance(item, str) for item in names):
+                raise InputError(f"{name}={value!r}: expected names")
+            object.__setattr__(self, name, names)
+        if self.sort is not None and self.sort not in SORTS:
+            raise InputError(f"sort={self.sort!r}: expected {', '.join(SORTS)}")
+        if self.rows is not None and not _is_number(self.rows, Integral, 0):
+            raise InputError(f"rows={self.rows!r}: expected a number of rows; 0 shows all")
+        least: Any = self.min_memory
+        if not isinstance(least, str | None) and not _is_number(least, Real, 1):
+            raise InputError(f"min_memory={least!r}: expected a size such as '40GB', or bytes")
+        if any(not part.strip() for part in self.only):
+            raise InputError("an empty pattern: expected a part of a GPU's name, or a pattern such as '*SXM*'")
 
     @property
     def min_memory_bytes(self) -> float | None:
         """Return the least nominal memory that is asked for."""
         return read_bytes(self.min_memory, "--min-memory") if isinstance(self.min_memory, str) else self.min_memory
+
+
+def _is_number(value: Any, kind: type[Any], least: float) -> bool:
+    return isinstance(value, kind) and bool(value >= least)
 
 
 def _time(row: GpuPrediction) -> float | None:

@@ -9,19 +9,27 @@ from typing import Final
 from ....formats.printable import clean_text
 from ....version import __version__
 from ...analysis.alternatives import try_alternatives
-from ...analysis.decision.choice import shown_rows
+from ...analysis.decision.choice import choose_gpus, shown_rows
 from ...analysis.gpu_replay import lay_out, replay_on
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ...analysis.result import Analysis
 from ...memory.curve import trace_memory
 from ..page.chart import Chart
 from ..page.page import Line, Page, Passage, Tone
-from ..page.quantity import common_time_unit, format_bytes, format_count, format_money, format_time, format_time_range
+from ..page.quantity import (
+    common_time_unit,
+    format_bytes,
+    format_count,
+    format_money,
+    format_number,
+    format_time,
+    format_time_range,
+)
 from ..page.sheet import Sheet
 from .alternatives_chart import chart_alternatives
 from .answer import hidden_line
 from .cost_chart import chart_cost, pareto_front
-from .gpu_sheet import gpu_sheet, run_unit
+from .gpu_sheet import gpu_sheet, run_unit, usd_per_million_samples
 from .memory_chart import chart_memory
 from .parts_chart import chart_parts
 from .roofline_chart import chart_roofline
@@ -118,34 +126,42 @@ def _key_figures(report: AnalysisReport) -> Iterator[Passage]:
 
 
 def _figures(report: AnalysisReport) -> Iterator[tuple[str, str]]:
-    rows = [row for row in report.predictions if row.fits is not False and not row.is_reference]
-    if not rows:
+    choice, rows = choose_gpus(report), {row.gpu: row for row in report.predictions}
+    if choice.fastest is None:
         return
     fitting = " that fits" if any(row.fits is False for row in report.predictions) else ""
-    if len(report.predictions) > 1:
-        fastest = min(rows, key=lambda row: row.iteration_ns)
+    if len(rows) > 1:
+        fastest = rows[choice.fastest]
         yield f"Fastest{fitting}", f"{clean_text(fastest.gpu)} · {_time_words(fastest, report)}"
-        priced = [row for row in rows if row.usd_per_1000_iterations is not None]
-        if len(priced) > 1:
-            cheapest = min(priced, key=lambda row: row.usd_per_1000_iterations or 0.0)
-            total = cheapest.total
-            in_all = total is not None and total.cost_usd is not None
-            cost = format_money(total.cost_usd if total is not None and in_all else cheapest.usd_per_1000_iterations)
-            words = f"{cost} {'in all' if in_all else 'per 1,000 iterations'}, {_time_words(cheapest, report)}"
+        if choice.cheapest is not None and choice.priced_count > 1:
+            cheapest = rows[choice.cheapest]
+            words = f"{_cost_words(cheapest)}, {_time_words(cheapest, report)}"
             yield f"Cheapest{fitting}", f"{clean_text(cheapest.gpu)} · {words}"
     source = report.source
     if source.iteration_ns is not None:
         yield "Measured", f"{format_time(source.iteration_ns)} · on {clean_text(source.gpu or 'an unnamed GPU')}"
-    elif len(report.predictions) == 1:
-        yield "Predicted", f"{format_time(rows[0].iteration_ns)} · on {clean_text(rows[0].gpu)}"
+    elif len(rows) == 1:
+        yield "Predicted", f"{format_time(rows[choice.fastest].iteration_ns)} · on {clean_text(choice.fastest)}"
     if report.memory is not None:
         count = sum(row.fits is True for row in report.predictions)
         of = f"fits {count:,} of {format_count(len(report.predictions), 'GPU')}"
         yield "Memory at its peak", f"{format_bytes(report.memory.peak_bytes)} · {of}"
 
 
+def _cost_words(row: GpuPrediction) -> str:
+    """Say what the run costs where one is asked about, else what samples or iterations do."""
+    if row.batches is not None:
+        return f"{format_money(usd_per_million_samples(row))} per million samples"
+    if row.total is not None:
+        return f"{format_money(row.total.cost_usd)} in all"
+    return f"{format_money(row.usd_per_1000_iterations)} per 1,000 iterations"
+
+
 def _time_words(row: GpuPrediction, report: AnalysisReport) -> str:
-    """Say how long the run takes where one is asked about, else an iteration."""
+    """Say how long the run takes where one is asked about, else an iteration; of the best batch, its rate."""
+    if row.batches is not None:
+        rate = format_number(row.batches.best_samples_per_s)
+        return f"{rate} samples/s at a batch of {row.batches.best_batch or 0:,}"
     if row.total is not None:
         time, low, high = row.total.time_ns, row.total.time_low_ns, row.total.time_high_ns
         unit, what = run_unit(report), "in all"

@@ -60,7 +60,8 @@ def chart_cost(report: AnalysisReport) -> Chart | None:
     front, measure = pareto_front(rows), _measure(report)
     labelled = _labelled(front, [row for row in rows if row.is_source], priced, rows)
     without = len(rows) - len(priced)
-    strip = f" {format_count(without, 'GPU')} without a price stand in the strip below." if without else ""
+    stands = "stands" if without == 1 else "stand"
+    strip = f" {format_count(without, 'GPU')} without a price {stands} in the strip below." if without else ""
     points = [_row(row, measure, row in front, labelled) for row in rows]
     return Chart(
         title="Cost against time",

@@ -63,7 +63,8 @@ def test_every_option_of_a_command_is_a_keyword(name: str) -> None:
     for record, keyword in RECORDS.items():
         known |= set(inspect.signature(record).parameters) if keyword in known else set()
     options = {str(item.name) for item in command.params} - NOT_ASKED_OF_PYTHON
-    options -= OF_MANY_GPUS | {"timeline"} if name == "analyze" else set()
+    options -= {"timeline"} if name in ("analyze", "ranks") else set()  # their reports save it
+    options -= OF_MANY_GPUS if name == "analyze" else set()
     if name == "replay":
         options -= {"target", "top"}  # of its figure, and of 'wavecast rerun'
     assert {option for option in options if not known & {option, *KEYWORD_OF.get(option, ())}} == set()
@@ -102,6 +103,17 @@ def test_a_command_names_its_options_where_the_function_names_keywords() -> None
     ("ask", "expected"),
     [
         (lambda: wavecast.analyze(SHAPES, from_batch=3), "from_batch says what batch rescales: add batch=N"),
+        (lambda: wavecast.analyze(SHAPES, goal=3), "goal=3: expected words"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, prices=3), "prices=3: expected a price list"),  # type: ignore[arg-type]
+        (lambda: wavecast.analyze(SHAPES, selection="cost"), "expected a Selection"),  # type: ignore[arg-type]
+        (lambda: wavecast.sweep(SHAPES, vary="sms=2x"), "expected values by parameter"),  # type: ignore[arg-type]
+        (lambda: wavecast.sweep(SHAPES, on=3, vary={"sms": "2x"}), "on=3: expected the name"),  # type: ignore[arg-type]
+        (lambda: wavecast.gpus(3), "3: expected the name of a GPU"),  # type: ignore[arg-type]
+        (lambda: wavecast.Selection(rows="x"), "rows='x': expected a number"),  # type: ignore[arg-type]
+        (lambda: wavecast.Selection(only=[3]), "only=.3.: expected names"),  # type: ignore[list-item]
+        (lambda: wavecast.Selection(min_memory=-3), "min_memory=-3: expected a size"),
+        (lambda: wavecast.Goal(count=1, unit="ells"), "unit 'ells': expected iterations"),  # type: ignore[arg-type]
+        (lambda: wavecast.Goal(count="1"), "expected more than 0"),  # type: ignore[arg-type]
         (lambda: wavecast.analyze(SHAPES, batch=0), "batch=0: expected a whole number, 1 or more"),
         (lambda: wavecast.analyze(SHAPES, batch=True), "batch=True: expected a whole number, 1 or more"),
         (lambda: wavecast.analyze(SHAPES, batch=2.5), r"batch=2\.5: expected a whole number"),  # type: ignore[arg-type]

@@ -60,6 +60,16 @@ def test_an_untested_gpu_is_the_answer_only_where_no_tested_one_is_within_its_in
     assert choice.tied_count == 1
 
 
+def test_no_untested_gpu_is_said_to_be_sure_beside_a_tested_one(build_row: BuildRow, build_report: BuildReport) -> None:
+    rows = [
+        build_row("new", 8.0, price=1.0, width=0.2, untested="why"),
+        build_row("tested", 9.0, price=1.0, width=1.0),
+    ]
+    run = RunLength(goal=Goal(count=3.6e6, deadline_ns=10 * 3600e9), iterations=3.6e6)
+    choice = choose_gpus(build_report(*with_totals(rows, run), run=run))
+    assert (choice.taken, choice.surely_taken, choice.untested_cheapest) == ("tested", None, "new")
+
+
 def test_of_untested_gpus_alone_one_is_the_answer(build_row: BuildRow, build_report: BuildReport) -> None:
     rows = [build_row(name, time, price=1.0, untested="why") for name, time in (("A", 5.0), ("B", 6.0))]
     choice = choose_gpus(build_report(*rows))
