@@ -83,10 +83,10 @@ def _rank_sheet(report: RanksReport) -> Sheet:
             time_column("computes", (row.compute_ns for row in rows), unit),
             time_column("sends", (_known_transfer(row) for row in rows), unit, rank=1),
             time_column("waits", (row.waiting_ns for row in rows), unit),
-            time_column("waits for\nunseen ranks", (row.unseen_ns or None for row in rows), unit),
-            time_column("sends or waits\nfor unseen", (row.undivided_ns or None for row in rows), unit, rank=1),
+            time_column("waits for\nunseen", (row.unseen_ns or None for row in rows), unit),
+            time_column("one or\nthe other", (row.undivided_ns or None for row in rows), unit, rank=1),
             time_column("idle", (row.idle_ns for row in rows), unit, rank=1),
-            count_column("comes\nlast", (row.last_count for row in rows), rank=1),
+            count_column("comes\nlast", (row.last_count for row in rows), rank=3),
             time_column("is waited\nfor", (row.caused_ns for row in rows), unit),
         ),
     )

@@ -68,7 +68,9 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
         missing_rank_count=None if world is None else max(0, world - len(traces)),
         iteration=job.windows[0].index,
         iteration_ns=iteration_ns,
-        replay_error=max(abs(length / row.iteration_ns - 1.0) for length, row in zip(lengths, rows, strict=True)),
+        replay_error=max(
+            abs(length / row.iteration_ns - 1.0) for length, row in zip(lengths.tolist(), rows, strict=True)
+        ),
         clock_error_ns=job.aligned.clock_error_ns,
         ranks=rows,
         stragglers=_stragglers(job, rows, iteration_ns),
