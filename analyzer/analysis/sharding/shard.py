@@ -29,7 +29,7 @@ from .exact import prove_fastest
 from .links import time_links
 from .plan import TablePlacement, TableSharding, load_placements
 from .problem import Load, PlanPhase, ShardingProblem, TableUse, build_options
-from .report import PlanRow, RankLoad, ShardReport
+from .report import PlanRow, ShardLoad, ShardReport
 from .search import FoundPlan, TableChoice, assemble, improve, search_greedily, search_plan
 from .tables import EmbeddingTable, dense_shares, find_steps, find_tables
 
@@ -302,12 +302,12 @@ def _placement(problem: ShardingProblem, at: int, choice: TableChoice) -> TableP
     return TablePlacement(table=problem.tables[at].name, sharding=option.sharding, ranks=tuple(sorted(ranks)))
 
 
-def _load(problem: ShardingProblem, plan: FoundPlan, rank: int) -> RankLoad:
+def _load(problem: ShardingProblem, plan: FoundPlan, rank: int) -> ShardLoad:
     loads = plan.loads[rank]
     tables = sum(
         problem.options[at][choice.option].pieces == 0 or rank in choice.ranks for at, choice in enumerate(plan.choices)
     )
-    return RankLoad(
+    return ShardLoad(
         rank=rank,
         tables=tables,
         lookups=int(loads[Load.LOOKUPS]),
