@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .analyzer.api.analyze import IterationReport, analyze
     from .analyzer.api.batch import TracesReport, batch
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from .formats import Trace, load_trace, save_trace
     from .tracer.recording import record
 
-__version__ = "0.1.0"
+
 __all__ = [
     "CaptureError",
     "ComparisonReport",

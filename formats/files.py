@@ -249,11 +249,14 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+_SEVERAL: Final = " (ranks of one job: wavecast ranks; any traces: wavecast batch)"
+
+
 def _explain_unreadable(path: str | Path, error: OSError) -> InputError:
     if isinstance(error, FileNotFoundError):
         return InputError(f"{path}: no such file{_suggest(Path(path))}")
     if isinstance(error, IsADirectoryError):
-        return InputError(f"{path}: expected a trace file, found a directory; name a file in it")
+        return InputError(f"{path}: expected a trace file, found a directory; name a file in it{_SEVERAL}")
     return InputError(f"{_name(path)}: cannot be read: {_reason(error)}")
 
 

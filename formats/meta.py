@@ -103,6 +103,8 @@ class Quality:
     ops_without_shapes: int = 0
     ops_without_dtypes: int = 0
     """Ops of which the sizes of tensors are known and no dtype is, as NVTX ranges tell them; since 1.2."""
+    ops_with_inferred_dtypes: int = 0
+    """Ops of such ranges whose dtypes the names of their kernels told; since 1.2."""
     ops_with_crossed_nesting: int = 0
     """Ops that overlap another on their thread without lying inside it."""
     events_dropped: int = 0

@@ -103,6 +103,10 @@ def crossing_levels(track: Rows, start_ns: Column, duration_ns: Column, may_nest
     """Return 0 for slices that can share their track, else the number of the further track that they need, [k].
 
     `may_nest` says of each slice whether it may lie inside another one; all slices of a track agree.
+
+    >>> none = np.zeros(2, dtype=bool)
+    >>> crossing_levels(np.array([0, 0]), np.array([0, 5]), np.array([9, 9]), none)
+    array([0, 1])
     """
     end_ns = start_ns + duration_ns
     level = np.zeros(len(track), dtype=np.int64)

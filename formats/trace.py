@@ -195,6 +195,15 @@ class CollectiveTable(Table):
         "bool", "whether the issuing stream goes on, until `wait_tensor`, `c10d::wait` or a use; since 1.2", default=0
     )
     peer: Column = column("int32", "rank it is sent to or received from; since 1.2", default=MISSING, minimum=MISSING)
+    host_start_ns: Column = column(
+        "int64",
+        "when a thread of a CPU backend (gloo) began it, ns; -1: none did; since 1.2",
+        default=MISSING,
+        minimum=MISSING,
+    )
+    host_duration_ns: Column = column(
+        "int64", "how long that thread took, waiting included, ns; since 1.2", default=MISSING, minimum=MISSING
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

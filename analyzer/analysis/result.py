@@ -21,6 +21,7 @@ from ..memory.sizes import check_sizes
 from ..memory.use import MemoryMethod, MemoryUse
 from ..models.library import Library
 from ..prediction.attention import explain_attention
+from ..prediction.lookups import explain_lookups
 from ..prediction.prediction import Prediction
 from ..prediction.workload import GpuWorkload
 from ..recorded.choice import ALL, IterationChoice
@@ -145,7 +146,12 @@ def build_result(
         memory=memory,
         memory_unknown=memory_unknown,
         compiled=arranged.compiled,
-        warnings=(*changed.warnings, *explain_attention(basis.workload, gpus, attention), *arranged.warnings),
+        warnings=(
+            *changed.warnings,
+            *explain_attention(basis.workload, gpus, attention),
+            *explain_lookups(basis.workload, library.indices),
+            *arranged.warnings,
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .keywords import check_count, check_iteration, speaks_keywords
+from .lookups import with_spread
 from .observed import with_observed
 from .prices import Prices, read_prices
 from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
@@ -119,6 +120,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
     calibration: str | Path | None = None,
     observed: Mapping[str, str | float] | None = None,
     machines: Machines | None = None,
+    indices: str | Path | None = None,
     selection: Selection | None = None,
     goal: str | Goal | None = None,
     prices: Prices | Mapping[str, float] | str | Path | None = None,
@@ -178,7 +180,7 @@ def analyze(  # noqa: PLR0913 (all that one may ask, by name)
         gpus.catalog,
         targets=gpus.targets,
         source=gpus.source,
-        library=sharpened.library if sharpened is not None else None,
+        library=with_spread(sharpened.library if sharpened is not None else None, indices),
         scenario=what_ifs.scenario(
             read, asks_for_batches=largest_batch or goal is not None, counts_tokens=goal is not None
         ),

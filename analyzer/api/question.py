@@ -182,18 +182,20 @@ def read_trace(
     progress: Progress | None = None,
 ) -> Trace:
     """Return a trace, or read it from a file or an archive; with `joins`, joined with what was recorded beside it."""
-    from ...formats.execution_trace import load_joined
     from ...formats.files import load_trace
-    from ..prediction.capture_join import join_captures
 
     if not isinstance(trace, str | Path):
         read = _check_trace(trace)
     elif execution_trace is None:
         read = load_trace(trace, recover=recover, progress=progress)
     else:
+        from ...formats.execution_trace import load_joined
+
         read = load_joined(Path(trace), Path(execution_trace), recover=recover, progress=progress)
     if not joins:
         return read
+    from ..prediction.capture_join import join_captures
+
     return join_captures(read, {str(path): load_trace(path, progress=progress) for path in captures})
 
 

@@ -40,7 +40,15 @@ class JobReport(Report):
         from ..analysis.ranks.activity import rank_activity
         from ..rendering.charts.ranks import illustrate_ranks
 
-        return illustrate_ranks(self.report, rank_activity(self.traces, self.asked))
+        return illustrate_ranks(self.report, rank_activity(self.traces, self.asked, self.report.waits))
+
+    def save_timeline(self, path: str | Path) -> None:
+        """Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev."""
+        from ...formats.perfetto import save_events
+        from ..analysis.ranks.activity import rank_activity
+        from ..analysis.ranks.timeline import rank_events
+
+        save_events(rank_events(rank_activity(self.traces, self.asked, self.report.waits)), path)
 
     def to_json(self) -> str:
         """Return the report as JSON, with all digits; docs/ranks.md has its layout."""

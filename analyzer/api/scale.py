@@ -11,6 +11,7 @@ from ...errors import InputError
 from ..rendering.formats import REPORT_FORMATS
 from .amounts import read_bytes, read_duration_ns
 from .keywords import check_count, check_iteration, speaks_keywords
+from .lookups import with_spread
 from .prices import Prices, read_prices
 from .question import Gpus, Machines, WhatIfs, find_named, read_recording, sharpen
 from .report import Report, as_names, trace_name
@@ -96,6 +97,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
     source: str | None = None,
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
+    indices: str | Path | None = None,
     prices: Prices | Mapping[str, float] | str | Path | None = None,
     iteration: int | str | None = None,
     window_ns: tuple[int | None, int | None] | None = None,
@@ -152,7 +154,7 @@ def scale(  # noqa: PLR0913 (all that one may ask, by name)
         max_memory_bytes=read_bytes("max_memory", max_memory),
         measured_step_ns=step_ns,
         source=named.source,
-        library=None if calibration is None else sharpen(calibration, read, named).library,
+        library=with_spread(None if calibration is None else sharpen(calibration, read, named).library, indices),
         scenario=None if what_ifs is None else what_ifs.scenario(read, asks_for_batches=True),
         iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(named.catalog, as_names(to)),

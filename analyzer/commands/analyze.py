@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ... import __version__
 from ...errors import InputError
+from ...version import __version__
 from ..api.analyze import SHORT_OP_COUNT
 from ..api.prices import Prices
 from ..api.question import Machines, WhatIfs
@@ -30,6 +30,7 @@ from .command import (
     trace_argument,
 )
 from .decision_options import decision_options, take_goal, take_selection
+from .indices_options import indices_option
 from .observed_options import observed_option, take_observed
 from .output import OutputPath, choose_format, screen_for, write_result
 from .part_options import window_option
@@ -75,6 +76,7 @@ class AnalyzeRequest:
     selection: Selection
     goal: Goal | None
     observed: dict[str, str]
+    indices: str | None
 
     @property
     def is_of_plans(self) -> bool:
@@ -86,7 +88,22 @@ class AnalyzeRequest:
         return bool(self.plans)
 
 
-@click.command("analyze", cls=WavecastCommand, short_help="Predict a recorded iteration on other GPUs.")
+class _AnalyzeCommand(WavecastCommand):
+    """Say which command takes several files."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        """Read the command line."""
+        try:
+            return super().make_context(*args, **options)
+        except click.UsageError as error:
+            is_flag = isinstance(error, click.NoSuchOption) and error.option_name == "--ranks"
+            if not is_flag and "unexpected extra argument" not in error.message:
+                raise
+            message = "one trace at a time: 'wavecast ranks' takes the files of a job's ranks, 'wavecast batch' any"
+            raise click.UsageError(message, error.ctx) from None
+
+
+@click.command("analyze", cls=_AnalyzeCommand, short_help="Predict a recorded iteration on other GPUs.")
 @trace_argument
 @click.option(
     "--to",
@@ -121,6 +138,7 @@ class AnalyzeRequest:
     help="Sharpen the models for the GPUs that these measurement tables (DIR/ops/*.parquet) hold.",
 )
 @observed_option
+@indices_option
 @click.option(
     "--cpu-speed",
     metavar="RATIO",
@@ -231,6 +249,7 @@ def _predict(request: AnalyzeRequest) -> IterationReport:
             calibration=request.calibration,
             observed=request.observed,
             machines=request.cluster,
+            indices=request.indices,
             prices=request.prices,
             selection=request.selection,
             goal=request.goal,
@@ -280,6 +299,7 @@ def _predict_plans(request: AnalyzeRequest) -> str:
             source=request.source,
             gpu_file=request.gpu_file,
             machines=request.cluster,
+            indices=request.indices,
             prices=request.prices,
             iteration=request.iteration,
             window_ns=request.window_ns,

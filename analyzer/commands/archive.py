@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...errors import InputError, OutputError
-from .command import FAILED_EXIT_CODE, WavecastCommand, output_options, recover_option
+from .command import FAILED_EXIT_CODE, WavecastCommand, complete_archived, output_options, recover_option
 from .output import OutputPath, choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
@@ -123,7 +123,7 @@ def find(directory: str, query: tuple[str, ...], form: str | None, output: Path 
 
 @archive.command("show", cls=WavecastCommand, short_help="Show what the archive knows of a trace.")
 @_DIRECTORY
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=complete_archived)
 @output_options("table", "json")
 def show(directory: str, name: str, form: str | None, output: Path | None) -> None:
     """Show what the archive DIR knows of one trace; ID is the beginning of its id, or a tag."""
@@ -145,7 +145,7 @@ def show(directory: str, name: str, form: str | None, output: Path | None) -> No
     context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
 )
 @_DIRECTORY
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=complete_archived)
 @click.argument("changes", metavar="+TAG|-TAG...", nargs=-1)
 @click.option("--note", metavar="TEXT", help="Set its note; an empty one takes it away.")
 def tag(directory: str, name: str, changes: tuple[str, ...], note: str | None) -> None:
@@ -167,7 +167,7 @@ def tag(directory: str, name: str, changes: tuple[str, ...], note: str | None) -
 
 @archive.command("export", cls=WavecastCommand, short_help="Write traces to files.")
 @_DIRECTORY
-@click.argument("names", metavar="ID...", nargs=-1, required=True)
+@click.argument("names", metavar="ID...", nargs=-1, required=True, shell_complete=complete_archived)
 @click.option(
     "-o", "--output", type=OutputPath(path_type=Path), required=True, metavar="FILE|FOLDER", help="Where they go."
 )
@@ -226,9 +226,12 @@ def prune(directory: str, query: tuple[str, ...], keep_tagged: bool, dry_run: bo
 
     Such files are left by an 'add' that was killed; they are removed when they are a day old.
     """
+    from ..recorded.devices import names_of_gpu
+
     with _open(directory) as found:
         text = " ".join(query)
-        chosen = [entry for entry in found.entries(text) if not (keep_tagged and entry.tags)] if text.strip() else []
+        meant = found.entries(text, gpu_names=names_of_gpu) if text.strip() else []
+        chosen = [entry for entry in meant if not (keep_tagged and entry.tags)]
         for entry in chosen:
             if not dry_run:
                 found.remove(entry.id)
@@ -287,11 +290,12 @@ def _add(found: Archive, place: str, tags: Sequence[str], note: str | None, reco
 
 
 def _write_entries(directory: str, query: str, form: str | None, output: Path | None) -> None:
+    from ..recorded.devices import names_of_gpu
     from ..rendering import archive as drawn
     from ..rendering.page.terminal import draw_terminal
 
     with _open(directory) as found:
-        entries = found.entries(query)
+        entries = found.entries(query, gpu_names=names_of_gpu)
     writers: dict[str, Callable[[], str]] = {
         "json": lambda: drawn.draw_entries_json(entries),
         "csv": lambda: drawn.draw_entries_csv(entries),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from ...errors import InputError, WavecastError
 from ..rendering.formats import DEFAULT_FORMAT, SUFFIXES
@@ -56,6 +57,14 @@ class TracePath(click.Path):
                 except InputError as error:
                     self.fail(str(error), param, ctx)
         return super().convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the ids and tags of an archive that begin as was typed after `#`; else leave files to the shell."""
+        place, hash_sign, beginning = incomplete.partition("#")
+        if not (hash_sign and place.startswith("archive:")):
+            return super().shell_complete(ctx, param, incomplete)
+        location = place.removeprefix("archive:").removeprefix("//")
+        return [CompletionItem(f"{place}#{name}") for name in _archived_names(location, beginning)]
 
 
 class WavecastCommand(click.Command):
@@ -218,6 +227,24 @@ def complete_gpu_names(_context: click.Context, _parameter: click.Parameter, inc
         return [f"{base}/{name}" for name in slice_names(load_catalog(), base) if name.startswith(part)]
     typed = incomplete.casefold()
     return [gpu.name for gpu in load_catalog().gpus if typed in gpu.name.casefold()]
+
+
+def complete_archived(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids and tags of the archive DIR that begin as was typed, for the shell's completion."""
+    return _archived_names(str(context.params.get("directory") or ""), incomplete)
+
+
+def _archived_names(location: str, beginning: str) -> list[str]:
+    """Return ids and tags of an archive in a folder; a bucket is not asked between two keys."""
+    from ...formats.archive import open_archive
+
+    if not location or "://" in location:
+        return []
+    try:
+        with open_archive(location, say=lambda _text: None) as archive:
+            return archive.names(beginning)
+    except WavecastError:
+        return []
 
 
 def _describe(error: WavecastError | MemoryError | OSError) -> str:

@@ -20,9 +20,9 @@ def doctor(form: str | None, output: Path | None) -> None:
     """
     import platform
 
-    from ... import __version__
     from ...specs.catalog import load_catalog
     from ...specs.local import find_extras, find_local_gpus, installed_version
+    from ...version import __version__
     from ..rendering.doctor import describe_machine, draw_machine_json
     from ..rendering.page.terminal import draw_terminal
 

@@ -54,10 +54,11 @@ def choose_format(form: str | None, output: Path | None) -> str:
     """
     if form is not None:
         return form
-    if output is None or not _is_file(output) or not output.suffix:
+    ending = "" if output is None else output.suffix or (output.name if output.name in FORMAT_OF_SUFFIX else "")
+    if output is None or not _is_file(output) or not ending:
         return DEFAULT_FORMAT
     offered = _offered_formats()
-    found = FORMAT_OF_SUFFIX.get(output.suffix.lower())
+    found = FORMAT_OF_SUFFIX.get(ending.lower())
     if found is None or found not in offered:
         endings = ", ".join(SUFFIXES[name] for name in offered if name in SUFFIXES)
         raise InputError(f"-o {output}: expected a name that ends in {endings}; --format says what another one holds")

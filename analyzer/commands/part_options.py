@@ -36,7 +36,7 @@ def _read_window(
 
 
 def _read_end(part: str, text: str) -> int:
-    found = _TIME.fullmatch(part)
+    found = _TIME.fullmatch("0s" if part == "0" else part)
     if found is None:
         raise click.BadParameter(f"{text!r}: found {part!r}, expected a time such as 350ms or 1.5s")
     return min(int(Decimal(found[1]) * _UNITS_NS[found[2]]), 2**60)

@@ -20,7 +20,7 @@ from .command import (
     recover_option,
     source_option,
 )
-from .output import choose_format, screen_for, write_result
+from .output import OutputPath, choose_format, screen_for, write_result
 from .progress import progress_on_stderr
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class RanksRequest:
     form: str | None
     output: Path | None
     recover: bool
+    timeline: Path | None
     cluster: Machines
 
 
@@ -56,6 +57,12 @@ class RanksRequest:
 @gpu_file_option
 @cluster_options
 @iteration_option()
+@click.option(
+    "--timeline",
+    type=OutputPath(path_type=Path),
+    metavar="FILE",
+    help="Write what all ranks do in the iteration, on one clock, for ui.perfetto.dev.",
+)
 @output_options(*REPORT_FORMATS)
 @recover_option
 def ranks(**options: Any) -> None:
@@ -68,11 +75,14 @@ def ranks(**options: Any) -> None:
     \b
     Examples:
       wavecast ranks traces/
+      wavecast ranks traces/ --timeline ranks.json.gz
       wavecast ranks trace.rank0.json.gz trace.rank1.json.gz --to h100 --format json -o ranks.json
     """
     cluster = take_cluster(options)
     request = RanksRequest(**options, cluster=cluster)
     report = _compare(request)
+    if request.timeline is not None:
+        report.save_timeline(request.timeline)
     write_result(report.draw(choose_format(request.form, request.output), screen_for(request.output)), request.output)
 
 

@@ -24,6 +24,7 @@ from .command import (
     source_option,
     trace_argument,
 )
+from .indices_options import indices_option
 from .output import OutputPath, write_result
 from .plan_options import check_size, check_time, draw_plans, plan_options, read_names
 from .price_options import price_options, take_prices
@@ -57,6 +58,7 @@ class ScaleRequest:
     recover: bool
     cluster: Machines
     prices: Prices | None
+    indices: str | None
 
 
 @click.command("scale", cls=WavecastCommand, short_help="Predict parallel plans on many GPUs.")
@@ -90,6 +92,7 @@ class ScaleRequest:
 @gpu_file_option
 @price_options
 @cluster_options
+@indices_option
 @iteration_option()
 @capture_option()
 @click.option(
@@ -150,6 +153,7 @@ def _predict(request: ScaleRequest) -> PlansReport:
             source=request.source,
             gpu_file=request.gpu_file,
             machines=request.cluster,
+            indices=request.indices,
             prices=request.prices,
             iteration=request.iteration,
             captures=request.captures,

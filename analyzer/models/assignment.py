@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..work import Work
+from ..work.indices import Indices
+from .embedding.problems import with_indices
 from .frame.problems import Problems
 from .registry import OP_MODELS, OpModel, model_of, problems_of
 
@@ -23,14 +25,21 @@ class Assignment:
 
 
 def assign_models(
-    works: Sequence[Work | None], rates: npt.NDArray[np.object_], available: Container[str]
+    works: Sequence[Work | None],
+    rates: npt.NDArray[np.object_],
+    available: Container[str],
+    indices: Indices | None = None,
 ) -> list[Assignment]:
     """Group works by the model that covers them; works without a model, or whose model is not at hand, are left out.
+
+    `indices` says how lookups in embedding tables are spread over rows, where that is known.
 
     >>> assigned = assign_models(workload.works, workload.work.rate, library.fitted)
     >>> [(found.model, len(found.rows)) for found in assigned]
     [('vector', 7), ('matmul', 5), ('attention_prefill', 1)]
     """
+    if indices is not None:
+        works = [None if work is None else with_indices(work, indices) for work in works]
     rows_of: dict[str, list[int]] = {}
     for row, (work, rate) in enumerate(zip(works, rates.tolist(), strict=True)):
         model = None if work is None or _is_empty(work) else model_of(work, rate)

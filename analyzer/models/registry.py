@@ -15,6 +15,7 @@ from typing import Any, Final
 from ...specs.gpu import Rate
 from ..work import Family, Work
 from ..work.communication import CollectiveDims
+from ..work.embedding_dims import EmbeddingDims
 from ..work.table import WorkTable
 from ..work.work import (
     AttentionDims,
@@ -140,6 +141,7 @@ _ROWS: Final = (
     OpModel(name="state_space", family="state_space", dims=StateSpaceDims),
     OpModel(name="experts", family="experts", dims=ExpertsDims, more_dims=(GroupedDims,)),
     OpModel(name="collective", family="collective", dims=CollectiveDims),
+    OpModel(name="embedding", family="embedding", dims=EmbeddingDims, is_measured=False),
 )
 OP_MODELS: Final[Mapping[str, OpModel]] = {row.name: row for row in _ROWS}
 """By name; in this order measurements are read and models trained."""

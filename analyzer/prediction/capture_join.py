@@ -15,6 +15,7 @@ from ...formats.signature import Signature
 from ...formats.trace import OpTable, Trace
 from ..recorded.graphs import find_captures, graph_kernels
 from .graph_capture import CapturedGraph, GraphMatch, captured_graphs, choose_match, match_graph
+from .warmup_join import join_warm_up
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,14 +53,15 @@ def join_captures(trace: Trace, captures: Mapping[str, Trace]) -> Trace:
 
     Each launch of a graph gets the ops that launched its kernels when it was captured, with their shapes, modules and
     phases: they take no time on the host, at the instant of the launch. Without `captures`, those that the trace itself
-    records before it launches the graphs explain what they can. Raises InputError where captures are given, and the
+    records before it launches the graphs explain what they can, and what they do not the iterations in it that ran the
+    same kernels without a graph. Raises InputError where captures are given, and the
     trace launches no graph, none of its graphs was captured in the files, or several of them fit equally well.
 
     >>> join_captures(measured, {}) is measured
     True
     """
     if not captures:
-        return _join_own(trace)
+        return join_warm_up(_join_own(trace))
     from_graph = np.flatnonzero(graph_kernels(trace))
     if not len(from_graph):
         raise InputError(_explain_no_launch(trace))

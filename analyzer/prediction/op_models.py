@@ -52,7 +52,7 @@ class ModelTimes:
 
 def assign_rows(workload: GpuWorkload, library: Library) -> list[Assignment]:
     """Return which model covers which rows of a workload."""
-    return assign_models(workload.works, workload.work.rate, library.fitted)
+    return assign_models(workload.works, workload.work.rate, library.fitted, library.indices)
 
 
 def covered_rows(assignments: Sequence[Assignment], count: int) -> Mask:

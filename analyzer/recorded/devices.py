@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...errors import UnknownGpuError
+from ...errors import InputError, UnknownGpuError
 from ...formats.trace import Device, Trace
 from ...specs.gpu import Catalog, Gpu
-from ...specs.match import find_fitting, is_generic_name, match_device, plain_name
+from ...specs.match import find_fitting, find_gpus, is_generic_name, match_device, plain_name
 from .window import Window
 
 _GIB: Final = 1 << 30
@@ -28,6 +28,21 @@ def gpu_of_device(catalog: Catalog, device: Device) -> Gpu | None:
         memory_bytes=device.memory_bytes,
         compute_capability=device.compute_capability,
     )
+
+
+def names_of_gpu(asked: str) -> tuple[str, ...]:
+    """Return what devices may be called of the GPUs that a name means in the shipped catalogue; empty for none.
+
+    >>> "NVIDIA H100 80GB HBM3" in names_of_gpu("h100sxm"), names_of_gpu("h900")
+    (True, ())
+    """
+    from ...specs.catalog import load_catalog
+
+    try:
+        found = find_gpus(load_catalog(), asked, suggest=False)
+    except InputError:
+        return ()
+    return tuple(name for gpu in found for name in (gpu.name, *gpu.aliases))
 
 
 def first_known_gpu(catalog: Catalog, trace: Trace) -> Gpu | None:

@@ -37,6 +37,8 @@ class AlignedRanks:
     """From the latest arrival to the end, [c]: the shortest of the ranks' times."""
     waiting_ns: Floats
     """Of each rank for the latest one, [c, r]; NaN where it takes no part."""
+    end_ns: Floats
+    """When each rank's kernel ended, on the first rank's clock, [c, r]; NaN where it takes no part."""
     clock_ns: Floats
     """By how much each rank's clock is ahead of the first one's, [r]: collectives end at once on all."""
     clock_error_ns: float
@@ -111,6 +113,7 @@ def align_ranks(traces: Sequence[Trace]) -> AlignedRanks:
         group_size=np.array([key[5] for key in common], dtype=np.int64),
         transfer_ns=transfer,
         waiting_ns=length - transfer[:, None],
+        end_ns=end - clock,
         clock_ns=clock,
         clock_error_ns=float(np.nanpercentile(apart, _CLOCK_PERCENTILE)),
     )

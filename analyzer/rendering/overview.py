@@ -109,7 +109,8 @@ def _graphs(overview: Overview) -> str:
     if not overview.graph_shaped_ns:
         return f"ops and modules of {explained} of their GPU time are known, from torch's annotations, without shapes"
     shaped = format_share(overview.graph_shaped_ns / total)
-    return f"ops of {explained} of their GPU time are known, of {shaped} with shapes, from the recording of the capture"
+    by = "from the recording of the capture, or from iterations without the graph"
+    return f"ops of {explained} of their GPU time are known, of {shaped} with shapes, {by}"
 
 
 def _workload(meta: Meta) -> str:

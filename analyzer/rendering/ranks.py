@@ -23,7 +23,7 @@ from .page.sheet import Sheet, drop_empty_columns
 from .page.table import FieldTable, table_of
 
 RANKS_FORMAT: Final = "wavecast.ranks"
-RANKS_VERSION: Final = "1.0"
+RANKS_VERSION: Final = "2.0"
 
 
 def describe_ranks(report: RanksReport) -> Page:
@@ -83,6 +83,8 @@ def _rank_sheet(report: RanksReport) -> Sheet:
             time_column("computes", (row.compute_ns for row in rows), unit),
             time_column("sends", (row.transfer_ns for row in rows), unit, rank=1),
             time_column("waits", (row.waiting_ns for row in rows), unit),
+            time_column("waits for\nunseen ranks", (row.unseen_ns or None for row in rows), unit),
+            time_column("sends or waits\nfor unseen", (row.undivided_ns or None for row in rows), unit, rank=1),
             time_column("idle", (row.idle_ns for row in rows), unit, rank=1),
             count_column("comes\nlast", (row.last_count for row in rows), rank=1),
             time_column("is waited\nfor", (row.caused_ns for row in rows), unit),
@@ -99,8 +101,9 @@ def _collective_sheet(report: RanksReport) -> Sheet:
             text_column("collective", (clean_text(row.name) for row in rows)),
             number_column("ranks", (ABSENT if row.group_size is None else str(row.group_size) for row in rows), rank=1),
             count_column("count", (row.count for row in rows)),
-            time_column("transfer", (row.transfer_ns for row in rows), unit),
-            time_column("of it for\nunseen ranks", (row.unseen_ns for row in rows), unit),
+            time_column("transfer", (row.transfer_ns if row.undivided_ns is None else None for row in rows), unit),
+            time_column("waits for\nunseen ranks", (row.unseen_ns for row in rows), unit),
+            time_column("one or\nthe other", (row.undivided_ns for row in rows), unit),
             time_column("ranks wait", (row.waiting_ns for row in rows), unit),
         ),
     )
@@ -128,7 +131,10 @@ def _job_sheet(report: RanksReport) -> Sheet:
 def _notes(report: RanksReport) -> Iterator[str]:
     if report.missing_rank_count:
         missing = format_count(report.missing_rank_count, "rank")
-        yield (
-            f"No file is of {missing}: waiting for them counts as transfer, and what exceeds the most that the links "
-            "need is shown as theirs."
-        )
+        unseen_ns = sum(row.unseen_ns or 0.0 for row in report.collectives)
+        undivided_ns = sum(row.undivided_ns or 0.0 for row in report.collectives)
+        told = f" {format_time(unseen_ns)} of the collectives, more than the links take, wait for them."
+        rest = f" {format_time(undivided_ns)} are of collectives of unrecorded sizes: transfer, or waiting for them."
+        yield f"No file is of {missing}.{told * (unseen_ns > 0)}{rest * (undivided_ns > 0)}"
+    if report.is_on_hosts:
+        yield "The ranks computed on CPUs: their collectives tell nothing of a GPU's, and --to is refused."

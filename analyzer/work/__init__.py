@@ -23,6 +23,7 @@ from . import (
     serving,
     sparse,
     state_space,
+    table_batched,
     view,
 )
 from .registry import canonical_name, family_of, has_formula, register, work_of
@@ -56,6 +57,7 @@ __all__ = [
     "serving",
     "sparse",
     "state_space",
+    "table_batched",
     "view",
     "work_of",
 ]

@@ -7,6 +7,7 @@ from math import prod
 
 from ...formats.signature import Signature, TensorSpec
 from .arguments import LackingArgumentError, argument_at, result_at, size_at, tensor_at, tensors_at
+from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .registry import register
 from .traffic import INDEX_DTYPE, bytes_of, tensor_bytes, total_bytes
 from .work import Family, RowDims, Work
@@ -18,7 +19,8 @@ def embedding(signature: Signature) -> Work:
     table, indices = tensor_at(signature, 0, rank=2), tensor_at(signature, 1)
     written = bytes_of(indices.element_count * table.shape[1], table.dtype)
     work = _work(0, _row_bytes(table, indices) + tensor_bytes(indices), written, table.dtype)
-    return replace(work, dims=RowDims(rows=indices.element_count, columns=table.shape[1]))
+    dims = RowDims(rows=indices.element_count, columns=table.shape[1], table_rows=table.shape[0])
+    return replace(work, dims=dims)
 
 
 @register("aten::embedding_dense_backward", family=Family.EMBEDDING)
@@ -52,8 +54,16 @@ def embedding_bag(signature: Signature) -> Work:
     weights = tensors_at(signature, 6)
     bags = _bag_count(signature, indices, offsets)
     flops = indices.element_count * table.shape[1] * (1 + len(weights))
-    read = _row_bytes(table, indices) + total_bytes((indices, offsets, *weights))
-    return _work(flops, read, bytes_of(bags * table.shape[1], table.dtype), table.dtype)
+    beside = total_bytes((indices, offsets, *weights))
+    written = bytes_of(bags * table.shape[1], table.dtype)
+    work = _work(flops, _row_bytes(table, indices) + beside, written, table.dtype)
+    dims = EmbeddingDims(
+        rows=table.shape[0],
+        row_bytes=bytes_of(table.shape[1], table.dtype),
+        lookups=indices.element_count,
+        streamed_bytes=beside + written,
+    )
+    return replace(work, dims=dims) if dims.rows and dims.lookups and dims.row_bytes else work
 
 
 @register("aten::_embedding_bag_dense_backward", family=Family.EMBEDDING)
@@ -88,8 +98,16 @@ def per_sample_weights_backward(signature: Signature) -> Work:
 def _bag_backward(signature: Signature, *, saved: tuple[int, ...], rows: int, weights: int) -> Work:
     grad, indices = tensor_at(signature, 0), tensor_at(signature, 1)
     read = total_bytes((grad, indices, *tensors_at(signature, *saved, weights)))
-    written = bytes_of(size_at(signature, rows) * _last(grad), grad.dtype)
-    return _work(indices.element_count * _last(grad), read, written, grad.dtype)
+    row_bytes, count = bytes_of(_last(grad), grad.dtype), size_at(signature, rows)
+    work = _work(indices.element_count * _last(grad), read, count * row_bytes, grad.dtype)
+    dims = EmbeddingDims(
+        step=EmbeddingStep.DENSE_GRADIENT,
+        rows=count,
+        row_bytes=row_bytes,
+        lookups=indices.element_count,
+        streamed_bytes=read,
+    )
+    return replace(work, dims=dims) if count and row_bytes and dims.lookups else work
 
 
 def _sparse_bag_backward(signature: Signature, *, weights: int) -> Work:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...formats.signature import Argument, Signature, TensorSpec
+from ...formats.signature import UNKNOWN, Argument, Signature, TensorSpec
 from .arguments import (
     LackingArgumentError,
     argument_at,
@@ -48,7 +48,7 @@ def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
     """Layer norm: input, normalised shape, weight, bias; the native op also returns mean and 1/σ per row."""
     x = tensor_at(signature, 0)
     scale, shift = optional_tensor_at(signature, 2), optional_tensor_at(signature, 3)
-    rows = _row_count(x, argument_at(signature, 1))
+    rows = _row_count(x, argument_at(signature, 1), scale)
     flops = _STATISTICS_FLOPS + _NORMALISE_FLOPS + _count(scale, shift)
     work = _forward(signature, x, flops, (scale, shift), statistics_count=2 * rows * has_statistics)
     return by_row(work, x, rows, row_kernel(x, rows))
@@ -57,7 +57,7 @@ def layer_norm(signature: Signature, *, has_statistics: bool) -> Work:
 def rms_norm(signature: Signature, *, has_statistics: bool) -> Work:
     """RMS norm: input, normalised shape, weight; the fused op also returns 1/rms per row."""
     x, scale = tensor_at(signature, 0), optional_tensor_at(signature, 2)
-    rows = _row_count(x, argument_at(signature, 1))
+    rows = _row_count(x, argument_at(signature, 1), scale)
     flops = _RMS_STATISTICS_FLOPS + _RMS_NORMALISE_FLOPS + _count(scale)
     work = _forward(signature, x, flops, (scale,), statistics_count=rows * has_statistics)
     return by_row(work, x, rows, row_kernel(x, rows))
@@ -272,12 +272,16 @@ def _mask(signature: Signature, position: int) -> tuple[bool, ...]:
     return flags_at(signature, position, 3)
 
 
-def _row_count(x: TensorSpec, normalised_shape: Argument) -> int:
-    """Return how many rows the normalised trailing dims form; their sizes may be a list or, historically, unknown."""
-    if not isinstance(normalised_shape, tuple) or not normalised_shape:
+def _row_count(x: TensorSpec, normalised_shape: Argument, scale: TensorSpec | None) -> int:
+    """Return how many rows the normalised trailing dims form; where their sizes are not known, the weight has them."""
+    if isinstance(normalised_shape, tuple) and normalised_shape:
+        count = len(normalised_shape)
+    elif normalised_shape is UNKNOWN and scale is not None and scale.shape == x.shape[-len(scale.shape) :]:
+        count = len(scale.shape)
+    else:
         raise LackingArgumentError("normalised shape")
     rows = 1
-    for size in x.shape[: -len(normalised_shape)]:
+    for size in x.shape[:-count]:
         rows *= size
     return rows
 

@@ -33,6 +33,6 @@ def tabulate(works: Sequence[Work | None], rates: Sequence[Rate]) -> WorkTable:
     rate[:] = rates
     return WorkTable(
         flops=np.array([work.least_flops if work else 0.0 for work in works], dtype=np.float64),
-        moved_bytes=np.array([work.moved_bytes if work else 0.0 for work in works], dtype=np.float64),
+        moved_bytes=np.array([work.least_bytes if work else 0.0 for work in works], dtype=np.float64),
         rate=rate,
     )

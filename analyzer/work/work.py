@@ -9,6 +9,7 @@ from typing import Final
 from ...specs.attention_kernels import AttentionKernel
 from ...specs.experts_kernels import ExpertsKernel
 from .communication import CollectiveDims
+from .embedding_dims import EmbeddingDims, EmbeddingStep
 from .row_kernels import RowKernel
 
 
@@ -131,6 +132,8 @@ class RowDims:
     """What elementwise kernels of the same op move before and after it, second readings and temporaries included."""
     launches: int = 1
     """Kernels of the op in all."""
+    table_rows: int = 0
+    """Rows of the table from which these are gathered; 0: of none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +297,7 @@ Dims = (
     | AttentionDims
     | ConvolutionDims
     | RowDims
+    | EmbeddingDims
     | RecurrentDims
     | LatentAttentionDims
     | StateSpaceDims
@@ -338,6 +342,16 @@ class Work:
     def moved_bytes(self) -> float:
         """Return bytes read plus bytes written."""
         return self.read_bytes + self.written_bytes
+
+    @property
+    def least_bytes(self) -> float:
+        """Return the bytes that no kernel avoids: lookups may all be of one row of each table."""
+        match self.dims:
+            case EmbeddingDims(step=EmbeddingStep.LOOKUP, lookups=lookups, tables=tables, rows=rows) if lookups > 0:
+                distinct = min(lookups, tables * rows)
+                return self.moved_bytes - max(distinct - tables, 0.0) * self.dims.row_bytes
+            case _:
+                return self.moved_bytes
 
 
 def copies_between(work: Work, unknown: float) -> float:

@@ -71,12 +71,12 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def faults_of(folder: Path, *, deep: bool = True) -> list[str]:
+def faults_of(folder: Path | str, *, deep: bool = True) -> list[str]:
     with open_archive(folder) as archive:
         return [f"{item.fault.value} {item.name}" for item in verify(archive, deep=deep).findings if item.is_harmful]
 
 
-def content(folder: Path) -> dict[str, str]:
+def content(folder: Path | str) -> dict[str, str]:
     """Return entry and content of every trace, as hashes."""
     with open_archive(folder, say=lambda _: None) as archive:
         return {

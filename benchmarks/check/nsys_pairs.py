@@ -1,8 +1,8 @@
 """Predicts workloads from a PyTorch-profiler file and from the same as Nsight Systems exports it.
 
 For each trace: the largest difference of iteration and GPU-busy time over the targets where both files know the same
-(no shapes, or sizes without dtypes; no sizes of collectives and no number of ranks, either), and how far both lie from
-the profiler's file with all of these.
+(no shapes, or sizes with the dtypes that kernels' names tell; no sizes of collectives and no number of ranks, either),
+and how far both lie from the profiler's file with all of these.
 
 Run: python -m benchmarks.check.nsys_pairs TRACE.json.gz...
 """
@@ -20,6 +20,8 @@ from wavecast.analyzer.analysis.analyze import report_on, run_analysis
 from wavecast.arrays import Floats
 from wavecast.formats.column import build_table
 from wavecast.formats.files import load_trace
+from wavecast.formats.recording.dtypes import infer_dtypes
+from wavecast.formats.recording.sizes import UNTOLD_DTYPE
 from wavecast.formats.signature import UNKNOWN, Argument, Signature, TensorSpec
 from wavecast.formats.trace import CollectiveTable, GroupTable, MemberTable, Trace
 from wavecast.specs.catalog import find_gpu, load_catalog
@@ -78,8 +80,30 @@ def _size(argument: Argument) -> Argument:
     return UNKNOWN
 
 
-def compare(path: Path, folder: Path) -> tuple[float, float, float, float]:
-    """Return the largest relative differences: no shapes, sizes alone, sizes from dtypes, no shapes from dtypes."""
+def count_dtypes(sizes: Trace, profile: Trace) -> tuple[int, int, int]:
+    """Return how many tensors have sizes in the export, how many were given a dtype, and how many the right one.
+
+    Tensors are found by op, and in it by their sizes; of several of the same sizes one has to agree.
+    """
+    truth = dict(zip(_keys(profile), profile.ops.signature.tolist(), strict=True))
+    tensors = told = right = 0
+    for key, row in zip(_keys(sizes), sizes.ops.signature.tolist(), strict=True):
+        other = truth.get(key, -1)
+        if row < 0 or other < 0:
+            continue
+        known = {(tensor.shape, tensor.dtype) for tensor in profile.signatures[other].tensors()}
+        for tensor in sizes.signatures[row].tensors():
+            tensors += 1
+            told += tensor.dtype != UNTOLD_DTYPE
+            right += (tensor.shape, tensor.dtype) in known
+    return tensors, told, right
+
+
+def compare(path: Path, folder: Path) -> tuple[float, float, float, float, tuple[int, int, int]]:
+    """Return the largest relative differences and the counts of dtypes.
+
+    Differences of no shapes, of sizes and dtypes told, of sizes from the profile, of no shapes from the profile.
+    """
     bare, sized = folder / "bare.sqlite", folder / "sized.sqlite"
     for target, with_shapes in ((bare, False), (sized, True)):
         target.unlink(missing_ok=True)
@@ -88,9 +112,10 @@ def compare(path: Path, folder: Path) -> tuple[float, float, float, float]:
     full, from_sizes, from_bare = (times_ns(trace) for trace in (profile, sizes, load_trace(bare)))
     return (
         _difference(from_bare, times_ns(without_shapes(profile))),
-        _difference(from_sizes, times_ns(without_dtypes(profile, sizes))),
+        _difference(from_sizes, times_ns(infer_dtypes(without_dtypes(profile, sizes)))),
         _difference(from_sizes, full),
         _difference(from_bare, full),
+        count_dtypes(sizes, profile),
     )
 
 
@@ -100,12 +125,16 @@ def _difference(found: Floats, expected: Floats) -> float:
 
 def main(paths: list[Path]) -> int:
     worst = 0.0
-    print(f"{'trace':44}  no shapes  sizes alone  | beside dtypes: sizes  no shapes")
+    print(f"{'trace':44}  no shapes      sizes  | beside the profile: sizes  no shapes  | dtypes told, of them right")
     with tempfile.TemporaryDirectory() as folder:
         for path in paths:
-            same_bare, same_sizes, sizes, bare = compare(path, Path(folder))
+            same_bare, same_sizes, sizes, bare, (tensors, told, right) = compare(path, Path(folder))
             worst = max(worst, same_bare, same_sizes)
-            print(f"{path.name:44}  {same_bare:8.3%}   {same_sizes:8.3%}   | {sizes:20.1%}  {bare:8.1%}", flush=True)
+            dtypes = f"{told / max(tensors, 1):11.1%}  {right / max(told, 1):8.1%}"
+            print(
+                f"{path.name:44}  {same_bare:8.3%}   {same_sizes:8.3%}   | {sizes:25.1%}  {bare:8.1%}   |{dtypes}",
+                flush=True,
+            )
     return int(worst > 0.01)
 
 

@@ -176,11 +176,11 @@ def print_observed(drawn: Iterable[PseudoIterations], estimates: Estimates) -> N
     print(f"{'':26}{'cases':>8}{'before':>9}{'after':>8}{'nearer':>9}")
     for kind in (SHAPES, ANCHORED):
         for level in reversed(LEVELS):
-            errors = np.array(found[kind, level])
-            if len(errors):
-                nearer = float(np.mean(errors[:, 1] < errors[:, 0]))
-                before, after = errors.mean(axis=0)
-                print(f"{kind:10}{level:16}{len(errors):8}{before:9.3f}{after:8.3f}{100 * nearer:7.0f} %")
+            missed = np.array(found[kind, level])
+            if len(missed):
+                nearer = float(np.mean(missed[:, 1] < missed[:, 0]))
+                before, after = missed.mean(axis=0)
+                print(f"{kind:10}{level:16}{len(missed):8}{before:9.3f}{after:8.3f}{100 * nearer:7.0f} %")
 
 
 def print_recordings(traces: Path) -> None:

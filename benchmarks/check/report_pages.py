@@ -5,8 +5,8 @@ Run: python -m benchmarks.check.report_pages                  # of the samples a
      … --keep FOLDER                                          # keep the files
 
 Bars: a report is written in 3 s of CPU once its figures are there, and has under 5 MB; every chart is drawn at 390,
-1280 and 1920 pixels, with nothing in the browser's log, nothing fetched and nothing wider than the window. Exit status 1
-where one is missed. Needs selenium, chromium and its driver.
+1280 and 1920 pixels, with nothing in the browser's log, nothing fetched and nothing wider than the window. Exit status
+1 where one is missed. Needs selenium, chromium and its driver.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from .index import Index
 from .index_file import Say, forget_index, index_path, open_index, say_to_log
 from .journal import Change, decode_change, encode_change
 from .provenance import Provenance
-from .query import Condition, parse_query
+from .query import Condition, GpuNames, parse_query
 from .seal import seal
 from .store import JournalChangedError, Store
 from .stores import open_store
@@ -79,9 +79,9 @@ class Archive:
     def __contains__(self, trace_id: object) -> bool:
         return isinstance(trace_id, str) and self._guarded(lambda: self._index.holds(trace_id))
 
-    def entries(self, query: str = "") -> list[Entry]:
+    def entries(self, query: str = "", *, gpu_names: GpuNames | None = None) -> list[Entry]:
         """Return the entries that a query holds for (see `query`), or all, the newest first."""
-        return self._select(parse_query(query))
+        return self._select(parse_query(query, gpu_names=gpu_names))
 
     def find(self, name: str) -> Entry:
         """Return the entry that an id, the beginning of one, or a tag means.
@@ -128,7 +128,7 @@ class Archive:
         provenance: Provenance | None = None,
     ) -> tuple[Entry, bool]:
         """Do what `add` does, and say whether the trace is new here."""
-        from ... import __version__
+        from ...version import __version__
         from ..codec import encode
         from .describe import describe_entry, drop_private
 
@@ -243,7 +243,7 @@ class Archive:
 
         Tags and notes that the journal has lost stay lost. Damaged files are left to `verify`.
         """
-        from ... import __version__
+        from ...version import __version__
         from ..codec import decode
         from .describe import describe_entry
 

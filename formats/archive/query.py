@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ BYTE_UNITS: Final = {
     "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30,
 }  # fmt: skip
 MAX_LENGTH: Final = 4000
+_MOST_NAMES: Final = 500
 
 _CONDITION: Final = re.compile(
     r"""\s*(?P<field>\w+)\s*(?P<operator>[!<>=~]+)\s*(?P<value>"[^"]*"|'[^']*'|[^\s"']\S*)(?=\s|\Z)"""
@@ -26,6 +27,7 @@ _QUANTITY: Final = re.compile(r"([0-9][0-9_]*\.?[0-9]*(?:e[+-]?[0-9]{1,3})?)\s*(
 _WORD: Final = re.compile(r"[^\W_]+")
 
 Parameter = str | int | float
+GpuNames = Callable[[str], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +47,17 @@ class _Kind:
     """Takes the field as typed, the column, the operator and the value."""
 
 
-def parse_query(text: str) -> Condition:
+def parse_query(text: str, *, gpu_names: GpuNames | None = None) -> Condition:
     """Return a query's condition; all its words must hold. Raises InputError that says which words there are.
+
+    `gpu_names` returns what devices are called that a GPU's name may mean, beside what has the words of the name.
 
     >>> parse_query("batch>=8 capture=measured")
     Condition(sql='(batch_size >= ?) AND (fold(capture) IS ?)', parameters=(8, 'measured'))
     """
     if len(text) > MAX_LENGTH:
         raise InputError(f"the query holds {len(text):,} characters, more than {MAX_LENGTH:,}")
-    found = list(_conditions(text))
+    found = list(_conditions(text, gpu_names))
     sql = " AND ".join(f"({item.sql})" for item in found)
     return Condition(sql=sql, parameters=tuple(value for item in found for value in item.parameters))
 
@@ -82,7 +86,7 @@ def _words(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text)][:32]
 
 
-def _conditions(text: str) -> Iterator[Condition]:
+def _conditions(text: str, gpu_names: GpuNames | None) -> Iterator[Condition]:
     position, seen = 0, False
     rest = text.rstrip()
     while position < len(rest):
@@ -93,11 +97,11 @@ def _conditions(text: str) -> Iterator[Condition]:
                 f"{_excerpt(rest[position:])}: expected FIELD OPERATOR VALUE, as in model~llama or 'batch>=8', "
                 f"with operators {' '.join(OPERATORS)}"
             )
-        yield _compile(match["field"], match["operator"], match["value"])
+        yield _compile(match["field"], match["operator"], match["value"], gpu_names)
         position, seen = match.end(), True
 
 
-def _compile(name: str, operator: str, value: str) -> Condition:
+def _compile(name: str, operator: str, value: str, gpu_names: GpuNames | None) -> Condition:
     if name.casefold() not in FIELDS:
         raise InputError(f"{_excerpt(name)}: no such field; there are {', '.join(FIELDS)}")
     column, kind = FIELDS[name.casefold()]
@@ -106,7 +110,16 @@ def _compile(name: str, operator: str, value: str) -> Condition:
         known = "does not apply to" if operator in OPERATORS else "is no operator of"
         raise InputError(f"{_excerpt(name + operator)}: {operator[:8]} {known} {name}; there are {there}")
     plain = value[1:-1] if value[:1] in ("'", '"') else value
-    return kind.compare(name, column, operator, plain)
+    names = gpu_names(plain) if gpu_names is not None and kind is _NAME and operator != "~" else ()
+    return _is_called(column, operator, plain, names) if names else kind.compare(name, column, operator, plain)
+
+
+def _is_called(column: str, operator: str, value: str, names: Sequence[str]) -> Condition:
+    """Say that a device's name is one of several, or has all words asked for; or neither."""
+    wanted = tuple(dict.fromkeys(name.casefold() for name in names))[:_MOST_NAMES]
+    marks = ", ".join("?" * len(wanted))
+    sql = f"has_words({column}, ?) IS 1 OR COALESCE(fold({column}), '') IN ({marks})"
+    return Condition(sql=f"NOT ({sql})" if operator == "!=" else sql, parameters=(value, *wanted))
 
 
 def _compare_text(_name: str, column: str, operator: str, value: str) -> Condition:

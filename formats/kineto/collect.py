@@ -18,6 +18,7 @@ from ..recording.rows import (
     MARK_ZERO_GRAD,
     CallRows,
     FlowRows,
+    HostCollectiveRows,
     KernelRows,
     MarkRows,
     MemoryRows,
@@ -51,6 +52,8 @@ MARKS: Final = {
     "Optimizer.step#": MARK_OPTIMIZER,
     "Optimizer.zero_grad#": MARK_ZERO_GRAD,
 }
+_HOST_BACKEND: Final = "gloo:"
+"""Begins the names of torch's own annotations around collectives that threads of the host run."""
 _KERNEL_KINDS: Final = {
     "kernel": KernelKind.KERNEL,
     "gpu_memcpy": KernelKind.MEMCPY,
@@ -302,6 +305,14 @@ def _read_marks(collector: Collector, events: Sequence[Event]) -> None:
     prefixes = [(event.name or "").partition("#")[0] + "#" for event in marks]
     name = np.array([MARKS[prefix] for prefix in prefixes], dtype=np.int64)
     collector.add(MarkRows(name=name, **collector.host(marks, start, duration)))
+    _read_host_collectives(collector, [event for event in events if (event.name or "").startswith(_HOST_BACKEND)])
+
+
+def _read_host_collectives(collector: Collector, events: Sequence[Event]) -> None:
+    if events:
+        events, start, duration = collector.timed(events)
+        name = collector.collective_texts.number([(event.name or "")[len(_HOST_BACKEND) :] for event in events])
+        collector.add(HostCollectiveRows(name=name, start_ns=start, duration_ns=duration))
 
 
 def _read_modules(collector: Collector, events: Sequence[Event]) -> None:

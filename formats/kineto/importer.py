@@ -23,6 +23,7 @@ from .collect import Collector
 from .communication import listed_groups
 from .events import drop_impossible
 from .header import cuda_version, hip_version, plain_version, read_devices
+from .host_collectives import time_host_collectives
 from .part import PartRead, read_part
 from .process_groups import build_group_collectives
 from .read import Document, read_document
@@ -146,6 +147,7 @@ def _assemble(collector: Collector, document: Document, recording: Recording) ->
     collectives = trace.collectives
     if not row_count(collectives):
         collectives = build_group_collectives(trace.ops, signatures, recording.names, group)
+    collectives = time_host_collectives(collectives, trace.ops, recording)
     return replace(
         trace,
         meta=replace(

@@ -13,6 +13,7 @@ from ...errors import TraceError
 from ..database import NULL, Database, open_database
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
+from ..recording.dtypes import infer_dtypes
 from ..recording.rows import CallRows, SpanRows, row_count
 from ..recording.settle import Recording, finish
 from ..recording.sizes import read_sizes
@@ -150,6 +151,7 @@ def _assemble(found: _Found, recording: Recording) -> Trace:
         )
     signatures, signature_of = read_sizes(tuple(found.builder.inputs))
     trace = assemble(recording, signatures=signatures, signature_of=signature_of)
+    trace = infer_dtypes(replace(trace, strings=tuple(recording.names.texts)))
     return replace(
         trace,
         meta=replace(
@@ -160,10 +162,8 @@ def _assemble(found: _Found, recording: Recording) -> Trace:
             accelerator="cuda",
         ),
         devices=found.devices,
-        strings=tuple(recording.names.texts),
         quality=replace(
             trace.quality,
-            ops_without_dtypes=int(np.sum(trace.ops.signature >= 0)),
             graphs_without_kernels=found.graph_count,
             processes_left_out=found.processes_left_out,
         ),

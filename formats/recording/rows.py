@@ -70,6 +70,14 @@ class MarkRows(SpanRows):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCollectiveRows(TimedRows):
+    """Hold collectives as the threads of a CPU backend run them."""
+
+    name: Column
+    """As in `collective_texts`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRows(SpanRows):
     """Hold the calls of nn.Module instances."""
 

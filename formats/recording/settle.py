@@ -17,6 +17,7 @@ from .rows import (
     CallRows,
     CollectiveRows,
     FlowRows,
+    HostCollectiveRows,
     KernelRows,
     MarkRows,
     MemoryRows,
@@ -46,6 +47,7 @@ class Recording:
     kernels: KernelRows
     syncs: SyncRows
     collectives: CollectiveRows
+    host_collectives: HostCollectiveRows
     memory: MemoryRows
     marks: MarkRows
     modules: ModuleRows
@@ -93,6 +95,7 @@ def finish(builder: RecordingBuilder) -> Recording:
         kernels=_settle(kernels, clock),
         syncs=_settle(syncs, clock),
         collectives=builder.rows(CollectiveRows),
+        host_collectives=_settle(builder.rows(HostCollectiveRows), clock),
         memory=_settle(memory, clock),
         marks=_settle(marks, clock),
         modules=_settle(builder.rows(ModuleRows), clock),

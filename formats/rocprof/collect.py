@@ -16,6 +16,7 @@ from ..limits import MAX_INTEGER
 from ..recording.activity import copy_name, is_collective
 from ..recording.assemble import assemble
 from ..recording.builder import RecordingBuilder
+from ..recording.dtypes import infer_dtypes
 from ..recording.ranges import RangeCollector
 from ..recording.rows import CallRows, KernelRows, SpanRows, row_count
 from ..recording.settle import finish
@@ -85,6 +86,7 @@ def build_trace(contents: Contents) -> Callable[[], Trace]:
             )
         signatures, signature_of = read_sizes(tuple(builder.inputs))
         trace = assemble(recording, signatures=signatures, signature_of=signature_of)
+        trace = infer_dtypes(replace(trace, strings=tuple(recording.names.texts)))
         return replace(
             trace,
             meta=replace(
@@ -95,12 +97,7 @@ def build_trace(contents: Contents) -> Callable[[], Trace]:
                 accelerator="hip",
             ),
             devices=devices,
-            strings=tuple(recording.names.texts),
-            quality=replace(
-                trace.quality,
-                ops_without_dtypes=int(np.sum(trace.ops.signature >= 0)),
-                processes_left_out=contents.processes_left_out,
-            ),
+            quality=replace(trace.quality, processes_left_out=contents.processes_left_out),
         )
 
     return build

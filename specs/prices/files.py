@@ -49,7 +49,7 @@ def read_price_file(path: Path, catalog: Catalog) -> tuple[tuple[Listing, ...], 
 
 
 def _read(path: Path, catalog: Catalog) -> tuple[tuple[Listing, ...], tuple[str, ...]]:
-    reading = PriceReading(catalog=catalog, file=path.name)
+    reading = PriceReading(catalog=catalog, file=path.name or path.resolve().name)
     if path.is_dir():
         _read_folder(reading, path)
     else:

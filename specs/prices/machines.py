@@ -33,6 +33,11 @@ def price_of_node(prices: PriceBook, node: Node, gpu: Gpu | None = None) -> Node
 
     In this order: what a user says of the GPU, of the instance, or in a price list; the machine's own price
     (`usd_per_hour` of nodes.toml or a cluster file); the shipped price of the instance; that of the GPU.
+
+    >>> from wavecast.specs.cluster import find_node
+    >>> from wavecast.specs.prices.book import prices_of
+    >>> price_of_node(prices_of(catalog), find_node("BM.GPU.H100.8", catalog)).price.usd_per_hour
+    10.0
     """
     alone = prices.price(node.gpu) if gpu is None else prices.price_of(gpu)
     instance = prices.price_of_instance(node.name)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import Result
+from wavecast.analyzer.analysis.batch.inputs import find_inputs
+from wavecast.analyzer.commands.analyze import analyze
+from wavecast.analyzer.commands.archive import archive as archive_group
+from wavecast.analyzer.commands.command import TracePath, complete_archived
+from wavecast.formats.archive import init_archive, open_archive
+from wavecast.formats.files import load_trace
+from wavecast.formats.trace import Device
 
 Run = Callable[..., Result]
 
@@ -99,3 +108,50 @@ def test_a_reference_that_means_nothing_is_refused(name: str, run: Run, folder: 
     result = run("show", name.format(folder=folder))
     assert result.exit_code == 2
     assert "Traceback" not in result.stderr
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, trace_file: Path) -> Path:
+    """An archive of a trace per GPU, tagged by what it is."""
+    init_archive(tmp_path / "mixed")
+    trace = load_trace(trace_file)
+    names = {"sxm": "NVIDIA H100 80GB HBM3", "pcie": "NVIDIA H100 PCIe", "l40s": "NVIDIA L40S", "none": None}
+    with open_archive(tmp_path / "mixed") as archive:
+        for tag, name in names.items():
+            devices = () if name is None else (Device(name=name),)
+            archive.add(replace(trace, devices=devices), tags=[tag])
+    return tmp_path / "mixed"
+
+
+@pytest.mark.parametrize(
+    ("query", "tags"),
+    [
+        ("gpu=h100sxm", {"sxm"}),
+        ("gpu=h100", {"sxm", "pcie"}),
+        ("gpu='H100 PCIe 80GB'", {"pcie"}),
+        ("gpu!=h100sxm", {"pcie", "l40s", "none"}),
+        ("gpu=h900", set()),
+        ("gpu=80GB", {"sxm"}),
+        ("gpu~h100", {"sxm", "pcie"}),
+    ],
+)
+def test_gpus_are_found_by_what_the_catalogue_calls_them(query: str, tags: set[str], mixed: Path, run: Run) -> None:
+    result = run("archive", "find", mixed, query, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    assert {entry["tags"][0] for entry in json.loads(result.stdout)["entries"]} == tags
+
+
+def test_a_batch_takes_the_same_queries(mixed: Path) -> None:
+    found = find_inputs([f"archive://{mixed}?gpu=h100sxm"])
+    assert [item.name for item in found.inputs] == ["sxm"]
+
+
+def test_completion_offers_ids_and_tags(mixed: Path) -> None:
+    show = archive_group.commands["show"]
+    context = click.Context(show)
+    context.params["directory"] = str(mixed)
+    assert complete_archived(context, show.params[1], "s") == ["sxm"]
+    found = TracePath().shell_complete(click.Context(analyze), analyze.params[0], f"archive://{mixed}#l4")
+    assert [item.value for item in found] == [f"archive://{mixed}#l40s"]
+    for nowhere in (f"archive://{mixed}/none#", "archive://s3://bucket/x#", "archive://#"):
+        assert TracePath().shell_complete(click.Context(analyze), analyze.params[0], nowhere) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -107,6 +108,80 @@ def test_a_run_that_was_killed_goes_on(traces: Path, run: Run, tmp_path: Path) -
     process.wait()
     assert run("batch", traces, *GPUS, "--jobs", 1, "-o", output).exit_code == 0
     assert len({(row["trace"], row["gpu"]) for row in rows_in(output)}) == len(rows_in(output)) == 6
+
+
+@pytest.fixture
+def many_traces(tmp_path: Path, root_dir: Path) -> Path:
+    """Enough of them that a run has not ended when its first is done."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for name in (
+        "bert_small-*-h100",
+        "bert_small-*-mi300x",
+        "dlrm-inference-*",
+        "dlrm-training-*",
+        "seq2seq-inference-*",
+    ):
+        for path in (root_dir / "samples").glob(f"{name}.json.gz"):
+            shutil.copy(path, folder / path.name)
+    return folder
+
+
+def start_batch(traces: Path, output: Path, *words: str) -> subprocess.Popen[str]:
+    """Start a run in a session of its own, and return when its first trace is done."""
+    command = [sys.executable, "-m", "wavecast", "batch", str(traces), *words, "-o", str(output)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    parts = output.with_name(f"{output.name}.parts")
+    while process.poll() is None and not list(parts.glob("*.part")):
+        time.sleep(0.005)
+    return process
+
+
+def test_ctrl_c_ends_with_130_and_the_same_command_goes_on(many_traces: Path, run: Run, tmp_path: Path) -> None:
+    output, parts = tmp_path / "t.csv", tmp_path / "t.csv.parts"
+    process = start_batch(many_traces, output, *GPUS, "--jobs", "2")
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all of them
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    assert lines[0].endswith("Ended; what is done is kept in t.csv.parts: the same command goes on.")
+    assert len(lines) <= 2  # click says "Aborted!"
+    assert stdout == ""
+    assert not output.exists()
+    kept = {path: path.stat().st_mtime_ns for path in parts.glob("*.part")}
+    assert 0 < len(kept) < len(list(many_traces.iterdir()))
+    assert not [path for path in tmp_path.rglob("*") if "tmp" in path.name]
+    assert run("batch", many_traces, *GPUS, "--jobs", 1, "-o", output).exit_code == 0
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    rows = [(row["trace"], row["gpu"]) for row in rows_in(output)]
+    assert len(set(rows)) == len(rows)
+    assert {trace for trace, _ in rows} == {path.name for path in many_traces.iterdir()}
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the processes that a run started to work for it."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii").split()
+    return [number for number in map(int, children) if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_a_worker_that_dies_takes_one_trace_with_it(many_traces: Path, run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "t.csv"
+    process = start_batch(many_traces, output, *GPUS, "--jobs", "1")
+    for worker in workers_of(process):
+        os.kill(worker, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, stderr
+    name, _, reason = lines[0].partition(": failed: ")
+    assert reason == "its worker ended: signal 9 (out of memory?)"
+    names = {path.name for path in many_traces.iterdir()}
+    assert {row["trace"] for row in rows_in(output)} == names - {name}
+    assert run("batch", many_traces, *GPUS, "--jobs", 1, "-o", output).exit_code == 0
+    assert {row["trace"] for row in rows_in(output)} == names
 
 
 def test_a_report_with_charts_takes_the_place_of_the_table(traces: Path, run: Run, tmp_path: Path) -> None:

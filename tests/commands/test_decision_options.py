@@ -28,13 +28,16 @@ def vit(root_dir: Path) -> Path:
     [
         ((), ("Fastest: ", "lie within 1 % of the best; the cheapest of them that fits is ", "Cheapest that fits")),
         (("--sort", "cost"), ("Cheapest that fits", "Fastest: ")),
-        (("--for", RUN), ("Cheapest that fits for 3 epochs of 1,281,167 samples: ", " minutes (", "Fastest: ")),
+        (("--for", RUN), ("Cheapest that fits for 3 epochs of 1,281,167 samples: ", " hours (", "Fastest: ")),
         (
             ("--for", RUN, "--deadline", "24h", "--budget", "50"),
             ("Cheapest that fits and finishes 3 epochs of 1,281,167 samples in 24 h for at most $50: ",),
         ),
-        (("--for", RUN, "--deadline", "1min"), ("No GPU that fits finishes ", " in 1 min. Fastest: ")),
-        (("--to", "B200", "--to", "H100 SXM"), ("B200 SXM (HGX, 180GB) takes ", " and costs ", "$ per iteration ")),
+        (("--for", RUN, "--deadline", "1min"), ("No GPU that fits is predicted to finish ", " in 1 min", "Fastest: ")),
+        (
+            ("--to", "B200", "--to", "H100 SXM"),
+            ("B200 SXM (HGX, 180GB) takes ", " and costs ", " per hour: ", " per iteration."),
+        ),
         (("--to", "T4"), ("Tesla T4: ", " per iteration, $")),
         (
             ("--to", "T4", "--batch", "4096"),

@@ -48,7 +48,7 @@ def test_what_is_printed(name: str, arguments: list[str], run: Run, sample: Path
 
 
 def test_records_hold_the_points(run: Run, sample: Path) -> None:
-    question = ("sweep", sample, "--on", "l40s", "--vary", "memory.bandwidth=1x,2x")
+    question: tuple[object, ...] = ("sweep", sample, "--on", "l40s", "--vary", "memory.bandwidth=1x,2x")
     document = json.loads(run(*question, "--format", "json").stdout)
     rows = list(csv.DictReader(StringIO(run(*question, "--format", "csv").stdout)))
     assert document["format"] == "wavecast.sweep"

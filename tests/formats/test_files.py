@@ -123,7 +123,10 @@ def test_missing_files_and_directories_are_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "zzz", InputError) == "no such file"
     missing = tmp_path / "no" / "t.json"
     assert refusal(missing, InputError) == f"no such file (the directory {missing.parent} does not exist)"
-    assert refusal(tmp_path, InputError) == "expected a trace file, found a directory; name a file in it"
+    assert refusal(tmp_path, InputError) == (
+        "expected a trace file, found a directory; name a file in it "
+        "(ranks of one job: wavecast ranks; any traces: wavecast batch)"
+    )
     below = tmp_path / "trace.json.gz" / "t.json"
     assert refusal(below, InputError) == "cannot be read: Not a directory"
 

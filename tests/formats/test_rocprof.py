@@ -390,3 +390,15 @@ def test_ids_that_refer_to_nothing_are_unknown(tmp_path: Path) -> None:
     }  # fmt: skip
     assert share_busy_time(trace.kernels.start_ns, trace.kernels.duration_ns).sum() == BUSY_NS
     assert trace.quality.kernels_without_call == 4
+
+
+def test_kernels_tell_the_dtypes_of_ranges_with_sizes(folder: Path) -> None:
+    mark = ("aten::mm, sizes = [[8, 16], [16, 4]]", 20, 450, 650)
+    write_csv(
+        folder / "717_marker_api_trace.csv",
+        [span_row("MARKER_CORE_API", *row) for row in sorted([*MARKS, mark], key=lambda row: row[2])],
+    )
+    trace = load_trace(folder / "717_kernel_trace.csv")
+    row = int(trace.ops.signature[[trace.strings[name] for name in trace.ops.name].index("aten::mm")])
+    assert [tensor.dtype for tensor in trace.signatures[row].tensors()] == ["float32", "float32"]
+    assert (trace.quality.ops_with_inferred_dtypes, trace.quality.ops_without_dtypes) == (1, 0)

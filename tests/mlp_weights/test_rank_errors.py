@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
 from wavecast.analyzer.analysis.decision.joint_errors import CONSTANTS, KINDS, LEVELS
@@ -69,9 +71,9 @@ def test_both_gpus_run_the_same_ops() -> None:
 
 
 def test_a_twin_of_the_source_is_no_stranger_to_it() -> None:
-    sources = {(item.gpus[0].name, item.gpus[1].name): [] for item in draw_all(block(1.0))}
+    sources = defaultdict[tuple[str, str], list[str | None]](list)
     for item in draw_all(block(1.0)):
-        sources[item.gpus[0].name, item.gpus[1].name].append(item.source and item.source.name)
+        sources[item.gpus[0].name, item.gpus[1].name].append(None if item.source is None else item.source.name)
     b200, gb200, h100 = (gpu.name for gpu in GPUS)
     assert sources[b200, gb200] == [None, b200, gb200, h100]
     assert sources[b200, h100] == [None, b200, h100]

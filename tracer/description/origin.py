@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import __version__
 from ...errors import InputError
 from ...formats.privacy import hide_private
 from ...formats.trace import Phase, Trace, Workload
+from ...version import __version__
 from .device import describe_framework, describe_precision, describe_versions
 
 MODES = ("training", "inference")

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import torch
 
-from ... import __version__
 from ...errors import InputError, OutputError
 from ...formats.destinations import check_destinations
 from ...formats.files import write_atomic
+from ...version import __version__
 from .local_gpu import read_gpu_state
 from .sweep import SOURCE, Sweep
 from .tables import read_origins, write_table

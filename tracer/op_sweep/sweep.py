@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from ... import __version__
+from ...version import __version__
 from ..hooks.interrupts import interrupts_deferred
 from .cases import DTYPES, Case, attention_cases, convolution_cases, matmul_cases
 from .timing import Timed, own_stream, time_calls

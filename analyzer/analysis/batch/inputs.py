@@ -188,11 +188,12 @@ def _file(path: Path, name: str) -> BatchInput:
 def _in_archive(place: str) -> Iterator[BatchInput]:
     from ....formats.archive import open_archive
     from ....formats.archive.reference import as_path, parse_reference
+    from ...recorded.devices import names_of_gpu
 
     text, _, query = place.partition("?")
     location, name = parse_reference(as_path(text))
     with open_archive(location) as archive:
-        entries = [archive.find(name)] if name else archive.entries(query)
+        entries = [archive.find(name)] if name else archive.entries(query, gpu_names=names_of_gpu)
     if name and query:
         raise InputError(f"{place}: expected archive://FOLDER#ID or archive://FOLDER?QUERY, found both")
     for entry in entries:

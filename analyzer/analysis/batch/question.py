@@ -10,10 +10,10 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from .... import __version__
 from ....formats.trace import Trace
 from ....specs.gpu import Catalog, Gpu
 from ....specs.prices.book import PriceBook, shipped_prices
+from ....version import __version__
 from ...whatif.scenario import Scenario, TargetPrecision
 
 AS_RECORDED: Final = "as recorded"

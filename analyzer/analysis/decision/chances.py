@@ -18,6 +18,7 @@ from statistics import NormalDist
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ....arrays import Floats, Mask
 from ..report import AnalysisReport, GpuPrediction, RankPair
@@ -36,6 +37,7 @@ PAIRED: Final = MOST_PAIRED
 """Of so few GPUs all pairs are compared; of more, the likeliest first ones."""
 LEADERS: Final = 3
 _JITTER: Final = 1e-6
+Draws = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,27 +77,29 @@ class Chances:
             return float("nan")
         return chance_of_gap(gap, self.errors.of(np.array([first, second])))
 
-    def _first(self, value: Floats, drawn: Floats) -> Floats:
+    def _first(self, value: Floats, drawn: Draws) -> Floats:
         chance, among = np.zeros(len(value)), np.flatnonzero(self.may & ~np.isnan(value))
         if len(among):
-            first = np.argmin(drawn[:, among] + value[among], axis=1)
+            first = np.argmin(drawn[:, among] + value[among].astype(np.float32), axis=1)
             chance[among] = np.bincount(first, minlength=len(among)) / len(drawn)
         return chance
 
 
-def draw_errors(errors: JointErrors) -> Floats:
+def draw_errors(errors: JointErrors) -> Draws:
     """Return errors drawn together, natural log, [draws, m]: the same each time, half of them mirrored."""
     random, count = np.random.default_rng(SEED), errors.fall.shape[1]
-    drawn = np.zeros((DRAWS, count))
+    drawn = np.zeros((2, DRAWS // 2, count), dtype=np.float32)
     for fall, rise, correlation in zip(errors.fall, errors.rise, errors.correlation, strict=True):
         is_shared = bool((correlation == 1.0).all())
         half = random.standard_normal((DRAWS // 2, 1 if is_shared else count), dtype=np.float32)
         if not is_shared and np.count_nonzero(correlation) > count:
             root = np.linalg.cholesky(correlation + _JITTER * np.eye(count))
             half = half @ root.T.astype(np.float32)
-        for begin, normal in ((0, half), (len(half), -half)):
-            drawn[begin : begin + len(half)] += normal * np.where(normal > 0, rise, fall)
-    return drawn
+        both, apart = ((rise + side * fall).astype(np.float32) / 2 for side in (1, -1))
+        odd, even = half * both, np.abs(half) * apart  # a normal times its own side's deviation is their sum
+        drawn[0] += even + odd
+        drawn[1] += even - odd
+    return drawn.reshape(-1, count)
 
 
 def chance_of_gap(gap: float, errors: JointErrors) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from .selection import COST, SHOWN_ROWS, SORTS, THROUGHPUT, TIME, does_not_fit, sort_of
@@ -17,17 +19,26 @@ SHOWN_TIES: Final = 5
 """Rows of those that tie with the best; the others are counted."""
 SPARE_ROWS: Final = 2
 """A table that is longer by so few is shown whole."""
+PRICE: Final = "price"
+VALUES: Final[Mapping[str, Callable[[GpuPrediction], float | None]]] = {
+    **SORTS,
+    PRICE: attrgetter("price_usd_per_hour"),
+}
+"""What a GPU may have the least of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuChoice:
-    """Name the GPUs that answer a question; None where none does. Of GPUs that do not fit, none is chosen."""
+    """Name the GPUs that answer a question; None where none does. Of GPUs that do not fit, none is chosen.
+
+    Nor is an untested one, where a tested one comes within its interval: see `_least`.
+    """
 
     sort: str
     best: str | None
-    """First of the sorted rows."""
+    """First of the sorted rows that may be chosen."""
     tied_count: int
-    """GPUs within 1 % of the best, it included."""
+    """GPUs within 1 % of the best, more or less, it included."""
     cheapest_tied: str | None
     """Of these, the one of the lowest price per hour."""
     fastest: str | None
@@ -44,6 +55,10 @@ class GpuChoice:
     """The cheapest that likely keeps deadline and budget, the fastest where no price is known; None without a goal."""
     surely_taken: str | None = None
     """The cheapest that keeps them over the whole interval; None without a goal."""
+    untested_fastest: str | None = None
+    """An untested GPU that is predicted to be faster than the fastest, where there is one."""
+    untested_cheapest: str | None = None
+    """An untested GPU that is predicted to be cheaper than the cheapest, with a goal than the one that is taken."""
 
 
 def choose_gpus(report: AnalysisReport) -> GpuChoice:
@@ -54,34 +69,38 @@ def choose_gpus(report: AnalysisReport) -> GpuChoice:
     """
     asked = [row for row in report.predictions if not row.is_reference]
     fitting = [row for row in asked if not does_not_fit(row)]
-    sort = sort_of(report.selection, asked)
-    tied = tied_rows(report)
+    sort, tied = sort_of(report.selection, asked), tied_rows(report)
     keeping = [row for row in fitting if row.total is not None and row.total.keeps_limits and _can_be_paid(row, report)]
     sure = [row for row in keeping if row.total is not None and row.total.surely_keeps_limits]
+    fastest, cheapest = _least(fitting, THROUGHPUT), _least(fitting, COST)
+    taken = _least(keeping, COST) or _least(keeping, TIME)
     return GpuChoice(
         sort=sort,
-        best=tied[0].gpu if tied else None,
+        best=_name(_least(fitting, sort)),
         tied_count=len(tied),
-        cheapest_tied=_least(tied, "price"),
-        fastest=_least(fitting, THROUGHPUT),
-        cheapest=_least(fitting, COST),
+        cheapest_tied=_name(_least(tied, PRICE)),
+        fastest=_name(fastest),
+        cheapest=_name(cheapest),
         priced_count=sum(row.price_usd_per_hour is not None for row in fitting),
         fitting_count=len(fitting),
         asked_count=len(asked),
-        taken=_least(keeping, COST) or _least(keeping, TIME),
-        surely_taken=_least(sure, COST) or _least(sure, TIME),
+        taken=_name(taken),
+        surely_taken=_name(_least(sure, COST) or _least(sure, TIME)),
+        untested_fastest=_untested_before(fastest, fitting, THROUGHPUT),
+        untested_cheapest=_untested_before(taken or cheapest, keeping if taken else fitting, COST),
     )
 
 
 def tied_rows(report: AnalysisReport) -> list[GpuPrediction]:
     """Return the rows that fit and lie within 1 % of the best of them, by what the report is sorted by."""
     fitting = [row for row in report.predictions if not row.is_reference and not does_not_fit(row)]
-    if not fitting:
+    sort = sort_of(report.selection, fitting)
+    best = _least(fitting, sort)
+    least = None if best is None else VALUES[sort](best)
+    if least is None:
         return []
-    key = SORTS[sort_of(report.selection, fitting)]
-    values = [(row, value) for row in fitting if (value := key(row)) is not None]
-    best = min((value for _, value in values), default=0.0)
-    return [row for row, value in values if value <= TIED_RATIO * best]
+    values = [(row, value) for row in fitting if (value := VALUES[sort](row)) is not None]
+    return [row for row, value in values if least / TIED_RATIO <= value <= TIED_RATIO * least]
 
 
 def shown_rows(report: AnalysisReport) -> tuple[int, ...]:
@@ -104,12 +123,42 @@ def shown_rows(report: AnalysisReport) -> tuple[int, ...]:
     return tuple(sorted({*candidates[: asked or SHOWN_ROWS], *kept}))
 
 
-def _least(rows: Sequence[GpuPrediction], what: str) -> str | None:
-    """Return the GPU that has the least of it; the first among equals."""
-    key = SORTS.get(what)
-    values = [(row.price_usd_per_hour if key is None else key(row), place) for place, row in enumerate(rows)]
-    least = min(((value, place) for value, place in values if value is not None), default=None)
-    return None if least is None else rows[least[1]].gpu
+def _least(rows: Sequence[GpuPrediction], what: str) -> GpuPrediction | None:
+    """Return the row that has the least of it, the first among equals.
+
+    That is a tested GPU wherever one comes within the interval of an untested one: what nothing like it was measured
+    for may as well be worse.
+    """
+    known = [(value, row) for row in rows if (value := VALUES[what](row)) is not None]
+    if not known:
+        return None
+    least, row = min(known, key=_value)
+    tested = min((item for item in known if item[1].untested is None), key=_value, default=None)
+    return tested[1] if tested is not None and tested[0] <= least * _rise(row) else row
+
+
+def _value(item: tuple[float, GpuPrediction]) -> float:
+    return item[0]
+
+
+def _rise(row: GpuPrediction) -> float:
+    """Return the high end of a row's interval over its prediction; infinite where it is not known."""
+    high = row.iteration_high_ns
+    return inf if high is None or row.iteration_ns <= 0 else high / row.iteration_ns
+
+
+def _untested_before(chosen: GpuPrediction | None, rows: Sequence[GpuPrediction], what: str) -> str | None:
+    """Return the untested GPU that would have been chosen if it were not for that."""
+    values = [(value, row) for row in rows if (value := VALUES[what](row)) is not None]
+    first = min(values, key=_value, default=None)
+    limit = None if chosen is None or first is None else VALUES[what](chosen)
+    if first is None or limit is None or first[1].untested is None or first[0] * TIED_RATIO >= limit:
+        return None
+    return first[1].gpu
+
+
+def _name(row: GpuPrediction | None) -> str | None:
+    return None if row is None else row.gpu
 
 
 def _can_be_paid(row: GpuPrediction, report: AnalysisReport) -> bool:

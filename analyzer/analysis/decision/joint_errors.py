@@ -6,7 +6,8 @@ have in common; `joint_errors` adds it up over what an iteration's interval come
 
     cov(g, h) = sum over groups f of ops of  c_f(g, h) s_fg s_fh  +  c_host s_hostg s_hosth  (+ own^2 where g = h)
 
-with s the standard deviations of the logarithm of the iteration's time, and c_f the correlation of errors of f's kind.
+with s the standard deviations of the logarithm of the iteration's time, and c_f the correlation of errors of f's kind:
+1 for one card under several caps, clocks or divisions.
 """
 
 from __future__ import annotations
@@ -117,12 +118,13 @@ def joint_errors(result: Analysis) -> JointErrors:
     widened = shares * np.square(spread)[:, None]
     kernels = kernels * np.sqrt(widened.sum(axis=0))
     parts = np.sqrt(np.divide(widened, widened.sum(axis=0), out=np.zeros_like(widened), where=widened > 0))
-    common = levels(gpus)
+    common, cards = levels(gpus), np.array([gpu.base_name or gpu.name for gpu in gpus], dtype=np.str_)
+    is_same_card = cards[:, None] == cards
     alike = np.zeros((len(gpus), len(gpus)))
     for kind in dict.fromkeys(kinds):
         mine = parts[[item == kind for item in kinds]]
         by_level = np.array([float(constants["correlation"][kind][level]) for level in LEVELS])
-        alike += by_level[common] * (mine.T @ mine)
+        alike += np.where(is_same_card, 1.0, by_level[common]) * (mine.T @ mine)
     np.fill_diagonal(alike, 1.0)
     # Nothing was timed: one host runs all, its costs are off alike. Recorded: each GPU stands in a machine of its own.
     hosts = np.ones_like(alike) if result.origin is None else np.eye(len(gpus))

@@ -137,9 +137,8 @@ def _corrected(row: GpuPrediction, seen: Mapping[str, float], factor: float, nar
 def _far_off(correction: ObservedCorrection) -> tuple[str, ...]:
     """Ask about what was observed far from what was predicted."""
     return tuple(
-        f"{item.gpu} was observed at {max(factor, 1 / factor):.3g} times {'more' if factor > 1 else 'less'} than the "
-        "predicted time: is it the same iteration, of the same batch, and the right unit? GPUs that share its errors "
-        "are moved along with it"
+        f"{item.gpu} was observed at {factor:.3g} times the predicted time: is it the same iteration, of the same "
+        "batch, and the right unit? GPUs that share its errors are moved along with it"
         for item, said_ns in zip(correction.observations, correction.predicted_ns, strict=True)
         if not 1 / FAR_RATIO <= (factor := item.time_ns / said_ns) <= FAR_RATIO
     )

@@ -10,7 +10,6 @@ import numpy as np
 
 from ....formats.trace import Trace
 from ...recorded.window import Window
-from ..result import Analysis
 from .report import RankRow
 
 _LEAST_SHARE: Final = 0.1
@@ -19,12 +18,20 @@ _LOADING: Final = "DataLoader"
 """Is in the names of the spans that torch's profiler writes while a script waits for its next batch."""
 
 
-def explain_straggler(result: Analysis, row: RankRow, others: Sequence[RankRow]) -> tuple[str, ...]:
+def explain_straggler(
+    trace: Trace, window: Window, row: RankRow, others: Sequence[RankRow], *, is_on_host: bool = False
+) -> tuple[str, ...]:
     """Say by what a rank differs from the others, the most telling first; what explains little is left out."""
+    loading_ns = _loading_ns(trace, window)
+    told = f"; its host waits {loading_ns / 1e6:.3g} ms for data" if loading_ns > 0 else ""
+    if is_on_host:
+        still = f"runs no op for {{}} ms longer{told or ': its script does other things, or sleeps'}"
+    else:
+        still = f"its GPU stands still {{}} ms longer{told or ': its host launches late'}"
     found = [
         (row.start_ns - _middle(others, "start_ns"), "begins its iteration {} ms after the others"),
-        (row.compute_ns - _middle(others, "compute_ns"), f"computes {{}} ms longer ({_kernels(row, others)})"),
-        (row.idle_ns - _middle(others, "idle_ns"), f"its GPU stands still {{}} ms longer{_loading(result)}"),
+        (row.compute_ns - _middle(others, "compute_ns"), f"computes {{}} ms longer ({_work(row, others, is_on_host)})"),
+        (row.idle_ns - _middle(others, "idle_ns"), still),
     ]
     least = max(_LEAST_SHARE * row.caused_ns, 1.0)
     named = sorted(((length, text) for length, text in found if length >= least), reverse=True)
@@ -35,18 +42,12 @@ def _middle(rows: Sequence[RankRow], name: str) -> float:
     return float(median(getattr(row, name) for row in rows))
 
 
-def _kernels(row: RankRow, others: Sequence[RankRow]) -> str:
+def _work(row: RankRow, others: Sequence[RankRow], is_on_host: bool) -> str:
     """Say whether it runs more kernels, or the same ones longer."""
-    usual = _middle(others, "kernel_count")
+    usual, what = _middle(others, "kernel_count"), "ops" if is_on_host else "kernels"
     if row.kernel_count > usual * (1.0 + _LEAST_SHARE):
-        return f"{row.kernel_count:,} kernels, the others {usual:,.0f}: more work"
-    return "about as many kernels: larger ones, or a slower GPU"
-
-
-def _loading(result: Analysis) -> str:
-    """Say how much of the iteration its host spends in waiting for data."""
-    waited = _loading_ns(result.recorded_trace, result.window)
-    return f"; its host waits {waited / 1e6:.3g} ms for data" if waited > 0 else ": its host launches late"
+        return f"{row.kernel_count:,} {what}, the others {usual:,.0f}: more work"
+    return f"about as many {what}: larger ones, or a slower {'CPU' if is_on_host else 'GPU'}"
 
 
 def _loading_ns(trace: Trace, window: Window) -> float:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from ....arrays import Floats, Mask, Rows
+from ....arrays import Floats, Mask
 from ....errors import InputError
 from ....formats.iterations import host_steps
 from ....formats.trace import KernelKind, Trace
@@ -19,6 +18,7 @@ from ...models.library import Library, load_library
 from ...prediction.attention import as_recorded
 from ...prediction.op_models import assign_rows, model_times
 from ...recorded.devices import first_known_gpu
+from ...recorded.host_ranks import is_host_rank
 from ...recorded.waiting import AlignedRanks, align_ranks, waiting_by_row
 from ...replay.iterations import iteration_nodes, iteration_position, iteration_rows
 from ...replay.joint import JointReplay, RankGraph, rank_graph, replay_jointly
@@ -26,10 +26,9 @@ from ..analyze import run_analysis
 from ..gpu_replay import replayed_window
 from ..result import Analysis
 from .causes import explain_straggler
-from .report import CollectiveRow, JobRow, RankRow, RanksReport, Straggler
-
-_LEAST_CAUSED: Final = 0.01
-"""Share of the job's iteration that a rank must be waited for to be told of."""
+from .hosts import compare_hosts
+from .report import JobRow, RankRow, RanksReport, Straggler
+from .rows import LEAST_CAUSED, SharedTimes, check_clocks, collective_rows, last_and_caused, part_shared, wait_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,9 +73,9 @@ def compare_ranks(
     """
     order = np.argsort([at if trace.meta.rank is None else trace.meta.rank for at, trace in enumerate(traces)])
     traces = [traces[at] for at in order.tolist()]
-    for trace in traces:
-        if not trace.is_measured:
-            raise InputError("a rank's file holds no GPU kernels: ranks are compared by the times of their collectives")
+    _check_backends(traces, targets)
+    if is_host_rank(traces[0]):
+        return compare_hosts(traces, iteration)
     aligned = align_ranks(traces)
     asked = _Question(
         catalog=catalog,
@@ -89,10 +88,11 @@ def compare_ranks(
     job = _analyse(traces, aligned, asked)
     measured = _replay(job, job.source)
     spans = _spans(job, measured)
-    rows = _rank_rows(job)
+    world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None
+    shared = part_shared(aligned, world, _modelled_transfer(job))
+    rows = _rank_rows(job, shared)
     iteration_ns = max(row.iteration_ns for row in rows)
     error = max(abs(span / row.iteration_ns - 1.0) for span, row in zip(spans, rows, strict=True))
-    world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None
     return RanksReport(
         world_size=world,
         missing_rank_count=None if world is None else max(0, world - len(traces)),
@@ -102,10 +102,38 @@ def compare_ranks(
         clock_error_ns=aligned.clock_error_ns,
         ranks=rows,
         stragglers=_stragglers(job, rows, iteration_ns),
-        collectives=_collective_rows(job, world),
+        collectives=collective_rows(aligned, job.inside, shared),
+        waits=wait_rows(aligned, job.inside, shared, np.nanmedian(aligned.end_ns, axis=1) - _zero(job)),
         jobs=tuple(_job_row(job, column) for column in range(len(job.results[0].prediction.fleet.gpus))),
-        warnings=_warnings(job),
+        is_on_hosts=False,
+        warnings=check_clocks(aligned, iteration_ns) + _warnings(job),
     )
+
+
+def _check_backends(traces: Sequence[Trace], targets: Sequence[Gpu]) -> None:
+    """Raise InputError unless all ranks are of one size of job, and their collectives timed, on GPUs or on hosts."""
+    worlds = sorted({trace.meta.world_size for trace in traces if trace.meta.world_size is not None})
+    if len(worlds) > 1:
+        raise InputError(f"the files are of jobs of {' and '.join(map(str, worlds))} ranks: give those of one job")
+    on_hosts = [is_host_rank(trace) for trace in traces]
+    for trace, on_host in zip(traces, on_hosts, strict=True):
+        if not trace.is_measured and not on_host:
+            raise InputError(
+                f"{_name(trace)} holds neither GPU kernels nor collectives that its host ran (gloo's): ranks are "
+                "compared by the times of their collectives; record them with torch's profiler while they run together"
+            )
+    if any(on_hosts) and not all(on_hosts):
+        one, other = traces[on_hosts.index(True)], traces[on_hosts.index(False)]
+        raise InputError(f"{_name(one)} computed on its CPU, {_name(other)} on a GPU: they are not of one job")
+    if any(on_hosts) and targets:
+        raise InputError(
+            "the ranks computed on CPUs: what their collectives take on GPUs is not known; leave --to out "
+            "('wavecast analyze FILE --to GPU' predicts the ops of one rank)"
+        )
+
+
+def _name(trace: Trace) -> str:
+    return "a rank's file" if trace.meta.rank is None else f"the file of rank {trace.meta.rank}"
 
 
 def _analyse(traces: Sequence[Trace], aligned: AlignedRanks, asked: _Question) -> _Job:
@@ -209,20 +237,24 @@ def _spans(job: _Job, joint: JointReplay) -> Floats:
     return np.array(found)
 
 
-def _starts(job: _Job) -> Floats:
-    """Return when each rank's iteration began, on the first one's clock, [r]; the earliest at 0."""
+def _zero(job: _Job) -> float:
+    """Return when the first of the ranks' iterations began, on the first rank's clock."""
+    return float(_begins(job).min())
+
+
+def _begins(job: _Job) -> Floats:
+    """Return when each rank's iteration began, on the first one's clock, [r]."""
     found = []
     for result in job.results:
         table, index = host_steps(result.recorded_trace.iterations), result.window.index
         found.append(0.0 if index is None else float(table.cpu_start_ns[index]))
-    start = np.array(found) - job.aligned.clock_ns
-    return np.asarray(start - start.min())
+    return np.array(found) - job.aligned.clock_ns
 
 
-def _rank_rows(job: _Job) -> tuple[RankRow, ...]:
-    aligned, starts = job.aligned, _starts(job)
+def _rank_rows(job: _Job, shared: SharedTimes) -> tuple[RankRow, ...]:
+    aligned, starts = job.aligned, _begins(job) - _zero(job)
     inside = np.flatnonzero(job.inside)
-    last, caused = _shares(aligned, inside)
+    last, caused = last_and_caused(aligned, inside)
     rows = []
     for at, result in enumerate(job.results):
         part = inside[aligned.kernel[inside, at] >= 0]
@@ -236,8 +268,10 @@ def _rank_rows(job: _Job) -> tuple[RankRow, ...]:
                 iteration_ns=float(forecast.iteration_ns[job.source]),
                 start_ns=float(starts[at]),
                 compute_ns=float(busy - sent),
-                transfer_ns=float(aligned.transfer_ns[part].sum()),
+                transfer_ns=float(shared.transfer_ns[part].sum()),
                 waiting_ns=float(aligned.waiting_ns[part, at].sum()),
+                unseen_ns=float(np.nansum(shared.unseen_ns[part])),
+                undivided_ns=float(np.nansum(shared.undivided_ns[part])),
                 idle_ns=float(forecast.iteration_ns[job.source] - busy),
                 kernel_count=int((~moves).sum()),
                 last_count=int(last[at]),
@@ -247,21 +281,10 @@ def _rank_rows(job: _Job) -> tuple[RankRow, ...]:
     return tuple(rows)
 
 
-def _shares(aligned: AlignedRanks, rows: Rows) -> tuple[Rows, Floats]:
-    """Return how often each rank came last to some of the collectives, and for how long it was waited for, [r] each."""
-    waited = np.where(np.isnan(aligned.waiting_ns[rows]), np.inf, aligned.waiting_ns[rows])
-    count = len(aligned.ranks)
-    if not len(rows):
-        return np.zeros(count, dtype=np.int64), np.zeros(count)
-    last, second = waited.argmin(axis=1), np.sort(waited, axis=1)[:, 1]
-    caused = np.bincount(last, weights=second, minlength=count).astype(np.float64)
-    return np.bincount(last, minlength=count).astype(np.int64), caused
-
-
 def _stragglers(job: _Job, rows: tuple[RankRow, ...], iteration_ns: float) -> tuple[Straggler, ...]:
     """Return the ranks that others wait for beyond a share of the iteration, the worst first."""
     worst = sorted(
-        (at for at, row in enumerate(rows) if row.caused_ns > _LEAST_CAUSED * iteration_ns),
+        (at for at, row in enumerate(rows) if row.caused_ns > LEAST_CAUSED * iteration_ns),
         key=lambda at: -rows[at].caused_ns,
     )
     found = []
@@ -269,35 +292,9 @@ def _stragglers(job: _Job, rows: tuple[RankRow, ...], iteration_ns: float) -> tu
         heeded = np.arange(len(rows)) != at
         without = _spans(job, _replay(job, job.source, heeded))[heeded].max()
         others = [row for place, row in enumerate(rows) if place != at]
-        causes = explain_straggler(job.results[at], rows[at], others)
+        causes = explain_straggler(job.results[at].recorded_trace, job.results[at].window, rows[at], others)
         found.append(Straggler(rank=rows[at].rank, causes=causes, without_ns=float(without)))
     return tuple(found)
-
-
-def _collective_rows(job: _Job, world: int | None) -> tuple[CollectiveRow, ...]:
-    """Return the shared collectives of the iteration by name and group, the longest first."""
-    aligned = job.aligned
-    model_ns = _modelled_transfer(job)
-    size = aligned.group_size.copy()
-    taking = (aligned.kernel >= 0).sum(axis=1)
-    is_partial = np.where(size > 0, size, world or 0) > taking
-    unseen = np.where(is_partial, np.maximum(aligned.transfer_ns - model_ns, 0.0), np.nan)
-    keys = {at: (aligned.name[at], int(size[at])) for at in np.flatnonzero(job.inside).tolist()}
-    rows = []
-    for key in dict.fromkeys(keys.values()):
-        members = np.array([at for at, found in keys.items() if found == key])
-        known = unseen[members][~np.isnan(unseen[members])]
-        rows.append(
-            CollectiveRow(
-                name=key[0],
-                group_size=key[1] if key[1] > 0 else None,
-                count=len(members),
-                transfer_ns=float(aligned.transfer_ns[members].sum()),
-                unseen_ns=float(known.sum()) if len(known) else None,
-                waiting_ns=float(np.nansum(aligned.waiting_ns[members])),
-            )
-        )
-    return tuple(sorted(rows, key=lambda row: -(row.transfer_ns + row.waiting_ns)))
 
 
 def _modelled_transfer(job: _Job) -> Floats:

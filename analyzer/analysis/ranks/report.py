@@ -17,9 +17,14 @@ class RankRow:
     compute_ns: float
     """In which other kernels than collectives run."""
     transfer_ns: float
-    """Of the collectives that other recorded ranks take part in."""
+    """Of the collectives that other recorded ranks take part in, without what waits for ranks that no file is of."""
     waiting_ns: float
     """In these, for recorded ranks that came later."""
+    unseen_ns: float
+    """In these, for ranks that no file is of: what is more than its links take at the most."""
+    undivided_ns: float
+    """In these, moved or waited for ranks that no file is of: the recording does not tell how much there was to
+    move."""
     idle_ns: float
     kernel_count: int
     last_count: int
@@ -47,10 +52,30 @@ class CollectiveRow:
     count: int
     transfer_ns: float
     unseen_ns: float | None
-    """The part of it that is more than this GPU's links take: waiting for ranks that no file is of. None: not known,
-    or there are none."""
+    """After the last recorded rank came, what is more than this GPU's links take: waiting for ranks that no file is of,
+    and no part of the transfer. None: there are none, or all is undivided."""
+    undivided_ns: float | None
+    """Transfer or waiting for ranks that no file is of, where no size is recorded to tell them apart; None: nothing."""
     waiting_ns: float
     """Of all recorded ranks together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveWait:
+    """Say how long each rank waits in one collective of the iteration."""
+
+    number: int
+    """Among the collectives that the files share."""
+    name: str
+    group_size: int | None
+    end_ns: float
+    """On the first rank's clock, since the earliest of all ranks' starts."""
+    transfer_ns: float
+    unseen_ns: float | None
+    undivided_ns: float | None
+    last_rank: int
+    waiting_ns: tuple[float | None, ...]
+    """Of each rank, in the report's order, for the last one; None: it takes no part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,5 +108,10 @@ class RanksReport:
     ranks: tuple[RankRow, ...]
     stragglers: tuple[Straggler, ...]
     collectives: tuple[CollectiveRow, ...]
+    waits: tuple[CollectiveWait, ...]
+    """Of each collective that recorded ranks share, in order of time."""
     jobs: tuple[JobRow, ...]
+    """Empty where the ranks computed on their hosts."""
+    is_on_hosts: bool
+    """Whether the ranks computed on CPUs, as jobs over gloo do."""
     warnings: tuple[str, ...]

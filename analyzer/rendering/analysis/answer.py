@@ -10,6 +10,7 @@ from ...analysis.decision.choice import TIED_RATIO, GpuChoice, choose_gpus, show
 from ...analysis.decision.goal import Goal, GoalUnit, RunLength
 from ...analysis.decision.pair import GpuRatio, pair_gpus
 from ...analysis.decision.selection import COST, THROUGHPUT, does_not_fit
+from ...analysis.decision.totals import Certainty
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ..page.quantity import (
     DAYS,
@@ -56,6 +57,8 @@ def answer_lines(report: AnalysisReport) -> Iterator[str]:
         elif choice.sort == COST and choice.fitting_count > 1:
             yield NONE_FASTER
     yield from map(_pair, pairs)
+    if not pairs:
+        yield from _passed_over(choice)
     yield from _misfits(report, choice)
 
 
@@ -106,7 +109,8 @@ def _run_lines(
     finishes = f"finishes {_goal_words(goal)}{limits}"
     fastest = "" if choice.fastest is None else f"Fastest: {_run_facts(rows[choice.fastest], unit)}."
     if choice.taken is None:
-        yield f"No GPU{' that fits' if report.memory is not None else ''} {finishes}. {fastest}"
+        which = f"No GPU{' that fits' if report.memory is not None else ''}"
+        yield f"{which} is predicted to finish {_goal_words(goal)}{limits}{_may(report)}. {fastest}"
         if choice.cheapest not in (None, choice.fastest):
             yield f"Cheapest: {_run_facts(rows[choice.cheapest or ''], unit)}."
         return
@@ -122,6 +126,24 @@ def _run_lines(
     if choice.fastest is not None and choice.fastest != choice.taken:
         is_faster = rows[choice.fastest].iteration_ns * TIED_RATIO < taken.iteration_ns
         yield fastest if is_faster else NONE_FASTER
+
+
+def _may(report: AnalysisReport) -> str:
+    """Say how many GPUs keep the limits at the low end of their intervals, where none does as predicted."""
+    totals = [row.total for row in report.predictions if row.total and not (row.is_reference or does_not_fit(row))]
+    count = sum(Certainty.NO not in (total.in_time, total.in_budget) for total in totals)
+    return f"; {count:,} may, by the low end of the interval" if count else ""
+
+
+def _passed_over(choice: GpuChoice) -> Iterator[str]:
+    """Name what is predicted to be better, and is not the answer because nothing like it was measured."""
+    hopes: dict[str, list[str]] = {}
+    for gpu, word in ((choice.untested_fastest, "faster"), (choice.untested_cheapest, "cheaper")):
+        if gpu is not None:
+            hopes.setdefault(gpu, []).append(word)
+    if hopes:
+        names = ", ".join(f"{clean_text(gpu)} (maybe {' and '.join(words)})" for gpu, words in hopes.items())
+        yield f"Not chosen, as nothing of their kind was measured: {names}."
 
 
 def _goal_words(goal: Goal) -> str:
@@ -245,6 +267,11 @@ def _pair(ratio: GpuRatio) -> str:
         times = f"{gpu} takes {format_number(ratio.time)} of {other}'s time{between}"
     if ratio.price is None or ratio.cost is None:
         return f"{times}; a price is not known."
-    is_equal = 1 / EQUAL_RATIO < ratio.cost < EQUAL_RATIO
-    cost = "about equal" if is_equal else f"{format_number(ratio.cost)} ×"
-    return f"{times} and costs {format_number(ratio.price)} × per hour: $ per iteration {cost}."
+    return f"{times} and costs {_times_as_much(ratio.price)} per hour: {_times_as_much(ratio.cost)} per iteration."
+
+
+def _times_as_much(ratio: float) -> str:
+    """Write a ratio of costs."""
+    if 1 / EQUAL_RATIO < ratio < EQUAL_RATIO:
+        return "about as much"
+    return f"{format_number(ratio)} times as much"

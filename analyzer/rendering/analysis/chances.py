@@ -9,6 +9,7 @@ from typing import Final
 
 from ....formats.printable import clean_text
 from ...analysis.decision.chances import LEADERS, PAIRED, TOLD_APART
+from ...analysis.decision.choice import choose_gpus
 from ...analysis.report import AnalysisReport, GpuPrediction
 from ..page.columns import number_column
 from ..page.quantity import format_count, format_share
@@ -30,16 +31,26 @@ class _Criterion:
     where: str
     of_row: str
     of_pair: str
+    predicted: str
+    """Which of the choices is the first by its prediction."""
 
 
 _CRITERIA: Final = (
-    _Criterion(first="the fastest", less="faster", where="in time", of_row="chance_fastest", of_pair="faster"),
+    _Criterion(
+        first="the fastest",
+        less="faster",
+        where="in time",
+        of_row="chance_fastest",
+        of_pair="faster",
+        predicted="fastest",
+    ),
     _Criterion(
         first="the cheapest per iteration",
         less="cheaper",
         where="in cost",
         of_row="chance_cheapest",
         of_pair="cheaper",
+        predicted="cheapest",
     ),
 )
 
@@ -85,26 +96,30 @@ def _first(report: AnalysisReport, criterion: _Criterion) -> Iterator[str]:
         yield f"None stands out as {criterion.first}: {format_count(likely, 'GPU')} have about the same chance."
         return
     leaders = [item for item in ranked[:LEADERS] if item[0] >= LEAST_NAMED]
-    others = ", ".join(f"{clean_text(other)} {format_share(chance)}" for chance, other in leaders[1:])
+    others = ", ".join(f"{_label(report, other)} {format_share(chance)}" for chance, other in leaders[1:])
     then = f"; then {others}" if others else ""
     if best < STANDS_OUT:
-        yield f"Not sure which is {criterion.first}: {clean_text(name)} with {_surely(best)}{then}."
+        answer = getattr(choose_gpus(report), criterion.predicted)
+        if answer is not None and answer not in [gpu for _, gpu in leaders]:
+            mine = next((chance for chance, gpu in ranked if gpu == answer), 0.0)
+            then += f"; {_label(report, answer)}, named above, with {format_share(mine)}"
+        yield f"Not sure which is {criterion.first}: {_label(report, name)} with a chance of {_surely(best)}{then}."
         return
     alike = ", ".join(_alike(report, criterion, {gpu for _, gpu in leaders}))
     pairs = f"; cannot be told apart: {alike}" if alike else ""
-    yield f"{clean_text(name)} is {criterion.first} with {_surely(best)}{then}{pairs}."
+    yield f"{_label(report, name)} is {criterion.first} with a chance of {_surely(best)}{then}{pairs}."
 
 
 def _pairs(report: AnalysisReport, criterion: _Criterion) -> Iterator[str]:
     """Say of few GPUs which of two is better, or that the two cannot be told apart."""
     leader = _ranked(report, criterion)[0][1]
     surer = [
-        f"{clean_text(second)} with {_surely(chance)}"
+        f"{_label(report, second)} ({_surely(chance)} sure)"
         for first, second, chance in _compared(report, criterion)
         if chance >= TOLD_APART and first == leader
     ]
     if surer:
-        yield f"{clean_text(leader)} is {criterion.less} than {', '.join(surer)}."
+        yield f"{_label(report, leader)} is {criterion.less} than {', '.join(surer)}."
     alike = ", ".join(_alike(report, criterion, {row.gpu for row in report.predictions}))
     if alike:
         yield f"Cannot be told apart {criterion.where}: {alike}."
@@ -114,7 +129,7 @@ def _alike(report: AnalysisReport, criterion: _Criterion, among: set[str]) -> It
     """Yield the pairs of some GPUs that cannot be told apart."""
     for first, second, chance in _compared(report, criterion):
         if chance < TOLD_APART and {first, second} <= among:
-            yield f"{clean_text(first)} and {clean_text(second)} ({format_share(chance)})"
+            yield f"{_label(report, first)} and {_label(report, second)} ({format_share(chance)})"
 
 
 def _compared(report: AnalysisReport, criterion: _Criterion) -> Iterator[tuple[str, str, float]]:
@@ -124,6 +139,12 @@ def _compared(report: AnalysisReport, criterion: _Criterion) -> Iterator[tuple[s
         chance = chance_of(pair)
         if chance is not None:
             yield (pair.first, pair.second, chance) if chance >= 0.5 else (pair.second, pair.first, 1.0 - chance)
+
+
+def _label(report: AnalysisReport, gpu: str) -> str:
+    """Return a GPU's name, with what speaks against relying on its chance."""
+    is_untested = any(row.gpu == gpu and row.untested is not None for row in report.predictions)
+    return f"{clean_text(gpu)} (untested)" if is_untested else clean_text(gpu)
 
 
 def _surely(chance: float) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from .... import __version__
 from ....formats.printable import clean_text
+from ....version import __version__
 from ...analysis.alternatives import try_alternatives
 from ...analysis.decision.choice import shown_rows
 from ...analysis.gpu_replay import lay_out, replay_on

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ....formats.printable import clean_text
-from ...analysis.decision.choice import shown_rows
+from ...analysis.decision.choice import choose_gpus, shown_rows
 from ...analysis.decision.selection import COST, SORTS
 from ...analysis.decision.totals import Certainty
 from ...analysis.report import AnalysisReport, BatchChoice, GpuPrediction
@@ -33,6 +33,7 @@ LEAST_NAME_WIDTH: Final = 28
 """To which the column of names may shrink; what is longer goes on in a second line. No number shrinks."""
 SHORT_HOURS: Final = 0.5
 LONG_HOURS: Final = 500.0
+FAR_RATIO: Final = 100.0
 """Runs of less and of more are written in minutes (or seconds) and in days."""
 CERTAINTY_WORDS: Final = {
     Certainty.SURELY: "surely",
@@ -67,10 +68,15 @@ def gpu_sheet(report: AnalysisReport) -> Sheet:
 
 
 def run_unit(report: AnalysisReport) -> TimeUnit:
-    """Return the unit of a run's times: hours, unless the deadline, else the fastest GPU, asks for another."""
+    """Return the unit of a run's times: hours, unless what the answer's GPU takes asks for another.
+
+    The deadline's, where the answer is not far below it.
+    """
     deadline = None if report.run is None else report.run.goal.deadline_ns
-    fastest = min((row.total.time_ns for row in report.predictions if row.total is not None), default=HOURS.length_ns)
-    hours = (deadline or fastest) / HOURS.length_ns
+    choice = choose_gpus(report)
+    answer = next((row.total for row in report.predictions if row.gpu == (choice.taken or choice.fastest)), None)
+    taken = HOURS.length_ns if answer is None else answer.time_ns
+    hours = (deadline if deadline and deadline < FAR_RATIO * taken else taken) / HOURS.length_ns
     if hours < SHORT_HOURS:
         return MINUTES if hours * HOURS.length_ns >= MINUTES.length_ns else SECONDS
     return HOURS if hours <= LONG_HOURS else DAYS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ....formats.printable import clean_text
+from ...analysis.decision.choice import shown_rows
 from ...analysis.report import AnalysisReport, OpPrediction
 from ...measurements.correction import Correction, RateCorrection
 from ...prediction.method import Method
@@ -101,7 +102,8 @@ def _notes(report: AnalysisReport) -> Iterator[str]:
             "smallest within 1 % of the most. In brackets: what surely fits, and what may."
         )
     yield from _calibration_notes(report)
-    untested = dict.fromkeys(row.untested for row in report.predictions if row.untested is not None)
+    shown = [report.predictions[place] for place in shown_rows(report)]
+    untested = dict.fromkeys(row.untested for row in shown if row.untested is not None)
     if untested:
         yield f"Untested: {clean_text('; '.join(untested))}. Their intervals are the widest there are."
     methods = {method for row in report.predictions for method, share in row.methods.items() if share > 0}

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...analysis.ranks.activity import RankActivity, RankState
-from ...analysis.ranks.report import RanksReport
+from ...analysis.ranks.report import RankRow, RanksReport
 from ..page.chart import Chart
 from ..page.page import Page
 from ..page.plot import (
@@ -28,7 +28,7 @@ from ..page.plot import (
     said,
 )
 from ..page.quantity import format_time
-from ..page.vega import INK, PINK
+from ..page.vega import INK, OLIVE, ORANGE, PINK
 from ..ranks import describe_ranks
 from ..timeline.bars import lay_bars
 
@@ -36,17 +36,23 @@ MOST_RANKS: Final = 32
 NUMBERED_RANKS: Final = 10
 """Of so many, cells of a table of colours have room for numbers."""
 WIDTH_PX: Final = 900
+_UNSEEN: Final = "waits for unseen ranks"
+_UNDIVIDED: Final = "sends or waits, unseen"
 STATE_WORDS: Final = {
     RankState.COMPUTES: "computes",
     RankState.SENDS: "sends",
     RankState.WAITS: "waits for a rank",
-    RankState.SENDS_UNSEEN: "sends, to ranks without a file",
+    RankState.SENDS_UNSEEN: "sends to unseen ranks",
+    RankState.WAITS_UNSEEN: _UNSEEN,
+    RankState.UNDIVIDED: _UNDIVIDED,
 }
 _COLOURS: Final = {
     STATE_WORDS[RankState.COMPUTES]: GOOD,
     STATE_WORDS[RankState.SENDS]: PINK,
     STATE_WORDS[RankState.SENDS_UNSEEN]: NEUTRAL,
     STATE_WORDS[RankState.WAITS]: BAD,
+    _UNSEEN: ORANGE,
+    _UNDIVIDED: OLIVE,
 }
 SEVERAL: Final = 2
 
@@ -186,7 +192,7 @@ def _waiting_chart(activity: RankActivity) -> Chart | None:
 def _part_chart(report: RanksReport) -> Chart:
     """Draw what the iteration of each rank divides into."""
     shown = report.ranks[:MOST_RANKS]
-    names = ("computes", "sends", "waits for a rank", "idle")
+    names = ("computes", "sends", "waits for a rank", _UNSEEN, _UNDIVIDED, "idle")
     colours = {**{name: _COLOURS[name] for name in names[:-1]}, "idle": NEUTRAL}
     rows = [
         {
@@ -197,19 +203,18 @@ def _part_chart(report: RanksReport) -> Chart:
             "spent": format_time(spent_ns),
         }
         for row in shown
-        for order, (part, spent_ns) in enumerate(
-            zip(names, (row.compute_ns, row.transfer_ns, row.waiting_ns, row.idle_ns), strict=True)
-        )
+        for order, (part, spent_ns) in enumerate(zip(names, _parts_of(row), strict=True))
         if spent_ns > 0
     ]
     told = (("rank", "rank"), ("part", "the GPU"), ("spent", "for"))
+    used = {row["part"] for row in rows}
     spec = {
         "height": bars_height(len(shown)),
         "mark": "bar",
         "encoding": {
             "y": along("rank", "rank"),
             "x": amount("part_ms", "ms of the iteration; what overlaps counts twice") | {"stack": "zero"},
-            "color": coloured("part", "the GPU", colours),
+            "color": coloured("part", "the GPU", {name: colours[name] for name in names if name in used}),
             "order": {"field": "order", "type": "quantitative"},
             "tooltip": said(*told),
         },
@@ -220,6 +225,10 @@ def _part_chart(report: RanksReport) -> Chart:
         f"{format_time(most.waiting_ns)}.{cut_words(len(shown), len(report.ranks), 'ranks')}"
     )
     return build_chart("What each rank's iteration goes to", text, spec, rows, told)
+
+
+def _parts_of(row: RankRow) -> tuple[float, ...]:
+    return row.compute_ns, row.transfer_ns, row.waiting_ns, row.unseen_ns, row.undivided_ns, row.idle_ns
 
 
 def _job_chart(report: RanksReport) -> Chart | None:

@@ -49,8 +49,8 @@ def picture_document(chart: Chart) -> dict[str, Any]:
         "config": {**_in_daylight(THEME), **look},
     }
     if "vconcat" in spec:
-        del spec["width"]
-    elif spec["width"] == "container":
+        spec.pop("width", None)
+    elif spec.get("width", "container") == "container":
         spec["width"] = _WIDTH_PX
     return spec
 

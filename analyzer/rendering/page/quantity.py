@@ -31,6 +31,7 @@ BINARY_UNITS: Final = (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("K
 DECIMAL_PREFIXES: Final = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 LEAST_IN_UNIT: Final = 1e-3
 """Of a unit: times below are written with one digit."""
+WHOLE_USD: Final = 99.995
 ABSENT: Final = "–"
 """Stands in a column that has data for other rows only."""
 
@@ -123,8 +124,14 @@ def format_factor(ratio: float | None) -> str:
 
 
 def format_money(value_usd: float | None) -> str:
-    """Write US dollars."""
-    return ABSENT if value_usd is None or not isfinite(value_usd) else f"${format_number(value_usd)}"
+    """Write US dollars, whole ones from a hundred on.
+
+    >>> format_money(0.00252), format_money(26.784), format_money(441.71)
+    ('$0.00252', '$26.78', '$442')
+    """
+    if value_usd is None or not isfinite(value_usd):
+        return ABSENT
+    return f"${format_number(value_usd)}" if abs(value_usd) < WHOLE_USD else f"${float(f'{value_usd:.4g}'):,.0f}"
 
 
 def format_bytes(value_bytes: float | None) -> str:

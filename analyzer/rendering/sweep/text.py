@@ -150,7 +150,8 @@ def _much(axis: SweepAxis, point: SweepPoint, number: int = 0) -> str:
 def _gain(report: SweepReport, point: SweepPoint) -> str:
     """Say how fast a point is: by time, or by what is done in a second where an iteration does more."""
     words = faster_words(point, report.work)
-    time = f"{format_time(point.iteration_ns)} instead of {format_time(report.base.iteration_ns)}"
+    after, before = format_time(point.iteration_ns), format_time(report.base.iteration_ns)
+    time = after if after == before else f"{after} instead of {before}"
     fits = "" if point.fits is not False else "; it does not fit the memory"
     marked = "; extrapolated" if point.beyond else ""
     return f"{words}, {time}{fits}{marked}"
@@ -189,10 +190,13 @@ def _extrapolated(report: SweepReport) -> Iterator[str]:
     if not beyond:
         return
     names = sorted({name for point in beyond for name in point.beyond})
+    if len(report.points) == 1:
+        which, whose = "This point is", "its"
+    else:
+        which, whose = f"{len(beyond):,} of {len(report.points):,} points are", "their"
     yield (
-        f"{len(beyond):,} of {len(report.points):,} points are extrapolated: no catalogued GPU of the vendor comes "
-        f"near their {', '.join(names)}, and nothing was measured there. Their intervals are wider by a declared "
-        "amount."
+        f"{which} extrapolated: no catalogued GPU of the vendor comes near {whose} {', '.join(names)}, and nothing was "
+        f"measured there. {whose.capitalize()} intervals are wider by a declared amount."
     )
 
 

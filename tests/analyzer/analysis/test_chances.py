@@ -112,6 +112,14 @@ def test_what_gpus_have_in_common() -> None:
     assert (levels(gpus) == levels(gpus).T).all()
 
 
+def test_one_card_under_a_cap_is_surely_no_faster_than_without() -> None:
+    both = run("resnet50-training-fp32-b32", "H100 SXM5 80GB", "H100 SXM5 80GB@500W")
+    (pair,) = add_chances(report_on(both), both).rank_pairs
+    assert pair.first == "H100 SXM5 80GB"
+    assert pair.ratio_high / pair.ratio_low < 1.2
+    assert pair.faster > 0.5
+
+
 def test_errors_of_the_whole_catalogue_can_be_drawn(every: Analysis) -> None:
     errors = joint_errors(every)
     assert np.linalg.eigvalsh(errors.covariance).min() > 0

@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from wavecast.analyzer.analysis.ranks.activity import RankState, rank_activity
 from wavecast.analyzer.analysis.ranks.compare import compare_ranks
 from wavecast.analyzer.analysis.ranks.report import RanksReport
+from wavecast.analyzer.analysis.ranks.timeline import rank_events
 from wavecast.analyzer.recorded.waiting import align_ranks
 from wavecast.errors import InputError
 from wavecast.formats.files import load_trace
 from wavecast.formats.kineto import import_kineto
+from wavecast.formats.perfetto import encode_events
 from wavecast.formats.trace import Trace
 from wavecast.specs.catalog import load_catalog
 from wavecast.specs.match import find_gpu
@@ -137,7 +140,9 @@ def test_what_ranks_without_a_file_take_is_not_called_the_links() -> None:
     (row,) = report.collectives
     assert (report.missing_rank_count, row.group_size, row.count) == (2, 4, STEPS)
     assert row.unseen_ns is not None
-    assert 0 <= row.unseen_ns <= row.transfer_ns == STEPS * TRANSFER_US * 1e3
+    assert row.unseen_ns >= 0
+    assert row.unseen_ns + row.transfer_ns == pytest.approx(STEPS * TRANSFER_US * 1e3)
+    assert row.undivided_ns is None
     assert compare(build_job([[USUAL_US] * STEPS] * 4)).collectives[0].unseen_ns is None
 
 
@@ -158,10 +163,17 @@ def test_two_real_ranks_replay_together(data_dir: Path) -> None:
     traces = [load_trace(data_dir / "traces" / f"v100_dlrm_training_rank{rank}.json.gz") for rank in (0, 1)]
     aligned = align_ranks(traces)
     assert aligned.clock_error_ns < 1e5
+    assert all(trace.collectives.sequence.max() == -1 for trace in traces)
     report = compare(traces)
     assert report.replay_error < 0.01
-    assert report.missing_rank_count == 6
-    assert sum(row.unseen_ns or 0 for row in report.collectives) > 0
+    assert (report.world_size, report.missing_rank_count) == (8, 6)
+    exchanges, reduces = report.collectives
+    assert exchanges.unseen_ns is not None
+    assert exchanges.unseen_ns > 10 * exchanges.transfer_ns
+    assert (reduces.transfer_ns, reduces.unseen_ns) == (0, None)
+    assert reduces.undivided_ns == pytest.approx(
+        aligned.transfer_ns.sum() - exchanges.transfer_ns - exchanges.unseen_ns
+    )
 
 
 def test_activity_waits_for_whom_the_report_says_is_waited_for() -> None:
@@ -178,3 +190,46 @@ def test_activity_waits_for_whom_the_report_says_is_waited_for() -> None:
     waits = activity.state == RankState.WAITS
     assert set(activity.waited_for[waits].tolist()) == {1}
     assert set(activity.waited_for[~waits].tolist()) == {-1}
+
+
+def test_the_timeline_has_a_process_per_rank_and_arrows_from_the_last_one() -> None:
+    job = build_job([[USUAL_US] * STEPS, [USUAL_US + 700] * STEPS, [USUAL_US] * STEPS])
+    report = compare_ranks(job, load_catalog())
+    written = json.loads(encode_events(rank_events(rank_activity(job, waits=report.waits))))
+    events = written["traceEvents"]
+    assert [item["args"]["name"] for item in events if item["name"] == "process_name"] == ["rank 0", "rank 1", "rank 2"]
+    waits = [item for item in events if item.get("cat") == "wait"]
+    assert {item["name"] for item in waits} == {"waits for rank 1"}
+    assert {item["pid"] for item in waits} == {1, 3}
+    assert sum(item["dur"] for item in waits) * 1e3 == pytest.approx(sum(row.waiting_ns for row in report.ranks))
+    sources, targets = ([item for item in events if item["ph"] == phase] for phase in "sf")
+    assert {item["pid"] for item in sources} == {2}
+    assert len(targets) == len(waits)
+    starts = {item["id"]: item["ts"] for item in sources}
+    assert all(starts[item["id"]] <= item["ts"] for item in targets)
+
+
+def test_waits_are_told_per_collective_and_rank() -> None:
+    report = compare(build_job([[USUAL_US, USUAL_US], [USUAL_US, USUAL_US + 300], [USUAL_US + 500, USUAL_US]]))
+    assert [(item.name, item.last_rank, item.waiting_ns) for item in report.waits] == [
+        ("allreduce", 2, (500e3, 500e3, 0)),
+        ("allreduce", 1, (300e3, 0, 300e3)),
+    ]
+    first, second = report.waits
+    assert second.end_ns - first.end_ns == pytest.approx((5 + USUAL_US + 300 + TRANSFER_US) * 1e3)
+
+
+def test_clocks_that_agree_badly_are_said_and_worse_ones_refused() -> None:
+    job = build_job([[USUAL_US] * STEPS] * 2)
+
+    def shifted(by_ns: int) -> list[Trace]:
+        kernels = job[1].kernels
+        late = np.arange(len(kernels.kind)) % 4 == 1
+        return [job[0], replace(job[1], kernels=replace(kernels, start_ns=kernels.start_ns + by_ns * late))]
+
+    assert compare(job).warnings == compare(shifted(0)).warnings
+    assert "who waits for whom is as uncertain" in compare(shifted(3_000_000)).warnings[0]
+    with pytest.raises(InputError, match="clocks cannot be aligned"):
+        compare(shifted(40_000_000))
+    with pytest.raises(InputError, match="jobs of 2 and 4 ranks"):
+        compare([job[0], build_job([[USUAL_US] * STEPS] * 4)[1]])

@@ -16,6 +16,7 @@ from wavecast.analyzer.models.registry import OP_MODELS, OpModel, least_work, lo
 from wavecast.analyzer.models.store import read_manifest
 from wavecast.analyzer.work import Family, Work
 from wavecast.analyzer.work.communication import CollectiveDims, CollectiveKind
+from wavecast.analyzer.work.embedding_dims import EmbeddingDims
 from wavecast.analyzer.work.row_kernels import RowKernel
 from wavecast.analyzer.work.work import (
     AttentionDims,
@@ -46,6 +47,7 @@ LATENT = LatentAttentionDims(batch=2, heads=16, queries=1, keys=512)
 DELTA = StateSpaceDims(rule=StateRule.GATED_DELTA, batch=2, steps=64, heads=4, head_dim=128, state_dim=128)
 
 EXPERTS = ExpertsDims(tokens=64, hidden=128, intermediate=64, experts=8, local_experts=8, top_k=2)
+LOOKUP = EmbeddingDims(rows=1000, row_bytes=256, lookups=64, streamed_bytes=1e4)
 GROUPED = GroupedDims(groups=8, rows=128, columns=64, depth=128)
 
 
@@ -99,6 +101,8 @@ CASES = (
     ("state_space", work(Family.STATE_SPACE, DELTA, is_matrix=True), Rate.MATRIX_BF16),
     ("experts", work(Family.EXPERTS, EXPERTS, is_matrix=True), Rate.MATRIX_BF16),
     ("experts", work(Family.MATMUL, GROUPED, is_matrix=True), Rate.MATRIX_BF16),
+    ("embedding", work(Family.EMBEDDING, LOOKUP), Rate.FP32),
+    ("vector", work(Family.EMBEDDING, RowDims(rows=8, columns=64, table_rows=99)), Rate.FP32),
     ("vector", work(Family.NORMALIZATION, RowDims(rows=8, columns=64)), Rate.FP32),
     ("vector", work(Family.COPY), Rate.FP32),
     ("vector", work(Family.RECURRENT), Rate.FP32),
@@ -169,7 +173,7 @@ def test_works_are_assigned_to_the_models_at_hand() -> None:
     works = [case[1] for case in CASES]
     rates = np.array([case[2] for case in CASES], dtype=object)
     found = {item.model: item.rows.tolist() for item in assign_models(works, rates, {"matmul", "vector"})}
-    assert found == {"matmul": [0], "vector": [20, 21, 22]}
+    assert found == {"matmul": [0], "vector": [21, 22, 23, 24]}
 
 
 def test_an_op_that_computes_nothing_has_no_model() -> None:

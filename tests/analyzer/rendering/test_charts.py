@@ -67,13 +67,18 @@ ACTIVITY = RankActivity(
     end_ns=np.array([6e6, 7.5e6, 8.5e6, 8.5e6, 7.5e6]),
     waited_for=np.array([-1, -1, -1, -1, 1]),
     waiting_ns=np.array([[0.0, 1.5e6], [0.0, 0.0]]),
+    collective=np.array([-1, -1, 0, 0, 0]),
+    stream=np.zeros(5, dtype=np.int64),
+    name=np.array([0, 0, 1, 1, 1]),
+    names=("gemm", "all_reduce"),
+    iteration_end_ns=np.array([9e6, 9e6]),
 )
 
 
 def ranks_report() -> RanksReport:
     rank = RankRow(
         rank=0, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=0, compute_ns=6e6, transfer_ns=1e6, waiting_ns=1.5e6,
-        idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
+        unseen_ns=0.0, undivided_ns=0.0, idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
     )  # fmt: skip
     job = JobRow(
         gpu=HOSTILE, iteration_ns=5e6, low_ns=4e6, high_ns=6e6, slowest_rank=3, waiting_share=0.1, is_source=False
@@ -81,7 +86,8 @@ def ranks_report() -> RanksReport:
     return RanksReport(
         world_size=8, missing_rank_count=6, iteration=2, iteration_ns=9e6, replay_error=0.001, clock_error_ns=800.0,
         ranks=(rank, replace(rank, rank=3, compute_ns=7.5e6, waiting_ns=0.0, caused_ns=1.5e6)), stragglers=(),
-        collectives=(), jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)), warnings=(),
+        collectives=(), waits=(), is_on_hosts=False,
+        jobs=(job, replace(job, gpu="L40S", low_ns=None, high_ns=None)), warnings=(),
     )  # fmt: skip
 
 
@@ -145,6 +151,17 @@ def rerun_page() -> Page:
     return illustrate_rerun(report, name="x.json.gz", op_limit=3)
 
 
+@cache
+def scaled() -> Any:
+    return wavecast.scale(SMALL, to=["h100 sxm", "l40s"], gpus=[8, 16], plan=["dp=*", "fsdp=*"])
+
+
+@cache
+def compared() -> Any:
+    pair = [str(ROOT / f"samples/vit_b16-inference-{precision}-b32-shapes.json.gz") for precision in ("fp32", "bf16")]
+    return wavecast.compare(*pair, on=["h100 sxm", "l40s"], max_slowdown="3%")
+
+
 PAGES: Mapping[str, Callable[[], Page]] = {
     "scale": lambda: scaled().illustrated_page(),
     "validate": lambda: wavecast.validate(*PAIR).illustrated_page(),
@@ -158,17 +175,6 @@ PAGES: Mapping[str, Callable[[], Page]] = {
     "batch": lambda: batch_page(fleet_times()),
     "rerun": rerun_page,
 }
-
-
-@cache
-def scaled() -> Any:
-    return wavecast.scale(SMALL, to=["h100 sxm", "l40s"], gpus=[8, 16], plan=["dp=*", "fsdp=*"])
-
-
-@cache
-def compared() -> Any:
-    pair = [str(ROOT / f"samples/vit_b16-inference-{precision}-b32-shapes.json.gz") for precision in ("fp32", "bf16")]
-    return wavecast.compare(*pair, on=["h100 sxm", "l40s"], max_slowdown="3%")
 
 
 @cache

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wavecast
+from wavecast import SensitivityAnswer, SweepAnswer
+from wavecast.analyzer.rendering.page.chart import Chart
 from wavecast.analyzer.rendering.page.page import Page
 from wavecast.analyzer.rendering.sweep.charts import sensitivity_chart, sweep_charts
 
@@ -17,7 +20,12 @@ def sample(root_dir: Path) -> Path:
 
 
 def test_pages_are_drawn_whole(sample: Path, assert_drawn_whole: Callable[[Page], None]) -> None:
-    for vary in ({"clock": "1x..2x:3"}, {"clock": [2520.0, "2x"], "sms": "1x,2x"}, None):
+    asked: tuple[dict[str, Any] | None, ...] = (
+        {"clock": "1x..2x:3"},
+        {"clock": [2520.0, "2x"], "sms": "1x,2x"},
+        None,
+    )
+    for vary in asked:
         answer = wavecast.sweep(sample, on="l40s", vary=vary)
         assert_drawn_whole(answer.page())
         assert "L40S" in repr(answer)
@@ -28,8 +36,13 @@ def test_charts_name_fields_of_their_rows(sample: Path) -> None:
     grid = wavecast.sweep(sample, on="l40s", vary={"clock": "1x..2x:7", "sms": "1x..2x:7"})
     lines = wavecast.sweep(sample, on="l40s", vary={"clock": "1x..2x:7", "precision": "recorded,fp16"})
     bars = wavecast.sweep(sample, on="l40s", vary={"precision": "recorded,fp16"})
-    charts = [chart for answer in (line, grid, lines, bars) for chart in sweep_charts(answer.report)]
-    charts.append(sensitivity_chart(wavecast.sweep(sample, on="l40s").report))
+    charts: list[Chart] = []
+    for answer in (line, grid, lines, bars):
+        assert isinstance(answer, SweepAnswer)
+        charts += sweep_charts(answer.report)
+    sensitivity = wavecast.sweep(sample, on="l40s")
+    assert isinstance(sensitivity, SensitivityAnswer)
+    charts.append(sensitivity_chart(sensitivity.report))
     for chart in charts:
         known = {name for row in chart.rows for name in row}
         assert set(fields_of(chart.spec)) - {"words"} <= known

@@ -291,6 +291,13 @@ def test_no_work_is_guessed(name: str, signature: Signature | None) -> None:
     assert work_of(name, signature) is None
 
 
+def test_a_weight_tells_what_is_normalised() -> None:
+    expected = known("aten::native_layer_norm", call(half(2, 3, 8), (8,), half(8), half(8), 1e-5))
+    assert known("aten::native_layer_norm", call(half(2, 3, 8), UNKNOWN, half(8), half(8), UNKNOWN)) == expected
+    assert work_of("aten::native_layer_norm", call(half(2, 3, 8), UNKNOWN, half(3), half(3), UNKNOWN)) is None
+    assert work_of("aten::native_layer_norm", call(half(2, 3, 8), UNKNOWN, None, None, UNKNOWN)) is None
+
+
 def test_matrix_units_are_for_products_only() -> None:
     assert known("aten::mm", call(half(2, 3), half(3, 4))).is_matrix
     assert not known("aten::mv", call(half(2, 3), half(3))).is_matrix

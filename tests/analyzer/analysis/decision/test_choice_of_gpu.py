@@ -42,6 +42,31 @@ def test_where_nothing_fits_nothing_is_chosen(build_row: BuildRow, build_report:
 
 
 @pytest.mark.parametrize(
+    ("width", "chosen", "untested"),
+    [(2.0, "tested", "new"), (0.5, "new", None)],  # the tested one takes and costs twice as much
+)
+def test_an_untested_gpu_is_the_answer_only_where_no_tested_one_is_within_its_interval(
+    width: float, chosen: str, untested: str | None, build_row: BuildRow, build_report: BuildReport
+) -> None:
+    rows = [
+        build_row("new", 10.0, price=1.0, width=width, untested="no GPU of its kind was measured"),
+        build_row("tested", 20.0, price=1.0),
+        build_row("slow", 60.0, price=1.0),
+    ]
+    run = RunLength(goal=Goal(count=3.6e5), iterations=3.6e5)
+    choice = choose_gpus(build_report(*with_totals(rows, run), run=run))
+    assert {choice.best, choice.fastest, choice.cheapest, choice.taken} == {chosen}
+    assert (choice.untested_fastest, choice.untested_cheapest) == (untested, untested)
+    assert choice.tied_count == 1
+
+
+def test_of_untested_gpus_alone_one_is_the_answer(build_row: BuildRow, build_report: BuildReport) -> None:
+    rows = [build_row(name, time, price=1.0, untested="why") for name, time in (("A", 5.0), ("B", 6.0))]
+    choice = choose_gpus(build_report(*rows))
+    assert (choice.best, choice.cheapest, choice.untested_fastest) == ("A", "A", None)
+
+
+@pytest.mark.parametrize(
     ("limits", "taken", "surely"),
     [
         ({}, "slow", "slow"),

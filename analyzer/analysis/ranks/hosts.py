@@ -1,0 +1,179 @@
+"""Compares ranks that computed on their hosts, and replays them together without each straggler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....arrays import Floats, Mask
+from ....errors import InputError
+from ....formats.trace import KernelKind, Trace
+from ...recorded.host_ranks import as_device
+from ...recorded.waiting import AlignedRanks, align_ranks
+from ...recorded.window import Window
+from ...replay.host_job import HostRank, replay_hosts
+from ...replay.host_steps import host_rank
+from .causes import explain_straggler
+from .report import RankRow, RanksReport, Straggler
+from .rows import LEAST_CAUSED, SharedTimes, check_clocks, collective_rows, last_and_caused, part_shared, wait_rows
+from .windows import choose_windows
+
+_CPU = "CPU"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _HostJob:
+    """Hold the ranks of a job on hosts, in the iteration that is looked at."""
+
+    traces: tuple[Trace, ...]
+    windows: tuple[Window, ...]
+    aligned: AlignedRanks
+    inside: Mask
+    """Which of the shared collectives run in it, [c]."""
+    ranks: tuple[HostRank, ...]
+    end_ns: Floats
+    """When each collective ended: the earliest that a rank saw, [c]."""
+    transfer_ns: Floats
+
+    @property
+    def zero_ns(self) -> float:
+        """Return when the first of the ranks' iterations began."""
+        return min(rank.begin_ns for rank in self.ranks)
+
+
+def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -> RanksReport:
+    """Say who waits for whom among ranks of one job that computed on CPUs.
+
+    Raises InputError as `compare_ranks` does.
+    """
+    job = _read_job(traces, iteration)
+    lengths = _lengths(job)
+    world = max((trace.meta.world_size or 0 for trace in traces), default=0) or None
+    shared = part_shared(job.aligned, world, np.full(len(job.end_ns), np.nan))
+    rows = _rank_rows(job, shared)
+    iteration_ns = max(row.iteration_ns for row in rows)
+    return RanksReport(
+        world_size=world,
+        missing_rank_count=None if world is None else max(0, world - len(traces)),
+        iteration=job.windows[0].index,
+        iteration_ns=iteration_ns,
+        replay_error=max(abs(length / row.iteration_ns - 1.0) for length, row in zip(lengths, rows, strict=True)),
+        clock_error_ns=job.aligned.clock_error_ns,
+        ranks=rows,
+        stragglers=_stragglers(job, rows, iteration_ns),
+        collectives=collective_rows(job.aligned, job.inside, shared),
+        waits=wait_rows(job.aligned, job.inside, shared, job.end_ns - job.zero_ns),
+        jobs=(),
+        is_on_hosts=True,
+        warnings=check_clocks(job.aligned, iteration_ns),
+    )
+
+
+def _read_job(traces: Sequence[Trace], iteration: int | str | None) -> _HostJob:
+    traces = [as_device(trace) for trace in traces]
+    aligned = align_ranks(traces)
+    chosen, windows = choose_windows(traces, iteration)
+    for at, window in enumerate(windows):
+        if window.duration_ns is None:
+            raise InputError(f"rank {aligned.ranks[at]}: nothing was timed in the iteration")
+    inside = np.zeros(len(aligned.name), dtype=bool)
+    for at, window in enumerate(windows):
+        inside |= np.isin(aligned.kernel[:, at], window.kernel_rows)
+    end = np.nanmin(aligned.end_ns, axis=1)
+    arrival = _arrivals(aligned)
+    latest = np.nanmax(arrival, axis=1)
+    end = np.maximum(end, latest)
+    return _HostJob(
+        traces=tuple(chosen),
+        windows=tuple(windows),
+        aligned=aligned,
+        inside=inside,
+        ranks=tuple(
+            host_rank(trace, window, aligned, at)
+            for at, (trace, window) in enumerate(zip(chosen, windows, strict=True))
+        ),
+        end_ns=end,
+        transfer_ns=end - latest,
+    )
+
+
+def _lengths(job: _HostJob, heeded: Mask | None = None) -> Floats:
+    """Return how long the iteration of each rank takes in the joint replay, [r]."""
+    replayed = replay_hosts(job.ranks, job.end_ns, job.transfer_ns, heeded)
+    return np.asarray(replayed.rank_end_ns - np.array([rank.begin_ns for rank in job.ranks]))
+
+
+def _rank_rows(job: _HostJob, shared: SharedTimes) -> tuple[RankRow, ...]:
+    aligned, inside = job.aligned, np.flatnonzero(job.inside)
+    last, _ = last_and_caused(aligned, inside)
+    caused, arrival = _caused(job), _arrivals(aligned)
+    latest = job.end_ns - job.transfer_ns
+    rows = []
+    for at, (trace, window, rank) in enumerate(zip(job.traces, job.windows, job.ranks, strict=True)):
+        part = inside[aligned.kernel[inside, at] >= 0]
+        kernels, mine = trace.kernels, window.kernel_rows
+        start = kernels.start_ns[mine].astype(np.float64)
+        end = start + kernels.duration_ns[mine]
+        sends = kernels.kind[mine] == KernelKind.COLLECTIVE
+        compute, busy = (_covered(start[which], end[which]) for which in (~sends, np.ones(len(mine), dtype=bool)))
+        length, known = rank.end_ns - rank.begin_ns, part[np.isnan(shared.undivided_ns[part])]
+        other = part[~np.isnan(shared.undivided_ns[part])]
+        rows.append(
+            RankRow(
+                rank=aligned.ranks[at],
+                gpu=_CPU,
+                iteration_ns=length,
+                start_ns=rank.begin_ns - job.zero_ns,
+                compute_ns=compute,
+                transfer_ns=_covered(latest[known], job.end_ns[known]),
+                waiting_ns=_covered(arrival[part, at], latest[part]),
+                unseen_ns=0.0,
+                undivided_ns=_covered(latest[other], job.end_ns[other]),
+                idle_ns=max(length - busy, 0.0),
+                kernel_count=int((~sends).sum()),
+                last_count=int(last[at]),
+                caused_ns=float(caused[at]),
+            )
+        )
+    return tuple(rows)
+
+
+def _caused(job: _HostJob) -> Floats:
+    """Return how long the next to come last waited for each rank, [r]; a host waits for several collectives at once."""
+    inside, latest = np.flatnonzero(job.inside), job.end_ns - job.transfer_ns
+    arrival = np.where(np.isnan(_arrivals(job.aligned)), -np.inf, _arrivals(job.aligned))[inside]
+    last, second = arrival.argmax(axis=1), np.sort(arrival, axis=1)[:, -2]
+    return np.array([_covered(second[last == at], latest[inside][last == at]) for at in range(len(job.ranks))])
+
+
+def _arrivals(aligned: AlignedRanks) -> Floats:
+    return np.asarray(aligned.end_ns - aligned.transfer_ns[:, None] - aligned.waiting_ns)
+
+
+def _covered(start_ns: Floats, end_ns: Floats) -> float:
+    """Return the length of the union of stretches."""
+    if not len(start_ns):
+        return 0.0
+    order = np.argsort(start_ns, kind="stable")
+    start_ns, end_ns = start_ns[order], end_ns[order]
+    latest = np.maximum.accumulate(end_ns)
+    new = np.maximum(end_ns[1:] - np.maximum(start_ns[1:], latest[:-1]), 0)
+    return float(end_ns[0] - start_ns[0] + new.sum())
+
+
+def _stragglers(job: _HostJob, rows: tuple[RankRow, ...], iteration_ns: float) -> tuple[Straggler, ...]:
+    """Return the ranks that others wait for beyond a share of the iteration, the worst first."""
+    worst = sorted(
+        (at for at, row in enumerate(rows) if row.caused_ns > LEAST_CAUSED * iteration_ns),
+        key=lambda at: -rows[at].caused_ns,
+    )
+    found = []
+    for at in worst:
+        heeded = np.arange(len(rows)) != at
+        others = [row for place, row in enumerate(rows) if place != at]
+        causes = explain_straggler(job.traces[at], job.windows[at], rows[at], others, is_on_host=True)
+        without = float(_lengths(job, heeded)[heeded].max())
+        found.append(Straggler(rank=rows[at].rank, causes=causes, without_ns=without))
+    return tuple(found)

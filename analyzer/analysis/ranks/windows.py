@@ -1,0 +1,33 @@
+"""The same iteration of every rank of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....errors import InputError
+from ....formats.trace import Trace
+from ...recorded.choice import choose_iteration
+from ...recorded.window import Window, select_window
+from ...replay.iterations import iteration_position, iteration_rows
+
+
+def choose_windows(traces: Sequence[Trace], iteration: int | str | None) -> tuple[list[Trace], list[Window]]:
+    """Return the same iteration of all ranks: the one that is chosen of the first rank's.
+
+    Raises InputError where the files hold unequal numbers of iterations, or no such one.
+    """
+    counts = {len(iteration_rows(trace)) for trace in traces}
+    if len(counts) > 1:
+        raise InputError(
+            f"the ranks' files hold {', '.join(map(str, sorted(counts)))} iterations: record the same ones on each rank"
+        )
+    chosen, windows = list[Trace](), list[Window]()
+    for trace in traces:
+        asked = iteration
+        if windows and isinstance(iteration, int | None):
+            position, rows = iteration_position(chosen[0], windows[0].index), iteration_rows(trace)
+            asked = int(rows[position]) if position < len(rows) else iteration
+        one, choice = choose_iteration(trace, asked)
+        chosen.append(one)
+        windows.append(select_window(one, choice.index))
+    return chosen, windows

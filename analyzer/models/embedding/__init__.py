@@ -1,0 +1,1 @@
+"""Lookups in embedding tables, and what trains them."""

@@ -1,0 +1,118 @@
+"""Lookups in embedding tables as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Codes, Floats
+from ....specs.gpu import Rate
+from ...work.embedding_dims import EmbeddingDims, EmbeddingStep
+from ...work.indices import USUAL, Indices
+from ...work.work import Family, RowDims, Work
+from .spread import spread_of
+
+GROUPS: Final = ("lookup", "dense gradient", "update")
+_KNOWN: Final[list[Indices]] = []
+"""Distributions that problems name by their place here: a column holds numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EmbeddingProblems:
+    """Hold lookups in embedding tables as columns; see `EmbeddingDims` for what they mean."""
+
+    step: Codes
+    """`EmbeddingStep`."""
+    tables: Floats
+    rows: Floats
+    row_bytes: Floats
+    lookups: Floats
+    streamed_bytes: Floats
+    state_bytes: Floats
+    indices: Codes
+    """Which distribution, for `spreads_of`."""
+    moved_since_bytes: Floats
+    """What the GPU moved since the tables were last touched; 0: the same call again and again; infinite where nobody
+    knows, as in an iteration that moves far more than a cache holds."""
+
+
+def problems_of(works: Sequence[Work], rates: Sequence[Rate]) -> EmbeddingProblems:  # noqa: ARG001
+    """Return the problems of lookups; the unit that computes says nothing."""
+    dims = [_dims(work) for work in works]
+
+    def column(name: str) -> Floats:
+        return np.array([getattr(item, name) for item in dims], dtype=np.float64)
+
+    since = [np.inf if work.moved_since_bytes is None else work.moved_since_bytes for work in works]
+    return EmbeddingProblems(
+        step=np.array([int(item.step) for item in dims], dtype=np.int64),
+        tables=column("tables"),
+        rows=column("rows"),
+        row_bytes=column("row_bytes"),
+        lookups=column("lookups"),
+        streamed_bytes=column("streamed_bytes"),
+        state_bytes=column("state_bytes"),
+        indices=np.array([_code(item.indices or USUAL) for item in dims], dtype=np.int64),
+        moved_since_bytes=np.array(since, dtype=np.float64),
+    )
+
+
+def spreads_of(codes: Codes, rows: Floats) -> tuple[Floats, Floats]:
+    """Return the bins of each problem: their rows, and the share of lookups of each row, both [n, bins]."""
+    pairs = np.stack([codes.astype(np.float64), rows], axis=-1)
+    distinct, place = np.unique(pairs, axis=0, return_inverse=True)
+    found = [spread_of(_KNOWN[int(code)], float(count)) for code, count in distinct]
+    counts, share = (np.stack(part)[place.reshape(-1)] for part in zip(*found, strict=True))
+    return counts, share
+
+
+def with_indices(work: Work, indices: Indices | None) -> Work:
+    """Return a lookup's work with how its indices are spread; others, and without a distribution, as they are.
+
+    A plain lookup is one of the vector model's gathers until somebody says how its indices are spread.
+
+    >>> from wavecast.analyzer.work.indices import UNIFORM
+    >>> dims = RowDims(rows=64, columns=128, table_rows=1000)
+    >>> sizes = {"flops": 0, "read_bytes": 33280, "written_bytes": 32768, "dtype": "float32"}
+    >>> with_indices(Work(family=Family.EMBEDDING, dims=dims, **sizes), UNIFORM).dims.row_bytes
+    512.0
+    """
+    dims = work.dims
+    if indices is None:
+        return work
+    if isinstance(dims, EmbeddingDims):
+        return replace(work, dims=replace(dims, indices=indices))
+    if not isinstance(dims, RowDims) or work.family is not Family.EMBEDDING or not dims.table_rows or not dims.rows:
+        return work
+    row_bytes = work.written_bytes / dims.rows
+    read = work.read_bytes - min(dims.rows, dims.table_rows) * row_bytes
+    return replace(
+        work,
+        dims=EmbeddingDims(
+            rows=dims.table_rows,
+            row_bytes=row_bytes,
+            lookups=dims.rows,
+            streamed_bytes=read + work.written_bytes,
+            indices=indices,
+        ),
+    )
+
+
+def group(problems: EmbeddingProblems) -> Codes:
+    """Return the index into `GROUPS` of each problem."""
+    return np.minimum(problems.step, EmbeddingStep.UPDATE)
+
+
+def _dims(work: Work) -> EmbeddingDims:
+    if not isinstance(work.dims, EmbeddingDims):
+        raise TypeError(f"dims are {type(work.dims).__name__}, EmbeddingDims expected")
+    return work.dims
+
+
+def _code(indices: Indices) -> int:
+    if indices not in _KNOWN:
+        _KNOWN.append(indices)
+    return _KNOWN.index(indices)

@@ -1,0 +1,76 @@
+"""How lookups are spread over a table's rows, in bins of ranks: never an entry per row.
+
+The first ranks are bins of their own; further ones share bins whose edges grow by a constant factor, so that 10^9 rows
+take as many bins as 10^4. A bin's share of Zipf's law is the integral of k^-a over its ranks, each from half a rank
+before to half a rank after.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from ....arrays import Floats
+from ...work.indices import Indices
+
+BIN_COUNT: Final = 160
+SINGLE_RANKS: Final = 24
+"""Ranks with a bin of their own: from there on Zipf's law is nearly straight within a rank."""
+
+
+@lru_cache(maxsize=1024)
+def spread_of(indices: Indices, rows: float) -> tuple[Floats, Floats]:
+    """Return the rows of each bin, and the share of lookups of each of its rows, both [BIN_COUNT]; unused ones are 0.
+
+    >>> from wavecast.analyzer.work.indices import read_indices
+    >>> counts, share = spread_of(read_indices("zipf:1.05"), 1e9)
+    >>> print(counts.sum(), (counts * share).sum().round(9), share[:2].round(3))
+    1000000000.0 1.0 [0.074 0.036]
+    """
+    rows = max(float(rows), 1.0)
+    counts, weights = _of_histogram(indices, rows) if indices.bins else _of_zipf(indices.exponent, rows)
+    share = np.divide(weights, counts, out=np.zeros_like(counts), where=counts > 0) / weights.sum()
+    missing = BIN_COUNT - len(counts)
+    counts, share = np.pad(counts, (0, missing)), np.pad(share, (0, missing))
+    counts.setflags(write=False)
+    share.setflags(write=False)
+    return counts, share
+
+
+def _of_zipf(exponent: float, rows: float) -> tuple[Floats, Floats]:
+    if exponent == 0.0:
+        return np.array([rows]), np.ones(1)
+    if rows <= BIN_COUNT:
+        edges = np.append(np.arange(np.floor(rows)), rows)
+    else:
+        tail = np.geomspace(SINGLE_RANKS, rows, BIN_COUNT - SINGLE_RANKS + 1)
+        edges = np.concatenate([np.arange(float(SINGLE_RANKS)), tail])
+    counts = np.diff(edges)
+    ranks = np.arange(1.0, SINGLE_RANKS + 1.0)
+    weights = _integral(edges[1:] + 0.5, exponent) - _integral(edges[:-1] + 0.5, exponent)
+    single = min(SINGLE_RANKS, len(weights))
+    weights[:single] = ranks[:single] ** -exponent * counts[:single]
+    return counts, weights
+
+
+def _integral(rank: Floats, exponent: float) -> Floats:
+    """Return the integral of k^-a up to a rank, but for a constant."""
+    if abs(exponent - 1.0) < 1e-9:
+        return np.log(rank)
+    return np.asarray(rank ** (1.0 - exponent) / (1.0 - exponent))
+
+
+def _of_histogram(indices: Indices, rows: float) -> tuple[Floats, Floats]:
+    """Return a histogram's bins for a table of so many rows; neighbours are joined where there are too many."""
+    given = np.array(indices.bins, dtype=np.float64)
+    counts, weights = given[:, 0] * (rows / given[:, 0].sum()), given[:, 1].copy()
+    if len(counts) <= BIN_COUNT:
+        return counts, weights
+    # Edges of equal shares of lookups, halfway mixed with equal shares of bins: hot rows stay apart, cold ones too.
+    order = np.cumsum(weights) / weights.sum() + np.arange(1, len(counts) + 1) / len(counts)
+    place = np.minimum((order / order[-1] * BIN_COUNT).astype(np.int64), BIN_COUNT - 1)
+    joined = (np.bincount(place, weights=part, minlength=BIN_COUNT) for part in (counts, weights))
+    rows_of, lookups_of = (part.astype(np.float64) for part in joined)
+    return rows_of, lookups_of

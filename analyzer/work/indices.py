@@ -1,0 +1,132 @@
+"""Which rows of an embedding table are looked up how often: all alike, by Zipf's law, or as a histogram counts them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from dataclasses import dataclass
+from io import StringIO
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from ...errors import InputError
+
+DEFAULT_EXPONENT: Final = 1.05
+"""Of Zipf's law where nobody says another: what CAFE (Zhang et al., SIGMOD 2024, arXiv 2312.03256) gives for the
+features of Criteo's advertising logs, on which DLRM was made; 1.1 for the larger log of MLPerf."""
+MOST_EXPONENT: Final = 10.0
+MOST_FILE_BYTES: Final = 4_000_000
+MOST_BINS: Final = 100_000
+MOST_COUNT: Final = 1e18
+_EXPECTED: Final = "expected uniform, zipf:EXPONENT as in zipf:1.05, or a histogram file (.json, .toml or .csv)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indices:
+    """Say how lookups are spread over a table's rows: by rank, the most looked-up row first."""
+
+    exponent: float = DEFAULT_EXPONENT
+    """Of Zipf's law: the row of rank k is looked up as often as k ** -exponent says; 0: all alike."""
+    bins: tuple[tuple[float, float], ...] = ()
+    """Of a histogram: rows and the lookups that they share; then the exponent counts for nothing. A table of more or
+    fewer rows has bins in proportion."""
+    name: str = ""
+    """Of the histogram's file."""
+
+    def __str__(self) -> str:
+        if self.bins:
+            return self.name or f"a histogram of {len(self.bins):,} bins"
+        return f"zipf:{self.exponent:g}" if self.exponent else "uniform"
+
+
+USUAL: Final = Indices()
+UNIFORM: Final = Indices(exponent=0.0)
+
+
+def read_indices(text: str) -> Indices:
+    """Return the distribution that a user names: `uniform`, `zipf:1.05`, or the histogram in a file.
+
+    Raises InputError for what names none, and for a file that holds none.
+
+    >>> str(read_indices("zipf:1.2")), str(read_indices("uniform"))
+    ('zipf:1.2', 'uniform')
+    """
+    word, colon, rest = text.strip().partition(":")
+    if word.lower() == "uniform" and not colon:
+        return UNIFORM
+    if word.lower() == "zipf":
+        return Indices(exponent=_exponent(text, rest))
+    path = Path(text)
+    if path.suffix.lower() not in _READERS:
+        raise InputError(f"--indices {text}: {_EXPECTED}")
+    return _read_histogram(path)
+
+
+def _exponent(text: str, given: str) -> float:
+    try:
+        found = float(given)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found <= MOST_EXPONENT:
+        raise InputError(f"--indices {text}: expected an exponent from 0 to {MOST_EXPONENT:g}, as in zipf:1.05")
+    return found
+
+
+def _read_histogram(path: Path) -> Indices:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_FILE_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    if len(data) > MOST_FILE_BYTES:
+        raise InputError(f"{path}: more than {MOST_FILE_BYTES:,} bytes; a histogram takes a few hundred bins")
+    try:
+        rows = _READERS[path.suffix.lower()](data.decode())
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise InputError(f"{path}: no histogram ({error}); see docs/models.md, Embedding tables") from error
+    return Indices(bins=_check_bins(path, rows), name=path.name)
+
+
+def _from_json(text: str) -> Any:
+    return _bins_of(json.loads(text))
+
+
+def _from_toml(text: str) -> Any:
+    return _bins_of(tomllib.loads(text))
+
+
+def _bins_of(document: Any) -> Any:
+    if not isinstance(document, dict) or not isinstance(document.get("bins"), list):
+        raise ValueError("expected bins = [[rows, lookups], ...]")
+    return document["bins"]
+
+
+def _from_csv(text: str) -> Any:
+    lines = list(csv.reader(StringIO(text)))
+    if not lines or [cell.strip() for cell in lines[0]] != ["rows", "lookups"]:
+        raise ValueError("expected the columns rows,lookups")
+    return [[float(cell) for cell in line] for line in lines[1:] if line]
+
+
+_READERS: Final = {".json": _from_json, ".toml": _from_toml, ".csv": _from_csv}
+
+
+def _check_bins(path: Path, rows: Any) -> tuple[tuple[float, float], ...]:
+    """Return the bins, most looked-up rows first. Raises InputError where one is none."""
+    if not 1 <= len(rows) <= MOST_BINS:
+        raise InputError(f"{path}: {len(rows):,} bins; expected 1 to {MOST_BINS:,}")
+    found = [_check_bin(path, at, item) for at, item in enumerate(rows)]
+    if not any(lookups for _, lookups in found):
+        raise InputError(f"{path}: no bin has lookups")
+    return tuple(sorted(found, key=lambda item: -item[1] / item[0]))
+
+
+def _check_bin(path: Path, at: int, item: Any) -> tuple[float, float]:
+    pair = item if isinstance(item, list) and len(item) == 2 else ()
+    if not pair or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in pair):
+        raise InputError(f"{path}: bins[{at}]: expected two numbers, rows and lookups")
+    if not all(0 <= x <= MOST_COUNT and isfinite(x) for x in pair) or pair[0] < 1:
+        raise InputError(f"{path}: bins[{at}]: expected at least one row and no fewer than 0 lookups, both finite")
+    return float(pair[0]), float(pair[1])

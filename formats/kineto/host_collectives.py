@@ -1,0 +1,61 @@
+"""Gives collectives of a CPU backend the times that its threads took for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ...arrays import Rows
+from ..column import MISSING, row_count
+from ..recording.settle import Recording
+from ..trace import CollectiveTable, OpTable
+
+_LOOSE: Final = ("_", "base", "coalesced", "intotensor", "tensor", "single")
+"""What ops and the backend's annotations add to the name of one collective, each in its way."""
+
+
+def time_host_collectives(table: CollectiveTable, ops: OpTable, recording: Recording) -> CollectiveTable:
+    """Return the collectives with when threads of the host ran them, where the recording tells.
+
+    A backend runs what it was given in order: each run is that of the earliest op of its name that has none yet. A run
+    before every such op was issued before the recording began, and is left out.
+    """
+    runs = recording.host_collectives
+    if not len(runs.name) or not row_count(table):
+        return table
+    texts = [plain_name(text) for text in recording.collective_texts]
+    called = [plain_name(recording.names.texts[name]) if name >= 0 else "" for name in table.name.tolist()]
+    issue_ns = np.append(ops.start_ns, np.iinfo(np.int64).max)[table.op]
+    start, duration = (np.full(row_count(table), MISSING, dtype=np.int64) for _ in range(2))
+    for name in sorted({texts[number] for number in np.unique(runs.name).tolist()}):
+        mine = np.flatnonzero([texts[number] == name for number in runs.name.tolist()])
+        issued = np.flatnonzero([text == name for text in called])
+        issued = issued[np.argsort(issue_ns[issued], kind="stable")]
+        pairs = _in_order(issue_ns[issued], runs.start_ns[mine])
+        rows, of = issued[pairs[:, 0]], mine[pairs[:, 1]]
+        start[rows], duration[rows] = runs.start_ns[of], runs.duration_ns[of]
+    return replace(table, host_start_ns=start, host_duration_ns=duration)
+
+
+def plain_name(name: str) -> str:
+    """Return what ops and annotations of one collective are called alike.
+
+    >>> plain_name("all_reduce"), plain_name("allreduce_coalesced"), plain_name("_allgather_base")
+    ('allreduce', 'allreduce', 'allgather')
+    """
+    found = name.lower()
+    for part in _LOOSE:
+        found = found.replace(part, "")
+    return found
+
+
+def _in_order(issue_ns: Rows, start_ns: Rows) -> Rows:
+    """Pair each run with the earliest op that was not after it and has none yet, both in order of time, [p, 2]."""
+    pairs, next_op = [], 0
+    for run, start in enumerate(start_ns.tolist()):
+        if next_op < len(issue_ns) and issue_ns[next_op] <= start:
+            pairs.append((next_op, run))
+            next_op += 1
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)

@@ -1,0 +1,147 @@
+"""Ranks that computed on CPUs over gloo: who is waited for, and what the job takes without it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wavecast.analyzer.analysis.ranks.activity import RankState, rank_activity
+from wavecast.analyzer.analysis.ranks.compare import compare_ranks
+from wavecast.analyzer.analysis.ranks.report import RanksReport
+from wavecast.errors import InputError
+from wavecast.formats.files import load_trace
+from wavecast.formats.kineto import import_kineto
+from wavecast.formats.trace import Trace
+from wavecast.specs.catalog import load_catalog
+
+STEPS, BUCKETS = 3, 3
+FORWARD_US, BUCKET_US, TRANSFER_US, OPTIMIZER_US = 900, 100, 40, 60
+THREADS = 2
+"""Of gloo: collectives that run at once."""
+
+
+def build_job(late_us: list[int], *, world: int | None = None, drift_us: int = 0) -> list[Trace]:
+    """Ranks that compute and reduce in buckets, as DDP does on CPUs; `late_us[rank]` is what each sleeps a step."""
+    ranks = range(len(late_us))
+    now, events = [100.0] * len(ranks), [list[dict[str, Any]]() for _ in ranks]
+    for step in range(STEPS):
+        begin, free = list(now), [[0.0] * THREADS for _ in ranks]
+        issued = [
+            [begin[rank] + late_us[rank] + FORWARD_US + BUCKET_US * (bucket + 1) for bucket in range(BUCKETS)]
+            for rank in ranks
+        ]
+        ends, arrivals = [], []
+        for bucket in range(BUCKETS):
+            arrival = [max(issued[rank][bucket] + 10, min(free[rank])) for rank in ranks]
+            ends.append(max(arrival) + TRANSFER_US)
+            arrivals.append(arrival)
+            for rank in ranks:
+                free[rank][free[rank].index(min(free[rank]))] = ends[-1]
+        for rank in ranks:
+            events[rank] += _step_events(step, begin[rank], begin[rank] + late_us[rank], issued[rank])
+            events[rank] += [
+                _span("user_annotation", "gloo:all_reduce", arrival[rank], end - arrival[rank], 10)
+                for arrival, end in zip(arrivals, ends, strict=True)
+            ]
+            done = max(ends[-1], issued[rank][-1] + 5) + 5
+            events[rank].append(_span("cpu_op", "aten::add_", done, OPTIMIZER_US, 1))
+            now[rank] = done + OPTIMIZER_US + 5
+            mark = _span("user_annotation", f"ProfilerStep#{step}", begin[rank], now[rank] - begin[rank], 1)
+            events[rank].append(mark)
+    return [_trace(rank, events[rank], world or len(ranks), drift_us) for rank in ranks]
+
+
+def _span(category: str, name: str, start: float, length: float, thread: int, **args: Any) -> dict[str, Any]:
+    return {
+        "ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": length, "args": args,
+    }  # fmt: skip
+
+
+def _step_events(step: int, begin: float, start: float, issued: list[float]) -> list[dict[str, Any]]:
+    shapes = {"Input Dims": [[32, 64], [64, 64]], "Input type": ["float", "float"]}
+    found = [_span("cpu_op", "aten::mm", start, FORWARD_US, 1, **shapes)]
+    for issue in issued:
+        found.append(_span("cpu_op", "aten::mm", issue - BUCKET_US + 1, BUCKET_US - 2, 1, **shapes))
+        reduced = {"Input Dims": [[[8320]], [], [], [], []], "Input type": ["TensorList", "", "", "", ""]}
+        found.append(_span("cpu_op", "c10d::allreduce_", issue, 5, 1, **reduced))
+    return found
+
+
+def _trace(rank: int, events: list[dict[str, Any]], world: int, drift_us: int) -> Trace:
+    for number, item in enumerate(sorted(events, key=lambda event: float(event["ts"]))):
+        item["ts"] += 10**6 * rank + rank * drift_us * (number % 5)
+    info = {"backend": "gloo", "rank": rank, "world_size": world, "pg_count": 1}
+    return import_kineto(json.dumps({"distributedInfo": info, "traceEvents": events}).encode())
+
+
+def compare(traces: list[Trace], **asked: Any) -> RanksReport:
+    return compare_ranks(traces, load_catalog(), **asked)
+
+
+def test_a_rank_that_sleeps_is_named_with_what_the_job_takes_without_it() -> None:
+    report, even = compare(build_job([0, 0, 5000, 0])), compare(build_job([0] * 4))
+    assert report.is_on_hosts
+    assert [item.rank for item in report.stragglers] == [2]
+    assert report.stragglers[0].causes[0].startswith("runs no op for 5.0")
+    assert report.stragglers[0].without_ns == pytest.approx(even.iteration_ns, rel=0.01)
+    assert even.stragglers == ()
+    assert report.replay_error < 1e-9
+    assert [row.last_count for row in report.ranks] == [0, 0, BUCKETS, 0]
+    assert report.ranks[2].caused_ns == pytest.approx(5e6 + (BUCKETS - 1) * BUCKET_US * 1e3)
+    assert report.iteration_ns == pytest.approx(even.iteration_ns + 5e6)
+
+
+def test_collectives_that_wait_in_the_backends_queue_begin_when_others_end() -> None:
+    """The third bucket's time holds nothing of the straggler: it began when the first one had ended."""
+    job = build_job([0, 3000])
+    started = job[0].collectives.host_start_ns
+    ended = started + job[0].collectives.host_duration_ns
+    assert started[2] == ended[0]
+    assert compare(job).stragglers[0].without_ns == pytest.approx(compare(build_job([0, 0])).iteration_ns, rel=0.01)
+
+
+def test_a_missing_rank_is_said_and_its_part_is_not_called_transfer() -> None:
+    report = compare(build_job([0, 2000, 0], world=8))
+    assert report.missing_rank_count == 5
+    (row,) = report.collectives
+    assert (row.group_size, row.transfer_ns) == (8, 0)
+    assert row.undivided_ns is not None
+    assert row.undivided_ns > 0
+
+
+def test_activity_of_hosts_waits_for_the_straggler() -> None:
+    job = build_job([0, 2000, 0])
+    activity = rank_activity(job)
+    waits = activity.state == RankState.WAITS
+    assert set(activity.waited_for[waits].tolist()) == {1}
+    assert "aten::mm" in activity.names
+
+
+def test_hosts_that_cannot_be_compared_are_refused_in_a_line() -> None:
+    job = build_job([0, 2000])
+    with pytest.raises(InputError, match="what their collectives take on GPUs is not known"):
+        compare(job, targets=load_catalog().gpus[:1])
+    with pytest.raises(InputError, match="jobs of 2 and 3 ranks"):
+        compare([job[0], build_job([0, 0, 0])[1]])
+    with pytest.raises(InputError, match="expected one file of each rank"):
+        compare([job[0], job[0]])
+    with pytest.raises(InputError, match="clocks cannot be aligned"):
+        compare(build_job([0, 0], drift_us=4000))
+
+
+def test_ranks_over_gloo_that_really_ran(tmp_path: Path, root_dir: Path) -> None:
+    """One of four processes sleeps before each step; a second run is without that."""
+    program = root_dir / "benchmarks" / "check" / "gloo_ranks.py"
+    command = [sys.executable, str(program), "--record", str(tmp_path), "--base-ms", "150", "--slow-ms", "200"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    slow, even = (
+        compare([load_trace(tmp_path / name / f"rank{rank}.json") for rank in range(4)]) for name in ("slow", "even")
+    )
+    assert slow.stragglers[0].rank == 2
+    assert slow.iteration_ns > 1.5 * even.iteration_ns
+    assert slow.stragglers[0].without_ns == pytest.approx(even.iteration_ns, rel=0.25)
