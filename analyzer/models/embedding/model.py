@@ -99,8 +99,9 @@ def _table_rows(p: EmbeddingProblems, held_bytes: Floats) -> tuple[Floats, Float
     """Return how often L2 lacks a row that is looked up, and how many different rows are, of all tables."""
     line = LINE_BYTES * np.ceil(p.row_bytes / LINE_BYTES)
     shape = np.broadcast_shapes(p.rows.shape, held_bytes.shape)
-    columns = (p.indices, p.rows, p.lookups / np.maximum(p.tables, 1.0), held_bytes / line)
-    codes, rows, lookups, capacity = (np.broadcast_to(item, shape).reshape(-1) for item in columns)
+    codes = np.broadcast_to(p.indices, shape).reshape(-1)
+    columns: tuple[Floats, ...] = (p.rows, p.lookups / np.maximum(p.tables, 1.0), held_bytes / line)
+    rows, lookups, capacity = (np.broadcast_to(item, shape).reshape(-1) for item in columns)
     cold, steady, touched = (np.empty(len(codes)) for _ in range(3))
     for begin in range(0, len(codes), PAIRS_AT_A_TIME):
         at = slice(begin, begin + PAIRS_AT_A_TIME)
