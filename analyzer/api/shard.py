@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from .amounts import read_bytes
 from .keywords import check_count, check_iteration, speaks_keywords
+from .lookups import with_spread
 from .question import Machines, find_named, read_recording
 from .report import Report, trace_name
 
@@ -72,6 +73,7 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
     source: str | None = None,
     gpu_file: str | Path | None = None,
     machines: Machines | None = None,
+    indices: str | Path | None = None,
     iteration: int | str | None = None,
     recover: bool = False,
     progress: Progress | None = None,
@@ -79,8 +81,8 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
     """Propose how the embedding tables of a recording of one GPU are shared among `gpus` GPUs.
 
     `to` is their type, by default the one that was measured; `plan` is a JSON file with a plan of yours, which is held
-    against the proposed one. `max_memory` is what a rank may use ("70GiB"). The other keywords mean what those of
-    `scale` do.
+    against the proposed one. `max_memory` is what a rank may use ("70GiB"), `indices` says how lookups are spread over
+    rows ("zipf:1.05"). The other keywords mean what those of `scale` do.
     Raises InputError for what cannot be read or asked, UnknownGpuError for a GPU that is not catalogued.
 
     >>> report = shard("samples/dlrm-training-fp32-b2048-shapes.json.gz", to="H100 SXM", gpus=8)
@@ -114,6 +116,7 @@ def shard(  # noqa: PLR0913 (all that one may ask, by name)
         recorded_batch=check_count("from_batch", from_batch),
         max_memory_bytes=memory,
         plan=None if plan is None else Path(plan),
+        library=with_spread(None, indices),
         source=named.source,
         iteration=recording.iteration,
         cluster=(machines or Machines()).cluster(named.catalog, [target.name]),

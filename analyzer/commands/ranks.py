@@ -80,10 +80,23 @@ def ranks(**options: Any) -> None:
     """
     cluster = take_cluster(options)
     request = RanksRequest(**options, cluster=cluster)
+    _check_destinations(request)
     report = _compare(request)
     if request.timeline is not None:
         report.save_timeline(request.timeline)
     write_result(report.draw(choose_format(request.form, request.output), screen_for(request.output)), request.output)
+
+
+def _check_destinations(request: RanksRequest) -> None:
+    """Raise OutputError where a rank's file would be written over."""
+    from ...formats.destinations import check_destinations
+    from ..analysis.batch.inputs import find_inputs
+
+    outputs = {"-o": request.output, "--timeline": request.timeline}
+    named = {label: path for label, path in outputs.items() if path is not None}
+    if named:
+        found = find_inputs(request.traces).inputs
+        check_destinations(named, {item.name: item.location for item in found if not item.in_archive})
 
 
 def _compare(request: RanksRequest) -> JobReport:

@@ -21,6 +21,7 @@ from .command import (
     source_option,
     trace_argument,
 )
+from .indices_options import indices_option
 from .output import choose_format, screen_for, write_result
 from .plan_options import check_size
 from .progress import progress_on_stderr
@@ -64,6 +65,7 @@ from .progress import progress_on_stderr
 @source_option()
 @gpu_file_option
 @cluster_options
+@indices_option
 @iteration_option()
 @output_options(*REPORT_FORMATS)
 @recover_option

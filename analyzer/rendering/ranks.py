@@ -77,19 +77,23 @@ def _rank_sheet(report: RanksReport) -> Sheet:
         title=f"Ranks, {unit.name} of the iteration",
         columns=(
             count_column("rank", (row.rank for row in rows)),
-            text_column("GPU", (clean_text(row.gpu) for row in rows), rank=3),
+            text_column("on" if report.is_on_hosts else "GPU", (clean_text(row.gpu) for row in rows), rank=3),
             time_column("begins", (row.start_ns for row in rows), unit, rank=2),
             time_column("iteration", (row.iteration_ns for row in rows), unit),
             time_column("computes", (row.compute_ns for row in rows), unit),
-            time_column("sends", (row.transfer_ns for row in rows), unit, rank=1),
+            time_column("sends", (_known_transfer(row) for row in rows), unit, rank=1),
             time_column("waits", (row.waiting_ns for row in rows), unit),
-            time_column("waits for\nunseen ranks", (row.unseen_ns or None for row in rows), unit),
-            time_column("sends or waits\nfor unseen", (row.undivided_ns or None for row in rows), unit, rank=1),
+            time_column("waits for\nunseen", (row.unseen_ns or None for row in rows), unit),
+            time_column("one or\nthe other", (row.undivided_ns or None for row in rows), unit, rank=1),
             time_column("idle", (row.idle_ns for row in rows), unit, rank=1),
-            count_column("comes\nlast", (row.last_count for row in rows), rank=1),
+            count_column("comes\nlast", (row.last_count for row in rows), rank=3),
             time_column("is waited\nfor", (row.caused_ns for row in rows), unit),
         ),
     )
+
+
+def _known_transfer(row: RankRow) -> float | None:
+    return row.transfer_ns if row.transfer_ns > 0 or not row.undivided_ns else None
 
 
 def _collective_sheet(report: RanksReport) -> Sheet:
@@ -134,7 +138,7 @@ def _notes(report: RanksReport) -> Iterator[str]:
         unseen_ns = sum(row.unseen_ns or 0.0 for row in report.collectives)
         undivided_ns = sum(row.undivided_ns or 0.0 for row in report.collectives)
         told = f" {format_time(unseen_ns)} of the collectives, more than the links take, wait for them."
-        rest = f" {format_time(undivided_ns)} are of collectives of unrecorded sizes: transfer, or waiting for them."
+        rest = f" {format_time(undivided_ns)} more are transfer or waiting for them: nothing recorded tells which."
         yield f"No file is of {missing}.{told * (unseen_ns > 0)}{rest * (undivided_ns > 0)}"
     if report.is_on_hosts:
         yield "The ranks computed on CPUs: their collectives tell nothing of a GPU's, and --to is refused."

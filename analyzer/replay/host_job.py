@@ -95,7 +95,7 @@ class _Walk:
         while True:
             while self._ready:
                 self._advance(self._ready.pop())
-            held = [what for what in (*self._waiting, *self._queued) if self._missing[what] > 0]
+            held = [what for what in self._waiting if self._missing[what] > 0]
             if not held:
                 return
             # Waits that were guessed wrong can close a circle: what ended first in the recording ends now.

@@ -20,6 +20,8 @@ _LATE_WEIGHT: Final = 10.0
 """An end that is noted late by a tenth of a silence is taken for the silence's still: of four ranks on two busy cores
 ends were noted up to 15 ms late."""
 _MOST_TRIES: Final = 16
+_DEEPEST: Final = 1000
+"""Ops in one another; only a broken file has more."""
 _NOTHING: Final = -1
 
 
@@ -148,6 +150,8 @@ class _Silences:
         """Return the innermost op that lasts all of a silence; -1: none does."""
         last = int(np.searchsorted(self.start_ns, begin, side="right")) - 1
         op = int(self.rows[last]) if last >= 0 else _NOTHING
-        while op != _NOTHING and self.end_ns[op] < stop:
+        for _ in range(_DEEPEST):
+            if op == _NOTHING or self.end_ns[op] >= stop:
+                break
             op = int(self.parent[op])
         return op

@@ -14,8 +14,8 @@ from typing import Any, Final
 from ...errors import InputError
 
 DEFAULT_EXPONENT: Final = 1.05
-"""Of Zipf's law where nobody says another: what CAFE (Zhang et al., SIGMOD 2024, arXiv 2312.03256) gives for the
-features of Criteo's advertising logs, on which DLRM was made; 1.1 for the larger log of MLPerf."""
+"""Of Zipf's law where nobody says another: an assumption, near the exponents about 1 that the literature on advertising
+logs fits. No log was counted for it, and a report names it."""
 MOST_EXPONENT: Final = 10.0
 MOST_FILE_BYTES: Final = 4_000_000
 MOST_BINS: Final = 100_000

@@ -57,7 +57,7 @@ def draw(exponent: float, rows: float, count: int, seed: np.random.Generator) ->
     reached = integral(np.array([HEAD + 0.5]), exponent)[0] + drawn[beyond] - cumulative[-1]
     power = 1.0 - exponent
     ranks[beyond] = np.rint(np.exp(reached) if power == 0 else (power * reached) ** (1.0 / power)).astype(np.int64)
-    return np.minimum(ranks, int(rows))
+    return np.asarray(np.minimum(ranks, int(rows)), dtype=np.int64)
 
 
 def integral(rank: Floats, exponent: float) -> Floats:
@@ -107,8 +107,8 @@ def check_hits() -> None:
                 errors.append(found - simulate(ranks, held, is_filled=needed > MOST_DRAWS))
             all_errors += errors
             print(f"zipf:{exponent:<5g} {rows:8.0e} rows  ", "  ".join(f"{error:+.4f}" for error in errors))
-    found = np.abs(all_errors)
-    print(f"{len(found)} hit rates: largest error {found.max():.4f}, mean {found.mean():.4f}")
+    off = np.abs(all_errors)
+    print(f"{len(off)} hit rates: largest error {off.max():.4f}, mean {off.mean():.4f}")
     print(f"{unfilled} of them from caches that began with the hottest rows")
 
 

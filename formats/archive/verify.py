@@ -72,7 +72,7 @@ def verify(archive: Archive, *, deep: bool = False, progress: Callable[[int, int
     read = unpacked = 0
     findings = [*_journal(archive), *_strangers(sizes, set(entries))]
     for trace_id, entry in entries.items():
-        fault = _check(archive, trace_id, deep=deep)
+        fault = _check(archive, trace_id, is_listed=entry.key in sizes, deep=deep)
         if fault is not None:
             findings.append(fault)
         read += sizes.get(entry.key, 0)
@@ -82,19 +82,27 @@ def verify(archive: Archive, *, deep: bool = False, progress: Callable[[int, int
     return Verification(trace_count=len(entries), packed_bytes=read, unpacked_bytes=unpacked, findings=tuple(findings))
 
 
-def _check(archive: Archive, trace_id: str, *, deep: bool) -> Finding | None:
-    if not archive.store.exists(key_of(trace_id)):
-        text = "its file is missing: add the trace again from its source, or remove it"
-        return Finding(fault=Fault.MISSING, name=trace_id, text=text)
+def _check(archive: Archive, trace_id: str, *, is_listed: bool, deep: bool) -> Finding | None:
+    """Return what is wrong with a trace's file, which is opened and read once; `is_listed`: it was there just now."""
+    key = key_of(trace_id)
     try:
-        if not is_whole(archive.store.read(key_of(trace_id))):
+        if not is_listed and not archive.store.exists(key):
+            return _missing(trace_id)
+        if not is_whole(archive.store.read(key)):
             text = "its file is not what was written: add the trace again from its source"
             return Finding(fault=Fault.DAMAGED, name=trace_id, text=text)
         if deep:
             archive.load(trace_id)
     except InputError as error:
+        if not archive.store.exists(key):
+            return _missing(trace_id)
         return Finding(fault=Fault.DAMAGED, name=trace_id, text=str(error))
     return None
+
+
+def _missing(trace_id: str) -> Finding:
+    text = "its file is missing: add the trace again from its source, or remove it"
+    return Finding(fault=Fault.MISSING, name=trace_id, text=text)
 
 
 def _journal(archive: Archive) -> Iterator[Finding]:

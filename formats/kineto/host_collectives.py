@@ -9,6 +9,7 @@ import numpy as np
 
 from ...arrays import Rows
 from ..column import MISSING, row_count
+from ..interner import Interner
 from ..recording.settle import Recording
 from ..trace import CollectiveTable, OpTable
 
@@ -25,14 +26,14 @@ def time_host_collectives(table: CollectiveTable, ops: OpTable, recording: Recor
     runs = recording.host_collectives
     if not len(runs.name) or not row_count(table):
         return table
-    texts = [plain_name(text) for text in recording.collective_texts]
-    called = [plain_name(recording.names.texts[name]) if name >= 0 else "" for name in table.name.tolist()]
+    number = Interner[str]()
+    texts = np.append(number.number([plain_name(text) for text in recording.collective_texts]), MISSING)
+    called = number.number([plain_name(recording.names.texts[name]) for name in table.name.tolist()])
     issue_ns = np.append(ops.start_ns, np.iinfo(np.int64).max)[table.op]
     start, duration = (np.full(row_count(table), MISSING, dtype=np.int64) for _ in range(2))
-    for name in sorted({texts[number] for number in np.unique(runs.name).tolist()}):
-        mine = np.flatnonzero([texts[number] == name for number in runs.name.tolist()])
-        issued = np.flatnonzero([text == name for text in called])
-        issued = issued[np.argsort(issue_ns[issued], kind="stable")]
+    issued_of, run_of = _by_number(called, issue_ns), _by_number(texts[runs.name], runs.start_ns)
+    for name, issued in issued_of.items():
+        mine = run_of.get(name, issued[:0])
         pairs = _in_order(issue_ns[issued], runs.start_ns[mine])
         rows, of = issued[pairs[:, 0]], mine[pairs[:, 1]]
         start[rows], duration[rows] = runs.start_ns[of], runs.duration_ns[of]
@@ -49,6 +50,13 @@ def plain_name(name: str) -> str:
     for part in _LOOSE:
         found = found.replace(part, "")
     return found
+
+
+def _by_number(number: Rows, time_ns: Rows) -> dict[int, Rows]:
+    """Return the rows of each number, in order of time."""
+    order = np.lexsort((time_ns, number))
+    found, first = np.unique(number[order], return_index=True)
+    return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True))
 
 
 def _in_order(issue_ns: Rows, start_ns: Rows) -> Rows:

@@ -216,7 +216,8 @@ def _assign(trace: Trace, dtypes: tuple[str, ...], whole: Rows, first: Rows) -> 
         if of_all != MISSING:
             given = _with_dtype(given, dtypes[of_all], trace.strings[name])
         elif of_first != MISSING:
-            given = Signature((_typed(given.arguments[0], dtypes[of_first]), *given.arguments[1:]), given.results)
+            written = tuple(_typed(argument, dtypes[of_first]) for argument in given.arguments[:1])
+            given = Signature((*written, *given.arguments[1:]), given.results)
         rows.append(known.setdefault(given, len(known)))
     return tuple(known), np.array(rows, dtype=np.int64)[which.reshape(-1)]
 

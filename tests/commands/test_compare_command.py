@@ -126,3 +126,80 @@ def test_the_commands_of_the_documented_pipelines_run(
         result = run(*shlex.split(line))
         assert result.exit_code == 0, result.stderr
         assert result.stdout.startswith("✓")
+
+
+@pytest.fixture
+def pair(root_dir: Path) -> tuple[Path, Path]:
+    """GPT-2 in bfloat16, and the same in float32: slower, and twice the memory."""
+    old, new = (root_dir / "samples" / f"gpt2_small-training-{name}-b4-shapes.json.gz" for name in ("bf16", "fp32"))
+    return old, new
+
+
+def little_gpu(folder: Path, gib: float) -> tuple[str, ...]:
+    """Return the options for an L40S of so much memory."""
+    path = folder / "little.toml"
+    path.write_text(f'[[gpu]]\nname = "Little"\nbased_on = "L40S"\nmemory = {{ size_gib = {gib} }}\n')
+    return "--gpu-file", str(path), "--on", "little"
+
+
+def test_what_no_longer_fits_fails_without_a_limit_of_time(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    old, new = pair
+    options = little_gpu(tmp_path, 4.6)
+    result = run("compare", old, new, *options, "--on", "l40s")
+    assert result.exit_code == 1
+    assert result.stderr == "Error: the iteration no longer fits the memory of Little\n"
+    assert "; no longer fits Little" in result.stdout.splitlines()[0]
+    assert re.search(r"^Little .* yes → no *$", result.stdout, re.MULTILINE)
+    assert re.search(r"^L40S .* yes *$", result.stdout, re.MULTILINE)
+    assert run("compare", new, old, *options).exit_code == 0
+    assert run("compare", new, new, *options).exit_code == 0  # it did not fit before
+
+
+def test_what_may_no_longer_fit_fails_where_it_is_strict(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    options = little_gpu(tmp_path, 7.0)
+    result = run("compare", *pair, *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "; may no longer fit Little" in result.stdout.splitlines()[0]
+    assert re.search(r"^Little .* yes → no \(tight\) *$", result.stdout, re.MULTILINE)
+    strict = run("compare", *pair, *options, "--strict")
+    assert (strict.exit_code, strict.stderr) == (1, "Error: the iteration no longer fits the memory of Little\n")
+
+
+def test_more_memory_than_allowed_fails(run: Run, pair: tuple[Path, Path]) -> None:
+    result = run("compare", *pair, "--on", "l40s", "--max-memory-growth", "50%")
+    assert result.exit_code == 1
+    assert re.fullmatch(r"Error: peak memory grows by 9\d\.\d %, more than 50 %\n", result.stderr)
+    assert run("compare", *pair, "--on", "l40s", "--max-memory-growth", "120").exit_code == 0
+
+
+def test_strict_gates_on_the_prediction_and_not_on_the_end_of_its_interval(run: Run, pair: tuple[Path, Path]) -> None:
+    (gpu,) = json.loads(run("compare", *pair, "--on", "l40s", "--format", "json").stdout)["gpus"]
+    between = f"{100 * (gpu['change_low'] + gpu['change']) / 2}%"
+    loose = run("compare", *pair, "--on", "l40s", "--max-slowdown", between)
+    assert (loose.exit_code, loose.stderr) == (0, "")
+    assert "may be slower, not certain" in loose.stdout
+    strict = run("compare", *pair, "--on", "l40s", "--max-slowdown", between, "--strict")
+    assert strict.exit_code == 1
+    assert re.fullmatch(r"Error: \d+ % slower on L40S, more than \d+ %\n", strict.stderr)
+    beyond = f"{100 * gpu['change_low'] - 1}%"
+    assert run("compare", *pair, "--on", "l40s", "--max-slowdown", beyond).exit_code == 1
+
+
+def test_rows_may_be_measured_on_one_side_and_predicted_on_the_other(run: Run, root_dir: Path) -> None:
+    old, new = (root_dir / "samples" / f"bert_small-inference-bf16-b1-{gpu}.json.gz" for gpu in ("h100", "mi300x"))
+    options = ("--on", "h100 sxm", "--on", "mi300x", "--on", "l40s", "--max-slowdown", "3%")
+    result = run("compare", old, new, *options)
+    words = {
+        "H100 SXM5 80GB": ("measured", "predicted"),
+        "Instinct MI300X": ("predicted", "measured"),
+        "L40S": ("predicted", "predicted"),
+    }
+    for gpu, (one, other) in words.items():
+        basis = one if one == other else f"{one} / {other}"
+        assert re.search(rf"^{gpu} .*  {basis}  ", result.stdout, re.MULTILINE)
+        said = f"on {gpu} the old iteration is {one} and the new one {other}"
+        assert (said in result.stdout) == (one != other)
+    document = json.loads(run("compare", old, new, *options, "--format", "json").stdout)
+    assert [(row["old_measured"], row["new_measured"]) for row in document["gpus"]] == [
+        (True, False), (False, True), (False, False)
+    ]  # fmt: skip

@@ -150,6 +150,21 @@ def test_a_copy_that_casts_tells_where_it_writes(export: Export) -> None:
     assert dtypes(export.load()) == {"aten::to": ["unknown"], "aten::copy_": ["bfloat16", "unknown"]}
 
 
+@pytest.mark.parametrize("sizes", ["[]", "[[]]", "[[0]]", "[[], [8, 16]]"])
+def test_odd_sizes_are_no_reason_to_fail(export: Export, sizes: str) -> None:
+    kernels = {"aten::copy_": CAST, "aten::where": ADD, "my::op": ADD}
+    for at, (name, kernel) in enumerate(kernels.items()):
+        export.range(100 * at, 100 * at + 90, f"{name}, sizes = {sizes}")
+        launch(export, 100 * at + 20, kernel.format("c10::Half"))
+    assert all_dtypes(export.load()) <= {"float16", "bool", "unknown"}
+
+
+def test_names_of_any_length_are_read_in_time(export: Export) -> None:
+    export.range(0, 90, "aten::mm, sizes = [[8, 16], [16, 4]]")
+    launch(export, 20, "Cijk_A" + "a" * 10**6, "nccl" + "AllReduce_" * 10**5, "<" * 10**6, "igemm_fwd_" * 10**5)
+    assert all_dtypes(export.load()) == {"unknown"}
+
+
 def test_indices_and_masks_keep_their_own(export: Export) -> None:
     export.range(0, 90, "aten::embedding, seq = 4, sizes = [[100, 16], [2, 8], [], [], []]")
     launch(export, 20, "void indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true>()")

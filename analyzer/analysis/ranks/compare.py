@@ -92,7 +92,7 @@ def compare_ranks(
     shared = part_shared(aligned, world, _modelled_transfer(job))
     rows = _rank_rows(job, shared)
     iteration_ns = max(row.iteration_ns for row in rows)
-    error = max(abs(span / row.iteration_ns - 1.0) for span, row in zip(spans, rows, strict=True))
+    error = max(abs(span / row.iteration_ns - 1.0) for span, row in zip(spans.tolist(), rows, strict=True))
     return RanksReport(
         world_size=world,
         missing_rank_count=None if world is None else max(0, world - len(traces)),

@@ -17,7 +17,16 @@ from ...replay.host_job import HostRank, replay_hosts
 from ...replay.host_steps import host_rank
 from .causes import explain_straggler
 from .report import RankRow, RanksReport, Straggler
-from .rows import LEAST_CAUSED, SharedTimes, check_clocks, collective_rows, last_and_caused, part_shared, wait_rows
+from .rows import (
+    LEAST_CAUSED,
+    SharedTimes,
+    check_clocks,
+    collective_rows,
+    covered_ns,
+    last_and_caused,
+    part_shared,
+    wait_rows,
+)
 from .windows import choose_windows
 
 _CPU = "CPU"
@@ -59,7 +68,9 @@ def compare_hosts(traces: Sequence[Trace], iteration: int | str | None = None) -
         missing_rank_count=None if world is None else max(0, world - len(traces)),
         iteration=job.windows[0].index,
         iteration_ns=iteration_ns,
-        replay_error=max(abs(length / row.iteration_ns - 1.0) for length, row in zip(lengths, rows, strict=True)),
+        replay_error=max(
+            abs(length / row.iteration_ns - 1.0) for length, row in zip(lengths.tolist(), rows, strict=True)
+        ),
         clock_error_ns=job.aligned.clock_error_ns,
         ranks=rows,
         stragglers=_stragglers(job, rows, iteration_ns),
@@ -117,7 +128,7 @@ def _rank_rows(job: _HostJob, shared: SharedTimes) -> tuple[RankRow, ...]:
         start = kernels.start_ns[mine].astype(np.float64)
         end = start + kernels.duration_ns[mine]
         sends = kernels.kind[mine] == KernelKind.COLLECTIVE
-        compute, busy = (_covered(start[which], end[which]) for which in (~sends, np.ones(len(mine), dtype=bool)))
+        compute, busy = (covered_ns(start[which], end[which]) for which in (~sends, np.ones(len(mine), dtype=bool)))
         length, known = rank.end_ns - rank.begin_ns, part[np.isnan(shared.undivided_ns[part])]
         other = part[~np.isnan(shared.undivided_ns[part])]
         rows.append(
@@ -127,10 +138,10 @@ def _rank_rows(job: _HostJob, shared: SharedTimes) -> tuple[RankRow, ...]:
                 iteration_ns=length,
                 start_ns=rank.begin_ns - job.zero_ns,
                 compute_ns=compute,
-                transfer_ns=_covered(latest[known], job.end_ns[known]),
-                waiting_ns=_covered(arrival[part, at], latest[part]),
+                transfer_ns=covered_ns(latest[known], job.end_ns[known]),
+                waiting_ns=covered_ns(arrival[part, at], latest[part]),
                 unseen_ns=0.0,
-                undivided_ns=_covered(latest[other], job.end_ns[other]),
+                undivided_ns=covered_ns(latest[other], job.end_ns[other]),
                 idle_ns=max(length - busy, 0.0),
                 kernel_count=int((~sends).sum()),
                 last_count=int(last[at]),
@@ -145,22 +156,11 @@ def _caused(job: _HostJob) -> Floats:
     inside, latest = np.flatnonzero(job.inside), job.end_ns - job.transfer_ns
     arrival = np.where(np.isnan(_arrivals(job.aligned)), -np.inf, _arrivals(job.aligned))[inside]
     last, second = arrival.argmax(axis=1), np.sort(arrival, axis=1)[:, -2]
-    return np.array([_covered(second[last == at], latest[inside][last == at]) for at in range(len(job.ranks))])
+    return np.array([covered_ns(second[last == at], latest[inside][last == at]) for at in range(len(job.ranks))])
 
 
 def _arrivals(aligned: AlignedRanks) -> Floats:
     return np.asarray(aligned.end_ns - aligned.transfer_ns[:, None] - aligned.waiting_ns)
-
-
-def _covered(start_ns: Floats, end_ns: Floats) -> float:
-    """Return the length of the union of stretches."""
-    if not len(start_ns):
-        return 0.0
-    order = np.argsort(start_ns, kind="stable")
-    start_ns, end_ns = start_ns[order], end_ns[order]
-    latest = np.maximum.accumulate(end_ns)
-    new = np.maximum(end_ns[1:] - np.maximum(start_ns[1:], latest[:-1]), 0)
-    return float(end_ns[0] - start_ns[0] + new.sum())
 
 
 def _stragglers(job: _HostJob, rows: tuple[RankRow, ...], iteration_ns: float) -> tuple[Straggler, ...]:

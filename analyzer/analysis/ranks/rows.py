@@ -116,3 +116,14 @@ def wait_rows(aligned: AlignedRanks, inside: Mask, shared: SharedTimes, end_ns: 
         )
         for at in rows[np.argsort(end_ns[rows], kind="stable")].tolist()
     )
+
+
+def covered_ns(start_ns: Floats, end_ns: Floats) -> float:
+    """Return the length of the union of stretches."""
+    if not len(start_ns):
+        return 0.0
+    order = np.argsort(start_ns, kind="stable")
+    start_ns, end_ns = start_ns[order], end_ns[order]
+    latest = np.maximum.accumulate(end_ns)
+    new = np.maximum(end_ns[1:] - np.maximum(start_ns[1:], latest[:-1]), 0)
+    return float(end_ns[0] - start_ns[0] + new.sum())

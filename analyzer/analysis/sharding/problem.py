@@ -51,7 +51,7 @@ class Load(IntEnum):
     LOOKUPS = 5
 
 
-class Exchange(IntEnum):
+class TableExchange(IntEnum):
     """Name what all ranks send each other alike: columns."""
 
     RECEIVED_BYTES = 0
@@ -102,7 +102,7 @@ class ShardingOption:
     every: Floats
     """What every rank has to do, by `Load`."""
     common: Floats
-    """By `Exchange`."""
+    """By `TableExchange`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,25 +126,25 @@ class ShardingProblem:
     """Of the tables' times, as in `PieceCosts`."""
 
     def start(self) -> tuple[Floats, Floats]:
-        """Return the loads [ranks, Load] and exchanges [Exchange] of a plan without tables."""
-        loads, common = np.zeros((self.gpu_count, len(Load))), np.zeros(len(Exchange))
+        """Return the loads [ranks, Load] and exchanges [TableExchange] of a plan without tables."""
+        loads, common = np.zeros((self.gpu_count, len(Load))), np.zeros(len(TableExchange))
         loads[:, Load.MEMORY_BYTES] = self.dense_bytes
-        common[Exchange.GRADIENT_BYTES] = self.gradient_bytes
+        common[TableExchange.GRADIENT_BYTES] = self.gradient_bytes
         return loads, common
 
     def phases(self, loads: Floats, common: Floats) -> Floats:
-        """Return the time of each phase, ns, [..., PlanPhase], of loads [..., ranks, Load] and [..., Exchange]."""
+        """Return the time of each phase, ns, [..., PlanPhase], of loads [..., ranks, Load] and [..., TableExchange]."""
         most = loads.max(axis=-2)
         both = 2.0 if self.is_training else 1.0
         time = self.links.time_ns
-        index = np.maximum(most[..., Load.INDEX_BYTES], common[..., Exchange.INDEX_BYTES])
-        output = np.maximum(most[..., Load.SENT_BYTES], common[..., Exchange.RECEIVED_BYTES])
-        partial = common[..., Exchange.PARTIAL_BYTES]
+        index = np.maximum(most[..., Load.INDEX_BYTES], common[..., TableExchange.INDEX_BYTES])
+        output = np.maximum(most[..., Load.SENT_BYTES], common[..., TableExchange.RECEIVED_BYTES])
+        partial = common[..., TableExchange.PARTIAL_BYTES]
         sums = time(CollectiveKind.REDUCE_SCATTER, partial)
         if self.is_training:
             sums = sums + time(CollectiveKind.ALL_GATHER, partial)
-        gradients = time(CollectiveKind.ALL_REDUCE, common[..., Exchange.GRADIENT_BYTES])
-        gradients = gradients + time(CollectiveKind.ALL_GATHER, common[..., Exchange.SPARSE_BYTES])
+        gradients = time(CollectiveKind.ALL_REDUCE, common[..., TableExchange.GRADIENT_BYTES])
+        gradients = gradients + time(CollectiveKind.ALL_GATHER, common[..., TableExchange.SPARSE_BYTES])
         found = np.empty((*most.shape[:-1], len(PlanPhase)))
         found[..., PlanPhase.DENSE] = self.dense_ns
         found[..., PlanPhase.INDICES] = time(CollectiveKind.ALL_TO_ALL, index)
@@ -225,7 +225,7 @@ def _option(
     times_ns: tuple[float, float],
     use: TableUse,
 ) -> ShardingOption:
-    one, common, gpu_count = np.zeros(len(Load)), np.zeros(len(Exchange)), use.gpu_count
+    one, common, gpu_count = np.zeros(len(Load)), np.zeros(len(TableExchange)), use.gpu_count
     size = piece.rows * piece.width * table.element_bytes
     outputs = table.outputs * table.width * table.element_bytes
     gradient = piece.lookups * piece.width * table.element_bytes if table.is_sparse else size
@@ -234,22 +234,22 @@ def _option(
     one[Load.LOOKUPS] = piece.lookups
     if kind is TableSharding.DATA_PARALLEL:
         if table.is_sparse:
-            common[Exchange.SPARSE_BYTES] = table.lookups * (table.width * table.element_bytes + table.index_bytes)
+            common[TableExchange.SPARSE_BYTES] = table.lookups * (table.width * table.element_bytes + table.index_bytes)
         else:
-            common[Exchange.GRADIENT_BYTES] = size
+            common[TableExchange.GRADIENT_BYTES] = size
         return ShardingOption(sharding=kind, pieces=0, piece=np.zeros(len(Load)), every=one, common=common)
     one[Load.INDEX_BYTES] = piece.lookups * table.index_bytes
-    common[Exchange.INDEX_BYTES] = table.lookups / gpu_count * table.index_bytes
+    common[TableExchange.INDEX_BYTES] = table.lookups / gpu_count * table.index_bytes
     if kind is TableSharding.ROW_WISE and table.is_bag and count == gpu_count:
-        common[Exchange.PARTIAL_BYTES] = outputs
+        common[TableExchange.PARTIAL_BYTES] = outputs
         return ShardingOption(sharding=kind, pieces=0, piece=np.zeros(len(Load)), every=one, common=common)
     one[Load.SENT_BYTES] = table.outputs * piece.width * table.element_bytes
-    common[Exchange.RECEIVED_BYTES] = outputs / gpu_count
+    common[TableExchange.RECEIVED_BYTES] = outputs / gpu_count
     if kind is TableSharding.COLUMN_WISE:
-        common[Exchange.INDEX_BYTES] *= count
+        common[TableExchange.INDEX_BYTES] *= count
     elif kind is TableSharding.ROW_WISE:
         if table.is_bag:
-            common[Exchange.RECEIVED_BYTES] *= count
+            common[TableExchange.RECEIVED_BYTES] *= count
         else:
             one[Load.SENT_BYTES] /= count
         if count == gpu_count:

@@ -16,7 +16,7 @@ SHARD_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankLoad:
+class ShardLoad:
     """Hold what one GPU has of a plan, per iteration."""
 
     rank: int
@@ -47,7 +47,7 @@ class PlanRow:
     """Of the rank that holds most."""
     fits: bool
     placements: tuple[TablePlacement, ...]
-    ranks: tuple[RankLoad, ...]
+    ranks: tuple[ShardLoad, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,9 @@ from .exact import prove_fastest
 from .links import time_links
 from .plan import TablePlacement, TableSharding, load_placements
 from .problem import Load, PlanPhase, ShardingProblem, TableUse, build_options
-from .report import PlanRow, RankLoad, ShardReport
+from .report import PlanRow, ShardLoad, ShardReport
 from .search import FoundPlan, TableChoice, assemble, improve, search_greedily, search_plan
-from .tables import EmbeddingTable, dense_shares, find_steps, find_tables
+from .tables import EmbeddingTable, dense_shares, find_steps, find_tables, find_tied
 
 LEAST_GPUS: Final = 2
 MOST_GPUS: Final = 1024
@@ -164,6 +164,11 @@ def _problem(
     table_bytes = sum(table.size_bytes for table in tables)
     held_bytes = _table_memory(tables, result.memory, state_ratio, is_training=is_training)
     warnings = []
+    if tied := find_tied(trace, result.window):
+        warnings.append(
+            f"a table is used by other ops as well ({', '.join(tied)}), as tied weights are: unless it is replicated, "
+            "these do not have all of it, which no plan counts"
+        )
     if result.memory is None:
         warnings.append(
             f"the dense part's memory is not known ({result.memory_unknown or 'nothing tells'}): ranks are taken to "
@@ -302,12 +307,12 @@ def _placement(problem: ShardingProblem, at: int, choice: TableChoice) -> TableP
     return TablePlacement(table=problem.tables[at].name, sharding=option.sharding, ranks=tuple(sorted(ranks)))
 
 
-def _load(problem: ShardingProblem, plan: FoundPlan, rank: int) -> RankLoad:
+def _load(problem: ShardingProblem, plan: FoundPlan, rank: int) -> ShardLoad:
     loads = plan.loads[rank]
     tables = sum(
         problem.options[at][choice.option].pieces == 0 or rank in choice.ranks for at, choice in enumerate(plan.choices)
     )
-    return RankLoad(
+    return ShardLoad(
         rank=rank,
         tables=tables,
         lookups=int(loads[Load.LOOKUPS]),

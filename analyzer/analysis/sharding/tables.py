@@ -93,6 +93,23 @@ def find_tables(trace: Trace, window: Window) -> tuple[EmbeddingTable, ...]:
     return _named(list(found.values()))
 
 
+def find_tied(trace: Trace, window: Window) -> tuple[str, ...]:
+    """Return what else the forward pass does with tables, by op: a part of such a table does not suffice for it."""
+    forward = window.op_rows[trace.ops.phase[window.op_rows] == Phase.FORWARD]
+    is_lookup = np.zeros(len(trace.strings), dtype=bool)
+    is_lookup[[at for at, name in enumerate(trace.strings) if canonical_name(name) in BAGS | ROWS]] = True
+    operands, looked = trace.operands, is_lookup[trace.ops.name]
+    is_read = ~operands.is_output.astype(bool) & np.isin(operands.op, forward)
+    # Of a lookup the table is the first tensor.
+    _, first = np.unique(operands.op[is_read], return_index=True)
+    reads = np.flatnonzero(is_read)
+    heads = reads[first]
+    storage = trace.tensors.storage[operands.tensor]
+    tables = storage[heads[looked[operands.op[heads]]]]
+    others = reads[np.isin(storage[reads], tables) & ~looked[operands.op[reads]]]
+    return tuple(sorted({trace.strings[trace.ops.name[op]] for op in operands.op[others].tolist()}))
+
+
 def find_steps(
     trace: Trace, window: Window, tables: Sequence[EmbeddingTable]
 ) -> dict[tuple[int, int], list[TableStep]]:

@@ -60,10 +60,10 @@ PARAMETERS: Final = (
 """`whole_l2_ratio` and `halved_l2_ratio` (A100 on): what L2 holds over its size, as the vector model was fitted;
 membench's dependent loads on V100 take half as long again at 1.04 times its L2. `row_read_ratio`: what membench's
 copies reach of what its reads reach (V100, A100, H100 PCIe: 0.88 to 0.98), as rows come in pieces and results are
-written between them. `rewrite_ratio`: a scattered row that is read and written back turns the bus round and opens its
-page twice; the one value that was set by measurements, V100's rows of a fused SGD with 16 indices per bag
-(benchmarks/check/embedding_check.py leaves these two out of its score). `sort_pass_launches`: histogram, scan, scatter
-for each eight bits."""
+written between them; zeros are written at the whole rate. `rewrite_ratio`: a scattered row that is read and written
+back turns the bus round and opens its page twice; the one value that was set by measurements, V100's rows of a fused
+SGD with 16 indices per bag (benchmarks/check/embedding_check.py leaves these two out of its score).
+`sort_pass_launches`: histogram, scan, scatter for each eight bits."""
 CLASS_NAMES: Final = ("all",)
 
 
@@ -79,8 +79,8 @@ def simulate(problems: EmbeddingProblems, fleet: Fleet, values: Values, choice: 
     per_row = np.where(is_dense, 1.0, 2.0) * rewritten
     stream = _cold_share(p, held, touched * sector) * p.streamed_bytes
     dram = dram_bytes_per_s(fleet, v)
-    plain = (stream + whole_table + np.where(is_lookup, missed * sector, 0.0)) / (v["row_read_ratio"] * dram)
-    dram_s = plain + np.where(is_lookup, 0.0, per_row / (v["rewrite_ratio"] * dram))
+    plain = (stream + np.where(is_lookup, missed * sector, 0.0)) / (v["row_read_ratio"] * dram)
+    dram_s = whole_table / dram + plain + np.where(is_lookup, 0.0, per_row / (v["rewrite_ratio"] * dram))
     asked = np.where(p.step == EmbeddingStep.UNSORTED_UPDATE, 2.0, 1.0) * p.lookups * sector
     l2_s = (asked + p.streamed_bytes + whole_table) / l2_bytes_per_s(fleet, v)
     passes = np.where(
@@ -99,8 +99,9 @@ def _table_rows(p: EmbeddingProblems, held_bytes: Floats) -> tuple[Floats, Float
     """Return how often L2 lacks a row that is looked up, and how many different rows are, of all tables."""
     line = LINE_BYTES * np.ceil(p.row_bytes / LINE_BYTES)
     shape = np.broadcast_shapes(p.rows.shape, held_bytes.shape)
-    columns = (p.indices, p.rows, p.lookups / np.maximum(p.tables, 1.0), held_bytes / line)
-    codes, rows, lookups, capacity = (np.broadcast_to(item, shape).reshape(-1) for item in columns)
+    codes = np.broadcast_to(p.indices, shape).reshape(-1)
+    columns: tuple[Floats, ...] = (p.rows, p.lookups / np.maximum(p.tables, 1.0), held_bytes / line)
+    rows, lookups, capacity = (np.broadcast_to(item, shape).reshape(-1) for item in columns)
     cold, steady, touched = (np.empty(len(codes)) for _ in range(3))
     for begin in range(0, len(codes), PAIRS_AT_A_TIME):
         at = slice(begin, begin + PAIRS_AT_A_TIME)

@@ -59,18 +59,22 @@ SEVERAL: Final = 2
 
 def illustrate_ranks(report: RanksReport, activity: RankActivity | None = None) -> Page:
     """Put the comparison of ranks into words and charts; `activity` is what they do in the iteration."""
-    drawn = [None, None] if activity is None else [_timeline_chart(activity), _waiting_chart(activity)]
+    drawn = [None, None] if activity is None else [_timeline_chart(activity, _device(report)), _waiting_chart(activity)]
     return place_charts(describe_ranks(report), lead=drawn, details=[_part_chart(report), _job_chart(report)])
 
 
-def _timeline_chart(activity: RankActivity) -> Chart | None:
+def _device(report: RanksReport) -> str:
+    return "CPU" if report.is_on_hosts else "GPU"
+
+
+def _timeline_chart(activity: RankActivity, device: str) -> Chart | None:
     """Draw a lane per rank: what its GPU does, waits on top."""
     shown = _shown(activity)
     end_ns = float(activity.end_ns.max(initial=1.0))
     rows = [row for at in shown for row in _lane(activity, at, end_ns)]
     if not rows:
         return None
-    told = (("rank", "rank"), ("state", "the GPU"), ("whom", "waits for"), ("from", "from"), ("for", "for"))
+    told = (("rank", "rank"), ("state", f"the {device}"), ("whom", "waits for"), ("from", "from"), ("for", "for"))
     present = {row["state"] for row in rows}
     spec = {
         "height": bars_height(len(shown)) * 2,
@@ -98,8 +102,8 @@ def _timeline_chart(activity: RankActivity) -> Chart | None:
     }
     number = "" if activity.iteration is None else f" number {activity.iteration}"
     text = (
-        f"What the GPU of each rank does in the iteration{number}, on one clock; marks show where a rank's host begins "
-        f"it. {_worst(activity)}{cut_words(len(shown), len(activity.ranks), 'ranks')}"
+        f"What the {device} of each rank does in the iteration{number}, on one clock; marks show where a rank's host "
+        f"begins it. {_worst(activity)}{cut_words(len(shown), len(activity.ranks), 'ranks')}"
     )
     return build_chart("The ranks' timelines", text, spec, rows, told)
 
@@ -206,7 +210,7 @@ def _part_chart(report: RanksReport) -> Chart:
         for order, (part, spent_ns) in enumerate(zip(names, _parts_of(row), strict=True))
         if spent_ns > 0
     ]
-    told = (("rank", "rank"), ("part", "the GPU"), ("spent", "for"))
+    told = (("rank", "rank"), ("part", f"the {_device(report)}"), ("spent", "for"))
     used = {row["part"] for row in rows}
     spec = {
         "height": bars_height(len(shown)),
@@ -214,14 +218,16 @@ def _part_chart(report: RanksReport) -> Chart:
         "encoding": {
             "y": along("rank", "rank"),
             "x": amount("part_ms", "ms of the iteration; what overlaps counts twice") | {"stack": "zero"},
-            "color": coloured("part", "the GPU", {name: colours[name] for name in names if name in used}),
+            "color": coloured(
+                "part", f"the {_device(report)}", {name: colours[name] for name in names if name in used}
+            ),
             "order": {"field": "order", "type": "quantitative"},
             "tooltip": said(*told),
         },
     }
     most = max(report.ranks, key=lambda row: row.waiting_ns)
     text = (
-        f"The iteration of each rank by what its GPU does. Rank {most.rank} waits longest, "
+        f"The iteration of each rank by what its {_device(report)} does. Rank {most.rank} waits longest, "
         f"{format_time(most.waiting_ns)}.{cut_words(len(shown), len(report.ranks), 'ranks')}"
     )
     return build_chart("What each rank's iteration goes to", text, spec, rows, told)

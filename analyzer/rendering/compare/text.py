@@ -40,9 +40,11 @@ def _headline(comparison: Comparison, exit_status: int) -> str:
     mark = "✗" if exit_status else "✓"
     said = f"{abs(worst.change):.1%} {'slower' if worst.change > 0 else 'faster'}".replace("%", " %")
     said = said if abs(worst.change) >= 0.0005 else "as fast as before"
-    lost = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits]
+    lost = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits and not gpu.is_tight]
+    doubtful = [gpu.gpu for gpu in comparison.gpus if gpu.no_longer_fits and gpu.is_tight]
     fits = f"; no longer fits {', '.join(lost)}" if lost else ""
-    return f"{mark} {said} on {worst.gpu}{fits}"
+    may_fit = f"; may no longer fit {', '.join(doubtful)}" if doubtful else ""
+    return f"{mark} {said} on {worst.gpu}{fits}{may_fit}"
 
 
 def _facts(comparison: Comparison, old_name: str, new_name: str) -> Iterator[tuple[str, str]]:

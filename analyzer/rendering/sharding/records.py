@@ -7,7 +7,7 @@ from typing import Any
 
 from ...analysis.sharding.plan import plan_document
 from ...analysis.sharding.problem import PlanPhase
-from ...analysis.sharding.report import SHARD_FORMAT, SHARD_VERSION, PlanRow, RankLoad, ShardReport
+from ...analysis.sharding.report import SHARD_FORMAT, SHARD_VERSION, PlanRow, ShardLoad, ShardReport
 from ...analysis.sharding.tables import EmbeddingTable
 from ..page.encoding import encode_json
 from ..page.table import Field, FieldTable, build_fields, fields_of, table_of
@@ -52,7 +52,7 @@ def plans_table(report: ShardReport) -> FieldTable:
 
 def rank_table(report: ShardReport) -> FieldTable:
     """Return a row per GPU of the proposed plan."""
-    return table_of(report.plans[0].ranks, RankLoad)
+    return table_of(report.plans[0].ranks, ShardLoad)
 
 
 def placement_table(report: ShardReport) -> FieldTable:

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from wavecast.analyzer.analysis.ranks.activity import RankState, rank_activity
 from wavecast.analyzer.analysis.ranks.compare import compare_ranks
 from wavecast.analyzer.analysis.ranks.report import RanksReport
+from wavecast.analyzer.replay.host_job import ISSUES, WAITS, HostRank, replay_hosts
 from wavecast.errors import InputError
 from wavecast.formats.files import load_trace
 from wavecast.formats.kineto import import_kineto
@@ -145,3 +147,34 @@ def test_ranks_over_gloo_that_really_ran(tmp_path: Path, root_dir: Path) -> None
     assert slow.stragglers[0].rank == 2
     assert slow.iteration_ns > 1.5 * even.iteration_ns
     assert slow.stragglers[0].without_ns == pytest.approx(even.iteration_ns, rel=0.25)
+
+
+def test_runs_of_the_backend_are_those_of_the_ops_that_issued_them_in_order() -> None:
+    """The first run was issued before the recording; of the last op no run is recorded."""
+    issued = [_span("cpu_op", name, 100 * at, 5, 1) for at, name in enumerate(("c10d::allreduce_", "c10d::barrier"), 1)]
+    issued += [_span("cpu_op", "c10d::allreduce_", 300, 5, 1), _span("cpu_op", "c10d::allreduce_", 400, 5, 1)]
+    runs = [("all_reduce", 40, 300), ("all_reduce", 110, 200), ("barrier", 330, 20), ("all_reduce", 350, 30)]
+    ran = [_span("user_annotation", f"gloo:{name}", start, length, 7) for name, start, length in runs]
+    events = [_span("cpu_op", "aten::mm", 0, 9, 1), *issued, *ran]
+    table = import_kineto(json.dumps({"traceEvents": events}).encode()).collectives
+    assert table.host_start_ns.tolist() == [110_000, 330_000, 350_000, -1]
+    assert table.host_duration_ns.tolist() == [200_000, 20_000, 30_000, -1]
+
+
+def test_ranks_that_wait_in_a_circle_come_to_an_end() -> None:
+    """Rank 0 waits for what rank 1 issues after it waited for what rank 0 issues after that."""
+
+    def rank(first: int, second: int) -> HostRank:
+        return HostRank(
+            begin_ns=0,
+            end_ns=10,
+            kind=np.array([ISSUES, WAITS, ISSUES]),
+            collective=np.array([first, first, second]),
+            from_ns=np.array([1.0, 2.0, 4.0]),
+            until_ns=np.array([1.0, 3.0, 4.0]),
+            behind=np.array([-1, -1, -1]),
+        )
+
+    done = replay_hosts([rank(0, 1), rank(1, 0)], np.array([3.0, 3.0]), np.array([1.0, 1.0]))
+    assert np.isfinite(done.rank_end_ns).all()
+    assert np.isfinite(done.end_ns).all()

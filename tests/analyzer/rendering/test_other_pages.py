@@ -6,7 +6,14 @@ import json
 from collections.abc import Callable
 
 import pytest
-from wavecast.analyzer.analysis.ranks.report import CollectiveRow, JobRow, RankRow, RanksReport, Straggler
+from wavecast.analyzer.analysis.ranks.report import (
+    CollectiveRow,
+    CollectiveWait,
+    JobRow,
+    RankRow,
+    RanksReport,
+    Straggler,
+)
 from wavecast.analyzer.rendering import archive, doctor, ranks
 from wavecast.analyzer.rendering.page.page import Page
 from wavecast.analyzer.rendering.page.terminal import Screen, draw_terminal
@@ -27,11 +34,11 @@ ENTRIES = (
 )  # fmt: skip
 RANK = RankRow(
     rank=0, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=0, compute_ns=6e6, transfer_ns=1e6, waiting_ns=1.5e6,
-    unseen_ns=0.0, undivided_ns=0.0, idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
+    unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, kernel_count=12, last_count=1, caused_ns=0,
 )  # fmt: skip
 LATE = RankRow(
     rank=3, gpu="A100 SXM4 80GB", iteration_ns=9e6, start_ns=2e3, compute_ns=7.5e6, transfer_ns=1e6, waiting_ns=0,
-    unseen_ns=0.0, undivided_ns=0.0, idle_ns=0.5e6, kernel_count=12, last_count=4, caused_ns=1.5e6,
+    unseen_ns=0, undivided_ns=0, idle_ns=0.5e6, kernel_count=12, last_count=4, caused_ns=1.5e6,
 )  # fmt: skip
 REPORT = RanksReport(
     world_size=8, missing_rank_count=6, iteration=2, iteration_ns=9e6, replay_error=0.001, clock_error_ns=800.0,
@@ -39,12 +46,16 @@ REPORT = RanksReport(
     stragglers=(Straggler(rank=3, causes=("computes 1.5 ms longer",), without_ns=7.5e6),),
     collectives=(
         CollectiveRow(
-            name="allreduce", group_size=8, count=5, transfer_ns=1e6, unseen_ns=0.2e6, undivided_ns=None,
+            name="allreduce", group_size=8, count=5, transfer_ns=0.8e6, unseen_ns=0.2e6, undivided_ns=None,
             waiting_ns=1.5e6,
         ),
     ),
-    waits=(),
-    is_on_hosts=False,
+    waits=(
+        CollectiveWait(
+            number=4, name="allreduce", group_size=8, end_ns=8e6, transfer_ns=0.8e6, unseen_ns=0.2e6,
+            undivided_ns=None, last_rank=3, waiting_ns=(1.5e6, 0.0),
+        ),
+    ),
     jobs=(
         JobRow(
             gpu="H100 SXM5 80GB", iteration_ns=5e6, low_ns=4e6, high_ns=6e6, slowest_rank=3, waiting_share=0.1,
@@ -55,6 +66,7 @@ REPORT = RanksReport(
             is_source=True,
         ),
     ),
+    is_on_hosts=False,
     warnings=("a warning",),
 )  # fmt: skip
 FOUND = Verification(

@@ -183,6 +183,14 @@ def test_a_sparse_gradient_leaves_the_rest_of_the_table_alone(gpu: Gpu) -> None:
     assert update[0] < 0.5 * update[1]
 
 
+def test_tied_weights_are_told(root_dir: Path, trace: Trace, gpu: Gpu) -> None:
+    tied = load_trace(root_dir / "samples" / "gpt2_small-inference-bf16-b4-shapes.json.gz")
+    report = shard_trace(tied, load_catalog(), target=gpu, gpu_count=2)
+    assert any("as tied weights are" in text for text in report.warnings)
+    own = shard_trace(trace, load_catalog(), target=gpu, gpu_count=2)
+    assert not any("as tied weights are" in text for text in own.warnings)
+
+
 def test_a_larger_batch_takes_longer(trace: Trace, gpu: Gpu) -> None:
     catalog = load_catalog()
     reports = [shard_trace(trace, catalog, target=gpu, gpu_count=4, global_batch=size) for size in (8192, 32768)]
