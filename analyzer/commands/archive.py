@@ -32,7 +32,7 @@ def archive() -> None:
     \b
     Examples:
       wavecast archive init traces/
-      wavecast archive add traces/ run.json.gz --tag nightly --note "after the upgrade"
+      wavecast archive add traces/ run.json.gz --tag nightly --note "v2"
       wavecast archive find traces/ "model~llama gpu~h100 batch>=8"
       analyze archive://traces#nightly --to h100
     """

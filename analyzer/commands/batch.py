@@ -119,8 +119,8 @@ def batch(**options: Any) -> None:
     \b
     Examples:
       batch traces/ -o results.parquet
-      batch "runs/*.json.gz" --to h100 --to b200 --batch 8 --batch 16 -o results.csv
-      batch "archive://traces?model~llama" --to h100 --weights runs.csv -o fleet.parquet
+      batch "runs/*.json.gz" --to h100 --batch 8 --batch 16 -o results.csv
+      batch "archive://traces?model~llama" --weights runs.csv -o fleet.parquet
       batch traces/ --scheduler tcp://head:8786 -o results.parquet
     """
     prices = take_prices(options)

@@ -105,7 +105,7 @@ def compare(context: click.Context, /, **options: Any) -> None:
     \b
     Examples:
       wavecast compare main.json.gz branch.json.gz --on h100
-      wavecast compare main.json.gz branch.json.gz --on "h100 sxm" --max-slowdown 3% --format markdown
+      wavecast compare main.json.gz branch.json.gz --on h100 --max-slowdown 3%
       wavecast compare before.json.gz after.json.gz --max-memory-growth 5%
     """
     request = CompareRequest(**options)

@@ -33,7 +33,9 @@ def price_options(function: FunctionT) -> FunctionT:
         type=click.Choice(("on-demand", "spot", "reserved", "own")),
         help="Count these prices only. Default: your own GPUs' cost, else on demand, reserved, spot.",
     )
-    cloud = click.option("--cloud", metavar="NAME", help="Count this cloud's prices only.")
+    cloud = click.option(
+        "--cloud", metavar="NAME", shell_complete=_complete_clouds, help="Count this cloud's prices only."
+    )
     return given(file(kind(cloud(function))))
 
 
@@ -46,3 +48,10 @@ def take_prices(options: dict[str, Any]) -> Prices | None:
         cloud=options.pop("cloud"),
     )
     return None if found == Prices() else found
+
+
+def _complete_clouds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the clouds of the shipped prices that begin as was typed, for the shell's completion."""
+    from ...specs.prices.book import shipped_prices
+
+    return [name for name in shipped_prices().clouds() if name.casefold().startswith(incomplete.casefold())]

@@ -76,7 +76,7 @@ def ranks(**options: Any) -> None:
     Examples:
       wavecast ranks traces/
       wavecast ranks traces/ --timeline ranks.json.gz
-      wavecast ranks trace.rank0.json.gz trace.rank1.json.gz --to h100 --format json -o ranks.json
+      wavecast ranks rank0.json.gz rank1.json.gz --to h100 -o ranks.json
     """
     cluster = take_cluster(options)
     request = RanksRequest(**options, cluster=cluster)

@@ -116,20 +116,24 @@ def scale(**options: Any) -> None:
     \b
     Examples:
       scale trace.json.gz --to h100 --gpus 64
-      scale trace.json.gz --to h100,b200 --gpus 8,64,512 --global-batch 1024 -o curve.svg
-      scale trace.json.gz --to h100 --gpus 64 --plan fsdp=64 --plan fsdp=*,tp=2 --plan tp=8,pp=4,vp=2
+      scale trace.json.gz --to h100,b200 --gpus 8,64,512 -o curve.svg
+      scale trace.json.gz --to h100 --gpus 64 --plan fsdp=64 --plan fsdp=*,tp=2
       scale trace.json.gz --to h100 --plan plan.toml --timeline timeline.json.gz
 
     \b
     A plan has words with numbers (ranks = dp x fsdp x tp x cp x pp):
-      dp=N       replicas              zero=1|2  shard optimizer, gradients among them
-      fsdp=N     sharded parameters    tp=N      tensor parallel (sp=off: whole sequences between)
-      cp=N       context parallel      ep=N      experts, among dp x fsdp x cp (x tp with sp)
+      dp=N       replicas              zero=1|2  shard optimizer, gradients
+      fsdp=N     sharded parameters    tp=N      tensor parallel
+      sp=off     whole sequences between the tensor parallel parts
+      cp=N       context parallel      ep=N      experts, among dp x fsdp x cp
+                                                 (x tp with sp)
       pp=N       pipeline stages       vp=N      pieces per stage (interleaved)
       mb=N       samples of a micro batch        ga=N  micro batches
       schedule=1f1b|interleaved|gpipe            recompute=none|selective|full
-      overlap=off  gradients after the backward  overlap_tensor=on  prefetch=N layers (fsdp)
-      dispatch=alltoall|deepep  tokens to experts, overlap_experts=on  beside another micro batch
+      overlap=off  gradients after the backward  overlap_tensor=on
+      prefetch=N layers (fsdp)
+      dispatch=alltoall|deepep  tokens to experts
+      overlap_experts=on        beside another micro batch
     """
     cluster, prices = take_cluster(options), take_prices(options)
     request = ScaleRequest(**options, cluster=cluster, prices=prices)

@@ -79,12 +79,14 @@ def shard(**options: Any) -> None:
     \b
     Examples:
       shard trace.json.gz --to h100sxm --gpus 8
-      shard trace.json.gz --to a100sxm40 --gpus 16 --memory 30GiB --global-batch 65536
+      shard trace.json.gz --to a100sxm40 --gpus 16 --global-batch 65536
       shard trace.json.gz --to h100sxm --gpus 8 --plan mine.json
       shard trace.json.gz --to h100sxm --gpus 8 -o plan.json
 
     \b
-    A plan is JSON: {"tables": {"NAME": {"sharding": KIND, "ranks": [0, …]}, …}}. Kinds:
+    A plan is JSON:
+      {"tables": {"NAME": {"sharding": KIND, "ranks": [0, …]}, …}}
+    Kinds:
       table_wise     one rank holds the table
       column_wise    each rank holds all rows, and an equal part of the columns
       row_wise       each rank holds an equal part of the rows (no ranks: all)

@@ -97,7 +97,7 @@ def validate(**options: Any) -> None:
     Examples:
       wavecast validate h100.json.gz mi300x.json.gz
       wavecast validate shapes.json.gz l40s.json.gz --ops
-      wavecast validate h100.json.gz h200.json.gz --cpu-speed 1.1 --format json -o validation.json
+      wavecast validate h100.json.gz h200.json.gz --cpu-speed 1.1 -o out.json
       wavecast validate h100.json.gz h200.json.gz --iteration longest
     """
     request = ValidateRequest(**options)

@@ -70,7 +70,8 @@ class PriceBook:
 
     def price_of(self, gpu: Gpu) -> Price | None:
         """Return the price of a GPU; one that runs under a cap or a locked clock costs what the card does."""
-        return self.price(gpu.name) or self.price(listed_name(gpu))
+        card = listed_name(gpu)
+        return self.price(gpu.name) or (self.price(card) if card != gpu.name else None)
 
     def price(self, gpu_name: str) -> Price | None:
         """Return the price of a GPU by its catalogue name, or None where nobody lists it.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 from wavecast import __version__
 from wavecast.__main__ import COMMANDS, wavecast
 from wavecast.analyzer.commands.command import complete_gpu_names
@@ -148,6 +148,13 @@ def test_completion_offers_gpu_names() -> None:
     assert all("mi300" in name.casefold() for name in found)
 
 
+def test_completion_offers_clouds() -> None:
+    cloud = next(item for item in command("analyze").params if item.name == "cloud")
+    assert isinstance(cloud, click.Option)
+    found = {item.value for item in cloud.shell_complete(click.Context(wavecast), "a")}
+    assert found == {"AWS", "Akash", "Azure"}
+
+
 def test_completion_offers_the_slices_of_a_gpu() -> None:
     found = complete_gpu_names(click.Context(command("analyze")), command("analyze").params[1], "H200 SXM/3")
     assert found == ["H200 SXM/3g.71gb"]
@@ -207,6 +214,15 @@ def test_every_command_and_option_has_help_and_is_documented(name: str, run: Run
     visible = {text for option in options if not option.hidden for text in option.opts}
     assert documented == visible
     assert run(name, "-h").stdout == run(name, "--help").stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_80_columns(name: str) -> None:
+    found = command(name)
+    words = [[name], *([name, item] for item in (found.commands if isinstance(found, click.Group) else ()))]
+    for asked in words:
+        lines = CliRunner().invoke(wavecast, [*asked, "--help"], terminal_width=80).output.splitlines()
+        assert [line for line in lines if len(line) > 80] == []
 
 
 def test_options_that_are_spoken_of_exist(root_dir: Path) -> None:

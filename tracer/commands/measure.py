@@ -135,9 +135,9 @@ def measure(**options: object) -> None:
     """Time ops on the local GPU and write tables that sharpen predictions for it.
 
     \b
-      wavecast measure -o l40s                                    # a minute; shapes of all sizes
-      wavecast measure trace.json.gz -o l40s                      # the calls of one workload first
-      analyze trace.json.gz --to L40S --calibration l40s          # uses what was measured
+      wavecast measure -o l40s                    # a minute; shapes of all sizes
+      wavecast measure trace.json.gz -o l40s      # one workload's calls first
+      analyze trace.json.gz --to L40S --calibration l40s  # uses them
 
     With TRACE, the products, attention, convolutions and elementwise ops that it holds are measured, those first
     that take most of the time; then other sizes, where they are too few to learn from. Nobody else may use the GPU

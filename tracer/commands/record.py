@@ -170,7 +170,7 @@ def record(  # noqa: PLR0913 - one parameter per option
       wavecast record --shapes-only train.py data/
       wavecast record --shapes-only --world-size 512 --rank 0 train.py data/
       wavecast record --shapes-only --hf-config config.json --precision bf16
-      wavecast record --shapes-only --hf-config config.json --mode inference --cached-tokens 2048
+      wavecast record --shapes-only --hf-config config.json --mode inference
 
     With --shapes-only no GPU is needed and weights take no memory: SCRIPT runs until one iteration is recorded, or
     there is no SCRIPT and a model from transformers, timm or torchvision is built and run.
