@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..rendering.formats import REPORT_FORMATS
 from .command import WavecastCommand, complete_gpu_names, gpu_file_option, output_options
 from .output import choose_format, screen_for, write_result
 from .price_options import price_options, take_prices
@@ -14,7 +15,7 @@ from .price_options import price_options, take_prices
 
 @click.command("gpus", cls=WavecastCommand, short_help="List the GPU catalogue, or all facts of one GPU.")
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=complete_gpu_names)
-@output_options("table", "json", "csv")
+@output_options(*REPORT_FORMATS)
 @gpu_file_option
 @price_options
 def gpus(name: str | None, form: str | None, output: Path | None, gpu_file: Path | None, **options: Any) -> None:
