@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import socket
 import statistics
 import tempfile
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,6 +28,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 STEPS = 5
 """The first one is the profiler's own warm-up."""
+LONGEST_S = 90.0
+"""No job of these takes so long."""
 
 
 def main() -> None:
@@ -89,10 +93,14 @@ def record_job(
     processes = [fork.Process(target=_run_rank, args=arguments) for arguments in each]
     for process in processes:
         process.start()
+    until = time.monotonic() + LONGEST_S
     for process in processes:
-        process.join()
-    if any(process.exitcode for process in processes):
-        raise SystemExit("a rank failed: see above")
+        process.join(max(0.0, until - time.monotonic()))
+    late = [process for process in processes if process.is_alive()]
+    for process in late:
+        process.kill()
+    if late or any(process.exitcode for process in processes):
+        raise SystemExit(f"a rank took longer than {LONGEST_S} s" if late else "a rank failed: see above")
 
 
 def _run_rank(
@@ -128,7 +136,10 @@ def _run_rank(
         for _ in range(STEPS):
             step()
             profiler.step()
-    dist.destroy_process_group()
+    with suppress(RuntimeError):  # another rank has left already: all is written
+        dist.barrier()
+    # What gloo and the reducer tear down in a forked process does not always come to an end.
+    os._exit(0)
 
 
 if __name__ == "__main__":
