@@ -214,7 +214,8 @@ def cut_part(trace: Trace, part: RecordingPart) -> Trace:
     syncs = np.flatnonzero(_is_launched(trace, trace.syncs.call, trace.syncs.start_ns, part))
     rows = {"ops": ops, "calls": calls, "kernels": kernels, "syncs": syncs}
     rows["memory"] = _host_rows(trace.memory.time_ns, part)
-    rows["operands"] = np.flatnonzero(np.isin(trace.operands.op, ops))
+    for name in ("operands", "lookups"):
+        rows[name] = np.flatnonzero(np.isin(getattr(trace, name).op, ops))
     own = trace.collectives
     rows["collectives"] = np.flatnonzero(np.isin(own.op, ops) | ((own.op < 0) & np.isin(own.kernel, kernels)))
     changes: dict[str, Any] = {name: take_rows(getattr(trace, name), kept) for name, kept in rows.items()}

@@ -30,6 +30,35 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostTimes:
+    """Say how fast the host was that recorded: what fixed pieces of an eager framework's host work took on it, in ns.
+
+    Each is the median over rounds of one piece of work, measured outside what is timed; None where it was not.
+    """
+
+    python_version: str | None = None
+    """e.g. `3.11`."""
+    processor: str | None = None
+    """Model of the processor as the system names it, e.g. `AMD EPYC 7763`."""
+    python_ns: float | None = None
+    """A fixed piece of plain Python: attribute look-ups, calls, small containers."""
+    dispatch_ns: float | None = None
+    """One op on a tensor of one element, gradients off."""
+    autograd_ns: float | None = None
+    """What recording such an op for the backward pass and running its node there adds."""
+    module_ns: float | None = None
+    """Calling a module that does nothing."""
+    optimizer_ns: float | None = None
+    """One parameter of one element in the loop of an optimizer."""
+    allocation_ns: float | None = None
+    """Making a tensor and dropping it."""
+    launch_ns: float | None = None
+    """Launching a kernel that does nothing, where there is a GPU."""
+    spread: float | None = None
+    """How far apart the rounds lay: half the width of the middle 80 %, natural log, the mean over the kinds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
     """Hold what the recording says about itself: an allow-list, so nothing else can leave the machine."""
 
@@ -62,6 +91,7 @@ class Meta:
     they have on the GPU beside it. None: all are equal. Since 1.2."""
     workload: Workload = field(default_factory=Workload)
     precision: Precision = field(default_factory=Precision)
+    host: HostTimes = field(default_factory=HostTimes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
 from .column import MISSING, Column, Table, build_table, column, row_count, tables_equal
-from .meta import Device, Meta, Precision, Quality, Workload
+from .meta import Device, HostTimes, Meta, Precision, Quality, Workload
 from .signature import Signature
 
 __all__ = [
     "FORMAT_NAME", "FORMAT_VERSION", "TABLES",
-    "CallTable", "CollectiveTable", "Device", "GroupTable", "IterationTable", "KernelKind", "KernelTable",
-    "MemberTable", "MemoryTable", "Meta", "OpTable", "OperandTable", "Phase", "Precision", "Quality", "SyncKind",
-    "SyncTable", "TensorTable", "Trace", "Workload",
+    "CallTable", "CollectiveTable", "Device", "GroupTable", "HostTimes", "IterationTable", "KernelKind", "KernelTable",
+    "LookupTable", "MemberTable", "MemoryTable", "Meta", "OpTable", "OperandTable", "Phase", "Precision", "Quality",
+    "SyncKind", "SyncTable", "TensorTable", "Trace", "Workload",
 ]  # fmt: skip
 
 FORMAT_NAME = "wavecast.trace"
-FORMAT_VERSION = "1.2"
+FORMAT_VERSION = "1.3"
 
 
 class Phase(IntEnum):
@@ -247,6 +247,19 @@ class MemoryTable(Table):
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LookupTable(Table):
+    """How often an embedding op looked up the rows of its tables: a histogram, never the indices; since 1.3."""
+
+    op: Column = column("int32", "the op", refers_to="ops")
+    table_index: Column = column("int32", "which of the op's tables, from 0", default=0, minimum=0)
+    least_count: Column = column(
+        "int64", "rows counted here were looked up so often at least, and less than twice as often", minimum=1
+    )
+    distinct_rows: Column = column("int64", "distinct rows of the table that were", minimum=1)
+    lookup_count: Column = column("int64", "lookups of these rows altogether", minimum=1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Trace:
     """Hold one recording. Times are ns since the start of capture; ids are row numbers."""
@@ -266,6 +279,7 @@ class Trace:
     groups: GroupTable = field(default_factory=lambda: build_table(GroupTable, 0))
     members: MemberTable = field(default_factory=lambda: build_table(MemberTable, 0))
     memory: MemoryTable = field(default_factory=lambda: build_table(MemoryTable, 0))
+    lookups: LookupTable = field(default_factory=lambda: build_table(LookupTable, 0))
     quality: Quality = field(default_factory=Quality)
 
     def __eq__(self, other: object) -> bool:
@@ -299,6 +313,7 @@ TABLES: dict[str, type[Table]] = {
     "groups": GroupTable,
     "members": MemberTable,
     "memory": MemoryTable,
+    "lookups": LookupTable,
 }
 """The tables of a trace, in file order."""
 

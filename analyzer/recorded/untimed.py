@@ -34,4 +34,5 @@ def without_times(trace: Trace, window: Window) -> Trace:
         syncs=build_table(SyncTable, 0),
         collectives=renumber(trace.collectives, "ops", number),
         memory=renumber(trace.memory, "ops", number),
+        lookups=renumber(take_rows(trace.lookups, number[trace.lookups.op] >= 0), "ops", number),
     )

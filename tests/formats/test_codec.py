@@ -41,7 +41,7 @@ def test_decoding_returns_what_was_encoded(traces: st.SearchStrategy[Trace], dat
 
 
 def test_an_empty_trace_is_its_format_and_version() -> None:
-    assert json.loads(encode(Trace())) == {"format": "wavecast.trace", "version": "1.2"}
+    assert json.loads(encode(Trace())) == {"format": "wavecast.trace", "version": "1.3"}
 
 
 def test_defaults_are_left_out(small_trace: Trace) -> None:
@@ -69,7 +69,7 @@ def test_truth_columns_are_written_as_zero_and_one() -> None:
 def test_one_line_holds_one_column() -> None:
     lines = encode(Trace(iterations=build_table(IterationTable, 2, start_ns=[0, 5], end_ns=[4, 9]))).splitlines()
     assert lines == [
-        b"{", b'"format":"wavecast.trace",', b'"version":"1.2",',
+        b"{", b'"format":"wavecast.trace",', b'"version":"1.3",',
         b'"iterations":{', b'"start_ns":[0,5],', b'"end_ns":[4,9]', b"}", b"}",
     ]  # fmt: skip
 
@@ -145,9 +145,9 @@ def test_what_is_not_on_the_allow_list_does_not_survive(small_trace: Trace) -> N
             "trace format 2.0 is not supported (this wavecast reads 1.x): upgrade wavecast",
         ),
         ({"version": "0.9"}, "trace format 0.9 is not supported (this wavecast reads 1.x): convert it with an older"),
-        ({"version": None}, '$.version: expected a version such as "1.2", found null'),
-        ({"version": 1.0}, '$.version: expected a version such as "1.2", found 1.0'),
-        ({"version": "1"}, '$.version: expected a version such as "1.2", found the string "1"'),
+        ({"version": None}, '$.version: expected a version such as "1.3", found null'),
+        ({"version": 1.0}, '$.version: expected a version such as "1.3", found 1.0'),
+        ({"version": "1"}, '$.version: expected a version such as "1.3", found the string "1"'),
         ({"format": None}, '$.format: expected "wavecast.trace", found nothing'),
         ({"format": "wavecast.prediction"}, '$.format: expected "wavecast.trace", found the string "wavecast.pred'),
     ],
@@ -224,6 +224,6 @@ def test_an_older_major_version_is_migrated_and_that_is_said(
         decode(data)
     monkeypatch.setitem(MIGRATIONS, 0, from_zero)
     assert decode(data) == small_trace
-    assert caplog.messages == ["trace format 0.7 was read as 1.2"]
+    assert caplog.messages == ["trace format 0.7 was read as 1.3"]
     with pytest.raises(TraceError, match=r"0\.7 cannot be brought to 1\.2"):
         decode(b'{"format":"wavecast.trace","version":"0.7"}')

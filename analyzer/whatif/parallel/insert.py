@@ -172,6 +172,7 @@ def insert_ops(trace: Trace, insertions: Insertions) -> Inserted:
         groups=append_rows(trace.groups, _group_table(insertions, names)),
         members=append_rows(trace.members, _member_table(insertions, row_count(trace.groups))),
         memory=build_table(MemoryTable, 0),
+        lookups=renumber(trace.lookups, "ops", number),
     )
     source = np.concatenate([np.arange(count), [item.source_op for item in added]])[order].astype(np.int64)
     if lives is not None:
@@ -203,6 +204,7 @@ def take_ops(trace: Trace, rows: Rows) -> Inserted:
         operands=_taken(trace.operands, number),
         collectives=_taken(trace.collectives, number),
         memory=build_table(MemoryTable, 0),
+        lookups=_taken(trace.lookups, number),
     )
     if lives is not None:
         lives = lives.renumbered(number, np.zeros(len(lives.storage), dtype=bool))
