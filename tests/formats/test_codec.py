@@ -225,5 +225,5 @@ def test_an_older_major_version_is_migrated_and_that_is_said(
     monkeypatch.setitem(MIGRATIONS, 0, from_zero)
     assert decode(data) == small_trace
     assert caplog.messages == ["trace format 0.7 was read as 1.3"]
-    with pytest.raises(TraceError, match=r"0\.7 cannot be brought to 1\.2"):
+    with pytest.raises(TraceError, match=r"0\.7 cannot be brought to 1\.3"):
         decode(b'{"format":"wavecast.trace","version":"0.7"}')
