@@ -66,7 +66,7 @@ VECTOR_RATES: Final = (Rate.FP64, Rate.FP32, Rate.FP16)
 OVERHEAD: Final = 1.3
 """What kernels switch over what they must compute and move: instructions that do neither, bytes that are read again.
 By the speed that an RTX 3090 keeps under power caps (`USUAL_DRAW` in gpu_physics.py): ViT-B/16 trained in TF32 switches
-0.78 of what is left beside idling, in fp32 0.93, where FLOP and bytes alone say 0.65 and 0.69."""
+0.78 of what is left beside idling, in fp32 0.93, where FLOP and bytes alone say 0.68 and 0.65."""
 USUAL_SWITCHING: Final = 0.5
 """Of the power for switching, what a kernel takes of which nothing is known: an assumption."""
 
