@@ -11,6 +11,7 @@ from ..gpu_rows import rank_gpus, tokens_per_sample
 from ..report import AnalysisReport
 from ..result import Analysis
 from .chances import add_chances
+from .electricity import Electricity
 from .goal import Goal, measure_goal
 from .observed import Observation, correct_rows
 from .selection import Selection, select_rows
@@ -34,14 +35,18 @@ def decide(
     catalog: Catalog,
     named: Sequence[str] = (),
     observations: Sequence[Observation] = (),
+    electricity: Electricity | None = None,
 ) -> AnalysisReport:
     """Return the report with the rows that a selection asks for, how sure their rank is and, for a goal, what it takes.
 
     `catalog` holds all GPUs that there are, `named` are those that were asked for by name, all of which are shown;
-    `observations` correct them first.
+    `observations` correct them first. `electricity` says what energy costs, and what is counted beside the board.
     Raises InputError where no GPU is left, or where the trace does not say what the goal counts.
     """
     report, asked = correct_rows(report, result, observations), selection or Selection()
+    if electricity is not None:
+        paid = tuple(replace(row, electricity=electricity) for row in report.predictions)
+        report = replace(report, predictions=paid, electricity=electricity)
     rows = select_rows(report.predictions, catalog.gpus, asked, named)
     if named and asked.rows is None:
         asked = replace(asked, rows=0)
