@@ -23,7 +23,7 @@ def draw_power(result: Analysis) -> tuple[PowerDraw, ...]:
     """Return what an iteration draws on each GPU.
 
     >>> [round(item.joule(5e6), 1) for item in draw_power(result)]
-    [3.5, 2.0]
+    [1.9, 2.0]
     """
     power = board_power_of(result.prediction, result.library)
     joules = kernel_joules(result.workload, result.prediction, power)

@@ -45,7 +45,7 @@ def _shown(value: float) -> float:
     return float(f"{value:.{SHOWN_DIGITS}g}")
 
 
-def _row(  # noqa: PLR0913 (what is known of one GPU)
+def _row(
     result: Analysis,
     gpu: Gpu,
     column: int,

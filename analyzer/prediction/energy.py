@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ...arrays import Floats
 from ...formats.trace import KernelKind
-from ..models.frame.energy import OVERHEAD, USUAL_SWITCHING, BoardPower, board_power, switching_joule
+from ..models.frame.energy import (
+    OVERHEAD,
+    USUAL_SWITCHING,
+    VECTOR_PICOJOULE_PER_FLOP,
+    BoardPower,
+    board_power,
+    switching_joule,
+)
+from ..models.frame.gpu_physics import POWER_PARAMETERS
+from ..models.frame.parameters import prior_values
 from ..models.library import Library
 from ..work import Family
 from .prediction import Prediction
 from .workload import GpuWorkload
 
 
+_PRODUCTS: Final = ("matmul", "matmul_simt")
+"""The models whose fitted values tell the energy of arithmetic, on matrix units and on vector lanes."""
+
+
 def board_power_of(prediction: Prediction, library: Library) -> BoardPower:
-    """Return what the boards draw, with the values that the matrix products' sustained clock was fitted with.
+    """Return what the boards draw, with the values that the products' sustained clock was fitted with.
+
+    A library without these models has the values that the fits start from.
 
     >>> board_power_of(result.prediction, library).idle_w
     array([112.,  64.])
     """
-    matrix, lanes = (library.prepare(name, prediction.fleet).values for name in ("matmul", "matmul_simt"))
-    return board_power(prediction.fleet, matrix, lanes)
+    fleet = prediction.fleet
+    of_products = {name: library.prepare(name, fleet).values for name in _PRODUCTS if name in library.fitted}
+    priors = prior_values(POWER_PARAMETERS, len(fleet.gpus))
+    on_lanes = {**priors, "picojoule_per_flop": np.full(len(fleet.gpus), VECTOR_PICOJOULE_PER_FLOP)}
+    return board_power(
+        fleet, *(of_products.get(name, prior) for name, prior in zip(_PRODUCTS, (priors, on_lanes), strict=True))
+    )
 
 
 def kernel_joules(workload: GpuWorkload, prediction: Prediction, power: BoardPower) -> Floats:

@@ -1,4 +1,4 @@
-"""What an iteration takes in energy, and what that costs: the board's, and as asked its share of the host and the site."""
+"""What an iteration takes in energy, and what that costs: the board's, and as asked the host's and the site's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Electricity:
             value = getattr(self, name)
             if value is None and name in ("usd_per_kwh", "co2_g_per_kwh"):
                 continue
-            is_number = isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+            is_number = isinstance(value, Real) and isfinite(value)
             if not is_number or not least <= value <= most:
                 raise InputError(f"{option} {value!r}: expected {what}, from {least:g} to {most:,.0f}")
 

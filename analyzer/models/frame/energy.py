@@ -4,8 +4,8 @@ A board draws what idles, and what switches as it computes and moves, up to its 
 
     W = idle + min((FLOP e_flop + bytes e_byte) / t, limit - idle)
 
-Idle power, the limit and the energy per FLOP on matrix units are those that set the sustained clock (gpu_physics.py), so
-that a product which the limit slows down draws the limit. What vector lanes and traffic take is said here: both were
+Idle power, the limit and the energy per FLOP on matrix units are those that set the sustained clock (gpu_physics.py):
+a product which the limit slows down draws the limit. What vector lanes and traffic take is said here: both were
 read off `ops/clock_power.parquet` alone (A100 SXM4 40GB, and an L40 at its highest clock), before any measured power of
 a network was looked at. FLOP and bytes are those that an op must; what kernels switch beyond is `OVERHEAD`.
 """
