@@ -37,7 +37,7 @@ def board_power_of(prediction: Prediction, library: Library) -> BoardPower:
     array([112.,  64.])
     """
     fleet = prediction.fleet
-    of_products = {name: library.prepare(name, fleet).values for name in _PRODUCTS if name in library.fitted}
+    of_products = {name: library.values(name, fleet) for name in _PRODUCTS if name in library.fitted}
     priors = prior_values(POWER_PARAMETERS, len(fleet.gpus))
     on_lanes = {**priors, "picojoule_per_flop": np.full(len(fleet.gpus), VECTOR_PICOJOULE_PER_FLOP)}
     return board_power(

@@ -45,6 +45,7 @@ def decide(
     """
     report, asked = correct_rows(report, result, observations), selection or Selection()
     if electricity is not None:
+        _check(electricity, report, has_goal=goal is not None)
         paid = tuple(replace(row, electricity=electricity) for row in report.predictions)
         report = replace(report, predictions=paid, electricity=electricity)
     rows = select_rows(report.predictions, catalog.gpus, asked, named)
@@ -57,3 +58,11 @@ def decide(
         raise InputError("--for is about one batch: leave --largest-batch out, or say the batch with --batch N")
     run = measure_goal(Goal.read(goal) if isinstance(goal, str) else goal, result, tokens_per_sample(result))
     return replace(report, predictions=with_totals(report.predictions, run), run=run)
+
+
+def _check(electricity: Electricity, report: AnalysisReport, *, has_goal: bool) -> None:
+    """Raise InputError where what is asked of electricity would be said of nothing."""
+    if any(row.batches is not None for row in report.predictions):
+        raise InputError("--electricity, --pue and --host-watts are about one batch: leave --largest-batch out")
+    if electricity.co2_g_per_kwh is not None and not has_goal:
+        raise InputError('--carbon is of a whole run: say which, such as --for "90000 iterations"')

@@ -35,7 +35,7 @@ class Electricity:
             value = getattr(self, name)
             if value is None and name in ("usd_per_kwh", "co2_g_per_kwh"):
                 continue
-            is_number = isinstance(value, Real) and isfinite(value)
+            is_number = isinstance(value, Real) and value is not True and value is not False and isfinite(value)
             if not is_number or not least <= value <= most:
                 raise InputError(f"{option} {value!r}: expected {what}, from {least:g} to {most:,.0f}")
 

@@ -90,7 +90,7 @@ def board_power(fleet: Fleet, matrix: Values, lanes: Values) -> BoardPower:
 
     What idles is as the power curves have it, which are the values that the fits start from.
 
-    >>> matrix, lanes = (library.prepare(name, fleet).values for name in ("matmul", "matmul_simt"))
+    >>> matrix, lanes = (library.values(name, fleet) for name in ("matmul", "matmul_simt"))
     >>> board_power(fleet, matrix, lanes).idle_w
     array([112.,  64.])
     """
