@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, hypot, isfinite, log
+from math import exp, hypot, log
 from numbers import Real
 from typing import Final
 
@@ -32,11 +32,10 @@ class Electricity:
     def __post_init__(self) -> None:
         """Raise InputError for what cannot be meant."""
         for name, (option, least, most, what) in _LIMITS.items():
-            value = getattr(self, name)
+            value: object = getattr(self, name)
             if value is None and name in ("usd_per_kwh", "co2_g_per_kwh"):
                 continue
-            is_number = isinstance(value, Real) and value is not True and value is not False and isfinite(value)
-            if not is_number or not least <= value <= most:
+            if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
                 raise InputError(f"{option} {value!r}: expected {what}, from {least:g} to {most:,.0f}")
 
 
