@@ -35,7 +35,7 @@ class Electricity:
             value: object = getattr(self, name)
             if value is None and name in ("usd_per_kwh", "co2_g_per_kwh"):
                 continue
-            if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
+            if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) <= most:
                 raise InputError(f"{option} {value!r}: expected {what}, from {least:g} to {most:,.0f}")
 
 
