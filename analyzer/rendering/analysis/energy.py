@@ -41,7 +41,7 @@ def least_energy(row: GpuPrediction) -> str:
     """Say which GPU takes the least energy, and how much.
 
     >>> least_energy(report.predictions[0])
-    'Least energy: H100 SXM5 80GB, 1.84 J per iteration (1.41–2.77), 383.5 W on average.'
+    'Least energy: H100 SXM5 80GB, 1.84 J per iteration (1.32–2.90), 383.5 W on average.'
     """
     if row.total is not None and row.total.energy_kwh is not None:
         between = _range(row.total.energy_low_kwh, row.total.energy_high_kwh)
