@@ -127,7 +127,7 @@ def capped_energy(fleet: Fleet) -> Floats:
     >>> from wavecast.specs.match import find_gpu
     >>> from wavecast.specs.fleet import build_fleet
     >>> capped_energy(build_fleet([find_gpu(catalog, "rtx 3090@230W"), h100])).round(2)
-    array([0.83, 1.  ])
+    array([0.84, 1.  ])
     """
     return np.asarray(capped_stretch(fleet) ** (1.0 - 1.0 / CAP_EXPONENT))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import wavecast
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wavecast.analyzer.analysis.decision.electricity import Electricity, PowerDraw
 from wavecast.analyzer.analysis.report import GpuPrediction
@@ -31,6 +31,7 @@ def row_of(*to: str, **asked: Any) -> GpuPrediction:
     return analyzed(*to, **asked).report.predictions[0]
 
 
+@settings(max_examples=40)
 @given(time_ns=TIMES, shorter=st.floats(min_value=0.1, max_value=1.0), longer=st.floats(min_value=1.0, max_value=10.0))
 def test_a_board_draws_between_idling_and_its_limit(time_ns: float, shorter: float, longer: float) -> None:
     energy = DRAW.joule(time_ns)
